@@ -1,0 +1,3 @@
+"""Transformer-encoder text classifiers from configuration."""
+
+__version__ = "0.1.0"

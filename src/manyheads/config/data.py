@@ -1,0 +1,82 @@
+"""Where texts and labels come from, how they become tokens, and how tokens become batches."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from manyheads.config.knobs import check_ranges, knob, require
+
+
+class Source(Enum):
+    demo = "demo"
+    files = "files"
+    hub = "hub"
+    run = "run"  # the data a run was trained on; `evaluate` only
+
+
+OnBadRow = Enum("OnBadRow", {"raise": "raise", "drop": "drop"})  # a call, because `raise` is a keyword
+
+
+@dataclass(kw_only=True, slots=True)
+class DataConfig:
+    """Texts and labels. `path` wins over `hub`, so that every preset also reads a local copy."""
+
+    source: Source = knob(Source.demo, "demo sentences, local files, or a Hugging Face dataset")
+    path: str = knob("", "file or folder: csv, tsv, jsonl, parquet (also compressed) or a save_to_disk folder")
+    hub: str = knob("", "dataset id on the Hugging Face hub")
+    hub_config: str = knob("", "configuration name of the hub dataset")
+    revision: str = knob("", "revision of the hub dataset")
+    text: str = knob("text", "column of the text")
+    text_pair: str = knob("text_pair", "column of the second text; used where it exists, empty: never")
+    label: str = knob("label", "column of the label")
+    train_split: str = knob("train", "name of the hub dataset's training split")
+    validation_split: str = knob("validation", "name of its validation split; empty: carve one out of train")
+    test_split: str = knob("test", "name of its test split")
+    validation_share: float = knob(0.1, "share of train carved out where no validation split exists", above=0.0, below=1.0)
+    test_share: float = knob(0.1, "share carved out for testing where one file holds everything", above=0.0, below=1.0)
+    max_length: int = knob(512, "tokens a text is cut to, special tokens included", at_least=4)
+    rows: int = knob(0, "rows read of each split; 0: all", at_least=0)
+    on_bad_row: OnBadRow = knob(OnBadRow["raise"], "an empty text or unknown label: raise or drop")
+    cache: str = knob("", "folder of cached token ids; empty: $MANYHEADS_CACHE, else ~/.cache/manyheads")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "data.")
+        require(
+            self.source is not Source.hub or bool(self.hub or self.path),
+            "data.hub is empty, but data=hub reads a Hugging Face dataset: name one, for example data.hub=imdb, "
+            "or give local files by data.path=<file or folder>",
+        )
+        require(
+            self.source is not Source.files or bool(self.path),
+            "data.path is empty, but data=files reads local files: add data.path=<file or folder>",
+        )
+
+
+class TokenizerKind(Enum):
+    wordpiece = "wordpiece"
+    bpe = "bpe"
+    unigram = "unigram"
+
+
+@dataclass(kw_only=True, slots=True)
+class TokenizerConfig:
+    """A tokenizer trained on the train split, or loaded from `path`."""
+
+    kind: TokenizerKind = knob(TokenizerKind.wordpiece, "subword model")
+    vocab_size: int = knob(8192, "largest number of entries, special tokens included", at_least=16, at_most=2_000_000)
+    lowercase: bool = knob(True, "lower-case the text first")
+    path: str = knob("", "tokenizer.json to load instead of training one")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "tokenizer.")
+
+
+@dataclass(kw_only=True, slots=True)
+class BatchConfig:
+    """One optimiser step of one device reads `tokens * accumulate` tokens at the most."""
+
+    tokens: int = knob(4096, "most tokens of a batch", at_least=1)
+    rows: int = knob(64, "most rows of a batch", at_least=1)
+    accumulate: int = knob(1, "batches summed into one optimiser step", at_least=1)
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "batch.")

@@ -1,0 +1,86 @@
+"""The encoder classifier: counts, widths and the choice of each block."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from manyheads.config.knobs import check_ranges, knob, require
+
+
+class Activation(Enum):
+    relu = "relu"
+    gelu = "gelu"
+    geglu = "geglu"
+    swiglu = "swiglu"
+
+
+class Positions(Enum):
+    none = "none"
+    sinusoidal = "sinusoidal"
+    learned = "learned"
+    rotary = "rotary"
+    alibi = "alibi"
+
+
+class Norm(Enum):
+    layer = "layer"
+    rms = "rms"
+
+
+class Placement(Enum):
+    pre = "pre"
+    post = "post"
+    both = "both"
+
+
+class Pooling(Enum):
+    mean = "mean"
+    first = "first"
+    max = "max"
+    attention = "attention"
+
+
+@dataclass(kw_only=True, slots=True)
+class ModelConfig:
+    """The encoder classifier. `n_heads`, `d_k`, `d_v` and `d_model` are independent of each other."""
+
+    n_layers: int = knob(2, "encoder layers", at_least=1, at_most=1000)
+    n_heads: int = knob(4, "attention heads of a layer", at_least=1)
+    n_kv_heads: int = knob(0, "heads of keys and values, shared by groups of query heads; 0: as many as n_heads", at_least=0)
+    d_model: int = knob(128, "width of a token vector", at_least=1)
+    d_k: int = knob(32, "width of one head's queries and keys", at_least=1)
+    d_v: int = knob(32, "width of one head's values", at_least=1)
+    d_ff: int = knob(512, "inner width of the feed-forward block", at_least=1)
+    activation: Activation = knob(Activation.gelu, "feed-forward non-linearity")
+    positions: Positions = knob(Positions.sinusoidal, "how word order enters")
+    norm: Norm = knob(Norm.layer, "normalisation")
+    placement: Placement = knob(Placement.pre, "norm before, after, or before and after a block: both is LN(x + MHA(LN(x)))")
+    pooling: Pooling = knob(Pooling.mean, "how token vectors become one text vector")
+    bias: bool = knob(True, "biases in the projections")
+    dropout: float = knob(0.1, "dropout of embedding, residual and classifier, unless set one by one", at_least=0.0, below=1.0)
+    dropout_embedding: float | None = knob(None, "after the embedding; null: dropout", at_least=0.0, below=1.0)
+    dropout_residual: float | None = knob(None, "on each block's output; null: dropout", at_least=0.0, below=1.0)
+    dropout_classifier: float | None = knob(None, "before the logits; null: dropout", at_least=0.0, below=1.0)
+    dropout_attention: float = knob(0.0, "on the attention weights", at_least=0.0, below=1.0)
+    dropout_tokens: float = knob(0.1, "share of whole tokens whose vector is silenced", at_least=0.0, below=1.0)
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "model.")
+        require(
+            self.n_kv_heads == 0 or self.n_heads % self.n_kv_heads == 0,
+            f"model.n_kv_heads={self.n_kv_heads} does not divide model.n_heads={self.n_heads}: each key/value head serves "
+            "an equal group of query heads; choose a divisor, or 0 for one each",
+        )
+        require(
+            self.positions is not Positions.rotary or self.d_k % 2 == 0,
+            f"model.d_k={self.d_k} is odd, but model.positions=rotary turns pairs of dimensions: "
+            f"use an even width such as model.d_k={self.d_k + 1}, or other positions",
+        )
+
+    @property
+    def kv_heads(self) -> int:
+        return self.n_kv_heads or self.n_heads
+
+    def dropout_at(self, place: str) -> float:
+        """Dropout of `embedding`, `residual` or `classifier`: its own value, else `dropout`."""
+        own = getattr(self, f"dropout_{place}")
+        return self.dropout if own is None else own

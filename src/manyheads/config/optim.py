@@ -1,0 +1,59 @@
+"""The optimiser, its schedule and the loss; which checkpoint is kept."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from manyheads.config.knobs import check_ranges, knob, require
+
+
+class Schedule(Enum):
+    linear = "linear"
+    cosine = "cosine"
+    wsd = "wsd"
+    constant = "constant"
+
+
+@dataclass(kw_only=True, slots=True)
+class OptimConfig:
+    """AdamW with a warm-up and a decay, both counted in optimiser steps."""
+
+    lr: float = knob(1e-3, "peak learning rate", above=0.0)
+    weight_decay: float = knob(0.01, "decoupled weight decay of the matrices", at_least=0.0)
+    beta1: float = knob(0.9, "AdamW's first moment", at_least=0.0, below=1.0)
+    beta2: float = knob(0.999, "AdamW's second moment", at_least=0.0, below=1.0)
+    eps: float = knob(1e-8, "AdamW's epsilon", above=0.0)
+    warmup: float = knob(0.06, "share of all steps in which the rate rises", at_least=0.0, at_most=1.0)
+    schedule: Schedule = knob(Schedule.linear, "decay after the warm-up; wsd stays at the peak and falls at the end")
+    decay_share: float = knob(0.2, "share of all steps in which wsd falls", above=0.0, at_most=1.0)
+    label_smoothing: float = knob(0.0, "probability mass spread over all classes", at_least=0.0, below=1.0)
+    class_weights: Any = knob("none", "none, balanced, or weights by class name: {joy: 1, anger: 2.5}")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "optim.")
+        weights = self.class_weights
+        by_name = isinstance(weights, dict) and all(
+            isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 for value in weights.values()
+        )
+        require(
+            weights in ("none", "balanced") or by_name,
+            f"optim.class_weights={weights} is not understood: it must be none, balanced, or positive weights by "
+            "class name such as '{joy: 1, anger: 2.5}'",
+        )
+
+
+class Metric(Enum):
+    accuracy = "accuracy"
+    macro_f1 = "macro_f1"
+    loss = "loss"
+
+
+@dataclass(kw_only=True, slots=True)
+class CheckpointConfig:
+    """Which epoch's weights become the model, and when to stop waiting for a better one."""
+
+    metric: Metric = knob(Metric.accuracy, "validation figure that chooses the kept weights")
+    patience: int = knob(0, "epochs without a better figure before training stops; 0: never", at_least=0)
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "checkpoint.")

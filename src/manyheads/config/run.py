@@ -1,0 +1,92 @@
+"""One dataclass a verb: everything `train`, `evaluate` and `predict` can be told."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from manyheads.config.data import BatchConfig, DataConfig, Source, TokenizerConfig
+from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, Precision
+from manyheads.config.knobs import check_ranges, knob, require
+from manyheads.config.model import ModelConfig
+from manyheads.config.optim import CheckpointConfig, OptimConfig
+
+
+def default_trainer() -> dict[str, Any]:
+    """Lightning Trainer flags that differ from Lightning's own defaults."""
+    return {"max_epochs": 20, "max_steps": 6000, "gradient_clip_val": 1.0}
+
+
+@dataclass(kw_only=True, slots=True)
+class RunConfig:
+    """Everything `manyheads train` can be told."""
+
+    seed: int = knob(0, "seed of the weights, the row order, dropout and carved-out splits", at_least=0, below=2**32)
+    output: str = knob("", "run folder; empty: a new one under outputs/")
+    test: bool = knob(True, "judge the test split at the end; false leaves it unread")
+    dry: bool = knob(False, "print sizes, steps and figures of the data, train nothing")
+    data: DataConfig = knob(DataConfig, "texts and labels")
+    tokenizer: TokenizerConfig = knob(TokenizerConfig, "text to tokens")
+    batch: BatchConfig = knob(BatchConfig, "tokens to batches")
+    model: ModelConfig = knob(ModelConfig, "the encoder classifier")
+    optim: OptimConfig = knob(OptimConfig, "the optimiser")
+    checkpoint: CheckpointConfig = knob(CheckpointConfig, "the weights kept")
+    hardware: HardwareConfig = knob(HardwareConfig, "processors")
+    logger: LoggerConfig = knob(LoggerConfig, "logged figures")
+    trainer: dict[str, Any] = knob(default_trainer, "any other flag of Lightning's Trainer")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+@dataclass(kw_only=True, slots=True)
+class InferenceHardware:
+    """Processor of `evaluate` and `predict`: one device."""
+
+    accelerator: Accelerator = knob(Accelerator.auto, "auto takes a GPU, else the CPU")
+    precision: Precision = knob(Precision.auto, "auto: fp32")
+    threads: int = knob(0, "CPU threads; 0: torch decides", at_least=0)
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "hardware.")
+
+
+def run_data() -> DataConfig:
+    """The data a run was trained on."""
+    return DataConfig(source=Source.run)
+
+
+@dataclass(kw_only=True, slots=True)
+class EvaluateConfig:
+    """Everything `manyheads evaluate` can be told."""
+
+    run: str = knob("", "run folder, or its model/ folder moved anywhere")
+    output: str = knob("", "folder of the results; empty: <run>/evaluate/<data>-<split>")
+    split: str = knob("test", "train, validation or test")
+    bootstrap: int = knob(1000, "resamples behind each interval", at_least=100, at_most=100_000)
+    seed: int = knob(0, "seed of the resamples", at_least=0, below=2**32)
+    data: DataConfig = knob(run_data, "texts and labels; default: those of the run")
+    batch: BatchConfig = knob(BatchConfig, "tokens to batches")
+    hardware: InferenceHardware = knob(InferenceHardware, "processor")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        require(bool(self.run), "run is empty: name the run to judge, for example run=outputs/my-run")
+        require(
+            self.split in ("train", "validation", "test"),
+            f"split={self.split} is not a split: choose train, validation or test",
+        )
+
+
+@dataclass(kw_only=True, slots=True)
+class PredictConfig:
+    """Everything `manyheads predict` can be told."""
+
+    run: str = knob("", "run folder, or its model/ folder moved anywhere")
+    input: str = knob("-", "file of one text a line (tab between a pair), or csv; -: standard input")
+    text: str = knob("", "one text, instead of input")
+    output: str = knob("-", "file of JSON lines; -: standard output")
+    batch: BatchConfig = knob(BatchConfig, "tokens to batches")
+    hardware: InferenceHardware = knob(InferenceHardware, "processor")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        require(bool(self.run), "run is empty: name the run that predicts, for example run=outputs/my-run")
