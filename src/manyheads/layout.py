@@ -3,7 +3,7 @@
 B documents . L positions of the longest . N tokens of all documents . ... any trailing axes
 
 Both layouts answer the same questions, so a block written against one works with the other:
-`grid` (tokens side by side, one document a row), `flat` (its inverse), `keep_BL`, `positions`.
+`grid` (tokens side by side, one document a row), `flat` (its inverse), `keep_BL`, `positions`, `is_full`.
 """
 
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class Packed:
 
     def grid(self, x_N: Tensor) -> Tensor:
         """`(N, ...)` to `(B, L, ...)`, zeros behind the end of each document."""
-        if self._is_full:
+        if self.is_full:
             return x_N.unflatten(0, (self.n_documents, self.longest))
         x_cells = cast(Tensor, _Scatter.apply(x_N, self._cells_N, self.n_documents * self.longest))
         return x_cells.unflatten(0, (self.n_documents, self.longest))
@@ -69,7 +69,7 @@ class Packed:
     def flat(self, x_BL: Tensor) -> Tensor:
         """`(B, L, ...)` to `(N, ...)`: the inverse of `grid`."""
         x_cells = x_BL.flatten(0, 1)
-        return x_cells if self._is_full else cast(Tensor, _Gather.apply(x_cells, self._cells_N))
+        return x_cells if self.is_full else cast(Tensor, _Gather.apply(x_cells, self._cells_N))
 
     def to(self, device: Any, non_blocking: bool = False) -> "Packed":
         moved = Packed(self.offsets.to(device, non_blocking=non_blocking), self.longest)
@@ -81,7 +81,8 @@ class Packed:
         return int(self.offsets[-1])
 
     @property
-    def _is_full(self) -> bool:
+    def is_full(self) -> bool:
+        """Whether every document is as long as the longest: nothing to mask, and `grid` is a view."""
         return self._n_tokens == self.n_documents * self.longest > 0
 
     def _of_each_token(self, x_B: Tensor) -> Tensor:
@@ -101,6 +102,11 @@ class Padded:
     @property
     def longest(self) -> int:
         return self.keep_BL.size(1)
+
+    @property
+    def is_full(self) -> bool:
+        """Unknown without reading `keep_BL` back from the device, so: never."""
+        return False
 
     @cached_property
     def lengths_B(self) -> Tensor:

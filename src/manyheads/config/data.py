@@ -31,7 +31,9 @@ class DataConfig:
     train_split: str = knob("train", "name of the hub dataset's training split")
     validation_split: str = knob("validation", "name of its validation split; empty: carve one out of train")
     test_split: str = knob("test", "name of its test split")
-    validation_share: float = knob(0.1, "share of train carved out where no validation split exists", above=0.0, below=1.0)
+    validation_share: float = knob(
+        0.1, "share of train carved out where no validation split exists", above=0.0, below=1.0
+    )
     test_share: float = knob(0.1, "share carved out for testing where one file holds everything", above=0.0, below=1.0)
     max_length: int = knob(512, "tokens a text is cut to, special tokens included", at_least=4)
     rows: int = knob(0, "rows read of each split; 0: all", at_least=0)

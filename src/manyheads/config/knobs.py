@@ -56,7 +56,5 @@ def _bounds(metadata: Any) -> list[tuple[str, Any]]:
         ("below", "below", lambda limit: lambda value: value < limit),
     ]
     return [
-        (f"{words} {metadata[key]}", make(metadata[key]))
-        for key, words, make in rules
-        if metadata.get(key) is not None
+        (f"{words} {metadata[key]}", make(metadata[key])) for key, words, make in rules if metadata.get(key) is not None
     ]

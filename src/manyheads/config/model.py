@@ -45,7 +45,9 @@ class ModelConfig:
 
     n_layers: int = knob(2, "encoder layers", at_least=1, at_most=1000)
     n_heads: int = knob(4, "attention heads of a layer", at_least=1)
-    n_kv_heads: int = knob(0, "heads of keys and values, shared by groups of query heads; 0: as many as n_heads", at_least=0)
+    n_kv_heads: int = knob(
+        0, "heads of keys and values, shared by groups of query heads; 0: as many as n_heads", at_least=0
+    )
     d_model: int = knob(128, "width of a token vector", at_least=1)
     d_k: int = knob(32, "width of one head's queries and keys", at_least=1)
     d_v: int = knob(32, "width of one head's values", at_least=1)
@@ -53,10 +55,14 @@ class ModelConfig:
     activation: Activation = knob(Activation.gelu, "feed-forward non-linearity")
     positions: Positions = knob(Positions.sinusoidal, "how word order enters")
     norm: Norm = knob(Norm.layer, "normalisation")
-    placement: Placement = knob(Placement.pre, "norm before, after, or before and after a block: both is LN(x + MHA(LN(x)))")
+    placement: Placement = knob(
+        Placement.pre, "norm before, after, or before and after a block: both is LN(x + MHA(LN(x)))"
+    )
     pooling: Pooling = knob(Pooling.mean, "how token vectors become one text vector")
     bias: bool = knob(True, "biases in the projections")
-    dropout: float = knob(0.1, "dropout of embedding, residual and classifier, unless set one by one", at_least=0.0, below=1.0)
+    dropout: float = knob(
+        0.1, "dropout of embedding, residual and classifier, unless set one by one", at_least=0.0, below=1.0
+    )
     dropout_embedding: float | None = knob(None, "after the embedding; null: dropout", at_least=0.0, below=1.0)
     dropout_residual: float | None = knob(None, "on each block's output; null: dropout", at_least=0.0, below=1.0)
     dropout_classifier: float | None = knob(None, "before the logits; null: dropout", at_least=0.0, below=1.0)
@@ -67,8 +73,8 @@ class ModelConfig:
         check_ranges(self, "model.")
         require(
             self.n_kv_heads == 0 or self.n_heads % self.n_kv_heads == 0,
-            f"model.n_kv_heads={self.n_kv_heads} does not divide model.n_heads={self.n_heads}: each key/value head serves "
-            "an equal group of query heads; choose a divisor, or 0 for one each",
+            f"model.n_kv_heads={self.n_kv_heads} does not divide model.n_heads={self.n_heads}: "
+            "each key/value head serves an equal group of query heads; choose a divisor, or 0 for one each",
         )
         require(
             self.positions is not Positions.rotary or self.d_k % 2 == 0,

@@ -1,0 +1,78 @@
+"""ModelConfig to Classifier: the architecture, read downward."""
+
+from torch import nn
+
+from manyheads.config import ModelConfig, Placement, Positions
+from manyheads.config import Pooling as PoolingKind
+from manyheads.nn.classifier import Classifier
+from manyheads.nn.embeddings import Embeddings
+from manyheads.nn.encoder import Encoder, EncoderLayer
+from manyheads.nn.feedforward import FeedForward
+from manyheads.nn.multihead import MultiHeadAttention
+from manyheads.nn.norms import make_norm
+from manyheads.nn.pooling import AttentionPooling, Pooling
+from manyheads.nn.positions import Alibi, LearnedPositions, Rotary, SinusoidalPositions
+from manyheads.nn.weights import initialise
+
+
+def assemble(
+    model: ModelConfig, *, vocab_size: int, n_classes: int, max_length: int, n_segments: int = 0
+) -> Classifier:
+    """Build the classifier that `model` describes, freshly initialised from torch's generator.
+
+    Args:
+        vocab_size, n_classes, max_length: facts learned from the data.
+        n_segments: 2 for pairs of texts, 0 for single ones.
+    """
+
+    def norm(*where: Placement) -> nn.Module:
+        return make_norm(model.norm.name, model.d_model) if model.placement in where else nn.Identity()
+
+    def layer() -> EncoderLayer:
+        return EncoderLayer(
+            attention=MultiHeadAttention(
+                d_model=model.d_model,
+                n_heads=model.n_heads,
+                d_k=model.d_k,
+                d_v=model.d_v,
+                n_kv_heads=model.kv_heads,
+                bias=model.bias,
+                dropout=model.dropout_attention,
+                rotary=Rotary(max_length=max_length, d_k=model.d_k) if model.positions is Positions.rotary else None,
+                alibi=Alibi(n_heads=model.n_heads) if model.positions is Positions.alibi else None,
+            ),
+            feed_forward=FeedForward(
+                d_model=model.d_model, d_ff=model.d_ff, activation=model.activation.name, bias=model.bias
+            ),
+            norms=[(norm(Placement.pre, Placement.both), norm(Placement.post, Placement.both)) for _ in range(2)],
+            dropout=model.dropout_at("residual"),
+        )
+
+    classifier = Classifier(
+        embeddings=Embeddings(
+            vocab_size=vocab_size,
+            d_model=model.d_model,
+            positions=added_positions(model, max_length),
+            n_segments=n_segments,
+            norm=norm(Placement.post),
+            dropout=model.dropout_at("embedding"),
+            dropout_tokens=model.dropout_tokens,
+        ),
+        encoder=Encoder([layer() for _ in range(model.n_layers)], norm=norm(Placement.pre)),
+        pooling=AttentionPooling(model.d_model)
+        if model.pooling is PoolingKind.attention
+        else Pooling(model.pooling.name),
+        dropout=model.dropout_at("classifier"),
+        head=nn.Linear(model.d_model, n_classes),
+    )
+    initialise(classifier)
+    return classifier
+
+
+def added_positions(model: ModelConfig, max_length: int) -> SinusoidalPositions | LearnedPositions | None:
+    """The positions that are added to the embeddings, if `model` has such."""
+    if model.positions is Positions.sinusoidal:
+        return SinusoidalPositions(max_length=max_length, d_model=model.d_model)
+    if model.positions is Positions.learned:
+        return LearnedPositions(max_length=max_length, d_model=model.d_model)
+    return None

@@ -1,0 +1,54 @@
+"""Scaled dot-product attention: Vaswani et al. (2017), "Attention Is All You Need", section 3.2.1.
+
+B batch . L query positions . M key positions . H query heads . G key/value heads . K d_k . V d_v
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def attend(
+    q_BHLK: Tensor,
+    k_BGMK: Tensor,
+    v_BGMV: Tensor,
+    keep: Tensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """softmax(q kᵀ / √d_k + bias) v, the textbook formula and the oracle of every faster kernel.
+
+    Args:
+        q_BHLK, k_BGMK, v_BGMV: queries, keys and values; G divides H, each key/value head
+            serves H / G neighbouring query heads (Ainslie et al., 2023, "GQA", section 2.2).
+        keep: boolean, broadcastable to `(B, H, L, M)`; a query attends only where it is true.
+        bias: added to the scaled scores, broadcastable to `(B, H, L, M)`.
+        dropout: probability with which a weight is dropped (the others are scaled up).
+
+    Returns:
+        The contexts `(B, H, L, V)` and the weights `(B, H, L, M)`, each row of which sums to one
+        before dropout. A query that may attend to nothing has weights and context zero.
+    """
+    k_BHMK, v_BHMV = (share_heads(x, q_BHLK.size(1)) for x in (k_BGMK, v_BGMV))
+    scores_BHLM = q_BHLK @ k_BHMK.transpose(-2, -1) / math.sqrt(q_BHLK.size(-1))
+    if bias is not None:
+        scores_BHLM = scores_BHLM + bias
+    weights_BHLM = softmax(scores_BHLM, keep)
+    return F.dropout(weights_BHLM, dropout, training=dropout > 0) @ v_BHMV, weights_BHLM
+
+
+def softmax(scores: Tensor, keep: Tensor | None) -> Tensor:
+    """Softmax over the last axis where `keep` is true; zero elsewhere, also where nothing is kept."""
+    if keep is None:
+        return scores.softmax(-1)
+    lowest = torch.finfo(scores.dtype).min  # finite: a row without keys then has a gradient of zero, not NaN
+    return scores.masked_fill(~keep, lowest).softmax(-1).masked_fill(~keep, 0.0)
+
+
+def share_heads(x_BGMK: Tensor, n_heads: int) -> Tensor:
+    """Repeat each key/value head for its group of query heads: `(B, G, ...)` to `(B, H, ...)`."""
+    n_kv_heads = x_BGMK.size(1)
+    return x_BGMK if n_kv_heads == n_heads else x_BGMK.repeat_interleave(n_heads // n_kv_heads, dim=1)

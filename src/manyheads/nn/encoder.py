@@ -1,0 +1,64 @@
+"""The encoder: residual blocks around attention and feed-forward. Vaswani et al. (2017), section 3.1.
+
+... tokens in a layout (N packed, or B L padded) . D d_model
+"""
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+
+from manyheads.layout import Layout
+from manyheads.nn.feedforward import FeedForward
+from manyheads.nn.multihead import MultiHeadAttention
+
+
+class Residual(nn.Module):
+    """after(x + dropout(block(before(x)))).
+
+    Identity after is pre-norm (Xiong et al., 2020), identity before is the paper's post-norm, a norm at both
+    places is LN(x + block(LN(x))).
+    """
+
+    def __init__(self, block: nn.Module, *, before: nn.Module, after: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.before, self.block, self.after = before, block, after
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, *context: Layout) -> Tensor:
+        return self.after(x + self.dropout(self.block(self.before(x), *context)))
+
+
+class EncoderLayer(nn.Module):
+    """Tokens of a document look at each other, then each is thought over alone."""
+
+    def __init__(
+        self,
+        *,
+        attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        norms: Iterable[tuple[nn.Module, nn.Module]],
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        (before_attention, after_attention), (before_ff, after_ff) = norms
+        self.attention = Residual(attention, before=before_attention, after=after_attention, dropout=dropout)
+        self.feed_forward = Residual(feed_forward, before=before_ff, after=after_ff, dropout=dropout)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """Tokens `(..., D)` to tokens `(..., D)`."""
+        return self.feed_forward(self.attention(x, layout))
+
+
+class Encoder(nn.Module):
+    """Layers one after another, and the norm that pre-norm leaves to the end."""
+
+    def __init__(self, layers: Iterable[EncoderLayer], *, norm: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """Tokens `(..., D)` to tokens `(..., D)`."""
+        for layer in self.layers:
+            x = layer(x, layout)
+        return self.norm(x)

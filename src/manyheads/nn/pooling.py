@@ -1,0 +1,58 @@
+"""Token vectors to one vector a document. A document without tokens becomes zeros.
+
+B documents . L positions . D d_model
+"""
+
+import torch
+from torch import Tensor, nn
+
+from manyheads.layout import Layout
+from manyheads.nn.attention import softmax
+
+
+class Pooling(nn.Module):
+    """`mean`, `max` or the `first` token."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.pool = {"mean": mean, "max": maximum, "first": first}[kind]
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """Tokens `(..., D)` to documents `(B, D)`."""
+        return self.pool(layout.grid(x), layout.keep_BL)
+
+
+class AttentionPooling(nn.Module):
+    """A weighted mean whose weights are learned: Yang et al. (2016), "Hierarchical Attention Networks", section 2.2."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(d_model, 1)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """Tokens `(..., D)` to documents `(B, D)`."""
+        scores_B1L = layout.grid(self.score(x)).transpose(1, 2)
+        weights_B1L = softmax(scores_B1L.float(), layout.keep_BL[:, None])
+        x_BLD = layout.grid(x)
+        return (weights_B1L.to(x_BLD.dtype) @ silence(x_BLD, layout.keep_BL)).squeeze(1)
+
+
+def mean(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:
+    return silence(x_BLD, keep_BL).sum(1) / keep_BL.sum(1, keepdim=True).clamp(min=1)
+
+
+def maximum(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:
+    if x_BLD.size(1) == 0:
+        return x_BLD.sum(1)
+    lowest = torch.finfo(x_BLD.dtype).min
+    highest_BD = x_BLD.masked_fill(~keep_BL[..., None], lowest).amax(1)
+    return highest_BD.masked_fill(~keep_BL.any(1, keepdim=True), 0.0)
+
+
+def first(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:
+    return silence(x_BLD[:, :1], keep_BL[:, :1]).sum(1)
+
+
+def silence(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:
+    """Zero what lies behind the end of a document."""
+    return x_BLD.masked_fill(~keep_BL[..., None], 0.0)
