@@ -7,7 +7,8 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+
+from manyheads.nn.dropout import dropout as drop
 
 
 def attend(
@@ -37,7 +38,7 @@ def attend(
     if bias is not None:
         scores_BHLM = scores_BHLM + bias
     weights_BHLM = softmax(scores_BHLM, keep)
-    return F.dropout(weights_BHLM, dropout, training=dropout > 0) @ v_BHMV, weights_BHLM
+    return drop(weights_BHLM, dropout) @ v_BHMV, weights_BHLM
 
 
 def softmax(scores: Tensor, keep: Tensor | None) -> Tensor:

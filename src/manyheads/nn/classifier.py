@@ -6,6 +6,7 @@
 from torch import Tensor, nn
 
 from manyheads.layout import Layout
+from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder
 
@@ -18,7 +19,7 @@ class Classifier(nn.Module):
     ) -> None:
         super().__init__()
         self.embeddings, self.encoder, self.pooling = embeddings, encoder, pooling
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.head = head
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:

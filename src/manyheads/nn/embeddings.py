@@ -8,6 +8,7 @@ import math
 from torch import Tensor, nn
 
 from manyheads.layout import Layout
+from manyheads.nn.dropout import Dropout
 from manyheads.nn.positions import LearnedPositions, SinusoidalPositions
 
 
@@ -33,8 +34,8 @@ class Embeddings(nn.Module):
         self.positions = positions
         self.segments = nn.Embedding(n_segments, d_model) if n_segments else None
         self.norm = norm
-        self.dropout = nn.Dropout(dropout)
-        self.dropout_tokens = nn.Dropout(dropout_tokens)
+        self.dropout = Dropout(dropout)
+        self.dropout_tokens = Dropout(dropout_tokens)
         self.scale = math.sqrt(d_model)
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from torch import Tensor, nn
 
 from manyheads.layout import Layout
+from manyheads.nn.dropout import Dropout
 from manyheads.nn.feedforward import FeedForward
 from manyheads.nn.multihead import MultiHeadAttention
 
@@ -22,7 +23,7 @@ class Residual(nn.Module):
     def __init__(self, block: nn.Module, *, before: nn.Module, after: nn.Module, dropout: float) -> None:
         super().__init__()
         self.before, self.block, self.after = before, block, after
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, *context: Layout) -> Tensor:
         return self.after(x + self.dropout(self.block(self.before(x), *context)))

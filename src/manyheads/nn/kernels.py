@@ -78,6 +78,7 @@ def _flash_fits(
         and q_NHK.dtype in (torch.bfloat16, torch.float16)
         and q_NHK.size(-1) == v_NGV.size(-1)
         and q_NHK.size(-1) % 8 == 0
+        and q_NHK.size(-1) <= 256
         and bias_HLM is None
         and dropout == 0.0
     )

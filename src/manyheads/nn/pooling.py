@@ -27,14 +27,13 @@ class AttentionPooling(nn.Module):
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
-        self.score = nn.Linear(d_model, 1)
+        self.score = nn.Linear(d_model, 1, bias=False)  # a bias would cancel in the softmax
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Tokens `(..., D)` to documents `(B, D)`."""
         scores_B1L = layout.grid(self.score(x)).transpose(1, 2)
-        weights_B1L = softmax(scores_B1L.float(), layout.keep_BL[:, None])
-        x_BLD = layout.grid(x)
-        return (weights_B1L.to(x_BLD.dtype) @ silence(x_BLD, layout.keep_BL)).squeeze(1)
+        weights_B1L = softmax(scores_B1L, layout.keep_BL[:, None])
+        return (weights_B1L @ silence(layout.grid(x), layout.keep_BL)).squeeze(1)
 
 
 def mean(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:

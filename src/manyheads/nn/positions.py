@@ -18,7 +18,7 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         angles_PD = torch.arange(max_length)[:, None] * inverse_wavelengths(d_model)
         table_PD = torch.stack((angles_PD.sin(), angles_PD.cos()), dim=-1).flatten(-2)[:, :d_model]
-        self.register_buffer("table_PD", table_PD.contiguous(), persistent=False)
+        self.register_buffer("table_PD", table_PD.float().contiguous(), persistent=False)
 
     def forward(self, positions: Tensor) -> Tensor:
         """Positions `(...)` from 0 to vectors `(..., D)`."""
@@ -47,8 +47,8 @@ class Rotary(nn.Module):
         assert d_k % 2 == 0, "ModelConfig refuses an odd d_k with rotary positions"
         angles = torch.arange(max_length)[:, None] * inverse_wavelengths(d_k, base)
         angles_PK = torch.cat((angles, angles), dim=-1)
-        self.register_buffer("cos_PK", angles_PK.cos(), persistent=False)
-        self.register_buffer("sin_PK", angles_PK.sin(), persistent=False)
+        self.register_buffer("cos_PK", angles_PK.cos().float(), persistent=False)
+        self.register_buffer("sin_PK", angles_PK.sin().float(), persistent=False)
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Heads `(..., H, K)` at `positions` `(...)`, turned; the dtype is kept."""
@@ -85,5 +85,5 @@ def alibi_slopes(n_heads: int) -> list[float]:
 
 
 def inverse_wavelengths(width: int, base: float = 10_000.0) -> Tensor:
-    """base^(-2i / width) for the ⌈width / 2⌉ pairs of dimensions."""
-    return base ** (-torch.arange(0, width, 2) / width)
+    """base^(-2i / width) for the ⌈width / 2⌉ pairs of dimensions, in float64: angles grow with the position."""
+    return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)

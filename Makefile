@@ -1,0 +1,36 @@
+# `make train` and `make test` need Python 3.11 or newer and make; they install everything else into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install train test test-slow check bench
+
+help:  ## list what make can do
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+install: $(INSTALLED)  ## the environment .venv with the package and all its tools
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "manyheads needs Python 3.11 or newer: make install PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+train: $(INSTALLED)  ## train, judge and report on the built-in demo sentences
+	$(BIN)/manyheads train
+
+test: $(INSTALLED)  ## all fast tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+
+test-slow: $(INSTALLED)  ## the tests that take minutes
+	$(BIN)/pytest -m slow
+
+check: $(INSTALLED)  ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+bench: $(INSTALLED)  ## real datasets from scratch beside cheap models; needs MANYHEADS_DATA
+	$(BIN)/python benchmarks/from_scratch.py

@@ -1,0 +1,1 @@
+"""Batches -> loss -> weights, through Lightning. Imported by `train` alone: Lightning takes seconds to import."""

@@ -1,0 +1,72 @@
+"""What the machine has, in Lightning's words."""
+
+from pathlib import Path
+
+import torch
+
+from manyheads.config import Accelerator, HardwareConfig, Precision, Strategy
+
+LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}
+
+
+def uses_gpu(accelerator: Accelerator) -> bool:
+    """Whether the run computes on GPUs.
+
+    Raises:
+        ValueError: a GPU is asked for and there is none.
+    """
+    has_gpu = torch.cuda.is_available()
+    if accelerator is Accelerator.gpu and not has_gpu:
+        raise ValueError(
+            "hardware.accelerator=gpu, but torch sees no GPU on this machine: use hardware=cpu, "
+            "or install a build of torch for your GPU"
+        )
+    return has_gpu and accelerator is not Accelerator.cpu
+
+
+def pick_precision(precision: Precision, *, on_gpu: bool) -> Precision:
+    """The precision asked for; `auto` is bf16 where the processor multiplies in it, else fp32."""
+    if precision is not Precision.auto:
+        return precision
+    fast = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else cpu_multiplies_bf16()
+    return Precision.bf16 if fast else Precision.fp32
+
+
+def cpu_multiplies_bf16() -> bool:
+    """Whether the processor has bf16 instructions (avx512_bf16 or AMX), as Linux lists them."""
+    listing = Path("/proc/cpuinfo")
+    flags = listing.read_text().split() if listing.exists() else []
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def count_devices(hardware: HardwareConfig, *, on_gpu: bool) -> int:
+    """Devices of each node; 0 in the config is all GPUs, or one CPU process.
+
+    Raises:
+        ValueError: more GPUs are asked for than there are.
+    """
+    available = torch.cuda.device_count() if on_gpu else None
+    if hardware.devices == 0:
+        return available or 1
+    if available is not None and hardware.devices > available:
+        raise ValueError(
+            f"hardware.devices={hardware.devices}, but this machine has {available}: use "
+            f"hardware.devices={available}, or 0 for all"
+        )
+    return hardware.devices
+
+
+def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
+    """The Trainer's flags of accelerator, devices, nodes, strategy and precision."""
+    on_gpu = uses_gpu(hardware.accelerator)
+    devices = count_devices(hardware, on_gpu=on_gpu)
+    if hardware.threads:
+        torch.set_num_threads(hardware.threads)
+    several = devices * hardware.nodes > 1
+    return {
+        "accelerator": "gpu" if on_gpu else "cpu",
+        "devices": devices,
+        "num_nodes": hardware.nodes,
+        "strategy": "ddp" if several or hardware.strategy is Strategy.ddp else "auto",
+        "precision": LIGHTNING_PRECISION[pick_precision(hardware.precision, on_gpu=on_gpu)],
+    }

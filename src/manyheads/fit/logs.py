@@ -1,0 +1,109 @@
+"""Where figures go while a run trains: metrics.csv always, another logger on request, lines or a bar on the screen."""
+
+import csv
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback, RichProgressBar
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+
+from manyheads.config import LoggerConfig, LoggerKind
+
+log = logging.getLogger("manyheads")
+
+
+class MetricsFile(Logger):
+    """metrics.csv: one row a logged step, one column a figure, written whole or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.rows: dict[int, dict[str, float]] = {}
+
+    @property
+    def name(self) -> str:
+        return "metrics"
+
+    @property
+    def version(self) -> str:
+        return ""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.rows.setdefault(step or 0, {"step": step or 0}).update(metrics)
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        """config.yaml has them."""
+
+    @rank_zero_only
+    def save(self) -> None:
+        rows = [self.rows[step] for step in sorted(self.rows)]
+        columns = list(dict.fromkeys(["step", "epoch", *(key for row in rows for key in row)]))
+        scratch = self.path.with_suffix(".csv.part")
+        with scratch.open("w", newline="") as file:
+            table = csv.DictWriter(file, columns)
+            table.writeheader()
+            table.writerows(rows)
+        os.replace(scratch, self.path)
+
+
+def make_loggers(logger: LoggerConfig, folder: Path) -> list[Logger]:
+    """metrics.csv, and the one `logger.kind` adds.
+
+    Raises:
+        ValueError: its package is not installed.
+    """
+    loggers: list[Logger] = [MetricsFile(folder / "metrics.csv")]
+    try:
+        if logger.kind is LoggerKind.tensorboard:
+            from lightning.pytorch.loggers import TensorBoardLogger
+
+            loggers.append(TensorBoardLogger(folder, name="", version="tensorboard"))
+        elif logger.kind is LoggerKind.wandb:
+            from lightning.pytorch.loggers import WandbLogger
+
+            loggers.append(WandbLogger(project=logger.project, save_dir=folder, name=folder.name))
+    except ModuleNotFoundError as missing:
+        raise ValueError(
+            f"logger.kind={logger.kind.name} needs a package that is not installed: pip install 'manyheads[track]'"
+        ) from missing
+    return loggers
+
+
+def make_progress(logger: LoggerConfig) -> Callback:
+    """A bar on a terminal, plain lines elsewhere."""
+    return RichProgressBar(refresh_rate=10) if sys.stderr.isatty() and sys.stdout.isatty() else EpochLines()
+
+
+class EpochLines(Callback):
+    """One line an epoch."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.started = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        figures = trainer.callback_metrics
+        shown = " ".join(
+            f"{name} {float(figures[key]):.4f}"
+            for key, name in (
+                ("train_loss", "loss"),
+                ("validation_loss", "validation loss"),
+                ("validation_accuracy", "accuracy"),
+                ("validation_macro_f1", "macro F1"),
+            )
+            if key in figures
+        )
+        log.info(
+            "epoch %d/%s step %d %s (%.1f s)",
+            trainer.current_epoch + 1,
+            trainer.max_epochs,
+            trainer.global_step,
+            shown,
+            time.perf_counter() - self.started,
+        )

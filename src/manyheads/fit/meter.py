@@ -1,0 +1,58 @@
+"""Speed of the training loop: real tokens, padding, seconds. Counted on the host, so no GPU is ever waited for."""
+
+import time
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback
+
+from manyheads.data.batches import Batch
+
+
+class Meter(Callback):
+    """Counts what this process trains on.
+
+    `seconds` runs from the first step to the end of the last, loader, loss, clip, optimiser and logging included,
+    validation and checkpoints between epochs excluded.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = self.cells = self.rows = self.steps = 0
+        self.seconds = 0.0
+        self._since: float | None = None
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._since = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        self.tokens += batch.ids_N.numel()
+        self.cells += batch.layout.n_documents * batch.layout.longest
+        self.rows += batch.layout.n_documents
+        self.steps += 1
+        self._stop()
+        self._since = time.perf_counter()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._since = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._since is not None:
+            self.seconds += time.perf_counter() - self._since
+            self._since = None
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def padding_share(self) -> float:
+        """Share of the cells of the attention grids that hold no token."""
+        return 1 - self.tokens / self.cells if self.cells else 0.0
