@@ -1,0 +1,74 @@
+"""`dry=true`: what a run would be, without training it."""
+
+import torch
+
+from manyheads.config import RunConfig
+from manyheads.data.batches import Batch, padding_share, plan_epoch
+from manyheads.data.module import TextData
+from manyheads.data.rows import Splits
+from manyheads.data.tokens import Tokens
+from manyheads.fit.hardware import trainer_hardware
+from manyheads.nn import Classifier
+from manyheads.nn.cost import count_parameters, flops_per_token
+
+
+def plan_figures(
+    run: RunConfig, splits: Splits, tokens: dict[str, Tokens], classifier: Classifier
+) -> dict[str, str]:
+    """Sizes, steps, memory, device and data of the run, by name."""
+    hardware = trainer_hardware(run.hardware)
+    lengths = tokens["train"].lengths
+    data = TextData(tokens, run.batch, run.seed)
+    plan = plan_epoch(lengths, tokens=run.batch.tokens, rows=run.batch.rows, seed=run.seed, epoch=0)
+    n_parameters, mean_length = count_parameters(classifier), float(lengths.double().mean())
+    forward = flops_per_token(run.model, mean_length)
+    n_devices = int(str(hardware["devices"])) * run.hardware.nodes
+    n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1), n_devices)
+    state = 16 * n_parameters  # weights, gradients and AdamW's two moments, four bytes each
+    activations = activation_bytes(classifier, data.largest_batch(), precision=str(hardware["precision"]))
+    return {
+        "classes": f"{len(splits.labels)}: {', '.join(splits.labels[:8])}{' ...' if len(splits.labels) > 8 else ''}",
+        "rows": ", ".join(f"{name} {len(one):,}" for name, one in tokens.items()),
+        "tokens a text": f"{mean_length:.1f} on average, {int(lengths.max())} at most",
+        "truncated": f"{tokens['train'].n_truncated / len(lengths):.1%} of the training texts, at {run.data.max_length}",
+        "vocabulary": f"{classifier.embeddings.words.num_embeddings:,}",
+        "parameters": f"{n_parameters:,}",
+        "FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward",
+        "steps": f"{n_steps:,} of at most {run.batch.tokens * run.batch.accumulate * n_devices:,} tokens",
+        "padding": f"{padding_share(plan, lengths):.1%}",
+        "memory": f"{(state + activations) / 2**20:,.0f} MiB: {state / 2**20:,.0f} weights and optimiser, "
+        f"{activations / 2**20:,.0f} activations of the largest batch",
+        "device": f"{n_devices} x {hardware['accelerator']}, {hardware['precision']}",
+    }
+
+
+def show_plan(figures: dict[str, str]) -> None:
+    """Print the figures as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="dry run: nothing was trained", show_header=False)
+    for name, figure in figures.items():
+        table.add_row(name, figure)
+    Console(highlight=False).print(table)
+
+
+def activation_bytes(classifier: Classifier, batch: Batch, *, precision: str) -> int:
+    """Bytes that a forward pass of `batch` keeps for the backward pass, measured by doing it once on the CPU."""
+    kept: dict[int, int] = {}
+    weights = {p.untyped_storage().data_ptr() for p in classifier.parameters()}
+
+    def weigh(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    classifier.train()
+    with (
+        torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=precision != "32-true"),
+    ):
+        logits_BC = classifier(batch.ids_N, batch.layout, batch.segments_N)
+    assert logits_BC.requires_grad, "held until here, so that no storage is freed and counted twice"
+    return sum(kept.values())
