@@ -91,7 +91,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class Padded:
-    """One document a row of `(B, L, ...)`; `keep_BL` is true on real tokens."""
+    """One document a row of `(B, L, ...)`; `keep_BL` is true on real tokens, which come first."""
 
     keep_BL: Tensor
 
@@ -114,8 +114,11 @@ class Padded:
 
     @cached_property
     def positions(self) -> Tensor:
-        """Position of each token in its document, from 0: `(B, L)`."""
-        return torch.arange(self.longest, device=self.keep_BL.device).expand_as(self.keep_BL)
+        """Position of each token in its document, from 0: `(B, L)`; behind its end that of its last token.
+
+        So padding beyond the longest position a model knows is never looked up.
+        """
+        return (self.keep_BL.cumsum(1) - 1).clamp(min=0)
 
     def grid(self, x_BL: Tensor) -> Tensor:
         return x_BL

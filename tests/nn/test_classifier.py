@@ -1,0 +1,154 @@
+"""A document's logits are its own: whatever travels beside it, however it is laid out, and what they depend on."""
+
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from manyheads.config.model import Placement, Pooling, Positions
+from manyheads.layout import Packed, Padded
+from manyheads.nn import Classifier, assemble
+
+POSITIONS, POOLINGS, PLACEMENTS = ([one.name for one in choice] for choice in (Positions, Pooling, Placement))
+EVERY = list(product(POSITIONS, POOLINGS, PLACEMENTS))
+VOCAB, N_CLASSES, LONGEST = 30, 3, 9
+Document = tuple[list[int], list[int]]
+documents_strategy = st.lists(
+    st.lists(st.tuples(st.integers(0, VOCAB - 1), st.integers(0, 1)), max_size=LONGEST), min_size=1, max_size=5
+)
+
+
+@pytest.fixture(scope="module")
+def build(small):
+    built: dict[tuple[str, ...], Classifier] = {}
+
+    def classifier(positions: str, pooling: str, placement: str, n_segments: int = 2) -> Classifier:
+        key = positions, pooling, placement, str(n_segments)
+        if key not in built:
+            torch.manual_seed(0)
+            model = small(positions=positions, pooling=pooling, placement=placement)
+            fresh = assemble(
+                model, vocab_size=VOCAB, n_classes=N_CLASSES, max_length=LONGEST, n_segments=n_segments
+            ).eval()
+            for parameter in fresh.parameters():  # biases and norms away from zero and one
+                parameter.data += 0.1 * torch.randn_like(parameter)
+            built[key] = fresh
+        return built[key]
+
+    return classifier
+
+
+def flatten(documents: list[Document]) -> tuple[Tensor, Tensor]:
+    ids, segments = ([token for document in documents for token in document[which]] for which in (0, 1))
+    return torch.tensor(ids, dtype=torch.int64), torch.tensor(segments, dtype=torch.int64)
+
+
+def packed_logits(classifier: Classifier, documents: list[Document]) -> Tensor:
+    ids, segments = flatten(documents)
+    return classifier(ids, Packed.of_lengths([len(ids) for ids, _ in documents]), segments)
+
+
+def padded_logits(classifier: Classifier, documents: list[Document], extra: int) -> Tensor:
+    """With garbage ids and segments behind the end of each document."""
+    lengths = torch.tensor([len(ids) for ids, _ in documents])
+    keep_BL = torch.arange(int(lengths.max()) + extra) < lengths[:, None]
+    ids, segments = torch.randint(VOCAB, keep_BL.shape), torch.randint(2, keep_BL.shape)
+    ids[keep_BL], segments[keep_BL] = flatten(documents)
+    return classifier(ids, Padded(keep_BL), segments)
+
+
+@torch.no_grad()
+def assert_logits_are_its_own(classifier: Classifier, documents: list[Document], extra: int, order: list[int]) -> None:
+    alone = torch.cat([packed_logits(classifier, [document]) for document in documents])
+    assert alone.isfinite().all()
+    for logits in (
+        packed_logits(classifier, documents),
+        padded_logits(classifier, documents, 0),
+        padded_logits(classifier, documents, extra),
+    ):
+        torch.testing.assert_close(logits, alone, atol=1e-5, rtol=0)
+    reordered = [documents[at] for at in order]
+    torch.testing.assert_close(packed_logits(classifier, reordered), alone[order], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("positions", "pooling", "placement"), EVERY)
+def test_logits_are_the_same_alone_packed_padded_and_reordered(build, positions, pooling, placement):
+    documents = [
+        (torch.randint(VOCAB, (length,)).tolist(), torch.randint(2, (length,)).tolist()) for length in (5, 0, 9, 1, 4)
+    ]
+    assert_logits_are_its_own(build(positions, pooling, placement), documents, extra=7, order=[3, 1, 4, 0, 2])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(EVERY), documents_strategy, st.integers(0, 20), st.data())
+def test_logits_of_any_documents_are_their_own(build, combination, tokens, extra, data):
+    documents = [([token for token, _ in document], [segment for _, segment in document]) for document in tokens]
+    order = data.draw(st.permutations(range(len(documents))))
+    assert_logits_are_its_own(build(*combination), documents, extra, order)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_an_empty_document_gets_the_logits_of_a_zero_vector(build, pooling):
+    classifier = build("rotary", pooling, "pre")
+    for documents in ([([], [])], [([], []), ([], [])], [([4, 5], [0, 1]), ([], [])]):
+        torch.testing.assert_close(packed_logits(classifier, documents)[-1], classifier.head.bias)
+
+
+@pytest.mark.parametrize(("positions", "pooling"), list(product(POSITIONS, POOLINGS)))
+def test_no_documents_give_no_logits(build, positions, pooling):
+    classifier = build(positions, pooling, "post")
+    assert packed_logits(classifier, []).shape == (0, N_CLASSES)
+    nothing = torch.zeros(0, 4, dtype=torch.int64)
+    assert classifier(nothing, Padded(nothing.bool()), nothing).shape == (0, N_CLASSES)
+
+
+def permuted(classifier: Classifier, ids: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    layout = Packed.of_lengths([len(ids)])
+    with torch.no_grad():
+        return classifier.encode(ids[order], layout), classifier.encode(ids, layout)[order]
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_without_positions_the_encoder_commutes_with_any_reordering_of_words(build, placement):
+    ids, order = torch.randperm(VOCAB)[:8], torch.randperm(8)
+    encoded, reordered = permuted(build("none", "mean", placement), ids, order)
+    torch.testing.assert_close(encoded, reordered, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("positions", [kind for kind in POSITIONS if kind != "none"])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_with_positions_the_order_of_words_matters(build, positions, placement):
+    ids, order = torch.randperm(VOCAB)[:8], torch.tensor([1, 0, 2, 3, 5, 4, 6, 7])
+    encoded, reordered = permuted(build(positions, "mean", placement), ids, order)
+    assert (encoded - reordered).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "attention"])
+def test_a_bag_of_words_is_all_that_a_model_without_positions_sees(build, pooling):
+    ids, order = torch.randperm(VOCAB)[:8], torch.randperm(8)
+    layout, classifier = Packed.of_lengths([8]), build("none", pooling, "pre")
+    torch.testing.assert_close(classifier(ids[order], layout), classifier(ids, layout), atol=1e-5, rtol=1e-5)
+
+
+def test_segments_change_the_logits(build):
+    classifier = build("rotary", "mean", "pre")
+    first, second = (packed_logits(classifier, [([4, 5, 6], segments)]) for segments in ([0, 0, 1], [0, 1, 1]))
+    assert (first - second).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_bf16_autocast_stays_near_single_precision(build, positions, pooling):
+    classifier = build(positions, pooling, "pre")
+    documents = [(torch.randint(VOCAB, (length,)).tolist(), [0] * length) for length in (9, 0, 4)]
+    exact = packed_logits(classifier, documents)
+    with torch.autocast("cpu", torch.bfloat16):
+        packed, padded = packed_logits(classifier, documents), padded_logits(classifier, documents, 3)
+    for logits in (packed, padded):
+        torch.testing.assert_close(logits.float(), exact, atol=0.05, rtol=0.03)
+    loss = packed.float().square().sum()
+    for gradient in torch.autograd.grad(loss, list(classifier.parameters()), allow_unused=True):
+        assert gradient is None or gradient.isfinite().all()

@@ -1,0 +1,188 @@
+"""Every path of `attention` against torch's attention, one document at a time."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from manyheads.layout import Layout, Packed, Padded
+from manyheads.nn import kernels
+from manyheads.nn.kernels import attention
+
+H, K, V = 4, 6, 5
+QUERIES, KEYS = [3, 0, 5, 1, 2], [4, 2, 3, 0, 1]  # a document without queries, one without keys
+
+
+@pytest.fixture(params=["plain", "fused"])
+def path(request, monkeypatch):
+    """The textbook formula or torch's fused kernel, whatever the length."""
+    monkeypatch.setattr(kernels, "SDPA_FROM", 0 if request.param == "fused" else 10**9)
+    return request.param
+
+
+def heads(lengths: list[int], n_heads: int, width: int) -> Tensor:
+    return torch.randn(sum(lengths), n_heads, width, dtype=torch.float64, requires_grad=True)
+
+
+def document_by_document(
+    q_NHK: Tensor, k_NGK: Tensor, v_NGV: Tensor, queries: list[int], keys: list[int], bias_HLM: Tensor | None
+) -> Tensor:
+    contexts = []
+    for q, k, v in zip(q_NHK.split(queries), k_NGK.split(keys), v_NGV.split(keys), strict=True):
+        if len(k) == 0:
+            contexts.append(torch.zeros(len(q), q.size(1), v.size(2), dtype=q.dtype))
+            continue
+        k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1).transpose(0, 1) for x in (k, v))
+        bias = None if bias_HLM is None else bias_HLM[:, : len(q), : k.size(1)]
+        contexts.append(F.scaled_dot_product_attention(q.transpose(0, 1), k, v, bias).transpose(0, 1))
+    return torch.cat(contexts)
+
+
+def in_layout(x_N: Tensor, packed: Packed, padded: bool) -> tuple[Tensor, Layout]:
+    """With garbage behind the end of each document, if padded."""
+    if not padded:
+        return x_N, packed
+    x_BL = packed.grid(x_N)
+    garbage = torch.randn_like(x_BL).masked_fill(packed.keep_BL[(...,) + (None,) * (x_BL.dim() - 2)], 0.0)
+    return x_BL + 9 * garbage, Padded(packed.keep_BL)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("n_kv_heads", [2, 4])
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [(QUERIES, KEYS), (QUERIES, QUERIES), ([3, 3], [3, 3]), ([2, 1], [3, 3])],
+    ids=["cross", "self", "full", "full keys"],
+)
+def test_attention_is_torchs_attention_of_each_document(path, padded, biased, n_kv_heads, queries, keys):
+    q, k, v = heads(queries, H, K), heads(keys, n_kv_heads, K), heads(keys, n_kv_heads, V)
+    query_layout, key_layout = Packed.of_lengths(queries), Packed.of_lengths(keys)
+    bias = torch.randn(H, query_layout.longest, key_layout.longest, dtype=torch.float64) if biased else None
+    q_in, layout_in = in_layout(q, query_layout, padded)
+    k_in, memory_in = in_layout(k, key_layout, padded)
+    v_in, _ = in_layout(v, key_layout, padded)
+    ours = attention(q_in, k_in, v_in, layout_in, memory_in, bias_HLM=bias)
+    ours = query_layout.flat(ours) if padded else ours
+    theirs = document_by_document(q, k, v, queries, keys, bias)
+    torch.testing.assert_close(ours, theirs)
+    toward = torch.randn_like(theirs)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, (q, k, v), toward), torch.autograd.grad(theirs, (q, k, v), toward)
+    )
+
+
+@pytest.mark.parametrize(("queries", "keys"), [([], []), ([0, 0], [0, 0]), ([2, 3], [0, 0]), ([0, 0], [2, 3])])
+def test_attention_without_queries_or_keys_is_zero(path, queries, keys):
+    q, k, v = heads(queries, H, K), heads(keys, H, K), heads(keys, H, V)
+    context = attention(q, k, v, Packed.of_lengths(queries), Packed.of_lengths(keys))
+    assert torch.equal(context, torch.zeros(sum(queries), H, V, dtype=torch.float64))
+    for gradient in torch.autograd.grad(context.sum(), (q, k, v)):
+        assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_document_without_keys_makes_no_gradient_nan(path, dtype, biased):
+    q, k, v = (torch.randn(2, 3, H, 8, dtype=dtype, requires_grad=True) for _ in range(3))
+    layout = Padded(torch.tensor([[True, True, False], [False] * 3]))
+    bias = torch.randn(H, 3, 3, dtype=dtype) if biased else None
+    context = attention(q, k, v, layout, layout, bias_HLM=bias)
+    assert (context[1] == 0).all()
+    for gradient in torch.autograd.grad(context.float().square().sum(), (q, k, v)):
+        assert gradient.isfinite().all()
+        assert (gradient[1] == 0).all()
+
+
+def test_the_fused_kernel_takes_over_at_its_threshold(monkeypatch):
+    taken = []
+    monkeypatch.setattr(kernels, "fused", lambda q, k, v, *_: taken.append(k.size(2)) or torch.zeros(1, H, 1, V))
+    for n_keys in (kernels.SDPA_FROM - 1, kernels.SDPA_FROM):
+        q, k, v = heads([1], H, K), heads([n_keys], H, K), heads([n_keys], H, V)
+        attention(q, k, v, Packed.of_lengths([1]), Packed.of_lengths([n_keys]))
+    assert taken == [kernels.SDPA_FROM]
+
+
+def test_long_documents_give_the_same_on_both_sides_of_the_threshold(monkeypatch):
+    lengths = [kernels.SDPA_FROM + 16, 7]
+    layout = Packed.of_lengths(lengths)
+    q, k, v = (heads(lengths, 1, 8).float() for _ in range(3))
+    by_fused = attention(q, k, v, layout, layout)
+    monkeypatch.setattr(kernels, "SDPA_FROM", 10**9)
+    torch.testing.assert_close(by_fused, attention(q, k, v, layout, layout), atol=1e-5, rtol=1e-4)
+
+
+def test_dropout_silences_weights_on_every_path(path):
+    n_keys, dropout = 1000, 0.3
+    layout, one = Packed.of_lengths([n_keys]), Packed.of_lengths([1])
+    context = attention(
+        torch.zeros(1, 1, 4), torch.zeros(n_keys, 1, 4), torch.eye(n_keys)[:, None], one, layout, dropout=dropout
+    )
+    survives = context > 0
+    assert abs(survives.double().mean() - (1 - dropout)) < 0.06
+    torch.testing.assert_close(context[survives], torch.full_like(context[survives], 1 / n_keys / (1 - dropout)))
+
+
+def test_the_flash_kernel_is_never_taken_on_a_cpu():
+    layout = Packed.of_lengths([3])
+    q, v = torch.randn(3, H, 8).bfloat16(), torch.randn(3, H, 8).bfloat16()
+    assert not kernels._flash_fits(q, v, layout, layout, None, 0.0)
+
+
+def heads_on_a_gpu(width: int = 64, dtype: torch.dtype = torch.bfloat16) -> SimpleNamespace:
+    return SimpleNamespace(is_cuda=True, dtype=dtype, size=lambda _: width)
+
+
+def test_the_flash_kernel_fits_packed_half_precision_and_nothing_else():
+    packed, padded = Packed.of_lengths([2, 3]), Padded(torch.ones(2, 3).bool())
+    q = heads_on_a_gpu()
+    fits = kernels._flash_fits
+    assert fits(q, q, packed, packed, None, 0.0)
+    assert fits(heads_on_a_gpu(dtype=torch.float16), q, packed, packed, None, 0.0)
+    assert not fits(heads_on_a_gpu(dtype=torch.float32), q, packed, packed, None, 0.0)
+    assert not fits(q, heads_on_a_gpu(width=32), packed, packed, None, 0.0), "d_v is not d_k"
+    assert not fits(heads_on_a_gpu(12), heads_on_a_gpu(12), packed, packed, None, 0.0), "no multiple of 8"
+    assert not fits(heads_on_a_gpu(264), heads_on_a_gpu(264), packed, packed, None, 0.0), "wider than the kernel"
+    assert not fits(q, q, padded, packed, None, 0.0)
+    assert not fits(q, q, packed, padded, None, 0.0)
+    assert not fits(q, q, packed, packed, torch.zeros(1), 0.0)
+    assert not fits(q, q, packed, packed, None, 0.1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("n_kv_heads", [2, 4])
+@pytest.mark.parametrize(("queries", "keys"), [(QUERIES, QUERIES), (QUERIES, KEYS), ([0, 0], [0, 0])])
+def test_flash_is_torchs_attention_of_each_document(monkeypatch, n_kv_heads, queries, keys):
+    q, k, v = heads(queries, H, 16), heads(keys, n_kv_heads, 16), heads(keys, n_kv_heads, 16)
+    half = [x.detach().to("cuda", torch.bfloat16).requires_grad_() for x in (q, k, v)]
+    query_layout, key_layout = Packed.of_lengths(queries).to("cuda"), Packed.of_lengths(keys).to("cuda")
+    assert kernels._flash_fits(half[0], half[2], query_layout, key_layout, None, 0.0)
+    ours = attention(*half, query_layout, key_layout)
+    theirs = document_by_document(q, k, v, queries, keys, None)
+    torch.testing.assert_close(ours.cpu().double(), theirs, atol=3e-2, rtol=3e-2)
+    toward = torch.randn_like(theirs)
+    expected = torch.autograd.grad(theirs, (q, k, v), toward, allow_unused=True)
+    for mine, other in zip(torch.autograd.grad(ours, half, toward.to(ours)), expected, strict=True):
+        other = torch.zeros(mine.shape, dtype=torch.float64) if other is None else other
+        torch.testing.assert_close(mine.cpu().double(), other, atol=6e-2, rtol=6e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_fused_kernel_on_a_gpu_is_torchs_attention_of_each_document(biased):
+    q, k, v = heads(QUERIES, H, K), heads(KEYS, H, K), heads(KEYS, H, V)
+    bias = torch.randn(H, max(QUERIES), max(KEYS), dtype=torch.float64) if biased else None
+    ours = attention(
+        *(x.to("cuda", torch.float32) for x in (q, k, v)),
+        Packed.of_lengths(QUERIES).to("cuda"),
+        Packed.of_lengths(KEYS).to("cuda"),
+        bias_HLM=None if bias is None else bias.to("cuda", torch.float32),
+    )
+    theirs = document_by_document(q, k, v, QUERIES, KEYS, bias)
+    torch.testing.assert_close(ours.cpu().double(), theirs, atol=1e-4, rtol=1e-3)
+    assert math.isfinite(ours.sum().item())

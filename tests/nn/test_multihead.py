@@ -1,0 +1,165 @@
+"""MultiHeadAttention against torch's nn.MultiheadAttention and against separate matrices for each head."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from manyheads.layout import Packed, Padded
+from manyheads.nn import Alibi, MultiHeadAttention, Rotary
+
+LENGTHS, MEMORY = [3, 5, 1], [4, 2, 6]
+
+
+def random_biases(module: nn.Module) -> None:
+    """Biases start at zero; a test that never moves them would not see them."""
+    for name, parameter in module.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter)
+
+
+def ours_and_torchs(bias: bool) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+    ours = MultiHeadAttention(d_model=12, n_heads=3, d_k=4, d_v=4, bias=bias).double()
+    theirs = nn.MultiheadAttention(12, 3, bias=bias, batch_first=True, dtype=torch.float64)
+    random_biases(ours)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(ours.project.weight)
+        theirs.out_proj.weight.copy_(ours.output.weight)
+        if bias:
+            theirs.in_proj_bias.copy_(ours.project.bias)
+            theirs.out_proj.bias.copy_(ours.output.bias)
+    return ours, theirs
+
+
+def tokens(lengths: list[int], d_model: int = 12) -> torch.Tensor:
+    return torch.randn(sum(lengths), d_model, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_self_attention_equals_torchs_module(bias, padded):
+    ours, theirs = ours_and_torchs(bias)
+    layout, x_ND = Packed.of_lengths(LENGTHS), tokens(LENGTHS)
+    x_BLD, keep_BL = layout.grid(x_ND), layout.keep_BL
+    expected = theirs(x_BLD, x_BLD, x_BLD, key_padding_mask=~keep_BL, need_weights=False)[0][keep_BL]
+    got = ours(x_BLD, Padded(keep_BL))[keep_BL] if padded else ours(x_ND, layout)
+    torch.testing.assert_close(got, expected)
+    toward = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(got, (x_ND, ours.project.weight, ours.output.weight), toward, retain_graph=True),
+        torch.autograd.grad(expected, (x_ND, theirs.in_proj_weight, theirs.out_proj.weight), toward),
+    )
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_cross_attention_equals_torchs_module(bias, padded):
+    ours, theirs = ours_and_torchs(bias)
+    layout, memory_layout = Packed.of_lengths(LENGTHS), Packed.of_lengths(MEMORY)
+    x_ND, memory_ND = tokens(LENGTHS), tokens(MEMORY)
+    x_BLD, memory_BMD, keep_BL = layout.grid(x_ND), memory_layout.grid(memory_ND), layout.keep_BL
+    expected = theirs(x_BLD, memory_BMD, memory_BMD, key_padding_mask=~memory_layout.keep_BL, need_weights=False)[0][
+        keep_BL
+    ]
+    if padded:
+        got = ours(x_BLD, Padded(keep_BL), memory_BMD, Padded(memory_layout.keep_BL))[keep_BL]
+    else:
+        got = ours(x_ND, layout, memory_ND, memory_layout)
+    torch.testing.assert_close(got, expected)
+    toward = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(got, (x_ND, memory_ND, ours.project.weight), toward, retain_graph=True),
+        torch.autograd.grad(expected, (x_ND, memory_ND, theirs.in_proj_weight), toward),
+    )
+
+
+def by_separate_heads(block: MultiHeadAttention, x: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """Concat(head_1 .. head_h) W^O, a matrix for each W_i^Q, W_i^K, W_i^V, in NumPy."""
+    n_heads, n_kv_heads, d_k, d_v = block.n_heads, block.n_kv_heads, block.d_k, block.d_v
+    weight, bias = block.project.weight.detach().numpy(), block.project.bias.detach().numpy()
+    starts = np.cumsum([0, n_heads * d_k, n_kv_heads * d_k])
+
+    def projected(rows: np.ndarray, part: int, head: int, width: int) -> np.ndarray:
+        columns = slice(starts[part] + head * width, starts[part] + (head + 1) * width)
+        return rows @ weight[columns].T + bias[columns]
+
+    heads = []
+    for i in range(n_heads):
+        shared = i // (n_heads // n_kv_heads)
+        Q, K, V = projected(x, 0, i, d_k), projected(memory, 1, shared, d_k), projected(memory, 2, shared, d_v)
+        powers = np.exp(Q @ K.T / np.sqrt(d_k))
+        heads.append(powers / powers.sum(-1, keepdims=True) @ V)
+    return np.concatenate(heads, -1) @ block.output.weight.detach().numpy().T + block.output.bias.detach().numpy()
+
+
+@pytest.mark.parametrize(
+    ("n_heads", "n_kv_heads", "d_k", "d_v"), [(3, 3, 4, 4), (3, 3, 5, 7), (4, 2, 3, 6), (6, 1, 2, 9), (1, 1, 16, 1)]
+)
+@pytest.mark.parametrize("cross", [False, True])
+def test_the_fused_projection_is_separate_matrices_for_each_head(n_heads, n_kv_heads, d_k, d_v, cross):
+    block = MultiHeadAttention(d_model=10, n_heads=n_heads, n_kv_heads=n_kv_heads, d_k=d_k, d_v=d_v).double()
+    random_biases(block)
+    x_ND, memory_ND = tokens(LENGTHS, 10).detach(), tokens(MEMORY, 10).detach()
+    layout, memory_layout = Packed.of_lengths(LENGTHS), Packed.of_lengths(MEMORY)
+    got = block(x_ND, layout, memory_ND, memory_layout) if cross else block(x_ND, layout)
+    documents = zip(x_ND.split(LENGTHS), memory_ND.split(MEMORY) if cross else x_ND.split(LENGTHS), strict=True)
+    expected = np.concatenate([by_separate_heads(block, x.numpy(), memory.numpy()) for x, memory in documents])
+    np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-12)
+
+
+def test_the_matrices_have_the_papers_shapes():
+    block = MultiHeadAttention(d_model=10, n_heads=6, n_kv_heads=2, d_k=3, d_v=7, bias=False)
+    assert block.project.weight.shape == (6 * 3 + 2 * 3 + 2 * 7, 10)
+    assert block.output.weight.shape == (10, 6 * 7)
+    assert block.project.bias is None
+    assert block.output.bias is None
+
+
+def test_grouped_heads_equal_heads_whose_keys_and_values_are_repeated():
+    grouped = MultiHeadAttention(d_model=8, n_heads=6, n_kv_heads=2, d_k=3, d_v=5).double()
+    whole = MultiHeadAttention(d_model=8, n_heads=6, d_k=3, d_v=5).double()
+    random_biases(grouped)
+    with torch.no_grad():
+        for whole_x, x in ((whole.project.weight, grouped.project.weight), (whole.project.bias, grouped.project.bias)):
+            q, k, v = x.split(grouped.widths)
+            k, v = (part.unflatten(0, (2, -1)).repeat_interleave(3, dim=0).flatten(0, 1) for part in (k, v))
+            whole_x.copy_(torch.cat((q, k, v)))
+    whole.output.load_state_dict(grouped.output.state_dict())
+    layout, x_ND = Packed.of_lengths(LENGTHS), tokens(LENGTHS, 8)
+    torch.testing.assert_close(grouped(x_ND, layout), whole(x_ND, layout))
+
+
+def test_the_block_itself_as_memory_is_self_attention():
+    block = MultiHeadAttention(d_model=8, n_heads=2, d_k=6, d_v=5, rotary=Rotary(max_length=9, d_k=6)).double()
+    random_biases(block)
+    layout, x_ND = Packed.of_lengths(LENGTHS), tokens(LENGTHS, 8)
+    torch.testing.assert_close(block(x_ND, layout, x_ND, layout), block(x_ND, layout))
+
+
+@pytest.mark.parametrize("kind", ["rotary", "alibi"])
+def test_cross_attention_counts_positions_in_each_sequence_from_zero(kind):
+    rotary = Rotary(max_length=9, d_k=4) if kind == "rotary" else None
+    alibi = Alibi(n_heads=2) if kind == "alibi" else None
+    block = MultiHeadAttention(d_model=8, n_heads=2, d_k=4, d_v=4, rotary=rotary, alibi=alibi).double()
+    layout, memory_layout = Packed.of_lengths(LENGTHS), Packed.of_lengths(MEMORY)
+    x_ND, memory_ND = tokens(LENGTHS, 8), tokens(MEMORY, 8)
+    together = block(x_ND, layout, memory_ND, memory_layout)
+    for document, (x, memory) in enumerate(zip(x_ND.split(LENGTHS), memory_ND.split(MEMORY), strict=True)):
+        alone = block(x, Packed.of_lengths([len(x)]), memory, Packed.of_lengths([len(memory)]))
+        torch.testing.assert_close(together.split(LENGTHS)[document], alone)
+
+
+def test_dropout_of_weights_is_for_training_only():
+    block = MultiHeadAttention(d_model=8, n_heads=2, d_k=4, d_v=4, dropout=0.5).double()
+    layout, x_ND = Packed.of_lengths(LENGTHS), tokens(LENGTHS, 8)
+    assert not torch.equal(block(x_ND, layout), block(x_ND, layout))
+    block.eval()
+    assert torch.equal(block(x_ND, layout), block(x_ND, layout))
+
+
+def test_what_may_not_be_seen_gets_no_gradient():
+    block = MultiHeadAttention(d_model=8, n_heads=2, d_k=4, d_v=4).double()
+    layout, x_ND = Packed.of_lengths(LENGTHS), tokens(LENGTHS, 8)
+    (gradient,) = torch.autograd.grad(block(x_ND, layout)[:3].sum(), x_ND)
+    assert (gradient[:3] != 0).any()
+    assert (gradient[3:] == 0).all(), "the first document does not depend on the others"

@@ -1,0 +1,148 @@
+"""Packed and Padded against torch's own padding of sequences and against plain loops."""
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from manyheads.layout import Packed, Padded
+
+lengths_strategy = st.lists(st.integers(0, 5), min_size=1, max_size=5)
+over_lengths = settings(max_examples=40, deadline=None)
+
+
+def tokens_of(lengths: list[int], *trailing: int) -> Tensor:
+    return torch.randn(sum(lengths), *trailing, dtype=torch.float64, requires_grad=True)
+
+
+def padded_by_torch(x_N: Tensor, lengths: list[int]) -> Tensor:
+    return pad_sequence(list(x_N.split(lengths)), batch_first=True)
+
+
+@over_lengths
+@given(lengths_strategy)
+@example([0, 0])
+@example([3, 3])
+def test_grid_is_torchs_padding_and_flat_its_inverse(lengths):
+    layout, x_N = Packed.of_lengths(lengths), tokens_of(lengths, 2)
+    assert torch.equal(layout.grid(x_N), padded_by_torch(x_N, lengths))
+    assert torch.equal(layout.flat(layout.grid(x_N)), x_N)
+
+
+@over_lengths
+@given(lengths_strategy)
+def test_grid_undoes_flat_but_for_the_padding(lengths):
+    layout = Packed.of_lengths(lengths)
+    x_BLD = torch.randn(len(lengths), layout.longest, 2)
+    assert torch.equal(layout.grid(layout.flat(x_BLD)), x_BLD * layout.keep_BL[..., None])
+
+
+@over_lengths
+@given(lengths_strategy)
+@example([0, 0])
+@example([2, 2])
+def test_the_gradient_of_grid_is_that_of_torchs_padding(lengths):
+    layout, x_N = Packed.of_lengths(lengths), tokens_of(lengths, 2, 3)
+    toward = torch.randn(len(lengths), layout.longest, 2, 3, dtype=torch.float64)
+    (ours,) = torch.autograd.grad(layout.grid(x_N), x_N, toward)
+    (theirs,) = torch.autograd.grad(padded_by_torch(x_N, lengths), x_N, toward)
+    assert torch.equal(ours, theirs)
+
+
+@over_lengths
+@given(lengths_strategy)
+@example([0, 0])
+@example([2, 2])
+def test_the_gradient_of_flat_is_that_of_a_loop_over_documents(lengths):
+    layout = Packed.of_lengths(lengths)
+    x_BL = torch.randn(len(lengths), layout.longest, 3, dtype=torch.float64, requires_grad=True)
+    looped_N = torch.cat([x_BL[row, :length] for row, length in enumerate(lengths)])
+    toward = torch.randn_like(looped_N)
+    (ours,) = torch.autograd.grad(layout.flat(x_BL), x_BL, toward)
+    (theirs,) = torch.autograd.grad(looped_N, x_BL, toward)
+    assert torch.equal(layout.flat(x_BL), looped_N)
+    assert torch.equal(ours, theirs)
+
+
+def test_grid_and_flat_pass_gradcheck():
+    layout = Packed.of_lengths([2, 0, 3])
+    assert torch.autograd.gradcheck(layout.grid, tokens_of([2, 0, 3], 2))
+    x_BL = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layout.flat, x_BL)
+
+
+@over_lengths
+@given(lengths_strategy)
+def test_a_packed_layout_knows_where_each_token_stands(lengths):
+    layout = Packed.of_lengths(lengths)
+    assert layout.n_documents == len(lengths)
+    assert layout.longest == max(lengths)
+    assert layout.offsets.tolist() == [sum(lengths[:row]) for row in range(len(lengths) + 1)]
+    assert layout.lengths_B.tolist() == lengths
+    assert layout.positions.tolist() == [at for length in lengths for at in range(length)]
+    assert layout.documents_N.tolist() == [row for row, length in enumerate(lengths) for _ in range(length)]
+    assert layout.keep_BL.tolist() == [[at < length for at in range(max(lengths))] for length in lengths]
+    assert layout.is_full == (len(set(lengths)) == 1 and lengths[0] > 0)
+
+
+def test_a_packed_layout_of_no_documents_is_empty_everywhere():
+    layout = Packed.of_lengths([])
+    assert (layout.n_documents, layout.longest, layout.is_full) == (0, 0, False)
+    assert layout.keep_BL.shape == (0, 0)
+    assert layout.lengths_B.numel() == layout.positions.numel() == layout.documents_N.numel() == 0
+    assert layout.grid(torch.zeros(0, 4)).shape == (0, 0, 4)
+    assert layout.flat(torch.zeros(0, 0, 4)).shape == (0, 4)
+
+
+def test_documents_of_one_length_are_laid_side_by_side_without_a_copy():
+    layout, x_N = Packed.of_lengths([3, 3]), torch.randn(6, 2)
+    grid = layout.grid(x_N)
+    assert grid.data_ptr() == x_N.data_ptr()
+    assert layout.flat(grid).data_ptr() == x_N.data_ptr()
+
+
+@over_lengths
+@given(lengths_strategy)
+def test_a_padded_layout_answers_as_the_packed_one(lengths):
+    packed = Packed.of_lengths(lengths)
+    padded = Padded(packed.keep_BL)
+    assert (padded.n_documents, padded.longest) == (packed.n_documents, packed.longest)
+    assert torch.equal(padded.lengths_B, packed.lengths_B)
+    assert torch.equal(packed.flat(padded.positions), packed.positions)
+    x_BL = torch.randn(len(lengths), packed.longest, 2)
+    assert padded.grid(x_BL) is x_BL
+    assert padded.flat(x_BL) is x_BL
+
+
+def test_positions_behind_the_end_of_a_document_never_pass_its_last():
+    layout = Padded(torch.tensor([[True, True, False, False], [False] * 4]))
+    assert layout.positions.tolist() == [[0, 1, 1, 1], [0, 0, 0, 0]]
+
+
+def test_a_moved_layout_answers_without_reading_from_the_device():
+    layout = Packed.of_lengths([2, 0, 3]).to("meta", non_blocking=True)  # reading from meta raises
+    x_N = torch.randn(5, 2, device="meta")
+    assert layout.offsets.is_meta
+    assert layout.grid(x_N).shape == (3, 3, 2)
+    assert layout.flat(layout.grid(x_N)).shape == (5, 2)
+    assert layout.documents_N.shape == layout.positions.shape == (5,)
+    assert not layout.is_full
+
+
+@pytest.mark.gpu
+def test_a_layout_moved_to_the_gpu_gives_what_it_gave_before():
+    layout, x_N = Packed.of_lengths([2, 0, 3]), torch.randn(5, 2)
+    moved = layout.to("cuda", non_blocking=True)
+    assert moved.offsets.is_cuda
+    assert torch.equal(moved.grid(x_N.cuda()).cpu(), layout.grid(x_N))
+    assert torch.equal(moved.positions.cpu(), layout.positions)
+
+
+def test_the_cells_of_packed_documents_are_moved_whatever_the_trailing_axes():
+    lengths = [1, 4, 0, 2]
+    layout = Packed.of_lengths(lengths)
+    for trailing in ((), (3,), (2, 3)):
+        x_N = tokens_of(lengths, *trailing)
+        assert torch.equal(layout.grid(x_N), padded_by_torch(x_N, lengths))
