@@ -48,6 +48,11 @@ def check_ranges(section: Any, name: str) -> None:
         )
 
 
+def range_words(metadata: Any) -> list[str]:
+    """The limits of a knob in words: ["at least 1", "below 10"]."""
+    return [words for words, _ in _bounds(metadata)]
+
+
 def _bounds(metadata: Any) -> list[tuple[str, Any]]:
     rules = [
         ("at_least", "at least", lambda limit: lambda value: value >= limit),

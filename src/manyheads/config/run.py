@@ -35,6 +35,10 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
+        require(
+            self.data.source is not Source.run,
+            "data.source=run is the data of a finished run, which only evaluate reads: choose demo, files or hub",
+        )
 
 
 @dataclass(kw_only=True, slots=True)

@@ -1,0 +1,8 @@
+"""Judge a trained model: the same door as `manyheads evaluate`."""
+
+import sys
+
+from manyheads.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["evaluate", *sys.argv[1:]]))

@@ -1,0 +1,8 @@
+"""Label texts with a trained model: the same door as `manyheads predict`."""
+
+import sys
+
+from manyheads.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["predict", *sys.argv[1:]]))

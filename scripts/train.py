@@ -1,0 +1,8 @@
+"""Train a classifier: the same door as `manyheads train`."""
+
+import sys
+
+from manyheads.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["train", *sys.argv[1:]]))

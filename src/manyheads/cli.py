@@ -1,0 +1,192 @@
+"""`manyheads VERB key=value ...`: nothing heavy is imported before the settings are valid.
+
+Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one sentence), 130 Ctrl-C.
+"""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from manyheads import __version__
+from manyheads.config.names import nearest, nearest_setting, settings
+from manyheads.config.plain import one_of
+from manyheads.mistakes import user_sentence
+from manyheads.verbs import VERBS, Config
+
+ALONE = {"-m": "-m", "--multirun": "-m", "--resolve": "--resolve", "-sc": "-sc", "--shell-completion": "-sc"}
+WITH_VALUE = {"--cfg": "--cfg", "-c": "--cfg", "--package": "--package", "-p": "--package"}
+WITH_VALUE |= {"--config-dir": "--config-dir", "-cd": "--config-dir", "--info": "--info", "-i": "--info"}
+VALUES = {
+    "--cfg": ("job", "hydra", "all"),
+    "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
+}
+NEVER = {
+    "--experimental-rerun": "would unpickle a file, which can run code: type the settings of its config.yaml instead",
+    "--config-path": "would replace the presets: add your own by --config-dir FOLDER",
+    "--config-name": "would replace the verb: add your own presets by --config-dir FOLDER",
+}
+NEVER |= {"-cp": NEVER["--config-path"], "-cn": NEVER["--config-name"]}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line, `sys.argv` unless given, and return its exit code."""
+    try:
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader of our output has gone, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return _say("stopped by Ctrl-C", 130)
+    except SystemExit as stop:  # Lightning turns Ctrl-C into exit(1)
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            return _say("stopped by Ctrl-C", 130)
+        raise
+    except Exception as error:
+        sentence = user_sentence(error)
+        if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
+            traceback.print_exc()
+            return 1 if sentence is None else 2
+        return _say(sentence, 2)
+
+
+def call(verb: str, config: Config) -> Any:
+    """Import the function of a verb and call it on its settings."""
+    module, _, name = VERBS[verb].entry.partition(":")
+    return getattr(importlib.import_module(module), name)(config)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The words after the verb, flags apart from settings."""
+
+    overrides: list[str] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+    config_dir: str | None = None
+
+
+def _run(words: list[str]) -> int:
+    if words and words[0] in ("-sc", "--shell-completion"):
+        return _complete(words[1:])
+    if words[:1] == ["--version"]:
+        print(f"manyheads {__version__}")
+        return 0
+    if not words or words[0] in ("-h", "--help", "help"):
+        from manyheads.usage import top_help
+
+        print(top_help(), file=sys.stdout if words else sys.stderr)
+        return 0 if words else 2
+    verb = _verb(words)
+    if "--help" in words or "-h" in words:
+        from manyheads.usage import verb_help
+
+        print(verb_help(verb))
+        return 0
+    asked = _read_flags(verb, words[1:])
+    from manyheads.compose import compose, run_hydra
+
+    if asked.flags:
+        run_hydra(verb, asked.flags, asked.overrides, lambda make: _one_of_many(verb, make), asked.config_dir)
+        return 0
+    call(verb, compose(verb, asked.overrides, config_dir=asked.config_dir))
+    return 0
+
+
+def _verb(words: list[str]) -> str:
+    first = words[0]
+    if first in VERBS:
+        return first
+    later = next((word for word in words if word in VERBS), None)
+    if later:
+        raise ValueError(f"{first} stands before the verb: write manyheads {later} {first} ...")
+    near = nearest(first, VERBS)
+    if near:
+        raise ValueError(f"{first} is not a verb: did you mean {near}?")
+    raise ValueError(f"{first} is not a verb: choose {one_of(list(VERBS))}")
+
+
+def _read_flags(verb: str, words: list[str]) -> _Asked:
+    asked = _Asked()
+    rest = iter(words)
+    for word in rest:
+        flag, equals, attached = word.partition("=")
+        if not word.startswith("-"):
+            asked.overrides.append(word)
+        elif flag in NEVER:
+            raise ValueError(f"{flag} is refused, as it {NEVER[flag]}")
+        elif word in ALONE:
+            asked.flags.append(ALONE[word])
+        elif flag in WITH_VALUE:
+            _flag_value(asked, WITH_VALUE[flag], attached if equals else None, rest)
+        else:
+            raise ValueError(_unknown_flag(verb, word))
+    return asked
+
+
+def _flag_value(asked: _Asked, flag: str, value: str | None, rest: Iterator[str]) -> None:
+    if value is None:
+        value = next(rest, "all" if flag == "--info" else "")
+    if flag == "--info" and "=" in value:  # a setting that follows a bare --info
+        asked.overrides.append(value)
+        value = "all"
+    if not value or (flag in VALUES and value not in VALUES[flag]):
+        remedy = f"choose {one_of(list(VALUES[flag]))}" if flag in VALUES else f"write {flag} VALUE"
+        raise ValueError(f"{flag} {value or 'has no value'}: {remedy}")
+    if flag == "--config-dir":
+        asked.config_dir = value
+    else:
+        asked.flags += [flag, value]
+
+
+def _unknown_flag(verb: str, word: str) -> str:
+    flag, equals, value = word.partition("=")
+    known = nearest(flag, [*ALONE, *WITH_VALUE, "--help", "--version"], at_least=0.75)
+    if known:
+        return f"{word} is not a flag: did you mean {known}?"
+    schema = VERBS[verb].config
+    name = flag.lstrip("-")
+    name = name if name in settings(schema) else nearest_setting(name, schema) or name
+    return f"{word} is not a flag: settings are typed without dashes, such as {name}={value if equals else 'VALUE'}"
+
+
+def _one_of_many(verb: str, make: Callable[[], Config]) -> None:
+    """One job of a sweep. A mistake ends the whole sweep with its sentence, not with Hydra's traceback."""
+    from manyheads.compose import refuse_many_devices
+
+    try:
+        config = make()
+        refuse_many_devices(config)
+        call(verb, config)
+    except Exception as error:
+        sentence = user_sentence(error)
+        if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
+        raise SystemExit(_say(sentence, 2)) from error
+
+
+def _complete(words: list[str]) -> int:
+    """Shell completion: the verbs first, then Hydra completes the settings of the one typed."""
+    from manyheads.compose import run_hydra
+
+    program, _, line = os.environ.get("COMP_LINE", "").lstrip().partition(" ")
+    verb, space, after = line.lstrip().partition(" ")
+    if words[:1] and words[0].startswith("query=") and not (verb in VERBS and space):
+        print(" ".join(one for one in VERBS if one.startswith(verb)))
+        return 0
+    os.environ["COMP_LINE"] = f"{program} {after}"
+    run_hydra(verb if verb in VERBS else "train", ["-sc", *words], [], lambda make: None)
+    return 0
+
+
+def _say(sentence: str, code: int) -> int:
+    print(sentence, file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

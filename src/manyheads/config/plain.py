@@ -1,0 +1,211 @@
+"""Settings to plain dicts and back. The way back trusts nothing: files of other people pass through it.
+
+Every key must be declared, every value must be of the declared type, and nothing may name code to call.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum, EnumType
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from manyheads.config.names import nearest_setting
+
+Section = TypeVar("Section")
+_DEEPEST = 8  # levels of nesting, far more than any setting has
+
+
+def to_plain(config: Any) -> dict[str, Any]:
+    """A settings dataclass as dicts, lists and scalars alone; choices become their names."""
+    return {one.name: _plain(getattr(config, one.name)) for one in fields(config)}
+
+
+def from_plain(schema: type[Section], values: Any, where: str = "") -> Section:
+    """Build `schema` from a mapping as `to_plain` makes it; absent keys keep their defaults.
+
+    Args:
+        where: dotted section in front of every name, for instance "model."
+
+    Raises:
+        ValueError: an unknown key, a value of the wrong type, or a rule of the section is broken.
+    """
+    if not isinstance(values, Mapping):
+        name = where.rstrip(".") or "the configuration"
+        raise ValueError(f"{name}={show(values)} is not a section: it must hold keys and values")
+    types = get_type_hints(schema)
+    known = {one.name: one for one in fields(schema)}  # type: ignore[arg-type]
+    made = {}
+    for key, value in values.items():
+        if key not in known:
+            raise ValueError(unknown_sentence(f"{where}{key}", value, schema, where))
+        kind = types[key]
+        if is_dataclass(kind):
+            made[key] = from_plain(kind, value, f"{where}{key}.")  # type: ignore[arg-type]
+        else:
+            made[key] = convert(f"{where}{key}", kind, value, default_of(known[key]))
+    return schema(**made)
+
+
+def convert(name: str, kind: Any, value: Any, default: Any) -> Any:
+    """`value` as the declared type `kind`, or a `ValueError` naming the setting, the rule and the default."""
+    inner, optional = unwrap(kind)
+    if value is None and optional:
+        return None
+    if inner is Any:
+        return flat(name, value)
+    if get_origin(inner) is dict:
+        return _flags(name, value)
+    if isinstance(inner, EnumType):
+        return _member(name, inner, value)
+    made = _scalar(inner, value)
+    if made is None:
+        words = KIND_WORDS[inner] + (" or null" if optional else "")
+        raise ValueError(f"{name}={show(value)} has the wrong type: it must be {words}; the default is {show(default)}")
+    return made
+
+
+KIND_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def unwrap(kind: Any) -> tuple[Any, bool]:
+    """`float | None` as (float, True); any other type as (type, False)."""
+    if isinstance(kind, UnionType):
+        (inner,) = (one for one in get_args(kind) if one is not NoneType)
+        return inner, True
+    return kind, False
+
+
+def default_of(one: Field) -> Any:
+    """The default of a dataclass field, made anew where it is a section."""
+    return one.default_factory() if one.default_factory is not MISSING else one.default
+
+
+def unknown_sentence(name: str, value: Any, schema: type, where: str = "") -> str:
+    """The sentence for a key that `schema` does not declare."""
+    if name.split(".")[-1] == "_target_":
+        return _code_sentence(name, value)
+    near = nearest_setting(name, schema, where)
+    remedy = f"did you mean {near}?" if near else "`manyheads VERB --help` lists every setting"
+    return f"{name}={show(value)} is not a setting: {remedy}"
+
+
+def _code_sentence(name: str, value: Any) -> str:
+    return f"{name}={show(value)} names code to call, which a setting never may: remove it"
+
+
+def interpolation_sentence(typed: str) -> str:
+    """The sentence for a value that holds `${...}`."""
+    return f"{typed} holds an interpolation, but settings are plain values: write the value itself"
+
+
+def refuse_code(values: Any, name: str = "", verbatim: frozenset[str] = frozenset()) -> None:
+    """Refuse `_target_` keys, and `${...}` in any text but that of the settings named in `verbatim`."""
+    if isinstance(values, Mapping):
+        for key, value in values.items():
+            inner = f"{name}.{key}" if name else str(key)
+            if key == "_target_":
+                raise ValueError(_code_sentence(inner, value))
+            refuse_code(value, inner, verbatim)
+    elif isinstance(values, list):
+        for value in values:
+            refuse_code(value, name, verbatim)
+    elif isinstance(values, str) and "${" in values and name not in verbatim:
+        raise ValueError(interpolation_sentence(f"{name}={show(values)}"))
+
+
+def show(value: Any) -> str:
+    """A value as a sentence quotes it: as typed, on one line, shortened."""
+    if isinstance(value, Enum):
+        return value.name
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict | list) and len(value) > 8:
+        return f"{len(value)} values"
+    text = value if isinstance(value, str) else _digits(value)
+    text = text if text.isprintable() else repr(text)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def flat(name: str, value: Any, depth: int = 0) -> Any:
+    """A plain value: scalars, and lists and dicts of them, with text as keys."""
+    if depth > _DEEPEST:
+        raise ValueError(f"{name} is nested too deeply: give a plain value")
+    if isinstance(value, Mapping):
+        if "_target_" in value:
+            raise ValueError(_code_sentence(f"{name}._target_", value["_target_"]))
+        return {show(key): flat(name, inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [flat(name, inner, depth + 1) for inner in value]
+    if isinstance(value, None | bool | int | float | str):
+        return value
+    raise ValueError(f"{name} holds a {type(value).__name__}: give a number, text, true, false or null")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.name
+    if is_dataclass(value):
+        return to_plain(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _flags(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name}={show(value)} is not a section: set one flag at a time, such as {name}.max_epochs=3")
+    return {str(key): flat(f"{name}.{key}", inner) for key, inner in value.items()}
+
+
+def _member(name: str, choices: EnumType, value: Any) -> Any:
+    if isinstance(value, choices):
+        return value
+    if isinstance(value, str) and value in choices.__members__:
+        return choices.__members__[value]
+    raise ValueError(f"{name}={show(value)} is not a choice: choose {one_of(list(choices.__members__))}")
+
+
+def one_of(names: list[str]) -> str:
+    """`a, b or c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _scalar(kind: type, value: Any) -> Any:
+    """The value as `kind`, or None where it is of another type. 1e4 is a whole number, 3 a number."""
+    if kind is bool:
+        return value if isinstance(value, bool) else None
+    if kind is str:
+        return value if isinstance(value, str) else None
+    if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
+        value = _read_number(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    if kind is float:
+        return _float(value)
+    return int(value) if value == int(value) else None
+
+
+def _read_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _float(value: int | float) -> float | None:
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _digits(value: Any) -> str:
+    try:
+        return str(value)
+    except ValueError:  # Python prints no int of more than 4300 digits
+        return "a very long number"

@@ -1,0 +1,196 @@
+"""What was typed after the verb: `key=value` words, each checked alone against the verb's settings.
+
+A key is a preset group (`model=mini`), a setting (`model.n_heads=4`), or a flag of Lightning's Trainer
+(`trainer.max_epochs=3`). Paths and texts are taken as they are; every other value follows Hydra's grammar,
+which the caller hands in as `parse`, so that this file needs the standard library alone.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from manyheads.config.names import ELSEWHERE, Setting, nearest, settings
+from manyheads.config.plain import convert, interpolation_sentence, one_of, show, unwrap
+from manyheads.lightning_flags import checked_flag
+from manyheads.presets import choices
+from manyheads.verbs import VERBS
+
+PATHS = frozenset({"input", "run", "output", "init_from", "data.path", "tokenizer.path", "data.cache"})
+VERBATIM = PATHS | {"text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A value in Hydra's grammar: one plain value, or the elements of a sweep (none where they cannot be listed)."""
+
+    values: list[Any]
+    sweep: bool = False
+
+
+@dataclass(slots=True)
+class Typed:
+    """Checked words: presets by group, values by dotted name, and the words as Hydra reads them.
+
+    `later` are the further values of a sweep, one dict each: [{"model.n_heads": 4}, {"model.n_heads": 8}].
+    """
+
+    groups: dict[str, str | None] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    later: list[dict[str, Any]] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """How a value is read (`ValueError` if it cannot be) and how a text is quoted."""
+
+    parse: Callable[[str], Parsed]
+    quote: Callable[[str], str]
+
+
+def read_overrides(
+    verb: str, words: Sequence[str], grammar: Grammar, *, more: str | Path | None = None, sweep: bool = False
+) -> Typed:
+    """Check the words and sort them into presets and values.
+
+    Args:
+        more: the user's own folder of presets.
+        sweep: several values for one key are allowed (`-m`), and so are Hydra's own settings;
+            `values` then holds the first of several.
+
+    Raises:
+        ValueError: one sentence on the first word that is mistaken.
+    """
+    typed = Typed()
+    known = settings(VERBS[verb].config)
+    for word in words:
+        key, value = _split(word)
+        if key.startswith(("hydra.", "hydra/")):
+            if not sweep:
+                raise ValueError(f"{word}: Hydra's own settings count only with -m: remove it, or add -m")
+            typed.words.append(word)
+        elif key in VERBS[verb].groups:
+            _read_group(verb, key, value, typed, grammar, more, sweep)
+        elif key in known or (key.startswith("trainer.") and "trainer" in known):
+            _read_setting(key, value, known.get(key), typed, grammar, sweep)
+        else:
+            raise ValueError(_unknown(verb, key, value, list(known)))
+    return typed
+
+
+def _split(word: str) -> tuple[str, str]:
+    """`key=value` as its two parts, or the sentence for what a plain run does not take."""
+    bare = word.lstrip("+~")
+    key, equals, value = bare.partition("=")
+    key = key.strip()
+    if "_target_" in key or ("_target_" in value and key not in VERBATIM):
+        raise ValueError(f"{word} names code to call, which a setting never may: remove it")
+    if bare != word:
+        raise ValueError(f"{word}: settings are set, never added or deleted: write {key}={value or 'VALUE'}")
+    if not equals:
+        remedy = f"for local files write data.path={word}" if os.path.exists(word) else f"write {key or 'key'}=VALUE"
+        raise ValueError(f"{word} has no value: {remedy}")
+    if "@" in key:
+        raise ValueError(f"{word}: settings keep their place, @ moves none: write {key.partition('@')[0]}={value}")
+    if "${" in word and key not in VERBATIM:
+        raise ValueError(interpolation_sentence(word))
+    return key, value
+
+
+def _read_group(
+    verb: str, group: str, value: str, typed: Typed, grammar: Grammar, more: str | Path | None, sweep: bool
+) -> None:
+    names = choices(verb, group, more)
+    optional = VERBS[verb].groups[group] is None
+    picked = [value.strip()]
+    if sweep and value:
+        parsed = _parse(group, value, grammar)
+        picked = [str(one) for one in parsed.values] if parsed.sweep else picked
+    for name in picked:
+        if name in names or (optional and name in ("", "null")):
+            continue
+        raise ValueError(_no_choice(verb, group, name, names))
+    typed.groups[group] = picked[0] if picked and picked[0] in names else None
+    typed.words.append(f"{group}={value.strip() or 'null'}")
+
+
+def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
+    barred = VERBS[verb].barred.get(name)
+    if barred:
+        return f"{group}={name} is {barred}: choose {one_of(names)}"
+    if group == "data" and ("/" in name or "." in name):
+        return f"data={name} is not a choice: for local files write data.path={name}, else choose {one_of(names)}"
+    if name[:1] in ("{", "["):
+        return f"{group}={show(name)} is not a choice: choose {one_of(names)}, or set its keys one by one"
+    return f"{group}={show(name)} is not a choice: choose {one_of(names)}"
+
+
+def _read_setting(key: str, value: str, one: Setting | None, typed: Typed, grammar: Grammar, sweep: bool) -> None:
+    text = key in VERBATIM or (one is not None and one.kind is str)
+    if text and not sweep:
+        typed.values[key] = value if key in VERBATIM else _text(key, value, grammar)
+        return
+    parsed = _parse_text(key, value, grammar) if text else _parse(key, value, grammar)
+    if parsed.sweep and not sweep:
+        raise ValueError(f"{key}={value} holds several values: give one, or add -m to run one after another")
+    checked = [_checked(key, value, element, one) for element in parsed.values]
+    if checked:
+        typed.values[key] = checked[0]
+        typed.later += [{key: element} for element in checked[1:]]
+    quote = text and not parsed.sweep
+    typed.words.append(f"{key}={grammar.quote(typed.values[key]) if quote else value}")
+
+
+def _checked(key: str, value: str, element: Any, one: Setting | None) -> Any:
+    if one is None:
+        return checked_flag(key.removeprefix("trainer."), element)
+    inner, _ = unwrap(one.kind)
+    if isinstance(inner, type) and hasattr(inner, "__members__") and not isinstance(element, str):
+        element = value.strip()  # a choice named like a number or a boolean
+    return convert(key, one.kind, element, one.default)
+
+
+def _parse(key: str, value: str, grammar: Grammar) -> Parsed:
+    try:
+        return grammar.parse(value)
+    except ValueError as error:
+        raise ValueError(
+            f"{key}={show(value)} cannot be read: close its quotes and brackets, or quote special signs"
+        ) from error
+
+
+def _parse_text(key: str, value: str, grammar: Grammar) -> Parsed:
+    """A text under -m: several where Hydra's grammar sees a sweep, else taken as it is."""
+    try:
+        parsed = grammar.parse(value)
+    except ValueError:
+        parsed = Parsed([value])
+    return parsed if parsed.sweep else Parsed([value if key in VERBATIM else _text(key, value, grammar)])
+
+
+def _text(key: str, value: str, grammar: Grammar) -> str:
+    """A text that is no path: as typed, without the quotes Hydra's users put around it."""
+    if value == "null":
+        raise ValueError(f"{key}=null is not text: for none write {key}=")
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        return str(_parse(key, value, grammar).values[0])
+    return value
+
+
+def _unknown(verb: str, key: str, value: str, known: list[str]) -> str:
+    typed = f"{key}={show(value)}"
+    sections = {name.split(".")[0] for name in known if "." in name} | ({"trainer"} if "trainer" in known else set())
+    if key in sections:
+        inside = [name for name in known if name.startswith(f"{key}.")] or ["trainer.max_epochs"]
+        return f"{typed}: {key} is a section: set its keys, such as {inside[0]}=VALUE"
+    for other, its in VERBS.items():
+        if other != verb and (key in settings(its.config) or key in its.groups or key.startswith("trainer.")):
+            return f"{typed} is a setting of {other}, not of {verb}: `manyheads {verb} --help` lists those of {verb}"
+    flags = ["trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val"] if "trainer" in known else []
+    names = [name for name in known if name != "trainer"] + flags + list(VERBS[verb].groups)
+    usual = ELSEWHERE.get(key.rsplit(".", 1)[-1].lower())
+    near = usual if usual in names else nearest(key, names)
+    remedy = f"did you mean {near}?" if near else f"`manyheads {verb} --help` lists every setting"
+    return f"{typed} is not a setting: {remedy}"

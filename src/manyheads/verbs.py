@@ -1,0 +1,67 @@
+"""The verbs of the command line: what each is told, which groups of presets it reads, what it calls."""
+
+from dataclasses import dataclass, field
+
+from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
+
+Config = RunConfig | EvaluateConfig | PredictConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb.
+
+    `groups` are the folders of conf/ it reads, with the preset read unless another is typed;
+    `barred` are presets of those folders that make no sense here; `entry` is "module:function",
+    imported only when the settings are valid.
+    """
+
+    config: type[Config]
+    entry: str
+    help: str
+    groups: dict[str, str | None]
+    examples: tuple[str, ...]
+    barred: dict[str, str] = field(default_factory=dict)
+
+
+VERBS = {
+    "train": Verb(
+        RunConfig,
+        "manyheads.train:train",
+        "train a classifier, judge it, and leave a run folder",
+        {
+            "data": "demo",
+            "model": "tiny",
+            "optim": "scratch",
+            "hardware": "auto",
+            "logger": "csv",
+            "experiment": None,
+            "debug": None,
+        },
+        (
+            "manyheads train",
+            "manyheads train data.path=reviews.csv data.text=review data.label=stars",
+            "manyheads train model.n_heads=8 model.d_k=16 optim.lr=5e-4 output=outputs/eight-heads",
+        ),
+        {"run": "the data of a finished run, which only evaluate reads"},
+    ),
+    "evaluate": Verb(
+        EvaluateConfig,
+        "manyheads.judge.evaluate:evaluate",
+        "judge a trained model on its own or other data",
+        {"data": "run", "hardware": "auto"},
+        ("manyheads evaluate run=outputs/eight-heads", "manyheads evaluate run=outputs/eight-heads data.path=new.csv"),
+        {"ddp": "several devices, but evaluate uses one"},
+    ),
+    "predict": Verb(
+        PredictConfig,
+        "manyheads.judge.predict:predict",
+        "label texts with a trained model",
+        {"hardware": "auto"},
+        (
+            'manyheads predict run=outputs/eight-heads text="the best film of the year"',
+            "manyheads predict run=outputs/eight-heads input=texts.txt output=labels.jsonl",
+        ),
+        {"ddp": "several devices, but predict uses one"},
+    ),
+}
