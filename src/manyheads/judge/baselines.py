@@ -1,0 +1,63 @@
+"""What needs no training of ours: the bar a Transformer has to clear before anyone believes in it."""
+
+from collections import Counter
+from dataclasses import dataclass
+from time import perf_counter
+
+from manyheads.data.rows import Rows
+from manyheads.judge.scores import Answers, score_answers
+
+MAJORITY = "most frequent class"
+TFIDF = "TF-IDF + linear SVM"
+
+
+@dataclass(slots=True)
+class Baseline:
+    """One baseline's answers on one split, judged; `seconds` is fitting and answering."""
+
+    name: str
+    scores: Answers
+    seconds: float
+
+
+def judge_baselines(
+    train: Rows, rows: Rows, n_classes: int, *, n_resamples: int = 1000, seed: int = 0
+) -> list[Baseline]:
+    """Both baselines, fitted on `train` and judged on `rows` with the resamples of `score(..., seed=seed)`."""
+    judged = []
+    for name, answer in ((MAJORITY, majority_baseline), (TFIDF, tfidf_baseline)):
+        started = perf_counter()
+        answers = answer(train, rows)
+        seconds = perf_counter() - started
+        scores = score_answers(rows.labels, answers, n_classes, n_resamples=n_resamples, seed=seed)
+        judged.append(Baseline(name, scores, seconds))
+    return judged
+
+
+def majority_baseline(train: Rows, rows: Rows) -> list[int]:
+    """The most frequent class of `train` (of equals the first), for every row."""
+    counts = Counter(train.labels)
+    return [max(sorted(counts), key=lambda label: counts[label])] * len(rows)
+
+
+def tfidf_baseline(train: Rows, rows: Rows) -> list[int]:
+    """A linear support vector machine on TF-IDF of words and pairs of words, scikit-learn's defaults.
+
+    Where `train` holds one class, or no word of two letters, it answers as `majority_baseline` does.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.svm import LinearSVC
+
+    words = TfidfVectorizer(ngram_range=(1, 2))
+    split, texts = words.build_analyzer(), joined(train)
+    if len(set(train.labels)) < 2 or not any(split(text) for text in texts):
+        return majority_baseline(train, rows)
+    machine = LinearSVC(random_state=0).fit(words.fit_transform(texts), train.labels)
+    return machine.predict(words.transform(joined(rows))).tolist() if len(rows) else []
+
+
+def joined(rows: Rows) -> list[str]:
+    """One text a row: both texts of a pair with a separator between them, which no bigram crosses unseen."""
+    if rows.pairs is None:
+        return rows.texts
+    return [f"{text} pairseparator {pair}" for text, pair in zip(rows.texts, rows.pairs, strict=True)]

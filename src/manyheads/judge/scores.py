@@ -1,0 +1,198 @@
+"""Figures of a classifier on one split, each with a 95 % interval.
+
+n rows . C classes . R resamples . P pairs (class, answer) that occur
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from manyheads.judge.calibration import N_BINS, Bin, confidence_bins, reliability
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Interval:
+    """A figure and the 2.5 % and 97.5 % points of its bootstrap, widened to hold the figure itself.
+
+    Calibration error, and macro figures of rare classes, are biased in a resample: only there does the widening bite.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(slots=True)
+class ClassScore:
+    """One class: `support` is its number of rows; a ratio without a denominator is 0, as in scikit-learn."""
+
+    name: str
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+@dataclass(slots=True)
+class Answers:
+    """What can be said of bare answers, without probabilities.
+
+    Macro figures are means over the classes that occur in labels or answers (scikit-learn's default), not over
+    every class the model knows: a class nobody mentions has no precision and no recall.
+    """
+
+    accuracy: Interval
+    macro_f1: Interval
+    micro_f1: Interval
+    macro_precision: Interval
+    macro_recall: Interval
+
+
+@dataclass(slots=True)
+class Scores:
+    """All figures of one split. `confusion[i][j]` counts rows of class i answered j; `loss` is in nats."""
+
+    accuracy: Interval
+    macro_f1: Interval
+    micro_f1: Interval
+    macro_precision: Interval
+    macro_recall: Interval
+    loss: Interval
+    calibration_error: Interval
+    n_rows: int
+    labels: list[str]
+    per_class: list[ClassScore]
+    confusion: list[list[int]]
+    reliability: list[Bin]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, numbers and strings."""
+        return asdict(self)
+
+
+def score(
+    labels: ArrayLike, probabilities: ArrayLike, names: list[str], *, n_resamples: int = 1000, seed: int = 0
+) -> Scores:
+    """Judge `probabilities` `(n, C)` against class ids `labels` `(n,)`.
+
+    The bootstrap draws whole rows, so all figures of a resample belong together; the same `seed` gives the same
+    intervals.
+
+    Raises:
+        ValueError: there are no rows.
+    """
+    labels_n = np.asarray(labels, dtype=np.int64)
+    probabilities_nC = np.asarray(probabilities, dtype=np.float64)
+    _check_rows(len(labels_n))
+    assert probabilities_nC.shape == (len(labels_n), len(names)), "one row of probabilities a label"
+    answers_n = probabilities_nC.argmax(1)
+    confidence_n = probabilities_nC.max(1)
+    right_n = answers_n == labels_n
+    own_n = np.take_along_axis(probabilities_nC, labels_n[:, None], axis=1)[:, 0]
+    rows = _Rows(
+        cell_n=labels_n * len(names) + answers_n,
+        loss_n=-np.log(np.maximum(own_n, np.finfo(np.float64).tiny)),
+        bin_n=confidence_bins(confidence_n),
+        gap_n=confidence_n - right_n,
+        n_classes=len(names),
+    )
+    per_class, confusion = _by_class(rows.cell_n, names)
+    return Scores(
+        **_intervals(rows, n_resamples, seed),
+        n_rows=len(labels_n),
+        labels=list(names),
+        per_class=per_class,
+        confusion=confusion,
+        reliability=reliability(confidence_n, right_n),
+    )
+
+
+def score_answers(
+    labels: ArrayLike, answers: ArrayLike, n_classes: int, *, n_resamples: int = 1000, seed: int = 0
+) -> Answers:
+    """Judge bare class ids, such as a baseline's, on the same resamples that `score` draws for `seed`."""
+    labels_n, answers_n = (np.asarray(ids, dtype=np.int64) for ids in (labels, answers))
+    _check_rows(len(labels_n))
+    nothing = np.zeros(len(labels_n))
+    rows = _Rows(labels_n * n_classes + answers_n, nothing, nothing.astype(np.int64), nothing, n_classes)
+    intervals = _intervals(rows, n_resamples, seed)
+    return Answers(**{name: intervals[name] for name in Answers.__dataclass_fields__})
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Per row: the cell of the confusion matrix, the loss, the confidence bin and confidence minus right."""
+
+    cell_n: Ints
+    loss_n: Floats
+    bin_n: Ints
+    gap_n: Floats
+    n_classes: int
+
+
+def _check_rows(n_rows: int) -> None:
+    if n_rows == 0:
+        raise ValueError("there are no rows to judge: give a split that holds at least one")
+
+
+def _intervals(rows: _Rows, n_resamples: int, seed: int) -> dict[str, Interval]:
+    """Every figure with its interval. Row 0 of each array is the data as it is, the rest are resamples."""
+    cells_P, pair_n = np.unique(rows.cell_n, return_inverse=True)
+    n, random = len(pair_n), np.random.default_rng(seed)
+    counts_RP = np.empty((n_resamples + 1, len(cells_P)))
+    loss_R, gap_R = np.empty(n_resamples + 1), np.empty(n_resamples + 1)
+    for at in range(n_resamples + 1):
+        times_n = np.bincount(random.integers(n, size=n), minlength=n) if at else np.ones(n, dtype=np.int64)
+        counts_RP[at] = np.bincount(pair_n, weights=times_n, minlength=len(cells_P))
+        loss_R[at] = times_n @ rows.loss_n / n
+        gap_R[at] = np.abs(np.bincount(rows.bin_n, weights=times_n * rows.gap_n, minlength=N_BINS)).sum() / n
+    figures = _figures(counts_RP, cells_P, rows.n_classes) | {"loss": loss_R, "calibration_error": gap_R}
+    return {name: _interval(value_R) for name, value_R in figures.items()}
+
+
+def _figures(counts_RP: Floats, cells_P: Ints, n_classes: int) -> dict[str, Floats]:
+    """Accuracy and the averages over classes of R confusion matrices, given by their P occurring cells."""
+    classes_P, answers_P = np.divmod(cells_P, n_classes)
+    one_hot = np.eye(n_classes)
+    support_RC = counts_RP @ one_hot[classes_P]
+    answered_RC = counts_RP @ one_hot[answers_P]
+    right_RC = counts_RP @ (one_hot[classes_P] * (classes_P == answers_P)[:, None])
+    occurs_RC = (support_RC + answered_RC) > 0
+
+    def mean(figure_RC: Floats) -> Floats:
+        return figure_RC.sum(1) / occurs_RC.sum(1)
+
+    accuracy_R = right_RC.sum(1) / support_RC.sum(1)
+    return {
+        "accuracy": accuracy_R,
+        "macro_f1": mean(_ratio(2 * right_RC, support_RC + answered_RC)),
+        "micro_f1": accuracy_R,  # one answer a row: micro precision, recall and F1 are all the accuracy
+        "macro_precision": mean(_ratio(right_RC, answered_RC)),
+        "macro_recall": mean(_ratio(right_RC, support_RC)),
+    }
+
+
+def _by_class(cell_n: Ints, names: list[str]) -> tuple[list[ClassScore], list[list[int]]]:
+    n_classes = len(names)
+    confusion_CC = np.bincount(cell_n, minlength=n_classes**2).reshape(n_classes, n_classes)
+    right_C, support_C, answered_C = confusion_CC.diagonal(), confusion_CC.sum(1), confusion_CC.sum(0)
+    precision_C = _ratio(right_C, answered_C)
+    recall_C = _ratio(right_C, support_C)
+    f1_C = _ratio(2 * right_C, support_C + answered_C)
+    rows = zip(names, precision_C.tolist(), recall_C.tolist(), f1_C.tolist(), support_C.tolist(), strict=True)
+    return [ClassScore(*row) for row in rows], confusion_CC.tolist()
+
+
+def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
+    return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
+
+
+def _interval(value_R: Floats) -> Interval:
+    value = float(value_R[0])
+    low, high = np.percentile(value_R[1:], (2.5, 97.5)).tolist() if len(value_R) > 1 else (value, value)
+    return Interval(value, min(low, value), max(high, value))

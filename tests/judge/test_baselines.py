@@ -1,0 +1,49 @@
+"""The cheap models: what they answer, and that they never fail on odd rows."""
+
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
+
+from manyheads.data.rows import Rows
+from manyheads.judge.baselines import MAJORITY, TFIDF, joined, judge_baselines, majority_baseline, tfidf_baseline
+
+
+def rows(texts: list[str], labels: list[int], pairs: list[str] | None = None) -> Rows:
+    return Rows(texts=texts, pairs=pairs, labels=labels, source="rows.csv", numbers=list(range(2, 2 + len(texts))))
+
+
+TRAIN = rows(["good film", "fine film", "a bad film", "awful, bad", "good good"], [1, 1, 0, 0, 1])
+TEST = rows(["good", "so bad"], [1, 0])
+
+
+def test_majority_is_the_most_frequent_class_of_train() -> None:
+    assert majority_baseline(TRAIN, TEST) == [1, 1]
+    assert majority_baseline(rows(["a", "b"], [1, 0]), TEST) == [0, 0]
+
+
+def test_tfidf_is_the_plain_pipeline() -> None:
+    pipeline = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LinearSVC(random_state=0))
+    expected = pipeline.fit(TRAIN.texts, TRAIN.labels).predict(TEST.texts).tolist()
+    assert tfidf_baseline(TRAIN, TEST) == expected == [1, 0]
+
+
+def test_both_are_judged_with_intervals() -> None:
+    majority, tfidf = judge_baselines(TRAIN, TEST, 2, n_resamples=50)
+    assert (majority.name, tfidf.name) == (MAJORITY, TFIDF)
+    assert (majority.scores.accuracy.value, tfidf.scores.accuracy.value) == (0.5, 1.0)
+    assert majority.scores.accuracy.low < 0.5 < majority.scores.accuracy.high
+
+
+def test_a_pair_is_seen_whole_and_never_bridged() -> None:
+    pairs = rows(["same text"] * 4, [0, 1, 0, 1], ["no way", "oh yes", "no thanks", "yes please"])
+    assert tfidf_baseline(pairs, pairs) == [0, 1, 0, 1]
+    words = TfidfVectorizer(ngram_range=(1, 2)).build_analyzer()(joined(pairs)[0])
+    assert "text no" not in words
+
+
+@pytest.mark.parametrize(
+    "train", [rows(["!", "?", "…"], [0, 1, 1]), rows(["one class", "only"], [1, 1]), rows(["", "a"], [1, 1])]
+)
+def test_without_words_or_classes_it_answers_the_majority(train: Rows) -> None:
+    assert tfidf_baseline(train, TEST) == [1, 1]

@@ -1,0 +1,122 @@
+"""Scores against scikit-learn and torch; intervals against their meaning."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics
+from torch.nn import functional as F
+
+from manyheads.judge.scores import Interval, score, score_answers
+
+FIGURES = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
+
+
+def some_rows(n_rows: int, n_classes: int, seed: int = 0, skill: float = 1.0):
+    random = np.random.default_rng(seed)
+    labels = random.integers(n_classes, size=n_rows)
+    logits = random.normal(size=(n_rows, n_classes))
+    logits[np.arange(n_rows), labels] += skill
+    names = [f"class {at}" for at in range(n_classes)]
+    return labels, torch.tensor(logits).softmax(-1).numpy(), names
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(0, 1000))
+def test_figures_are_those_of_scikit_learn(n_rows: int, n_classes: int, seed: int) -> None:
+    labels, probabilities, names = some_rows(n_rows, n_classes, seed)
+    answers = probabilities.argmax(1)
+    scores = score(labels, probabilities, names, n_resamples=1)
+    assert scores.accuracy.value == pytest.approx(metrics.accuracy_score(labels, answers))
+    for average in ("macro", "micro"):
+        expected = metrics.precision_recall_fscore_support(labels, answers, average=average, zero_division=0)
+        if average == "macro":
+            assert scores.macro_precision.value == pytest.approx(expected[0])
+            assert scores.macro_recall.value == pytest.approx(expected[1])
+            assert scores.macro_f1.value == pytest.approx(expected[2])
+        else:
+            assert scores.micro_f1.value == pytest.approx(expected[2])
+    every = list(range(n_classes))
+    table = metrics.precision_recall_fscore_support(labels, answers, labels=every, zero_division=0)
+    ours = [(one.precision, one.recall, one.f1, one.support) for one in scores.per_class]
+    np.testing.assert_allclose(ours, np.stack(table, axis=1), atol=1e-12)
+    assert scores.confusion == metrics.confusion_matrix(labels, answers, labels=every).tolist()
+
+
+def test_loss_is_torchs_cross_entropy() -> None:
+    labels, probabilities, names = some_rows(300, 5)
+    expected = F.nll_loss(torch.tensor(probabilities).log(), torch.tensor(labels))
+    assert score(labels, probabilities, names, n_resamples=1).loss.value == pytest.approx(float(expected))
+
+
+def test_a_certain_mistake_has_a_finite_loss() -> None:
+    assert np.isfinite(score([0], [[0.0, 1.0]], ["a", "b"], n_resamples=1).loss.value)
+
+
+def test_macro_figures_leave_out_classes_that_nobody_mentions() -> None:
+    scores = score([0, 1], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1]], ["a", "b", "unused"], n_resamples=1)
+    assert scores.macro_f1.value == 1
+    assert scores.per_class[2].support == 0
+    assert scores.per_class[2].f1 == 0
+
+
+def test_accuracy_interval_is_the_binomial_one() -> None:
+    labels, probabilities, names = some_rows(2000, 3)
+    accuracy = score(labels, probabilities, names, n_resamples=2000).accuracy
+    spread = 1.96 * np.sqrt(accuracy.value * (1 - accuracy.value) / 2000)
+    assert accuracy.low == pytest.approx(accuracy.value - spread, abs=0.003)
+    assert accuracy.high == pytest.approx(accuracy.value + spread, abs=0.003)
+
+
+def test_intervals_are_those_of_a_plain_bootstrap() -> None:
+    labels, probabilities, names = some_rows(400, 4)
+    scores = score(labels, probabilities, names, n_resamples=1500, seed=3)
+    random, answers = np.random.default_rng(9), probabilities.argmax(1)
+    losses = -np.log(probabilities[np.arange(400), labels])
+    draws = [random.integers(400, size=400) for _ in range(1500)]
+    macro_f1 = [metrics.f1_score(labels[rows], answers[rows], average="macro", zero_division=0) for rows in draws[:400]]
+    for interval, resampled in ((scores.macro_f1, macro_f1), (scores.loss, [losses[rows].mean() for rows in draws])):
+        width = interval.high - interval.low
+        assert np.allclose((interval.low, interval.high), np.percentile(resampled, (2.5, 97.5)), atol=0.15 * width)
+
+
+@given(st.integers(1, 40), st.integers(2, 5), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_every_interval_holds_its_figure(n_rows: int, n_classes: int, seed: int) -> None:
+    scores = score(*some_rows(n_rows, n_classes, seed), n_resamples=20, seed=seed)
+    for name in FIGURES:
+        figure: Interval = getattr(scores, name)
+        assert figure.low <= figure.value <= figure.high, name
+
+
+def test_the_seed_decides_and_answers_share_the_resamples() -> None:
+    labels, probabilities, names = some_rows(150, 3)
+    first, again = (score(labels, probabilities, names, n_resamples=100, seed=5) for _ in range(2))
+    assert first == again
+    assert score(labels, probabilities, names, n_resamples=100, seed=6).accuracy != first.accuracy
+    answers = score_answers(labels, probabilities.argmax(1), 3, n_resamples=100, seed=5)
+    assert (answers.accuracy, answers.macro_f1) == (first.accuracy, first.macro_f1)
+
+
+def test_json_is_plain_and_whole() -> None:
+    scores = score(*some_rows(50, 3), n_resamples=10)
+    read = json.loads(json.dumps(scores.as_json(), allow_nan=False))
+    assert set(read["accuracy"]) == {"value", "low", "high"}
+    assert read["n_rows"] == sum(map(sum, read["confusion"])) == sum(one["n_rows"] for one in read["reliability"])
+
+
+def test_no_rows_is_a_sentence() -> None:
+    with pytest.raises(ValueError, match="there are no rows to judge"):
+        score([], np.empty((0, 2)), ["a", "b"])
+
+
+@pytest.mark.parametrize(("n_rows", "n_classes"), [(25_000, 2), (3_080, 77)])
+def test_a_thousand_resamples_take_a_moment(n_rows: int, n_classes: int) -> None:
+    rows = some_rows(n_rows, n_classes)
+    started = time.perf_counter()
+    score(*rows, n_resamples=1000)
+    assert time.perf_counter() - started < 10  # 0.3 s on an idle machine
