@@ -53,7 +53,7 @@ def tfidf_baseline(train: Rows, rows: Rows) -> list[int]:
     if len(set(train.labels)) < 2 or not any(split(text) for text in texts):
         return majority_baseline(train, rows)
     machine = LinearSVC(random_state=0).fit(words.fit_transform(texts), train.labels)
-    return machine.predict(words.transform(joined(rows))).tolist() if len(rows) else []
+    return [int(answer) for answer in machine.predict(words.transform(joined(rows)))] if len(rows) else []
 
 
 def joined(rows: Rows) -> list[str]:

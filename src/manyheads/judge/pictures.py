@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from manyheads.judge.calibration import Bin
+from manyheads.judge.curves import Curve
 from manyheads.judge.scores import Scores
 
 INK, GREY, BLUE, RED = "#1c2330", "#8a93a3", "#2f6fde", "#d1495b"
@@ -22,7 +23,6 @@ PANELS = {
     "loss": [("train_loss", BLUE, "-"), ("validation_loss", RED, "-")],
     "accuracy": [("train_accuracy", BLUE, "-"), ("validation_accuracy", RED, "-"), ("validation_macro_f1", RED, ":")],
 }
-Curve = dict[str, float]  # one row of metrics.csv; a figure that was not logged at that step is absent
 
 
 def draw_confusion(scores: Scores) -> bytes:

@@ -1,0 +1,114 @@
+"""The model's answer to every row of a split.
+
+n rows . C classes
+"""
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from manyheads.data.rows import Rows
+from manyheads.ship.deliverable import Deliverable
+from manyheads.ship.files import replace_file
+
+CHUNK = 4096  # rows tokenised and sorted by length together
+
+
+@dataclass(slots=True)
+class Predictions:
+    """Rows in their own order with the model's fp32 logits; `labels` and `answers` are class ids."""
+
+    numbers: Sequence[int]
+    texts: list[str]
+    pairs: list[str] | None
+    labels: list[int]
+    names: list[str]
+    logits_nC: Tensor
+
+    @property
+    def probabilities_nC(self) -> Tensor:
+        """Softmax in fp64, so that the loss of a confident mistake stays finite: `(n, C)`."""
+        return self.logits_nC.double().softmax(-1)
+
+    @property
+    def answers(self) -> list[int]:
+        return self.logits_nC.argmax(-1).tolist()
+
+
+@dataclass(slots=True)
+class Mistake:
+    """A wrong answer and how sure the model was of it."""
+
+    number: int
+    text: str
+    pair: str | None
+    label: str
+    answer: str
+    confidence: float
+
+
+def judge_rows(
+    deliverable: Deliverable,
+    rows: Rows,
+    *,
+    tokens: int = 8192,
+    progress: Callable[[int], None] = lambda n_rows: None,
+) -> Predictions:
+    """Answer every row; `progress` hears how many more rows are done.
+
+    Raises:
+        ValueError: `rows` are pairs and the model takes single texts, or the other way round.
+    """
+    pieces = [torch.empty(0, len(deliverable.labels))]
+    for start in range(0, len(rows), CHUNK):
+        chunk = slice(start, start + CHUNK)
+        pairs = None if rows.pairs is None else rows.pairs[chunk]
+        pieces.append(deliverable.logits(rows.texts[chunk], pairs, tokens=tokens))
+        progress(len(pieces[-1]))
+    return Predictions(
+        numbers=rows.numbers,
+        texts=rows.texts,
+        pairs=rows.pairs,
+        labels=rows.labels,
+        names=deliverable.labels,
+        logits_nC=torch.cat(pieces),
+    )
+
+
+def worst_mistakes(predictions: Predictions, n: int = 20) -> list[Mistake]:
+    """The `n` wrong answers the model was surest of, surest first."""
+    confidence_n, answer_n = predictions.probabilities_nC.max(-1)
+    wrong_n = answer_n != torch.tensor(predictions.labels, dtype=torch.int64)
+    by_confidence = confidence_n.where(wrong_n, -1.0).argsort(descending=True, stable=True)
+    return [
+        Mistake(
+            number=predictions.numbers[row],
+            text=predictions.texts[row],
+            pair=None if predictions.pairs is None else predictions.pairs[row],
+            label=predictions.names[predictions.labels[row]],
+            answer=predictions.names[int(answer_n[row])],
+            confidence=float(confidence_n[row]),
+        )
+        for row in by_confidence[: min(n, int(wrong_n.sum()))].tolist()
+    ]
+
+
+def write_predictions_csv(path: Path, predictions: Predictions) -> None:
+    """One line a row: its number in the source, the text(s), label, prediction and `p_<class>` for every class.
+
+    Texts are quoted and written as they are; a probability has six decimals. The file appears whole or not at all.
+    """
+    pairs = predictions.pairs
+    with replace_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        write = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerow
+        probability_names = [f"p_{name}" for name in predictions.names]
+        write(["row", "text", *([] if pairs is None else ["text_pair"]), "label", "prediction", *probability_names])
+        for at, row in enumerate(predictions.probabilities_nC):
+            text_pair = [] if pairs is None else [pairs[at]]
+            names = [predictions.names[predictions.labels[at]], predictions.names[int(row.argmax())]]
+            probabilities = [round(value, 6) for value in row.tolist()]
+            write([predictions.numbers[at], predictions.texts[at], *text_pair, *names, *probabilities])

@@ -1,0 +1,149 @@
+"""The sections of report.html, each a function of what it shows; what is empty yields nothing."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from manyheads.judge.baselines import Baseline
+from manyheads.judge.curves import Curve
+from manyheads.judge.markup import (
+    Html,
+    excerpt,
+    interval_bar,
+    pairs_list,
+    picture,
+    section,
+    share_bar,
+    shown,
+    table,
+    two_lines,
+)
+from manyheads.judge.pictures import MOST_CELLS_LABELLED, draw_confusion, draw_curves, draw_reliability
+from manyheads.judge.predictions import Mistake
+from manyheads.judge.scores import Answers, Interval, Scores
+
+FIGURES = {
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "micro_f1": "micro F1",
+    "macro_precision": "macro precision",
+    "macro_recall": "macro recall",
+    "loss": "cross-entropy loss",
+    "calibration_error": "calibration error",
+}
+
+
+@dataclass(kw_only=True, slots=True)
+class Table:
+    """A table of plain strings; the first column is a name, the others are numbers."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def tiles(scores: Scores) -> Html:
+    shares = {"accuracy": scores.accuracy, "macro F1": scores.macro_f1}
+    numbers = {"cross-entropy loss": scores.loss, "calibration error": scores.calibration_error}
+    made = [_tile(name, figure) for name, figure in (shares | numbers).items()]
+    return Html(f'<div class="tiles">{"".join(made)}</div>')
+
+
+def _tile(name: str, figure: Interval) -> str:
+    between = f"95 %: {figure.low:.3f} to {figure.high:.3f}"
+    return f'<div class="tile"><span>{name}</span><b>{figure.value:.3f}</b><span>{between}</span></div>'
+
+
+def comparison(scores: Scores, baselines: Sequence[Baseline]) -> Iterator[Html]:
+    """The model and each baseline, best first, with its interval as a band."""
+    if not baselines:
+        return
+    judged: list[tuple[str, Scores | Answers]] = [("this model", scores)]
+    judged += [(one.name, one.scores) for one in baselines]
+    judged.sort(key=lambda one: -one[1].accuracy.value)
+    rows = [
+        [name, two_lines(one.accuracy), interval_bar(one.accuracy), two_lines(one.macro_f1)] for name, one in judged
+    ]
+    own = next(at for at, (_, one) in enumerate(judged) if one is scores)
+    head = ["model", "accuracy", "from 0 to 1", "macro F1"]
+    yield section("Beside simpler models, on the same rows", table(head, rows, "wnbn", own=own))
+
+
+def plain_table(one: Table) -> Html:
+    return section(one.title, table(one.header, one.rows, "w" + "n" * (len(one.header) - 1)))
+
+
+def learning_curves(curves: Sequence[Curve]) -> Iterator[Html]:
+    pictures = [picture(png, f"{name} over steps") for name, png in draw_curves(curves).items()]
+    if pictures:
+        yield section("Learning curves", f'<div class="pictures">{"".join(pictures)}</div>')
+
+
+def confusion(scores: Scores) -> Html:
+    confusions = sorted(
+        (
+            (count, scores.labels[true], scores.labels[answer], sum(scores.confusion[true]))
+            for true in range(len(scores.labels))
+            for answer, count in enumerate(scores.confusion[true])
+            if count and true != answer
+        ),
+        key=lambda one: -one[0],
+    )[:MOST_CELLS_LABELLED]
+    rows = [
+        [true, answer, f"{count:,}", f"{count / of:.0%}", share_bar(count / of)]
+        for count, true, answer, of in confusions
+    ]
+    head = ["true class", "answered as", "rows", "of the class", ""]
+    small = len(scores.labels) <= MOST_CELLS_LABELLED
+    caption = "rows are true classes, columns answers" + ("" if small else "; colour is the share of the class")
+    drawn = f'<div class="pictures">{picture(draw_confusion(scores), caption, wide=True)}</div>'
+    if small:
+        return section("Confusion", drawn)
+    return section("Most frequent confusions", table(head, rows, "wwnnb"), drawn, long=True)
+
+
+def per_class(scores: Scores) -> Html:
+    rows = [
+        [one.name, f"{one.precision:.3f}", f"{one.recall:.3f}", f"{one.f1:.3f}", share_bar(one.f1), f"{one.support:,}"]
+        for one in scores.per_class
+    ]
+    return section("Classes", table(["class", "precision", "recall", "F1", "", "rows"], rows, "wnnnbn"), long=True)
+
+
+def all_figures(scores: Scores) -> Html:
+    rows = [[words, *_numbers(getattr(scores, name))] for name, words in FIGURES.items()]
+    figures = table(["figure", "value", "low", "high"], rows, "wnnn")
+    caption = (
+        "accuracy of the answers given with a confidence; on the dashed line the model knows how often it is right"
+    )
+    diagram = f'<div class="pictures">{picture(draw_reliability(scores), caption)}</div>'
+    trust = section("Can its confidence be trusted?", diagram)
+    return Html(section("All figures with 95 % bootstrap intervals", figures) + trust)
+
+
+def _numbers(figure: Interval) -> list[str]:
+    return [f"{value:.4f}" for value in (figure.value, figure.low, figure.high)]
+
+
+def worst(mistakes: Sequence[Mistake]) -> Iterator[Html]:
+    """What the model was surest of and had wrong, with its texts."""
+    if not mistakes:
+        return
+    items = [
+        f'<li><div class="head"><b>{shown(one.label)}</b> answered as <b class="wrong">{shown(one.answer)}</b>'
+        f'<span class="soft">{one.confidence:.1%} sure, row {one.number:,}</span></div>'
+        f'<div class="text">{excerpt(one.text)}</div>'
+        + ("" if one.pair is None else f'<div class="text second">{excerpt(one.pair)}</div>')
+        + "</li>"
+        for one in mistakes
+    ]
+    yield section("Worst mistakes: wrong, and sure of it", f'<ol class="mistakes">{"".join(items)}</ol>', long=True)
+
+
+def data_notes(notes: Sequence[str]) -> Iterator[Html]:
+    if notes:
+        yield section("Notes on the data", f"<ul>{''.join(f'<li>{shown(note)}</li>' for note in notes)}</ul>")
+
+
+def named_values(title: str, pairs: dict[str, object]) -> Iterator[Html]:
+    if pairs:
+        yield section(title, pairs_list(pairs), long=True)

@@ -1,0 +1,99 @@
+"""What `evaluate` judges: which rows, read before torch is imported, so that mistakes in the data come at once."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from manyheads.compose import read_run
+from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source
+from manyheads.data.rows import Rows, Splits
+from manyheads.data.sources import read_split, read_splits
+from manyheads.ship.settings import Columns, Settings
+
+DEFAULTS = DataConfig()
+ROLES = ("train", "validation", "test")
+
+
+@dataclass(slots=True)
+class Task:
+    """Rows to judge and what their data is called; `run` and `splits` where the data is the run's own."""
+
+    rows: Rows
+    name: str
+    run: RunConfig | None = None
+    splits: Splits | None = None
+
+
+def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, labels: list[str]) -> Task:
+    """Read the rows.
+
+    Args:
+        home: the run folder, None where the model/ folder stands alone.
+
+    Raises:
+        ValueError: no data is named and there is no run folder to tell; the data is missing or broken, has no such
+            split, other labels, or single texts where the model takes pairs.
+    """
+    if config.data.source is not Source.run or config.data.path:
+        task = _named_data(config, settings, labels)
+    else:
+        task = _own_data(config, home, labels)
+    if settings.pairs and task.rows.pairs is None:
+        raise ValueError(
+            f"{task.rows.source} holds single texts, but the model takes pairs: name the column of the second text by "
+            "data.text_pair=<column>"
+        )
+    return task
+
+
+def data_name(data: DataConfig) -> str:
+    """What a reader calls the data: the name of its file, folder or hub dataset, fit for a folder's name."""
+    name = data.hub.rsplit("/", 1)[-1] or data.source.name
+    if data.path:
+        path = Path(data.path).expanduser()
+        name = path.name if path.is_dir() else path.name.split(".")[0]
+        name = f"{path.absolute().parent.name}-{name}" if name in ROLES and not path.is_dir() else name
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "data"
+
+
+def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str]) -> Task:
+    if home is None:
+        raise ValueError(
+            f"run={config.run} is a model without its run folder, which would say what data it was trained on: "
+            "name the data to judge it on, by data.path=<file or folder> or data=<preset>"
+        )
+    run = read_run(home / "config.yaml")
+    splits = read_splits(run.data, run.seed, with_test=config.split == "test")
+    rows = splits.by_name().get(config.split)
+    if rows is None:
+        raise ValueError(f"split={config.split} is not in the data of run={config.run}: choose split=validation")
+    if sorted(splits.labels) != sorted(labels):
+        raise ValueError(
+            f"{rows.source} has changed since training: its labels are {', '.join(splits.labels)}, "
+            f"the model's are {', '.join(labels)}"
+        )
+    for part in splits.by_name().values():
+        part.labels = [labels.index(splits.labels[label]) for label in part.labels]
+    return Task(rows, data_name(run.data), run, splits)
+
+
+def _named_data(config: EvaluateConfig, settings: Settings, labels: list[str]) -> Task:
+    data = with_columns(config.data, settings.columns, pairs=settings.pairs)
+    return Task(read_split(data, config.split, labels), data_name(data))
+
+
+def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConfig:
+    """`data` with the columns the model was trained on, except those that were typed.
+
+    A preset names its own columns. A model of single texts never reads a second one.
+    """
+    never = {} if pairs else {"text_pair": ""}
+    if data.source not in (Source.run, Source.files):
+        return replace(data, **never)
+    stored = {
+        name: getattr(columns, name)
+        for name in ("text", "text_pair", "label")
+        if getattr(data, name) == getattr(DEFAULTS, name)
+    }
+    source = Source.hub if columns.preset and len(stored) == 3 else Source.files
+    return replace(data, source=source, **(stored | never))

@@ -1,0 +1,1 @@
+"""The classifier as a folder that others can open."""

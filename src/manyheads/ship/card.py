@@ -1,0 +1,52 @@
+"""README.md of a deliverable: what it is, what it answers, how good it is, how to open it."""
+
+from manyheads.config import ModelConfig
+
+MOST_LABELS = 100
+
+
+def write_card(
+    model: ModelConfig, *, labels: list[str], pairs: bool, n_parameters: int, figures: dict[str, str] | None = None
+) -> str:
+    """Markdown. `figures` are lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`; no date, path or id."""
+    takes = "pairs of texts" if pairs else "texts"
+    shown = [f"- {_plain(label)}" for label in labels[:MOST_LABELS]]
+    more = [f"- and {len(labels) - MOST_LABELS} more, in labels.json"] if len(labels) > MOST_LABELS else []
+    call = '["a text"], ["its pair"]' if pairs else '["a text"]'
+    lines = [
+        "# A text classifier",
+        "",
+        f"A Transformer encoder of {n_parameters:,} parameters that sorts {takes} into {len(labels)} classes: "
+        f"{model.n_layers} layers, {model.n_heads} heads (d_k={model.d_k}, d_v={model.d_v}), d_model={model.d_model}, "
+        f"d_ff={model.d_ff}, {model.positions.name} positions, {model.pooling.name} pooling.",
+        "",
+        *_figures(figures or {}),
+        "## Use",
+        "",
+        "```python",
+        "import manyheads",
+        'classifier = manyheads.load("this folder")',
+        f"print(classifier.predict({call}))",
+        "```",
+        "",
+        "It opens with torch, safetensors and tokenizers alone. Nothing in the folder is code.",
+        "",
+        "## Classes",
+        "",
+        *shown,
+        *more,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _figures(figures: dict[str, str]) -> list[str]:
+    if not figures:
+        return []
+    rows = [f"| {_plain(name)} | {_plain(value)} |" for name, value in figures.items()]
+    return ["## Figures", "", "| figure | value |", "|---|---|", *rows, ""]
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    one_line = " ".join(text.split())
+    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in one_line)

@@ -1,0 +1,165 @@
+"""A classifier as a folder: model.safetensors, config.json, tokenizer.json, labels.json, README.md.
+
+It opens with torch, safetensors and tokenizers alone. Every file in it is read as a stranger's: nothing runs,
+nothing large is allocated before the shapes agree, and whatever is wrong is one sentence.
+
+n texts . N tokens of a batch . B texts of a batch . C classes
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from manyheads.config import DataConfig, ModelConfig, Source
+from manyheads.data.batches import Batches, plan_evaluation
+from manyheads.data.tokens import encode, load_tokenizer
+from manyheads.nn import Classifier
+from manyheads.ship.files import find_model, replace_folder
+from manyheads.ship.settings import Columns, Settings, read_labels, read_settings, write_settings
+from manyheads.ship.tensors import read_classifier, write_tensors
+
+ROWS = 4096  # most rows of a batch; tokens bound it first
+
+
+class Prediction(NamedTuple):
+    """The likeliest class and the probability of every class by name."""
+
+    label: str
+    probabilities: dict[str, float]
+
+
+@dataclass(slots=True)
+class Deliverable:
+    """A classifier ready to answer. `autocast` is the type it multiplies in; None is fp32."""
+
+    classifier: Classifier
+    tokenizer: Tokenizer
+    labels: list[str]
+    model: ModelConfig
+    max_length: int
+    pairs: bool
+    columns: Columns
+    autocast: torch.dtype | None = None
+
+    def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> "Deliverable":
+        """The same classifier, moved to `device`."""
+        return replace(self, classifier=self.classifier.to(device), autocast=autocast)
+
+    def logits(self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = 8192) -> Tensor:
+        """Logits `(n, C)` in fp32 on the CPU, in the order of `texts`; a text beyond `max_length` is cut.
+
+        Batches hold texts of similar length and at most `tokens` tokens. What a text gets does not depend on its
+        neighbours.
+
+        Raises:
+            ValueError: pairs for a model of single texts, none for a model of pairs, or not one pair a text.
+        """
+        self._check(texts, pairs)
+        encoded = encode(self.tokenizer, texts, pairs, None, self.max_length)
+        plan = plan_evaluation(encoded.lengths, tokens=tokens, rows=ROWS)
+        logits_nC = torch.empty(len(texts), len(self.labels))
+        device = self.classifier.head.weight.device
+        with torch.inference_mode(), torch.autocast(device.type, self.autocast, enabled=self.autocast is not None):
+            for batch in Batches(encoded, plan):
+                segments_N = None if batch.segments_N is None else batch.segments_N.to(device)
+                logits_BC = self.classifier(batch.ids_N.to(device), batch.layout.to(device), segments_N)
+                logits_nC[batch.rows_B] = logits_BC.float().cpu()
+        return logits_nC
+
+    def predict(self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = 8192) -> list[Prediction]:
+        """One prediction a text, in order. Arguments and errors as of `logits`."""
+        probabilities_nC = self.logits(texts, pairs, tokens=tokens).softmax(-1)
+        answers = probabilities_nC.argmax(-1).tolist()
+        return [
+            Prediction(self.labels[answer], dict(zip(self.labels, row, strict=True)))
+            for answer, row in zip(answers, probabilities_nC.tolist(), strict=True)
+        ]
+
+    def _check(self, texts: list[str], pairs: list[str] | None) -> None:
+        if isinstance(texts, str) or isinstance(pairs, str):
+            raise ValueError("texts is a single str, but a list of texts is needed: put it in brackets")
+        if (pairs is not None) != self.pairs:
+            takes = (
+                "pairs of texts, but second texts are missing" if self.pairs else "single texts, but pairs are given"
+            )
+            raise ValueError(f"the model was trained on {takes}")
+        if pairs is not None and len(pairs) != len(texts):
+            raise ValueError(f"there are {len(texts)} texts but {len(pairs)} second texts: give one for each text")
+
+
+def save_deliverable(
+    folder: Path,
+    classifier: Classifier,
+    *,
+    model: ModelConfig,
+    data: DataConfig,
+    tokenizer: Tokenizer,
+    labels: list[str],
+    pairs: bool,
+    card: str,
+) -> None:
+    """Write the folder, whole or not at all; what was there before is replaced.
+
+    The same classifier gives the same bytes: the files hold no date, path or id.
+    """
+    settings = Settings(
+        vocab_size=classifier.embeddings.words.num_embeddings,
+        n_classes=len(labels),
+        max_length=data.max_length,
+        pairs=pairs,
+        columns=Columns(text=data.text, text_pair=data.text_pair, label=data.label, preset=data.source is Source.hub),
+        model=model,
+    )
+    plain_tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    plain_tokenizer.no_padding()
+    plain_tokenizer.no_truncation()
+    with replace_folder(folder) as part:
+        write_tensors(part / "model.safetensors", classifier)
+        (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
+        (part / "labels.json").write_text(json.dumps(labels, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+        (part / "tokenizer.json").write_text(plain_tokenizer.to_str(pretty=True), encoding="utf-8")
+        (part / "README.md").write_text(card, encoding="utf-8")
+
+
+def load(folder: str | Path) -> Deliverable:
+    """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU.
+
+    Raises:
+        ValueError: one sentence; the folder is no run, or a file in it is missing, broken or does not fit.
+    """
+    folder = find_model(Path(folder))
+    try:
+        settings = read_settings(folder / "config.json")
+        labels = read_labels(folder / "labels.json", settings)
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+        _check_tokenizer(folder / "tokenizer.json", tokenizer, settings)
+        classifier = read_classifier(folder / "model.safetensors", settings)
+    except OSError as error:
+        raise ValueError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
+    return Deliverable(
+        classifier=classifier,
+        tokenizer=tokenizer,
+        labels=labels,
+        model=settings.model,
+        max_length=settings.max_length,
+        pairs=settings.pairs,
+        columns=settings.columns,
+    )
+
+
+def _check_tokenizer(path: Path, tokenizer: Tokenizer, settings: Settings) -> None:
+    """Every id that the tokenizer can give must have a row in the embedding, also those of its template."""
+    probe = tokenizer.encode("a", "a") if settings.pairs else tokenizer.encode("a")
+    largest = max([*tokenizer.get_vocab(with_added_tokens=True).values(), *probe.ids])
+    if largest >= settings.vocab_size:
+        raise ValueError(
+            f"{path} has {largest + 1} entries, but the embedding has {settings.vocab_size} rows: "
+            "it is not the tokenizer this model was trained with"
+        )
+    if settings.pairs and max(probe.type_ids) > 1:
+        raise ValueError(f"{path} marks texts by segment {max(probe.type_ids)}, but a pair has segments 0 and 1")

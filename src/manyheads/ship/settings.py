@@ -1,0 +1,106 @@
+"""config.json of a deliverable: read as a stranger's file, written for any reader."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from manyheads.config import ModelConfig
+from manyheads.config.knobs import check_ranges, knob
+from manyheads.config.plain import from_plain, to_plain
+
+FORMAT = 1
+MOST_BYTES = 2**26  # of a JSON file
+
+
+@dataclass(kw_only=True, slots=True)
+class Columns:
+    """Names of the columns the model was trained on.
+
+    With `preset` they are a hub dataset's: in a local file `text`, `text_pair` and `label` win where they exist.
+    """
+
+    text: str = knob("text", "column of the text")
+    text_pair: str = knob("text_pair", "column of the second text")
+    label: str = knob("label", "column of the label")
+    preset: bool = knob(False, "the names are those of a hub dataset")
+
+
+@dataclass(kw_only=True, slots=True)
+class Settings:
+    """What config.json says: the architecture, and the facts learned from the data that fix its shapes.
+
+    Widths need no upper limit: whatever they say must agree with the tensors before anything is allocated.
+    """
+
+    format: int = knob(FORMAT, "version of the folder's layout", at_least=FORMAT, at_most=FORMAT)
+    vocab_size: int = knob(0, "rows of the embedding", at_least=1)
+    n_classes: int = knob(0, "classes", at_least=1)
+    max_length: int = knob(512, "tokens a text is cut to", at_least=4, at_most=2**20)
+    pairs: bool = knob(False, "a row is a pair of texts")
+    columns: Columns = knob(Columns, "the columns it was trained on")
+    model: ModelConfig = knob(ModelConfig, "the architecture")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+def write_settings(settings: Settings) -> str:
+    """The text of config.json: every knob by name, enums by member name."""
+    return json.dumps(to_plain(settings), indent=2) + "\n"
+
+
+def read_settings(path: Path) -> Settings:
+    """Check config.json key by key; knobs of the model that are absent keep their defaults.
+
+    Raises:
+        ValueError: names the file, the key, its value and what it must be.
+    """
+    content = read_json(path)
+    names = [one.name for one in fields(Settings)]
+    missing = [name for name in names if not isinstance(content, dict) or name not in content]
+    if missing:
+        raise ValueError(f"{path} lacks {', '.join(missing)}: it is not the config.json of a manyheads model")
+    try:
+        return from_plain(Settings, content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def read_labels(path: Path, settings: Settings) -> list[str]:
+    """The class names of labels.json; index is class id.
+
+    Raises:
+        ValueError: not a list of texts, not one for each class, or a name twice.
+    """
+    labels = read_json(path)
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ValueError(f"{path} must be a list of class names")
+    if len(labels) != settings.n_classes:
+        raise ValueError(f"{path} names {len(labels)} classes, but config.json beside it has {settings.n_classes}")
+    label, times = Counter(labels).most_common(1)[0]
+    if times > 1:
+        raise ValueError(f"{path} names the class {label!r} {times} times")
+    return labels
+
+
+def read_json(path: Path) -> Any:
+    """Parse a JSON file of a bounded size.
+
+    Raises:
+        ValueError: too large, not UTF-8, not JSON, a key twice, or nested too deeply.
+    """
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"{path} is larger than {MOST_BYTES // 2**20} MiB: it is not a file that manyheads wrote")
+    try:
+        return json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_no_key_twice)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a key is given twice")
+    return content
