@@ -1,0 +1,158 @@
+"""What is wrong with the data, said before the first step: errors name file and row, warnings are counted.
+
+Standard library only: a mistake is reported before torch is imported.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from manyheads.config import OnBadRow
+from manyheads.data.rows import Rows, Splits, Table
+
+REMEDY = "correct it, or leave such rows out by data.on_bad_row=drop"
+
+
+def text_faults(texts: list[object], what: str) -> dict[int, str]:
+    """By index, why a cell cannot be a text: null, not a string, empty, or not encodable."""
+    if all(type(text) is str and text and text.isascii() and not text.isspace() for text in texts):
+        return {}
+    faults: dict[int, str] = {}
+    for index, text in enumerate(texts):
+        if text is None or text == "":
+            faults[index] = f"{what} is empty"
+        elif not isinstance(text, str):
+            faults[index] = f"{what} is not a string but {_kind(text)}"
+        elif text.isspace():
+            faults[index] = f"{what} is only white space"
+        elif not text.isascii() and not _is_encodable(text):
+            faults[index] = f"{what} holds half a character (a lone surrogate), which UTF-8 cannot write"
+    return faults
+
+
+def label_names(cells: list[object], classes: list[str] | None) -> tuple[list[str], dict[int, str]]:
+    """Class name of each cell, and by index why a cell names no class. Names are stripped; whole numbers lose `.0`."""
+    faults: dict[int, str] = {}
+    names: list[str] = []
+    known: dict[object, str | None] = {}
+    for index, cell in enumerate(cells):
+        if isinstance(cell, (list, dict, bytes)):
+            faults[index] = f"the label is {_kind(cell)}, but a row has one class"
+            names.append("")
+            continue
+        key = (cell, type(cell))
+        if key not in known:
+            known[key] = _name(cell, classes)
+        name = known[key]
+        if name is None:
+            unknown = classes is not None and cell is not None
+            faults[index] = f"the label {cell} is not a known class" if unknown else "the label is empty"
+        names.append(name or "")
+    return names, faults
+
+
+def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: list[str]) -> list[int]:
+    """Indices of the good rows of a table with `faults`; a count of the others is added to `notes`.
+
+    Raises:
+        ValueError: a row is bad under `raise`, or no row is good; names file and row.
+    """
+    n_rows = len(table.numbers)
+    if faults:
+        first = min(faults)
+        place = f"row {table.numbers[first]}: {faults[first]}"
+        if on_bad_row is OnBadRow["raise"]:
+            others = f" ({len(faults) - 1:,} more rows are bad)" if len(faults) > 1 else ""
+            raise ValueError(f"{table.source}, {place}{others}; {REMEDY}")
+        notes.append(f"{table.source}: {len(faults):,} of {n_rows:,} rows left out (first: {place})")
+    good = [index for index in range(n_rows) if index not in faults]
+    if not good:
+        raise ValueError(f"{table.source} has no {'usable ' if n_rows else ''}row: a split needs at least one")
+    return good
+
+
+def audit(splits: Splits) -> None:
+    """Check what the splits say together; warnings are added to `splits.notes`.
+
+    Raises:
+        ValueError: there is only one class.
+    """
+    if len(splits.labels) < 2:
+        only = splits.labels[0] if splits.labels else ""
+        raise ValueError(
+            f"{splits.train.source} has one class only, '{only}': a classifier needs at least two; "
+            "check data.label, the column of the label"
+        )
+    first_seen = _audit_train(splits)
+    for name in ("validation", "test"):
+        rows = splits.by_name().get(name)
+        if rows is not None:
+            splits.notes += _overlap(name, rows, splits.train, first_seen)
+
+
+def _audit_train(splits: Splits) -> dict[object, int]:
+    """Repeated texts and contradicting labels inside train; returns where each text is first seen."""
+    train = splits.train
+    first_seen: dict[object, int] = {}
+    repeats: list[int] = []
+    classes: dict[object, set[int]] = defaultdict(set)
+    for index, content in enumerate(train.contents()):
+        first = first_seen.setdefault(content, index)
+        if first != index:
+            repeats.append(index)
+            classes[content] |= {train.labels[first], train.labels[index]}
+    if repeats:
+        row, earlier = repeats[0], first_seen[train.contents()[repeats[0]]]
+        splits.notes.append(
+            f"train ({train.source}): {len(repeats):,} of {len(train):,} rows repeat the text of an earlier row "
+            f"(first: row {train.numbers[row]} repeats row {train.numbers[earlier]})"
+        )
+    conflicts = [content for content, labels in classes.items() if len(labels) > 1]
+    if conflicts:
+        names = " and ".join(sorted(splits.labels[label] for label in classes[conflicts[0]]))
+        splits.notes.append(
+            f"train ({train.source}): {len(conflicts):,} texts carry more than one label "
+            f"(first: row {train.numbers[first_seen[conflicts[0]]]}, {names})"
+        )
+    return first_seen
+
+
+def _overlap(name: str, rows: Rows, train: Rows, first_seen: dict[object, int]) -> Iterable[str]:
+    shared = [(index, first_seen[content]) for index, content in enumerate(rows.contents()) if content in first_seen]
+    if shared:
+        here, there = shared[0]
+        yield (
+            f"{name} ({rows.source}): {len(shared):,} of {len(rows):,} texts are also in train "
+            f"(first: row {rows.numbers[here]} is row {train.numbers[there]} of {train.source})"
+        )
+
+
+def _name(cell: object, classes: list[str] | None) -> str | None:
+    if cell is None or cell != cell:
+        return None
+    if classes is not None and isinstance(cell, int):
+        return classes[cell] if 0 <= cell < len(classes) else None
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell).strip() or None
+
+
+def _kind(cell: object) -> str:
+    names = {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+        bytes: "bytes",
+    }
+    return names.get(type(cell), f"of type {type(cell).__name__}")
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,155 @@
+"""Tokens to batches of whole rows under a token budget. Torch only.
+
+The order is a pure function of its arguments, so there is no state to save or lose: every rank computes the plan of
+all ranks and keeps its own part.
+
+B rows of a batch . N tokens of the batch, end to end
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyheads.data.tokens import Tokens
+from manyheads.layout import Packed
+
+WINDOW_IN_BATCHES = 64  # rows of about so many batches are sorted by length: more pads less and shuffles less
+
+
+class Planned(NamedTuple):
+    """One batch to be: its row indices (int64), and what each row's loss counts in it (see `Batch.scale`)."""
+
+    rows: Tensor
+    scale: float
+
+
+class Batch(NamedTuple):
+    """Whole rows, end to end: `ids_N` and `segments_N` int64, `labels_B` class ids, `rows_B` row indices in the split.
+
+    The loss of a micro-batch is the sum of its rows' losses times `scale`; averaged over ranks and accumulated
+    micro-batches that is the mean over all rows of the optimiser step. A batch may have no rows.
+    """
+
+    ids_N: Tensor
+    segments_N: Tensor | None
+    layout: Packed
+    labels_B: Tensor
+    rows_B: Tensor
+    scale: float
+
+
+def plan_epoch(
+    lengths: Tensor,
+    *,
+    tokens: int,
+    rows: int,
+    seed: int,
+    epoch: int,
+    world_size: int = 1,
+    rank: int = 0,
+    accumulate: int = 1,
+) -> list[Planned]:
+    """The batches of one rank in one epoch of training: at most `tokens` tokens and `rows` rows each.
+
+    Every row is in exactly one batch of one rank; all ranks get equally many batches, a multiple of `accumulate`.
+    Rows of like length travel together: windows of a seeded shuffle are sorted. A row longer than the budget travels
+    alone.
+    """
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+    order = _sorted_windows(lengths, torch.randperm(lengths.numel(), generator=generator), tokens, rows)
+    batches = _cut(order, lengths, tokens, rows)
+    shuffled = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+    return _deal(shuffled, world_size, rank, accumulate)
+
+
+def plan_evaluation(lengths: Tensor, *, tokens: int, rows: int, world_size: int = 1, rank: int = 0) -> list[Planned]:
+    """The batches of one rank that together read each row exactly once, longest rows first."""
+    order = torch.sort(lengths, descending=True, stable=True).indices
+    return _deal(_cut(order, lengths, tokens, rows), world_size, rank, accumulate=1)
+
+
+def padding_share(plan: Sequence[Planned], lengths: Tensor) -> float:
+    """The share of cells that would be padding if each batch were a rectangle as wide as its longest row."""
+    by_batch = [lengths[planned.rows] for planned in plan if planned.rows.numel()]
+    cells = sum(one.numel() * int(one.max()) for one in by_batch)
+    return 1 - sum(int(one.sum()) for one in by_batch) / cells if cells else 0.0
+
+
+class Batches:
+    """The batches of a plan, built one by one as they are asked for."""
+
+    def __init__(self, tokens: Tokens, plan: Sequence[Planned]) -> None:
+        self.tokens = tokens
+        self.plan = plan
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (gather(self.tokens, planned) for planned in self.plan)
+
+
+def gather(tokens: Tokens, planned: Planned) -> Batch:
+    """Copy the planned rows out of the flat tensors."""
+    rows = planned.rows
+    starts, ends = tokens.offsets[rows], tokens.offsets[rows + 1]
+    lengths_B = ends - starts
+    offsets = torch.zeros(rows.numel() + 1, dtype=torch.int64)
+    torch.cumsum(lengths_B, 0, out=offsets[1:])
+    n_tokens = int(offsets[-1])
+    shift_N = (starts - offsets[:-1]).repeat_interleave(lengths_B, output_size=n_tokens)
+    where_N = torch.arange(n_tokens) + shift_N
+    segments_N = None if tokens.segments_N is None else tokens.segments_N[where_N].long()
+    longest = int(lengths_B.max()) if rows.numel() else 0
+    return Batch(
+        tokens.ids_N[where_N].long(), segments_N, Packed(offsets, longest), tokens.labels[rows], rows, planned.scale
+    )
+
+
+def _sorted_windows(lengths: Tensor, shuffled: Tensor, tokens: int, rows: int) -> Tensor:
+    """Sort each window by length, up and down in turn, so that lengths do not jump where two windows meet."""
+    mean = max(float(lengths.sum()) / max(lengths.numel(), 1), 1.0)
+    size = max(int(min(rows, tokens / mean) * WINDOW_IN_BATCHES), 1)
+    windows = []
+    for number, window in enumerate(shuffled.split(size)):
+        by_length = torch.sort(lengths[window], descending=number % 2 == 1, stable=True).indices
+        windows.append(window[by_length])
+    return torch.cat(windows) if windows else shuffled
+
+
+def _cut(order: Tensor, lengths: Tensor, tokens: int, rows: int) -> list[Tensor]:
+    """Consecutive rows while they fit; the last two batches are evened out, so that none is a stray row."""
+    sizes = lengths[order].tolist()
+    bounds, used = [0], 0
+    for index, size in enumerate(sizes):
+        if index > bounds[-1] and (used + size > tokens or index - bounds[-1] == rows):
+            bounds.append(index)
+            used = 0
+        used += size
+    if len(bounds) > 1:
+        middle = (bounds[-2] + len(sizes) + 1) // 2
+        if sum(sizes[middle:]) <= tokens and middle < bounds[-1]:
+            bounds[-1] = middle
+    return [order[a:b] for a, b in zip(bounds, [*bounds[1:], len(sizes)], strict=True) if b > a]
+
+
+def _deal(batches: list[Tensor], world_size: int, rank: int, accumulate: int) -> list[Planned]:
+    """Deal batches to ranks step by step; halves of the largest fill the last step, then batches of no rows."""
+    step = world_size * accumulate
+    batches = list(batches)
+    while len(batches) % step:
+        largest = max(range(len(batches)), key=lambda i: batches[i].numel())
+        half = batches[largest].numel() // 2
+        if half:
+            batches.append(batches[largest][half:])
+            batches[largest] = batches[largest][:half]
+        else:
+            batches.append(batches[largest][:0])
+    dealt = []
+    for start in range(0, len(batches), step):
+        of_step = batches[start : start + step]
+        scale = step / sum(one.numel() for one in of_step)
+        dealt += [Planned(one, scale) for one in of_step[rank * accumulate : (rank + 1) * accumulate]]
+    return dealt

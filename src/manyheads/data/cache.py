@@ -1,0 +1,139 @@
+"""Token ids and trained tokenizers on disk, so that the second start tokenizes nothing.
+
+A file is named by a hash of everything it depends on and is put in place whole: two runs that start together may both
+write it, and either file is right. A damaged file is made again.
+"""
+
+import hashlib
+import logging
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import tokenizers
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from manyheads.config import DataConfig, RunConfig, TokenizerConfig
+from manyheads.data.rows import Rows, Splits
+from manyheads.data.tokens import Tokens, encode, load_tokenizer, train_tokenizer
+
+FORMAT = f"1 tokenizers {tokenizers.__version__}"
+log = logging.getLogger(__name__)
+
+
+def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str, Tokens]]:
+    """The tokenizer of a run and the tokens of its train, validation and test (if any) splits.
+
+    Adds the share of texts that were cut to `splits.notes`.
+    """
+    folder = cache_folder(run.data)
+    if run.tokenizer.path:
+        tokenizer = load_tokenizer(run.tokenizer.path)
+    else:
+        tokenizer = cached_tokenizer(splits.train, run.tokenizer, folder)
+    tokens: dict[str, Tokens] = {}
+    for name, rows in splits.by_name().items():
+        tokens[name] = cached_tokens(rows, tokenizer, run.data.max_length, folder)
+        if cut := tokens[name].n_truncated:
+            splits.notes.append(
+                f"{name}: {cut:,} of {len(rows):,} texts ({cut / len(rows):.1%}) are cut to "
+                f"data.max_length={run.data.max_length} tokens"
+            )
+    return tokenizer, tokens
+
+
+def cache_folder(data: DataConfig) -> Path:
+    """`data.cache`, else $MANYHEADS_CACHE, else ~/.cache/manyheads."""
+    return Path(data.cache or os.environ.get("MANYHEADS_CACHE") or "~/.cache/manyheads").expanduser()
+
+
+def cached_tokenizer(rows: Rows, config: TokenizerConfig, folder: Path) -> Tokenizer:
+    """The tokenizer trained on `rows`, from the cache where it was trained before."""
+    settings = f"{FORMAT} {config.kind.name} {config.vocab_size} {config.lowercase}"
+    path = folder / f"tokenizer-{_key([settings], rows)}.json"
+    if path.is_file():
+        try:
+            return load_tokenizer(path)
+        except ValueError:
+            log.warning("%s is damaged and is made again", path)
+    tokenizer = train_tokenizer(rows, config)
+    _put(path, lambda temporary: temporary.write_text(tokenizer.to_str(), encoding="utf-8"))
+    return tokenizer
+
+
+def cached_tokens(rows: Rows, tokenizer: Tokenizer, max_length: int, folder: Path) -> Tokens:
+    """The tokens of `rows`, from the cache where the same texts met the same tokenizer and length before."""
+    path = folder / f"tokens-{_key([FORMAT, tokenizer.to_str(), str(max_length)], rows)}.safetensors"
+    labels = torch.tensor(rows.labels, dtype=torch.int64)
+    if path.is_file():
+        found = _read(path, labels, paired=rows.pairs is not None)
+        if found is not None:
+            return found
+        log.warning("%s is damaged and is made again", path)
+    tokens = encode(tokenizer, rows.texts, rows.pairs, rows.labels, max_length)
+    _put(path, lambda temporary: _write(temporary, tokens))
+    return tokens
+
+
+def _key(settings: Iterable[str], rows: Rows) -> str:
+    """Hash of settings and texts. Lengths are hashed beside the texts, so that no two lists run together alike."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (list(settings), rows.texts, rows.pairs or []):
+        encoded = [text.encode() for text in part]
+        digest.update(",".join(map(str, map(len, encoded))).encode() + b";")
+        digest.update(b"".join(encoded))
+    return digest.hexdigest()
+
+
+def _put(path: Path, write: Callable[[Path], object]) -> None:
+    """Write `path` whole or not at all. A cache that cannot be written costs time, not the run."""
+    temporary: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        os.close(handle)
+        temporary = Path(name)
+        write(temporary)
+        temporary.replace(path)
+    except OSError as problem:
+        log.warning("the cache %s cannot be written (%s): choose another folder by data.cache", path.parent, problem)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _write(path: Path, tokens: Tokens) -> None:
+    tensors = {"ids": tokens.ids_N, "offsets": tokens.offsets}
+    if tokens.segments_N is not None:
+        tensors["segments"] = tokens.segments_N
+    facts = {"n_truncated": str(tokens.n_truncated), "checksum": _checksum(tensors)}
+    safetensors.torch.save_file(tensors, path, metadata=facts)
+
+
+def _read(path: Path, labels: Tensor, *, paired: bool) -> Tokens | None:
+    """None for a file that is cut short, altered, or of other rows."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            facts = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        n_truncated = int(facts["n_truncated"])
+    except (OSError, ValueError, KeyError, safetensors.SafetensorError):
+        return None
+    names = {"ids", "offsets", "segments"} if paired else {"ids", "offsets"}
+    if set(tensors) != names or facts.get("checksum") != _checksum(tensors):
+        return None
+    if tensors["offsets"].numel() != labels.numel() + 1:
+        return None
+    return Tokens(tensors["ids"], tensors["offsets"], tensors.get("segments"), labels, n_truncated)
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    total = 0
+    for name in sorted(tensors):
+        total = zlib.crc32(tensors[name].contiguous().numpy().data, total)
+    return str(total)

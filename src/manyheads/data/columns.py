@@ -1,0 +1,70 @@
+"""Which column is the text, its pair and the label, and the order of the classes. Standard library only."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from manyheads.config import DataConfig, Source
+from manyheads.data.rows import Table
+
+
+@dataclass(slots=True)
+class Columns:
+    text: str
+    pair: str | None
+    label: str
+
+
+def find_columns(table: Table, data: DataConfig) -> Columns:
+    """Columns of a table by the settings.
+
+    A preset of a hub dataset names the hub's columns; a local copy (`data.path`) may use its names or ours, `text`,
+    `text_pair` and `label`, which win. `text_pair` is optional unless a name is typed.
+
+    Raises:
+        ValueError: a column is missing; lists those there are.
+    """
+    ours_win = data.source is Source.hub and bool(data.path)
+
+    def find(key: str, typed: str) -> str:
+        if ours_win and key in table.names:
+            return key
+        if typed not in table.names:
+            raise ValueError(
+                f"{table.source} has no column '{typed}' (data.{key}): its columns are {', '.join(table.names)}; "
+                f"name one by data.{key}=<column>"
+            )
+        return typed
+
+    text, label = find("text", data.text), find("label", data.label)
+    optional = data.text_pair == "text_pair" and "text_pair" not in table.names
+    pair = None if not data.text_pair or optional else find("text_pair", data.text_pair)
+    if len({text, pair, label}) < 3:
+        raise ValueError(
+            f"data.text={text}, data.text_pair={pair or ''} and data.label={label} name one column of {table.source} "
+            "twice: each needs its own"
+        )
+    return Columns(text, pair, label)
+
+
+def require_columns(table: Table, columns: Columns) -> None:
+    """Another split must have the columns the training split has."""
+    for key, name in (("text", columns.text), ("text_pair", columns.pair), ("label", columns.label)):
+        if name is not None and name not in table.names:
+            raise ValueError(
+                f"{table.source} has no column '{name}' (data.{key}), which the training split has: "
+                f"its columns are {', '.join(table.names)}"
+            )
+
+
+def natural_order(names: Iterable[str]) -> list[str]:
+    """Sorted as a person would: 2 before 10, numbers by value."""
+
+    def key(name: str) -> tuple[list[tuple[int, float, str]], str]:
+        try:
+            return [(0, float(name), "")], name
+        except ValueError:
+            parts = re.split(r"(\d+)", name)
+            return [(0, float(part), "") if part.isdecimal() else (1, 0.0, part) for part in parts], name
+
+    return sorted(names, key=key)

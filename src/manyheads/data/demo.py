@@ -1,0 +1,98 @@
+"""`data=demo`: English-like sentences whose label is the sense of an ambiguous word. Standard library only.
+
+Half of the sentences show the sense by their own words. The others name the contexts of two senses of one word,
+and only word order says which of them owns it: who told whom, where someone went from where, what was denied.
+Every such sentence is as likely with the two exchanged, so a bag of words can but toss a coin there.
+"""
+
+import random
+from functools import cache
+
+from manyheads.data.demo_words import CITIES, LOOKS, NAMES, SENSES, SITES, TIMES, TRAITS
+
+N_ROWS = {"train": 4000, "validation": 500, "test": 1000}
+
+# {owner} has the word in its sense, {other} belongs to another sense of the same word
+TOLD = (
+    "{owner} told {other} about the {word} {time}",
+    "{owner} described the {word} to {other} {time}",
+    "{owner} explained to {other} what had happened to the {word} {time}",
+    "{other} was told about the {word} by {owner} {time}",
+    "{other} heard about the {word} from {owner} {time}",
+    "the {word} was described to {other} by {owner} {time}",
+    "to {other} the {word} was explained by {owner} {time}",
+    "{other} learned from {owner} what had happened to the {word} {time}",
+)
+DENIED = (
+    "it was {owner} and not {other} who had to do with the {word} {time}",
+    "it was not {other} but {owner} who had to do with the {word} {time}",
+    "{owner} talked about the {word} , but {other} did not {time}",
+    "{other} did not talk about the {word} , but {owner} did {time}",
+)
+WENT = (
+    "{name} left {other} for {owner} and asked about the {word} {time}",
+    "{name} went from {other} to {owner} because of the {word} {time}",
+    "{name} came to {owner} from {other} to talk about the {word} {time}",
+    "{name} asked about the {word} in {owner} and then went to {other} {time}",
+    "{name} went to {other} and then asked about the {word} in {owner} {time}",
+    "after a visit to {other} , {name} asked about the {word} in {owner} {time}",
+)
+SHOWN = (
+    "{name} {clause} {time}",
+    "{name} left {elsewhere} and {clause} {time}",
+    "{person} said that {name} {clause} {time}",
+    "{name} {clause} and went to {elsewhere} {time}",
+)
+
+
+@cache
+def demo_splits(seed: int = 0) -> dict[str, list[tuple[str, str]]]:
+    """Rows `(sentence, label)` of train, validation and test; no sentence occurs twice, classes are even."""
+    draw = random.Random(f"demo {seed}")  # noqa: S311 - sentences, not secrets
+    senses = [(word, name) for word, by_name in SENSES.items() for name in by_name]
+    rows: dict[str, str] = {}
+    turn = 0
+    while len(rows) < sum(N_ROWS.values()):
+        word, name = senses[turn % len(senses)]
+        sentence = _sentence(draw, word, name)
+        if sentence not in rows:
+            rows[sentence] = f"{word}-{name}"
+            turn += 1
+    shuffled = list(rows.items())
+    draw.shuffle(shuffled)
+    splits: dict[str, list[tuple[str, str]]] = {}
+    for split, n_rows in N_ROWS.items():
+        splits[split], shuffled = shuffled[:n_rows], shuffled[n_rows:]
+    return splits
+
+
+def _sentence(draw: random.Random, word: str, name: str) -> str:
+    sense = SENSES[word][name]
+    other = SENSES[word][draw.choice([one for one in SENSES[word] if one != name])]
+    kind = draw.randrange(12)
+    if kind < 6:
+        elsewhere = SENSES[draw.choice([one for one in SENSES if one != word])]
+        stranger = draw.choice(list(elsewhere.values()))
+        slots = {"clause": draw.choice(sense.clauses), "elsewhere": _place(draw, stranger.places)}
+        return _fill(draw, draw.choice(SHOWN), slots | {"person": _person(draw, stranger.people)})
+    if kind < 9:
+        frame = draw.choice(TOLD + DENIED)
+        slots = {"owner": _person(draw, sense.people), "other": _person(draw, other.people)}
+    else:
+        frame = draw.choice(WENT)
+        slots = {"owner": _place(draw, sense.places), "other": _place(draw, other.places)}
+    return _fill(draw, frame, slots | {"word": word})
+
+
+def _fill(draw: random.Random, frame: str, slots: dict[str, str]) -> str:
+    text = frame.format(name=draw.choice(NAMES), time=draw.choice(TIMES), **slots)
+    text = text.strip().replace(" ,", ",")
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _person(draw: random.Random, people: tuple[str, ...]) -> str:
+    return f"the {draw.choice(TRAITS)} {draw.choice(people)} from {draw.choice(CITIES)}"
+
+
+def _place(draw: random.Random, places: tuple[str, ...]) -> str:
+    return f"the {draw.choice(LOOKS)} {draw.choice(places)} {draw.choice(SITES)}"

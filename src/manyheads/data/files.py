@@ -1,0 +1,185 @@
+"""One local file to one `Table`: csv, tsv, json lines (also compressed) and parquet.
+
+Text is split into rows by the csv module or at line feeds, never by `str.splitlines`, which also breaks
+at U+0085 and U+2028 inside a text.
+"""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from manyheads.data.rows import Table
+
+OPENERS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
+TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json")
+KINDS = (*TEXT_KINDS, ".parquet")
+KINDS_IN_WORDS = "csv, tsv, jsonl, json or parquet (the text kinds also as .gz, .bz2, .xz)"
+
+
+def kind_of(path: Path) -> str | None:
+    """`.csv`, `.tsv`, `.jsonl`, `.json` or `.parquet`; None for a file of another kind."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in OPENERS:
+        suffixes.pop()
+        return suffixes[-1] if suffixes and suffixes[-1] in TEXT_KINDS else None
+    return suffixes[-1] if suffixes and suffixes[-1] in KINDS else None
+
+
+def stem_of(path: Path) -> str:
+    """File name without its kind and compression: `train` of `train.csv.gz`."""
+    name = path.name
+    while Path(name).suffix.lower() in (*KINDS, *OPENERS):
+        name = Path(name).stem
+    return name
+
+
+def read_file(path: Path) -> Table:
+    """Read a file whose `kind_of` is known.
+
+    Raises:
+        ValueError: the file is unreadable, truncated, undecodable or has no header; names file and row.
+    """
+    kind = kind_of(path)
+    if kind == ".parquet":
+        from manyheads.data.parquet import read_parquet
+
+        return read_parquet(path)
+    read = {".csv": _read_csv, ".tsv": _read_tsv, ".jsonl": _read_json_lines, ".json": _read_json}[str(kind)]
+    return read(path, _text(path, kind == ".csv" or kind == ".tsv"))
+
+
+def _text(path: Path, is_table: bool) -> str:
+    try:
+        raw = path.read_bytes()
+        suffix = path.suffix.lower()
+        raw = OPENERS[suffix](raw) if suffix in OPENERS else raw
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, ValueError) as problem:
+        raise ValueError(
+            f"{path} cannot be decompressed ({problem}): the file is truncated or damaged; copy it again"
+        ) from None
+    except OSError as problem:
+        if path.suffix.lower() in OPENERS and problem.errno is None:
+            raise ValueError(f"{path} cannot be decompressed ({problem}): it is damaged or of another kind") from None
+        raise ValueError(f"{path} cannot be read: {problem.strerror or problem}; check its permissions") from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        start = problem.start + (3 if raw.startswith(b"\xef\xbb\xbf") else 0)
+        before = raw[:start].decode("utf-8-sig", "replace")
+        row = sum(1 for _ in csv.reader(io.StringIO(before + "x", newline=""))) if is_table else before.count("\n") + 1
+        raise ValueError(
+            f"{path}, row {row}: byte {raw[start]:#04x} at position {start:,} is not UTF-8; save the file as UTF-8"
+        ) from None
+
+
+def _read_csv(path: Path, text: str) -> Table:
+    try:
+        return _from_records(path, _records(path, text, delimiter=",", quoting=csv.QUOTE_MINIMAL))
+    except csv.Error as problem:
+        raise ValueError(f"{path}, {_place(text)}: {_quote_rule(problem)}") from None
+
+
+def _read_tsv(path: Path, text: str) -> Table:
+    """Quoted like csv where the quotes fit together, else quotes are plain characters."""
+    try:
+        records = _records(path, text, delimiter="\t", quoting=csv.QUOTE_MINIMAL)
+    except csv.Error:
+        records = _records(path, text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return _from_records(path, records)
+
+
+def _records(path: Path, text: str, *, delimiter: str, quoting: Any) -> list[list[str]]:
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+    return list(reader)
+
+
+def _place(text: str) -> str:
+    """The row at which the csv reader gives up."""
+    row = 0
+    try:
+        for _ in csv.reader(io.StringIO(text, newline=""), strict=True):
+            row += 1
+    except csv.Error:
+        pass
+    return f"row {row + 1}"
+
+
+def _quote_rule(problem: csv.Error) -> str:
+    if "unexpected end" in str(problem):
+        return "a quoted text is never closed; the file is truncated, or a quote inside a text is not doubled"
+    return f"broken quoting ({problem}); double the quotes inside a quoted text"
+
+
+def _from_records(path: Path, records: list[list[str]]) -> Table:
+    if not records or not any(records[0]):
+        raise ValueError(f"{path} has no header: its first row must name the columns, such as text,label")
+    names = [name.strip() for name in records[0]]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"{path}, row 1: the header names the column '{repeated}' twice; rename one")
+    body = records[1:]
+    numbers: Any = range(2, len(records) + 1)
+    if [] in body:
+        numbers = [number for number, record in zip(numbers, body, strict=True) if record]
+        body = [record for record in body if record]
+    broken: dict[int, str] = {}
+    width = len(names)
+    for index, record in enumerate(body):
+        if len(record) != width:
+            broken[index] = f"has {len(record)} cells, but the header has {width}: quote texts that hold the separator"
+            body[index] = (record + [""] * width)[:width]
+    cells = dict(zip(names, map(list, zip(*body, strict=True)), strict=True)) if body else {name: [] for name in names}
+    return Table(names=names, column=cells.__getitem__, numbers=numbers, source=path.name, broken=broken)
+
+
+def _read_json(path: Path, text: str) -> Table:
+    """A JSON array of objects, or one object a line."""
+    if not text.lstrip().startswith("["):
+        return _read_json_lines(path, text)
+    try:
+        objects = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise ValueError(
+            f"{path} is not JSON ({problem}): it must hold an array of objects, or one object a line"
+        ) from None
+    return _from_objects(path, objects, range(1, len(objects) + 1), {})
+
+
+def _read_json_lines(path: Path, text: str) -> Table:
+    objects: list[Any] = []
+    numbers: list[int] = []
+    broken: dict[int, str] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line or line.isspace():
+            continue
+        try:
+            objects.append(json.loads(line))
+        except (ValueError, RecursionError) as problem:
+            broken[len(objects)] = f"is not JSON ({problem})"
+            objects.append({})
+        numbers.append(number)
+    return _from_objects(path, objects, numbers, broken)
+
+
+def _from_objects(path: Path, objects: list[Any], numbers: Any, broken: dict[int, str]) -> Table:
+    names: dict[str, None] = {}
+    for index, one in enumerate(objects):
+        if not isinstance(one, dict):
+            broken[index] = 'is not a JSON object such as {"text": "...", "label": "..."}'
+            objects[index] = {}
+        else:
+            names.update(dict.fromkeys(one))
+
+    def column(name: str) -> list[Any]:
+        return [one.get(name) for one in objects]
+
+    return Table(names=list(names), column=column, numbers=numbers, source=path.name, broken=broken)

@@ -1,0 +1,138 @@
+"""Datasets of the Hugging Face hub, and folders written by `save_to_disk`. Only this file imports `datasets`."""
+
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from manyheads.config import DataConfig
+from manyheads.data.rows import Table
+
+SAVED_MARKS = ("dataset_dict.json", "state.json")
+SECONDS_TO_CONNECT = 5.0
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `datasets.save_to_disk` wrote this folder."""
+    return any((folder / mark).is_file() for mark in SAVED_MARKS)
+
+
+def open_saved(folder: Path) -> dict[str, Any]:
+    """Splits of a `save_to_disk` folder by name; one Dataset alone is named `all`.
+
+    Raises:
+        ValueError: the folder is incomplete or damaged.
+    """
+    import datasets
+
+    try:
+        saved = datasets.load_from_disk(str(folder))
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as problem:  # arrow's and json's are among them
+        raise ValueError(
+            f"{folder} cannot be read as a save_to_disk folder ({_first_line(problem)}); save it again"
+        ) from None
+    return _by_name(saved)
+
+
+def open_hub(data: DataConfig) -> dict[str, Any]:
+    """Splits of a hub dataset by name, from the local copy `datasets` keeps where there is no network.
+
+    Raises:
+        ValueError: no network and no copy, no such dataset, config or revision.
+    """
+    if not _can_connect() and not _has_copy(data.hub):
+        raise ValueError(
+            f"data.hub={data.hub} needs the network, which is off or cannot reach the Hugging Face hub: "
+            "connect, or read a local copy by data.path=<file or folder>"
+        )
+    import datasets
+    from datasets.exceptions import DatasetsError
+
+    datasets.disable_progress_bars()
+    # a revision converted to parquet keeps each config in a folder of its own and declares none
+    converted = data.revision.startswith("refs/convert")
+    try:
+        loaded = datasets.load_dataset(
+            data.hub,
+            None if converted else data.hub_config or None,
+            data_dir=data.hub_config or None if converted else None,
+            revision=data.revision or None,
+        )
+    except (OSError, ValueError, RuntimeError, DatasetsError) as problem:
+        raise ValueError(
+            f"data.hub={data.hub} cannot be loaded ({_first_line(problem)}): check data.hub, "
+            f"data.hub_config={data.hub_config} and data.revision={data.revision}, "
+            "or read a local copy by data.path=<file or folder>"
+        ) from None
+    return _by_name(loaded)
+
+
+def table_of(dataset: Any, source: str) -> Table:
+    """A `datasets.Dataset` as a table; class names come from its features."""
+    classes = {
+        name: [str(one) for one in feature.names]
+        for name, feature in dataset.features.items()
+        if type(feature).__name__ == "ClassLabel"
+    }
+    plain = dataset.with_format(None)
+
+    def column(name: str) -> list[Any]:
+        return plain.select_columns([name])[:][name]
+
+    return Table(
+        names=list(dataset.column_names),
+        column=column,
+        numbers=range(1, len(dataset) + 1),
+        source=source,
+        classes=classes,
+    )
+
+
+def _by_name(loaded: Any) -> dict[str, Any]:
+    return {str(name): split for name, split in loaded.items()} if isinstance(loaded, Mapping) else {"all": loaded}
+
+
+def _first_line(problem: Exception) -> str:
+    text = str(problem).strip()
+    return text.splitlines()[0].rstrip(".")[:200] if text else type(problem).__name__
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")
+
+
+def _has_copy(hub: str) -> bool:
+    """Whether `datasets` keeps a copy of this dataset; tells it to use the copy, since the hub is out of reach."""
+    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    folder = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser()
+    has_copy = (folder / hub.replace("/", "___").lower()).is_dir() or (folder / hub.replace("/", "___")).is_dir()
+    if has_copy:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    return has_copy
+
+
+def _can_connect() -> bool:
+    """Whether the hub, or the proxy in front of it, takes a connection within seconds; name lookup included."""
+    if _is_set("HF_HUB_OFFLINE") or _is_set("HF_DATASETS_OFFLINE"):
+        return False
+    url = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    proxy = os.environ.get(f"{url.scheme}_proxy") or os.environ.get(f"{url.scheme.upper()}_PROXY") or ""
+    if proxy:
+        url = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    reached: list[bool] = []
+
+    def connect() -> None:
+        port = url.port or (80 if url.scheme == "http" else 443)
+        try:
+            socket.create_connection((url.hostname or "", port), timeout=SECONDS_TO_CONNECT).close()
+            reached.append(True)
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(SECONDS_TO_CONNECT + 1)
+    return bool(reached)

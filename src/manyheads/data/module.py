@@ -1,0 +1,90 @@
+"""The batches of a run, handed to Lightning."""
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningDataModule
+
+from manyheads.config import BatchConfig
+from manyheads.data.batches import Batch, Batches, Planned, plan_epoch, plan_evaluation
+from manyheads.data.tokens import Tokens
+
+
+class TextData(LightningDataModule):
+    """Train, validation and test batches of this rank.
+
+    The Trainer must be built with `reload_dataloaders_every_n_epochs=1`, since each epoch has its own plan, and
+    `use_distributed_sampler=False`, since the plan already deals rows to ranks.
+    """
+
+    def __init__(self, tokens: dict[str, Tokens], batch: BatchConfig, seed: int) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.batch = batch
+        self.seed = seed
+        self._lengths = {name: split.lengths for name, split in tokens.items()}
+
+    def plan(self, epoch: int, world_size: int = 1, rank: int = 0) -> list[Planned]:
+        """The training batches of `rank` in `epoch`."""
+        return plan_epoch(
+            self._lengths["train"],
+            tokens=self.batch.tokens,
+            rows=self.batch.rows,
+            seed=self.seed,
+            epoch=epoch,
+            world_size=world_size,
+            rank=rank,
+            accumulate=self.batch.accumulate,
+        )
+
+    def n_steps(self, max_epochs: int | None, max_steps: int | None = None, world_size: int = 1) -> int:
+        """Optimiser steps of the whole run, exactly; None or -1 stands for no limit.
+
+        Raises:
+            ValueError: neither limit is set.
+        """
+        epochs = -1 if max_epochs is None else max_epochs
+        steps = -1 if max_steps is None else max_steps
+        if epochs < 0 and steps < 0:
+            raise ValueError(
+                "trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them"
+            )
+        total, epoch = 0, 0
+        while (epochs < 0 or epoch < epochs) and (steps < 0 or total < steps):
+            total += len(self.plan(epoch, world_size)) // self.batch.accumulate
+            epoch += 1
+        return total if steps < 0 else min(total, steps)
+
+    def train_dataloader(self) -> Batches:
+        epoch, world_size, rank = self._place()
+        return Batches(self.tokens["train"], self.plan(epoch, world_size, rank))
+
+    def val_dataloader(self) -> Batches:
+        return self._evaluation("validation")
+
+    def test_dataloader(self) -> Batches:
+        return self._evaluation("test")
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        if device.type == "cpu":
+            return batch
+        return batch._replace(
+            ids_N=batch.ids_N.to(device, non_blocking=True),
+            segments_N=None if batch.segments_N is None else batch.segments_N.to(device, non_blocking=True),
+            layout=batch.layout.to(device, non_blocking=True),
+            labels_B=batch.labels_B.to(device, non_blocking=True),
+            rows_B=batch.rows_B.to(device, non_blocking=True),
+        )
+
+    def _evaluation(self, split: str) -> Batches:
+        _, world_size, rank = self._place()
+        lengths = self._lengths[split]
+        plan = plan_evaluation(
+            lengths, tokens=self.batch.tokens, rows=self.batch.rows, world_size=world_size, rank=rank
+        )
+        return Batches(self.tokens[split], plan)
+
+    def _place(self) -> tuple[int, int, int]:
+        """Epoch, number of ranks and own rank; those of a run on one device where no Trainer is attached."""
+        trainer: Any = self.trainer
+        return (0, 1, 0) if trainer is None else (trainer.current_epoch, trainer.world_size, trainer.global_rank)

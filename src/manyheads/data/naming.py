@@ -1,0 +1,107 @@
+"""Which file of a folder, or which split of a dataset, is train, validation and test."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from manyheads.config import DataConfig
+from manyheads.data.files import KINDS_IN_WORDS, kind_of, stem_of
+
+T = TypeVar("T")
+ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
+SHARD = re.compile(r"^(.+)-\d{5}-of-\d{5}(-[0-9a-f]+)?$")
+
+
+def typed_split(data: DataConfig, role: str) -> str:
+    """The name the settings give a role: `data.train_split`, `data.validation_split` or `data.test_split`."""
+    return {"train": data.train_split, "validation": data.validation_split, "test": data.test_split}[role]
+
+
+def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str) -> dict[str, str]:
+    """Role to name for a hub dataset: the settings' names; a default name that is missing may have another.
+
+    A dataset without a second split takes the role `all`.
+
+    Raises:
+        ValueError: a split typed by name is missing, or there is no training split.
+    """
+    names = list(available)
+    found: dict[str, str] = {}
+    for role in ALIASES:
+        typed = typed_split(data, role)
+        if typed in names:
+            found[role] = typed
+        elif typed == role:
+            other = next((name for name in names if name in ALIASES[role]), None)
+            found |= {} if other is None else {role: other}
+        elif typed:
+            raise ValueError(f"data.{role}_split={typed} is not a split of {source}: its splits are {', '.join(names)}")
+    if "train" not in found and len(names) == 1:
+        return {"all": names[0]}
+    return _all_in_one(found, source, names)
+
+
+def name_files(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
+    """Role to files for a folder: train, validation (valid, val, dev) and test by name, then the settings' names.
+
+    Numbered shards such as `train-00000-of-00002.parquet` belong together; they may lie in `data/` or in a folder
+    named like `data.hub_config`. A folder of one file, or of a training file alone, takes the role `all`.
+
+    Raises:
+        ValueError: no data file, two files for one role, or no training file.
+    """
+    inside = [folder / data.hub_config, folder / data.hub_config / "data", folder, folder / "data"]
+    by_stem = next((found for found in map(_stems, inside) if found), {})
+    if not by_stem:
+        raise ValueError(f"data.path={data.path} holds no data file: put files of {KINDS_IN_WORDS} into it")
+    if len(by_stem) == 1:
+        return {"all": next(iter(by_stem.values()))}
+    found: dict[str, list[Path]] = {}
+    taken: set[str] = set()
+    for role, aliases in ALIASES.items():
+        stems = [stem for stem in by_stem if stem.lower() in aliases]
+        if len(stems) > 1:
+            names = " and ".join(by_stem[stem][0].name for stem in stems)
+            raise ValueError(f"data.path={data.path} holds {names}: both would be the {role} split; keep one")
+        if stems:
+            found[role] = by_stem[stems[0]]
+            taken.add(stems[0])
+    _take_typed_names(found, by_stem, data)
+    return _all_in_one(found, f"data.path={data.path}", [files[0].name for files in by_stem.values()])
+
+
+def _take_typed_names(found: dict[str, list[Path]], by_stem: dict[str, list[Path]], data: DataConfig) -> None:
+    """A preset may judge on the split another dataset would validate on: its name fills a role that is empty."""
+    for role in ("test", "validation", "train"):
+        typed = typed_split(data, role)
+        if role in found or typed not in by_stem:
+            continue
+        files = by_stem[typed]
+        for other in [key for key, value in found.items() if value == files]:
+            del found[other]
+        found[role] = files
+
+
+def _stems(folder: Path) -> dict[str, list[Path]]:
+    if not folder.is_dir():
+        return {}
+    files: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or not path.is_file() or kind_of(path) is None:
+            continue
+        shard = SHARD.match(stem_of(path))
+        stem = shard[1] if shard else stem_of(path)
+        if stem in files and not shard:
+            raise ValueError(f"{folder} holds {files[stem][0].name} and {path.name}: two files of one name; keep one")
+        files.setdefault(stem, []).append(path)
+    return files
+
+
+def _all_in_one(found: dict[str, T], source: str, names: list[str]) -> dict[str, T]:
+    if "train" not in found:
+        raise ValueError(
+            f"{source} has no training split: it holds {', '.join(names)}; name one of them train, "
+            "or give one file by data.path=<file>"
+        )
+    return {"all": found["train"]} if len(found) == 1 else found

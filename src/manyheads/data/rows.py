@@ -1,0 +1,92 @@
+"""The shapes data takes on its way: a table as it was read, rows that were checked, the splits of a run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+
+@dataclass(slots=True)
+class Table:
+    """One split as it was read: nothing is checked yet.
+
+    `column(name)` gives one cell per row; `classes` holds the class names of columns whose cells are
+    class ids; `broken` says, by index, why a row could not be read.
+    """
+
+    names: list[str]
+    column: Callable[[str], list[Any]]
+    numbers: Sequence[int]
+    source: str
+    classes: dict[str, list[str]] = field(default_factory=dict)
+    broken: dict[int, str] = field(default_factory=dict)
+
+
+def joined(shards: list[Table]) -> Table:
+    """Shards of one split as one table, its rows counted from 1 over all of them."""
+    if len(shards) == 1:
+        return shards[0]
+    other = next((shard for shard in shards if shard.names != shards[0].names), None)
+    if other is not None:
+        raise ValueError(
+            f"{other.source} has the columns {', '.join(other.names)}, but {shards[0].source} has "
+            f"{', '.join(shards[0].names)}: files of one split must have the same columns"
+        )
+    ends = list(accumulate(len(shard.numbers) for shard in shards))
+    starts = [0, *ends[:-1]]
+    return Table(
+        names=shards[0].names,
+        column=lambda name: [cell for shard in shards for cell in shard.column(name)],
+        numbers=range(1, ends[-1] + 1),
+        source=f"{shards[0].source} and {len(shards) - 1} more",
+        classes=shards[0].classes,
+        broken={start + i: why for start, shard in zip(starts, shards, strict=True) for i, why in shard.broken.items()},
+    )
+
+
+@dataclass(slots=True)
+class Rows:
+    """Checked rows of one split.
+
+    `numbers` are the row numbers users see in `source`: the header of a csv or tsv is row 1, a jsonl row is its
+    line, anything else counts from 1. `labels` are class ids.
+    """
+
+    texts: list[str]
+    pairs: list[str] | None
+    labels: list[int]
+    source: str
+    numbers: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def pick(self, indices: list[int]) -> "Rows":
+        """The rows at `indices`, in that order."""
+        return Rows(
+            texts=[self.texts[i] for i in indices],
+            pairs=None if self.pairs is None else [self.pairs[i] for i in indices],
+            labels=[self.labels[i] for i in indices],
+            source=self.source,
+            numbers=[self.numbers[i] for i in indices],
+        )
+
+    def contents(self) -> list[Any]:
+        """What makes two rows the same text: the text, or the pair of texts."""
+        return self.texts if self.pairs is None else list(zip(self.texts, self.pairs, strict=True))
+
+
+@dataclass(slots=True)
+class Splits:
+    """The splits of a run. `labels[i]` names class i; `notes` are facts and warnings for the log and the report."""
+
+    train: Rows
+    validation: Rows
+    test: Rows | None
+    labels: list[str]
+    notes: list[str] = field(default_factory=list)
+
+    def by_name(self) -> dict[str, Rows]:
+        """The splits there are, by their names."""
+        named = {"train": self.train, "validation": self.validation}
+        return named if self.test is None else {**named, "test": self.test}

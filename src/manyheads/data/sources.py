@@ -1,0 +1,141 @@
+"""From `DataConfig` to checked rows: read, map columns, name classes, carve what is missing, audit.
+
+Standard library only: files are read, and their mistakes reported, before torch is imported.
+"""
+
+import logging
+
+from manyheads.config import DataConfig, OnBadRow
+from manyheads.data.audit import audit, label_names, screen, text_faults
+from manyheads.data.columns import Columns, find_columns, natural_order, require_columns
+from manyheads.data.rows import Rows, Splits, Table
+from manyheads.data.splitting import carve, shorten
+from manyheads.data.tables import Tables, open_tables
+
+
+def read_splits(data: DataConfig, seed: int, *, with_test: bool = True) -> Splits:
+    """The splits of a run, checked; a missing validation split is carved out of train by `seed`.
+
+    Where one file or split holds everything, test is carved out first. `with_test=False` leaves the test split
+    unread; the others are the same as with it.
+
+    Raises:
+        ValueError: one sentence that names the file and the row, or the setting, and the remedy.
+    """
+    tables = open_tables(data)
+    notes: list[str] = []
+    table = (tables.get("all") or tables["train"])()
+    columns = find_columns(table, data)
+    train, names = _checked(table, columns, data.on_bad_row, notes, known=None)
+    labels = _order(names, table.classes.get(columns.label), table.source, notes)
+    train.labels = _ids(names, labels)
+    others: dict[str, Rows] = {}
+    for role in ("validation", "test"):
+        if role in tables and (with_test or role != "test"):
+            other = tables[role]()
+            require_columns(other, columns)
+            others[role], names = _checked(other, columns, data.on_bad_row, notes, known=labels)
+            others[role].labels = _ids(names, labels)
+    if len(labels) > 1:
+        train = _carve_missing(train, others, tables, data, seed, notes)
+    splits = Splits(train, others.get("validation", train), others.get("test") if with_test else None, labels, notes)
+    audit(splits)
+    return _shortened(splits, data.rows, seed)
+
+
+def read_split(data: DataConfig, split: str, labels: list[str]) -> Rows:
+    """One split for judging a model whose classes are `labels`; a single file gives all its rows.
+
+    Raises:
+        ValueError: there is no such split, or a label is not among `labels`.
+    """
+    tables = open_tables(data)
+    if split not in tables and "all" not in tables:
+        raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
+    table = tables["all" if "all" in tables else split]()
+    notes: list[str] = []
+    rows, names = _checked(table, find_columns(table, data), data.on_bad_row, notes, known=None)
+    found = natural_order(set(names))
+    strange = [name for name in found if name not in labels]
+    if strange:
+        raise ValueError(
+            f"{table.source} has labels the model does not know: the data's labels are {_listed(found)}, "
+            f"the model's are {_listed(labels)}; rename the data's labels, or choose another column by data.label"
+        )
+    rows.labels = _ids(names, labels)
+    for note in notes:
+        logging.getLogger(__name__).warning(note)
+    return shorten(rows, data.rows, seed=0)
+
+
+def _checked(
+    table: Table, columns: Columns, on_bad_row: OnBadRow, notes: list[str], known: list[str] | None
+) -> tuple[Rows, list[str]]:
+    """The good rows of a table, their labels still empty, and the class name of each."""
+    texts = table.column(columns.text)
+    pairs = None if columns.pair is None else table.column(columns.pair)
+    names, faults = label_names(table.column(columns.label), table.classes.get(columns.label))
+    if known is not None and not set(names) <= {*known, ""}:
+        outside = {index: name for index, name in enumerate(names) if name and name not in known}
+        faults |= {index: f"the label '{name}' has no row in the training split" for index, name in outside.items()}
+    faults |= text_faults(texts, "the text")
+    faults |= {} if pairs is None else text_faults(pairs, "the second text")
+    faults |= table.broken
+    good = screen(table, faults, on_bad_row, notes)
+    rows = Rows(texts, pairs, [], table.source, table.numbers)
+    if len(good) == len(texts):
+        return rows, names
+    picked = Rows(texts, pairs, [0] * len(texts), table.source, table.numbers).pick(good)
+    return picked, [names[index] for index in good]
+
+
+def _order(names: list[str], declared: list[str] | None, source: str, notes: list[str]) -> list[str]:
+    """Classes of the training split: in the order the dataset declares them, else in natural order."""
+    used = set(names)
+    if declared is None:
+        return natural_order(used)
+    unused = [name for name in declared if name not in used]
+    if unused:
+        notes.append(
+            f"{source}: {len(unused)} declared classes have no training row and are left out: {_listed(unused)}"
+        )
+    return [name for name in declared if name in used]
+
+
+def _ids(names: list[str], labels: list[str]) -> list[int]:
+    of_name = {name: index for index, name in enumerate(labels)}
+    return [of_name[name] for name in names]
+
+
+def _carve_missing(
+    train: Rows, others: dict[str, Rows], tables: Tables, data: DataConfig, seed: int, notes: list[str]
+) -> Rows:
+    """Add what is missing to `others`, carved out of `train`; returns what is left of it."""
+
+    def carved(role: str, share: float) -> Rows:
+        kept, part = carve(train, share, seed, role)
+        notes.append(
+            f"{role}: {len(part):,} of {len(train):,} rows of {train.source} carved out by class "
+            f"(data.{role}_share={share}, seed={seed})"
+        )
+        others[role] = part
+        return kept
+
+    if "all" in tables:
+        train = carved("test", data.test_share)
+    elif "test" not in tables:
+        notes.append(f"{train.source} has no test split beside it: the run is judged on its validation split alone")
+    return train if "validation" in others else carved("validation", data.validation_share)
+
+
+def _shortened(splits: Splits, n_rows: int, seed: int) -> Splits:
+    test = None if splits.test is None else shorten(splits.test, n_rows, seed)
+    train, validation = shorten(splits.train, n_rows, seed), shorten(splits.validation, n_rows, seed)
+    if len(train) < len(splits.train):
+        splits.notes.append(f"data.rows={n_rows}: {len(train):,} of {len(splits.train):,} training rows are used")
+    return Splits(train, validation, test, splits.labels, splits.notes)
+
+
+def _listed(names: list[str], most: int = 12) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,0 +1,61 @@
+"""Where the table of each split comes from: demo sentences, a file, a folder, or the hub."""
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+from manyheads.config import DataConfig, Source
+from manyheads.data.demo import demo_splits
+from manyheads.data.files import KINDS_IN_WORDS, kind_of, read_file
+from manyheads.data.hub import is_saved, open_hub, open_saved, table_of
+from manyheads.data.naming import name_dataset_splits, name_files
+from manyheads.data.rows import Table, joined
+
+Tables = dict[str, Callable[[], Table]]  # by role: train, validation, test; or `all` alone
+
+
+def open_tables(data: DataConfig) -> Tables:
+    """The tables `data` names, by role; a file is read when its table is called for.
+
+    Raises:
+        ValueError: there is no such file, folder, dataset or split.
+    """
+    assert data.path or data.source is not Source.run, "the caller reads the run's own settings"
+    if data.path:
+        return _local(data)
+    if data.source is Source.hub:
+        splits = open_hub(data)
+        roles = name_dataset_splits(splits, data, data.hub)
+        return {role: lambda name=name: table_of(splits[name], f"{data.hub}/{name}") for role, name in roles.items()}
+    return {role: lambda role=role, rows=rows: _demo(role, rows) for role, rows in demo_splits().items()}
+
+
+def _local(data: DataConfig) -> Tables:
+    path = Path(data.path).expanduser()
+    if path.is_dir():
+        return _saved(path, data) if is_saved(path) else _folder(path, data)
+    if not path.exists():
+        beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        close = difflib.get_close_matches(path.name, beside, n=1)
+        hint = f"did you mean {path.parent / close[0]}?" if close else f"give a file of {KINDS_IN_WORDS}, or a folder"
+        raise ValueError(f"data.path={data.path} does not exist: {hint}")
+    if kind_of(path) is None:
+        raise ValueError(f"data.path={data.path} is not a kind of file that is read: give {KINDS_IN_WORDS}")
+    return {"all": lambda: read_file(path)}
+
+
+def _saved(path: Path, data: DataConfig) -> Tables:
+    splits = open_saved(path)
+    roles = {"all": "all"} if "all" in splits else name_dataset_splits(splits, data, f"data.path={data.path}")
+    return {role: lambda name=name: table_of(splits[name], f"{path.name}/{name}") for role, name in roles.items()}
+
+
+def _folder(path: Path, data: DataConfig) -> Tables:
+    found = name_files(path, data)
+    return {role: lambda files=files: joined([read_file(file) for file in files]) for role, files in found.items()}
+
+
+def _demo(role: str, rows: list[tuple[str, str]]) -> Table:
+    texts, labels = ([row[i] for row in rows] for i in (0, 1))
+    cells = {"text": texts, "label": labels}
+    return Table(["text", "label"], cells.__getitem__, range(1, len(rows) + 1), f"demo/{role}")

@@ -1,0 +1,153 @@
+"""Text to token ids. Torch and tokenizers only, so that a shipped model needs no more.
+
+N tokens of all rows, end to end; row i is `ids_N[offsets[i]:offsets[i + 1]]`
+"""
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from torch import Tensor
+
+from manyheads.config import TokenizerConfig, TokenizerKind
+from manyheads.data.rows import Rows
+
+UNKNOWN = "[UNK]"
+SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
+ROWS_AT_ONCE = 4096
+
+
+@dataclass(slots=True)
+class Tokens:
+    """Token ids of all rows of a split: `ids_N` int32, `offsets` int64 of n_rows + 1, `segments_N` uint8 or None
+    (0 the first text, 1 the second), `labels` int64 class ids. `n_truncated` rows were cut to the length allowed."""
+
+    ids_N: Tensor
+    offsets: Tensor
+    segments_N: Tensor | None
+    labels: Tensor
+    n_truncated: int = 0
+
+    def __len__(self) -> int:
+        return self.offsets.numel() - 1
+
+    @property
+    def lengths(self) -> Tensor:
+        """Tokens of each row: `(n_rows,)` int64."""
+        return self.offsets.diff()
+
+
+def train_tokenizer(rows: Rows, config: TokenizerConfig) -> Tokenizer:
+    """A tokenizer learned from `rows` alone: [CLS] text [SEP], or [CLS] text [SEP] second text [SEP].
+
+    The same rows and settings give the same tokenizer. bpe starts from the 256 bytes, so it may hold more entries
+    than a smaller `vocab_size` asks for.
+    """
+    tokenizer, trainer = _untrained(config)
+    tokenizer.train_from_iterator(_texts(rows), trainer, length=len(rows))
+    cls, sep = (tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]"))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", cls), ("[SEP]", sep)],
+    )
+    return tokenizer
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """A tokenizer from a `tokenizer.json`, or from a folder that holds one; its padding and truncation are reset.
+
+    Raises:
+        ValueError: no such file, not a tokenizer, or one that puts no marks such as [CLS] and [SEP] around a text.
+    """
+    file = Path(path).expanduser()
+    file = file / "tokenizer.json" if file.is_dir() else file
+    if not file.is_file():
+        raise ValueError(f"tokenizer.path={path} does not exist: name a tokenizer.json, or leave it empty to train one")
+    try:
+        tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
+    except Exception as problem:  # the library raises nothing narrower
+        raise ValueError(f"tokenizer.path={path} is not a tokenizer.json ({problem}): name one, or train one") from None
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    if tokenizer.num_special_tokens_to_add(False) == 0:
+        raise ValueError(
+            f"tokenizer.path={path} puts no marks such as [CLS] and [SEP] around a text: "
+            "give one with a post-processor, or leave it empty to train one"
+        )
+    return tokenizer
+
+
+def encode(
+    tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None, labels: list[int] | None, max_length: int
+) -> Tokens:
+    """Token ids of `texts`, each cut to `max_length` tokens, special ones included.
+
+    Of a pair the longer text is cut first. Without `labels` all are 0.
+    """
+    room = max_length - tokenizer.num_special_tokens_to_add(pairs is not None)
+    if room < 1:
+        raise ValueError(f"data.max_length={max_length} leaves no room beside the special tokens: use a larger one")
+    ids, segments, lengths = array("i"), bytearray(), [0]
+    n_truncated = 0
+    tokenizer.enable_truncation(max_length, strategy="longest_first")
+    try:
+        for start in range(0, len(texts), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            batch = texts[rows] if pairs is None else list(zip(texts[rows], pairs[rows], strict=True))
+            for encoding in tokenizer.encode_batch_fast(batch):
+                ids.extend(encoding.ids)
+                lengths.append(len(encoding))
+                if pairs is not None:
+                    segments += bytes(encoding.type_ids)
+                if len(encoding) == max_length and encoding.overflowing:
+                    n_truncated += 1
+    finally:
+        tokenizer.no_truncation()
+    return Tokens(
+        ids_N=torch.frombuffer(ids, dtype=torch.int32) if ids else torch.empty(0, dtype=torch.int32),
+        offsets=torch.tensor(list(accumulate(lengths)), dtype=torch.int64),
+        segments_N=None if pairs is None else torch.tensor(segments, dtype=torch.uint8),
+        labels=torch.tensor(labels if labels is not None else [0] * len(texts), dtype=torch.int64),
+        n_truncated=n_truncated,
+    )
+
+
+def _untrained(config: TokenizerConfig) -> tuple[Tokenizer, trainers.Trainer]:
+    size, special = config.vocab_size, list(SPECIAL)
+    lower = [normalizers.Lowercase()] if config.lowercase else []
+    if config.kind is TokenizerKind.wordpiece:
+        tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN, max_input_chars_per_word=100))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=config.lowercase)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.WordPiece()
+        # each letter takes two entries, alone and inside a word: rare letters of a large alphabet become [UNK]
+        return tokenizer, trainers.WordPieceTrainer(
+            vocab_size=size, special_tokens=special, show_progress=False, limit_alphabet=max(size // 4, 1)
+        )
+    if config.kind is TokenizerKind.bpe:
+        tokenizer = Tokenizer(models.BPE(unk_token=None))
+        tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), *lower])
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        return tokenizer, trainers.BpeTrainer(
+            vocab_size=size, special_tokens=special, show_progress=False, initial_alphabet=sorted(alphabet)
+        )
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), *lower])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer, trainers.UnigramTrainer(
+        vocab_size=size, special_tokens=special, show_progress=False, unk_token=UNKNOWN
+    )
+
+
+def _texts(rows: Rows) -> Iterator[list[str]]:
+    for column in (rows.texts, rows.pairs or []):
+        for start in range(0, len(column), ROWS_AT_ONCE):
+            yield column[start : start + ROWS_AT_ONCE]
