@@ -17,7 +17,8 @@ from manyheads.config.plain import one_of
 from manyheads.mistakes import user_sentence
 from manyheads.verbs import VERBS, Config
 
-ALONE = {"-m": "-m", "--multirun": "-m", "--resolve": "--resolve", "-sc": "-sc", "--shell-completion": "-sc"}
+COMPLETION = ("-sc", "--shell-completion")
+ALONE = {"-m": "-m", "--multirun": "-m", "--resolve": "--resolve"}
 WITH_VALUE = {"--cfg": "--cfg", "-c": "--cfg", "--package": "--package", "-p": "--package"}
 WITH_VALUE |= {"--config-dir": "--config-dir", "-cd": "--config-dir", "--info": "--info", "-i": "--info"}
 VALUES = {
@@ -71,8 +72,8 @@ class _Asked:
 
 
 def _run(words: list[str]) -> int:
-    if words and words[0] in ("-sc", "--shell-completion"):
-        return _complete(words[1:])
+    if any(word in COMPLETION for word in words):
+        return _complete([word for word in words if word.startswith(("install=", "uninstall=", "query="))])
     if words[:1] == ["--version"]:
         print(f"manyheads {__version__}")
         return 0
@@ -125,6 +126,10 @@ def _read_flags(verb: str, words: list[str]) -> _Asked:
             _flag_value(asked, WITH_VALUE[flag], attached if equals else None, rest)
         else:
             raise ValueError(_unknown_flag(verb, word))
+    doing = [flag for flag in asked.flags if flag in ("-m", "--cfg", "--info")]
+    if asked.flags and len(doing) != 1:
+        remedy = "give one of them" if doing else "add --cfg job"
+        raise ValueError(f"{' '.join(doing or asked.flags)}: -m, --cfg and --info each do one thing: {remedy}")
     return asked
 
 
@@ -145,7 +150,7 @@ def _flag_value(asked: _Asked, flag: str, value: str | None, rest: Iterator[str]
 
 def _unknown_flag(verb: str, word: str) -> str:
     flag, equals, value = word.partition("=")
-    known = nearest(flag, [*ALONE, *WITH_VALUE, "--help", "--version"], at_least=0.75)
+    known = nearest(flag, [*ALONE, *WITH_VALUE, *COMPLETION, "--help", "--version"], at_least=0.75)
     if known:
         return f"{word} is not a flag: did you mean {known}?"
     schema = VERBS[verb].config

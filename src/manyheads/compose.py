@@ -98,22 +98,23 @@ def run_hydra(
     verb: str,
     flags: Sequence[str],
     overrides: Sequence[str],
-    task: Callable[[Config], Any],
+    task: Callable[[Callable[[], Config]], Any],
     config_dir: str | None = None,
 ) -> None:
     """Hand the command line to `hydra.main` over the same task: `-m`, `--cfg`, `--info`, completion.
 
-    Everything typed is checked first by the rules of a plain run, except that `-m` takes several values.
+    `task` gets a function that makes the settings of its job. Everything typed is checked first by the rules
+    of a plain run, except that `-m` takes several values.
 
     Raises:
         ValueError: one sentence on the first mistake.
     """
     sweep = "-m" in flags
-    typed = read_overrides(verb, overrides, GRAMMAR, more=config_dir, sweep=True)
+    typed = read_overrides(verb, overrides, GRAMMAR, more=config_dir, sweep=sweep)
     _imply_data(verb, typed, config_dir)
     values = _preset_values(verb, typed, config_dir)
     if sweep:
-        for one in [{}, *typed.later]:
+        for one in ({}, *typed.later):
             refuse_many_devices(_build(verb, copy.deepcopy(values), typed.values | one))
         typed.words += _sweep_settings(typed.words)
 
@@ -188,7 +189,7 @@ def _read_yaml(path: Path) -> Any:
         raise ValueError("is larger than any configuration: give the config.yaml of a run")
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)  # noqa: S506  a safe loader
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, a number of 5000 digits
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"it cannot be read as plain YAML ({first}): give the config.yaml of a run") from error
 
@@ -243,7 +244,7 @@ def _preset_values(verb: str, typed: Typed, config_dir: str | None) -> dict[str,
         try:
             return _values(hydra.compose(verb, chosen))
         except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
-            raise ValueError(composition_sentence(error, chosen)) from error
+            raise ValueError(composition_sentence(error, chosen[: len(typed.groups)], VERBS[verb].config)) from error
 
 
 def _values(config: DictConfig) -> dict[str, Any]:

@@ -10,9 +10,12 @@ A mistake is shown as one sentence; everything else is a bug and keeps its trace
 
 import opcode
 import os
+import re
 import sys
 from collections.abc import Sequence
 from types import CodeType, TracebackType
+
+from manyheads.config.plain import one_of, unknown_sentence
 
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 
@@ -24,31 +27,34 @@ def user_sentence(error: BaseException) -> str | None:
         return None
     module, code, instruction = frames[-1]
     if _is_ours(module) and code.co_code[instruction] == _RAISE:
-        return _file_sentence(error) if isinstance(error, OSError) and error.filename else str(error)
+        return one_line(_file_sentence(error) if isinstance(error, OSError) and error.filename else str(error))
     if isinstance(error, OSError) and error.filename is not None:
         while frames and frames[-1][0].partition(".")[0] in sys.stdlib_module_names:
             frames.pop()
         if frames and _is_ours(frames[-1][0]):
-            return _file_sentence(error)
+            return one_line(_file_sentence(error))
     return None
 
 
-def composition_sentence(error: BaseException, chosen: Sequence[str]) -> str:
-    """A mistake in a preset file, which Hydra or OmegaConf found while composing."""
-    cause = error.__cause__ or error
-    key = getattr(cause, "full_key", None) or getattr(error, "full_key", None)
-    what = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    where = (
-        what[0].partition(":")[0]
-        if what and what[0].startswith("In '")
-        else f"presets {', '.join(chosen) or 'of conf/'}"
-    )
-    reason = next(
-        (line for line in said if not line.startswith(("In '", "full_key", "object_type", "reference_type"))), ""
-    )
-    reason = reason or (what[0] if what else type(error).__name__)
-    return f"{where}: {key or 'a preset'} is wrong ({reason}): mend the preset file"
+def one_line(text: str) -> str:
+    """The text with line ends, control characters and the like escaped: what is typed never steers the terminal."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def composition_sentence(error: BaseException, chosen: Sequence[str], schema: type) -> str:
+    """A mistake in a preset file, from what Hydra, OmegaConf or PyYAML said while composing it."""
+    said = str(error)
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or [type(error).__name__]
+    mark = getattr(error, "problem_mark", None)
+    file = re.match(r"In '([^']+)'", said)
+    where = f"{mark.name} line {mark.line + 1}" if mark else f"preset {file[1] if file else ' '.join(chosen)}"
+    key = re.search(r"full_key: (\S+)", said)
+    if key and "Key '" in said:
+        return f"{where}: {unknown_sentence(key[1], None, schema).replace('=null ', ' ', 1)}"
+    if options := getattr(error, "options", None):
+        return f"{where}: {lines[0].partition(': ')[2]}: choose {one_of(list(options))}"
+    reason = lines[1] if file and len(lines) > 1 else getattr(error, "problem", None) or lines[0]
+    return f"{where}: {key[1] if key else 'it'} cannot be used ({reason}): mend the file"
 
 
 def _frames(traceback: TracebackType | None) -> "list[tuple[str, CodeType, int]]":

@@ -131,6 +131,7 @@ def _read_setting(key: str, value: str, one: Setting | None, typed: Typed, gramm
     text = key in VERBATIM or (one is not None and one.kind is str)
     if text and not sweep:
         typed.values[key] = value if key in VERBATIM else _text(key, value, grammar)
+        typed.words.append(f"{key}={grammar.quote(typed.values[key])}")
         return
     parsed = _parse_text(key, value, grammar) if text else _parse(key, value, grammar)
     if parsed.sweep and not sweep:

@@ -29,7 +29,9 @@ class DataConfig:
     text_pair: str = knob("text_pair", "column of the second text; used where it exists, empty: never")
     label: str = knob("label", "column of the label")
     train_split: str = knob("train", "name of the hub dataset's training split")
-    validation_split: str = knob("validation", "name of its validation split; empty: carve one out of train")
+    validation_split: str = knob(
+        "validation", "its validation split; the same as train_split: the training rows; empty: carve one out"
+    )
     test_split: str = knob("test", "name of its test split")
     validation_share: float = knob(
         0.1, "share of train carved out where no validation split exists", above=0.0, below=1.0

@@ -136,7 +136,9 @@ def flat(name: str, value: Any, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         if "_target_" in value:
             raise ValueError(_code_sentence(f"{name}._target_", value["_target_"]))
-        return {show(key): flat(name, inner, depth + 1) for key, inner in value.items()}
+        return {
+            key if isinstance(key, str) else show(key): flat(name, inner, depth + 1) for key, inner in value.items()
+        }
     if isinstance(value, list | tuple):
         return [flat(name, inner, depth + 1) for inner in value]
     if isinstance(value, None | bool | int | float | str):

@@ -1,0 +1,190 @@
+"""The front door as a program: help, verbs, exit codes, sweeps, completion, and which exceptions are mistakes."""
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from manyheads import __version__, cli
+from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config.names import settings
+from manyheads.verbs import VERBS
+
+ROOT = Path(__file__).parents[1]
+CONFIGS = {"train": RunConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
+
+
+def shell(*words, program=("-m", "manyheads.cli"), **more):
+    return subprocess.run([sys.executable, *program, *words], capture_output=True, text=True, **more)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What the verbs were called with, in place of the verbs."""
+    seen = []
+    monkeypatch.setattr(cli, "call", lambda verb, config: seen.append((verb, config)))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [("train", []), ("train", ["debug=fast"]), ("evaluate", ["run=x"]), ("predict", ["run=x", "text=hello, world"])],
+)
+def test_a_verb_is_called_with_its_settings(verb, words, calls):
+    assert cli.main([verb, *words]) == 0
+    ((called, config),) = calls
+    assert called == verb
+    assert type(config) is CONFIGS[verb]
+
+
+def test_entries_are_modules_of_the_package():
+    assert {name: verb.config for name, verb in VERBS.items()} == CONFIGS
+    for verb in VERBS.values():
+        module, _, function = verb.entry.partition(":")
+        assert module.startswith("manyheads.")
+        assert function.isidentifier()
+
+
+def test_help_names_every_verb(capsys):
+    assert cli.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"  {verb} " in said for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_lists_every_setting_group_and_choice(verb, capsys):
+    assert cli.main([verb, "--help"]) == 0
+    said = capsys.readouterr().out
+    for name, one in settings(VERBS[verb].config).items():
+        assert f"  {name}{'.' if isinstance(one.default, dict) else '='}" in said
+    for group in VERBS[verb].groups:
+        assert f"  {group}=" in said
+    assert ("(mean, first, max, attention)" in said) == (verb == "train")
+    assert max(map(len, said.splitlines())) < 160
+
+
+def test_version_and_no_words(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"manyheads {__version__}\n"
+    assert cli.main([]) == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_help_imports_nothing_heavy():
+    watch = "import sys; from manyheads.cli import main; main(['train', '--help']); "
+    watch += "sys.exit(bool({'hydra', 'omegaconf', 'torch', 'lightning', 'numpy'} & set(sys.modules)))"
+    assert shell(program=("-c", watch)).returncode == 0
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_scripts_are_the_same_doors(verb, tmp_path):
+    said = shell("--help", program=(str(ROOT / "scripts" / f"{verb}.py"),), cwd=tmp_path)
+    assert (said.returncode, said.stdout) == (0, shell(verb, "--help").stdout)
+    wrong = shell("seed=x", program=(str(ROOT / "scripts" / f"{verb}.py"),), cwd=tmp_path)
+    assert wrong.returncode == 2
+
+
+def test_cfg_job_prints_yaml_and_writes_nothing(tmp_path):
+    said = shell("train", "model=mini", "data.path=a b,c.csv", "--cfg", "job", cwd=tmp_path)
+    assert said.returncode == 0
+    assert "n_layers: 4\n" in said.stdout
+    assert "path: a b,c.csv\n" in said.stdout
+    assert "source: files\n" in said.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_info_and_completion(tmp_path):
+    assert "model: mini\n" in shell("train", "--info", "defaults-tree", "model=mini", cwd=tmp_path).stdout
+    for line, completed in [
+        ("manyheads ev", "evaluate"),
+        ("manyheads train hardware=c", "hardware=cpu"),
+        ("manyheads train model.n_l", "model.n_layers="),
+    ]:
+        said = shell("-sc", "query=bash", env=os.environ | {"COMP_LINE": line})
+        assert said.stdout.split() == [completed]
+
+
+def test_own_presets(calls, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "wide.yaml").write_text("d_ff: 4096\n")
+    assert cli.main(["train", "model=wide", "--config-dir", str(tmp_path)]) == 0
+    assert calls[0][1].model.d_ff == 4096
+
+
+def test_a_sweep_runs_every_value(calls, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "-m", "model.n_heads=2,4", "model=tiny,mini", "output=a b"]) == 0
+    assert [(one.model.n_heads, one.model.n_layers) for _, one in calls] == [(2, 2), (2, 4), (4, 2), (4, 4)]
+    assert {one.output for _, one in calls} == {str(tmp_path / "a b")}
+    assert {path.name for path in tmp_path.iterdir()} == {"outputs"}
+
+
+def test_a_mistake_in_one_job_ends_the_sweep(calls, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", "-m", "model.d_k=4,3", "model.positions=none,rotary"])
+    assert stop.value.code == 2
+    assert "model.d_k=3 is odd" in capsys.readouterr().err
+
+
+def raising(name, source, **names):
+    """A function `f` of a module called `name`, made from source."""
+    module = types.ModuleType(name)
+    module.__dict__.update(names)
+    exec(compile(source, f"{name}.py", "exec"), module.__dict__)
+    return module.__dict__["f"]
+
+
+def library_fails():
+    return raising("torch.nn", "def f():\n    raise ValueError('expected 3 dimensions')")
+
+
+OURS = "manyheads.made_up"
+LIGHTNING = """
+def f():
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        raise SystemExit(1)
+"""
+RULE = [  # source of the verb, exit code, what is said
+    ("def f():\n    raise ValueError('data.path=x is wrong: mend it')", 2, "data.path=x is wrong: mend it\n"),
+    ("def f():\n    raise FileNotFoundError('x does not exist: name another')", 2, "x does not exist: name another\n"),
+    ("def f():\n    open('nowhere.csv')", 2, "nowhere.csv does not exist\n"),
+    ("from pathlib import Path\ndef f():\n    Path('nowhere.csv').read_text()", 2, "nowhere.csv does not exist\n"),
+    ("def f():\n    open('/')", 2, "/ cannot be used: Is a directory\n"),
+    ("def f():\n    try:\n        raise ValueError('inner')\n    finally:\n        print(end='')", 2, "inner\n"),
+    ("def f():\n    raise KeyboardInterrupt", 130, "stopped by Ctrl-C\n"),
+    (LIGHTNING, 130, "stopped by Ctrl-C\n"),
+    ("def f():\n    int('x')", 1, None),  # a ValueError of Python itself: a bug of ours
+    ("def f():\n    raise TypeError('no')", 1, None),
+    ("def f():\n    library()", 1, None),
+    ("def f():\n    raise RuntimeError('out of memory')", 1, None),
+]
+
+
+@pytest.mark.parametrize(("source", "code", "sentence"), RULE)
+def test_which_exceptions_are_mistakes(source, code, sentence, capsys, monkeypatch, tmp_path):
+    verb = raising(OURS, source, library=library_fails())
+    monkeypatch.setattr(cli, "call", lambda name, config: verb())
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train"]) == code
+    said = capsys.readouterr().err
+    assert said == sentence if sentence else "Traceback" in said
+
+
+def test_a_closed_pipe_ends_quietly():
+    line = f"{sys.executable} -m manyheads.cli train --help | head -n 1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+
+
+def test_ctrl_c_in_the_shell(tmp_path):
+    body = "import os, signal\nfrom manyheads import cli\n"
+    body += "cli.call = lambda verb, config: os.kill(os.getpid(), signal.SIGINT)\nraise SystemExit(cli.main(['train']))"
+    done = shell(program=("-c", body), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "stopped by Ctrl-C\n")

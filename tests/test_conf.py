@@ -1,0 +1,110 @@
+"""Presets: every file composes, holds values only, and names what exists."""
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import get_type_hints
+
+import pytest
+import yaml
+
+from manyheads.compose import compose
+from manyheads.config import RunConfig
+from manyheads.config.names import settings
+from manyheads.lightning_flags import OURS, trainer_flags
+from manyheads.presets import choices, conf_folder
+from manyheads.verbs import VERBS
+
+FILES = sorted(conf_folder().rglob("*.yaml"))
+NEEDED = {"evaluate": ["run=x"], "predict": ["run=x"], "train": []}
+READ = [(verb, group, name) for verb in VERBS for group in VERBS[verb].groups for name in choices(verb, group)]
+
+
+@pytest.mark.parametrize(("verb", "group", "name"), READ)
+def test_every_preset_composes(verb, group, name):
+    more = {"files": ["data.path=x.csv"], "hub": ["data.hub=x"]}.get(name, []) if group == "data" else []
+    assert type(compose(verb, [f"{group}={name}", *NEEDED[verb], *more])) is VERBS[verb].config
+
+
+def test_every_file_is_a_root_or_in_a_group_of_a_verb():
+    roots = {conf_folder() / f"{verb}.yaml" for verb in VERBS}
+    read = {conf_folder() / group / f"{name}.yaml" for _, group, name in READ}
+    assert set(FILES) == roots | read
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_roots_list_the_schema_first_and_the_defaults_that_help_shows(verb):
+    defaults = yaml.safe_load((conf_folder() / f"{verb}.yaml").read_text())["defaults"]
+    assert defaults[0] == f"{verb}_schema"
+    chosen = {key: value for one in defaults if isinstance(one, dict) for key, value in one.items()}
+    assert chosen == VERBS[verb].groups
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(conf_folder())))
+def test_values_only(file):
+    text = file.read_text(encoding="utf-8")
+    assert "_target_" not in text
+    assert "${" not in text
+    assert "!!" not in text
+
+
+def other(one):
+    """A value of a setting that differs from its default, within its limits."""
+    inner = type(one.default)
+    if isinstance(one.default, Enum):
+        allowed = [name for name in inner.__members__ if name not in (one.default.name, "run", "hub", "files")]
+        return allowed[-1] if allowed else None
+    if inner is bool:
+        return str(not one.default).lower()
+    if inner is int:
+        return str(one.default * 2 or 1)
+    if inner is float:
+        return str(one.default / 2 or 0.25)
+    return {"optim.class_weights": "balanced", "data.hub": "imdb"}.get(one.name, "/x") if inner is str else "0.25"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_setting_can_be_reached(verb):
+    known = {name: one for name, one in settings(VERBS[verb].config).items() if name != "split"}
+    typed = {name: other(one) for name, one in known.items() if not isinstance(one.default, dict)}
+    made = compose(verb, [f"{name}={value}" for name, value in typed.items() if value is not None])
+    for name, value in typed.items():
+        section, _, key = name.rpartition(".")
+        reached = getattr(getattr(made, section) if section else made, key)
+        assert value is None or str(getattr(reached, "name", reached)).lower() == value, name
+        assert value is None or reached != known[name].default, name
+
+
+def test_debug_fast_is_small_and_overfit_drops_nothing():
+    fast = compose("train", ["debug=fast"])
+    assert (fast.trainer["max_epochs"], fast.model.n_layers) == (1, 1)
+    assert fast.data.rows > 0
+    overfit = compose("train", ["model=mini", "debug=overfit"])
+    assert (overfit.data.rows, overfit.data.validation_split, overfit.test) == (32, overfit.data.train_split, False)
+    assert [overfit.model.dropout_at(place) for place in ("embedding", "residual", "classifier")] == [0.0] * 3
+    assert overfit.model.dropout_tokens == overfit.model.dropout_attention == 0.0
+    assert overfit.model.n_layers == 4
+
+
+def test_default_presets_equal_the_dataclasses():
+    assert compose("train") == RunConfig()
+
+
+def test_flags_of_the_trainer_are_those_of_its_signature():
+    import inspect
+
+    from lightning.pytorch import Trainer
+
+    assert set(trainer_flags()) == set(inspect.signature(Trainer.__init__).parameters) - {"self"}
+    assert set(OURS) <= set(trainer_flags())
+    assert set(RunConfig().trainer) <= set(trainer_flags()) - set(OURS)
+
+
+def test_every_knob_says_what_it_is_for():
+    todo = [verb.config for verb in VERBS.values()]
+    while todo:
+        schema = todo.pop()
+        for one in fields(schema):
+            assert one.metadata["help"], one.name
+            assert one.metadata["help"][-1] != "."
+            kind = get_type_hints(schema)[one.name]
+            todo += [kind] if is_dataclass(kind) else []

@@ -1,0 +1,117 @@
+"""Who may import whom, and what no file may contain: the house plan, read from the syntax trees."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "manyheads"
+FILES = sorted(PACKAGE.rglob("*.py"))
+TREES = {str(file.relative_to(PACKAGE)): ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
+FORBIDDEN = {  # room or file: what it never imports, not even inside a function
+    "config/": ("manyheads.nn", "manyheads.data", "manyheads.fit", "manyheads.judge", "manyheads.ship"),
+    "nn/": ("lightning", "datasets", "manyheads.data", "manyheads.fit", "manyheads.judge", "manyheads.ship"),
+    "layout.py": ("manyheads",),
+    "data/": ("manyheads.nn", "manyheads.fit", "manyheads.judge", "manyheads.ship"),
+    "fit/": ("manyheads.judge", "manyheads.ship", "manyheads.look"),
+    "ship/": ("lightning", "numpy", "datasets", "sklearn", "manyheads.fit", "manyheads.judge"),
+    "judge/": ("lightning",),
+}
+PURE_DATA = ("sources", "audit", "demo", "rows")  # standard library alone when imported
+
+
+def imports(tree: ast.AST, *, at_import: bool = False) -> set[str]:
+    """Dotted names a file imports; `at_import`: only what runs when it is imported."""
+    found = set()
+    for node in _run_at_import(tree) if at_import else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name the whole path"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def _run_at_import(tree):
+    for node in ast.iter_child_nodes(tree):
+        typing_only = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        if not typing_only and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+            yield from _run_at_import(node)
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+@pytest.mark.parametrize("file", TREES)
+def test_layers(file):
+    for place, barred in FORBIDDEN.items():
+        if file.startswith(place):
+            bad = {name for name in imports(TREES[file]) for package in barred if within(name, package)}
+            assert not bad, f"{file} imports {bad}"
+
+
+@pytest.mark.parametrize("file", TREES)
+def test_only_the_door_knows_hydra(file):
+    hydra = {name for name in imports(TREES[file]) if within(name, "hydra") or within(name, "omegaconf")}
+    assert not hydra or file == "compose.py"
+
+
+@pytest.mark.parametrize("file", [name for name in TREES if name.startswith("config/")] + ["runfolder.py", "cli.py"])
+def test_standard_library_alone(file):
+    for name in imports(TREES[file], at_import=True):
+        assert name.split(".")[0] in sys.stdlib_module_names or within(name, "manyheads"), f"{file} imports {name}"
+
+
+def reached(file: str, seen: set[str]) -> set[str]:
+    """Packages that importing a file of ours brings in, ours followed."""
+    found = set()
+    for name in imports(TREES[file], at_import=True):
+        if not within(name, "manyheads"):
+            found.add(name.split(".")[0])
+            continue
+        parts = name.split(".")[1:]
+        for ours in ("/".join(parts) + ".py", "/".join(parts[:-1]) + ".py", "/".join([*parts[:-1], "__init__.py"])):
+            if ours in TREES and ours not in seen:
+                found |= reached(ours, seen | {file, ours})
+    return found
+
+
+@pytest.mark.parametrize("file", [f"data/{name}.py" for name in PURE_DATA if f"data/{name}.py" in TREES] + ["cli.py"])
+def test_data_mistakes_and_the_door_need_no_heavy_import(file):
+    assert reached(file, set()) <= set(sys.stdlib_module_names)
+
+
+def test_scripts_hide_no_module_of_python_and_stay_short():
+    for script in (ROOT / "scripts").glob("*.py"):
+        assert script.stem not in sys.stdlib_module_names
+        assert len(script.read_text().splitlines()) <= 40
+
+
+@pytest.mark.parametrize("file", TREES)
+def test_nothing_runs_code_from_data(file):
+    pickles = {"pickle", "dill", "cloudpickle", "marshal", "shelve"}
+    assert not pickles & {name.split(".")[0] for name in imports(TREES[file])}
+    for node in ast.walk(TREES[file]):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        given = {word.arg: ast.unparse(word.value) for word in node.keywords}
+        assert called not in ("eval", "exec", "compile", "__import__", "os.system"), f"{file}: {called}"
+        assert given.get("shell", "False") == "False", f"{file}: shell={given.get('shell')}"
+        assert called != "torch.load" or given.get("weights_only") == "True", f"{file}: torch.load"
+        assert called not in ("yaml.unsafe_load", "yaml.full_load"), f"{file}: {called}"
+        assert given.get("trust_remote_code", "False") == "False", f"{file}: trust_remote_code"
+
+
+@pytest.mark.parametrize("file", TREES)
+def test_files_and_functions_stay_short(file):
+    assert len((PACKAGE / file).read_text().splitlines()) <= 300
+    for node in ast.walk(TREES[file]):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < 40, f"{file}: {node.name}"
+        names = {"utils", "helpers", "common", "base", "manager", "registry"}
+        assert not names & set(Path(file).with_suffix("").parts)

@@ -1,0 +1,55 @@
+"""The built wheel carries the presets and every room, and works from any folder."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The wheel, built from a copy of the sources and unpacked."""
+    scratch = tmp_path_factory.mktemp("wheel")
+    source = scratch / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        (source / name).write_bytes((ROOT / name).read_bytes())
+    for folder in ("src", "conf"):
+        for file in (ROOT / folder).rglob("*"):
+            if file.is_file() and "__pycache__" not in file.parts and ".egg-info" not in str(file):
+                target = source / file.relative_to(ROOT)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.read_bytes())
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
+    subprocess.run([*pip, "-w", str(scratch), str(source)], check=True, capture_output=True)
+    (wheel,) = scratch.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(scratch / "installed")
+    return scratch / "installed"
+
+
+def test_every_module_and_preset_is_inside(installed):
+    modules = {file.relative_to(ROOT / "src") for file in (ROOT / "src" / "manyheads").rglob("*.py")}
+    presets = {Path("manyheads") / file.relative_to(ROOT) for file in (ROOT / "conf").rglob("*.yaml")}
+    inside = {file.relative_to(installed) for file in installed.rglob("*") if file.is_file()}
+    assert modules | presets | {Path("manyheads/py.typed")} <= inside
+
+
+def test_it_runs_from_a_scratch_folder(installed, tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    where = "import manyheads; print(manyheads.__file__)"
+    for words, said in [
+        (["-c", where], str(installed)),
+        (["-m", "manyheads.cli", "train", "model=mini", "--cfg", "job"], "n_layers: 4\n"),
+        (["-m", "manyheads.cli", "train", "--help"], "tiny"),
+    ]:
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        assert said in done.stdout
+    assert list(tmp_path.iterdir()) == []
