@@ -121,7 +121,7 @@ def run_hydra(
     def run_one(config: DictConfig) -> Any:
         return task(lambda: _build(verb, _values(config), {}))
 
-    _register_schemas()
+    _register_schema(verb)
     more = ["--config-dir", config_dir] if config_dir else []
     before, sys.argv = sys.argv, [sys.argv[0], *flags, *more, *typed.words]
     try:
@@ -239,7 +239,7 @@ def _preset_values(verb: str, typed: Typed, config_dir: str | None) -> dict[str,
                 f"--config-dir {config_dir} is not a folder: name one that holds presets, such as mine/model/wide.yaml"
             )
         chosen.append(f"hydra.searchpath=[{GRAMMAR.quote(f'file://{folder}')}]")
-    _register_schemas()
+    _register_schema(verb)
     with _own_hydra():
         try:
             return _values(hydra.compose(verb, chosen))
@@ -253,9 +253,10 @@ def _values(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in values.items()}
 
 
-def _register_schemas() -> None:
-    for verb, its in VERBS.items():
-        ConfigStore.instance().store(name=f"{verb}_schema", node=its.config)
+def _register_schema(verb: str) -> None:
+    store = ConfigStore.instance()
+    if f"{verb}_schema.yaml" not in store.repo:
+        store.store(name=f"{verb}_schema", node=VERBS[verb].config)
 
 
 @contextmanager
