@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.runfolder import HANDED_ON, start_folder
+from manyheads.runfolder import HANDED_ON, refuse_taken, start_folder
 
 RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
 
@@ -40,6 +40,16 @@ def test_a_named_folder(tmp_path):
         start_folder("a/b")
     with pytest.raises(ValueError, match="is a file"):
         start_folder("a/b/x")
+
+
+def test_a_taken_folder_is_refused_before_any_work_but_not_to_children(tmp_path, monkeypatch):
+    (tmp_path / "x").touch()
+    with pytest.raises(ValueError, match="exists and is not empty"):
+        refuse_taken(str(tmp_path))
+    refuse_taken("")
+    refuse_taken("new")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    refuse_taken(str(tmp_path))
 
 
 def test_children_of_lightning_reuse_the_folder(monkeypatch):

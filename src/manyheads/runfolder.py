@@ -30,11 +30,23 @@ def start_folder(output: str = "") -> Path:
     return folder
 
 
-def _make_named(folder: Path) -> Path:
+def refuse_taken(output: str) -> None:
+    """Refuse a folder that holds something: the first process asks before any work, the others never.
+
+    Raises:
+        ValueError: the folder is a file, or not empty.
+    """
+    folder = Path(output).expanduser()
+    if not output or _rank() > 0:
+        return
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"output={folder} is a file: name a new folder")
     if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"output={folder} exists and is not empty: name a new folder, or delete this one")
+
+
+def _make_named(folder: Path) -> Path:
+    refuse_taken(str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
