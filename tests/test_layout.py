@@ -132,6 +132,7 @@ def test_a_moved_layout_answers_without_reading_from_the_device():
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_layout_moved_to_the_gpu_gives_what_it_gave_before():
     layout, x_N = Packed.of_lengths([2, 0, 3]), torch.randn(5, 2)
     moved = layout.to("cuda", non_blocking=True)

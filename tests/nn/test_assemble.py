@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.config import ModelConfig
@@ -71,7 +71,7 @@ def test_every_choice_is_a_model_of_its_own(small, field):
 
 @pytest.mark.parametrize(
     "combination",
-    product(Positions, Pooling, Placement),
+    list(product(Positions, Pooling, Placement)),
     ids=lambda combination: "-".join(one.name for one in combination),
 )
 def test_gradients_reach_every_parameter(small, combination):
@@ -82,7 +82,7 @@ def test_gradients_reach_every_parameter(small, combination):
 
 @pytest.mark.parametrize(
     "combination",
-    product(Activation, Norm, (True, False), (0, 1), Placement),
+    list(product(Activation, Norm, (True, False), (0, 1), Placement)),
     ids=lambda combination: "-".join(str(getattr(one, "name", one)) for one in combination),
 )
 def test_gradients_reach_every_parameter_of_every_block(small, combination):
@@ -101,6 +101,17 @@ def assert_every_parameter_learns(classifier: Classifier) -> None:
         assert parameter.grad.abs().max() > 1e-7, name
 
 
+@pytest.mark.parametrize("pooling", [one.name for one in Pooling])
+@pytest.mark.parametrize("positions", [one.name for one in Positions])
+def test_a_batch_without_documents_gives_every_parameter_a_gradient_of_zero(small, positions, pooling):
+    classifier = fresh(small(positions=positions, pooling=pooling, placement="both"))
+    nothing = torch.zeros(0, dtype=torch.int64)
+    classifier(nothing, Packed.of_lengths([]), nothing).sum().backward()
+    for name, parameter in classifier.named_parameters():
+        assert parameter.grad is not None, name
+        assert (parameter.grad == 0).all(), name
+
+
 def test_gradients_reach_queries_keys_and_values_alike(small):
     classifier = fresh(small())
     F.cross_entropy(trained_logits(classifier), torch.tensor([0, 1, 2, 1])).backward()
@@ -116,6 +127,21 @@ def test_without_dropout_the_logits_are_deterministic(small):
     dropping = fresh(small(dropout=0.5, dropout_attention=0.5, dropout_tokens=0.5))
     assert not torch.equal(dropping(*batch()), dropping(*batch()))
     assert torch.equal(dropping.eval()(*batch()), classifier.eval()(*batch())), "evaluation never drops"
+
+
+@pytest.mark.parametrize(
+    ("placement", "n_norms", "at_the_start", "at_the_end"),
+    [("pre", 2 * 2 + 1, False, True), ("post", 2 * 2 + 1, True, True), ("both", 2 * 4, False, True)],
+)
+def test_each_placement_has_its_norms(small, placement, n_norms, at_the_start, at_the_end):
+    classifier = fresh(small(placement=placement))
+    assert sum(isinstance(module, nn.LayerNorm) for module in classifier.modules()) == n_norms
+    for tokens, is_normal in (
+        (classifier.embeddings(*batch()), at_the_start),
+        (classifier.encode(*batch()), at_the_end),
+    ):
+        sizes = tokens.square().mean(-1)
+        assert torch.allclose(sizes, torch.ones(sum(LENGTHS)), atol=1e-3) == is_normal
 
 
 @pytest.mark.parametrize("positions", [one.name for one in Positions])
@@ -183,6 +209,7 @@ def test_the_number_of_parameters_is_that_of_the_papers_matrices(small):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("positions", [one.name for one in Positions])
 def test_a_gpu_gives_the_logits_of_the_cpu(small, positions):
     classifier = fresh(small(positions=positions, d_k=8, d_v=8)).eval()

@@ -55,8 +55,8 @@ def in_layout(x_N: Tensor, packed: Packed, padded: bool) -> tuple[Tensor, Layout
 @pytest.mark.parametrize("n_kv_heads", [2, 4])
 @pytest.mark.parametrize(
     ("queries", "keys"),
-    [(QUERIES, KEYS), (QUERIES, QUERIES), ([3, 3], [3, 3]), ([2, 1], [3, 3])],
-    ids=["cross", "self", "full", "full keys"],
+    [(QUERIES, KEYS), (QUERIES, QUERIES), ([3, 3], [3, 3]), ([2, 1], [3, 3]), ([3, 3], [2, 1])],
+    ids=["cross", "self", "full", "full keys", "full queries"],
 )
 def test_attention_is_torchs_attention_of_each_document(path, padded, biased, n_kv_heads, queries, keys):
     q, k, v = heads(queries, H, K), heads(keys, n_kv_heads, K), heads(keys, n_kv_heads, V)
@@ -133,10 +133,11 @@ def test_the_flash_kernel_is_never_taken_on_a_cpu():
 
 
 def heads_on_a_gpu(width: int = 64, dtype: torch.dtype = torch.bfloat16) -> SimpleNamespace:
-    return SimpleNamespace(is_cuda=True, dtype=dtype, size=lambda _: width)
+    return SimpleNamespace(is_cuda=True, dtype=dtype, size=lambda _: width, device="cuda:0")
 
 
-def test_the_flash_kernel_fits_packed_half_precision_and_nothing_else():
+def test_the_flash_kernel_fits_packed_half_precision_and_nothing_else(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     packed, padded = Packed.of_lengths([2, 3]), Padded(torch.ones(2, 3).bool())
     q = heads_on_a_gpu()
     fits = kernels._flash_fits
@@ -146,16 +147,38 @@ def test_the_flash_kernel_fits_packed_half_precision_and_nothing_else():
     assert not fits(q, heads_on_a_gpu(width=32), packed, packed, None, 0.0), "d_v is not d_k"
     assert not fits(heads_on_a_gpu(12), heads_on_a_gpu(12), packed, packed, None, 0.0), "no multiple of 8"
     assert not fits(heads_on_a_gpu(264), heads_on_a_gpu(264), packed, packed, None, 0.0), "wider than the kernel"
+    assert not fits(q, q, Packed.of_lengths([]), Packed.of_lengths([]), None, 0.0), "no document: it refuses"
+    assert not fits(q, q, packed, Packed.of_lengths([0, 0]), None, 0.0), "no key"
     assert not fits(q, q, padded, packed, None, 0.0)
     assert not fits(q, q, packed, padded, None, 0.0)
     assert not fits(q, q, packed, packed, torch.zeros(1), 0.0)
     assert not fits(q, q, packed, packed, None, 0.1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
+    assert not fits(q, q, packed, packed, None, 0.0), "older than the kernel"
+
+
+@pytest.mark.parametrize("n_kv_heads", [2, 4])
+def test_the_flash_kernel_is_called_as_the_oldest_torch_knows_it(monkeypatch, n_kv_heads):
+    def varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k):  # torch 2.11: no grouped heads
+        assert query.size(1) == key.size(1) == value.size(1)
+        assert key.is_contiguous()
+        assert value.is_contiguous()
+        assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+        lengths = [offsets.diff().tolist() for offsets in (cu_seq_q, cu_seq_k)]
+        assert [max_q, max_k] == [max(each) for each in lengths]
+        return document_by_document(query, key, value, *lengths, None)
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
+    monkeypatch.setattr(kernels, "_flash_fits", lambda *_: True)
+    q, k, v = heads(QUERIES, H, K), heads(KEYS, n_kv_heads, K), heads(KEYS, n_kv_heads, K)
+    context = attention(q, k, v, Packed.of_lengths(QUERIES), Packed.of_lengths(KEYS))
+    torch.testing.assert_close(context, document_by_document(q, k, v, QUERIES, KEYS, None))
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("n_kv_heads", [2, 4])
-@pytest.mark.parametrize(("queries", "keys"), [(QUERIES, QUERIES), (QUERIES, KEYS), ([0, 0], [0, 0])])
+@pytest.mark.parametrize(("queries", "keys"), [(QUERIES, QUERIES), (QUERIES, KEYS)])
 def test_flash_is_torchs_attention_of_each_document(monkeypatch, n_kv_heads, queries, keys):
     q, k, v = heads(queries, H, 16), heads(keys, n_kv_heads, 16), heads(keys, n_kv_heads, 16)
     half = [x.detach().to("cuda", torch.bfloat16).requires_grad_() for x in (q, k, v)]
@@ -169,6 +192,18 @@ def test_flash_is_torchs_attention_of_each_document(monkeypatch, n_kv_heads, que
     for mine, other in zip(torch.autograd.grad(ours, half, toward.to(ours)), expected, strict=True):
         other = torch.zeros(mine.shape, dtype=torch.float64) if other is None else other
         torch.testing.assert_close(mine.cpu().double(), other, atol=6e-2, rtol=6e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("queries", "keys"), [([], []), ([0, 0], [0, 0]), ([2, 3], [0, 0]), ([0, 0], [2, 3])])
+def test_attention_without_queries_or_keys_is_zero_on_a_gpu(dtype, queries, keys):
+    q, k, v = (heads(lengths, H, 8).detach().to("cuda", dtype).requires_grad_() for lengths in (queries, keys, keys))
+    context = attention(q, k, v, Packed.of_lengths(queries).to("cuda"), Packed.of_lengths(keys).to("cuda"))
+    assert context.shape == q.shape
+    for gradient in torch.autograd.grad(context.sum(), (q, k, v)):
+        assert (gradient == 0).all()
 
 
 @pytest.mark.gpu

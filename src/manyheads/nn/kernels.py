@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.layout import Layout, Packed
-from manyheads.nn.attention import attend
+from manyheads.nn.attention import attend, share_heads
 
 SDPA_FROM = 384
 """Key positions from which torch's fused CPU kernel beats two plain matmuls in bf16, forward and backward:
@@ -43,7 +43,7 @@ def attention(
         layout.grid(x).transpose(1, 2) for x, layout in ((q_NHK, queries), (k_NGK, keys), (v_NGV, keys))
     )
     keep = None if keys.is_full else keys.keep_BL[:, None, None, :]
-    if q_NHK.is_cuda or keys.longest >= SDPA_FROM:
+    if keys.longest >= (1 if q_NHK.is_cuda else SDPA_FROM):
         context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias_HLM, dropout)
     else:
         context_BHLV, _ = attend(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM, dropout=dropout)
@@ -75,10 +75,12 @@ def _flash_fits(
         q_NHK.is_cuda
         and isinstance(queries, Packed)
         and isinstance(keys, Packed)
+        and min(queries.longest, keys.longest) > 0
         and q_NHK.dtype in (torch.bfloat16, torch.float16)
         and q_NHK.size(-1) == v_NGV.size(-1)
         and q_NHK.size(-1) % 8 == 0
         and q_NHK.size(-1) <= 256
+        and torch.cuda.get_device_capability(q_NHK.device) >= (8, 0)
         and bias_HLM is None
         and dropout == 0.0
     )
@@ -88,14 +90,14 @@ def _flash(q_NHK: Tensor, k_NGK: Tensor, v_NGV: Tensor, queries: Packed, keys: P
     """Flash attention over documents end to end (Dao, 2023, "FlashAttention-2"); no padding is ever made."""
     from torch.nn.attention.varlen import varlen_attn  # not in every build of torch for the CPU
 
+    k_NHK, v_NHV = (share_heads(x, q_NHK.size(1)) for x in (k_NGK, v_NGV))  # torch 2.11 cannot group heads here
     context_NHV = varlen_attn(
         q_NHK,
-        k_NGK.contiguous(),
-        v_NGV.contiguous(),
+        k_NHK.contiguous(),
+        v_NHV.contiguous(),
         queries.offsets.int(),
         keys.offsets.int(),
         queries.longest,
         keys.longest,
-        enable_gqa=q_NHK.size(1) != k_NGK.size(1),
     )
     return cast(Tensor, context_NHV)
