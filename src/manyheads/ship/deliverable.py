@@ -20,10 +20,11 @@ from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.tokens import encode, load_tokenizer
 from manyheads.nn import Classifier
 from manyheads.ship.files import find_model, replace_folder
-from manyheads.ship.settings import Columns, Settings, read_labels, read_settings, write_settings
+from manyheads.ship.settings import MOST_BYTES, Columns, Settings, read_labels, read_settings, write_settings
 from manyheads.ship.tensors import read_classifier, write_tensors
 
 ROWS = 4096  # most rows of a batch; tokens bound it first
+PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 
 
 class Prediction(NamedTuple):
@@ -136,8 +137,7 @@ def load(folder: str | Path) -> Deliverable:
     try:
         settings = read_settings(folder / "config.json")
         labels = read_labels(folder / "labels.json", settings)
-        tokenizer = load_tokenizer(folder / "tokenizer.json")
-        _check_tokenizer(folder / "tokenizer.json", tokenizer, settings)
+        tokenizer = _read_tokenizer(folder / "tokenizer.json", settings)
         classifier = read_classifier(folder / "model.safetensors", settings)
     except OSError as error:
         raise ValueError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
@@ -152,10 +152,20 @@ def load(folder: str | Path) -> Deliverable:
     )
 
 
-def _check_tokenizer(path: Path, tokenizer: Tokenizer, settings: Settings) -> None:
-    """Every id that the tokenizer can give must have a row in the embedding, also those of its template."""
-    probe = tokenizer.encode("a", "a") if settings.pairs else tokenizer.encode("a")
-    largest = max([*tokenizer.get_vocab(with_added_tokens=True).values(), *probe.ids])
+def _read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
+    """The tokenizer, once it has shown that every id it can give has a row in the embedding."""
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"{path} is larger than {MOST_BYTES // 2**20} MiB: it is not a file that manyheads wrote")
+    try:
+        tokenizer = load_tokenizer(path)
+        probe = tokenizer.encode(PROBE, PROBE) if settings.pairs else tokenizer.encode(PROBE)
+        largest = max([*tokenizer.get_vocab(with_added_tokens=True).values(), *probe.ids])
+    except BaseException as error:  # a panic of the library is no Exception, and its errors are nothing narrower
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(
+            f"{path} is not a whole tokenizer that puts marks such as [CLS] and [SEP] around any text"
+        ) from error
     if largest >= settings.vocab_size:
         raise ValueError(
             f"{path} has {largest + 1} entries, but the embedding has {settings.vocab_size} rows: "
@@ -163,3 +173,4 @@ def _check_tokenizer(path: Path, tokenizer: Tokenizer, settings: Settings) -> No
         )
     if settings.pairs and max(probe.type_ids) > 1:
         raise ValueError(f"{path} marks texts by segment {max(probe.type_ids)}, but a pair has segments 0 and 1")
+    return tokenizer

@@ -11,7 +11,7 @@ from manyheads.config.knobs import check_ranges, knob
 from manyheads.config.plain import from_plain, to_plain
 
 FORMAT = 1
-MOST_BYTES = 2**26  # of a JSON file
+MOST_BYTES = 2**28  # of a JSON file
 
 
 @dataclass(kw_only=True, slots=True)

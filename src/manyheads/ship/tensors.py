@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from manyheads.nn import Classifier, assemble
 from manyheads.ship.settings import Settings
 
-MOST_TABLE = 2**28  # numbers in tables that follow from config.json and are not in the file (positions)
+MOST_TABLE = 2**27  # numbers in tables of positions, which follow from config.json and are not in the file
 Shapes = dict[str, tuple[str, list[int]]]
 
 
@@ -25,9 +25,16 @@ def read_classifier(path: Path, settings: Settings) -> Classifier:
         ValueError: not a safetensors file; tensors missing, too many, of another shape or type, or not finite.
     """
     held = _held(path)
-    _compare(path, held, settings)
+    _check_size(path, held, settings)
     with torch.random.fork_rng(devices=[]):
-        classifier = _assemble(settings)
+        classifier = assemble(
+            settings.model,
+            vocab_size=settings.vocab_size,
+            n_classes=settings.n_classes,
+            max_length=settings.max_length,
+            n_segments=2 if settings.pairs else 0,
+        )
+    _compare(path, held, classifier)
     tensors = load_file(path)
     broken = next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
     if broken:
@@ -46,32 +53,31 @@ def _held(path: Path) -> Shapes:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
 
 
-def _compare(path: Path, held: Shapes, settings: Settings) -> None:
-    """Raise ValueError unless `held` is exactly what config.json describes."""
-    model, beside = settings.model, f"{path} does not fit config.json beside it"
+def _check_size(path: Path, held: Shapes, settings: Settings) -> None:
+    """Raise ValueError if config.json asks for more memory than the file accounts for, before any is allocated.
+
+    The largest matrices are counted; what is not (keys, values, gates, biases, norms) is no larger than they are.
+    """
+    model = settings.model
     n_held = sum(torch.Size(shape).numel() for _, shape in held.values())
     per_layer = model.n_heads * (model.d_k + model.d_v) + 2 * model.d_ff
     n_least = model.d_model * (settings.vocab_size + settings.n_classes + model.n_layers * per_layer)
     if n_least > n_held:
-        raise ValueError(f"{beside}: it holds {n_held:,} numbers, but the model has at least {n_least:,}")
-    with torch.device("meta"):
-        classifier = _assemble(settings)
+        raise ValueError(f"{path} holds {n_held:,} numbers, but the model of config.json has at least {n_least:,}")
+    n_table = settings.max_length * max(model.d_model, 2 * model.d_k * model.n_layers)
+    if n_table > MOST_TABLE:
+        raise ValueError(
+            f"{path.with_name('config.json')} has max_length={settings.max_length}, which asks for tables of positions "
+            f"with {n_table:,} numbers: no model of manyheads needs so many"
+        )
+
+
+def _compare(path: Path, held: Shapes, classifier: Classifier) -> None:
+    """Raise ValueError unless `held` is exactly what config.json describes."""
+    beside = f"{path} does not fit config.json beside it"
     wanted: Shapes = {name: ("F32", list(value.shape)) for name, value in classifier.state_dict().items()}
     for name in sorted(wanted.keys() ^ held.keys()):
         raise ValueError(f"{beside}: tensor {name!r} is {'missing' if name in wanted else 'not part of the model'}")
     for name, (kind, shape) in wanted.items():
         if held[name] != (kind, shape):
             raise ValueError(f"{beside}: tensor {name} is {held[name][0]} {held[name][1]}, not {kind} {shape}")
-    n_table = sum(buffer.numel() for buffer in classifier.buffers())
-    if n_table > MOST_TABLE:
-        raise ValueError(f"{path.with_name('config.json')} asks for {n_table:,} numbers of position tables: too many")
-
-
-def _assemble(settings: Settings) -> Classifier:
-    return assemble(
-        settings.model,
-        vocab_size=settings.vocab_size,
-        n_classes=settings.n_classes,
-        max_length=settings.max_length,
-        n_segments=2 if settings.pairs else 0,
-    )

@@ -1,0 +1,154 @@
+"""report.html: says what it is given, fetches nothing, runs nothing."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manyheads.judge.baselines import MAJORITY, TFIDF, Baseline
+from manyheads.judge.predictions import Mistake
+from manyheads.judge.report import ReportContent, dotted, installed_versions, render, verdict, write_report
+from manyheads.judge.scores import Answers, Interval, Scores, score
+from manyheads.judge.sections import Table
+
+EVIL = "<script>alert(1)</script> \"on\" & 'x' <img src=http://evil.example/x onerror=alert(1)> \x00\x1b\u202e"
+VOID = {"meta", "img", "br"}
+
+
+def scored(n_classes: int = 3, names: list[str] | None = None) -> Scores:
+    random = np.random.default_rng(0)
+    labels = random.integers(n_classes, size=100)
+    return score(
+        labels,
+        random.dirichlet(np.ones(n_classes), 100),
+        names or [f"class {at}" for at in range(n_classes)],
+        n_resamples=5,
+    )
+
+
+def baseline(name: str, accuracy: float) -> Baseline:
+    figure = Interval(accuracy, accuracy - 0.02, accuracy + 0.02)
+    return Baseline(name, Answers(figure, figure, figure, figure, figure), 0.1)
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and text; checks that every tag is closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text, self.open = "", []
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def full() -> ReportContent:
+    return ReportContent(
+        title=f"title {EVIL}",
+        subtitle=EVIL,
+        scores=scored(3, [EVIL, "b", "$c$"]),
+        baselines=[baseline(MAJORITY, 0.2), baseline(TFIDF, 0.5)],
+        mistakes=[Mistake(7, EVIL, None, EVIL, "b", 0.9), Mistake(1234, "x" * 5000, EVIL, "b", EVIL, 0.8)],
+        curves=[{"step": 1.0, "train_loss": 1.0, "validation_accuracy": 0.5}],
+        tables=[Table(title="Splits", header=["figure", EVIL], rows=[["accuracy", EVIL]])],
+        facts={"parameters": EVIL},
+        notes=[EVIL],
+        config={"model": {"n_heads": 4, "flags": {}}, "data": {"path": EVIL}},
+        versions={"torch": EVIL},
+    )
+
+
+def test_texts_stay_texts() -> None:
+    read = Reader(render(full()))
+    assert "script" not in read.tags
+    assert not [name for name, _ in read.attributes if name.startswith("on")]
+    assert read.text.count("<script>alert(1)</script>") >= 10
+    assert not re.search("[\x00\x1b\u202e]", read.text)
+
+
+def test_nothing_is_fetched() -> None:
+    read = Reader(render(full()))
+    assert {"link", "iframe", "object", "base", "form", "a"}.isdisjoint(read.tags)
+    sources = [value or "" for name, value in read.attributes if name in ("src", "href", "srcset", "data", "action")]
+    assert len(sources) == 4
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert "url(" not in render(full())
+    policy = dict(read.attributes)["content"] or "".join(value or "" for _, value in read.attributes)
+    assert "default-src 'none'" in render(full()), policy
+
+
+def test_everything_given_is_said() -> None:
+    text = Reader(render(full())).text
+    for words in (
+        "Worst mistakes",
+        "and 4,400 more characters",
+        "row 1,234",
+        "Notes on the data",
+        "model.n_heads",
+        "Learning curves",
+        "Splits",
+        "Can its confidence be trusted?",
+        TFIDF,
+    ):
+        assert words in text
+
+
+def test_what_is_empty_is_left_out() -> None:
+    text = Reader(render(ReportContent(title="t", subtitle="s", scores=scored()))).text
+    for words in ("Worst mistakes", "Notes", "Settings", "Learning curves", "Beside"):
+        assert words not in text
+
+
+def test_many_classes_show_their_confusions_as_a_table() -> None:
+    text = Reader(render(ReportContent(title="t", subtitle="s", scores=scored(30)))).text
+    assert "Most frequent confusions" in text
+    assert "Most frequent confusions" not in Reader(render(full())).text
+
+
+def test_the_page_appears_whole(tmp_path: Path) -> None:
+    write_report(tmp_path / "report.html", full())
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render(full())
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize(
+    ("rival", "words"),
+    [
+        (0.80, "10.0 points more than TF-IDF + linear SVM reaches."),
+        (0.95, "5.0 points fewer than TF-IDF + linear SVM reaches."),
+        (0.89, "1.0 points more than TF-IDF + linear SVM reaches; the two intervals overlap."),
+    ],
+)
+def test_the_verdict_is_honest(rival: float, words: str) -> None:
+    scores = scored()
+    scores.accuracy = Interval(0.9, 0.88, 0.92)
+    said = verdict(scores, [baseline(MAJORITY, 0.3), baseline(TFIDF, rival)])
+    assert said == f"90.0% of 100 rows are answered right (95 % interval 88.0% to 92.0%), {words}"
+
+
+def test_settings_are_shown_as_they_are_typed() -> None:
+    assert dict(dotted({"a": {"b": True, "c": None}, "d": {}, "e": [1]})) == {
+        "a.b": "true",
+        "a.c": "null",
+        "d": "{}",
+        "e": "[1]",
+    }
+
+
+def test_versions_name_what_is_installed() -> None:
+    assert {"python", "torch", "manyheads"} <= set(installed_versions())
