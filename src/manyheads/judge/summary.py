@@ -1,22 +1,26 @@
-"""The figures of a training run: summary.json and the table at the end."""
+"""The figures of a training run: summary.json, the curves of metrics.csv, and the table at the end."""
 
+import csv
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from manyheads.judge.baselines import Baseline
 from manyheads.judge.scores import Interval, Scores
+from manyheads.ship.files import replace_file
+
+FIGURES = ("accuracy", "macro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
 
 
 @dataclass(kw_only=True, slots=True)
 class Summary:
     """What summary.json holds.
 
-    `seconds` and `real_tokens_per_s` are of the training steps, padding not counted as tokens; `wall_seconds` is the
-    whole run. `best` names the validation figure the weights were kept for. `train` figures are those of the kept
-    epoch, taken while it trained, dropout on. `baselines` were fitted on the train split and judged on `judged_on`.
+    `seconds` and `real_tokens_per_s` are of the training steps, padding not counted as tokens; `wall_seconds` is
+    everything up to the first figure of the finished model. `best` names the validation figure the weights were kept
+    for. `train` figures are those of the kept epoch, taken while it trained, dropout on. `baselines` were fitted on
+    the train split and judged on `judged_on`.
     """
 
     output: str
@@ -40,19 +44,39 @@ class Summary:
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""
-        part = path.with_suffix(".json.part")
-        part.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(part, path)
+        with replace_file(path) as part:
+            part.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def headline(scores: Scores) -> dict[str, Interval]:
     """The figures of one split that fit in a table."""
-    names = ("accuracy", "macro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
-    return {name: getattr(scores, name) for name in names}
+    return {name: getattr(scores, name) for name in FIGURES}
 
 
 def baseline_figures(baselines: list[Baseline]) -> dict[str, dict[str, Interval]]:
+    """The same of models that give bare answers."""
     return {one.name: {"accuracy": one.scores.accuracy, "macro_f1": one.scores.macro_f1} for one in baselines}
+
+
+def read_curves(path: Path) -> list[dict[str, float]]:
+    """The rows of metrics.csv, each without the figures that were not logged at its step."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{key: float(cell) for key, cell in row.items() if cell} for row in csv.DictReader(file)]
+
+
+def facts(summary: Summary) -> dict[str, str]:
+    """What a run was, in a reader's words."""
+    best = summary.best
+    kept = f"epoch {best['epoch']}, for its validation {best['metric']} of {best['value']:.4f}" if best else "the last"
+    return {
+        "parameters": f"{summary.parameters:,}",
+        "rows": ", ".join(f"{name} {n:,}" for name, n in summary.rows.items()),
+        "trained": f"{summary.epochs} epochs, {summary.steps:,} steps, {summary.seconds:.1f} s",
+        "weights kept": kept,
+        "speed": f"{summary.real_tokens_per_s:,.0f} real tokens/s in {summary.precision}",
+        "padding": f"{summary.padding_share:.1%} of the attention grids",
+        "truncated": f"{summary.truncated_share:.1%} of the training texts",
+    }
 
 
 def show_summary(summary: Summary) -> None:
@@ -61,11 +85,10 @@ def show_summary(summary: Summary) -> None:
 
     console = Console(highlight=False)
     console.print(figures_table(summary))
-    console.print(
-        f"{summary.parameters:,} parameters, {summary.epochs} epochs, {summary.steps} steps in {summary.seconds:.1f} s "
-        f"({summary.wall_seconds:.1f} s with everything), {summary.real_tokens_per_s:,.0f} real tokens/s, "
-        f"{summary.padding_share:.1%} padding, {summary.precision}"
-    )
+    for name, fact in facts(summary).items():
+        console.print(f"{name}: {fact}", soft_wrap=True)
+    console.print(f"wall time: {summary.wall_seconds:.1f} s", soft_wrap=True)
+    console.print(f"model: {Path(summary.output) / 'model'}", soft_wrap=True)
     console.print(f"report: {Path(summary.output) / 'report.html'}", soft_wrap=True)
 
 
@@ -73,25 +96,25 @@ def figures_table(summary: Summary) -> Any:
     """Rows are figures, columns the splits, then the cheap models on the split judged last."""
     from rich.table import Table
 
-    table = Table(title="figures, with 95 % intervals")
+    table = Table(title="figures and their 95 % intervals")
     columns: dict[str, dict[str, Any]] = {
         "train": dict(summary.train),
         "validation": dict(summary.validation),
         **({"test": dict(summary.test)} if summary.test else {}),
-        **{f"{name}\n({summary.judged_on})": dict(figures) for name, figures in summary.baselines.items()},
+        **{f"{name} ({summary.judged_on})": dict(figures) for name, figures in summary.baselines.items()},
     }
     table.add_column("")
     for name in columns:
         table.add_column(name, justify="right")
-    for figure in ("accuracy", "macro_f1", "macro_precision", "macro_recall", "loss", "calibration_error"):
-        table.add_row(figure, *(shown(figures.get(figure)) for figures in columns.values()))
+    for figure in FIGURES:
+        table.add_row(figure.replace("_", " "), *(cell(figures.get(figure)) for figures in columns.values()))
     return table
 
 
-def shown(figure: Interval | float | None) -> str:
-    """A figure to four digits, with its interval below it."""
+def cell(figure: Interval | float | None) -> str:
+    """A figure to four digits, its interval below it."""
     if figure is None:
         return ""
     if isinstance(figure, float):
         return f"{figure:.4f}"
-    return f"{figure.value:.4f}\n{figure.low:.4f} to {figure.high:.4f}"
+    return f"{figure.value:.4f}\n{figure.low:.4f}-{figure.high:.4f}"

@@ -1,0 +1,40 @@
+"""Where a finished model computes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from manyheads.config import Accelerator, InferenceHardware, Precision
+from manyheads.judge.device import place
+from manyheads.ship.deliverable import load
+
+TEXTS = ["a good film", "very bad", ""]
+
+
+def test_single_precision_unless_typed(model_folder: Path) -> None:
+    model = load(model_folder)
+    exact = model.logits(TEXTS)
+    on_cpu = InferenceHardware(accelerator=Accelerator.cpu)
+    assert torch.equal(place(model, on_cpu).logits(TEXTS), exact)
+    on_cpu.precision = Precision.bf16
+    half = place(model, on_cpu).logits(TEXTS)
+    assert half.dtype == torch.float32
+    assert not torch.equal(half, exact)
+    torch.testing.assert_close(half, exact, atol=0.1, rtol=0.1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_missing_is_one_sentence(model_folder: Path) -> None:
+    model = load(model_folder)
+    assert place(model, InferenceHardware()).classifier.head.weight.device.type == "cpu"
+    with pytest.raises(ValueError, match=r"hardware\.accelerator=gpu, but torch finds no GPU here: choose"):
+        place(model, InferenceHardware(accelerator=Accelerator.gpu))
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same_logits(model_folder: Path) -> None:
+    exact = load(model_folder).logits(TEXTS)
+    placed = place(load(model_folder), InferenceHardware(accelerator=Accelerator.gpu))
+    assert placed.classifier.head.weight.is_cuda
+    torch.testing.assert_close(placed.logits(TEXTS), exact, atol=1e-4, rtol=1e-4)

@@ -1,0 +1,112 @@
+"""The verb `evaluate`, whole: files, figures, refusals."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sklearn import metrics
+
+from manyheads.compose import save_run
+from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, RunConfig, Source
+from manyheads.judge.evaluate import evaluate
+from manyheads.ship.deliverable import load
+
+LABELS = ["bad", "good", "so-so"]
+FILES = ["confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, model_folder: Path) -> Path:
+    """A run folder with its data beside it."""
+    data = tmp_path / "films"
+    data.mkdir()
+    for split in ("train", "validation", "test"):
+        rows = [(f"{word} {split} film {at}", LABELS[at % 3]) for at in range(20) for word in ("good", "bad")]
+        with (data / f"{split}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("text", "label"), *rows])
+    shutil.copytree(model_folder / "model", tmp_path / "run" / "model")
+    save_run(RunConfig(data=DataConfig(source=Source.files, path=str(data))), tmp_path / "run" / "config.yaml")
+    return tmp_path / "run"
+
+
+def config(run: Path, **typed: Any) -> EvaluateConfig:
+    hardware = InferenceHardware(accelerator=Accelerator.cpu)
+    return EvaluateConfig(run=str(run), bootstrap=100, hardware=hardware, **typed)
+
+
+def test_a_run_is_judged_on_its_own_test_split(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "metrics.csv").write_text("step,train_loss\n1,0.5\n2,0.4\n")
+    returned = evaluate(config(run))
+    folder = run / "evaluate" / "films-test"
+    assert sorted(one.name for one in folder.iterdir()) == sorted([*FILES, "loss.png"])
+    figures = json.loads((folder / "metrics.json").read_text())
+    assert figures == json.loads(json.dumps(returned))
+    with (folder / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    truth, answers = [row["label"] for row in rows], [row["prediction"] for row in rows]
+    assert figures["accuracy"]["value"] == pytest.approx(metrics.accuracy_score(truth, answers))
+    assert figures["macro_f1"]["value"] == pytest.approx(metrics.f1_score(truth, answers, average="macro"))
+    assert set(figures["loss"]) == {"value", "low", "high"}
+    assert (figures["n_rows"], figures["split"], figures["data"], figures["labels"]) == (40, "test", "films", LABELS)
+    assert set(figures["baselines"]) == {"most frequent class", "TF-IDF + linear SVM"}
+    expected = load(run).predict([row["text"] for row in rows])
+    assert answers == [one.label for one in expected]
+    printed = capsys.readouterr().out
+    assert "accuracy" in printed
+    assert str(folder / "report.html") in printed
+    assert "films, test" in printed
+
+
+def test_an_evaluation_may_be_repeated(run: Path) -> None:
+    first = evaluate(config(run, split="validation"))
+    assert evaluate(config(run / "model", split="validation")) == first
+    assert [one.name for one in (run / "evaluate").iterdir()] == ["films-validation"]
+
+
+def test_a_moved_model_is_judged_on_named_data(run: Path, tmp_path: Path) -> None:
+    alone = shutil.move(run / "model", tmp_path / "moved")
+    data = DataConfig(source=Source.run, path=str(tmp_path / "films" / "test.csv"))
+    metrics = evaluate(config(alone, data=data, output=str(tmp_path / "new" / "results")))
+    assert sorted(one.name for one in (tmp_path / "new" / "results").iterdir()) == FILES
+    assert set(metrics["baselines"]) == {"most frequent class"}
+    assert metrics["data"] == "films-test"
+
+
+def test_a_typed_output_that_is_not_empty_is_refused(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"output=\S+films is not empty: name a new folder, or leave output away"):
+        evaluate(config(run, output=str(tmp_path / "films")))
+    with pytest.raises(ValueError, match=r"output=\S+config.yaml is a file: name a new folder"):
+        evaluate(config(run, output=str(run / "config.yaml")))
+
+
+def test_mistakes_are_found_before_torch_is_imported(run: Path) -> None:
+    program = f"""
+import sys
+from manyheads.config import EvaluateConfig
+from manyheads.judge.evaluate import evaluate
+try:
+    evaluate(EvaluateConfig(run={str(run)!r}, split="test", output={str(run)!r}))
+except ValueError:
+    print("torch" in sys.modules)
+(p := __import__("pathlib").Path({str(run.parent / "films" / "test.csv")!r})).write_text("text,label\\na,unheard of\\n")
+try:
+    evaluate(EvaluateConfig(run={str(run)!r}))
+except ValueError as error:
+    print("torch" in sys.modules, error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    assert first == "False"
+    assert second.startswith("False ")
+    assert "unheard of" in second
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_sentence(run: Path) -> None:
+    (run / "evaluate").write_text("a file where a folder should be")
+    with pytest.raises(ValueError, match=r"films-test cannot be written to \(.*\): name another folder by output="):
+        evaluate(config(run))

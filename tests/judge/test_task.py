@@ -1,0 +1,137 @@
+"""Which rows `evaluate` reads: the run's own, or those named, in the columns the model was trained on."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manyheads.compose import save_run
+from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig, Source
+from manyheads.judge.task import data_name, find_task, with_columns
+from manyheads.ship.settings import Columns, Settings
+
+LABELS = ["bad", "good", "so-so"]
+RUN = DataConfig(source=Source.run)
+
+
+def settings(pairs: bool = False, **columns: Any) -> Settings:
+    return Settings(
+        vocab_size=9, n_classes=3, max_length=9, pairs=pairs, columns=Columns(**columns), model=ModelConfig()
+    )
+
+
+def written(path: Path, rows: list[tuple[str, ...]], header: tuple[str, ...] = ("text", "label")) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def rows_of(split: str, n: int = 12) -> list[tuple[str, str]]:
+    return [(f"{split} text {at} of it", LABELS[at % 3]) for at in range(n)]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A run folder trained on <tmp>/data with all three splits."""
+    for split in ("train", "validation", "test"):
+        written(tmp_path / "data" / f"{split}.csv", rows_of(split))
+    (tmp_path / "run").mkdir()
+    save_run(RunConfig(data=DataConfig(source=Source.files, path=str(tmp_path / "data"))), tmp_path / "run/config.yaml")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_without_data_the_split_is_the_runs_own(home: Path, split: str) -> None:
+    task = find_task(EvaluateConfig(run=str(home), split=split), home, settings(), LABELS)
+    assert task.rows.texts == [text for text, _ in rows_of(split)]
+    assert task.name == "data"
+    assert task.splits is not None
+
+
+def test_classes_keep_the_models_order(home: Path) -> None:
+    turned = LABELS[::-1]
+    task = find_task(EvaluateConfig(run=str(home)), home, settings(), turned)
+    assert [turned[label] for label in task.rows.labels] == [label for _, label in rows_of("test")]
+
+
+def test_own_data_that_changed_or_lacks_the_split_is_one_sentence(home: Path) -> None:
+    with pytest.raises(
+        ValueError, match="has changed since training: its labels are bad, good, so-so, the model"
+    ):
+        find_task(EvaluateConfig(run=str(home)), home, settings(), ["bad", "good", "fine"])
+    (home.parent / "data" / "test.csv").unlink()
+    with pytest.raises(ValueError, match=r"split=test is not in the data of run=\S+run: choose split=validation"):
+        find_task(EvaluateConfig(run=str(home)), home, settings(), LABELS)
+
+
+def test_a_model_alone_needs_data_named(home: Path) -> None:
+    with pytest.raises(ValueError, match=r"is a model without its run folder, .* name the data to judge it on"):
+        find_task(EvaluateConfig(run="model"), None, settings(), LABELS)
+    config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(home.parent / "data")))
+    assert find_task(config, None, settings(), LABELS).rows.texts == [text for text, _ in rows_of("test")]
+
+
+def test_a_file_is_read_in_the_columns_of_training_unless_typed(tmp_path: Path) -> None:
+    path = written(tmp_path / "new.csv", [("good one", "bad one", "good")], ("review", "other", "stars"))
+
+    def read(columns: dict[str, str], **typed: Any) -> list[str]:
+        config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(path), **typed))
+        return find_task(config, None, settings(**columns), LABELS).rows.texts
+
+    assert read({"text": "review", "label": "stars"}) == ["good one"]
+    assert read({"text": "review", "label": "stars"}, text="other") == ["bad one"]
+    assert read({}, text="review", label="stars") == ["good one"]
+    with pytest.raises(ValueError, match="has no column"):
+        read({})
+
+
+def test_names_of_a_preset_give_way_to_ours(tmp_path: Path) -> None:
+    path = written(tmp_path / "new.csv", [("ours", "theirs", "good")], ("text", "sentence", "label"))
+    config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(path)))
+    for preset, expected in ((True, "ours"), (False, "theirs")):
+        columns = {"text": "sentence", "preset": preset}
+        assert find_task(config, None, settings(**columns), LABELS).rows.texts == [expected]
+
+
+def test_single_texts_and_pairs_do_not_mix(tmp_path: Path) -> None:
+    both = written(tmp_path / "both.csv", [("a", "b", "good")], ("text", "text_pair", "label"))
+    one = written(tmp_path / "one.csv", [("a", "good")])
+
+    def pairs(path: Path, model_takes_pairs: bool) -> list[str] | None:
+        config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(path)))
+        return find_task(config, None, settings(model_takes_pairs), LABELS).rows.pairs
+
+    assert pairs(both, True) == ["b"]
+    assert pairs(both, False) is None
+    with pytest.raises(ValueError, match=r"one.csv holds single texts, but the model takes pairs: name the column"):
+        pairs(one, True)
+
+
+def test_labels_that_do_not_match_are_listed(tmp_path: Path) -> None:
+    path = written(tmp_path / "new.csv", [("a", "positive"), ("b", "negative")])
+    config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(path)))
+    with pytest.raises(ValueError, match=r"negative, positive.*bad, good, so-so"):
+        find_task(config, None, settings(), LABELS)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (DataConfig(), "demo"),
+        (DataConfig(source=Source.hub, hub="stanfordnlp/imdb"), "imdb"),
+        (DataConfig(source=Source.run, path="/x/reviews v2.csv.gz"), "reviews-v2"),
+        (DataConfig(source=Source.run, path="/x/emotion/test.csv"), "emotion-test"),
+        (DataConfig(source=Source.run, path="/x/../??"), "data"),
+        (DataConfig(source=Source.run, path="/"), "data"),
+    ],
+)
+def test_data_has_a_name_fit_for_a_folder(data: DataConfig, name: str) -> None:
+    assert data_name(data) == name
+
+
+def test_a_preset_names_its_own_columns() -> None:
+    typed = DataConfig(source=Source.hub, hub="glue", text="sentence", text_pair="other")
+    assert with_columns(typed, Columns(text="review"), pairs=True) == typed
+    assert with_columns(typed, Columns(text="review"), pairs=False).text_pair == ""
