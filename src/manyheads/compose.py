@@ -65,7 +65,10 @@ def compose(verb: str, overrides: Sequence[str] = (), *, config_dir: str | None 
 def save_run(run: Config, path: str | Path) -> None:
     """Write the settings as YAML that `read_run` reads back equal; the file appears whole or not at all."""
     path = Path(path)
-    text = yaml.safe_dump(to_plain(run), sort_keys=False, allow_unicode=True, width=1000)
+    plain = to_plain(run)
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1000)
+    if yaml.safe_load(text) != plain:  # PyYAML writes some line ends of Unicode as they are and reads them as others
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=1000)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
