@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Packed:
     """Documents end to end in one row of N tokens; document b is `offsets[b]:offsets[b + 1]`.
 
@@ -89,7 +89,7 @@ class Packed:
         return x_B.repeat_interleave(self.lengths_B, output_size=self._n_tokens)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Padded:
     """One document a row of `(B, L, ...)`; `keep_BL` is true on real tokens, which come first."""
 

@@ -28,13 +28,17 @@ def test_precision_follows_the_processor(flags, expected, monkeypatch):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there_is_one_sentence():
-    with pytest.raises(ValueError, match=r"^hardware\.accelerator=gpu, but torch sees no GPU on this machine: use hard"):
+    with pytest.raises(
+        ValueError, match=r"^hardware\.accelerator=gpu, but torch sees no GPU on this machine: use hard"
+    ):
         hardware.trainer_hardware(HardwareConfig(accelerator=Accelerator.gpu))
 
 
 def test_more_gpus_than_there_are_is_one_sentence(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(ValueError, match=r"^hardware\.devices=4, but this machine has 2: use hardware\.devices=2, or 0"):
+    with pytest.raises(
+        ValueError, match=r"^hardware\.devices=4, but this machine has 2: use hardware\.devices=2, or 0"
+    ):
         hardware.count_devices(HardwareConfig(devices=4), on_gpu=True)
     assert hardware.count_devices(HardwareConfig(devices=0), on_gpu=True) == 2
     assert hardware.count_devices(HardwareConfig(devices=0), on_gpu=False) == 1

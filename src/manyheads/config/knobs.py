@@ -5,6 +5,7 @@ its range into one sentence. Rules that join two settings live in `RunConfig`.
 """
 
 from dataclasses import field, fields
+from enum import Enum
 from typing import Any
 
 
@@ -31,13 +32,20 @@ def require(holds: bool, sentence: str) -> None:
 
 
 def check_ranges(section: Any, name: str) -> None:
-    """Check every field of `section` against the range its `knob` declares.
+    """Check every field of `section` against the range its `knob` declares, and choices against their Enum.
 
     Raises:
         ValueError: names the setting, its value, the range and the default.
     """
     for one in fields(section):
         value = getattr(section, one.name)
+        if isinstance(one.default, Enum):
+            choices = type(one.default)
+            require(
+                isinstance(value, choices),
+                f"{name}{one.name}={value} is not one of {choices.__name__}'s members: "
+                f"choose {', '.join(f'{choices.__name__}.{each.name}' for each in choices)}",
+            )
         bounds = _bounds(one.metadata)
         if value is None or not bounds:
             continue

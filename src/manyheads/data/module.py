@@ -6,7 +6,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 
 from manyheads.config import BatchConfig
-from manyheads.data.batches import Batch, Batches, Planned, plan_epoch, plan_evaluation
+from manyheads.data.batches import Batch, Batches, Planned, gather, plan_epoch, plan_evaluation
 from manyheads.data.tokens import Tokens
 
 
@@ -14,11 +14,13 @@ class TextData(LightningDataModule):
     """Train, validation and test batches of this rank.
 
     The Trainer must be built with `reload_dataloaders_every_n_epochs=1`, since each epoch has its own plan, and
-    `use_distributed_sampler=False`, since the plan already deals rows to ranks.
+    `use_distributed_sampler=False`, since the plan already deals rows to ranks. The epoch in which `max_steps` is
+    reached ends there, so that Lightning validates what was trained in it.
     """
 
-    def __init__(self, tokens: dict[str, Tokens], batch: BatchConfig, seed: int) -> None:
+    def __init__(self, tokens: dict[str, Tokens], batch: BatchConfig, seed: int, *, max_steps: int = -1) -> None:
         super().__init__()
+        self.max_steps = max_steps
         self.tokens = tokens
         self.batch = batch
         self.seed = seed
@@ -57,7 +59,16 @@ class TextData(LightningDataModule):
 
     def train_dataloader(self) -> Batches:
         epoch, world_size, rank = self._place()
-        return Batches(self.tokens["train"], self.plan(epoch, world_size, rank))
+        plan = self.plan(epoch, world_size, rank)
+        if self.max_steps >= 0 and self.trainer is not None:
+            plan = plan[: (self.max_steps - self.trainer.global_step) * self.batch.accumulate]
+        return Batches(self.tokens["train"], plan)
+
+    def largest_batch(self) -> Batch:
+        """The training batch of the first epoch with the most cells: the one that needs the most memory."""
+        lengths = self._lengths["train"]
+        plan = self.plan(0)
+        return gather(self.tokens["train"], max(plan, key=lambda one: one.rows.numel() * int(lengths[one.rows].max())))
 
     def val_dataloader(self) -> Batches:
         return self._evaluation("validation")

@@ -69,9 +69,24 @@ class LitClassifier(pl.LightningModule):
         self._log_epoch("validation_", self.validation_metrics, self.validation_loss)
 
     def configure_optimizers(self) -> Any:
-        optimizer = make_optimizer(self.classifier, self.optim)
+        loss_is_scaled = self.trainer.scaler is not None  # fp16: a fused step would clip the scaled gradients
+        optimizer = make_optimizer(self.classifier, self.optim, fused=not loss_is_scaled)
         schedule = make_schedule(optimizer, self.optim, self.n_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Any,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing."""
+        if not gradient_clip_val:
+            return
+        if gradient_clip_algorithm == "value":
+            torch.nn.utils.clip_grad_value_(self.classifier.parameters(), gradient_clip_val)
+        else:
+            torch.nn.utils.clip_grad_norm_(self.classifier.parameters(), gradient_clip_val)
 
     def _log_epoch(self, prefix: str, metrics: Any, loss: Any) -> None:
         self.log_dict({f"{prefix}loss": loss.compute(), **metrics.compute()})

@@ -12,15 +12,14 @@ from manyheads.nn import Classifier
 from manyheads.nn.cost import count_parameters, flops_per_token
 
 
-def plan_figures(
-    run: RunConfig, splits: Splits, tokens: dict[str, Tokens], classifier: Classifier
-) -> dict[str, str]:
+def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], classifier: Classifier) -> dict[str, str]:
     """Sizes, steps, memory, device and data of the run, by name."""
     hardware = trainer_hardware(run.hardware)
     lengths = tokens["train"].lengths
     data = TextData(tokens, run.batch, run.seed)
     plan = plan_epoch(lengths, tokens=run.batch.tokens, rows=run.batch.rows, seed=run.seed, epoch=0)
     n_parameters, mean_length = count_parameters(classifier), float(lengths.double().mean())
+    cut = tokens["train"].n_truncated / len(lengths)
     forward = flops_per_token(run.model, mean_length)
     n_devices = int(str(hardware["devices"])) * run.hardware.nodes
     n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1), n_devices)
@@ -30,7 +29,7 @@ def plan_figures(
         "classes": f"{len(splits.labels)}: {', '.join(splits.labels[:8])}{' ...' if len(splits.labels) > 8 else ''}",
         "rows": ", ".join(f"{name} {len(one):,}" for name, one in tokens.items()),
         "tokens a text": f"{mean_length:.1f} on average, {int(lengths.max())} at most",
-        "truncated": f"{tokens['train'].n_truncated / len(lengths):.1%} of the training texts, at {run.data.max_length}",
+        "truncated": f"{cut:.1%} of the training texts, at {run.data.max_length}",
         "vocabulary": f"{classifier.embeddings.words.num_embeddings:,}",
         "parameters": f"{n_parameters:,}",
         "FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward",

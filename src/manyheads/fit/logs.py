@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback, RichProgressBar
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from manyheads.config import LoggerConfig, LoggerKind
+from manyheads.fit.classify import LitClassifier
 
 log = logging.getLogger("manyheads")
 
@@ -76,34 +77,22 @@ def make_loggers(logger: LoggerConfig, folder: Path) -> list[Logger]:
     return loggers
 
 
-def make_progress(logger: LoggerConfig) -> Callback:
+def shows_bar() -> bool:
     """A bar on a terminal, plain lines elsewhere."""
-    return RichProgressBar(refresh_rate=10) if sys.stderr.isatty() and sys.stdout.isatty() else EpochLines()
+    return sys.stderr.isatty() and sys.stdout.isatty()
 
 
 class EpochLines(Callback):
-    """One line an epoch."""
+    """One line an epoch, on the screen and in run.log."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.started = time.perf_counter()
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        figures = trainer.callback_metrics
-        shown = " ".join(
-            f"{name} {float(figures[key]):.4f}"
-            for key, name in (
-                ("train_loss", "loss"),
-                ("validation_loss", "validation loss"),
-                ("validation_accuracy", "accuracy"),
-                ("validation_macro_f1", "macro F1"),
-            )
-            if key in figures
-        )
-        log.info(
-            "epoch %d/%s step %d %s (%.1f s)",
-            trainer.current_epoch + 1,
-            trainer.max_epochs,
-            trainer.global_step,
-            shown,
-            time.perf_counter() - self.started,
-        )
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: LitClassifier) -> None:
+        figures = {"loss": pl_module.train_loss.compute()}  # the module logs it only after its callbacks
+        for key in ("loss", "accuracy", "macro_f1"):
+            if f"validation_{key}" in trainer.callback_metrics:
+                figures[f"validation {key}"] = trainer.callback_metrics[f"validation_{key}"]
+        shown = ", ".join(f"{name} {float(figure):.4f}" for name, figure in figures.items())
+        seconds = time.perf_counter() - self.started
+        log.info("epoch %d, step %d: %s (%.1f s)", trainer.current_epoch + 1, trainer.global_step, shown, seconds)

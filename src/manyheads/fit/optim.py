@@ -8,14 +8,14 @@ from torch import nn
 from manyheads.config import OptimConfig, Schedule
 
 
-def make_optimizer(model: nn.Module, optim: OptimConfig) -> torch.optim.AdamW:
-    """Fused AdamW; matrices of the layers decay, vectors (biases, norms) and embeddings do not."""
+def make_optimizer(model: nn.Module, optim: OptimConfig, *, fused: bool = True) -> torch.optim.AdamW:
+    """AdamW; matrices of the layers decay, vectors (biases, norms) and embeddings do not."""
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     parameters = [p for p in model.parameters() if p.requires_grad]
     decaying = [p for p in parameters if p.ndim >= 2 and id(p) not in embeddings]
     steady = [p for p in parameters if p.ndim < 2 or id(p) in embeddings]
     groups = [{"params": decaying, "weight_decay": optim.weight_decay}, {"params": steady, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), eps=optim.eps, fused=True)
+    return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), eps=optim.eps, fused=fused)
 
 
 def make_schedule(

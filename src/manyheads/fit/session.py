@@ -1,42 +1,60 @@
-"""One training run in memory: batches, module and Trainer put together, and what it leaves behind."""
+"""One training run in memory: classifier, batches, module and Trainer put together, and what comes of them."""
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from tokenizers import Tokenizer
 
 from manyheads.config import RunConfig
 from manyheads.data.module import TextData
+from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.fit.classify import LitClassifier, class_weights
 from manyheads.fit.logs import MetricsFile
 from manyheads.fit.meter import Meter
 from manyheads.fit.trainer import build_trainer
-from manyheads.nn import Classifier
+from manyheads.nn import Classifier, assemble
+from manyheads.nn.cost import count_parameters
 
-log = logging.getLogger("manyheads")
 
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What only the training loop knows; `seconds` and the speed are of this process's training steps."""
 
-@dataclass(frozen=True)
-class Fitted:
-    """What a finished `fit` knows. `seconds` and `tokens_per_s` are of this process's training steps."""
-
-    classifier: Classifier
-    best: dict[str, float]
-    train: dict[str, float]
+    parameters: int
     epochs: int
     steps: int
     seconds: float
-    tokens_per_s: float
+    real_tokens_per_s: float
     padding_share: float
+    truncated_share: float
     precision: str
-    is_first: bool
+    best: dict[str, Any]
+    train: dict[str, float]
 
 
-def fit(run: RunConfig, classifier: Classifier, tokens: dict[str, Tokens], labels: list[str], folder: Path) -> Fitted:
-    """Train `classifier` in place and leave it with the best epoch's weights.
+def assemble_classifier(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Classifier:
+    """The untrained classifier: what `run.model` describes, in the sizes that the data asks for."""
+    pl.seed_everything(run.seed, workers=True, verbose=False)
+    return assemble(
+        run.model,
+        vocab_size=tokenizer.get_vocab_size(),
+        n_classes=len(splits.labels),
+        max_length=run.data.max_length,
+        n_segments=0 if splits.train.pairs is None else 2,
+    )
+
+
+def fit(
+    run: RunConfig, classifier: Classifier, tokens: dict[str, Tokens], labels: list[str], folder: Path
+) -> Training | None:
+    """Train `classifier` in place and leave it with the best epoch's weights, on the CPU.
+
+    Returns:
+        The figures of the run; None in a process that is not the first of several.
 
     Raises:
         ValueError: hardware or logger that is not there, a class weight for no class.
@@ -51,39 +69,41 @@ def fit(run: RunConfig, classifier: Classifier, tokens: dict[str, Tokens], label
         n_steps=data.n_steps(trainer.max_epochs, trainer.max_steps, trainer.world_size),
     )
     trainer.fit(module, data)
-    best = restore_best(trainer, module)
-    return Fitted(
-        classifier=classifier.cpu().eval(),
-        best=best,
-        train=train_figures(trainer, int(best.get("epoch", trainer.current_epoch))),
+    if not trainer.is_global_zero:
+        return None
+    best = restore_best(trainer, module, run.checkpoint.metric.name)
+    classifier.cpu().eval()
+    return Training(
+        parameters=count_parameters(classifier),
         epochs=trainer.current_epoch,
         steps=trainer.global_step,
         seconds=meter.seconds,
-        tokens_per_s=meter.tokens_per_s,
+        real_tokens_per_s=meter.tokens_per_s,
         padding_share=meter.padding_share,
+        truncated_share=tokens["train"].n_truncated / max(1, len(tokens["train"])),
         precision=str(trainer.precision),
-        is_first=trainer.is_global_zero,
+        best=best,
+        train=train_figures(trainer, best.get("epoch", trainer.current_epoch)),
     )
 
 
-def restore_best(trainer: pl.Trainer, module: LitClassifier) -> dict[str, float]:
-    """Load the kept weights into `module`; returns the epoch, step and validation figure they were kept for."""
+def restore_best(trainer: pl.Trainer, module: LitClassifier, metric: str) -> dict[str, Any]:
+    """Load the kept weights into `module`; returns the validation figure, epoch and step they were kept for."""
     keep = trainer.checkpoint_callback
-    path = getattr(keep, "best_model_path", "")
-    if not path:
+    path, value = getattr(keep, "best_model_path", ""), getattr(keep, "best_model_score", None)
+    if not path or value is None:
         return {}
     kept = torch.load(path, map_location="cpu", weights_only=True)
-    module.load_state_dict(kept["state_dict"], strict=False)
-    figure = float(getattr(keep, "best_model_score", float("nan")))
-    return {"epoch": kept["epoch"] + 1, "step": kept["global_step"], "figure": figure}
+    module.load_state_dict(kept["state_dict"])
+    return {"metric": metric, "value": float(value), "epoch": kept["epoch"] + 1, "step": kept["global_step"]}
 
 
 def train_figures(trainer: pl.Trainer, epoch: int) -> dict[str, float]:
-    """The training split's figures of the kept epoch (from 1), without their prefix."""
+    """The training split's figures of `epoch` (from 1), without their prefix."""
     rows = [row for logger in trainer.loggers if isinstance(logger, MetricsFile) for row in logger.rows.values()]
     kept = [row for row in rows if row.get("epoch") == epoch - 1 and "train_loss" in row]
-    return (
-        {key.removeprefix("train_"): value for key, value in kept[-1].items() if key.startswith("train_")}
-        if kept
-        else {}
-    )
+    return {
+        key.removeprefix("train_"): value
+        for key, value in (kept[-1] if kept else {}).items()
+        if key.startswith("train_")
+    }

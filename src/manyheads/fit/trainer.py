@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 
 from manyheads.config import CheckpointConfig, Metric, RunConfig
 from manyheads.fit.hardware import trainer_hardware
-from manyheads.fit.logs import make_loggers, make_progress
+from manyheads.fit.logs import EpochLines, make_loggers, shows_bar
 
 
 def build_trainer(run: RunConfig, folder: Path, callbacks: list[Callback]) -> pl.Trainer:
@@ -21,8 +21,9 @@ def build_trainer(run: RunConfig, folder: Path, callbacks: list[Callback]) -> pl
     return pl.Trainer(
         **hardware,  # pyright: ignore[reportArgumentType]
         accumulate_grad_batches=run.batch.accumulate,
-        callbacks=[*callbacks, *checkpoints(run.checkpoint, folder), make_progress(run.logger)],
+        callbacks=[*callbacks, *checkpoints(run.checkpoint, folder), EpochLines()],
         logger=make_loggers(run.logger, folder),
+        enable_progress_bar=shows_bar(),
         log_every_n_steps=run.logger.every,
         default_root_dir=folder,
         use_distributed_sampler=False,

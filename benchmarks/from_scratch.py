@@ -1,0 +1,100 @@
+"""One recipe from scratch on real datasets, beside cheap models: the table of the README.
+
+    MANYHEADS_DATA=<folder of NAME/{train,validation,test}.csv> python benchmarks/from_scratch.py [NAME ...]
+
+Each dataset is one command, `manyheads train data.path=<folder>`, run alone and one after another. The test split is
+read once, after training. fastText (word bigrams, its defaults otherwise) runs too where `pip install fasttext` was
+made. Figures go to from_scratch.json as they come; a second start measures only what is missing.
+"""
+
+import csv
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+NAMES = ["trec6", "sst2", "snips", "banking77", "sick", "indonlu_smsa", "emotion", "ag_news_10k", "imdb"]
+RESULTS = Path(__file__).with_suffix(".json")
+KEPT = ("test", "best", "seconds", "wall_seconds", "real_tokens_per_s", "padding_share", "parameters", "epochs", "steps")
+
+
+def main() -> None:
+    data = os.environ.get("MANYHEADS_DATA")
+    if not data:
+        sys.exit("MANYHEADS_DATA is not set: it names the folder that holds NAME/{train,validation,test}.csv")
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"machine": machine(), "sets": {}}
+    for name in sys.argv[1:] or NAMES:
+        figures = results["sets"].setdefault(name, {})
+        if "ours" not in figures:
+            figures.update(ours(Path(data) / name))
+        if "fastText" not in figures and (accuracy := fasttext_accuracy(Path(data) / name)) is not None:
+            figures["fastText"] = accuracy
+        RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+        print(row(name, figures), flush=True)
+    print("\n" + table(results["sets"]))
+
+
+def ours(folder: Path) -> dict[str, Any]:
+    """Train by the command line; returns our figures and those of the TF-IDF model fitted beside it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch) / "run"
+        command = [sys.executable, "-m", "manyheads.cli", "train", f"data.path={folder}", f"output={output}"]
+        subprocess.run(command, check=True)
+        summary = json.loads((output / "summary.json").read_text())
+    cheap = next(figures for name, figures in summary["baselines"].items() if name.startswith("TF-IDF"))
+    return {"ours": {key: summary[key] for key in KEPT}, "TF-IDF": cheap, "versions": summary["versions"]}
+
+
+def fasttext_accuracy(folder: Path) -> float | None:
+    """Test accuracy of fastText with word bigrams; None where it is not installed."""
+    try:
+        import fasttext
+    except ImportError:
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        files = {split: Path(scratch) / f"{split}.txt" for split in ("train", "test")}
+        classes = {label: at for at, label in enumerate(sorted({label for _, label in rows(folder / "train.csv")}))}
+        for split, file in files.items():
+            lines = (f"__label__{classes[label]} {text}\n" for text, label in rows(folder / f"{split}.csv"))
+            file.write_text("".join(lines), encoding="utf-8")
+        model = fasttext.train_supervised(str(files["train"]), wordNgrams=2, epoch=25, lr=0.5, thread=2, verbose=0)
+        _, precision, _ = model.test(str(files["test"]))
+    return round(precision, 4)
+
+
+def rows(file: Path) -> list[tuple[str, str]]:
+    """Texts (both of a pair joined) in lower case without line breaks, and labels."""
+    csv.field_size_limit(10**9)
+    with file.open(newline="", encoding="utf-8") as lines:
+        table = list(csv.DictReader(lines))
+    return [(" ".join(f"{one['text']} {one.get('text_pair', '')}".lower().split()), one["label"]) for one in table]
+
+
+def machine() -> dict[str, Any]:
+    listing = Path("/proc/cpuinfo")
+    names = [line for line in listing.read_text().splitlines() if "model name" in line] if listing.exists() else []
+    return {"processor": names[0].split(":")[1].strip() if names else platform.processor(), "cores": os.cpu_count()}
+
+
+def table(sets: dict[str, Any]) -> str:
+    head = "| set | ours: accuracy (95 %) | macro-F1 | TF-IDF + SVM | fastText | training | real tokens/s |\n"
+    return head + "|---|---|---|---|---|---|---|\n" + "\n".join(row(name, one) for name, one in sets.items())
+
+
+def row(name: str, figures: dict[str, Any]) -> str:
+    test, cheap = figures["ours"]["test"], figures["TF-IDF"]
+    accuracy, macro_f1 = test["accuracy"], test["macro_f1"]["value"]
+    fast = f"{figures['fastText']:.3f}" if "fastText" in figures else "-"
+    return (
+        f"| {name} | {accuracy['value']:.3f} ({accuracy['low']:.3f}-{accuracy['high']:.3f}) | {macro_f1:.3f} "
+        f"| {cheap['accuracy']['value']:.3f} | {fast} | {figures['ours']['seconds']:.0f} s "
+        f"| {figures['ours']['real_tokens_per_s']:,.0f} |"
+    )
+
+
+if __name__ == "__main__":
+    main()

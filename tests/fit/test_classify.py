@@ -1,0 +1,118 @@
+"""The LightningModule against plain torch and scikit-learn."""
+
+import pytest
+import torch
+from sklearn.metrics import f1_score, precision_score, recall_score
+from torch.nn import functional as F
+
+from manyheads.config import BatchConfig, ModelConfig, OptimConfig
+from manyheads.data.batches import Batches, plan_epoch
+from manyheads.data.tokens import Tokens
+from manyheads.fit.classify import LitClassifier, class_weights
+from manyheads.fit.metrics import make_metrics
+from manyheads.nn import assemble
+
+LENGTHS = [3, 9, 4, 7, 1, 5, 6]
+N_CLASSES = 3
+
+
+@pytest.fixture
+def tokens():
+    torch.manual_seed(0)
+    return Tokens(
+        ids_N=torch.randint(0, 20, (sum(LENGTHS),), dtype=torch.int32),
+        offsets=torch.tensor([0, *LENGTHS]).cumsum(0),
+        segments_N=None,
+        labels=torch.tensor([0, 1, 2, 0, 1, 2, 0]),
+    )
+
+
+def make_module(weights_C=None, **optim):
+    torch.manual_seed(1)
+    classifier = assemble(
+        ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, dropout=0.0, dropout_tokens=0.0),
+        vocab_size=20,
+        n_classes=N_CLASSES,
+        max_length=16,
+    )
+    weights_C = torch.ones(N_CLASSES) if weights_C is None else weights_C
+    module = LitClassifier(classifier, optim=OptimConfig(**optim), class_weights_C=weights_C, n_steps=10)
+    module.log = lambda *args, **kwargs: None
+    return module
+
+
+def batches(tokens, **how):
+    config = BatchConfig(**how)
+    plan = plan_epoch(
+        tokens.lengths, tokens=config.tokens, rows=config.rows, seed=0, epoch=0, accumulate=config.accumulate
+    )
+    return list(Batches(tokens, plan))
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_the_loss_is_torchs_mean_cross_entropy(tokens, label_smoothing):
+    module = make_module(label_smoothing=label_smoothing)
+    (batch,) = batches(tokens)
+    expected = F.cross_entropy(module(batch), batch.labels_B, label_smoothing=label_smoothing)
+    torch.testing.assert_close(module.training_step(batch, 0), expected)
+
+
+def test_accumulated_micro_batches_have_the_gradient_of_the_whole_batch(tokens):
+    whole, parts = make_module(), make_module()
+    (batch,) = batches(tokens)
+    whole.training_step(batch, 0).backward()
+    micro = batches(tokens, rows=2, accumulate=4)
+    assert len(micro) == 4
+    for index, one in enumerate(micro):
+        (parts.training_step(one, index) / len(micro)).backward()
+    for a, b in zip(whole.parameters(), parts.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_class_weights_scale_each_rows_loss(tokens):
+    weights_C = torch.tensor([1.0, 2.0, 0.5])
+    module = make_module(weights_C)
+    (batch,) = batches(tokens)
+    losses_B = F.cross_entropy(module(batch), batch.labels_B, reduction="none")
+    torch.testing.assert_close(module.training_step(batch, 0), (losses_B * weights_C[batch.labels_B]).mean())
+
+
+def test_balanced_weights_give_each_class_the_same_total():
+    labels = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
+    weights_C = class_weights("balanced", labels, ["a", "b", "c"])
+    totals_C = weights_C * torch.bincount(labels)
+    torch.testing.assert_close(totals_C, totals_C.mean().expand(3))
+    torch.testing.assert_close(weights_C[labels].mean(), torch.tensor(1.0))
+
+
+def test_weights_by_name_keep_their_ratio():
+    weights_C = class_weights({"b": 3.0}, torch.tensor([0, 1, 1]), ["a", "b"])
+    torch.testing.assert_close(weights_C[1] / weights_C[0], torch.tensor(3.0))
+
+
+def test_a_weight_for_no_class_is_one_sentence():
+    with pytest.raises(ValueError, match=r"^optim\.class_weights names the class 'joi', which is not in the data: the"):
+        class_weights({"joi": 2.0}, torch.tensor([0, 1]), ["joy", "fear"])
+
+
+def test_epoch_figures_are_scikit_learns():
+    torch.manual_seed(0)
+    logits_nC, labels = torch.randn(200, 4), torch.randint(0, 4, (200,))
+    metrics = make_metrics(4, "x_")
+    for part in range(0, 200, 30):
+        metrics.update(logits_nC[part : part + 30], labels[part : part + 30])
+    answers, found = logits_nC.argmax(1), metrics.compute()
+    assert float(found["x_accuracy"]) == pytest.approx(float((answers == labels).double().mean()))
+    for name, judge in (("f1", f1_score), ("precision", precision_score), ("recall", recall_score)):
+        assert float(found[f"x_macro_{name}"]) == pytest.approx(judge(labels, answers, average="macro"))
+
+
+def test_gradients_are_clipped_by_norm_or_value(tokens):
+    module = make_module()
+    (batch,) = batches(tokens)
+    (100 * module.training_step(batch, 0)).backward()
+    grads = [p.grad for p in module.classifier.parameters()]
+    module.configure_gradient_clipping(None, 0.5)
+    assert float(torch.stack([g.norm() for g in grads]).norm()) == pytest.approx(0.5, rel=1e-3)
+    module.configure_gradient_clipping(None, 0.01, "value")
+    assert max(float(g.abs().max()) for g in grads) <= 0.01
