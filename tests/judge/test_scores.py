@@ -27,6 +27,7 @@ def some_rows(n_rows: int, n_classes: int, seed: int = 0, skill: float = 1.0):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(0, 1000))
+@pytest.mark.filterwarnings("ignore:A single label was found")
 def test_figures_are_those_of_scikit_learn(n_rows: int, n_classes: int, seed: int) -> None:
     labels, probabilities, names = some_rows(n_rows, n_classes, seed)
     answers = probabilities.argmax(1)

@@ -17,8 +17,9 @@ from manyheads.judge.calibration import Bin
 from manyheads.judge.curves import Curve
 from manyheads.judge.scores import Scores
 
-INK, GREY, BLUE, RED = "#1c2330", "#8a93a3", "#2f6fde", "#d1495b"
+INK, GREY, BLUE, PALE, RED = "#1c2330", "#8a93a3", "#4a82e4", "#c9daf8", "#d1495b"
 MOST_CELLS_LABELLED = 20
+FEW_ROWS = 20  # a bin with fewer says little: it is drawn pale
 PANELS = {
     "loss": [("train_loss", BLUE, "-"), ("validation_loss", RED, "-")],
     "accuracy": [("train_accuracy", BLUE, "-"), ("validation_accuracy", RED, "-"), ("validation_macro_f1", RED, ":")],
@@ -55,7 +56,8 @@ def draw_reliability(scores: Scores) -> bytes:
     upper, lower = figure.subplots(2, 1, height_ratios=(4, 1), sharex=True)
     middles = [(one.low + one.high) / 2 for one in bins]
     widths = [one.high - one.low for one in bins]
-    upper.bar(middles, [one.accuracy for one in bins], widths, color=BLUE, alpha=0.85, edgecolor="white")
+    colours = [BLUE if one.n_rows >= FEW_ROWS else PALE for one in bins]
+    upper.bar(middles, [one.accuracy for one in bins], widths, color=colours, edgecolor="white")
     upper.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     upper.plot([one.confidence for one in bins], [one.accuracy for one in bins], "o", color=INK, markersize=3)
     upper.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")

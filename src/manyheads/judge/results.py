@@ -42,7 +42,8 @@ def judge_task(task: Task, deliverable: Deliverable, config: EvaluateConfig) -> 
         baselines = [Baseline(MAJORITY, judged, 0.0)]
     else:
         baselines = judge_baselines(task.splits.train, task.rows, len(names), n_resamples=n, seed=seed)
-    settings = {"evaluate": to_plain(config), "model": to_plain(deliverable.model)}
+    judged_as = {"model": to_plain(deliverable.model)} if task.run is None else {"run": to_plain(task.run)}
+    settings = {"evaluate": to_plain(config), **judged_as}
     return Results(task, config.split, predictions, scores, baselines, settings)
 
 
@@ -83,13 +84,18 @@ def as_metrics(results: Results) -> dict[str, Any]:
 
 def show_results(results: Results, folder: Path) -> None:
     """Print the figures with their intervals, the cheap models beside them, and where the files are."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     scores = results.scores
-    table = Table(title=f"{results.task.name}, {results.split}: {scores.n_rows:,} rows", title_justify="left")
-    for name in ("", "this model", "95 % interval", *(one.name for one in results.baselines)):
-        table.add_column(name, justify="right" if name else "left")
+    title = f"{results.task.name}, {results.split}: {scores.n_rows:,} rows"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("", no_wrap=True)
+    for name in ("model", "95 % interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in results.baselines:
+        table.add_column(one.name, justify="right")
     for name, words in FIGURES.items():
         figure: Interval = getattr(scores, name)
         others = [getattr(one.scores, name, None) for one in results.baselines]
@@ -126,6 +132,6 @@ def _page(results: Results, curves: list[Curve]) -> ReportContent:
         mistakes=worst_mistakes(results.predictions),
         curves=curves,
         notes=task.splits.notes if task.splits else [],
-        config=results.settings if task.run is None else {**results.settings, "run": to_plain(task.run)},
+        config=results.settings,
         versions=installed_versions(),
     )

@@ -113,7 +113,8 @@ def all_figures(scores: Scores) -> Html:
     rows = [[words, *_numbers(getattr(scores, name))] for name, words in FIGURES.items()]
     figures = table(["figure", "value", "low", "high"], rows, "wnnn")
     caption = (
-        "accuracy of the answers given with a confidence; on the dashed line the model knows how often it is right"
+        "accuracy of the answers given with a confidence; on the dashed line the model knows how often it is right, "
+        "pale bars hold few rows"
     )
     diagram = f'<div class="pictures">{picture(draw_reliability(scores), caption)}</div>'
     trust = section("Can its confidence be trusted?", diagram)

@@ -50,7 +50,7 @@ ul { margin: 0; padding-left: 20px; }
 li { margin: 4px 0; overflow-wrap: anywhere; }
 dl { columns: 300px; column-gap: 28px; margin: 0; font-size: .85rem; }
 dl div { display: flex; justify-content: space-between; gap: 12px; break-inside: avoid; padding: 1px 0; }
-dt { color: var(--soft); }
+dt { color: var(--soft); flex: none; }
 dd { margin: 0; text-align: right; overflow-wrap: anywhere; font-family: ui-monospace, Menlo, Consolas, monospace; }
 @media (max-width: 600px) { main { padding: 14px 10px 32px; } section { padding: 14px 12px; } h1 { font-size: 1.4rem; }
   .tiles { grid-template-columns: 1fr 1fr; gap: 10px; }
