@@ -10,7 +10,7 @@ from manyheads.compose import save_run
 from manyheads.config import RunConfig
 from manyheads.config.plain import to_plain
 from manyheads.data.sources import read_splits
-from manyheads.runfolder import start_folder
+from manyheads.runfolder import refuse_taken, start_folder
 
 if TYPE_CHECKING:
     from manyheads.judge.summary import Summary
@@ -29,6 +29,7 @@ def train(run: RunConfig) -> "Summary | None":
             found before torch is imported and before anything is written.
     """
     started = perf_counter()
+    refuse_taken(run.output)
     splits = read_splits(run.data, run.seed, with_test=run.test)
 
     # torch and Lightning take seconds to import: only now are they needed

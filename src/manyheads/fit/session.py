@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from tokenizers import Tokenizer
 
 from manyheads.config import RunConfig
@@ -13,6 +12,7 @@ from manyheads.data.module import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.fit.classify import LitClassifier, class_weights
+from manyheads.fit.keep import KeepBest
 from manyheads.fit.logs import MetricsFile
 from manyheads.fit.meter import Meter
 from manyheads.fit.trainer import build_trainer
@@ -59,8 +59,8 @@ def fit(
     Raises:
         ValueError: hardware or logger that is not there, a class weight for no class.
     """
-    meter = Meter()
-    trainer = build_trainer(run, folder, [meter])
+    meter, keep = Meter(), KeepBest(run.checkpoint.metric, folder / "checkpoints")
+    trainer = build_trainer(run, folder, [meter, keep])
     data = TextData(tokens, run.batch, run.seed, max_steps=trainer.max_steps)
     module = LitClassifier(
         classifier,
@@ -71,8 +71,7 @@ def fit(
     trainer.fit(module, data)
     if not trainer.is_global_zero:
         return None
-    best = restore_best(trainer, module, run.checkpoint.metric.name)
-    classifier.cpu().eval()
+    best = keep.restore(classifier.cpu().eval())
     return Training(
         parameters=count_parameters(classifier),
         epochs=trainer.current_epoch,
@@ -85,17 +84,6 @@ def fit(
         best=best,
         train=train_figures(trainer, best.get("epoch", trainer.current_epoch)),
     )
-
-
-def restore_best(trainer: pl.Trainer, module: LitClassifier, metric: str) -> dict[str, Any]:
-    """Load the kept weights into `module`; returns the validation figure, epoch and step they were kept for."""
-    keep = trainer.checkpoint_callback
-    path, value = getattr(keep, "best_model_path", ""), getattr(keep, "best_model_score", None)
-    if not path or value is None:
-        return {}
-    kept = torch.load(path, map_location="cpu", weights_only=True)
-    module.load_state_dict(kept["state_dict"])
-    return {"metric": metric, "value": float(value), "epoch": kept["epoch"] + 1, "step": kept["global_step"]}
 
 
 def train_figures(trainer: pl.Trainer, epoch: int) -> dict[str, float]:

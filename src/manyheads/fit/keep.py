@@ -1,0 +1,58 @@
+"""The best epoch's weights, kept on disk while training goes on."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback
+from safetensors.torch import load_file, save_file
+
+from manyheads.config import Metric
+from manyheads.fit.classify import LitClassifier
+from manyheads.nn import Classifier
+from manyheads.ship.files import replace_file
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The validation figure the weights were kept for, and when: epoch from 1, optimiser steps done."""
+
+    metric: str
+    value: float
+    epoch: int
+    step: int
+
+
+class KeepBest(Callback):
+    """Writes `best.safetensors` after each validation that is better than all before.
+
+    Of two epochs with the same figure the one with the lower validation loss is better: on a small validation
+    split the same accuracy often comes twice.
+    """
+
+    def __init__(self, metric: Metric, folder: Path) -> None:
+        self.metric = metric
+        self.path = folder / "best.safetensors"
+        self.best: Best | None = None
+        self._rank: tuple[float, float] | None = None
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: LitClassifier) -> None:
+        figures = trainer.callback_metrics
+        value, loss = (float(figures[f"validation_{name}"]) for name in (self.metric.name, "loss"))
+        rank = (-value if self.metric is Metric.loss else value, -loss)
+        if self._rank is not None and not rank > self._rank:
+            return
+        self._rank = rank
+        self.best = Best(self.metric.name, value, trainer.current_epoch + 1, trainer.global_step)
+        if trainer.is_global_zero:
+            self.path.parent.mkdir(exist_ok=True)
+            with replace_file(self.path) as part:
+                save_file(pl_module.classifier.state_dict(), part)
+
+    def restore(self, classifier: Classifier) -> dict[str, Any]:
+        """Load the kept weights; returns what `Best` holds, or nothing where no validation was ever made."""
+        if self.best is None:
+            return {}
+        classifier.load_state_dict(load_file(self.path))
+        return asdict(self.best)

@@ -1,0 +1,142 @@
+"""Whole runs on small data: what they learn, leave behind and repeat."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import manyheads
+from manyheads.compose import compose, read_run
+from manyheads.train import train
+
+TINY = [
+    "model.d_model=16", "model.d_k=8", "model.d_v=8", "model.n_heads=2", "model.d_ff=32", "model.n_layers=1",
+    "tokenizer.vocab_size=200", "hardware=cpu", "hardware.precision=fp32",
+]  # fmt: skip
+
+
+def write_csv(path: Path, rows: list[tuple[str, ...]], header: tuple[str, ...] = ("text", "label")) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture
+def animals(tmp_path, monkeypatch):
+    """A folder of three splits of forty rows, told apart by one word."""
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "animals"
+    folder.mkdir()
+    words = {"cat": ["purrs", "meows"], "dog": ["barks", "growls"]}
+    for at, split in enumerate(("train", "validation", "test")):
+        rows = [
+            (f"number {40 * at + n} {words[label][n % 2]} near the house", label)
+            for n in range(20)
+            for label in ("cat", "dog")
+        ]
+        write_csv(folder / f"{split}.csv", rows)
+    return folder
+
+
+def run(folder, output, *more):
+    return compose("train", [f"data.path={folder}", f"output={output}", *TINY, *more])
+
+
+def test_a_run_leaves_the_folder_the_plan_promises(animals, tmp_path):
+    output = tmp_path / "run"
+    config = run(animals, output, "trainer.max_epochs=40", "optim.lr=0.02")
+    summary = train(config)
+    names = {str(path.relative_to(output)) for path in output.rglob("*") if path.is_file()}
+    assert names == {
+        "config.yaml", "summary.json", "metrics.csv", "run.log", "report.html", "checkpoints/best.safetensors",
+        "model/model.safetensors", "model/config.json", "model/tokenizer.json", "model/labels.json", "model/README.md",
+    }  # fmt: skip
+    assert read_run(output / "config.yaml") == config
+    written = json.loads((output / "summary.json").read_text())
+    assert written["test"]["accuracy"]["value"] == summary.test["accuracy"].value == 1.0
+    assert written["rows"] == {"train": 40, "validation": 40, "test": 40}
+    assert written["real_tokens_per_s"] > 0
+    assert 0 <= written["padding_share"] < 0.2
+    assert written["steps"] == 40
+    assert set(written["baselines"]) == {"most frequent class", "TF-IDF + linear SVM"}
+    assert manyheads.load(output).predict(["it barks"])[0].label == "dog"
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_does_not(animals, tmp_path):
+    def weights(name, seed):
+        train(run(animals, tmp_path / name, "trainer.max_epochs=2", f"seed={seed}", "test=false"))
+        return (tmp_path / name / "model" / "model.safetensors").read_bytes()
+
+    first = weights("a", 1)
+    assert weights("b", 1) == first
+    assert weights("c", 2) != first
+
+
+def test_the_config_is_left_as_it_was(animals, tmp_path):
+    config = run(animals, tmp_path / "run", "trainer.max_epochs=1")
+    copy = run(animals, tmp_path / "run", "trainer.max_epochs=1")
+    train(config)
+    assert config == copy
+
+
+def test_the_test_split_stays_unread_when_told(animals, tmp_path):
+    (animals / "test.csv").write_bytes(b"\xff\xfe not a table")
+    summary = train(run(animals, tmp_path / "run", "trainer.max_epochs=1", "test=false"))
+    assert summary.test == {}
+    assert summary.judged_on == "validation"
+
+
+def test_a_dry_run_writes_nothing(animals, tmp_path, capsys):
+    output = tmp_path / "run"
+    assert train(run(animals, output, "dry=true")) is None
+    assert not output.exists()
+    shown = capsys.readouterr().out
+    for word in ("parameters", "FLOPs a token", "steps", "memory", "device", "rows"):
+        assert word in shown
+
+
+def test_eight_texts_are_learned_by_heart(tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    torch.manual_seed(0)
+    letters = "abcdefgh"
+    rows = [(f"{letters[n]} {letters[(3 * n) % 8]} text {n}", str(n % 4)) for n in range(8)]
+    folder = tmp_path / "eight"
+    folder.mkdir()
+    for split in ("train", "validation"):
+        write_csv(folder / f"{split}.csv", rows)
+    summary = train(
+        run(folder, tmp_path / "run", "trainer.max_epochs=60", "optim.lr=0.02", "model.dropout=0", "test=false",
+            "model.dropout_tokens=0")
+    )  # fmt: skip
+    assert summary.validation["accuracy"].value == 1.0
+    assert summary.validation["loss"].value < 0.1
+
+
+def test_pairs_are_trained_as_pairs(tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    colours = ("red", "blue", "green", "black")
+    rows = [(a, b, "same" if a == b else "other") for a in colours for b in colours for _ in range(3)]
+    rows = [(f"{a} {n}", f"{b} thing", label) for n, (a, b, label) in enumerate(rows)]
+    file = write_csv(tmp_path / "pairs.csv", rows, ("text", "text_pair", "label"))
+    train(run(file, tmp_path / "run", "trainer.max_epochs=1"))
+    shipped = manyheads.load(tmp_path / "run")
+    assert shipped.pairs
+    assert shipped.classifier.embeddings.segments is not None
+
+
+def test_the_last_epoch_ends_with_the_steps_and_is_validated(animals, tmp_path):
+    output = tmp_path / "run"
+    summary = train(run(animals, output, "batch.rows=10", "trainer.max_epochs=9", "trainer.max_steps=6", "test=false"))
+    assert summary.steps == 6
+    with (output / "metrics.csv").open() as file:
+        validated = [int(row["step"]) for row in csv.DictReader(file) if row["validation_loss"]]
+    assert validated == [3, 5]
+
+
+def test_patience_stops_a_run_that_gets_no_better(animals, tmp_path):
+    summary = train(
+        run(animals, tmp_path / "run", "trainer.max_epochs=30", "optim.lr=1e-9", "checkpoint.patience=2", "test=false")
+    )
+    assert summary.epochs == 3
