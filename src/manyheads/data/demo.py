@@ -8,7 +8,7 @@ Every such sentence is as likely with the two exchanged, so a bag of words can b
 import random
 from functools import cache
 
-from manyheads.data.demo_words import CITIES, LOOKS, NAMES, SENSES, SITES, TIMES, TRAITS
+from manyheads.data.demo_words import CITIES, NAMES, SENSES, SITES, TIMES
 
 N_ROWS = {"train": 4000, "validation": 500, "test": 1000}
 
@@ -16,26 +16,17 @@ N_ROWS = {"train": 4000, "validation": 500, "test": 1000}
 TOLD = (
     "{owner} told {other} about the {word} {time}",
     "{owner} described the {word} to {other} {time}",
-    "{owner} explained to {other} what had happened to the {word} {time}",
-    "{other} was told about the {word} by {owner} {time}",
     "{other} heard about the {word} from {owner} {time}",
-    "the {word} was described to {other} by {owner} {time}",
-    "to {other} the {word} was explained by {owner} {time}",
-    "{other} learned from {owner} what had happened to the {word} {time}",
+    "{other} was told about the {word} by {owner} {time}",
 )
 DENIED = (
-    "it was {owner} and not {other} who had to do with the {word} {time}",
-    "it was not {other} but {owner} who had to do with the {word} {time}",
-    "{owner} talked about the {word} , but {other} did not {time}",
-    "{other} did not talk about the {word} , but {owner} did {time}",
+    "{owner} and not {other} had to do with the {word} {time}",
+    "not {other} but {owner} had to do with the {word} {time}",
 )
 WENT = (
-    "{name} left {other} for {owner} and asked about the {word} {time}",
+    "{name} left {other} for {owner} because of the {word} {time}",
+    "{name} came to {owner} from {other} because of the {word} {time}",
     "{name} went from {other} to {owner} because of the {word} {time}",
-    "{name} came to {owner} from {other} to talk about the {word} {time}",
-    "{name} asked about the {word} in {owner} and then went to {other} {time}",
-    "{name} went to {other} and then asked about the {word} in {owner} {time}",
-    "after a visit to {other} , {name} asked about the {word} in {owner} {time}",
 )
 SHOWN = (
     "{name} {clause} {time}",
@@ -69,13 +60,13 @@ def demo_splits(seed: int = 0) -> dict[str, list[tuple[str, str]]]:
 def _sentence(draw: random.Random, word: str, name: str) -> str:
     sense = SENSES[word][name]
     other = SENSES[word][draw.choice([one for one in SENSES[word] if one != name])]
-    kind = draw.randrange(12)
-    if kind < 6:
+    kind = draw.randrange(4)
+    if kind < 2:
         elsewhere = SENSES[draw.choice([one for one in SENSES if one != word])]
         stranger = draw.choice(list(elsewhere.values()))
         slots = {"clause": draw.choice(sense.clauses), "elsewhere": _place(draw, stranger.places)}
         return _fill(draw, draw.choice(SHOWN), slots | {"person": _person(draw, stranger.people)})
-    if kind < 9:
+    if kind < 3:
         frame = draw.choice(TOLD + DENIED)
         slots = {"owner": _person(draw, sense.people), "other": _person(draw, other.people)}
     else:
@@ -91,8 +82,8 @@ def _fill(draw: random.Random, frame: str, slots: dict[str, str]) -> str:
 
 
 def _person(draw: random.Random, people: tuple[str, ...]) -> str:
-    return f"the {draw.choice(TRAITS)} {draw.choice(people)} from {draw.choice(CITIES)}"
+    return f"the {draw.choice(people)} from {draw.choice(CITIES)}"
 
 
 def _place(draw: random.Random, places: tuple[str, ...]) -> str:
-    return f"the {draw.choice(LOOKS)} {draw.choice(places)} {draw.choice(SITES)}"
+    return f"the {draw.choice(places)} {draw.choice(SITES)}"

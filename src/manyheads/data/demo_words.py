@@ -181,41 +181,6 @@ CITIES = (
     ),
     *("Vienna", "Quito", "Sydney", "Warsaw", "Lagos", "Madrid", "Seoul", "Geneva"),
 )
-TRAITS = (
-    *(
-        "old",
-        "young",
-        "tall",
-        "quiet",
-        "cheerful",
-        "tired",
-        "patient",
-        "famous",
-        "nervous",
-        "friendly",
-        "clever",
-        "busy",
-    ),
-    *("proud", "shy", "careful", "hungry"),
-)
-LOOKS = (
-    *(
-        "old",
-        "new",
-        "small",
-        "large",
-        "quiet",
-        "crowded",
-        "bright",
-        "shabby",
-        "warm",
-        "famous",
-        "empty",
-        "modern",
-        "dusty",
-    ),
-    *("elegant", "noisy", "narrow"),
-)
 SITES = (
     *("near the river", "on the hill", "behind the park", "across the street", "by the old bridge", "in the suburbs"),
     *(

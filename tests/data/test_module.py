@@ -1,0 +1,75 @@
+"""What Lightning is handed: the plan of this epoch and rank, and the exact number of steps."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from manyheads.config import BatchConfig
+from manyheads.data.module import TextData
+from manyheads.data.tokens import Tokens
+
+
+@pytest.fixture
+def data() -> TextData:
+    lengths = torch.randint(3, 30, (200,), generator=torch.Generator().manual_seed(0))
+    ids = torch.arange(int(lengths.sum()), dtype=torch.int32)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    split = Tokens(ids, offsets, None, torch.zeros(200, dtype=torch.int64))
+    return TextData({"train": split, "validation": split}, BatchConfig(tokens=200, rows=16, accumulate=2), seed=3)
+
+
+def attach(data: TextData, **place: int) -> None:
+    data.trainer = SimpleNamespace(**{"current_epoch": 0, "world_size": 1, "global_rank": 0, **place})  # type: ignore[assignment]
+
+
+def rows(batches) -> list[int]:
+    return [row for batch in batches for row in batch.rows_B.tolist()]
+
+
+def test_each_epoch_has_its_own_order_and_reads_every_row(data):
+    orders = []
+    for epoch in (0, 1):
+        attach(data, current_epoch=epoch)
+        orders.append(rows(data.train_dataloader()))
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(200))
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.parametrize("loader", ["train_dataloader", "val_dataloader"])
+def test_ranks_share_the_rows(data, loader):
+    seen = []
+    for rank in range(3):
+        attach(data, world_size=3, global_rank=rank)
+        seen += rows(getattr(data, loader)())
+    assert sorted(seen) == list(range(200))
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_steps_are_counted_exactly(data, world_size):
+    expected = 0
+    for epoch in range(3):
+        attach(data, current_epoch=epoch, world_size=world_size)
+        n_batches = len(data.train_dataloader())
+        assert n_batches % 2 == 0
+        expected += n_batches // 2
+    assert data.n_steps(3, -1, world_size) == expected
+    assert data.n_steps(3, 5, world_size) == 5
+    assert data.n_steps(-1, 1000, world_size) == 1000
+    assert data.n_steps(3, 10**6, world_size) == expected
+
+
+def test_training_needs_an_end(data):
+    with pytest.raises(
+        ValueError, match=r"^trainer\.max_epochs=-1 and trainer\.max_steps=-1 leave training without an end"
+    ):
+        data.n_steps(None, -1)
+
+
+def test_a_batch_moves_whole(data):
+    attach(data)
+    batch = next(iter(data.train_dataloader()))
+    moved = data.transfer_batch_to_device(batch, torch.device("meta"), 0)
+    assert {moved.ids_N.device.type, moved.labels_B.device.type, moved.layout.offsets.device.type} == {"meta"}
+    assert moved.layout.longest == batch.layout.longest
+    assert data.transfer_batch_to_device(batch, torch.device("cpu"), 0) is batch

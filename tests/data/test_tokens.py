@@ -1,0 +1,148 @@
+"""Tokenizers are learned the same way every time; tokens are what the tokenizer says, flat."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from manyheads.config import TokenizerConfig, TokenizerKind
+from manyheads.data.demo import demo_splits
+from manyheads.data.rows import Rows
+from manyheads.data.tokens import SPECIAL, encode, load_tokenizer, train_tokenizer
+
+
+def rows_of(texts: list[str], pairs: list[str] | None = None) -> Rows:
+    return Rows(texts, pairs, [0] * len(texts), "test", range(1, len(texts) + 1))
+
+
+DEMO = rows_of([text for text, _ in demo_splits()["train"][:800]])
+KINDS = list(TokenizerKind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_come_first_and_frame_a_text(kind):
+    tokenizer = train_tokenizer(DEMO, TokenizerConfig(kind=kind, vocab_size=600))
+    assert [tokenizer.token_to_id(name) for name in SPECIAL] == [0, 1, 2, 3, 4]
+    one, two = tokenizer.encode("The check cleared."), tokenizer.encode("The check", "the station")
+    assert (one.ids[0], one.ids[-1]) == (2, 3)
+    assert (two.ids[0], two.ids[-1], two.ids.count(3)) == (2, 3, 2)
+    middle = two.ids.index(3)
+    assert two.type_ids == [0] * (middle + 1) + [1] * (len(two.ids) - middle - 1)
+    assert tokenizer.get_vocab_size() <= 600
+    assert sorted(tokenizer.get_vocab().values()) == list(range(tokenizer.get_vocab_size()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_survives_the_round_trip(kind):
+    tokenizer = train_tokenizer(DEMO, TokenizerConfig(kind=kind, vocab_size=1500, lowercase=False))
+    for text in DEMO.texts[:50]:
+        assert tokenizer.decode(tokenizer.encode(text).ids).strip().replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_process_learns_the_same_tokenizer(kind, tmp_path):
+    code = (
+        "import sys; from tests_tokens import *; "
+        f"print(train_tokenizer(DEMO, TokenizerConfig(kind=TokenizerKind.{kind.name}, vocab_size=700)).to_str())"
+    )
+    (tmp_path / "tests_tokens.py").write_text(open(__file__, encoding="utf-8").read(), encoding="utf-8")
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    here = train_tokenizer(DEMO, TokenizerConfig(kind=kind, vocab_size=700)).to_str()
+    assert json.loads(run.stdout) == json.loads(here)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_second_text_is_learned_from_too(kind):
+    rows = rows_of(["aaa bbb"] * 20, ["zyzzyva quagga"] * 20)
+    tokenizer = train_tokenizer(rows, TokenizerConfig(kind=kind, vocab_size=400))
+    assert SPECIAL.index("[UNK]") not in tokenizer.encode("zyzzyva").ids
+
+
+def test_lower_casing_is_a_choice():
+    rows = rows_of(["Check the Station"] * 5)
+    lower, exact = (train_tokenizer(rows, TokenizerConfig(lowercase=choice)) for choice in (True, False))
+    assert lower.encode("STATION Check").ids == lower.encode("station check").ids
+    assert exact.encode("Check").ids != exact.encode("check").ids
+
+
+def test_accents_are_kept():
+    tokenizer = train_tokenizer(rows_of(["más mas"] * 5), TokenizerConfig())
+    assert tokenizer.encode("más").ids != tokenizer.encode("mas").ids
+    assert tokenizer.encode("ma\u0301s").ids == tokenizer.encode("más").ids
+
+
+def test_tokens_are_the_tokenizers_own_flattened():
+    tokenizer = train_tokenizer(DEMO, TokenizerConfig(vocab_size=600))
+    texts = [*DEMO.texts[:5000], "U\u0085x and\u2028more"]
+    tokens = encode(tokenizer, texts, None, list(range(len(texts))), 512)
+    assert len(tokens) == len(texts)
+    assert (tokens.ids_N.dtype, tokens.offsets.dtype, tokens.labels.dtype) == (torch.int32, torch.int64, torch.int64)
+    assert tokens.segments_N is None
+    assert tokens.n_truncated == 0
+    for row in (0, 1, len(texts) - 1):
+        ids = tokens.ids_N[tokens.offsets[row] : tokens.offsets[row + 1]].tolist()
+        assert ids == tokenizer.encode(texts[row]).ids
+        assert tokens.lengths[row] == len(ids)
+    assert tokens.labels.tolist() == list(range(len(texts)))
+
+
+def test_long_texts_are_cut_and_counted():
+    tokenizer = train_tokenizer(DEMO, TokenizerConfig(vocab_size=600))
+    exact = "station " * 6
+    tokens = encode(tokenizer, [exact, exact + "station", "station"], None, None, 8)
+    assert tokens.lengths.tolist() == [8, 8, 3]
+    assert tokens.n_truncated == 1
+    assert tokens.ids_N[[0, 7]].tolist() == [2, 3]
+    assert len(tokenizer.encode("station " * 50).ids) == 52
+
+
+def test_of_a_pair_the_longer_text_is_cut():
+    tokenizer = train_tokenizer(DEMO, TokenizerConfig(vocab_size=600))
+    tokens = encode(tokenizer, ["station " * 30], ["check"], [1], 10)
+    assert tokens.lengths.tolist() == [10]
+    assert tokens.segments_N is not None
+    assert tokens.segments_N.tolist() == [0] * 8 + [1, 1]
+    assert tokens.n_truncated == 1
+
+
+def test_no_text_gives_no_tokens():
+    tokenizer = train_tokenizer(DEMO, TokenizerConfig(vocab_size=600))
+    tokens = encode(tokenizer, [], None, None, 8)
+    assert (len(tokens), tokens.ids_N.numel()) == (0, 0)
+
+
+def test_a_length_without_room_for_text_is_refused():
+    tokenizer = train_tokenizer(DEMO, TokenizerConfig(vocab_size=600))
+    with pytest.raises(
+        ValueError, match=r"^data\.max_length=3 leaves no room beside the special tokens: use a larger one$"
+    ):
+        encode(tokenizer, ["a"], ["b"], None, 3)
+
+
+def test_a_loaded_tokenizer_neither_pads_nor_cuts(tmp_path):
+    tokenizer = train_tokenizer(DEMO, TokenizerConfig(vocab_size=600))
+    tokenizer.enable_padding(length=128)
+    tokenizer.enable_truncation(4)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    for path in (tmp_path / "tokenizer.json", tmp_path):
+        assert len(load_tokenizer(path).encode("station " * 20).ids) == 22
+
+
+def test_what_is_no_tokenizer_is_refused(tmp_path):
+    bare = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    bare.pre_tokenizer = pre_tokenizers.Whitespace()
+    bare.save(str(tmp_path / "bare.json"))
+    (tmp_path / "broken.json").write_text('{"a": 1}')
+    for name, sentence in {
+        "missing.json": "does not exist: name a tokenizer.json, or leave it empty to train one",
+        "broken.json": "is not a tokenizer.json",
+        "bare.json": "puts no marks such as [CLS] and [SEP] around a text: give one with a post-processor, "
+        "or leave it empty to train one",
+    }.items():
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 - the sentence is checked below
+            load_tokenizer(tmp_path / name)
+        assert str(caught.value).startswith(f"tokenizer.path={tmp_path / name} {sentence}")
+        assert "\n" not in str(caught.value)
