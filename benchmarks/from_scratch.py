@@ -19,7 +19,7 @@ from typing import Any
 
 NAMES = ["trec6", "sst2", "snips", "banking77", "sick", "indonlu_smsa", "emotion", "ag_news_10k", "imdb"]
 RESULTS = Path(__file__).with_suffix(".json")
-KEPT = ("test", "best", "seconds", "wall_seconds", "real_tokens_per_s", "padding_share", "parameters", "epochs", "steps")
+KEPT = ("test", "best", "seconds", "wall_seconds", "real_tokens_per_s", "padding_share", "parameters", "steps")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import pytest
 from manyheads import __version__, cli
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.names import settings
-from manyheads.verbs import VERBS
+from manyheads.door.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = {"train": RunConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}

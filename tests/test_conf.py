@@ -10,9 +10,9 @@ import yaml
 from manyheads.compose import compose
 from manyheads.config import RunConfig
 from manyheads.config.names import settings
-from manyheads.lightning_flags import OURS, trainer_flags
-from manyheads.presets import choices, conf_folder
-from manyheads.verbs import VERBS
+from manyheads.door.lightning_flags import OURS, trainer_flags
+from manyheads.door.presets import choices, conf_folder
+from manyheads.door.verbs import VERBS
 
 FILES = sorted(conf_folder().rglob("*.yaml"))
 NEEDED = {"evaluate": ["run=x"], "predict": ["run=x"], "train": []}

@@ -14,8 +14,8 @@ from typing import Any
 from manyheads import __version__
 from manyheads.config.names import nearest, nearest_setting, settings
 from manyheads.config.plain import one_of
-from manyheads.mistakes import user_sentence
-from manyheads.verbs import VERBS, Config
+from manyheads.door.mistakes import user_sentence
+from manyheads.door.verbs import VERBS, Config
 
 COMPLETION = ("-sc", "--shell-completion")
 ALONE = {"-m": "-m", "--multirun": "-m", "--resolve": "--resolve"}
@@ -78,13 +78,13 @@ def _run(words: list[str]) -> int:
         print(f"manyheads {__version__}")
         return 0
     if not words or words[0] in ("-h", "--help", "help"):
-        from manyheads.usage import top_help
+        from manyheads.door.usage import top_help
 
         print(top_help(), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
     verb = _verb(words)
     if "--help" in words or "-h" in words:
-        from manyheads.usage import verb_help
+        from manyheads.door.usage import verb_help
 
         print(verb_help(verb))
         return 0

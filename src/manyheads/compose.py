@@ -25,11 +25,11 @@ from omegaconf.errors import OmegaConfBaseException
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.plain import from_plain, refuse_code, to_plain
 from manyheads.config.run import default_trainer
-from manyheads.lightning_flags import checked_flag
-from manyheads.mistakes import composition_sentence
-from manyheads.overrides import PATHS, VERBATIM, Grammar, Parsed, Typed, read_overrides
-from manyheads.presets import conf_folder
-from manyheads.verbs import VERBS, Config
+from manyheads.door.lightning_flags import checked_flag
+from manyheads.door.mistakes import composition_sentence
+from manyheads.door.overrides import PATHS, VERBATIM, Grammar, Parsed, Typed, read_overrides
+from manyheads.door.presets import conf_folder
+from manyheads.door.verbs import VERBS, Config
 
 _LARGEST_FILE = 1_000_000  # bytes of a config.yaml
 

@@ -45,6 +45,11 @@ def refuse_taken(output: str) -> None:
         raise ValueError(f"output={folder} exists and is not empty: name a new folder, or delete this one")
 
 
+def is_first_process() -> bool:
+    """Whether this process is the one that writes what belongs to the whole run."""
+    return _rank() == 0
+
+
 def _make_named(folder: Path) -> Path:
     refuse_taken(str(folder))
     folder.mkdir(parents=True, exist_ok=True)

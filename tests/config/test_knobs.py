@@ -13,7 +13,7 @@ from manyheads.config.knobs import check_ranges
 from manyheads.config.names import nearest, nearest_setting
 from manyheads.config.names import settings as all_settings
 from manyheads.config.plain import from_plain, to_plain
-from manyheads.mistakes import one_line, user_sentence
+from manyheads.door.mistakes import one_line, user_sentence
 
 NAMES = [*all_settings(RunConfig), "data", "model", "optim", "hardware", "logger", "experiment", "debug"]
 NAMES += ["trainer.max_epochs", "trainer.limit_val_batches", "trainer.devices", "trainer.nothing", "hydra.run.dir"]

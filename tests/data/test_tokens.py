@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -48,7 +49,7 @@ def test_another_process_learns_the_same_tokenizer(kind, tmp_path):
         "import sys; from tests_tokens import *; "
         f"print(train_tokenizer(DEMO, TokenizerConfig(kind=TokenizerKind.{kind.name}, vocab_size=700)).to_str())"
     )
-    (tmp_path / "tests_tokens.py").write_text(open(__file__, encoding="utf-8").read(), encoding="utf-8")
+    (tmp_path / "tests_tokens.py").write_bytes(Path(__file__).read_bytes())
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     here = train_tokenizer(DEMO, TokenizerConfig(kind=kind, vocab_size=700)).to_str()
     assert json.loads(run.stdout) == json.loads(here)

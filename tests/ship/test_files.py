@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.ship.files import FILES, find_model, replace_file, replace_folder
+from manyheads.ship.files import FILES, find_model
+from manyheads.whole import replace_file, replace_folder
 
 
 def fill(folder: Path) -> Path:

@@ -61,10 +61,9 @@ def natural_order(names: Iterable[str]) -> list[str]:
     """Sorted as a person would: 2 before 10, numbers by value."""
 
     def key(name: str) -> tuple[list[tuple[int, float, str]], str]:
-        try:
+        if re.fullmatch(r"[+-]?\d+(\.\d+)?", name):
             return [(0, float(name), "")], name
-        except ValueError:
-            parts = re.split(r"(\d+)", name)
-            return [(0, float(part), "") if part.isdecimal() else (1, 0.0, part) for part in parts], name
+        parts = re.split(r"(\d+)", name)
+        return [(0, float(part), "") if part.isdecimal() else (1, 0.0, part) for part in parts], name
 
     return sorted(names, key=key)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from manyheads.config import Metric
 from manyheads.fit.classify import LitClassifier
 from manyheads.nn import Classifier
-from manyheads.ship.files import replace_file
+from manyheads.whole import replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class KeepBest(Callback):
         self.best: Best | None = None
         self._rank: tuple[float, float] | None = None
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: LitClassifier) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, LitClassifier)
         figures = trainer.callback_metrics
         value, loss = (float(figures[f"validation_{name}"]) for name in (self.metric.name, "loss"))
         rank = (-value if self.metric is Metric.loss else value, -loss)

@@ -2,7 +2,6 @@
 
 import csv
 import logging
-import os
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from manyheads.config import LoggerConfig, LoggerKind
 from manyheads.fit.classify import LitClassifier
+from manyheads.whole import replace_file
 
 log = logging.getLogger("manyheads")
 
@@ -46,12 +46,10 @@ class MetricsFile(Logger):
     def save(self) -> None:
         rows = [self.rows[step] for step in sorted(self.rows)]
         columns = list(dict.fromkeys(["step", "epoch", *(key for row in rows for key in row)]))
-        scratch = self.path.with_suffix(".csv.part")
-        with scratch.open("w", newline="") as file:
+        with replace_file(self.path) as part, part.open("w", newline="") as file:
             table = csv.DictWriter(file, columns)
             table.writeheader()
             table.writerows(rows)
-        os.replace(scratch, self.path)
 
 
 def make_loggers(logger: LoggerConfig, folder: Path) -> list[Logger]:
@@ -88,7 +86,8 @@ class EpochLines(Callback):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.started = time.perf_counter()
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: LitClassifier) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, LitClassifier)
         figures = {"loss": pl_module.train_loss.compute()}  # the module logs it only after its callbacks
         for key in ("loss", "accuracy", "macro_f1"):
             if f"validation_{key}" in trainer.callback_metrics:

@@ -3,9 +3,11 @@
 import logging
 import warnings
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from manyheads.config import CheckpointConfig, Metric, RunConfig
 from manyheads.fit.hardware import trainer_hardware
@@ -13,13 +15,24 @@ from manyheads.fit.logs import EpochLines, make_loggers, shows_bar
 
 
 def build_trainer(run: RunConfig, folder: Path, callbacks: list[Callback]) -> pl.Trainer:
-    """The Trainer of a run that lives in `folder`; `run.trainer` adds to these flags."""
+    """The Trainer of a run that lives in `folder`; `run.trainer` adds to these flags.
+
+    Raises:
+        ValueError: flags that Lightning refuses.
+    """
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="lightning", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", module="lightning", message=".*smaller than the logging interval.*")
-    hardware = trainer_hardware(run.hardware)
+    flags: dict[str, Any] = {**trainer_hardware(run.hardware), **run.trainer}
+    try:
+        return lightning_trainer(run, folder, callbacks, flags)
+    except MisconfigurationException as refusal:
+        raise ValueError(f"Lightning refuses the flags of hardware and trainer: {refusal}") from refusal
+
+
+def lightning_trainer(run: RunConfig, folder: Path, callbacks: list[Callback], flags: dict[str, Any]) -> pl.Trainer:
+    """What the config decides is in `flags`; the rest is ours to set."""
     return pl.Trainer(
-        **hardware,  # pyright: ignore[reportArgumentType]
         accumulate_grad_batches=run.batch.accumulate,
         callbacks=[*callbacks, *early_stopping(run.checkpoint), EpochLines()],
         logger=make_loggers(run.logger, folder),
@@ -31,7 +44,7 @@ def build_trainer(run: RunConfig, folder: Path, callbacks: list[Callback]) -> pl
         enable_checkpointing=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
-        **run.trainer,
+        **flags,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TextIO
 
 from manyheads.config import PredictConfig
 from manyheads.judge.lines import Chunk, as_chunk, read_lines, read_table
-from manyheads.ship.files import replace_file
+from manyheads.whole import replace_file
 
 # Legal inside a JSON string, yet many readers of lines break a line there.
 BREAKS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\x85\u2028\u2029"}

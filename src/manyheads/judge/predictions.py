@@ -13,7 +13,7 @@ from torch import Tensor
 
 from manyheads.data.rows import Rows
 from manyheads.ship.deliverable import Deliverable
-from manyheads.ship.files import replace_file
+from manyheads.whole import replace_file
 
 CHUNK = 4096  # rows tokenised and sorted by length together
 

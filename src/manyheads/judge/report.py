@@ -27,7 +27,7 @@ from manyheads.judge.sections import (
     worst,
 )
 from manyheads.judge.style import CSS
-from manyheads.ship.files import replace_file
+from manyheads.whole import replace_file
 
 PACKAGES = ("manyheads", "torch", "lightning", "tokenizers", "safetensors", "datasets", "scikit-learn", "numpy")
 # No file or script may be loaded, whatever a text of the data contains.

@@ -16,7 +16,7 @@ from manyheads.judge.scores import Interval, Scores, score, score_answers
 from manyheads.judge.sections import FIGURES
 from manyheads.judge.task import Task
 from manyheads.ship.deliverable import Deliverable
-from manyheads.ship.files import replace_file
+from manyheads.whole import replace_file
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from manyheads.judge.baselines import Baseline
 from manyheads.judge.scores import Interval, Scores
-from manyheads.ship.files import replace_file
+from manyheads.whole import replace_file
 
 FIGURES = ("accuracy", "macro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
 
@@ -115,6 +115,6 @@ def cell(figure: Interval | float | None) -> str:
     """A figure to four digits, its interval below it."""
     if figure is None:
         return ""
-    if isinstance(figure, float):
+    if isinstance(figure, float | int):
         return f"{figure:.4f}"
     return f"{figure.value:.4f}\n{figure.low:.4f}-{figure.high:.4f}"

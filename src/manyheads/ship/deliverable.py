@@ -19,9 +19,10 @@ from manyheads.config import DataConfig, ModelConfig, Source
 from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.tokens import encode, load_tokenizer
 from manyheads.nn import Classifier
-from manyheads.ship.files import find_model, replace_folder
+from manyheads.ship.files import find_model
 from manyheads.ship.settings import MOST_BYTES, Columns, Settings, read_labels, read_settings, write_settings
 from manyheads.ship.tensors import read_classifier, write_tensors
+from manyheads.whole import replace_folder
 
 ROWS = 4096  # most rows of a batch; tokens bound it first
 PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for

@@ -6,8 +6,8 @@ from manyheads import __version__
 from manyheads.config.knobs import range_words
 from manyheads.config.names import Setting, settings
 from manyheads.config.plain import KIND_WORDS, show, unwrap
-from manyheads.presets import choices
-from manyheads.verbs import VERBS
+from manyheads.door.presets import choices
+from manyheads.door.verbs import VERBS
 
 _FLAGS = """\
 flags

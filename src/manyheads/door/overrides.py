@@ -13,9 +13,9 @@ from typing import Any
 
 from manyheads.config.names import ELSEWHERE, Setting, nearest, settings
 from manyheads.config.plain import convert, interpolation_sentence, one_of, show, unwrap
-from manyheads.lightning_flags import checked_flag
-from manyheads.presets import choices
-from manyheads.verbs import VERBS
+from manyheads.door.lightning_flags import checked_flag
+from manyheads.door.presets import choices
+from manyheads.door.verbs import VERBS
 
 PATHS = frozenset({"input", "run", "output", "init_from", "data.path", "tokenizer.path", "data.cache"})
 VERBATIM = PATHS | {"text"}

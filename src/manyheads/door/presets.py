@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from manyheads.verbs import VERBS
+from manyheads.door.verbs import VERBS
 
 
 def conf_folder() -> Path:
     """The folder of presets: beside the package's modules when installed, else the repository's."""
-    inside = Path(__file__).resolve().parent / "conf"
-    return inside if inside.is_dir() else Path(__file__).resolve().parents[2] / "conf"
+    inside = Path(__file__).resolve().parents[1] / "conf"
+    return inside if inside.is_dir() else Path(__file__).resolve().parents[3] / "conf"
 
 
 def choices(verb: str, group: str, more: str | Path | None = None) -> list[str]:

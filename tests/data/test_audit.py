@@ -1,0 +1,113 @@
+"""What the audit says of rows and of splits together."""
+
+import pytest
+
+from manyheads.config import OnBadRow
+from manyheads.data.audit import audit, label_names, screen, text_faults
+from manyheads.data.rows import Rows, Splits, Table
+
+RAISE, DROP = OnBadRow["raise"], OnBadRow["drop"]
+
+
+def table_of(n_rows: int) -> Table:
+    return Table(["text"], lambda name: [""] * n_rows, range(2, n_rows + 2), "train.csv")
+
+
+def rows_of(texts: list[str], labels: list[int], source: str = "train.csv") -> Rows:
+    return Rows(texts, None, labels, source, range(2, len(texts) + 2))
+
+
+def test_texts_that_are_no_texts_are_told_apart():
+    cells = ["fine", None, "", " \n", 3, 2.5, ["a"], "half \ud800", "U\u0085x", "ok 東京", b"x", {"a": 1}, True]
+    assert text_faults(cells, "the text") == {
+        1: "the text is empty",
+        2: "the text is empty",
+        3: "the text is only white space",
+        4: "the text is not a string but a number",
+        5: "the text is not a string but a number",
+        6: "the text is not a string but a list",
+        7: "the text holds half a character (a lone surrogate), which UTF-8 cannot write",
+        10: "the text is not a string but bytes",
+        11: "the text is not a string but an object",
+        12: "the text is not a string but true or false",
+    }
+
+
+def test_labels_become_names():
+    cells = ["joy", " joy ", 3, 3.0, True, "", None, float("nan"), ["a", "b"], 2.5]
+    names, faults = label_names(cells, None)
+    assert names == ["joy", "joy", "3", "3", "true", "", "", "", "", "2.5"]
+    assert faults == {
+        5: "the label is empty",
+        6: "the label is empty",
+        7: "the label is empty",
+        8: "the label is a list, but a row has one class",
+    }
+
+
+def test_class_ids_become_their_names():
+    names, faults = label_names([1, 0, -1, None, 2], ["no", "yes"])
+    assert names == ["yes", "no", "", "", ""]
+    assert faults == {
+        2: "the label -1 is not a known class",
+        3: "the label is empty",
+        4: "the label 2 is not a known class",
+    }
+
+
+def test_a_bad_row_stops_or_is_left_out_and_counted():
+    faults = {3: "the text is empty", 1: "the label is empty"}
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        screen(table_of(5), faults, RAISE, [])
+    assert str(caught.value) == (
+        "train.csv, row 3: the label is empty (1 more rows are bad); "
+        "correct it, or leave such rows out by data.on_bad_row=drop"
+    )
+    notes: list[str] = []
+    assert screen(table_of(5), faults, DROP, notes) == [0, 2, 4]
+    assert notes == ["train.csv: 2 of 5 rows left out (first: row 3: the label is empty)"]
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "faults", "sentence"),
+    [(0, {}, "train.csv has no row: a split needs at least one"),
+     (1, {0: "x"}, "train.csv has no usable row: a split needs at least one")],
+)  # fmt: skip
+def test_a_split_needs_a_row(n_rows, faults, sentence):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        screen(table_of(n_rows), faults, DROP, [])
+    assert str(caught.value) == sentence
+
+
+def test_repeats_conflicts_and_overlap_are_counted():
+    splits = Splits(
+        train=rows_of(["a", "b", "a", "c", "b"], [0, 1, 0, 1, 0]),
+        validation=rows_of(["x", "c"], [0, 1], "validation.csv"),
+        test=rows_of(["a", "y", "a"], [0, 1, 0], "test.csv"),
+        labels=["no", "yes"],
+    )
+    audit(splits)
+    assert splits.notes == [
+        "train (train.csv): 2 of 5 rows repeat the text of an earlier row (first: row 4 repeats row 2)",
+        "train (train.csv): 1 texts carry more than one label (first: row 3, no and yes)",
+        "validation (validation.csv): 1 of 2 texts are also in train (first: row 3 is row 5 of train.csv)",
+        "test (test.csv): 2 of 3 texts are also in train (first: row 2 is row 2 of train.csv)",
+    ]
+
+
+def test_pairs_repeat_only_as_pairs():
+    train = Rows(["a", "a", "b"], ["x", "y", "x"], [0, 1, 0], "train.csv", range(2, 5))
+    splits = Splits(train, train.pick([1]), None, ["no", "yes"])
+    audit(splits)
+    assert splits.notes == [
+        "validation (train.csv): 1 of 1 texts are also in train (first: row 3 is row 3 of train.csv)"
+    ]
+
+
+def test_one_class_is_refused():
+    rows = rows_of(["a", "b"], [0, 0])
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        audit(Splits(rows, rows, None, ["spam"]))
+    assert str(caught.value) == (
+        "train.csv has one class only, 'spam': a classifier needs at least two; check data.label, the column of the label"
+    )

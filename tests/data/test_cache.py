@@ -1,0 +1,145 @@
+"""The cache gives back what was put in, is keyed by all it depends on, and survives damage and company."""
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from manyheads.config import DataConfig, RunConfig, TokenizerConfig
+from manyheads.data import cache
+from manyheads.data.cache import cache_folder, cached_tokenizer, cached_tokens, prepare_tokens
+from manyheads.data.rows import Rows
+from manyheads.data.sources import read_splits
+
+
+def rows_of(texts: list[str], pairs: list[str] | None = None) -> Rows:
+    return Rows(texts, pairs, [i % 2 for i in range(len(texts))], "test", range(1, len(texts) + 1))
+
+
+ROWS = rows_of([f"check number {i} at the station" for i in range(50)])
+PAIRS = rows_of(ROWS.texts, ROWS.texts[::-1])
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    return cached_tokenizer(ROWS, TokenizerConfig(vocab_size=300), tmp_path / "tokenizers")
+
+
+def assert_same(one, other) -> None:
+    assert torch.equal(one.ids_N, other.ids_N)
+    assert torch.equal(one.offsets, other.offsets)
+    assert torch.equal(one.labels, other.labels)
+    assert one.n_truncated == other.n_truncated
+    assert (one.segments_N is None) == (other.segments_N is None)
+    assert one.segments_N is None or torch.equal(one.segments_N, other.segments_N)
+
+
+@pytest.mark.parametrize("rows", [ROWS, PAIRS], ids=["texts", "pairs"])
+def test_the_second_start_encodes_nothing(tmp_path, tokenizer, monkeypatch, rows):
+    first = cached_tokens(rows, tokenizer, 9, tmp_path)
+    monkeypatch.setattr(cache, "encode", None)
+    again = cached_tokens(rows, tokenizer, 9, tmp_path)
+    assert first.n_truncated == again.n_truncated > 0
+    assert_same(first, again)
+
+
+def test_the_tokenizer_is_trained_once(tmp_path, monkeypatch):
+    first = cached_tokenizer(ROWS, TokenizerConfig(), tmp_path)
+    monkeypatch.setattr(cache, "train_tokenizer", None)
+    assert cached_tokenizer(ROWS, TokenizerConfig(), tmp_path).to_str() == first.to_str()
+
+
+def test_labels_are_those_of_the_rows_not_of_the_cache(tmp_path, tokenizer):
+    cached_tokens(ROWS, tokenizer, 64, tmp_path)
+    relabelled = Rows(ROWS.texts, None, [1] * 50, "test", ROWS.numbers)
+    assert cached_tokens(relabelled, tokenizer, 64, tmp_path).labels.tolist() == [1] * 50
+
+
+def test_everything_the_tokens_depend_on_is_in_the_key(tmp_path, tokenizer):
+    other = cached_tokenizer(ROWS, TokenizerConfig(vocab_size=100), tmp_path / "tokenizers")
+    cached_tokens(ROWS, tokenizer, 64, tmp_path)
+    cached_tokens(ROWS, tokenizer, 65, tmp_path)
+    cached_tokens(ROWS, other, 64, tmp_path)
+    cached_tokens(PAIRS, tokenizer, 64, tmp_path)
+    cached_tokens(rows_of(ROWS.texts[1:]), tokenizer, 64, tmp_path)
+    cached_tokens(rows_of(["ab", "c"]), tokenizer, 64, tmp_path)
+    cached_tokens(rows_of(["a", "bc"]), tokenizer, 64, tmp_path)
+    assert len(list(tmp_path.glob("tokens-*.safetensors"))) == 7
+    for config in (TokenizerConfig(), TokenizerConfig(lowercase=False), TokenizerConfig(vocab_size=99)):
+        cached_tokenizer(ROWS, config, tmp_path / "three")
+    assert len(list((tmp_path / "three").iterdir())) == 3
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "other"])
+def test_damaged_tokens_are_made_again(tmp_path, tokenizer, damage, caplog):
+    first = cached_tokens(ROWS, tokenizer, 64, tmp_path)
+    (path,) = tmp_path.glob("tokens-*.safetensors")
+    raw = bytearray(path.read_bytes())
+    raw[-9] ^= 1
+    path.write_bytes({"cut": bytes(raw[:-40]), "flipped": bytes(raw), "empty": b"", "other": b"{}" * 40}[damage])
+    with caplog.at_level(logging.WARNING):
+        assert_same(cached_tokens(ROWS, tokenizer, 64, tmp_path), first)
+    assert caplog.messages == [f"{path} is damaged and is made again"]
+    caplog.clear()
+    assert_same(cached_tokens(ROWS, tokenizer, 64, tmp_path), first)
+    assert caplog.messages == []
+
+
+def test_a_damaged_tokenizer_is_made_again(tmp_path):
+    first = cached_tokenizer(ROWS, TokenizerConfig(), tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_text(path.read_text()[:100])
+    assert cached_tokenizer(ROWS, TokenizerConfig(), tmp_path).to_str() == first.to_str()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_cache_that_cannot_be_written_costs_time_alone(tmp_path, tokenizer, caplog):
+    (tmp_path / "file").write_text("")
+    with caplog.at_level(logging.WARNING):
+        assert len(cached_tokens(ROWS, tokenizer, 64, tmp_path / "file")) == 50
+    assert caplog.messages[0].endswith("choose another folder by data.cache")
+
+
+def test_two_runs_that_start_together_agree(tmp_path):
+    code = f"""
+import torch
+from manyheads.config import DataConfig, RunConfig
+from manyheads.data.cache import prepare_tokens
+from manyheads.data.sources import read_splits
+run = RunConfig(data=DataConfig(cache={str(tmp_path)!r}, rows=800))
+tokenizer, tokens = prepare_tokens(read_splits(run.data, 0), run)
+print(tokenizer.get_vocab_size(), [(name, int((one.ids_N * torch.arange(len(one.ids_N))).sum())) for name, one in tokens.items()])
+"""
+    runs = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [run.communicate() for run in runs]
+    assert said[0][0] == said[1][0] != ""
+    assert sorted(path.name.split("-")[0] for path in tmp_path.iterdir()) == ["tokenizer", "tokens", "tokens", "tokens"]
+
+
+def test_a_run_gets_its_tokenizer_and_tokens(tmp_path):
+    run = RunConfig(data=DataConfig(cache=str(tmp_path), rows=200, max_length=12))
+    splits = read_splits(run.data, 0)
+    tokenizer, tokens = prepare_tokens(splits, run)
+    assert list(tokens) == ["train", "validation", "test"]
+    assert [len(one) for one in tokens.values()] == [200, 200, 200]
+    assert splits.notes[-1].startswith("test: ")
+    assert splits.notes[-1].endswith("are cut to data.max_length=12 tokens")
+    tokenizer.save(str(tmp_path / "mine.json"))
+    run.tokenizer.path = str(tmp_path / "mine.json")
+    loaded, again = prepare_tokens(splits, run)
+    assert loaded.get_vocab() == tokenizer.get_vocab()
+    assert_same(again["train"], tokens["train"])
+
+
+def test_the_cache_folder_is_typed_or_from_the_environment_or_at_home(monkeypatch):
+    monkeypatch.setenv("MANYHEADS_CACHE", "/somewhere")
+    assert cache_folder(DataConfig(cache="~/mine")) == Path.home() / "mine"
+    assert cache_folder(DataConfig()) == Path("/somewhere")
+    monkeypatch.delenv("MANYHEADS_CACHE")
+    assert cache_folder(DataConfig()) == Path.home() / ".cache" / "manyheads"

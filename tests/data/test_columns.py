@@ -1,0 +1,78 @@
+"""Columns are found by the settings; classes are ordered as a person would."""
+
+import pytest
+
+from manyheads.config import DataConfig, Source
+from manyheads.data.columns import Columns, find_columns, natural_order, require_columns
+from manyheads.data.rows import Table
+
+
+def table_of(*names: str) -> Table:
+    return Table(list(names), lambda name: [], range(0), "train.csv")
+
+
+def complaint(table: Table, data: DataConfig) -> str:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        find_columns(table, data)
+    return str(caught.value)
+
+
+def test_a_pair_is_read_where_its_column_exists():
+    assert find_columns(table_of("text", "label"), DataConfig()) == Columns("text", None, "label")
+    assert find_columns(table_of("text", "text_pair", "label"), DataConfig()) == Columns("text", "text_pair", "label")
+    assert find_columns(table_of("text", "text_pair", "label"), DataConfig(text_pair="")) == Columns(
+        "text", None, "label"
+    )
+
+
+def test_typed_names_must_exist():
+    table = table_of("text", "stars")
+    assert complaint(table, DataConfig()) == (
+        "train.csv has no column 'label' (data.label): its columns are text, stars; name one by data.label=<column>"
+    )
+    assert complaint(table, DataConfig(label="stars", text_pair="question")) == (
+        "train.csv has no column 'question' (data.text_pair): its columns are text, stars; "
+        "name one by data.text_pair=<column>"
+    )
+
+
+def test_typed_names_win_over_ours_in_a_users_file():
+    table = table_of("text", "title", "label")
+    assert find_columns(table, DataConfig(path="x", text="title")).text == "title"
+
+
+def test_a_presets_local_copy_may_use_our_names_or_the_hubs():
+    preset = DataConfig(source=Source.hub, hub="glue", path="x", text="sentence1", text_pair="sentence2", label="gold")
+    assert find_columns(table_of("text", "text_pair", "label"), preset) == Columns("text", "text_pair", "label")
+    assert find_columns(table_of("sentence1", "sentence2", "gold"), preset) == Columns("sentence1", "sentence2", "gold")
+
+
+def test_columns_must_differ():
+    assert complaint(table_of("text", "label"), DataConfig(text="label")) == (
+        "data.text=label, data.text_pair= and data.label=label name one column of train.csv twice: each needs its own"
+    )
+
+
+def test_every_split_needs_the_columns_of_train():
+    columns = Columns("text", "text_pair", "label")
+    require_columns(table_of("label", "text", "text_pair"), columns)
+    with pytest.raises(
+        ValueError, match=r"^train\.csv has no column 'text_pair' \(data\.text_pair\), which the training"
+    ):
+        require_columns(table_of("label", "text"), columns)
+
+
+@pytest.mark.parametrize(
+    ("names", "ordered"),
+    [
+        (["10", "2", "1"], ["1", "2", "10"]),
+        (["0", "-1", "1", "-2", "0.5"], ["-2", "-1", "0", "0.5", "1"]),
+        (["v10", "v2", "v1"], ["v1", "v2", "v10"]),
+        (["5 stars", "10 stars", "none"], ["5 stars", "10 stars", "none"]),
+        (["b", "a", "B", "é", "3"], ["3", "B", "a", "b", "é"]),
+        (["nan", "inf", "a", "1"], ["1", "a", "inf", "nan"]),
+    ],
+)
+def test_names_are_sorted_naturally(names, ordered):
+    assert natural_order(names) == ordered
+    assert natural_order(reversed(names)) == ordered

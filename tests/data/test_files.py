@@ -1,0 +1,191 @@
+"""Every kind of local file reads alike; every damage is one sentence that names file and row."""
+
+import bz2
+import csv
+import gzip
+import json
+import lzma
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from manyheads.data.files import kind_of, read_file, stem_of
+
+ODD = ["plain", 'with "quotes", commas', "two\nlines", "next\u0085line", "para\u2029graph", "tab\there", "naïve 東京"]
+
+
+def write_csv(path: Path, rows: list[list[str]], **options) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, **options).writerows(rows)
+    return path
+
+
+def write_kind(folder: Path, kind: str) -> Path:
+    path = folder / f"train{kind}"
+    rows = [["text", "label"], *([text, "x"] for text in ODD)]
+    if kind.startswith((".csv", ".tsv")):
+        write_csv(path, rows, delimiter="\t" if kind.startswith(".tsv") else ",")
+    elif kind.startswith(".json"):
+        lines = [json.dumps({"text": text, "label": "x"}, ensure_ascii=False) for text in ODD]
+        path.write_text("\n".join(lines), encoding="utf-8")
+    else:
+        pyarrow.parquet.write_table(pyarrow.table({"text": ODD, "label": ["x"] * len(ODD)}), path)
+    press = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}.get(path.suffix)
+    if press:
+        path.write_bytes(press(path.read_bytes()))
+    return path
+
+
+def complaint(path: Path) -> str:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - every test compares the whole sentence
+        read_file(path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+KINDS = [".csv", ".tsv", ".jsonl", ".json", ".parquet"]
+PRESSED = [f"{kind}{press}" for kind in KINDS[:4] for press in (".gz", ".bz2", ".xz")]
+
+
+@pytest.mark.parametrize("kind", KINDS + PRESSED)
+def test_every_kind_keeps_odd_texts_whole(tmp_path, kind):
+    path = write_kind(tmp_path, kind)
+    table = read_file(path)
+    assert table.names == ["text", "label"]
+    assert table.column("text") == ODD
+    assert table.column("label") == ["x"] * len(ODD)
+    assert len(table.numbers) == len(ODD)
+    assert table.source == path.name
+    assert stem_of(path) == "train"
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.gz", "a.parquet.gz", "a", "a.txt", "README.md"])
+def test_other_kinds_are_not_read(name):
+    assert kind_of(Path(name)) is None
+
+
+def test_a_json_array_reads_like_lines(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('[{"text": "a", "label": 1},\n {"label": 2}]')
+    table = read_file(path)
+    assert (table.column("text"), table.column("label"), list(table.numbers)) == (["a", None], [1, 2], [1, 2])
+
+
+def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xef\xbb\xbftext,label\r\nhi,x\r\n")
+    assert read_file(path).names == ["text", "label"]
+
+
+def test_rows_are_numbered_as_users_see_them(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('text,label\n"two\nlines",x\n\nb,y\n')
+    assert list(read_file(path).numbers) == [2, 4]
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n\n{"text": "b"}\n')
+    assert list(read_file(path).numbers) == [1, 3]
+
+
+def test_a_long_field_is_no_mistake(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [["text", "label"], ["x" * 1_000_000, "a"]])
+    assert len(read_file(path).column("text")[0]) == 1_000_000
+
+
+def test_unquoted_tsv_keeps_its_quotes(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text('text\tlabel\n"Hello" he said\tx\n"open\ty\n')
+    assert read_file(path).column("text") == ['"Hello" he said', '"open']
+
+
+def test_rows_of_another_width_are_broken(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\na,x\nb, c,x\nd\n")
+    table = read_file(path)
+    assert table.broken == {
+        1: "has 3 cells, but the header has 2: quote texts that hold the separator",
+        2: "has 1 cells, but the header has 2: quote texts that hold the separator",
+    }
+    assert table.column("text") == ["a", "b", "d"]
+
+
+def test_lines_that_are_no_objects_are_broken(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n{"text": \n3\n')
+    broken = read_file(path).broken
+    assert broken[1].startswith("is not JSON (Expecting value")
+    assert broken[2] == 'is not a JSON object such as {"text": "...", "label": "..."}'
+
+
+def test_headers_must_name_columns_once(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("")
+    assert complaint(path) == f"{path} has no header: its first row must name the columns, such as text,label"
+    path.write_text("text,text\na,b\n")
+    assert complaint(path) == f"{path}, row 1: the header names the column 'text' twice; rename one"
+
+
+def test_broken_quotes_name_the_row(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('text,label\na,x\n"b,x\nc,y\n')
+    assert complaint(path) == (
+        f"{path}, row 3: a quoted text is never closed; the file is truncated, or a quote inside a text is not doubled"
+    )
+    path.write_text('text,label\na,x\n"b"c,x\n')
+    assert complaint(path) == (
+        f"{path}, row 3: broken quoting (',' expected after '\"'); double the quotes inside a quoted text"
+    )
+
+
+@pytest.mark.parametrize(("mark", "at"), [(b"", 17), (b"\xef\xbb\xbf", 20)])
+def test_text_that_is_not_utf8_names_the_row_and_the_byte(tmp_path, mark, at):
+    path = tmp_path / "a.csv"
+    path.write_bytes(mark + b"text,label\na,x\nca\xe9,y\n")
+    assert complaint(path) == f"{path}, row 3: byte 0xe9 at position {at} is not UTF-8; save the file as UTF-8"
+
+
+def test_json_lines_that_are_not_utf8_name_the_line(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "a"}\n{"text": "\xff"}\n')
+    assert complaint(path) == f"{path}, row 2: byte 0xff at position 24 is not UTF-8; save the file as UTF-8"
+
+
+@pytest.mark.parametrize("kind", [".csv.gz", ".csv.bz2", ".csv.xz"])
+@pytest.mark.parametrize("damage", ["cut", "other"])
+def test_damaged_compression_is_one_sentence(tmp_path, kind, damage):
+    path = write_kind(tmp_path, kind)
+    path.write_bytes(path.read_bytes()[:-9] if damage == "cut" else b"text,label\na,x\n" * 9)
+    assert complaint(path).startswith(f"{path} cannot be decompressed (")
+
+
+def test_a_damaged_json_array_is_one_sentence(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('[{"text": "a"}, {')
+    assert complaint(path).startswith(f"{path} is not JSON (Expecting property name")
+
+
+def test_truncated_parquet_is_one_sentence(tmp_path):
+    path = write_kind(tmp_path, ".parquet")
+    path.write_bytes(path.read_bytes()[:-20])
+    assert complaint(path) == (
+        f"{path} cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
+    )
+
+
+def test_parquet_that_is_not_utf8_is_one_sentence(tmp_path):
+    path = tmp_path / "a.parquet"
+    text = pyarrow.array([b"\xff\xfe"], pyarrow.binary()).view(pyarrow.string())
+    pyarrow.parquet.write_table(pyarrow.table({"text": text}), path)
+    with pytest.raises(ValueError, match="the column 'text' holds text that is not UTF-8; write it as UTF-8$"):
+        read_file(path).column("text")
+
+
+def test_class_names_written_by_datasets_are_kept(tmp_path):
+    import datasets
+
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    made = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
+    made.to_parquet(tmp_path / "a.parquet")
+    table = read_file(tmp_path / "a.parquet")
+    assert (table.classes, table.column("label")) == ({"label": ["no", "yes"]}, [1, 0])

@@ -1,0 +1,330 @@
+"""From settings to checked splits: every place data can lie, every mistake as its exact sentence, before torch."""
+
+import csv
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from manyheads.config import DataConfig, OnBadRow, Source
+from manyheads.data.sources import read_split, read_splits
+
+
+def write(path: Path, rows: list[tuple[object, ...]], header: tuple[str, ...] = ("text", "label")) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def two_classes(n_rows: int, mark: str = "") -> list[tuple[object, ...]]:
+    return [(f"{mark}text number {i}", ("no", "yes")[i % 2]) for i in range(n_rows)]
+
+
+def complaint(data: DataConfig, **kwargs) -> str:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - every test compares the whole sentence
+        read_splits(data, 0, **kwargs)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_demo_needs_nothing():
+    splits = read_splits(DataConfig(), seed=5)
+    assert (len(splits.train), len(splits.validation), len(splits.test or [])) == (4000, 500, 1000)
+    assert splits.labels[0] == "check-bank"
+    assert splits.notes == []
+    assert splits.train.texts == read_splits(DataConfig(), seed=6).train.texts
+
+
+def test_one_file_is_split_by_class_and_seed(tmp_path):
+    data = DataConfig(path=str(write(tmp_path / "all.csv", two_classes(200))))
+    splits = read_splits(data, 0)
+    assert splits.test is not None
+    assert Counter(splits.test.labels) == {0: 10, 1: 10}
+    assert Counter(splits.validation.labels) == {0: 9, 1: 9}
+    assert len(splits.train) == 162
+    numbers = [*splits.train.numbers, *splits.validation.numbers, *splits.test.numbers]
+    assert sorted(numbers) == list(range(2, 202))
+    assert splits.notes == [
+        "test: 20 of 200 rows of all.csv carved out by class (data.test_share=0.1, seed=0)",
+        "validation: 18 of 180 rows of all.csv carved out by class (data.validation_share=0.1, seed=0)",
+    ]
+    assert read_splits(data, 0).validation.numbers == splits.validation.numbers
+    assert read_splits(data, 1).validation.numbers != splits.validation.numbers
+    without = read_splits(data, 0, with_test=False)
+    assert without.test is None
+    assert without.train.texts == splits.train.texts
+
+
+def test_a_folder_gives_one_file_a_split(tmp_path):
+    write(tmp_path / "train.csv", two_classes(40))
+    (tmp_path / "dev.jsonl").write_text("\n".join(json.dumps({"text": f"d{i}", "label": "yes"}) for i in range(3)))
+    write(tmp_path / "test.csv", two_classes(6, "t"))
+    (tmp_path / "README.md").write_text("not data")
+    splits = read_splits(DataConfig(path=str(tmp_path)), 0)
+    assert splits.test is not None
+    assert [len(splits.train), len(splits.validation), len(splits.test)] == [40, 3, 6]
+    assert [splits.train.source, splits.validation.source, splits.test.source] == ["train.csv", "dev.jsonl", "test.csv"]
+    assert splits.validation.labels == [1, 1, 1]
+    assert splits.notes == []
+
+
+def test_an_unread_test_split_may_even_be_broken(tmp_path):
+    write(tmp_path / "train.csv", two_classes(40))
+    (tmp_path / "test.csv").write_bytes(b"\xff\xff")
+    data = DataConfig(path=str(tmp_path))
+    splits = read_splits(data, 0, with_test=False)
+    assert (len(splits.train), len(splits.validation), splits.test) == (36, 4, None)
+    assert complaint(data).startswith(f"{tmp_path / 'test.csv'}, row 1: byte 0xff at position 0 is not UTF-8")
+
+
+def test_a_folder_without_test_is_judged_on_validation(tmp_path):
+    write(tmp_path / "train.csv", two_classes(40))
+    write(tmp_path / "valid.csv", two_classes(4, "v"))
+    splits = read_splits(DataConfig(path=str(tmp_path)), 0)
+    assert splits.test is None
+    assert splits.notes == ["train.csv has no test split beside it: the run is judged on its validation split alone"]
+
+
+def test_a_folder_that_is_not_clear_is_refused(tmp_path):
+    data = DataConfig(path=str(tmp_path))
+    kinds = "csv, tsv, jsonl, json or parquet (the text kinds also as .gz, .bz2, .xz)"
+    assert complaint(data) == f"data.path={tmp_path} holds no data file: put files of {kinds} into it"
+    write(tmp_path / "reviews.csv", two_classes(40))
+    assert len(read_splits(data, 0).train) == 34
+    write(tmp_path / "more.csv", two_classes(40))
+    assert complaint(data) == (
+        f"data.path={tmp_path} has no training split: it holds more.csv, reviews.csv; name one of them train, "
+        "or give one file by data.path=<file>"
+    )
+    write(tmp_path / "train.csv", two_classes(40))
+    write(tmp_path / "val.csv", two_classes(40))
+    write(tmp_path / "dev.csv", two_classes(40))
+    assert complaint(data) == (
+        f"data.path={tmp_path} holds dev.csv and val.csv: both would be the validation split; keep one"
+    )
+    write(tmp_path / "train.tsv", two_classes(40))
+    assert complaint(data) == f"{tmp_path} holds train.csv and train.tsv: two files of one name; keep one"
+
+
+def test_shards_of_a_downloaded_dataset_belong_together(tmp_path):
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "train-00000-of-00002.csv", two_classes(20))
+    write(tmp_path / "data" / "train-00001-of-00002.csv", [*two_classes(20, "b"), ("", "no")])
+    write(tmp_path / "data" / "test-00000-of-00001.csv", two_classes(4, "t"))
+    assert complaint(DataConfig(path=str(tmp_path))) == (
+        "train-00000-of-00002.csv and 1 more, row 41: the text is empty; "
+        "correct it, or leave such rows out by data.on_bad_row=drop"
+    )
+    splits = read_splits(DataConfig(path=str(tmp_path), on_bad_row=OnBadRow["drop"]), 0)
+    assert len(splits.train) + len(splits.validation) == 40
+
+
+@pytest.fixture
+def saved(tmp_path) -> Path:
+    import datasets
+
+    features = datasets.Features(
+        {"sentence": datasets.Value("string"), "gold": datasets.ClassLabel(names=["yes", "no", "x"])}
+    )
+
+    def split(n_rows: int, mark: str, label: int | None = None) -> datasets.Dataset:
+        cells = {
+            "sentence": [f"{mark}{i}" for i in range(n_rows)],
+            "gold": [i % 2 if label is None else label for i in range(n_rows)],
+        }
+        return datasets.Dataset.from_dict(cells, features=features)
+
+    splits = datasets.DatasetDict({"train": split(40, "a"), "validation": split(6, "b"), "test": split(6, "c", -1)})
+    splits.save_to_disk(str(tmp_path / "saved"))
+    splits["train"].select(range(39, -1, -1)).save_to_disk(str(tmp_path / "one"))
+    return tmp_path
+
+
+def test_a_saved_dataset_keeps_its_class_order(saved):
+    data = DataConfig(
+        path=str(saved / "saved"), text="sentence", label="gold", validation_split="", test_split="validation"
+    )
+    splits = read_splits(data, 0)
+    assert splits.labels == ["yes", "no"]
+    assert splits.test is not None
+    assert splits.test.texts == [f"b{i}" for i in range(6)]
+    assert splits.test.labels == [0, 1] * 3
+    assert splits.notes[0] == "saved/train: 1 declared classes have no training row and are left out: x"
+    one = read_splits(DataConfig(path=str(saved / "one"), text="sentence", label="gold"), 0)
+    assert len(one.train) + len(one.validation) + len(one.test or []) == 40
+    assert sorted(zip(one.train.texts, one.train.numbers, strict=True))[0] == ("a0", 40)
+
+
+def test_saved_labels_that_are_hidden_are_named(saved):
+    data = DataConfig(path=str(saved / "saved"), text="sentence", label="gold")
+    assert complaint(data) == (
+        "saved/test, row 1: the label -1 is not a known class (5 more rows are bad); "
+        "correct it, or leave such rows out by data.on_bad_row=drop"
+    )
+    data = DataConfig(path=str(saved / "saved"), text="sentence", label="gold", test_split="unseen")
+    assert complaint(data) == (
+        f"data.test_split=unseen is not a split of data.path={saved / 'saved'}: its splits are train, validation, test"
+    )
+
+
+def test_a_damaged_saved_folder_is_one_sentence(saved):
+    for arrow in (saved / "saved" / "train").glob("*.arrow"):
+        arrow.write_bytes(b"nothing")
+    assert complaint(DataConfig(path=str(saved / "saved"))).startswith(
+        f"{saved / 'saved'} cannot be read as a save_to_disk folder ("
+    )
+
+
+def test_pairs_are_read_as_pairs(tmp_path):
+    rows = [(f"a{i}", f"b{i}", ("no", "yes")[i % 2]) for i in range(20)]
+    write(tmp_path / "train.csv", rows, ("text", "text_pair", "label"))
+    splits = read_splits(DataConfig(path=str(tmp_path / "train.csv")), 0)
+    assert splits.train.pairs == [text.replace("a", "b") for text in splits.train.texts]
+    write(tmp_path / "test.csv", two_classes(4))
+    assert complaint(DataConfig(path=str(tmp_path))) == (
+        "test.csv has no column 'text_pair' (data.text_pair), which the training split has: its columns are text, label"
+    )
+
+
+def test_missing_files_are_named(tmp_path):
+    write(tmp_path / "reviews.csv", two_classes(4))
+    kinds = "csv, tsv, jsonl, json or parquet (the text kinds also as .gz, .bz2, .xz)"
+    assert complaint(DataConfig(path=str(tmp_path / "review.csv"))) == (
+        f"data.path={tmp_path / 'review.csv'} does not exist: did you mean {tmp_path / 'reviews.csv'}?"
+    )
+    assert complaint(DataConfig(path="/no/such/place")) == (
+        f"data.path=/no/such/place does not exist: give a file of {kinds}, or a folder"
+    )
+    (tmp_path / "a.xlsx").write_bytes(b"PK")
+    assert complaint(DataConfig(path=str(tmp_path / "a.xlsx"))) == (
+        f"data.path={tmp_path / 'a.xlsx'} is not a kind of file that is read: give {kinds}"
+    )
+
+
+def test_missing_columns_are_named(tmp_path):
+    path = write(tmp_path / "a.csv", two_classes(4), ("review", "label"))
+    assert complaint(DataConfig(path=str(path))) == (
+        "a.csv has no column 'text' (data.text): its columns are review, label; name one by data.text=<column>"
+    )
+
+
+def test_one_class_is_refused(tmp_path):
+    path = write(tmp_path / "a.csv", [(f"t{i}", "spam") for i in range(9)])
+    assert complaint(DataConfig(path=str(path))) == (
+        "a.csv has one class only, 'spam': a classifier needs at least two; check data.label, the column of the label"
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        (("", "no"), "the text is empty"),
+        (("  ", "no"), "the text is only white space"),
+        (("hi", ""), "the label is empty"),
+        (("hi",), "has 1 cells, but the header has 2: quote texts that hold the separator"),
+    ],
+)
+def test_bad_rows_stop_or_are_left_out(tmp_path, row, fault):
+    path = write(tmp_path / "a.csv", [*two_classes(40), row])
+    assert complaint(DataConfig(path=str(path))) == (
+        f"a.csv, row 42: {fault}; correct it, or leave such rows out by data.on_bad_row=drop"
+    )
+    splits = read_splits(DataConfig(path=str(path), on_bad_row=OnBadRow["drop"]), 0)
+    assert len(splits.train) + len(splits.validation) + len(splits.test or []) == 40
+    assert splits.notes[0] == f"a.csv: 1 of 41 rows left out (first: row 42: {fault})"
+
+
+def test_nulls_and_lists_in_json_are_bad_rows(tmp_path):
+    path = tmp_path / "a.jsonl"
+    good = [json.dumps({"text": text, "label": label}) for text, label in two_classes(40)]
+    for bad, fault in {
+        '{"text": null, "label": "no"}': "the text is empty",
+        '{"label": "no"}': "the text is empty",
+        '{"text": 7, "label": "no"}': "the text is not a string but a number",
+        '{"text": "a"}': "the label is empty",
+        '{"text": "a", "label": ["no", "yes"]}': "the label is a list, but a row has one class",
+        '{"text": "\\ud83d", "label": "no"}': (
+            "the text holds half a character (a lone surrogate), which UTF-8 cannot write"
+        ),
+    }.items():
+        path.write_text("\n".join([*good, bad]))
+        assert complaint(DataConfig(path=str(path))) == (
+            f"a.jsonl, row 41: {fault}; correct it, or leave such rows out by data.on_bad_row=drop"
+        )
+
+
+def test_a_class_without_a_training_row_is_a_bad_row(tmp_path):
+    write(tmp_path / "train.csv", two_classes(40))
+    write(tmp_path / "test.csv", [*two_classes(4, "t"), ("hi", "maybe")])
+    assert complaint(DataConfig(path=str(tmp_path))) == (
+        "test.csv, row 6: the label 'maybe' has no row in the training split; "
+        "correct it, or leave such rows out by data.on_bad_row=drop"
+    )
+    splits = read_splits(DataConfig(path=str(tmp_path), on_bad_row=OnBadRow["drop"]), 0)
+    assert (len(splits.test or []), splits.labels) == (4, ["no", "yes"])
+
+
+def test_labels_that_are_numbers_are_ordered_by_value(tmp_path):
+    path = write(tmp_path / "a.csv", [(f"t{i}", i % 11) for i in range(220)])
+    assert read_splits(DataConfig(path=str(path)), 0).labels == [str(i) for i in range(11)]
+
+
+def test_rows_limits_every_split(tmp_path):
+    write(tmp_path / "train.csv", [(f"t{i}", i % 11) for i in range(220)])
+    write(tmp_path / "test.csv", [(f"u{i}", i % 11) for i in range(30)])
+    splits = read_splits(DataConfig(path=str(tmp_path), rows=12), 0)
+    assert (len(splits.train), len(splits.validation), len(splits.test or [])) == (12, 12, 12)
+    assert set(splits.train.labels) == set(range(11))
+    assert splits.notes[-1] == "data.rows=12: 12 of 198 training rows are used"
+
+
+def test_one_split_is_read_for_a_model(tmp_path):
+    write(tmp_path / "train.csv", two_classes(40))
+    test = write(tmp_path / "test.csv", [("hi", "yes"), ("ho", "yes")])
+    for data in (DataConfig(path=str(tmp_path)), DataConfig(path=str(test))):
+        rows = read_split(data, "test", ["yes", "maybe", "no"])
+        assert (rows.texts, rows.labels, rows.source, list(rows.numbers)) == (["hi", "ho"], [0, 0], "test.csv", [2, 3])
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        read_split(DataConfig(path=str(tmp_path)), "validation", ["yes", "no"])
+    assert str(caught.value) == "split=validation is not in the data, which holds train, test: choose one of them"
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        read_split(DataConfig(path=str(tmp_path)), "test", ["spam", "ham"])
+    assert str(caught.value) == (
+        "test.csv has labels the model does not know: the data's labels are yes, the model's are spam, ham; "
+        "rename the data's labels, or choose another column by data.label"
+    )
+    assert len(read_split(DataConfig(), "test", read_splits(DataConfig(), 0).labels)) == 1000
+
+
+def test_mistakes_are_found_before_torch_and_within_a_second(tmp_path):
+    write(tmp_path / "train.csv", [*((f"text {i} of many", i % 5) for i in range(20_000)), ("", 1)])
+    code = f"""
+import sys, time
+start = time.perf_counter()
+from manyheads.config import DataConfig
+from manyheads.data.sources import read_splits
+try:
+    read_splits(DataConfig(path={str(tmp_path)!r}), 0)
+except ValueError as problem:
+    print(problem)
+heavy = {{"torch", "numpy", "pandas", "pyarrow", "datasets", "lightning"}} & set(sys.modules)
+print(sorted(heavy), time.perf_counter() - start < 1)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == [
+        "train.csv, row 20002: the text is empty; correct it, or leave such rows out by data.on_bad_row=drop",
+        "[] True",
+    ]
+
+
+def test_a_preset_reads_a_local_copy(tmp_path):
+    write(tmp_path / "train.csv", two_classes(40))
+    write(tmp_path / "validation.csv", two_classes(4, "v"))
+    preset = {"source": Source.hub, "hub": "stanfordnlp/sst2", "text": "sentence", "validation_split": ""}
+    data = DataConfig(path=str(tmp_path), test_split="validation", **preset)
+    splits = read_splits(data, 0)
+    assert splits.test is None
+    assert len(splits.validation) == 4

@@ -1,0 +1,69 @@
+"""Carving and shortening: by class, by seed, equal texts together."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manyheads.data.rows import Rows
+from manyheads.data.splitting import carve, shorten
+
+
+def rows_of(pairs: list[tuple[str, int]]) -> Rows:
+    return Rows([t for t, _ in pairs], None, [n for _, n in pairs], "all.csv", range(2, len(pairs) + 2))
+
+
+some_rows = st.lists(st.tuples(st.sampled_from("abcdefghijkl"), st.integers(0, 3)), min_size=1, max_size=80).map(
+    rows_of
+)
+
+
+@given(some_rows, st.floats(0.01, 0.9), st.integers(0, 99))
+def test_a_carve_loses_nothing_and_parts_no_equal_texts(rows, share, seed):
+    if len(set(rows.texts)) < 2:
+        return
+    try:
+        kept, carved = carve(rows, share, seed, "validation")
+    except ValueError:
+        assert len(set(rows.texts)) <= len(set(rows.labels))
+        return
+    assert sorted([*kept.numbers, *carved.numbers]) == list(rows.numbers)
+    assert list(kept.numbers) == sorted(kept.numbers)
+    assert not set(kept.texts) & set(carved.texts)
+    assert len(kept) >= 1
+    assert len(carved) >= 1
+
+
+def test_a_carve_is_stratified_and_depends_on_seed_and_purpose_alone():
+    rows = rows_of([(f"text {i}", int(i % 10 == 0)) for i in range(1000)])
+    _, carved = carve(rows, 0.2, 0, "validation")
+    assert Counter(carved.labels) == {0: 180, 1: 20}
+    assert carve(rows, 0.2, 0, "validation")[1].numbers == carved.numbers
+    assert carve(rows, 0.2, 1, "validation")[1].numbers != carved.numbers
+    assert carve(rows, 0.2, 0, "test")[1].numbers != carved.numbers
+    assert list(carved.numbers)[:5] == [3, 10, 12, 15, 17]  # the same on every machine
+
+
+def test_a_class_of_one_row_stays():
+    rows = rows_of([*((f"a{i}", 0) for i in range(10)), ("b", 1)])
+    kept, carved = carve(rows, 0.5, 0, "validation")
+    assert set(kept.labels) == {0, 1}
+    assert set(carved.labels) == {0}
+
+
+def test_too_few_rows_are_refused():
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        carve(rows_of([("a", 0), ("b", 1)]), 0.1, 0, "validation")
+    assert str(caught.value) == (
+        "all.csv has 2 rows, too few to carve a validation split out: give a file for each split, or more rows"
+    )
+
+
+@given(some_rows, st.integers(0, 40), st.integers(0, 9))
+def test_shortening_keeps_classes_where_they_fit(rows, n_rows, seed):
+    short = shorten(rows, n_rows, seed)
+    assert len(short) == (min(n_rows, len(rows)) if n_rows else len(rows))
+    assert list(short.numbers) == sorted(short.numbers)
+    if n_rows >= len(set(rows.labels)):
+        assert set(short.labels) == set(rows.labels)
