@@ -109,5 +109,6 @@ def test_one_class_is_refused():
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
         audit(Splits(rows, rows, None, ["spam"]))
     assert str(caught.value) == (
-        "train.csv has one class only, 'spam': a classifier needs at least two; check data.label, the column of the label"
+        "train.csv has one class only, 'spam': a classifier needs at least two; "
+        "check data.label, the column of the label"
     )

@@ -48,7 +48,7 @@ def test_the_same_words_in_another_order_have_another_label():
         for rows in demo_splits(seed).values():
             for text, label in rows:
                 labels[tuple(sorted(re.findall(r"\w+", text.lower())))].add(label)
-    assert sum(len(found) > 1 for found in labels.values()) > 20
+    assert sum(len(found) > 1 for found in labels.values()) > 10
 
 
 def test_a_bag_of_words_stays_behind():

@@ -177,7 +177,7 @@ def test_parquet_that_is_not_utf8_is_one_sentence(tmp_path):
     path = tmp_path / "a.parquet"
     text = pyarrow.array([b"\xff\xfe"], pyarrow.binary()).view(pyarrow.string())
     pyarrow.parquet.write_table(pyarrow.table({"text": text}), path)
-    with pytest.raises(ValueError, match="the column 'text' holds text that is not UTF-8; write it as UTF-8$"):
+    with pytest.raises(ValueError, match=r"the column 'text' holds text that is not UTF-8; write it as UTF-8$"):
         read_file(path).column("text")
 
 

@@ -69,9 +69,14 @@ def test_a_missing_split_is_named(asked):
         read_splits(config(test_split="hidden"), 0)
 
 
-@pytest.mark.parametrize("problem", [datasets.exceptions.DatasetNotFoundError("Dataset 'no/such' doesn't exist.\nSee ..."),
-                                     ValueError("BuilderConfig 'x' not found. Available: ['y']"),
-                                     RuntimeError("Dataset scripts are no longer supported, but found such.py")])  # fmt: skip
+REFUSALS = [
+    datasets.exceptions.DatasetNotFoundError("Dataset 'no/such' doesn't exist.\nSee ..."),
+    ValueError("BuilderConfig 'x' not found. Available: ['y']"),
+    RuntimeError("Dataset scripts are no longer supported, but found such.py"),
+]
+
+
+@pytest.mark.parametrize("problem", REFUSALS)
 def test_what_the_hub_refuses_is_one_sentence(monkeypatch, problem):
     def refuse(*args, **kwargs) -> None:
         raise problem

@@ -93,7 +93,7 @@ def test_a_folder_that_is_not_clear_is_refused(tmp_path):
     kinds = "csv, tsv, jsonl, json or parquet (the text kinds also as .gz, .bz2, .xz)"
     assert complaint(data) == f"data.path={tmp_path} holds no data file: put files of {kinds} into it"
     write(tmp_path / "reviews.csv", two_classes(40))
-    assert len(read_splits(data, 0).train) == 34
+    assert len(read_splits(data, 0).train) == 32
     write(tmp_path / "more.csv", two_classes(40))
     assert complaint(data) == (
         f"data.path={tmp_path} has no training split: it holds more.csv, reviews.csv; name one of them train, "
@@ -326,5 +326,9 @@ def test_a_preset_reads_a_local_copy(tmp_path):
     preset = {"source": Source.hub, "hub": "stanfordnlp/sst2", "text": "sentence", "validation_split": ""}
     data = DataConfig(path=str(tmp_path), test_split="validation", **preset)
     splits = read_splits(data, 0)
-    assert splits.test is None
-    assert len(splits.validation) == 4
+    assert splits.test is not None
+    assert (splits.test.source, splits.validation.source, len(splits.validation)) == ("validation.csv", "train.csv", 4)
+    write(tmp_path / "test.csv", two_classes(6, "t"))
+    splits = read_splits(data, 0)
+    assert splits.test is not None
+    assert (splits.test.source, splits.validation.source) == ("test.csv", "validation.csv")
