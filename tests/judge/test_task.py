@@ -57,9 +57,7 @@ def test_classes_keep_the_models_order(home: Path) -> None:
 
 
 def test_own_data_that_changed_or_lacks_the_split_is_one_sentence(home: Path) -> None:
-    with pytest.raises(
-        ValueError, match="has changed since training: its labels are bad, good, so-so, the model"
-    ):
+    with pytest.raises(ValueError, match="has changed since training: its labels are bad, good, so-so, the model"):
         find_task(EvaluateConfig(run=str(home)), home, settings(), ["bad", "good", "fine"])
     (home.parent / "data" / "test.csv").unlink()
     with pytest.raises(ValueError, match=r"split=test is not in the data of run=\S+run: choose split=validation"):
