@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, EarlyStopping
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from manyheads.config import CheckpointConfig, Metric, RunConfig
 from manyheads.fit.hardware import trainer_hardware
