@@ -30,6 +30,7 @@ from manyheads.door.mistakes import composition_sentence
 from manyheads.door.overrides import PATHS, VERBATIM, Grammar, Parsed, Typed, read_overrides
 from manyheads.door.presets import conf_folder
 from manyheads.door.verbs import VERBS, Config
+from manyheads.whole import replace_file
 
 _LARGEST_FILE = 1_000_000  # bytes of a config.yaml
 
@@ -64,14 +65,12 @@ def compose(verb: str, overrides: Sequence[str] = (), *, config_dir: str | None 
 
 def save_run(run: Config, path: str | Path) -> None:
     """Write the settings as YAML that `read_run` reads back equal; the file appears whole or not at all."""
-    path = Path(path)
     plain = to_plain(run)
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1000)
     if yaml.safe_load(text) != plain:  # PyYAML writes some line ends of Unicode as they are and reads them as others
         text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=1000)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+    with replace_file(Path(path)) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def read_run(path: str | Path) -> RunConfig:

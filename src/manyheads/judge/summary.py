@@ -1,6 +1,5 @@
-"""The figures of a training run: summary.json, the curves of metrics.csv, and the table at the end."""
+"""The figures of a training run: summary.json, and the table at the end."""
 
-import csv
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,12 +55,6 @@ def headline(scores: Scores) -> dict[str, Interval]:
 def baseline_figures(baselines: list[Baseline]) -> dict[str, dict[str, Interval]]:
     """The same of models that give bare answers."""
     return {one.name: {"accuracy": one.scores.accuracy, "macro_f1": one.scores.macro_f1} for one in baselines}
-
-
-def read_curves(path: Path) -> list[dict[str, float]]:
-    """The rows of metrics.csv, each without the figures that were not logged at its step."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return [{key: float(cell) for key, cell in row.items() if cell} for row in csv.DictReader(file)]
 
 
 def facts(summary: Summary) -> dict[str, str]:

@@ -5,10 +5,11 @@ from typing import Any
 
 from manyheads.data.rows import Rows, Splits
 from manyheads.judge.baselines import judge_baselines
+from manyheads.judge.curves import read_curves
 from manyheads.judge.predictions import Predictions, judge_rows, worst_mistakes
 from manyheads.judge.report import ReportContent, installed_versions, write_report
 from manyheads.judge.scores import Scores, score
-from manyheads.judge.summary import Summary, baseline_figures, facts, headline, read_curves
+from manyheads.judge.summary import Summary, baseline_figures, facts, headline
 from manyheads.ship.deliverable import Deliverable
 
 
