@@ -13,6 +13,12 @@ from manyheads.config import CheckpointConfig, Metric, RunConfig
 from manyheads.fit.hardware import trainer_hardware
 from manyheads.fit.logs import EpochLines, make_loggers, shows_bar
 
+LIGHTNING_NOISE = (  # warnings about what Lightning does itself, or what we mean to do
+    ".*does not have many workers",
+    ".*smaller than the logging interval",
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+)
+
 
 def build_trainer(run: RunConfig, folder: Path, callbacks: list[Callback]) -> pl.Trainer:
     """The Trainer of a run that lives in `folder`; `run.trainer` adds to these flags.
@@ -21,8 +27,8 @@ def build_trainer(run: RunConfig, folder: Path, callbacks: list[Callback]) -> pl
         ValueError: flags that Lightning refuses.
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", module="lightning", message=".*does not have many workers.*")
-    warnings.filterwarnings("ignore", module="lightning", message=".*smaller than the logging interval.*")
+    for noise in LIGHTNING_NOISE:
+        warnings.filterwarnings("ignore", module=r"lightning\.", message=noise)
     flags: dict[str, Any] = {**trainer_hardware(run.hardware), **run.trainer}
     try:
         return lightning_trainer(run, folder, callbacks, flags)
