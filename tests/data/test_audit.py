@@ -41,7 +41,7 @@ def test_labels_become_names():
         5: "the label is empty",
         6: "the label is empty",
         7: "the label is empty",
-        8: "the label is a list, but a row has one class",
+        8: "has 2 labels, but one is needed",
     }
 
 
@@ -60,7 +60,7 @@ def test_a_bad_row_stops_or_is_left_out_and_counted():
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
         screen(table_of(5), faults, RAISE, [])
     assert str(caught.value) == (
-        "train.csv, row 3: the label is empty (1 more rows are bad); "
+        "train.csv, row 3: the label is empty (1 more row is bad); "
         "correct it, or leave such rows out by data.on_bad_row=drop"
     )
     notes: list[str] = []

@@ -3,7 +3,7 @@
 import pytest
 
 from manyheads.config import DataConfig, Source
-from manyheads.data.columns import Columns, find_columns, natural_order, require_columns
+from manyheads.data.columns import Columns, class_names, find_columns, label_cells, natural_order, require_columns
 from manyheads.data.rows import Table
 
 
@@ -60,6 +60,20 @@ def test_every_split_needs_the_columns_of_train():
         ValueError, match=r"^train\.csv has no column 'text_pair' \(data\.text_pair\), which the training"
     ):
         require_columns(table_of("label", "text"), columns)
+
+
+def test_only_a_column_called_labels_joins_several_names():
+    cells = ["joy", "joy|anger", "", None, " fear |", "|", ["a|b"], 3]
+    table = Table(["text", "labels", "label"], lambda name: cells, range(1, 9), "train.csv")
+    assert label_cells(table, "label") == cells
+    assert label_cells(table, "labels") == [["joy"], ["joy", "anger"], [], [], [" fear "], [], ["a|b"], 3]
+
+
+def test_class_names_of_single_labels_and_of_lists():
+    kind = {"names": ["no", "yes"], "_type": "ClassLabel"}
+    text = {"dtype": "string", "_type": "Value"}
+    features = {"text": text, "label": kind, "labels": {"feature": kind, "_type": "List"}, "words": [text], "m": {}}
+    assert class_names(features) == {"label": ["no", "yes"], "labels": ["no", "yes"]}
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,10 @@ def test_nulls_and_lists_in_json_are_bad_rows(tmp_path):
         '{"label": "no"}': "the text is empty",
         '{"text": 7, "label": "no"}': "the text is not a string but a number",
         '{"text": "a"}': "the label is empty",
-        '{"text": "a", "label": ["no", "yes"]}': "the label is a list, but a row has one class",
+        '{"text": "a", "label": ["no", "yes"]}': "has 2 labels, but one is needed",
+        '{"text": "a", "label": []}': "has no label, but one is needed",
+        '{"text": "a", "label": [["no"]]}': "the label is a list, but a row has one class",
+        '{"text": "a", "label": {"no": 1}}': "the label is an object, but a row has one class",
         '{"text": "\\ud83d", "label": "no"}': (
             "the text holds half a character (a lone surrogate), which UTF-8 cannot write"
         ),

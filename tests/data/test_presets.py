@@ -29,5 +29,5 @@ def test_a_preset_lists_what_differs(path):
 def test_the_usual_datasets_are_there():
     assert {path.stem for path in PRESETS} >= {
         *("demo", "files", "hub", "ag_news", "imdb", "sst2", "emotion", "trec", "banking77", "snips", "sick", "smsa"),
-        *("dbpedia", "yelp", "newsgroups20", "mrpc", "rte", "qnli", "qqp", "mnli"),
+        *("dbpedia", "yelp", "newsgroups20", "mrpc", "rte", "qnli", "qqp", "mnli", "goemotions"),
     }

@@ -30,11 +30,19 @@ def text_faults(texts: list[object], what: str) -> dict[int, str]:
 
 
 def label_names(cells: list[object], classes: list[str] | None) -> tuple[list[str], dict[int, str]]:
-    """Class name of each cell, and by index why a cell names no class. Names are stripped; whole numbers lose `.0`."""
+    """Class name of each cell, and by index why a cell names no class. Names are stripped; whole numbers lose `.0`.
+
+    A list of one label is that label; a row with several, or with none, has no class.
+    """
     faults: dict[int, str] = {}
     names: list[str] = []
     known: dict[object, str | None] = {}
     for index, cell in enumerate(cells):
+        if isinstance(cell, list) and len(cell) != 1:
+            faults[index] = f"has {len(cell) or 'no'} label{'s' if cell else ''}, but one is needed"
+            names.append("")
+            continue
+        cell = cell[0] if isinstance(cell, list) else cell
         if isinstance(cell, (list, dict, bytes)):
             faults[index] = f"the label is {_kind(cell)}, but a row has one class"
             names.append("")
@@ -61,8 +69,9 @@ def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: li
         first = min(faults)
         place = f"row {table.numbers[first]}: {faults[first]}"
         if on_bad_row is OnBadRow["raise"]:
-            others = f" ({len(faults) - 1:,} more rows are bad)" if len(faults) > 1 else ""
-            raise ValueError(f"{table.source}, {place}{others}; {REMEDY}")
+            others = len(faults) - 1
+            more = f" ({others:,} more {'row is' if others == 1 else 'rows are'} bad)" if others else ""
+            raise ValueError(f"{table.source}, {place}{more}; {REMEDY}")
         notes.append(f"{table.source}: {len(faults):,} of {n_rows:,} rows left out (first: {place})")
     good = [index for index in range(n_rows) if index not in faults]
     if not good:

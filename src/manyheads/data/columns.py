@@ -3,9 +3,12 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from manyheads.config import DataConfig, Source
 from manyheads.data.rows import Table
+
+MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
 
 
 @dataclass(slots=True)
@@ -55,6 +58,28 @@ def require_columns(table: Table, columns: Columns) -> None:
                 f"{table.source} has no column '{name}' (data.{key}), which the training split has: "
                 f"its columns are {', '.join(table.names)}"
             )
+
+
+def label_cells(table: Table, column: str) -> list[Any]:
+    """Cells of the label column; in a column called `labels` a text may join several names by `|`, or none."""
+    cells = table.column(column)
+    if column != MULTI_LABEL:
+        return cells
+    return [_parts(cell) if cell is None or isinstance(cell, str) else cell for cell in cells]
+
+
+def _parts(cell: str | None) -> list[str]:
+    return [name for name in (cell or "").split("|") if name.strip()]
+
+
+def class_names(features: dict[str, Any]) -> dict[str, list[str]]:
+    """Names of the classes by column, from a dataset's features as `datasets` writes them; also of lists of classes."""
+    inner = {name: one.get("feature", one) for name, one in features.items() if isinstance(one, dict)}
+    return {
+        name: [str(one) for one in feature["names"]]
+        for name, feature in inner.items()
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+    }
 
 
 def natural_order(names: Iterable[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from manyheads.config import DataConfig
+from manyheads.data.columns import class_names
 from manyheads.data.rows import Table
 
 SAVED_MARKS = ("dataset_dict.json", "state.json")
@@ -72,11 +73,6 @@ def open_hub(data: DataConfig) -> dict[str, Any]:
 
 def table_of(dataset: Any, source: str) -> Table:
     """A `datasets.Dataset` as a table; class names come from its features."""
-    classes = {
-        name: [str(one) for one in feature.names]
-        for name, feature in dataset.features.items()
-        if type(feature).__name__ == "ClassLabel"
-    }
     plain = dataset.with_format(None)
 
     def column(name: str) -> list[Any]:
@@ -87,7 +83,7 @@ def table_of(dataset: Any, source: str) -> Table:
         column=column,
         numbers=range(1, len(dataset) + 1),
         source=source,
-        classes=classes,
+        classes=class_names(dataset.features.to_dict()),
     )
 
 

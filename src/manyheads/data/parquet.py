@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from manyheads.data.columns import class_names
 from manyheads.data.rows import Table
 
 
@@ -44,11 +45,6 @@ def read_parquet(path: Path) -> Table:
 
 def _classes(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
     try:
-        features = json.loads(metadata[b"huggingface"])["info"]["features"]
-        return {
-            name: [str(one) for one in feature["names"]]
-            for name, feature in features.items()
-            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
-        }
+        return class_names(json.loads(metadata[b"huggingface"])["info"]["features"])
     except (KeyError, TypeError, ValueError, AttributeError):
         return {}

@@ -7,7 +7,7 @@ import logging
 
 from manyheads.config import DataConfig, OnBadRow
 from manyheads.data.audit import audit, label_names, screen, text_faults
-from manyheads.data.columns import Columns, find_columns, natural_order, require_columns
+from manyheads.data.columns import Columns, find_columns, label_cells, natural_order, require_columns
 from manyheads.data.rows import Rows, Splits, Table
 from manyheads.data.splitting import carve, shorten
 from manyheads.data.tables import Tables, open_tables
@@ -74,7 +74,7 @@ def _checked(
     """The good rows of a table, their labels still empty, and the class name of each."""
     texts = table.column(columns.text)
     pairs = None if columns.pair is None else table.column(columns.pair)
-    names, faults = label_names(table.column(columns.label), table.classes.get(columns.label))
+    names, faults = label_names(label_cells(table, columns.label), table.classes.get(columns.label))
     if known is not None and not set(names) <= {*known, ""}:
         outside = {index: name for index, name in enumerate(names) if name and name not in known}
         faults |= {index: f"the label '{name}' has no row in the training split" for index, name in outside.items()}
