@@ -1,6 +1,6 @@
 """`manyheads VERB key=value ...`: nothing heavy is imported before the settings are valid.
 
-Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one sentence), 130 Ctrl-C.
+Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one sentence), 130 Ctrl-C, 141 output closed.
 """
 
 import importlib

@@ -26,7 +26,8 @@ def top_help() -> str:
         f"manyheads {__version__}: train, judge and ship Transformer text classifiers from configuration\n\n"
         f"usage: manyheads VERB key=value ...\n\nverbs\n{verbs}\n\n"
         f"`manyheads VERB --help` lists every setting of a verb.\n\n{_FLAGS}\n\n"
-        "exit codes: 0 done, 1 a bug (with a traceback), 2 a mistake in what was asked (one sentence), 130 Ctrl-C"
+        "exit codes: 0 done, 1 a bug (with a traceback), 2 a mistake in what was asked (one sentence), 130 Ctrl-C,\n"
+        "  141 the reader of our output went away"
     )
 
 

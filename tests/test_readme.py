@@ -1,0 +1,256 @@
+"""README.md is read, and everything it tells a reader to type is run, on local data with `debug=fast`.
+
+What needs a GPU, several processes or the hub is composed; without a network the hub's commands end in one sentence.
+A command that no rule here knows fails its test.
+"""
+
+import csv
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from manyheads import cli
+from manyheads.compose import compose
+from manyheads.config import Accelerator, RunConfig, Source
+from manyheads.door.usage import top_help
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROSE, FENCES = re.sub(r"(?ms)^```.*?^```\n", "", README), re.findall(r"(?ms)^```(\w*)\n(.*?)^```\n", README)
+BLOCKS = re.findall(r"(?m)(?:^ {4}\S.*\n(?:^ {4}.*\n)*)", PROSE)
+TREE = re.findall(r"(?m)(?:^ {4}.*\n)+", PROSE.partition("## The tree")[2])[0]
+SPANS = re.findall(r"`([^`]+)`", PROSE)
+COMMANDS = [line.strip() for block in BLOCKS if block != TREE for line in block.splitlines()]
+COMMANDS += [span for span in SPANS if span.startswith(("manyheads ", "make "))]
+TRAINING = next(line for line in COMMANDS if line.startswith("manyheads train") and "output=outputs/reviews" in line)
+FAST = "debug=fast"
+REVIEWS = {1: "a dull and empty hour", 3: "fine in parts and slow in others", 5: "worth every minute of it"}
+
+
+def write_csv(path: Path, header: tuple[str, str], n_rows: int, mark: str) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        stars = [(1, 3, 5)[at % 3] for at in range(n_rows)]
+        rows = [(f"{mark} {at}: {REVIEWS[one]}", one) for at, one in enumerate(stars)]
+        csv.writer(file).writerows([header, *rows])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A reader's folder after the first training command of README.md: its files, and outputs/reviews."""
+    home = tmp_path_factory.mktemp("reader")
+    write_csv(home / "reviews.csv", ("review", "stars"), 60, "seen")
+    write_csv(home / "new-reviews.csv", ("review", "stars"), 15, "new")
+    (home / "lines.txt").write_text("worth every minute\na dull hour\n\nslow\n", encoding="utf-8")
+    (home / "my-copy").mkdir()
+    for split in ("train", "validation"):
+        write_csv(home / "my-copy" / f"{split}.csv", ("sentence", "label"), 30, split)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        patch.setenv("MANYHEADS_CACHE", str(home / "cache"))
+        assert cli.main([*words_of(TRAINING), FAST]) == 0
+    return home
+
+
+@pytest.fixture
+def reader(trained, monkeypatch):
+    """The reader in her folder, without a network."""
+    monkeypatch.chdir(trained)
+    monkeypatch.setenv("MANYHEADS_CACHE", str(trained / "cache"))
+    for name in ("HF_HOME", "HF_DATASETS_CACHE"):
+        monkeypatch.setenv(name, str(trained / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return trained
+
+
+def words_of(command: str) -> list[str]:
+    """The words after `manyheads`, comments left out."""
+    program, *words = shlex.split(command, comments=True)
+    assert program == "manyheads", f"no rule for {command}"
+    return words
+
+
+def run_folders(home: Path) -> set[Path]:
+    return {path.parent for path in home.glob("outputs/**/summary.json")}
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("make ")])
+def test_make(command):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (target,) = shlex.split(command, comments=True)[1:]
+    assert re.search(rf"(?m)^{re.escape(target)}:", makefile)
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if not line.startswith("make ")])
+def test_command(command, reader, capsys):
+    verb, *words = words_of(command)
+    if "--help" in words:
+        assert cli.main([verb, *words]) == 0
+        assert f"usage: manyheads {verb}" in capsys.readouterr().out
+    elif "-m" in words:
+        run_sweep(verb, words, reader)
+    elif verb == "train":
+        run_training(command, words, reader, capsys)
+    elif verb == "evaluate":
+        run_evaluation(words, reader)
+    elif verb == "predict":
+        run_prediction(words, capsys)
+    else:
+        pytest.fail(f"no rule for {command}")
+
+
+def run_training(command, words, home, capsys):
+    config = compose("train", words)
+    hardware = config.hardware
+    if config.data.source is Source.hub and not config.data.path:
+        assert cli.main(["train", *words]) == 2
+        assert capsys.readouterr().err == (
+            f"data.hub={config.data.hub} needs the network, which is off or cannot reach the Hugging Face hub: "
+            "connect, or read a local copy by data.path=<file or folder>\n"
+        )
+    elif hardware.accelerator is Accelerator.gpu or (hardware.devices, hardware.nodes) != (1, 1):
+        check_values(config, words)
+    elif command == TRAINING:  # done by `trained`
+        held = re.search(r"A run folder holds (.+?)\.\s", PROSE.replace("\n", " "))
+        assert held
+        names = {name.rstrip("/") for name in re.findall(r"`(.+?)`", held[1])}
+        assert names == {path.name for path in (home / "outputs" / "reviews").iterdir()} - {"evaluate"}
+    else:
+        before = run_folders(home)
+        assert cli.main(["train", *words, FAST]) == 0
+        made = run_folders(home) - before
+        assert len(made) == (0 if config.dry else 1)
+        assert all((folder / "model" / "model.safetensors").is_file() for folder in made)
+        assert ("nothing was trained" in capsys.readouterr().out) == config.dry
+
+
+def run_sweep(verb, words, home):
+    """With two values at the most."""
+    fewer = [re.sub(r"=([^,=]+,[^,=]+),.*", r"=\1", word) for word in words]
+    before = run_folders(home)
+    assert cli.main([verb, *fewer, FAST]) == 0
+    assert len(run_folders(home) - before) == 2
+
+
+def run_evaluation(words, home):
+    assert cli.main(["evaluate", *words]) == 0
+    typed = compose("evaluate", words).data.path
+    (folder,) = [
+        path for path in home.glob("outputs/reviews/evaluate/*") if ("new-reviews" in path.name) == bool(typed)
+    ]
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"metrics.json", "predictions.csv", "report.html", "confusion.png"}
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    assert {"accuracy", "macro_f1", "micro_f1", "calibration_error", "loss"} <= set(metrics)
+
+
+def run_prediction(words, capsys):
+    config = compose("predict", words)
+    assert cli.main(["predict", *words]) == 0
+    said = capsys.readouterr().out if config.output == "-" else Path(config.output).read_text(encoding="utf-8")
+    texts = [config.text] if config.text else Path(config.input).read_text(encoding="utf-8").splitlines()
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert [line["text"] for line in lines] == texts
+    assert all(set(line["probabilities"]) == {"1", "3", "5"} and line["label"] in "135" for line in lines)
+
+
+def check_values(config: RunConfig, words):
+    """Every typed setting arrived."""
+    for name, _, value in (word.partition("=") for word in words):
+        section, _, key = name.rpartition(".")
+        assert not section or str(getattr(getattr(config, section), key)) == value
+
+
+@pytest.mark.parametrize("setting", [span for span in SPANS if re.fullmatch(r"[a-z_]+(\.[a-z_0-9]+)*=\S+", span)])
+def test_settings_in_the_text_compose(setting):
+    compose("train", [setting])
+
+
+@pytest.mark.parametrize("block", [body for _, body in FENCES], ids=lambda body: body.strip().splitlines()[-1])
+def test_python(block, reader, monkeypatch, capsys):
+    monkeypatch.setattr("manyheads.compose.compose", lambda verb, words=(): compose(verb, [*words, FAST]))
+    before = run_folders(reader)
+    exec(compile(block, "README.md", "exec"), {})
+    said = capsys.readouterr().out
+    assert ("Prediction(label=" in said) == ("print(" in block)
+    assert len(run_folders(reader) - before) == ("train(" in block)
+
+
+def test_every_fence_holds_python():
+    assert {kind for kind, _ in FENCES} == {"python"}
+    assert README.count("```") == 2 * len(FENCES)
+
+
+def stops(problem):
+    def call(verb, config):
+        if problem is not None:
+            raise problem
+
+    return call
+
+
+EXITS = {0: (None, ""), 1: (TypeError("x"), "Traceback"), 130: (KeyboardInterrupt(), "stopped by Ctrl-C\n")}
+TABLE = {int(code): meaning for code, meaning in re.findall(r"(?m)^\| (\d+) \| (.+?) \|$", README)}
+
+
+def test_exit_codes_are_the_same_everywhere():
+    assert set(TABLE) == {*EXITS, 2, 141}
+    for text in (cli.__doc__ or "", top_help()):
+        listed = re.search(r"(?is)exit codes: (.+)", text)
+        assert listed
+        assert [int(code) for code in re.findall(r"\d+", listed[1])] == list(TABLE)
+
+
+@pytest.mark.parametrize("code", EXITS)
+def test_exit_codes_are_returned(code, monkeypatch, capsys):
+    problem, said = EXITS[code]
+    monkeypatch.setattr(cli, "call", stops(problem))
+    assert cli.main(["train"]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_mistake_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "data.path=nowhere.csv"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    assert cli.main(["train", "data.path=nowhere.csv"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_reader_of_our_output_goes_away():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-m", "manyheads.cli", "train", "--help"], stdout=writing)
+    os.close(writing)
+    assert done.returncode == 141
+
+
+def tree_paths() -> dict[Path, str]:
+    """Every path the tree names, with its purpose; indentation says what lies in what."""
+    found, above = {}, {}
+    for line in TREE.splitlines():
+        names, purpose = re.fullmatch(r"\s+(\S+(?: \S+)*)(?:\s{2,}(.+))?", line).groups()
+        depth = len(line) - len(line.lstrip())
+        parent = above.get(max((one for one in above if one < depth), default=0), Path())
+        for name in names.split():
+            found[parent / name] = purpose
+        above[depth] = parent / names
+    return found
+
+
+def test_the_tree_names_what_exists():
+    paths = tree_paths()
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+    missing = [str(path) for path in paths if not (ROOT / path).exists() and f"{path}/" not in ignored]
+    assert missing == []
+    package = Path("src", "manyheads")
+    rooms = {package / path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+    assert rooms <= set(paths)
+    assert all(paths[room] for room in rooms)
