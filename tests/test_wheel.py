@@ -53,3 +53,16 @@ def test_it_runs_from_a_scratch_folder(installed, tmp_path):
         )
         assert said in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_it_trains_from_a_scratch_folder_and_says_nothing_that_is_not_ours(installed, tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(installed), "MANYHEADS_CACHE": str(tmp_path / "cache")}
+    words = ["-m", "manyheads.cli", "train", "debug=fast", "output=run"]
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+    assert "TF-IDF" in done.stdout
+    note, epoch = done.stderr.splitlines()
+    assert note == "data.rows=64: 64 of 4,000 training rows are used"
+    assert epoch.startswith("epoch 1, step 4: loss ")
