@@ -105,9 +105,9 @@ def figures_table(summary: Summary) -> Any:
 
 
 def cell(figure: Interval | float | None) -> str:
-    """A figure to four digits, its interval below it."""
+    """A figure to four digits, its interval to three below it."""
     if figure is None:
         return ""
     if isinstance(figure, float | int):
         return f"{figure:.4f}"
-    return f"{figure.value:.4f}\n{figure.low:.4f}-{figure.high:.4f}"
+    return f"{figure.value:.4f}\n{figure.low:.3f}-{figure.high:.3f}"
