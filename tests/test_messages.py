@@ -60,7 +60,7 @@ MISTAKES = [
         "model.dropout_residual=x has the wrong type: it must be a number or null; the default is null",
     ),
     ("train data.text=null", "data.text=null is not text: for none write data.text="),
-    ("train model.n_heads=0", "model.n_heads=0 is out of range: it must be at least 1; the default is 4"),
+    ("train batch.rows=0", "batch.rows=0 is out of range: it must be at least 1; the default is 64"),
     (
         "train data.validation_share=1",
         "data.validation_share=1.0 is out of range: it must be above 0.0 and below 1.0; the default is 0.1",

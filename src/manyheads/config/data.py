@@ -37,7 +37,7 @@ class DataConfig:
         0.1, "share of train carved out where no validation split exists", above=0.0, below=1.0
     )
     test_share: float = knob(0.1, "share carved out for testing where one file holds everything", above=0.0, below=1.0)
-    max_length: int = knob(512, "tokens a text is cut to, special tokens included", at_least=4)
+    max_length: int = knob(512, "tokens a text is cut to, special tokens included", at_least=4, at_most=2**20)
     rows: int = knob(0, "rows read of each split; 0: all", at_least=0)
     on_bad_row: OnBadRow = knob(OnBadRow["raise"], "an empty text or unknown label: raise or drop")
     cache: str = knob("", "folder of cached token ids; empty: $MANYHEADS_CACHE, else ~/.cache/manyheads")
@@ -80,7 +80,7 @@ class BatchConfig:
 
     tokens: int = knob(4096, "most tokens of a batch", at_least=1)
     rows: int = knob(64, "most rows of a batch", at_least=1)
-    accumulate: int = knob(1, "batches summed into one optimiser step", at_least=1)
+    accumulate: int = knob(1, "batches summed into one optimiser step", at_least=1, at_most=4096)
 
     def __post_init__(self) -> None:
         check_ranges(self, "batch.")

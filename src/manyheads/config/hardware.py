@@ -29,11 +29,11 @@ class HardwareConfig:
     """Processors of the run."""
 
     accelerator: Accelerator = knob(Accelerator.auto, "auto takes the GPUs, else the CPU")
-    devices: int = knob(1, "GPUs, or CPU processes, of each node; 0: all GPUs there are", at_least=0)
-    nodes: int = knob(1, "machines", at_least=1)
+    devices: int = knob(1, "GPUs, or CPU processes, of each node; 0: all GPUs there are", at_least=0, at_most=1024)
+    nodes: int = knob(1, "machines", at_least=1, at_most=4096)
     strategy: Strategy = knob(Strategy.auto, "auto: one device alone, several by ddp")
     precision: Precision = knob(Precision.auto, "auto: bf16 where the processor computes in it, else fp32")
-    threads: int = knob(0, "CPU threads of a process; 0: torch decides", at_least=0)
+    threads: int = knob(0, "CPU threads of a process; 0: torch decides", at_least=0, at_most=1024)
 
     def __post_init__(self) -> None:
         check_ranges(self, "hardware.")

@@ -5,6 +5,9 @@ from enum import Enum
 
 from manyheads.config.knobs import check_ranges, knob, require
 
+WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends before memory is asked for
+MOST_TABLE = 2**27  # numbers in tables of positions: a model with more could not be loaded again
+
 
 class Activation(Enum):
     relu = "relu"
@@ -44,14 +47,14 @@ class ModelConfig:
     """The encoder classifier. `n_heads`, `d_k`, `d_v` and `d_model` are independent of each other."""
 
     n_layers: int = knob(2, "encoder layers", at_least=1, at_most=1000)
-    n_heads: int = knob(4, "attention heads of a layer", at_least=1)
+    n_heads: int = knob(4, "attention heads of a layer", at_least=1, at_most=4096)
     n_kv_heads: int = knob(
         0, "heads of keys and values, shared by groups of query heads; 0: as many as n_heads", at_least=0
     )
-    d_model: int = knob(128, "width of a token vector", at_least=1)
-    d_k: int = knob(32, "width of one head's queries and keys", at_least=1)
-    d_v: int = knob(32, "width of one head's values", at_least=1)
-    d_ff: int = knob(512, "inner width of the feed-forward block", at_least=1)
+    d_model: int = knob(128, "width of a token vector", at_least=1, at_most=WIDEST)
+    d_k: int = knob(32, "width of one head's queries and keys", at_least=1, at_most=WIDEST)
+    d_v: int = knob(32, "width of one head's values", at_least=1, at_most=WIDEST)
+    d_ff: int = knob(512, "inner width of the feed-forward block", at_least=1, at_most=4 * WIDEST)
     activation: Activation = knob(Activation.gelu, "feed-forward non-linearity")
     positions: Positions = knob(Positions.sinusoidal, "how word order enters")
     norm: Norm = knob(Norm.layer, "normalisation")
@@ -85,6 +88,10 @@ class ModelConfig:
     @property
     def kv_heads(self) -> int:
         return self.n_kv_heads or self.n_heads
+
+    def table_numbers(self, max_length: int) -> int:
+        """Numbers in the tables of positions that texts of `max_length` tokens need at the most."""
+        return max_length * max(self.d_model, 2 * self.d_k * self.n_layers)
 
     def dropout_at(self, place: str) -> float:
         """Dropout of `embedding`, `residual` or `classifier`: its own value, else `dropout`."""

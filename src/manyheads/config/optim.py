@@ -6,6 +6,8 @@ from typing import Any
 
 from manyheads.config.knobs import check_ranges, knob, require
 
+LARGEST_WEIGHT = 1e30  # of a class: sums of such weights are still finite
+
 
 class Schedule(Enum):
     linear = "linear"
@@ -33,7 +35,8 @@ class OptimConfig:
         check_ranges(self, "optim.")
         weights = self.class_weights
         by_name = isinstance(weights, dict) and all(
-            isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 for value in weights.values()
+            isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < LARGEST_WEIGHT
+            for value in weights.values()
         )
         require(
             weights in ("none", "balanced") or by_name,

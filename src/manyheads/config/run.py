@@ -6,7 +6,7 @@ from typing import Any
 from manyheads.config.data import BatchConfig, DataConfig, Source, TokenizerConfig
 from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, Precision
 from manyheads.config.knobs import check_ranges, knob, require
-from manyheads.config.model import ModelConfig
+from manyheads.config.model import MOST_TABLE, ModelConfig
 from manyheads.config.optim import CheckpointConfig, OptimConfig
 
 
@@ -39,6 +39,13 @@ class RunConfig:
             self.data.source is not Source.run,
             "data.source=run is the data of a finished run, which only evaluate reads: choose demo, files or hub",
         )
+        n_table = self.model.table_numbers(self.data.max_length)
+        require(
+            n_table <= MOST_TABLE,
+            f"data.max_length={self.data.max_length} with model.d_model={self.model.d_model}, "
+            f"model.d_k={self.model.d_k} and model.n_layers={self.model.n_layers} asks for tables of positions with "
+            f"{n_table:,} numbers, but a model has at most {MOST_TABLE:,}: use a smaller data.max_length",
+        )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -47,7 +54,7 @@ class InferenceHardware:
 
     accelerator: Accelerator = knob(Accelerator.auto, "auto takes a GPU, else the CPU")
     precision: Precision = knob(Precision.auto, "auto: fp32")
-    threads: int = knob(0, "CPU threads; 0: torch decides", at_least=0)
+    threads: int = knob(0, "CPU threads; 0: torch decides", at_least=0, at_most=1024)
 
     def __post_init__(self) -> None:
         check_ranges(self, "hardware.")
