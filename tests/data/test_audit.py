@@ -95,6 +95,19 @@ def test_repeats_conflicts_and_overlap_are_counted():
     ]
 
 
+def test_validation_and_test_are_compared_too():
+    splits = Splits(
+        train=rows_of(["a", "b"], [0, 1]),
+        validation=rows_of(["x", "y", "x"], [0, 1, 0], "validation.csv"),
+        test=rows_of(["z", "x"], [0, 1], "test.csv"),
+        labels=["no", "yes"],
+    )
+    audit(splits)
+    assert splits.notes == [
+        "test (test.csv): 1 of 2 texts are also in validation (first: row 3 is row 2 of validation.csv)"
+    ]
+
+
 def test_pairs_repeat_only_as_pairs():
     train = Rows(["a", "a", "b"], ["x", "y", "x"], [0, 1, 0], "train.csv", range(2, 5))
     splits = Splits(train, train.pick([1]), None, ["no", "yes"])

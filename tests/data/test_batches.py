@@ -109,6 +109,15 @@ def test_batches_hold_the_planned_rows_end_to_end(paired):
             assert batch.segments_N.tolist() == [i % 2 for i in expected]
 
 
+@pytest.mark.parametrize("n_rows", [5, 3000])
+def test_very_many_micro_batches_halve_the_largest_until_each_has_a_row(n_rows):
+    plan = plan_epoch(torch.full((n_rows,), 4), tokens=4096, rows=64, seed=0, epoch=0, accumulate=4096)
+    sizes = sorted(one.rows.numel() for one in plan)
+    assert len(plan) == 4096
+    assert sizes == [0] * (4096 - n_rows) + [1] * n_rows
+    assert {one.scale for one in plan} == {4096 / n_rows}
+
+
 def test_a_batch_may_have_no_rows():
     tokens = tokens_of([3, 2])
     plan = plan_epoch(tokens.lengths, tokens=64, rows=8, seed=0, epoch=0, world_size=4, rank=3)

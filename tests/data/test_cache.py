@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from manyheads.config import DataConfig, RunConfig, TokenizerConfig
 from manyheads.data import cache
@@ -101,6 +102,19 @@ def test_a_cache_that_cannot_be_written_costs_time_alone(tmp_path, tokenizer, ca
     with caplog.at_level(logging.WARNING):
         assert len(cached_tokens(ROWS, tokenizer, 64, tmp_path / "file")) == 50
     assert caplog.messages[0].endswith("choose another folder by data.cache")
+
+
+def test_the_library_failing_to_write_costs_time_alone(tmp_path, tokenizer, caplog, monkeypatch):
+    def full(*args, **kwargs) -> None:
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(cache.safetensors.torch, "save_file", full)
+    with caplog.at_level(logging.WARNING):
+        assert len(cached_tokens(ROWS, tokenizer, 64, tmp_path / "new")) == 50
+    assert caplog.messages == [
+        f"the cache {tmp_path / 'new'} cannot be written (No space left on device): choose another folder by data.cache"
+    ]
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_two_runs_that_start_together_agree(tmp_path):

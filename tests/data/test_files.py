@@ -11,7 +11,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from manyheads.data.files import kind_of, read_file, stem_of
+from manyheads.data import files
+from manyheads.data.files import delimiter_of, kind_of, read_file, stem_of
 
 ODD = ["plain", 'with "quotes", commas', "two\nlines", "next\u0085line", "para\u2029graph", "tab\there", "naïve 東京"]
 
@@ -118,6 +119,40 @@ def test_lines_that_are_no_objects_are_broken(tmp_path):
     assert broken[2] == 'is not a JSON object such as {"text": "...", "label": "..."}'
 
 
+@pytest.mark.parametrize("sign", [";", "\t", ","])
+def test_a_csv_may_be_separated_otherwise(tmp_path, sign):
+    path = tmp_path / "a.csv"
+    path.write_text(f'text{sign}label\n"one{sign} two",x\n'.replace('",x', f'"{sign}x'))
+    table = read_file(path)
+    assert (table.names, table.column("text"), table.column("label")) == (["text", "label"], [f"one{sign} two"], ["x"])
+    path.write_text(f'text{sign}label\na{sign}x\n"b{sign}x\n')
+    assert complaint(path).startswith(f"{path}, row 3: a quoted text is never closed")
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [("", ","), ("a", ","), ("a;b", ";"), ("a;b,c", ","), ("a\tb;c", ";"), ("a\tb\n1,2", "\t"), ("a\n1;2", ",")],
+)
+def test_the_header_alone_tells_the_separator(text, sign):
+    assert delimiter_of(text) == sign
+
+
+@pytest.mark.parametrize("kind", [".json", ".jsonl"])
+def test_a_single_object_is_no_table(tmp_path, kind):
+    path = tmp_path / f"pretty{kind}"
+    path.write_text(json.dumps({"version": 1, "data": [{"text": "a", "label": "x"}]}, indent=2))
+    assert complaint(path) == (
+        f"{path} is a single JSON object, but it must hold an array of objects, or one object a line; "
+        "save the array under 'data' alone"
+    )
+    path.write_text('{\n"text": "a"\n}')
+    assert complaint(path) == (
+        f"{path} is a single JSON object, but it must hold an array of objects, or one object a line"
+    )
+    path.write_text('{"text": "a"\n{"text": "b"}\n')
+    assert list(read_file(path).broken) == [0]
+
+
 def test_headers_must_name_columns_once(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("")
@@ -157,6 +192,18 @@ def test_damaged_compression_is_one_sentence(tmp_path, kind, damage):
     path = write_kind(tmp_path, kind)
     path.write_bytes(path.read_bytes()[:-9] if damage == "cut" else b"text,label\na,x\n" * 9)
     assert complaint(path).startswith(f"{path} cannot be decompressed (")
+
+
+@pytest.mark.parametrize("kind", [".csv.gz", ".csv.bz2", ".csv.xz"])
+def test_a_file_that_unpacks_without_end_is_one_sentence(tmp_path, kind, monkeypatch):
+    path = write_kind(tmp_path, kind)
+    monkeypatch.setattr(files, "BLOCK", 10)
+    assert read_file(path).column("text") == ODD
+    monkeypatch.setattr(files, "MOST_BYTES", 2**6)
+    assert complaint(path) == (
+        f"{path} holds more than {2**6 / 2**30:g} GiB once decompressed: decompress it yourself and give the plain "
+        "file, or split it"
+    )
 
 
 def test_a_damaged_json_array_is_one_sentence(tmp_path):

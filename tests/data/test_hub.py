@@ -1,5 +1,6 @@
 """The hub without a network: one sentence at once. The hub's answers, played by a stand-in."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -126,4 +127,7 @@ def test_a_copy_datasets_keeps_is_read_without_a_network(monkeypatch, tmp_path, 
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     (tmp_path / "no___such").mkdir()
+    assert hub._has_copy("no/such")
+    assert os.environ["HF_HUB_OFFLINE"] == "0"  # asking changes nothing
     assert len(read_splits(config(), 0).train) == 40
+    assert os.environ["HF_HUB_OFFLINE"] == "1"

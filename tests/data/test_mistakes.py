@@ -131,6 +131,14 @@ def test_a_class_without_a_training_row_is_a_bad_row(tmp_path):
     assert (len(splits.test or []), splits.labels) == (4, ["no", "yes"])
 
 
+def test_notes_show_control_characters_instead_of_obeying_them(tmp_path):
+    rows = [("same text", "no"), ("same text", "\x1b[31myes\n"), *two_classes(40), ("x", "\x1b[31myes\n")]
+    notes = read_splits(DataConfig(path=str(write(tmp_path / "a\x1bb.csv", rows))), 0).notes
+    assert all(note.isprintable() for note in notes)
+    assert "a\\x1bb.csv" in notes[0]
+    assert any("\\x1b[31myes and no" in note for note in notes)
+
+
 def test_mistakes_are_found_before_torch_and_within_a_second(tmp_path):
     write(tmp_path / "train.csv", [*((f"text {i} of many", i % 5) for i in range(20_000)), ("", 1)])
     code = f"""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from manyheads.config import BatchConfig
-from manyheads.data.module import TextData
+from manyheads.data.module import COUNTED_EPOCHS, TextData
 from manyheads.data.tokens import Tokens
 
 
@@ -59,11 +59,24 @@ def test_steps_are_counted_exactly(data, world_size):
     assert data.n_steps(3, 10**6, world_size) == expected
 
 
-def test_training_needs_an_end(data):
-    with pytest.raises(
-        ValueError, match=r"^trainer\.max_epochs=-1 and trainer\.max_steps=-1 leave training without an end"
-    ):
-        data.n_steps(None, -1)
+def test_very_many_epochs_are_counted_from_the_first(data, monkeypatch):
+    planned = []
+    monkeypatch.setattr(
+        data, "plan", lambda epoch, world_size: planned.append(epoch) or [None] * (20 + 2 * (epoch % 2))
+    )
+    assert data.n_steps(COUNTED_EPOCHS, -1) == COUNTED_EPOCHS * 21 // 2
+    planned.clear()
+    assert data.n_steps(10**9, -1) == 10**9 * 21 // 2
+    assert data.n_steps(10**9, 7) == 7
+    assert data.n_steps(10**9, 10**6) == 10**6
+    assert data.n_steps(-1, 10**12) == 10**12
+    assert data.n_steps(0, -1) == 0
+    assert max(planned) < COUNTED_EPOCHS
+
+
+def test_the_largest_batch_is_found_among_batches_without_rows(data):
+    data.batch.accumulate = 512
+    assert data.largest_batch().labels_B.numel() == 1
 
 
 def test_a_batch_moves_whole(data):

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.data.demo import demo_splits
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import SPECIAL, encode, load_tokenizer, train_tokenizer
+from manyheads.data.tokens import SPECIAL, encode, load_tokenizer, reach, train_tokenizer
 
 
 def rows_of(texts: list[str], pairs: list[str] | None = None) -> Rows:
@@ -130,6 +130,89 @@ def test_a_loaded_tokenizer_neither_pads_nor_cuts(tmp_path):
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     for path in (tmp_path / "tokenizer.json", tmp_path):
         assert len(load_tokenizer(path).encode("station " * 20).ids) == 22
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes a tokenizer of seven entries, changed, as a stranger might."""
+
+    def write(change) -> Path:
+        tokenizer = train_tokenizer(rows_of(["a b"]), TokenizerConfig(vocab_size=16))
+        content = json.loads(tokenizer.to_str())
+        change(content)
+        path = tmp_path / "tokenizer.json"
+        path.write_text(json.dumps(content))
+        return path
+
+    return write
+
+
+def test_ids_with_gaps_count_as_far_as_they_reach(written):
+    def skip(content) -> None:
+        content["model"]["vocab"]["far"] = 900
+
+    tokenizer = load_tokenizer(written(skip))
+    assert tokenizer.get_vocab_size() < 20
+    assert reach(tokenizer) == (901, 1)
+    assert reach(tokenizer, pairs=True) == (901, 2)
+
+
+def test_marks_beyond_the_entries_count_too(written):
+    def mark(content) -> None:
+        content["post_processor"]["special_tokens"]["[CLS]"]["ids"] = [77]
+
+    assert reach(load_tokenizer(written(mark))).ids == 78
+
+
+REMEDY = "give another one, or leave it empty to train one"
+
+
+@pytest.mark.parametrize(
+    ("change", "pairs", "sentence"),
+    [
+        (
+            lambda content: content["model"]["vocab"].update(far=2_000_000),
+            False,
+            f"gives the id 2,000,000, but ids must be below 2,000,000: {REMEDY}",
+        ),
+        (
+            lambda content: content["post_processor"]["pair"][3]["Sequence"].update(type_id=7),
+            True,
+            f"marks texts by segment 7, but a pair has segments 0 and 1: {REMEDY}",
+        ),
+        (
+            lambda content: content["model"].update(unk_token="gone"),
+            False,
+            f"cannot be used, as it fails on a text (WordPiece error: Missing [UNK] token from the "
+            f"vocabulary): {REMEDY}",
+        ),
+    ],
+)
+def test_a_tokenizer_no_model_can_follow_is_refused(written, change, pairs, sentence):
+    path = written(change)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        load_tokenizer(path, pairs=pairs)
+    assert str(caught.value) == f"tokenizer.path={path} {sentence}"
+
+
+def test_a_file_too_large_for_a_tokenizer_is_not_read(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    with path.open("wb") as file:
+        file.truncate(2**29)  # sparse: it takes no room
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        load_tokenizer(path)
+    assert str(caught.value) == f"tokenizer.path={path} is larger than 256 MiB: name a tokenizer.json"
+
+
+def test_a_vocabulary_too_small_for_the_letters_is_one_sentence():
+    rows = rows_of([f"{chr(letter)} letter" for letter in range(97, 500)])
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        train_tokenizer(rows, TokenizerConfig(kind=TokenizerKind.unigram, vocab_size=64))
+    assert str(caught.value) == (
+        "tokenizer.vocab_size=64 is too small for tokenizer.kind=unigram, which has an entry for every letter of the "
+        "training texts (The vocabulary is not large enough to contain all chars): use a larger one, "
+        "or tokenizer.kind=wordpiece"
+    )
 
 
 def test_what_is_no_tokenizer_is_refused(tmp_path):

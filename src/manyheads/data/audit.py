@@ -5,6 +5,7 @@ Standard library only: a mistake is reported before torch is imported.
 
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import combinations
 
 from manyheads.config import OnBadRow
 from manyheads.data.rows import Rows, Splits, Table
@@ -91,15 +92,14 @@ def audit(splits: Splits) -> None:
             f"{splits.train.source} has one class only, '{only}': a classifier needs at least two; "
             "check data.label, the column of the label"
         )
-    first_seen = _audit_train(splits)
-    for name in ("validation", "test"):
-        rows = splits.by_name().get(name)
-        if rows is not None:
-            splits.notes += _overlap(name, rows, splits.train, first_seen)
+    _audit_train(splits)
+    named = splits.by_name()
+    for (earlier, there), (name, here) in combinations(named.items(), 2):
+        splits.notes += _overlap(name, here, earlier, there)
 
 
-def _audit_train(splits: Splits) -> dict[object, int]:
-    """Repeated texts and contradicting labels inside train; returns where each text is first seen."""
+def _audit_train(splits: Splits) -> None:
+    """Repeated texts and contradicting labels inside train."""
     train = splits.train
     first_seen: dict[object, int] = {}
     repeats: list[int] = []
@@ -122,16 +122,18 @@ def _audit_train(splits: Splits) -> dict[object, int]:
             f"train ({train.source}): {len(conflicts):,} texts carry more than one label "
             f"(first: row {train.numbers[first_seen[conflicts[0]]]}, {names})"
         )
-    return first_seen
 
 
-def _overlap(name: str, rows: Rows, train: Rows, first_seen: dict[object, int]) -> Iterable[str]:
+def _overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:
+    """Texts of split `name` that are also in the split `earlier`."""
+    contents = others.contents()
+    first_seen = dict(zip(reversed(contents), range(len(contents) - 1, -1, -1), strict=True))
     shared = [(index, first_seen[content]) for index, content in enumerate(rows.contents()) if content in first_seen]
     if shared:
         here, there = shared[0]
         yield (
-            f"{name} ({rows.source}): {len(shared):,} of {len(rows):,} texts are also in train "
-            f"(first: row {rows.numbers[here]} is row {train.numbers[there]} of {train.source})"
+            f"{name} ({rows.source}): {len(shared):,} of {len(rows):,} texts are also in {earlier} "
+            f"(first: row {rows.numbers[here]} is row {others.numbers[there]} of {others.source})"
         )
 
 

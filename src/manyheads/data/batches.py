@@ -6,6 +6,7 @@ all ranks and keeps its own part.
 B rows of a batch . N tokens of the batch, end to end
 """
 
+import heapq
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -139,14 +140,16 @@ def _deal(batches: list[Tensor], world_size: int, rank: int, accumulate: int) ->
     """Deal batches to ranks step by step; halves of the largest fill the last step, then batches of no rows."""
     step = world_size * accumulate
     batches = list(batches)
-    while len(batches) % step:
-        largest = max(range(len(batches)), key=lambda i: batches[i].numel())
+    by_size = [(-one.numel(), index) for index, one in enumerate(batches)]
+    heapq.heapify(by_size)
+    for index in range(len(batches), -(-len(batches) // step) * step):
+        _, largest = heapq.heappop(by_size)
         half = batches[largest].numel() // 2
-        if half:
-            batches.append(batches[largest][half:])
-            batches[largest] = batches[largest][:half]
-        else:
-            batches.append(batches[largest][:0])
+        halves = batches[largest].tensor_split([half]) if half else (batches[largest], batches[largest][:0])
+        batches[largest] = halves[0]
+        batches.append(halves[1])
+        for one in (largest, index):
+            heapq.heappush(by_size, (-batches[one].numel(), one))
     dealt = []
     for start in range(0, len(batches), step):
         of_step = batches[start : start + step]

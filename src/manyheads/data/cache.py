@@ -7,7 +7,6 @@ write it, and either file is right. A damaged file is made again.
 import hashlib
 import logging
 import os
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,6 +21,7 @@ from torch import Tensor
 from manyheads.config import DataConfig, RunConfig, TokenizerConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import Tokens, encode, load_tokenizer, train_tokenizer
+from manyheads.whole import replace_file
 
 FORMAT = f"1 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     """
     folder = cache_folder(run.data)
     if run.tokenizer.path:
-        tokenizer = load_tokenizer(run.tokenizer.path)
+        tokenizer = load_tokenizer(run.tokenizer.path, pairs=splits.train.pairs is not None)
     else:
         tokenizer = cached_tokenizer(splits.train, run.tokenizer, folder)
     tokens: dict[str, Tokens] = {}
@@ -63,7 +63,7 @@ def cached_tokenizer(rows: Rows, config: TokenizerConfig, folder: Path) -> Token
         except ValueError:
             log.warning("%s is damaged and is made again", path)
     tokenizer = train_tokenizer(rows, config)
-    _put(path, lambda temporary: temporary.write_text(tokenizer.to_str(), encoding="utf-8"))
+    _put(path, lambda part: part.write_text(tokenizer.to_str(), encoding="utf-8"))
     return tokenizer
 
 
@@ -77,7 +77,7 @@ def cached_tokens(rows: Rows, tokenizer: Tokenizer, max_length: int, folder: Pat
             return found
         log.warning("%s is damaged and is made again", path)
     tokens = encode(tokenizer, rows.texts, rows.pairs, rows.labels, max_length)
-    _put(path, lambda temporary: _write(temporary, tokens))
+    _put(path, lambda part: _write(part, tokens))
     return tokens
 
 
@@ -93,18 +93,12 @@ def _key(settings: Iterable[str], rows: Rows) -> str:
 
 def _put(path: Path, write: Callable[[Path], object]) -> None:
     """Write `path` whole or not at all. A cache that cannot be written costs time, not the run."""
-    temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-        os.close(handle)
-        temporary = Path(name)
-        write(temporary)
-        temporary.replace(path)
-    except OSError as problem:
+        with replace_file(path) as part:
+            write(part)
+    except (OSError, safetensors.SafetensorError) as problem:
         log.warning("the cache %s cannot be written (%s): choose another folder by data.cache", path.parent, problem)
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 def _write(path: Path, tokens: Tokens) -> None:

@@ -18,7 +18,10 @@ from typing import Any
 
 from manyheads.data.rows import Table
 
-OPENERS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
+Packed = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+OPENERS: dict[str, Callable[[Path], Packed]] = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}
+MOST_BYTES = 2**32  # of a decompressed file: a small one may unpack to more than any memory holds
+BLOCK = 2**24  # bytes decompressed at once
 TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json")
 KINDS = (*TEXT_KINDS, ".parquet")
 KINDS_IN_WORDS = "csv, tsv, jsonl, json or parquet (the text kinds also as .gz, .bz2, .xz)"
@@ -58,10 +61,8 @@ def read_file(path: Path) -> Table:
 
 def _text(path: Path, is_table: bool) -> str:
     try:
-        raw = path.read_bytes()
-        suffix = path.suffix.lower()
-        raw = OPENERS[suffix](raw) if suffix in OPENERS else raw
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, ValueError) as problem:
+        raw = _unpacked(path) if path.suffix.lower() in OPENERS else path.read_bytes()
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as problem:
         raise ValueError(
             f"{path} cannot be decompressed ({problem}): the file is truncated or damaged; copy it again"
         ) from None
@@ -80,11 +81,32 @@ def _text(path: Path, is_table: bool) -> str:
         ) from None
 
 
+def _unpacked(path: Path) -> bytes:
+    """The decompressed content, block by block, so that what is too large is refused before it fills the memory."""
+    blocks, n_bytes = [], 0
+    with OPENERS[path.suffix.lower()](path) as file:
+        while block := file.read(BLOCK):
+            blocks.append(block)
+            n_bytes += len(block)
+            if n_bytes > MOST_BYTES:
+                raise ValueError(
+                    f"{path} holds more than {MOST_BYTES / 2**30:g} GiB once decompressed: "
+                    "decompress it yourself and give the plain file, or split it"
+                )
+    return b"".join(blocks)
+
+
 def _read_csv(path: Path, text: str) -> Table:
     try:
-        return _from_records(path, _records(path, text, delimiter=",", quoting=csv.QUOTE_MINIMAL))
+        return _from_records(path, _records(path, text, delimiter=delimiter_of(text), quoting=csv.QUOTE_MINIMAL))
     except csv.Error as problem:
         raise ValueError(f"{path}, {_place(text)}: {_quote_rule(problem)}") from None
+
+
+def delimiter_of(text: str) -> str:
+    """A comma, unless the header, the first line of `text`, has none and holds semicolons or tabs instead."""
+    header = text[: text.index("\n")] if "\n" in text else text
+    return next((sign for sign in ",;\t" if sign in header), ",")
 
 
 def _read_tsv(path: Path, text: str) -> Table:
@@ -106,7 +128,7 @@ def _place(text: str) -> str:
     """The row at which the csv reader gives up."""
     row = 0
     try:
-        for _ in csv.reader(io.StringIO(text, newline=""), strict=True):
+        for _ in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text), strict=True):
             row += 1
     except csv.Error:
         pass
@@ -164,10 +186,26 @@ def _read_json_lines(path: Path, text: str) -> Table:
         try:
             objects.append(json.loads(line))
         except (ValueError, RecursionError) as problem:
+            if not objects:
+                _refuse_one_object(path, text)
             broken[len(objects)] = f"is not JSON ({problem})"
             objects.append({})
         numbers.append(number)
     return _from_objects(path, objects, numbers, broken)
+
+
+def _refuse_one_object(path: Path, text: str) -> None:
+    """Raise ValueError if the whole text is one JSON object, spread over its lines."""
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(whole, dict):
+        rows = next((key for key, value in whole.items() if isinstance(value, list)), None)
+        hint = "" if rows is None else f"; save the array under '{rows}' alone"
+        raise ValueError(
+            f"{path} is a single JSON object, but it must hold an array of objects, or one object a line{hint}"
+        )
 
 
 def _from_objects(path: Path, objects: list[Any], numbers: Any, broken: dict[int, str]) -> Table:

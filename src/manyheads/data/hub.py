@@ -44,11 +44,13 @@ def open_hub(data: DataConfig) -> dict[str, Any]:
     Raises:
         ValueError: no network and no copy, no such dataset, config or revision.
     """
-    if not _can_connect() and not _has_copy(data.hub):
-        raise ValueError(
-            f"data.hub={data.hub} needs the network, which is off or cannot reach the Hugging Face hub: "
-            "connect, or read a local copy by data.path=<file or folder>"
-        )
+    if not _can_connect():
+        if not _has_copy(data.hub):
+            raise ValueError(
+                f"data.hub={data.hub} needs the network, which is off or cannot reach the Hugging Face hub: "
+                "connect, or read a local copy by data.path=<file or folder>"
+            )
+        os.environ["HF_HUB_OFFLINE"] = "1"  # `datasets` reads it when it is imported, and then asks its copy alone
     import datasets
     from datasets.exceptions import DatasetsError
 
@@ -101,13 +103,11 @@ def _is_set(name: str) -> bool:
 
 
 def _has_copy(hub: str) -> bool:
-    """Whether `datasets` keeps a copy of this dataset; tells it to use the copy, since the hub is out of reach."""
+    """Whether `datasets` keeps a copy of this dataset."""
     home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
     folder = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser()
-    has_copy = (folder / hub.replace("/", "___").lower()).is_dir() or (folder / hub.replace("/", "___")).is_dir()
-    if has_copy:
-        os.environ["HF_HUB_OFFLINE"] = "1"
-    return has_copy
+    name = hub.replace("/", "___")
+    return any((folder / one).is_dir() for one in (name.lower(), name))
 
 
 def _can_connect() -> bool:

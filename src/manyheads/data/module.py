@@ -9,6 +9,8 @@ from manyheads.config import BatchConfig
 from manyheads.data.batches import Batch, Batches, Planned, gather, plan_epoch, plan_evaluation
 from manyheads.data.tokens import Tokens
 
+COUNTED_EPOCHS = 32  # counted one by one; later epochs are taken to be as long as these on average
+
 
 class TextData(LightningDataModule):
     """Train, validation and test batches of this rank.
@@ -40,22 +42,24 @@ class TextData(LightningDataModule):
         )
 
     def n_steps(self, max_epochs: int | None, max_steps: int | None = None, world_size: int = 1) -> int:
-        """Optimiser steps of the whole run, exactly; None or -1 stands for no limit.
+        """Optimiser steps of the whole run; None or -1 stands for no limit.
 
-        Raises:
-            ValueError: neither limit is set.
+        Exact where `max_steps` ends the run, and for `COUNTED_EPOCHS` epochs. Of more epochs the further ones count
+        as much as these do on average: epochs differ by a few steps, so this is off by less than one in a hundred,
+        and a million epochs are counted in no more time than 32.
         """
-        epochs = -1 if max_epochs is None else max_epochs
-        steps = -1 if max_steps is None else max_steps
-        if epochs < 0 and steps < 0:
-            raise ValueError(
-                "trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them"
-            )
+        epochs = None if max_epochs in (None, -1) else max_epochs
+        steps = None if max_steps in (None, -1) else max_steps
+        if epochs is None:
+            assert steps is not None, "checks.check_end comes first"
+            return steps
         total, epoch = 0, 0
-        while (epochs < 0 or epoch < epochs) and (steps < 0 or total < steps):
+        while epoch < min(epochs, COUNTED_EPOCHS) and (steps is None or total < steps):
             total += len(self.plan(epoch, world_size)) // self.batch.accumulate
             epoch += 1
-        return total if steps < 0 else min(total, steps)
+        if epoch < epochs and (steps is None or total < steps):
+            total = round(total / epoch * epochs)
+        return total if steps is None else min(total, steps)
 
     def train_dataloader(self) -> Batches:
         epoch, world_size, rank = self._place()
@@ -67,7 +71,7 @@ class TextData(LightningDataModule):
     def largest_batch(self) -> Batch:
         """The training batch of the first epoch with the most cells: the one that needs the most memory."""
         lengths = self._lengths["train"]
-        plan = self.plan(0)
+        plan = [one for one in self.plan(0) if one.rows.numel()]
         return gather(self.tokens["train"], max(plan, key=lambda one: one.rows.numel() * int(lengths[one.rows].max())))
 
     def val_dataloader(self) -> Batches:

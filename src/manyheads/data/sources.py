@@ -11,6 +11,7 @@ from manyheads.data.columns import Columns, find_columns, label_cells, natural_o
 from manyheads.data.rows import Rows, Splits, Table
 from manyheads.data.splitting import carve, shorten
 from manyheads.data.tables import Tables, open_tables
+from manyheads.terminal import one_line
 
 
 def read_splits(data: DataConfig, seed: int, *, with_test: bool = True) -> Splits:
@@ -64,7 +65,7 @@ def read_split(data: DataConfig, split: str, labels: list[str]) -> Rows:
         )
     rows.labels = _ids(names, labels)
     for note in notes:
-        logging.getLogger(__name__).warning(note)
+        logging.getLogger(__name__).warning("%s", one_line(note))
     return shorten(rows, data.rows, seed=0)
 
 
@@ -133,7 +134,7 @@ def _shortened(splits: Splits, n_rows: int, seed: int) -> Splits:
     train, validation = shorten(splits.train, n_rows, seed), shorten(splits.validation, n_rows, seed)
     if len(train) < len(splits.train):
         splits.notes.append(f"data.rows={n_rows}: {len(train):,} of {len(splits.train):,} training rows are used")
-    return Splits(train, validation, test, splits.labels, splits.notes)
+    return Splits(train, validation, test, splits.labels, [one_line(note) for note in splits.notes])
 
 
 def _listed(names: list[str], most: int = 12) -> str:

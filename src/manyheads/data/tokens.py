@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -22,6 +22,9 @@ from manyheads.data.rows import Rows
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
 ROWS_AT_ONCE = 4096
+MOST_BYTES = 2**28  # of a tokenizer.json
+MOST_IDS = 2_000_000  # as of tokenizer.vocab_size
+PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 
 
 @dataclass(slots=True)
@@ -60,16 +63,42 @@ def train_tokenizer(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     return tokenizer
 
 
-def load_tokenizer(path: str | Path) -> Tokenizer:
+class Reach(NamedTuple):
+    """How many ids (0, 1, ...) and segments a tokenizer may give; gaps count."""
+
+    ids: int
+    segments: int
+
+
+def reach(tokenizer: Tokenizer, *, pairs: bool = False) -> Reach:
+    """Ids of all entries and of the marks around a text: a stranger's tokenizer may give more ids than it has entries.
+
+    Raises:
+        ValueError: it fails on a text.
+    """
+    try:
+        probe = tokenizer.encode(PROBE, PROBE) if pairs else tokenizer.encode(PROBE)
+    except BaseException as problem:  # a panic of the library is no Exception, and its errors are nothing narrower
+        if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
+            raise
+        raise ValueError(f"it fails on a text ({problem})") from problem
+    largest = max([*tokenizer.get_vocab(with_added_tokens=True).values(), *probe.ids], default=0)
+    return Reach(largest + 1, max(probe.type_ids, default=0) + 1)
+
+
+def load_tokenizer(path: str | Path, *, pairs: bool = False) -> Tokenizer:
     """A tokenizer from a `tokenizer.json`, or from a folder that holds one; its padding and truncation are reset.
 
     Raises:
-        ValueError: no such file, not a tokenizer, or one that puts no marks such as [CLS] and [SEP] around a text.
+        ValueError: no such file, not a tokenizer, one that puts no marks such as [CLS] and [SEP] around a text,
+            fails on one, or gives more ids or, to `pairs`, segments than a model has.
     """
     file = Path(path).expanduser()
     file = file / "tokenizer.json" if file.is_dir() else file
     if not file.is_file():
         raise ValueError(f"tokenizer.path={path} does not exist: name a tokenizer.json, or leave it empty to train one")
+    if file.stat().st_size > MOST_BYTES:
+        raise ValueError(f"tokenizer.path={path} is larger than {MOST_BYTES // 2**20} MiB: name a tokenizer.json")
     try:
         tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
     except Exception as problem:  # the library raises nothing narrower
@@ -81,7 +110,25 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             f"tokenizer.path={path} puts no marks such as [CLS] and [SEP] around a text: "
             "give one with a post-processor, or leave it empty to train one"
         )
+    _check_reach(tokenizer, path, pairs=pairs)
     return tokenizer
+
+
+def _check_reach(tokenizer: Tokenizer, path: str | Path, *, pairs: bool) -> None:
+    remedy = "give another one, or leave it empty to train one"
+    try:
+        reached = reach(tokenizer, pairs=pairs)
+    except ValueError as problem:
+        raise ValueError(f"tokenizer.path={path} cannot be used, as {problem}: {remedy}") from problem
+    if reached.ids > MOST_IDS:
+        raise ValueError(
+            f"tokenizer.path={path} gives the id {reached.ids - 1:,}, but ids must be below {MOST_IDS:,}: {remedy}"
+        )
+    if reached.segments > 2:
+        raise ValueError(
+            f"tokenizer.path={path} marks texts by segment {reached.segments - 1}, but a pair has segments 0 and 1: "
+            f"{remedy}"
+        )
 
 
 def encode(
@@ -172,7 +219,13 @@ def _learn_unigram(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     trainer = trainers.UnigramTrainer(
         vocab_size=config.vocab_size, special_tokens=list(SPECIAL), unk_token=UNKNOWN, show_progress=False
     )
-    learner.train_from_iterator(_texts(rows), trainer)
+    try:
+        learner.train_from_iterator(_texts(rows), trainer)
+    except Exception as problem:  # the library raises nothing narrower
+        raise ValueError(
+            f"tokenizer.vocab_size={config.vocab_size} is too small for tokenizer.kind=unigram, which has an entry for "
+            f"every letter of the training texts ({problem}): use a larger one, or tokenizer.kind=wordpiece"
+        ) from problem
     learned = json.loads(learner.to_str())["model"]["vocab"]
     vocab = [(name, 0.0) for name in SPECIAL] + _settled([piece for piece in learned if piece[0] not in SPECIAL])
     tokenizer = Tokenizer(models.Unigram(vocab, unk_id=SPECIAL.index(UNKNOWN)))

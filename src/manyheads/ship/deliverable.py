@@ -17,15 +17,14 @@ from torch import Tensor
 
 from manyheads.config import DataConfig, ModelConfig, Source
 from manyheads.data.batches import Batches, plan_evaluation
-from manyheads.data.tokens import encode, load_tokenizer
+from manyheads.data.tokens import encode, load_tokenizer, reach
 from manyheads.nn import Classifier
 from manyheads.ship.files import find_model
-from manyheads.ship.settings import MOST_BYTES, Columns, Settings, read_labels, read_settings, write_settings
+from manyheads.ship.settings import Columns, Settings, read_labels, read_settings, write_settings
 from manyheads.ship.tensors import read_classifier, write_tensors
 from manyheads.whole import replace_folder
 
 ROWS = 4096  # most rows of a batch; tokens bound it first
-PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 
 
 class Prediction(NamedTuple):
@@ -155,23 +154,18 @@ def load(folder: str | Path) -> Deliverable:
 
 def _read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
     """The tokenizer, once it has shown that every id it can give has a row in the embedding."""
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"{path} is larger than {MOST_BYTES // 2**20} MiB: it is not a file that manyheads wrote")
     try:
         tokenizer = load_tokenizer(path)
-        probe = tokenizer.encode(PROBE, PROBE) if settings.pairs else tokenizer.encode(PROBE)
-        largest = max([*tokenizer.get_vocab(with_added_tokens=True).values(), *probe.ids])
-    except BaseException as error:  # a panic of the library is no Exception, and its errors are nothing narrower
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
+        reached = reach(tokenizer, pairs=settings.pairs)
+    except ValueError as error:
         raise ValueError(
             f"{path} is not a whole tokenizer that puts marks such as [CLS] and [SEP] around any text"
         ) from error
-    if largest >= settings.vocab_size:
+    if reached.ids > settings.vocab_size:
         raise ValueError(
-            f"{path} has {largest + 1} entries, but the embedding has {settings.vocab_size} rows: "
+            f"{path} has {reached.ids} entries, but the embedding has {settings.vocab_size} rows: "
             "it is not the tokenizer this model was trained with"
         )
-    if settings.pairs and max(probe.type_ids) > 1:
-        raise ValueError(f"{path} marks texts by segment {max(probe.type_ids)}, but a pair has segments 0 and 1")
+    if settings.pairs and reached.segments > 2:
+        raise ValueError(f"{path} marks texts by segment {reached.segments - 1}, but a pair has segments 0 and 1")
     return tokenizer
