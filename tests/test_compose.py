@@ -99,9 +99,9 @@ def test_hardware_presets():
 
 def test_other_flags_of_the_trainer():
     run = compose(
-        "train", ["trainer.limit_train_batches=0.5", "trainer.detect_anomaly=true", "trainer.max_time=00:01:00:00"]
+        "train", ["trainer.limit_val_batches=0.5", "trainer.detect_anomaly=true", "trainer.max_time=00:01:00:00"]
     )
-    expected = {"limit_train_batches": 0.5, "detect_anomaly": True, "max_time": "00:01:00:00"}
+    expected = {"limit_val_batches": 0.5, "detect_anomaly": True, "max_time": "00:01:00:00"}
     assert run.trainer == RunConfig().trainer | expected
 
 

@@ -30,6 +30,12 @@ def start_folder(output: str = "") -> Path:
     return folder
 
 
+def leave_folder() -> None:
+    """Hand the folder on no longer: the next run of this process gets its own. For the process that made it."""
+    if is_first_process():
+        os.environ.pop(HANDED_ON, None)
+
+
 def refuse_taken(output: str) -> None:
     """Refuse a folder that holds something: the first process asks before any work, the others never.
 

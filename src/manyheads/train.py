@@ -1,6 +1,8 @@
 """Train, judge and ship one classifier: the whole story of `manyheads train`."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -11,7 +13,8 @@ from manyheads.config import RunConfig
 from manyheads.config.plain import to_plain
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
-from manyheads.runfolder import is_first_process, refuse_taken, start_folder
+from manyheads.fit.checks import check_class_names, check_end, check_logger
+from manyheads.runfolder import is_first_process, leave_folder, refuse_taken, start_folder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -31,36 +34,73 @@ def train(run: RunConfig) -> "Summary | None":
         The figures of summary.json; nothing after a dry run, or in a process that is not the first of several.
 
     Raises:
-        ValueError: a mistake in the config, the data or the machine, in one sentence. Mistakes in the data are
-            found before torch is imported and before anything is written.
+        ValueError: a mistake in the config, the data or what is asked of the machine, in one sentence, before
+            anything is written, those of the data before torch is imported; or training diverged.
     """
     started = perf_counter()
     refuse_taken(run.output)
+    check_end(run.trainer)
+    check_logger(run.logger)
     splits = read_splits(run.data, run.seed, with_test=run.test)
+    check_class_names(run.optim.class_weights, splits.labels)
 
     # torch and Lightning take seconds to import: only now are they needed
     from manyheads.data.cache import prepare_tokens
     from manyheads.fit.dry import plan_figures, show_plan
     from manyheads.fit.session import assemble_classifier, fit
+    from manyheads.fit.trainer import check_trainer
     from manyheads.judge.summary import show_summary
     from manyheads.judge.verdict import judge_run
 
+    check_trainer(run)
     tokenizer, tokens = prepare_tokens(splits, run)
     classifier = assemble_classifier(run, splits, tokenizer)
     if run.dry:
         return show_plan(plan_figures(run, splits, tokens, classifier))
-    folder = start_folder(run.output)
-    if is_first_process():
-        save_run(run, folder / "config.yaml")
-        start_log(folder / "run.log", splits.notes)
-    training = fit(run, classifier, tokens, splits.labels, folder)
-    if training is None:
-        return None
-    deliverable = ship(run, splits, tokenizer, classifier, training, folder / "model")
-    known = {**asdict(training), "wall_seconds": perf_counter() - started}
-    summary = judge_run(splits, deliverable, known, to_plain(run), folder)
+    with run_folder(run, splits.notes) as folder:
+        training = fit(run, classifier, tokens, splits.labels, folder)
+        if training is None:
+            return None
+        deliverable = ship(run, splits, tokenizer, classifier, training, folder / "model")
+        known = {**asdict(training), "wall_seconds": perf_counter() - started}
+        summary = judge_run(splits, deliverable, known, to_plain(run), folder)
     show_summary(summary)
     return summary
+
+
+@contextmanager
+def run_folder(run: RunConfig, notes: list[str]) -> Iterator[Path]:
+    """The folder of the run while it goes on, with config.yaml in it and run.log under way."""
+    folder = start_folder(run.output)
+    try:
+        if is_first_process():
+            save_run(run, folder / "config.yaml")
+        with run_log(folder / "run.log", notes):
+            yield folder
+    finally:
+        leave_folder()
+
+
+@contextmanager
+def run_log(file: Path, notes: list[str]) -> Iterator[None]:
+    """Lines go to the screen and to `file` for a while, of the first process alone: first what to know of the data."""
+    before = log.level, log.propagate
+    first = is_first_process()
+    handlers = [logging.StreamHandler(), logging.FileHandler(file, encoding="utf-8")] if first else []
+    for handler in handlers:
+        log.addHandler(handler)
+    log.setLevel(logging.INFO if first else logging.ERROR)
+    log.propagate = False
+    try:
+        for note in notes:
+            log.info("%s", note)
+        yield
+    finally:
+        for handler in handlers:
+            log.removeHandler(handler)
+            handler.close()
+        log.setLevel(before[0])
+        log.propagate = before[1]
 
 
 def ship(
@@ -89,16 +129,3 @@ def ship(
         card=card,
     )
     return load(folder)
-
-
-def start_log(file: Path, notes: list[str]) -> None:
-    """Lines go to the screen and to `file` from here on; the first are what is to be known about the data."""
-    for handler in log.handlers[:]:  # those of an earlier run of this process
-        log.removeHandler(handler)
-        handler.close()
-    for handler in (logging.StreamHandler(), logging.FileHandler(file, encoding="utf-8")):
-        log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    for note in notes:
-        log.info("%s", note)

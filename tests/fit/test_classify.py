@@ -1,11 +1,13 @@
 """The LightningModule against plain torch and scikit-learn."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from sklearn.metrics import f1_score, precision_score, recall_score
 from torch.nn import functional as F
 
-from manyheads.config import BatchConfig, ModelConfig, OptimConfig
+from manyheads.config import BatchConfig, ModelConfig, OptimConfig, Pooling, Positions
 from manyheads.data.batches import Batches, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.fit.classify import LitClassifier, class_weights
@@ -27,16 +29,18 @@ def tokens():
     )
 
 
-def make_module(weights_C=None, **optim):
+def make_module(weights_C=None, label_smoothing=0.0, **model):
     torch.manual_seed(1)
     classifier = assemble(
-        ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, dropout=0.0, dropout_tokens=0.0),
+        ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, dropout=0.0, dropout_tokens=0.0, **model),
         vocab_size=20,
         n_classes=N_CLASSES,
         max_length=16,
     )
     weights_C = torch.ones(N_CLASSES) if weights_C is None else weights_C
-    module = LitClassifier(classifier, optim=OptimConfig(**optim), class_weights_C=weights_C, n_steps=10)
+    module = LitClassifier(
+        classifier, optim=OptimConfig(label_smoothing=label_smoothing), class_weights_C=weights_C, n_steps=10
+    )
     module.log = lambda *args, **kwargs: None
     return module
 
@@ -90,9 +94,52 @@ def test_weights_by_name_keep_their_ratio():
     torch.testing.assert_close(weights_C[1] / weights_C[0], torch.tensor(3.0))
 
 
-def test_a_weight_for_no_class_is_one_sentence():
-    with pytest.raises(ValueError, match=r"^optim\.class_weights names the class 'joi', which is not in the data: the"):
-        class_weights({"joi": 2.0}, torch.tensor([0, 1]), ["joy", "fear"])
+def empty_batch(tokens):
+    """What a rank gets where a step has fewer rows than there are ranks."""
+    return next(one for one in batches(tokens, rows=1, accumulate=8) if not one.labels_B.numel())
+
+
+@pytest.mark.parametrize("settings", [{}, {"pooling": "max"}, {"pooling": "attention", "positions": "rotary"}])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_a_batch_without_rows_adds_zeros_to_every_gradient_and_nothing_to_the_figures(tokens, settings, precision):
+    choices = {"pooling": Pooling, "positions": Positions}
+    module = make_module(**{name: choices[name][value] for name, value in settings.items()})
+    (whole,) = batches(tokens)
+    module.training_step(whole, 0).backward()
+    module.validation_step(whole, 0)
+    before = [p.grad.clone() for p in module.classifier.parameters()]
+    loss, accuracy = module.train_loss.compute(), module.train_metrics.compute()
+    with torch.autocast("cpu", precision, enabled=precision != torch.float32):
+        added = module.training_step(empty_batch(tokens), 1)
+        module.validation_step(empty_batch(tokens), 1)
+    assert float(added.detach()) == 0
+    reached = torch.autograd.grad(added, list(module.classifier.parameters()))  # raises where one has no part in it
+    assert all(not gradient.any() for gradient in reached)
+    module.training_step(empty_batch(tokens), 1).backward()
+    for parameter, old in zip(module.classifier.parameters(), before, strict=True):
+        assert torch.equal(parameter.grad, old)
+    assert module.train_loss.compute() == loss
+    assert module.validation_loss.compute().isfinite()
+    assert module.train_metrics.compute() == accuracy
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_is_not_dropped_and_stops_training(tokens, value):
+    module = make_module()
+    module.trainer = SimpleNamespace(should_stop=False, current_epoch=4)
+    logged = {}
+    module.log_dict = logged.update
+    (batch,) = batches(tokens)
+    module.training_step(batch, 0)
+    module.on_train_epoch_end()
+    assert logged["train_loss"].isfinite()
+    assert (module.diverged_in, module.trainer.should_stop) == (None, False)
+    with torch.no_grad():
+        module.classifier.head.weight.fill_(value)
+    module.training_step(batch, 0)
+    module.on_train_epoch_end()
+    assert not logged["train_loss"].isfinite()
+    assert (module.diverged_in, module.trainer.should_stop) == (5, True)
 
 
 def test_epoch_figures_are_scikit_learns():

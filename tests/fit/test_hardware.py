@@ -23,7 +23,17 @@ def test_precision_follows_the_processor(flags, expected, monkeypatch):
     monkeypatch.setattr(hardware.Path, "read_text", lambda self: f"flags : fpu {flags} sse")
     monkeypatch.setattr(hardware.Path, "exists", lambda self: True)
     assert hardware.pick_precision(Precision.auto, on_gpu=False) is expected
-    assert hardware.pick_precision(Precision.fp16, on_gpu=False) is Precision.fp16
+    assert hardware.pick_precision(Precision.bf16, on_gpu=False) is Precision.bf16
+
+
+def test_fp16_is_for_gpus():
+    assert hardware.pick_precision(Precision.fp16, on_gpu=True) is Precision.fp16
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        hardware.pick_precision(Precision.fp16, on_gpu=False)
+    assert str(caught.value) == (
+        "hardware.precision=fp16 needs a GPU, but this run computes on the CPU: "
+        "use hardware.precision=bf16 or hardware.precision=fp32"
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -27,6 +27,10 @@ OURS = {  # flags that other settings stand for
     "use_distributed_sampler": "manyheads shares out the rows",
     "reload_dataloaders_every_n_epochs": "manyheads shares out the rows",
     "plugins": "set hardware.precision and hardware.strategy",
+    "barebones": "manyheads needs the figures it leaves out",
+    "fast_dev_run": "use debug=fast",
+    "overfit_batches": "use debug=overfit",
+    "limit_train_batches": "set data.rows, or trainer.max_steps",
 }
 _KINDS = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
 

@@ -20,6 +20,9 @@ from manyheads.nn import Classifier
 class LitClassifier(pl.LightningModule):
     """Cross-entropy over the rows of the global batch.
 
+    A batch without rows, which a rank gets where there are too few, adds zeros to the gradient and nothing to the
+    figures. `diverged_in` is the first epoch, from 1, whose loss is not a finite number; training ends with it.
+
     Args:
         class_weights_C: factor of each class in the training loss.
         n_steps: optimiser steps of the whole run; the schedule ends there.
@@ -32,6 +35,7 @@ class LitClassifier(pl.LightningModule):
         self.classifier = classifier
         self.optim = optim
         self.n_steps = n_steps
+        self.diverged_in: int | None = None
         self.register_buffer("class_weights_C", class_weights_C, persistent=False)
         n_classes = class_weights_C.numel()
         self.train_metrics = make_metrics(n_classes, "train_")
@@ -52,15 +56,18 @@ class LitClassifier(pl.LightningModule):
             label_smoothing=self.optim.label_smoothing,
             reduction="none",
         )
-        self.train_metrics.update(logits_BC.detach(), batch.labels_B)
-        self.train_loss.update(losses_B.detach())
-        self.log("loss", losses_B.detach().mean(), batch_size=len(losses_B), prog_bar=True)
+        if len(losses_B):
+            self.train_metrics.update(logits_BC.detach(), batch.labels_B)
+            self.train_loss.update(losses_B.detach())
+            self.log("loss", losses_B.detach().mean(), batch_size=len(losses_B), prog_bar=True)
         return losses_B.sum() * batch.scale
 
     def on_train_epoch_end(self) -> None:
         self._log_epoch("train_", self.train_metrics, self.train_loss)
 
     def validation_step(self, batch: Batch, index: int) -> None:
+        if not len(batch.labels_B):
+            return
         logits_BC = self(batch)
         self.validation_metrics.update(logits_BC, batch.labels_B)
         self.validation_loss.update(F.cross_entropy(logits_BC, batch.labels_B, reduction="none"))
@@ -89,7 +96,12 @@ class LitClassifier(pl.LightningModule):
             torch.nn.utils.clip_grad_norm_(self.classifier.parameters(), gradient_clip_val)
 
     def _log_epoch(self, prefix: str, metrics: Any, loss: Any) -> None:
-        self.log_dict({f"{prefix}loss": loss.compute(), **metrics.compute()})
+        """Figures are of all ranks: torchmetrics adds them up. So all ranks stop together."""
+        mean = loss.compute()
+        self.log_dict({f"{prefix}loss": mean, **metrics.compute()})
+        if self.diverged_in is None and not mean.isfinite():
+            self.diverged_in = self.current_epoch + 1
+            self.trainer.should_stop = True
         metrics.reset()
         loss.reset()
 
@@ -100,9 +112,6 @@ def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
     Args:
         choice: `none`, `balanced` (rows / rows of the class), or factors by class name (others: 1).
         labels: class ids of the training rows.
-
-    Raises:
-        ValueError: a name that is no class.
     """
     rows_C = torch.bincount(labels, minlength=len(names)).double()
     if choice == "none":
@@ -110,11 +119,6 @@ def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
     if choice == "balanced":
         weights_C = rows_C.sum() / rows_C.clamp(min=1)
     else:
-        unknown = [name for name in choice if name not in names]
-        if unknown:
-            raise ValueError(
-                f"optim.class_weights names the class {unknown[0]!r}, which is not in the data: "
-                f"the classes are {', '.join(names)}"
-            )
+        assert set(choice) <= set(names), "checks.check_class_names comes first"
         weights_C = torch.tensor([float(choice.get(name, 1.0)) for name in names], dtype=torch.float64)
     return (weights_C * rows_C.sum() / (weights_C @ rows_C)).float()

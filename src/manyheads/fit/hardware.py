@@ -25,7 +25,16 @@ def uses_gpu(accelerator: Accelerator) -> bool:
 
 
 def pick_precision(precision: Precision, *, on_gpu: bool) -> Precision:
-    """The precision asked for; `auto` is bf16 where the processor multiplies in it, else fp32."""
+    """The precision asked for; `auto` is bf16 where the processor multiplies in it, else fp32.
+
+    Raises:
+        ValueError: fp16 on the CPU.
+    """
+    if precision is Precision.fp16 and not on_gpu:
+        raise ValueError(
+            "hardware.precision=fp16 needs a GPU, but this run computes on the CPU: "
+            "use hardware.precision=bf16 or hardware.precision=fp32"
+        )
     if precision is not Precision.auto:
         return precision
     fast = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else cpu_multiplies_bf16()

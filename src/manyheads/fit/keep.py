@@ -1,5 +1,6 @@
 """The best epoch's weights, kept on disk while training goes on."""
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ class KeepBest(Callback):
     """Writes `best.safetensors` after each validation that is better than all before.
 
     Of two epochs with the same figure the one with the lower validation loss is better: on a small validation
-    split the same accuracy often comes twice.
+    split the same accuracy often comes twice. An epoch whose figure or loss is not a finite number is never kept.
     """
 
     def __init__(self, metric: Metric, folder: Path) -> None:
@@ -42,6 +43,8 @@ class KeepBest(Callback):
         figures = trainer.callback_metrics
         value, loss = (float(figures[f"validation_{name}"]) for name in (self.metric.name, "loss"))
         rank = (-value if self.metric is Metric.loss else value, -loss)
+        if not all(map(math.isfinite, rank)):
+            return
         if self._rank is not None and not rank > self._rank:
             return
         self._rank = rank

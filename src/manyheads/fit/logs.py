@@ -13,6 +13,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from manyheads.config import LoggerConfig, LoggerKind
+from manyheads.fit.checks import missing_package
 from manyheads.fit.classify import LitClassifier
 from manyheads.whole import replace_file
 
@@ -20,12 +21,17 @@ log = logging.getLogger("manyheads")
 
 
 class MetricsFile(Logger):
-    """metrics.csv: one row a logged step, one column a figure, written whole or not at all."""
+    """metrics.csv: one row a logged step, one column a figure, written whole or not at all.
+
+    Lightning asks to save after every logged step; the file is written when an epoch's figures have come, and at the
+    end. So a run of many steps does not write all of them again and again.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
         self.rows: dict[int, dict[str, float]] = {}
+        self._epoch_came = False
 
     @property
     def name(self) -> str:
@@ -38,12 +44,23 @@ class MetricsFile(Logger):
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         self.rows.setdefault(step or 0, {"step": step or 0}).update(metrics)
+        self._epoch_came |= any(name.startswith(("train_", "validation_")) for name in metrics)
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """config.yaml has them."""
 
     @rank_zero_only
     def save(self) -> None:
+        if self._epoch_came:
+            self._write()
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        if self.rows:
+            self._write()
+
+    def _write(self) -> None:
+        self._epoch_came = False
         rows = [self.rows[step] for step in sorted(self.rows)]
         columns = list(dict.fromkeys(["step", "epoch", *(key for row in rows for key in row)]))
         with replace_file(self.path) as part, part.open("w", newline="") as file:
@@ -69,9 +86,7 @@ def make_loggers(logger: LoggerConfig, folder: Path) -> list[Logger]:
 
             loggers.append(WandbLogger(project=logger.project, save_dir=folder, name=folder.name))
     except ModuleNotFoundError as missing:
-        raise ValueError(
-            f"logger.kind={logger.kind.name} needs a package that is not installed: pip install 'manyheads[track]'"
-        ) from missing
+        raise ValueError(missing_package(logger)) from missing
     return loggers
 
 
@@ -81,14 +96,16 @@ def shows_bar() -> bool:
 
 
 class EpochLines(Callback):
-    """One line an epoch, on the screen and in run.log."""
+    """One line an epoch, on the screen and in run.log, from the first process alone."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, LitClassifier)
-        figures = {"loss": pl_module.train_loss.compute()}  # the module logs it only after its callbacks
+        figures = {"loss": pl_module.train_loss.compute()}  # of all ranks; the module logs it only after its callbacks
+        if not trainer.is_global_zero:
+            return
         for key in ("loss", "accuracy", "macro_f1"):
             if f"validation_{key}" in trainer.callback_metrics:
                 figures[f"validation {key}"] = trainer.callback_metrics[f"validation_{key}"]

@@ -1,19 +1,21 @@
-"""Speed of the training loop: real tokens, padding, seconds. Counted on the host, so no GPU is ever waited for."""
+"""Speed of the training loop: real tokens, padding, seconds. Counted on the host, so no GPU is waited for in a step."""
 
 import time
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import Callback
 
 from manyheads.data.batches import Batch
 
 
 class Meter(Callback):
-    """Counts what this process trains on.
+    """Counts what this process trains on; when training has ended, what all processes did.
 
     `seconds` runs from the first step to the end of the last, loader, loss, clip, optimiser and logging included,
-    validation and checkpoints between epochs excluded.
+    validation and checkpoints between epochs excluded. In the end tokens, cells and rows are added up over the
+    processes, and `seconds` is that of the slowest.
     """
 
     def __init__(self) -> None:
@@ -42,6 +44,16 @@ class Meter(Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._stop()
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """All processes come here, each once."""
+        if trainer.world_size == 1:
+            return
+        counts = torch.tensor([self.tokens, self.cells, self.rows], device=pl_module.device)
+        seconds = torch.tensor(self.seconds, dtype=torch.float64, device=pl_module.device)
+        summed: Any = trainer.strategy.reduce(counts, reduce_op="sum")
+        self.tokens, self.cells, self.rows = summed.tolist()
+        self.seconds = float(trainer.strategy.reduce(seconds, reduce_op="max"))
 
     def _stop(self) -> None:
         if self._since is not None:

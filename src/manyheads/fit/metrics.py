@@ -5,7 +5,10 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score, M
 
 
 def make_metrics(n_classes: int, prefix: str) -> MetricCollection:
-    """Accuracy over rows; F1, precision and recall averaged over classes."""
+    """Accuracy over rows; F1, precision and recall averaged over classes, which share their counts.
+
+    Groups are named, not found at the first batch: a rank of several may never see one.
+    """
     return MetricCollection(
         {
             "accuracy": MulticlassAccuracy(n_classes, average="micro"),
@@ -14,9 +17,10 @@ def make_metrics(n_classes: int, prefix: str) -> MetricCollection:
             "macro_recall": MulticlassRecall(n_classes, average="macro"),
         },
         prefix=prefix,
+        compute_groups=[["accuracy"], ["macro_f1", "macro_precision", "macro_recall"]],
     )
 
 
 def make_loss_meter() -> MeanMetric:
-    """The mean of a loss over rows."""
-    return MeanMetric()
+    """The mean of a loss over rows; of a training that diverged it is not a number."""
+    return MeanMetric(nan_strategy="disable")

@@ -10,10 +10,10 @@ from tokenizers import Tokenizer
 from manyheads.config import RunConfig
 from manyheads.data.module import TextData
 from manyheads.data.rows import Splits
-from manyheads.data.tokens import Tokens
+from manyheads.data.tokens import Tokens, reach
 from manyheads.fit.classify import LitClassifier, class_weights
 from manyheads.fit.keep import KeepBest
-from manyheads.fit.logs import MetricsFile
+from manyheads.fit.logs import MetricsFile, make_loggers
 from manyheads.fit.meter import Meter
 from manyheads.fit.trainer import build_trainer
 from manyheads.nn import Classifier, assemble
@@ -22,7 +22,7 @@ from manyheads.nn.cost import count_parameters
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What only the training loop knows; `seconds` and the speed are of this process's training steps."""
+    """What only the training loop knows; `seconds` and the speed are of the training steps of all processes."""
 
     parameters: int
     epochs: int
@@ -37,14 +37,18 @@ class Training:
 
 
 def assemble_classifier(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Classifier:
-    """The untrained classifier: what `run.model` describes, in the sizes that the data asks for."""
+    """The untrained classifier: what `run.model` describes, in the sizes that the data asks for.
+
+    Its embedding has a row for every id, also where a tokenizer that was not trained here leaves ids out.
+    """
+    pairs = splits.train.pairs is not None
     pl.seed_everything(run.seed, workers=True, verbose=False)
     return assemble(
         run.model,
-        vocab_size=tokenizer.get_vocab_size(),
+        vocab_size=reach(tokenizer, pairs=pairs).ids,
         n_classes=len(splits.labels),
         max_length=run.data.max_length,
-        n_segments=0 if splits.train.pairs is None else 2,
+        n_segments=2 if pairs else 0,
     )
 
 
@@ -57,10 +61,10 @@ def fit(
         The figures of the run; None in a process that is not the first of several.
 
     Raises:
-        ValueError: hardware or logger that is not there, a class weight for no class.
+        ValueError: training diverged; said by the first process alone, the others end quietly.
     """
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, folder / "checkpoints")
-    trainer = build_trainer(run, folder, [meter, keep])
+    trainer = build_trainer(run, folder, [meter, keep], make_loggers(run.logger, folder))
     data = TextData(tokens, run.batch, run.seed, max_steps=trainer.max_steps)
     module = LitClassifier(
         classifier,
@@ -71,6 +75,11 @@ def fit(
     trainer.fit(module, data)
     if not trainer.is_global_zero:
         return None
+    if module.diverged_in is not None:
+        raise ValueError(
+            f"training diverged in epoch {module.diverged_in}: its loss is not a finite number at "
+            f"optim.lr={run.optim.lr:g}; use a smaller rate, such as optim.lr={run.optim.lr / 10:g}"
+        )
     best = keep.restore(classifier.cpu().eval())
     return Training(
         parameters=count_parameters(classifier),

@@ -6,42 +6,59 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities.exceptions import (
+    MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 from manyheads.config import CheckpointConfig, Metric, RunConfig
 from manyheads.fit.hardware import trainer_hardware
-from manyheads.fit.logs import EpochLines, make_loggers, shows_bar
+from manyheads.fit.logs import EpochLines, shows_bar
 
 LIGHTNING_NOISE = (  # warnings about what Lightning does itself, or what we mean to do
     ".*does not have many workers",
     ".*smaller than the logging interval",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+    r".*recommended to use `self\.log\('(train|validation)_",  # torchmetrics has added up the ranks before
 )
 
 
-def build_trainer(run: RunConfig, folder: Path, callbacks: list[Callback]) -> pl.Trainer:
+def check_trainer(run: RunConfig) -> None:
+    """Build the Trainer once for nothing: whatever the machine or Lightning refuses is said before a file is written.
+
+    Raises:
+        ValueError: devices that are not there, a precision they do not have, flags that Lightning refuses.
+    """
+    build_trainer(run, None, [], [])
+
+
+def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger]) -> pl.Trainer:
     """The Trainer of a run that lives in `folder`; `run.trainer` adds to these flags.
 
     Raises:
-        ValueError: flags that Lightning refuses.
+        ValueError: as of `check_trainer`.
     """
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for part in ("pytorch", "fabric"):
+        logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
     for noise in LIGHTNING_NOISE:
         warnings.filterwarnings("ignore", module=r"lightning\.", message=noise)
     flags: dict[str, Any] = {**trainer_hardware(run.hardware), **run.trainer}
     try:
-        return lightning_trainer(run, folder, callbacks, flags)
-    except MisconfigurationException as refusal:
-        raise ValueError(f"Lightning refuses the flags of hardware and trainer: {refusal}") from refusal
+        return lightning_trainer(run, folder, callbacks, loggers, flags)
+    except (ValueError, TypeError, MisconfigurationException, ModuleNotFoundError) as refusal:
+        why = " ".join(str(refusal).split())
+        raise ValueError(f"Lightning refuses the flags of hardware and trainer: {why}") from refusal
 
 
-def lightning_trainer(run: RunConfig, folder: Path, callbacks: list[Callback], flags: dict[str, Any]) -> pl.Trainer:
+def lightning_trainer(
+    run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger], flags: dict[str, Any]
+) -> pl.Trainer:
     """What the config decides is in `flags`; the rest is ours to set."""
     return pl.Trainer(
         accumulate_grad_batches=run.batch.accumulate,
         callbacks=[*callbacks, *early_stopping(run.checkpoint), EpochLines()],
-        logger=make_loggers(run.logger, folder),
+        logger=loggers,
         enable_progress_bar=shows_bar(),
         log_every_n_steps=run.logger.every,
         default_root_dir=folder,

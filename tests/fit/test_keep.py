@@ -1,0 +1,43 @@
+"""Which epoch's weights are kept."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from manyheads.config import Metric, ModelConfig, OptimConfig
+from manyheads.fit.classify import LitClassifier
+from manyheads.fit.keep import KeepBest
+from manyheads.nn import assemble
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.fixture
+def module():
+    classifier = assemble(
+        ModelConfig(n_layers=1, d_model=8, d_k=4, d_v=4, d_ff=8), vocab_size=9, n_classes=2, max_length=4
+    )
+    return LitClassifier(classifier, optim=OptimConfig(), class_weights_C=torch.ones(2), n_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("metric", "epochs", "kept"),
+    [
+        (Metric.accuracy, [(0.5, 0.9), (0.7, 0.8), (0.6, 0.1)], 2),
+        (Metric.accuracy, [(0.5, 0.9), (0.5, 0.8), (0.5, 0.85)], 2),
+        (Metric.loss, [(0.5, 0.9), (0.7, 0.8), (0.6, 0.1)], 3),
+        (Metric.accuracy, [(0.5, 0.9), (0.9, NAN), (0.9, INF), (0.4, 0.1)], 1),
+        (Metric.accuracy, [(0.9, NAN), (0.5, 0.9)], 2),
+        (Metric.loss, [(0.9, NAN), (0.9, -INF), (0.5, 0.9)], 3),
+        (Metric.accuracy, [(0.9, NAN)], None),
+    ],
+)
+def test_the_best_finite_epoch_is_kept(metric, epochs, kept, module, tmp_path):
+    keep = KeepBest(metric, tmp_path)
+    for epoch, (accuracy, loss) in enumerate(epochs):
+        figures = {"validation_accuracy": torch.tensor(accuracy), "validation_loss": torch.tensor(loss)}
+        trainer = SimpleNamespace(callback_metrics=figures, current_epoch=epoch, global_step=epoch, is_global_zero=True)
+        keep.on_validation_end(trainer, module)
+    assert (keep.best and keep.best.epoch) == kept
+    assert (tmp_path / "best.safetensors").exists() is (kept is not None)
