@@ -31,7 +31,7 @@ def numpy_softmax(scores: np.ndarray) -> np.ndarray:
 
 def test_attend_is_the_formula_for_every_document_and_head():
     q, k, v = queries_keys_values()
-    context, weights = attend(q, k, v)
+    context, weights = attend(q, k, v, return_weights=True)
     for b in range(B):
         for h in range(H):
             Q, K_, V_ = q[b, h].numpy(), k[b, h].numpy(), v[b, h].numpy()
@@ -42,10 +42,18 @@ def test_attend_is_the_formula_for_every_document_and_head():
 
 def test_a_context_is_the_mean_of_the_values_weighted_by_their_relevance():
     q, k, v = queries_keys_values()
-    context, _ = attend(q, k, v)
+    context = attend(q, k, v)
     scores = [math.exp(float(q[0, 1, 2] @ k[0, 1, j]) / math.sqrt(K)) for j in range(M)]
     by_hand = sum(score / sum(scores) * v[0, 1, j] for j, score in enumerate(scores))
     torch.testing.assert_close(context[0, 1, 2], by_hand)
+
+
+def test_weights_are_returned_on_request_alone():
+    q, k, v = queries_keys_values()
+    context, weights = attend(q, k, v, return_weights=True)
+    alone = attend(q, k, v)
+    assert torch.equal(alone, context)
+    torch.testing.assert_close(weights @ v, alone)
 
 
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
@@ -58,7 +66,7 @@ def test_attend_equals_torchs_attention(n_kv_heads, masked, biased):
     mask = torch.zeros(B, H, L, M, dtype=torch.float64) if bias is None else bias.expand(B, H, L, M)
     mask = mask if keep is None else mask.masked_fill(~keep, -math.inf)
     theirs = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=n_kv_heads != H)
-    ours, _ = attend(q, k, v, keep, bias=bias)
+    ours = attend(q, k, v, keep, bias=bias)
     torch.testing.assert_close(ours, theirs)
     toward = torch.randn_like(theirs)
     torch.testing.assert_close(
@@ -68,18 +76,18 @@ def test_attend_equals_torchs_attention(n_kv_heads, masked, biased):
 
 def test_attend_in_single_precision_stays_near_the_double_precision_formula():
     q, k, v = queries_keys_values()
-    context, _ = attend(q.float(), k.float(), v.float(), some_keep())
+    context = attend(q.float(), k.float(), v.float(), some_keep())
     assert context.dtype == torch.float32
     torch.manual_seed(0)
     q, k, v = queries_keys_values()
-    expected, _ = attend(q, k, v, some_keep())
+    expected = attend(q, k, v, some_keep())
     torch.testing.assert_close(context, expected.float(), atol=1e-6, rtol=1e-5)
 
 
 def test_each_row_of_weights_sums_to_one_and_is_zero_where_nothing_is_kept():
     q, k, v = queries_keys_values(dtype=torch.float32)
     keep = some_keep()
-    _, weights = attend(q, k, v, keep, bias=torch.randn(H, L, M))
+    _, weights = attend(q, k, v, keep, bias=torch.randn(H, L, M), return_weights=True)
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, L))
     assert (weights >= 0).all()
     assert (weights[~keep] == 0).all()
@@ -89,7 +97,7 @@ def test_a_query_that_may_attend_to_nothing_has_weights_and_context_zero():
     q, k, v = (x.requires_grad_() for x in queries_keys_values())
     keep = some_keep()
     keep[0, :, 1] = False
-    context, weights = attend(q, k, v, keep, bias=torch.randn(H, L, M, dtype=torch.float64))
+    context, weights = attend(q, k, v, keep, bias=torch.randn(H, L, M, dtype=torch.float64), return_weights=True)
     assert (weights[0, :, 1] == 0).all()
     assert (context[0, :, 1] == 0).all()
     for gradient in torch.autograd.grad(context.square().sum(), (q, k, v)):
@@ -98,7 +106,7 @@ def test_a_query_that_may_attend_to_nothing_has_weights_and_context_zero():
 
 def test_attention_to_no_keys_at_all_is_zero():
     q, k, v = queries_keys_values()
-    context, weights = attend(q, k[:, :, :0], v[:, :, :0])
+    context, weights = attend(q, k[:, :, :0], v[:, :, :0], return_weights=True)
     assert weights.shape == (B, H, L, 0)
     assert torch.equal(context, torch.zeros(B, H, L, V, dtype=torch.float64))
 
@@ -119,7 +127,7 @@ def test_the_scores_of_unit_gaussians_have_mean_zero_and_variance_d_k():
     assert abs(products.mean()) < 0.05
     assert abs(products.var() / d_k - 1) < 0.03
     keys = torch.randn(1, 1, 400, d_k)
-    _, weights = attend(torch.randn(1, 1, 400, d_k), keys, keys)
+    _, weights = attend(torch.randn(1, 1, 400, d_k), keys, keys, return_weights=True)
     logs = weights.log()
     assert abs((logs - logs.mean(-1, keepdim=True)).var() - 1) < 0.1, "divided by the root of d_k the variance is 1"
 
@@ -131,7 +139,7 @@ def test_adding_a_constant_to_a_row_of_scores_changes_nothing():
 
 def test_scores_of_thousands_do_not_overflow():
     q, k, v = queries_keys_values(dtype=torch.float32)
-    context, weights = attend(q * 1e3, k * 1e3, v, some_keep())
+    context, weights = attend(q * 1e3, k * 1e3, v, some_keep(), return_weights=True)
     assert context.isfinite().all()
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, L))
 
@@ -139,7 +147,7 @@ def test_scores_of_thousands_do_not_overflow():
 def test_dropout_silences_weights_and_scales_the_others_up():
     n_keys, dropout = 1000, 0.3
     q, k = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, n_keys, 4)
-    context, weights = attend(q, k, torch.eye(n_keys)[None, None], dropout=dropout)
+    context, weights = attend(q, k, torch.eye(n_keys)[None, None], dropout=dropout, return_weights=True)
     torch.testing.assert_close(weights, torch.full((1, 1, 2, n_keys), 1 / n_keys))
     survives = context > 0
     assert abs(survives.double().mean() - (1 - dropout)) < 0.05

@@ -114,7 +114,7 @@ def test_alibi_lowers_scores_by_slope_times_distance():
 
 def test_attention_with_alibi_decays_by_the_slope_from_key_to_key():
     same = torch.ones(1, 4, 7, 3, dtype=torch.float64)
-    _, weights = attend(same, same, same, bias=Alibi(n_heads=4).double()(7, 7))
+    _, weights = attend(same, same, same, bias=Alibi(n_heads=4).double()(7, 7), return_weights=True)
     for head, slope in enumerate(2.0 ** (-2 * (i + 1)) for i in range(4)):
         for query in range(7):
             decayed = np.exp(-slope * abs(query - np.arange(7)))

@@ -4,6 +4,7 @@ B batch . L query positions . M key positions . H query heads . G key/value head
 """
 
 import math
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -11,6 +12,28 @@ from torch import Tensor
 from manyheads.nn.dropout import dropout as drop
 
 
+@overload
+def attend(
+    q_BHLK: Tensor,
+    k_BGMK: Tensor,
+    v_BGMV: Tensor,
+    keep: Tensor | None = ...,
+    *,
+    bias: Tensor | None = ...,
+    dropout: float = ...,
+    return_weights: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def attend(
+    q_BHLK: Tensor,
+    k_BGMK: Tensor,
+    v_BGMV: Tensor,
+    keep: Tensor | None = ...,
+    *,
+    bias: Tensor | None = ...,
+    dropout: float = ...,
+    return_weights: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
 def attend(
     q_BHLK: Tensor,
     k_BGMK: Tensor,
@@ -19,7 +42,8 @@ def attend(
     *,
     bias: Tensor | None = None,
     dropout: float = 0.0,
-) -> tuple[Tensor, Tensor]:
+    return_weights: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(q kᵀ / √d_k + bias) v, the textbook formula and the oracle of every faster kernel.
 
     Args:
@@ -30,15 +54,16 @@ def attend(
         dropout: probability with which a weight is dropped (the others are scaled up).
 
     Returns:
-        The contexts `(B, H, L, V)` and the weights `(B, H, L, M)`, each row of which sums to one
-        before dropout. A query that may attend to nothing has weights and context zero.
+        The contexts `(B, H, L, V)`; with `return_weights` also the weights `(B, H, L, M)` before dropout,
+        each row of which sums to one. A query that may attend to nothing has weights and context zero.
     """
     k_BHMK, v_BHMV = (share_heads(x, q_BHLK.size(1)) for x in (k_BGMK, v_BGMV))
     scores_BHLM = q_BHLK @ k_BHMK.transpose(-2, -1) / math.sqrt(q_BHLK.size(-1))
     if bias is not None:
         scores_BHLM = scores_BHLM + bias
     weights_BHLM = softmax(scores_BHLM, keep)
-    return drop(weights_BHLM, dropout) @ v_BHMV, weights_BHLM
+    context_BHLV = drop(weights_BHLM, dropout) @ v_BHMV
+    return (context_BHLV, weights_BHLM) if return_weights else context_BHLV
 
 
 def softmax(scores: Tensor, keep: Tensor | None) -> Tensor:

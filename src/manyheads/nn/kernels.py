@@ -46,7 +46,7 @@ def attention(
     if keys.longest >= (1 if q_NHK.is_cuda else SDPA_FROM):
         context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias_HLM, dropout)
     else:
-        context_BHLV, _ = attend(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM, dropout=dropout)
+        context_BHLV = attend(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM, dropout=dropout)
     return queries.flat(context_BHLV.transpose(1, 2))
 
 
