@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all. Standard library only."""
+"""Files and folders that appear whole or not at all, open to whom the umask says. Standard library only."""
 
 import os
 import shutil
@@ -16,7 +16,10 @@ def replace_folder(folder: Path) -> Iterator[Path]:
     part.mkdir()
     try:
         yield part
-        for file in part.iterdir():
+        files = [file for file in part.rglob("*") if file.is_file()]
+        mode = _usual_mode(part / ".mode")
+        for file in files:
+            file.chmod(mode)
             _flush(file)
         if folder.exists():
             os.rename(folder, old)
@@ -32,11 +35,25 @@ def replace_file(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to; it takes its place once the block ends, after an error nothing has changed."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        mode = _usual_mode(part)
         yield part
+        part.chmod(mode)
         _flush(part)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _usual_mode(probe: Path) -> int:
+    """The mode of a new file here, 0o666 less the umask. safetensors for one makes its files for their owner alone.
+
+    A file is made to see it: to ask for the umask is to set it, for all threads, for a moment.
+    """
+    probe.unlink(missing_ok=True)
+    probe.touch()
+    mode = probe.stat().st_mode & 0o777
+    probe.unlink()
+    return mode
 
 
 def _flush(path: Path) -> None:

@@ -1,12 +1,10 @@
-"""Finding a model, and replacing folders and files whole or not at all."""
+"""Finding a model."""
 
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from manyheads.ship.files import FILES, find_model
-from manyheads.whole import replace_file, replace_folder
 
 
 def fill(folder: Path) -> Path:
@@ -35,25 +33,3 @@ def test_what_is_no_run_folder_says_why(tmp_path: Path) -> None:
     (fill(tmp_path / "run" / "model") / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match=r"is not a run folder: \S+model has no tokenizer.json; name the"):
         find_model(tmp_path / "run")
-
-
-def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
-    folder = tmp_path / "made" / "model"
-    for content in ("first", "second"):
-        with replace_folder(folder) as part:
-            (part / "file").write_text(content)
-        assert (folder / "file").read_text() == content
-    assert [one.name for one in folder.parent.iterdir()] == ["model"]
-
-
-def test_after_an_error_nothing_has_changed(tmp_path: Path) -> None:
-    folder, file = tmp_path / "model", tmp_path / "file"
-    with replace_folder(folder) as part:
-        (part / "file").write_text("old")
-    file.write_text("old")
-    for replace, inside, target in ((replace_folder, "file", folder), (replace_file, "", file)):
-        with suppress(KeyboardInterrupt), replace(target) as part:
-            (part / inside).write_text("half")
-            raise KeyboardInterrupt
-    assert (folder / "file").read_text() == file.read_text() == "old"
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "model"]
