@@ -37,7 +37,7 @@ def test_numbers_may_be_written_in_any_way():
         (["data.hub=imdb", "data.path=x.csv"], Source.files),
         (["data.path=x.csv", "experiment=demo_no_positions"], Source.files),
         (["data=hub", "data.path=x.csv"], Source.hub),
-        (["data.path="], Source.demo),
+        (["data.cache="], Source.demo),
     ],
 )
 def test_a_path_or_a_hub_id_alone_is_enough(words, source):
@@ -103,6 +103,11 @@ def test_other_flags_of_the_trainer():
     )
     expected = {"limit_val_batches": 0.5, "detect_anomaly": True, "max_time": "00:01:00:00"}
     assert run.trainer == RunConfig().trainer | expected
+
+
+@pytest.mark.parametrize("word", ["experiment=", "experiment=null", "debug=null"])
+def test_an_optional_preset_may_be_none(word):
+    assert compose("train", [word]) == RunConfig()
 
 
 def test_inside_another_hydra_application(tmp_path):

@@ -9,7 +9,6 @@ import yaml
 
 from manyheads.compose import compose
 from manyheads.config import RunConfig
-from manyheads.config.names import settings
 from manyheads.door.lightning_flags import OURS, trainer_flags
 from manyheads.door.presets import choices, conf_folder
 from manyheads.door.verbs import VERBS
@@ -64,7 +63,7 @@ def other(one):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_setting_can_be_reached(verb):
-    known = {name: one for name, one in settings(VERBS[verb].config).items() if name != "split"}
+    known = {name: one for name, one in VERBS[verb].settings().items() if name != "split"}
     typed = {name: other(one) for name, one in known.items() if not isinstance(one.default, dict)}
     made = compose(verb, [f"{name}={value}" for name, value in typed.items() if value is not None])
     for name, value in typed.items():
@@ -87,6 +86,11 @@ def test_debug_fast_is_small_and_overfit_drops_nothing():
 
 def test_default_presets_equal_the_dataclasses():
     assert compose("train") == RunConfig()
+
+
+@pytest.mark.parametrize("name", ["model/tiny", "optim/scratch"])
+def test_presets_that_are_the_defaults_repeat_none(name):
+    assert yaml.safe_load((conf_folder() / f"{name}.yaml").read_text()) is None
 
 
 def test_flags_of_the_trainer_are_those_of_its_signature():

@@ -36,17 +36,23 @@ NEVER |= {"-cp": NEVER["--config-path"], "-cn": NEVER["--config-name"]}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, `sys.argv` unless given, and return its exit code."""
     try:
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        code = _answer(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader of our output has gone, as in `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    except BrokenPipeError:
+        return _reader_left()
+
+
+def _answer(words: list[str]) -> int:
+    try:
+        return _run(words)
     except KeyboardInterrupt:
         return _say("stopped by Ctrl-C", 130)
     except SystemExit as stop:  # Lightning turns Ctrl-C into exit(1)
         if isinstance(stop.__context__, KeyboardInterrupt):
             return _say("stopped by Ctrl-C", 130)
+        raise
+    except BrokenPipeError:
         raise
     except Exception as error:
         sentence = user_sentence(error)
@@ -54,6 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
             return 1 if sentence is None else 2
         return _say(sentence, 2)
+
+
+def _reader_left() -> int:
+    """The reader of our output has gone, as in `| head`: what is still buffered goes nowhere, quietly."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
 
 
 def call(verb: str, config: Config) -> Any:
@@ -161,12 +173,14 @@ def _unknown_flag(verb: str, word: str) -> str:
 
 def _one_of_many(verb: str, make: Callable[[], Config]) -> None:
     """One job of a sweep. A mistake ends the whole sweep with its sentence, not with Hydra's traceback."""
-    from manyheads.compose import refuse_many_devices
+    from manyheads.door.sweeps import refuse_many_devices
 
     try:
         config = make()
         refuse_many_devices(config)
         call(verb, config)
+    except BrokenPipeError as error:
+        raise SystemExit(_reader_left()) from error
     except Exception as error:
         sentence = user_sentence(error)
         if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":

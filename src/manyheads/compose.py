@@ -25,14 +25,24 @@ from omegaconf.errors import OmegaConfBaseException
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.plain import from_plain, refuse_code, to_plain
 from manyheads.config.run import default_trainer
+from manyheads.door.idle import refuse_idle
 from manyheads.door.lightning_flags import checked_flag
-from manyheads.door.mistakes import composition_sentence
+from manyheads.door.mistakes import composition_sentence, hydra_sentence
 from manyheads.door.overrides import PATHS, VERBATIM, Grammar, Parsed, Typed, read_overrides
+from manyheads.door.plain_yaml import as_yaml, read_mapping, read_yaml
 from manyheads.door.presets import conf_folder
+from manyheads.door.sweeps import (
+    every_choice,
+    first_difference,
+    hydra_words,
+    refuse_many_devices,
+    refuse_ranges,
+    refuse_shared_output,
+)
 from manyheads.door.verbs import VERBS, Config
 from manyheads.whole import replace_file
 
-_LARGEST_FILE = 1_000_000  # bytes of a config.yaml
+Choices = dict[str, str | None]  # the preset of each group that was typed
 
 
 @overload
@@ -60,15 +70,13 @@ def compose(verb: str, overrides: Sequence[str] = (), *, config_dir: str | None 
     """
     typed = read_overrides(verb, overrides, GRAMMAR, more=config_dir)
     _imply_data(verb, typed, config_dir)
-    return _build(verb, _preset_values(verb, typed, config_dir), typed.values)
+    _refuse_hydra_settings(verb, typed, [], config_dir)
+    return _build(verb, _preset_values(verb, typed.groups, config_dir), typed.values)
 
 
 def save_run(run: Config, path: str | Path) -> None:
     """Write the settings as YAML that `read_run` reads back equal; the file appears whole or not at all."""
-    plain = to_plain(run)
-    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1000)
-    if yaml.safe_load(text) != plain:  # PyYAML writes some line ends of Unicode as they are and reads them as others
-        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=1000)
+    text = as_yaml(to_plain(run))
     with replace_file(Path(path)) as part:
         part.write_text(text, encoding="utf-8")
 
@@ -87,7 +95,7 @@ def read_run(path: str | Path) -> RunConfig:
     if not path.is_file():
         raise ValueError(f"{path} does not exist: name a run folder with its config.yaml")
     try:
-        values = _read_yaml(path)
+        values = read_yaml(path)
         refuse_code(values, verbatim=VERBATIM)
         run = from_plain(RunConfig, values)
         _check_trainer(run)
@@ -114,34 +122,26 @@ def run_hydra(
     sweep = "-m" in flags
     typed = read_overrides(verb, overrides, GRAMMAR, more=config_dir, sweep=sweep)
     _imply_data(verb, typed, config_dir)
-    values = _preset_values(verb, typed, config_dir)
-    if sweep:
-        for one in ({}, *typed.later):
-            refuse_many_devices(_build(verb, copy.deepcopy(values), typed.values | one))
-        typed.words += _sweep_settings(typed.words)
+    values = _preset_values(verb, typed.groups, config_dir)
+    own = hydra_words(typed) if sweep else []
+    for one in ({}, *typed.later) if sweep else ():
+        config = _build(verb, copy.deepcopy(values), typed.values | one)
+        refuse_many_devices(config)
+        refuse_shared_output(config, typed)
+    refuse_ranges(typed)
+    _refuse_hydra_settings(verb, typed, own, config_dir)
+    words = [word for word in typed.words if word not in own] + own
 
     def run_one(config: DictConfig) -> Any:
         return task(lambda: _build(verb, _values(config), {}))
 
     _register_schema(verb)
     more = ["--config-dir", config_dir] if config_dir else []
-    before, sys.argv = sys.argv, [sys.argv[0], *flags, *more, *typed.words]
+    before, sys.argv = sys.argv, [sys.argv[0], *flags, *more, *words]
     try:
         hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=verb)(run_one)()
     finally:
         sys.argv = before
-
-
-def refuse_many_devices(config: Config) -> None:
-    """Refuse a sweep over several devices: their processes would each start the whole sweep again."""
-    if not isinstance(config, RunConfig):
-        return
-    for name, count in (("devices", config.hardware.devices), ("nodes", config.hardware.nodes)):
-        if count != 1:
-            raise ValueError(
-                f"hardware.{name}={count} is refused under -m, which runs on one device: start each run alone, "
-                f"for example `for heads in 2 4; do manyheads train model.n_heads=$heads hardware.{name}={count}; done`"
-            )
 
 
 def _parse(text: str) -> Parsed:
@@ -150,7 +150,7 @@ def _parse(text: str) -> Parsed:
         override = OverridesParser.create().parse_override(f"value={text}")
         value = override._value
     except (HydraException, ValueError, RecursionError) as error:
-        mapping = _yaml_mapping(text)
+        mapping = read_mapping(text)
         if mapping is None:
             raise ValueError(f"{text} cannot be read") from error
         return Parsed([mapping])
@@ -165,35 +165,7 @@ def _unquoted(value: Any) -> Any:
     return value.text if isinstance(value, QuotedString) else value
 
 
-def _yaml_mapping(text: str) -> dict[Any, Any] | None:
-    if not text.strip().startswith("{"):
-        return None
-    try:
-        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506  a safe loader
-    except (yaml.YAMLError, RecursionError):
-        return None
-
-
 GRAMMAR = Grammar(_parse, lambda text: QuotedString(text, Quote.single).with_quotes())
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases, which would let a small file stand for an endless one."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("it holds an alias (*name)")
-        return super().compose_node(parent, index)
-
-
-def _read_yaml(path: Path) -> Any:
-    if path.stat().st_size > _LARGEST_FILE:
-        raise ValueError("is larger than any configuration: give the config.yaml of a run")
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)  # noqa: S506  a safe loader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, a number of 5000 digits
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"it cannot be read as plain YAML ({first}): give the config.yaml of a run") from error
 
 
 def _imply_data(verb: str, typed: Typed, config_dir: str | None) -> None:
@@ -202,7 +174,7 @@ def _imply_data(verb: str, typed: Typed, config_dir: str | None) -> None:
     if wanted is None or "data" in typed.groups:
         return
     if typed.groups.get("experiment"):
-        source = _preset_values(verb, typed, config_dir)["data"]["source"]
+        source = _preset_values(verb, typed.groups, config_dir)["data"]["source"]
         if source not in ("demo", "run"):
             return
     typed.groups["data"] = wanted
@@ -222,6 +194,7 @@ def _build(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
             holder[key] = os.path.abspath(os.path.expanduser(holder[key]))
     config = from_plain(VERBS[verb].config, values)
     _check_trainer(config)
+    refuse_idle(config, typed)
     return config
 
 
@@ -231,28 +204,73 @@ def _check_trainer(config: Config) -> None:
             config.trainer[name] = checked_flag(name, value)
 
 
-def _preset_values(verb: str, typed: Typed, config_dir: str | None) -> dict[str, Any]:
+def _preset_values(verb: str, groups: Choices, config_dir: str | None) -> dict[str, Any]:
     """What the presets say, composed by Hydra: about 30 ms."""
-    chosen = [f"{group}={name or 'null'}" for group, name in typed.groups.items()]
-    if config_dir:
-        folder = Path(config_dir).expanduser().resolve()
-        if not folder.is_dir():
-            raise ValueError(
-                f"--config-dir {config_dir} is not a folder: name one that holds presets, such as mine/model/wide.yaml"
-            )
-        chosen.append(f"hydra.searchpath=[{GRAMMAR.quote(f'file://{folder}')}]")
+    return _values(_composed(verb, groups, [], config_dir))
+
+
+def _composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | None) -> DictConfig:
+    """Presets, and in the node `hydra` Hydra's own settings with the words `own`."""
+    chosen = _chosen(groups)
+    search = [f"hydra.searchpath=[{GRAMMAR.quote(_folder_url(config_dir))}]"] if config_dir else []
     _register_schema(verb)
     with _own_hydra():
         try:
-            return _values(hydra.compose(verb, chosen))
+            return hydra.compose(verb, [*chosen, *own, *search], return_hydra_config=True)
         except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
-            raise ValueError(composition_sentence(error, chosen[: len(typed.groups)], VERBS[verb].config)) from error
+            raise ValueError(composition_sentence(error, chosen, VERBS[verb].config)) from error
+
+
+def _chosen(groups: Choices) -> list[str]:
+    return [f"{group}={name}" for group, name in groups.items() if name]  # Hydra takes no null for a group
+
+
+def _folder_url(config_dir: str) -> str:
+    folder = Path(config_dir).expanduser().resolve()
+    if not folder.is_dir():
+        raise ValueError(
+            f"--config-dir {config_dir} is not a folder: name one that holds presets, such as mine/model/wide.yaml"
+        )
+    return f"file://{folder}"
+
+
+def _refuse_hydra_settings(verb: str, typed: Typed, own: Sequence[str], config_dir: str | None) -> None:
+    """Refuse words and presets that set Hydra itself, which imports and calls what its settings name.
+
+    Hydra's settings must come out as they do without the user's folder, for every choice of presets: whatever the
+    way to them, a difference is seen.
+    """
+    if not own and not config_dir:
+        return
+    _register_schema(verb)
+    try:
+        with _own_hydra():
+            stock = _hydra_settings(hydra.compose(verb, list(own), return_hydra_config=True), own)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(hydra_sentence(error, [word for word in own if word in typed.words])) from error
+    for groups in every_choice(verb, typed) if config_dir else ():
+        theirs = _hydra_settings(_composed(verb, groups, own, config_dir), [*_chosen(groups), *own])
+        if name := first_difference(stock, theirs, "hydra"):
+            raise ValueError(
+                f"--config-dir {config_dir}: a preset in it sets {name}, but presets set a run, never Hydra itself, "
+                "which would call what it is told: remove that"
+            )
+
+
+def _hydra_settings(config: DictConfig, words: Sequence[str]) -> dict[str, Any]:
+    """Hydra's own settings, without what it notes down of the command line itself; of its words, those not typed."""
+    settings: dict[str, Any] = OmegaConf.to_container(config.hydra, resolve=False, enum_to_str=True)  # type: ignore
+    del settings["runtime"], settings["searchpath"], settings["job"]["override_dirname"]
+    for kind, noted in settings["overrides"].items():
+        unknown = [word for word in noted if word not in words and not str(word).startswith("hydra.searchpath=")]
+        settings["overrides"][kind] = unknown
+    return settings
 
 
 def _values(config: DictConfig) -> dict[str, Any]:
     values = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items()}
+    return {str(key): value for key, value in values.items() if key != "hydra"}
 
 
 def _register_schema(verb: str) -> None:
@@ -273,14 +291,3 @@ def _own_hydra() -> Iterator[None]:
     finally:
         GlobalHydra.instance().hydra = running
         VersionBase.instance().version_base = its_version
-
-
-def _sweep_settings(words: Sequence[str]) -> list[str]:
-    """Hydra's files of a sweep go under outputs/ and stay few, unless typed otherwise."""
-    quiet = [
-        "hydra.sweep.dir=outputs/multirun/${now:%Y-%m-%d_%H-%M-%S}",
-        "hydra.output_subdir=null",
-        "hydra/job_logging=none",
-    ]
-    typed = {word.partition("=")[0] for word in words}
-    return [word for word in quiet if word.partition("=")[0] not in typed]

@@ -13,7 +13,8 @@ from manyheads.config.knobs import check_ranges
 from manyheads.config.names import nearest, nearest_setting
 from manyheads.config.names import settings as all_settings
 from manyheads.config.plain import from_plain, to_plain
-from manyheads.door.mistakes import one_line, user_sentence
+from manyheads.door.mistakes import user_sentence
+from manyheads.terminal import one_line
 
 NAMES = [*all_settings(RunConfig), "data", "model", "optim", "hardware", "logger", "experiment", "debug"]
 NAMES += ["trainer.max_epochs", "trainer.limit_val_batches", "trainer.devices", "trainer.nothing", "hydra.run.dir"]

@@ -1,6 +1,5 @@
-"""Lines and csv rows of a stream: only newlines end a line, and every mistake names its line."""
+"""Lines of a stream: only newlines end a line, and every mistake names its line."""
 
-import csv
 import io
 import os
 import threading
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyheads.judge import lines
-from manyheads.judge.lines import Chunk, as_chunk, read_lines, read_table
+from manyheads.judge.lines import Chunk, as_chunk, read_lines, whole_lines
 
 LETTERS = st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]), max_size=12)
 ODD = ["a\x85b", "c\u2028d", "e\u2029\x0b\x0c\x1c\x1d\x1ef", "", "\t", "  spaces  ", "\ufffe", "naïve 爱 🙂", '"']
@@ -75,45 +74,18 @@ def test_a_tab_divides_a_pair() -> None:
         as_chunk(["a\tb\tc"], "text", 1, pairs=True)
 
 
-def table(content: str | bytes, text: list[str] | None = None, text_pair: list[str] | None = None) -> list[Chunk]:
-    stream = io.BytesIO(content if isinstance(content, bytes) else content.encode())
-    return list(read_table(stream, "in.csv", text=text or ["text"], text_pair=text_pair or []))
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(*[LETTERS | st.just('a\n"b",c')] * 2).filter(any), min_size=1, max_size=20))
-def test_every_column_is_kept(rows: list[tuple[str, str]]) -> None:
-    file = io.StringIO(newline="")
-    writer = csv.writer(file, quoting=csv.QUOTE_ALL)
-    writer.writerows([("id", "text"), *rows])
-    chunks = table(file.getvalue())
-    assert [row for chunk in chunks for row in chunk.kept] == [{"id": one, "text": two} for one, two in rows]
-    assert texts_of(chunks) == [two for _, two in rows]
-
-
-def test_the_column_of_the_text_is_found() -> None:
-    assert texts_of(table("review\ngood\n")) == ["good"]
-    assert texts_of(table("text,review\na,b\n", ["review", "text"])) == ["b"]
-    (chunk,) = table("b,a\n1,2\n", ["a"], ["b"])
-    assert (chunk.texts, chunk.pairs) == (["2"], ["1"])
-
-
-def test_long_texts_make_short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MOST_CHARACTERS", 10)
-    assert [len(chunk.texts) for chunk in table("text\n" + "good film\n" * 5)] == [2, 2, 1]
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("", "in.csv is empty: its first line must name the columns"),
-        ("a,b\n1,2\n", "in.csv has no column 'text', which the model reads: its columns are a, b; rename one of them"),
-        ("text,text\n1,2\n", "in.csv has the column 'text' twice: name every column once"),
-        ("text,b\n1,2\n1\n", "in.csv, line 3 has 1 cells, but its header names 2 columns"),
-        (b"text,b\n1,2\n\xff,2\n", "in.csv, line 3 is not UTF-8: invalid start byte at byte 1"),
-        ("text,b\na\rb,2\n", "in.csv, line 2 is not csv: new-line character seen in unquoted field"),
-    ],
-)
-def test_a_mistake_names_its_line(content: str | bytes, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        table(content)
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MOST_LINE", 100)
+    monkeypatch.setattr(lines, "BLOCK", 10)
+    said = r"^input, line 3 is longer than 100 bytes: give one text a line$"
+    fits, endless = b"a\n" + b"x" * 100 + b"\n", b"y" * 10_000
+    assert [len(text) for text in texts_of(read_lines(io.BytesIO(fits), "input", pairs=False))] == [1, 100]
+    stream = io.BytesIO(fits + endless)
+    with pytest.raises(ValueError, match=said):
+        texts_of(read_lines(stream, "input", pairs=False))
+    assert stream.tell() < 400
+    assert list(whole_lines(io.BytesIO(b"a\n\nb"), "input")) == [(1, b"a\n"), (2, b"\n"), (3, b"b")]
+    stream = io.BytesIO(b"a\nb\n" + endless)
+    with pytest.raises(ValueError, match=said):
+        list(whole_lines(stream, "input"))
+    assert stream.tell() < 400

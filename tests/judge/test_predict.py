@@ -69,6 +69,41 @@ def test_columns_of_a_csv_are_kept(model_folder: Path, pair_folder: Path, tmp_pa
     assert row["label"] == load(pair_folder).predict(["good film"], ["bad"])[0].label
 
 
+def test_columns_of_json_lines_are_kept(model_folder: Path, pair_folder: Path, tmp_path: Path) -> None:
+    content = b'{"id": 7, "label": ["true"], "text": "a\\nfilm"}\n\n{"id": null, "text": "bad"}\n'
+    rows = predicted(model_folder, tmp_path, content, "in.JSONL")
+    assert list(rows[0]) == ["id", "input_label", "text", "label", "probabilities"]
+    assert (rows[0]["id"], rows[0]["input_label"], rows[0]["text"]) == (7, ["true"], "a\nfilm")
+    assert [row["label"] for row in rows] == [one.label for one in load(model_folder).predict(["a\nfilm", "bad"])]
+    (row,) = predicted(pair_folder, tmp_path, b'{"text_pair": "bad", "text": "good film"}', "in.jsonl")
+    assert row["label"] == load(pair_folder).predict(["good film"], ["bad"])[0].label
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("in.parquet", "is parquet, of which predict reads no rows: write it as .csv or .jsonl first"),
+        ("in.json", "is JSON as a whole, but predict reads rows: write one object a line, as .jsonl"),
+        ("in.csv.gz", "is compressed, but predict reads rows as they are: decompress it first"),
+        ("in.txt.XZ", "is compressed, but predict reads rows as they are: decompress it first"),
+        ("in.jsonl.bz2", "is compressed, but predict reads rows as they are: decompress it first"),
+    ],
+)
+def test_kinds_that_are_not_read_are_refused(model_folder: Path, tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / name).write_bytes(b"PAR1")
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        predict(config(model_folder, input=str(tmp_path / name)))
+    assert str(caught.value) == f"input={tmp_path / name} {words}"
+
+
+def test_nothing_in_a_text_steers_the_terminal(model_folder: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    text = "a\x1b[2J\x7f\x9b2J\x85\u2028"
+    predict(config(model_folder, text=text))
+    printed = capfdbinary.readouterr().out.decode()
+    assert printed.removesuffix("\n").isprintable()
+    assert json.loads(printed)["text"] == text
+
+
 def test_a_single_text_prints_a_single_line(model_folder: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert predict(config(model_folder, text="good\nfilm")) == 1
     row = json.loads(capfdbinary.readouterr().out)
@@ -137,12 +172,12 @@ def test_only_what_is_needed_is_imported_and_only_json_is_printed(model_folder: 
     assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["good", "bad"]
 
 
-def test_a_reader_that_leaves_is_no_error(model_folder: Path) -> None:
-    command = 'yes good | head -20000 | "$1" -W ignore -c "$2" "$3" | head -1'
-    arguments = [sys.executable, PROGRAM, str(model_folder)]
-    done = subprocess.run(["bash", "-c", command, "bash", *arguments], capture_output=True)
-    assert json.loads(done.stdout)["text"] == "good"
-    assert done.stderr.strip() == b""
+def test_a_reader_that_leaves_is_exit_code_141(model_folder: Path) -> None:
+    command = 'seq 20000 | "$1" -W ignore -m manyheads.cli predict "run=$2" | head -1; exit "${PIPESTATUS[1]}"'
+    done = subprocess.run(["bash", "-c", command, "bash", sys.executable, str(model_folder)], capture_output=True)
+    assert json.loads(done.stdout)["text"] == "1"
+    assert done.stderr == b""
+    assert done.returncode == 141
 
 
 def test_devices_are_written_to_not_replaced(model_folder: Path) -> None:

@@ -12,7 +12,7 @@ from manyheads.config.optim import CheckpointConfig, OptimConfig
 
 def default_trainer() -> dict[str, Any]:
     """Lightning Trainer flags that differ from Lightning's own defaults."""
-    return {"max_epochs": 20, "max_steps": 6000, "gradient_clip_val": 1.0}
+    return {"max_epochs": 30, "max_steps": 2500, "gradient_clip_val": 1.0}
 
 
 @dataclass(kw_only=True, slots=True)
@@ -60,6 +60,16 @@ class InferenceHardware:
         check_ranges(self, "hardware.")
 
 
+@dataclass(kw_only=True, slots=True)
+class InferenceBatch:
+    """Texts that `evaluate` and `predict` answer together. Answers do not depend on it, memory and speed do."""
+
+    tokens: int = knob(4096, "most tokens of a batch", at_least=1)
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "batch.")
+
+
 def run_data() -> DataConfig:
     """The data a run was trained on."""
     return DataConfig(source=Source.run)
@@ -71,11 +81,11 @@ class EvaluateConfig:
 
     run: str = knob("", "run folder, or its model/ folder moved anywhere")
     output: str = knob("", "folder of the results; empty: <run>/evaluate/<data>-<split>")
-    split: str = knob("test", "train, validation or test")
+    split: str = knob("test", "train, validation or test; a single file is judged whole")
     bootstrap: int = knob(1000, "resamples behind each interval", at_least=100, at_most=100_000)
     seed: int = knob(0, "seed of the resamples", at_least=0, below=2**32)
     data: DataConfig = knob(run_data, "texts and labels; default: those of the run")
-    batch: BatchConfig = knob(BatchConfig, "tokens to batches")
+    batch: InferenceBatch = knob(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = knob(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:
@@ -92,10 +102,10 @@ class PredictConfig:
     """Everything `manyheads predict` can be told."""
 
     run: str = knob("", "run folder, or its model/ folder moved anywhere")
-    input: str = knob("-", "file of one text a line (tab between a pair), or csv; -: standard input")
+    input: str = knob("-", "file of one text a line (tab between a pair), csv or jsonl; -: standard input")
     text: str = knob("", "one text, instead of input")
     output: str = knob("-", "file of JSON lines; -: standard output")
-    batch: BatchConfig = knob(BatchConfig, "tokens to batches")
+    batch: InferenceBatch = knob(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = knob(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from types import CodeType, TracebackType
 
 from manyheads.config.plain import one_of, unknown_sentence
+from manyheads.terminal import one_line
 
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 
@@ -36,11 +37,6 @@ def user_sentence(error: BaseException) -> str | None:
     return None
 
 
-def one_line(text: str) -> str:
-    """The text with line ends, control characters and the like escaped: what is typed never steers the terminal."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
 def composition_sentence(error: BaseException, chosen: Sequence[str], schema: type) -> str:
     """A mistake in a preset file, from what Hydra, OmegaConf or PyYAML said while composing it."""
     said = str(error)
@@ -55,6 +51,15 @@ def composition_sentence(error: BaseException, chosen: Sequence[str], schema: ty
         return f"{where}: {lines[0].partition(': ')[2]}: choose {one_of(list(options))}"
     reason = lines[1] if file and len(lines) > 1 else getattr(error, "problem", None) or lines[0]
     return f"{where}: {key[1] if key else 'it'} cannot be used ({reason}): mend the file"
+
+
+def hydra_sentence(error: BaseException, words: Sequence[str]) -> str:
+    """A mistake in one of the few settings of Hydra's own that may be typed."""
+    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    options = getattr(error, "options", None)
+    remedy = f"choose {one_of(sorted(options))}" if options else "remove it"
+    reason = re.sub(r"^In '[^']*': ", "", reason).rstrip(".")
+    return f"{' '.join(words)} cannot be used ({reason}): {remedy}"
 
 
 def _frames(traceback: TracebackType | None) -> "list[tuple[str, CodeType, int]]":

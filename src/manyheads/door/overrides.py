@@ -17,8 +17,10 @@ from manyheads.door.lightning_flags import checked_flag
 from manyheads.door.presets import choices
 from manyheads.door.verbs import VERBS
 
-PATHS = frozenset({"input", "run", "output", "init_from", "data.path", "tokenizer.path", "data.cache"})
+PATHS = frozenset({"input", "run", "output", "data.path", "tokenizer.path", "data.cache"})
 VERBATIM = PATHS | {"text"}
+NEVER_EMPTY = frozenset({"data.path", "data.hub", "input", "text"})  # typed empty they would mean something else
+HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,16 @@ class Typed:
     """Checked words: presets by group, values by dotted name, and the words as Hydra reads them.
 
     `later` are the further values of a sweep, one dict each: [{"model.n_heads": 4}, {"model.n_heads": 8}].
+    `swept_groups` are all presets of a swept group; `swept` are the swept settings, with what was typed where it does
+    not list its values.
     """
 
     groups: dict[str, str | None] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     later: list[dict[str, Any]] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
+    swept_groups: dict[str, list[str | None]] = field(default_factory=dict)
+    swept: dict[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +63,18 @@ def read_overrides(
 
     Args:
         more: the user's own folder of presets.
-        sweep: several values for one key are allowed (`-m`), and so are Hydra's own settings;
+        sweep: several values for one key are allowed (`-m`), and so are some of Hydra's own settings;
             `values` then holds the first of several.
 
     Raises:
         ValueError: one sentence on the first word that is mistaken.
     """
     typed = Typed()
-    known = settings(VERBS[verb].config)
+    known = VERBS[verb].settings()
     for word in words:
         key, value = _split(word)
         if key.startswith(("hydra.", "hydra/")):
-            if not sweep:
-                raise ValueError(f"{word}: Hydra's own settings count only with -m: remove it, or add -m")
-            typed.words.append(word)
+            typed.words.append(_hydras_own(word, key, value, sweep))
         elif key in VERBS[verb].groups:
             _read_group(verb, key, value, typed, grammar, more, sweep)
         elif key in known or (key.startswith("trainer.") and "trainer" in known):
@@ -78,6 +82,18 @@ def read_overrides(
         else:
             raise ValueError(_unknown(verb, key, value, list(known)))
     return typed
+
+
+def _hydras_own(word: str, key: str, value: str, sweep: bool) -> str:
+    if not sweep:
+        raise ValueError(f"{word}: Hydra's own settings count only with -m: remove it, or add -m")
+    if key not in HYDRAS_OWN and not key.startswith("hydra.launcher."):
+        raise ValueError(
+            f"{word} is not taken: of Hydra's own settings only {', '.join(HYDRAS_OWN)} and hydra.launcher.KEY are"
+        )
+    if not value.strip() or ("/" in key and not value.isidentifier()):
+        raise ValueError(f"{word} is not understood: give one name, such as {key}=basic")
+    return word
 
 
 def _split(word: str) -> tuple[str, str]:
@@ -103,17 +119,20 @@ def _read_group(
     verb: str, group: str, value: str, typed: Typed, grammar: Grammar, more: str | Path | None, sweep: bool
 ) -> None:
     names = choices(verb, group, more)
-    optional = VERBS[verb].groups[group] is None
+    if VERBS[verb].groups[group] is None and value.strip() in ("", "null"):
+        typed.groups[group] = None
+        return
     picked = [value.strip()]
     if sweep and value:
         parsed = _parse(group, value, grammar)
-        picked = [str(one) for one in parsed.values] if parsed.sweep else picked
+        picked = (["null" if one is None else str(one) for one in parsed.values] or names) if parsed.sweep else picked
     for name in picked:
-        if name in names or (optional and name in ("", "null")):
-            continue
-        raise ValueError(_no_choice(verb, group, name, names))
-    typed.groups[group] = picked[0] if picked and picked[0] in names else None
-    typed.words.append(f"{group}={value.strip() or 'null'}")
+        if name not in names:
+            raise ValueError(_no_choice(verb, group, name, names))
+    typed.groups[group] = picked[0]
+    if len(picked) > 1:
+        typed.swept_groups[group] = list(picked)
+    typed.words.append(f"{group}={value.strip()}")
 
 
 def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
@@ -128,6 +147,8 @@ def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
 
 
 def _read_setting(key: str, value: str, one: Setting | None, typed: Typed, grammar: Grammar, sweep: bool) -> None:
+    if key in NEVER_EMPTY and not value:
+        raise ValueError(f"{key}= is empty: write {key}=VALUE, or leave it away")
     text = key in VERBATIM or (one is not None and one.kind is str)
     if text and not sweep:
         typed.values[key] = value if key in VERBATIM else _text(key, value, grammar)
@@ -137,6 +158,8 @@ def _read_setting(key: str, value: str, one: Setting | None, typed: Typed, gramm
     if parsed.sweep and not sweep:
         raise ValueError(f"{key}={value} holds several values: give one, or add -m to run one after another")
     checked = [_checked(key, value, element, one) for element in parsed.values]
+    if parsed.sweep:
+        typed.swept[key] = None if checked else value
     if checked:
         typed.values[key] = checked[0]
         typed.later += [{key: element} for element in checked[1:]]
@@ -186,6 +209,8 @@ def _unknown(verb: str, key: str, value: str, known: list[str]) -> str:
     if key in sections:
         inside = [name for name in known if name.startswith(f"{key}.")] or ["trainer.max_epochs"]
         return f"{typed}: {key} is a section: set its keys, such as {inside[0]}=VALUE"
+    if key in VERBS[verb].unread:
+        return f"{typed} does nothing in {verb}, where {VERBS[verb].unread[key]}: leave it away"
     for other, its in VERBS.items():
         if other != verb and (key in settings(its.config) or key in its.groups or key.startswith("trainer.")):
             return f"{typed} is a setting of {other}, not of {verb}: `manyheads {verb} --help` lists those of {verb}"

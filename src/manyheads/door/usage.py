@@ -4,7 +4,7 @@ from enum import EnumType
 
 from manyheads import __version__
 from manyheads.config.knobs import range_words
-from manyheads.config.names import Setting, settings
+from manyheads.config.names import Setting
 from manyheads.config.plain import KIND_WORDS, show, unwrap
 from manyheads.door.presets import choices
 from manyheads.door.verbs import VERBS
@@ -35,7 +35,7 @@ def verb_help(name: str) -> str:
     """What `manyheads VERB --help` prints: presets, then every setting with default, meaning and limits."""
     verb = VERBS[name]
     groups = "\n".join(_group(name, group, default) for group, default in verb.groups.items())
-    lines = "\n".join(_setting(one) for one in settings(verb.config).values())
+    lines = "\n".join(_setting(one) for one in verb.settings().values())
     examples = "\n".join(f"  {example}" for example in verb.examples)
     return (
         f"manyheads {name}: {verb.help}\n\nusage: manyheads {name} key=value ...\n\n{examples}\n\n"

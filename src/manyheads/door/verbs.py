@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config.names import Setting, settings
 
 Config = RunConfig | EvaluateConfig | PredictConfig
 
@@ -12,8 +13,8 @@ class Verb:
     """One verb.
 
     `groups` are the folders of conf/ it reads, with the preset read unless another is typed;
-    `barred` are presets of those folders that make no sense here; `entry` is "module:function",
-    imported only when the settings are valid.
+    `barred` are presets of those folders that make no sense here, `unread` settings of its schema that it never
+    reads, each with the reason; `entry` is "module:function", imported only when the settings are valid.
     """
 
     config: type[Config]
@@ -22,6 +23,11 @@ class Verb:
     groups: dict[str, str | None]
     examples: tuple[str, ...]
     barred: dict[str, str] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, Setting]:
+        """What it can be told, by dotted name."""
+        return {name: one for name, one in settings(self.config).items() if name not in self.unread}
 
 
 VERBS = {
@@ -52,6 +58,12 @@ VERBS = {
         {"data": "run", "hardware": "auto"},
         ("manyheads evaluate run=outputs/eight-heads", "manyheads evaluate run=outputs/eight-heads data.path=new.csv"),
         {"ddp": "several devices, but evaluate uses one"},
+        {
+            "data.max_length": "texts are cut as the model was trained to",
+            "data.cache": "nothing is cached",
+            "data.validation_share": "no split is carved out",
+            "data.test_share": "no split is carved out",
+        },
     ),
     "predict": Verb(
         PredictConfig,

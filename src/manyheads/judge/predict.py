@@ -10,22 +10,33 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from manyheads.config import PredictConfig
-from manyheads.judge.lines import Chunk, as_chunk, read_lines, read_table
+from manyheads.data.files import OPENERS
+from manyheads.judge.lines import Chunk, as_chunk, read_lines
+from manyheads.judge.records import read_objects, read_table
 from manyheads.whole import replace_file
 
-# Legal inside a JSON string, yet many readers of lines break a line there.
-BREAKS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\x85\u2028\u2029"}
+# Legal inside a JSON string, yet many readers break a line there, and terminals obey them.
+BREAKS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
+# What predict does not read, as it reads rows as they come.
+OTHER_KINDS = {
+    ".parquet": "is parquet, of which predict reads no rows: write it as .csv or .jsonl first",
+    ".json": "is JSON as a whole, but predict reads rows: write one object a line, as .jsonl",
+    **dict.fromkeys(OPENERS, "is compressed, but predict reads rows as they are: decompress it first"),
+}
+READERS = {".csv": read_table, ".jsonl": read_objects}
 
 
 def predict(config: PredictConfig) -> int:
     """Label every text and write one JSON object a row; returns the number of rows.
 
     An object holds the columns of its row (`text`, and `text_pair`, where input is lines), then `label` and
-    `probabilities`. A column of the input that is itself called `label` or `probabilities` is kept as
-    `input_label`, `input_probabilities`. Only JSON goes to standard output. An output file appears once it is whole.
+    `probabilities`. A file whose name ends in .csv or .jsonl has columns, any other holds lines. A column that is
+    itself called `label` or `probabilities` is kept as `input_label`, `input_probabilities`. Only JSON goes to
+    standard output. An output file appears once it is whole.
 
     Raises:
         ValueError: one sentence; the run, the input, the line in it, or the output.
+        BrokenPipeError: the reader of standard output has gone.
     """
     _check(config)
     from manyheads.judge.device import place  # torch, once the settings are known to be good
@@ -53,8 +64,10 @@ def _check(config: PredictConfig) -> None:
     if config.input != "-" and (from_file.is_dir() or not from_file.exists()):
         what = "is a folder" if from_file.is_dir() else "does not exist"
         raise ValueError(
-            f"input={config.input} {what}: name a file of one text a line, a .csv, or - for standard input"
+            f"input={config.input} {what}: name a file of one text a line, a .csv or .jsonl, or - for standard input"
         )
+    if config.input != "-" and from_file.suffix.lower() in OTHER_KINDS:
+        raise ValueError(f"input={config.input} {OTHER_KINDS[from_file.suffix.lower()]}")
     if config.output == "-":
         return
     if to_file.is_dir() or not to_file.parent.is_dir():
@@ -70,15 +83,16 @@ def _chunks(config: PredictConfig, stream: BinaryIO, deliverable: Any) -> Iterat
     columns = deliverable.columns
     if config.text:
         return iter([as_chunk([config.text], "text", 1, pairs=deliverable.pairs)])
-    if config.input.lower().endswith(".csv"):
+    read = READERS.get(Path(config.input).suffix.lower())
+    if read is not None:
         text = ["text", columns.text] if columns.preset else [columns.text, "text"]
         text_pair = ["text_pair", columns.text_pair] if columns.preset else [columns.text_pair, "text_pair"]
-        return read_table(stream, config.input, text=text, text_pair=text_pair if deliverable.pairs else [])
+        return read(stream, config.input, text=text, text_pair=text_pair if deliverable.pairs else [])
     name = "standard input" if config.input == "-" else config.input
     return read_lines(stream, name, pairs=deliverable.pairs)
 
 
-def _line(kept: dict[str, str], label: str, probabilities: dict[str, float]) -> str:
+def _line(kept: dict[str, Any], label: str, probabilities: dict[str, float]) -> str:
     row: dict[str, Any] = {}
     for name, cell in kept.items():
         while name in row or name in ("label", "probabilities"):
@@ -123,7 +137,8 @@ def _standard_output() -> Iterator[TextIO]:
     try:
         yield output
         output.flush()
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough: let go of what it will not read
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
     finally:
         output.detach()

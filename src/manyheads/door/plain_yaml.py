@@ -1,0 +1,50 @@
+"""YAML as plain values: nothing in it is imported, called or expanded."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_LARGEST_FILE = 1_000_000  # bytes of a config.yaml
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a config.yaml, which may be anybody's.
+
+    Raises:
+        ValueError: too large for a configuration, not UTF-8, not YAML, or with aliases or tags of code.
+    """
+    if path.stat().st_size > _LARGEST_FILE:
+        raise ValueError("is larger than any configuration: give the config.yaml of a run")
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)  # noqa: S506  a safe loader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, a number of 5000 digits
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"it cannot be read as plain YAML ({first}): give the config.yaml of a run") from error
+
+
+def read_mapping(text: str) -> dict[Any, Any] | None:
+    """A typed `{key: value}`, None where it is none."""
+    if not text.strip().startswith("{"):
+        return None
+    try:
+        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506  a safe loader
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+
+
+def as_yaml(plain: dict[str, Any]) -> str:
+    """Text that `read_yaml` reads back equal."""
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1000)
+    if yaml.safe_load(text) != plain:  # PyYAML writes some line ends of Unicode as they are and reads them as others
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=1000)
+    return text
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without aliases, which would let a small file stand for an endless one."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it holds an alias (*name)")
+        return super().compose_node(parent, index)

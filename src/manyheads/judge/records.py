@@ -1,0 +1,132 @@
+"""Rows with named columns, a chunk at a time: csv and json lines, every column kept. Standard library only."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Any, BinaryIO
+
+from manyheads.data.files import delimiter_of
+from manyheads.judge.lines import CHUNK, MOST_LINE, Chunk, decode, whole_lines
+
+MOST_CHARACTERS = 2**22  # of the texts of one chunk, so that long texts make short chunks
+
+
+def read_table(stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str]) -> Iterator[Chunk]:
+    """The rows of a csv with a header. Blank lines are no rows.
+
+    Args:
+        name: the file, as error messages call it.
+        text: columns that may hold the text, the first there is counts; if there is none, a file's only column.
+        text_pair: columns that may hold the second text, none for a model of single texts.
+
+    Raises:
+        ValueError: a missing column, or the line of a row that is not UTF-8, not csv, or has too few or many cells.
+    """
+    csv.field_size_limit(MOST_LINE)
+    lines = _decoded(stream, name)
+    first_line = next(lines, "")
+    reader = csv.reader(chain([first_line], lines), delimiter=delimiter_of(first_line))
+    rows = _rows(reader, name)
+    header = next(rows, None)
+    if header is None:
+        raise ValueError(f"{name} is empty: its first line must name the columns")
+    twice = sorted({one for one in header if header.count(one) > 1})
+    if twice:
+        raise ValueError(f"{name} has the column {twice[0]!r} twice: name every column once")
+    first, second = _columns(header, name, text, text_pair)
+    yield from _chunks((_record(row, header, name, reader.line_num) for row in rows), first, second)
+
+
+def read_objects(stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str]) -> Iterator[Chunk]:
+    """The rows of a file of one JSON object a line, whose first names the columns. Blank lines are no rows.
+
+    Arguments as of `read_table`.
+
+    Raises:
+        ValueError: a missing column, or the line that is not UTF-8, not a JSON object, or whose text is no string.
+    """
+    objects = _objects(stream, name)
+    number, head = next(objects, (0, {}))
+    if not number:
+        return
+    columns = _columns(list(head), name, text, text_pair)
+    records = (_checked(one, columns, name, at) for at, one in chain([(number, head)], objects))
+    yield from _chunks(records, *columns)
+
+
+def _chunks(records: Iterator[dict[str, Any]], first: str, second: str | None) -> Iterator[Chunk]:
+    while kept := _some(records, first):
+        pairs = None if second is None else [row[second] for row in kept]
+        yield Chunk(kept, [row[first] for row in kept], pairs)
+
+
+def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
+    """Lines with their ends, as the csv reader wants them: a quoted cell may go on over several."""
+    for number, line in whole_lines(stream, name):
+        end = "\n" if line.endswith(b"\n") else ""
+        carriage = "\r" if line.endswith(b"\r\n") else ""
+        yield decode(line.removesuffix(b"\n"), name, number) + carriage + end
+
+
+def _rows(reader: Any, name: str) -> Iterator[list[str]]:
+    try:
+        yield from (row for row in reader if row)
+    except csv.Error as error:
+        raise ValueError(f"{name}, line {reader.line_num} is not csv: {error}") from error
+
+
+def _objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in whole_lines(stream, name):
+        content = decode(line.removesuffix(b"\n"), name, number)
+        if content.isspace() or not content:
+            continue
+        try:
+            one = json.loads(content)
+            json.dumps(one, ensure_ascii=False, allow_nan=False).encode()  # what is kept must be possible to write
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{name}, line {number} is not JSON ({error}): write one object a line") from error
+        if not isinstance(one, dict):
+            raise ValueError(f'{name}, line {number} is not a JSON object such as {{"text": "..."}}')
+        yield number, one
+
+
+def _checked(one: dict[str, Any], columns: tuple[str, str | None], name: str, number: int) -> dict[str, Any]:
+    for column in columns:
+        if column is not None and not isinstance(one.get(column), str):
+            what = "is no text" if column in one else "is missing"
+            raise ValueError(f"{name}, line {number}: {column!r} {what}, but the model reads it: give it a string")
+    return one
+
+
+def _columns(header: list[str], name: str, text: list[str], text_pair: list[str]) -> tuple[str, str | None]:
+    """The columns of the text and of the second text, if there is to be one."""
+    if len(header) == 1 and not text_pair:
+        return header[0], None
+    found = [next((one for one in names if one in header), None) for names in (text, text_pair)]
+    for names, one in zip((text, text_pair), found, strict=True):
+        if names and one is None:
+            raise ValueError(
+                f"{name} has no column {names[0]!r}, which the model reads: its columns are {', '.join(header)}; "
+                "rename one of them"
+            )
+    first, second = found
+    assert first is not None, "there is always a name for the text"
+    return first, second
+
+
+def _record(row: list[str], header: list[str], name: str, number: int) -> dict[str, str]:
+    if len(row) != len(header):
+        raise ValueError(f"{name}, line {number} has {len(row)} cells, but its header names {len(header)} columns")
+    return dict(zip(header, row, strict=True))
+
+
+def _some(records: Iterable[dict[str, Any]], column: str) -> list[dict[str, Any]]:
+    """The next rows, as many as make a chunk."""
+    chunk, n_characters = [], 0
+    for record in islice(records, CHUNK):
+        chunk.append(record)
+        n_characters += len(record[column])
+        if n_characters > MOST_CHARACTERS:
+            break
+    return chunk

@@ -1,0 +1,61 @@
+"""Typed settings that would change nothing are said, and empty ones that would mean something else."""
+
+import pytest
+
+from manyheads.cli import main
+from manyheads.compose import compose
+from manyheads.config import Source
+
+OWN = (
+    "does nothing here, where evaluate reads the run's own data as training read it: name other data by data.path=, "
+    "data.hub= or data=<preset>, or leave it away"
+)
+LINES = [
+    ("evaluate run=x data.rows=5", f"data.rows=5 {OWN}"),
+    ("evaluate run=x data.on_bad_row=drop", f"data.on_bad_row=drop {OWN}"),
+    ("evaluate run=x data=run data.text=review", f"data.text=review {OWN}"),
+    ("evaluate -m run=x data.rows=5,6", f"data.rows=5 {OWN}"),
+    (
+        "evaluate run=x data.path=y.csv data.max_length=64",
+        "data.max_length=64 does nothing in evaluate, where texts are cut as the model was trained to: leave it away",
+    ),
+    ("evaluate run=x data.cache=c", "data.cache=c does nothing in evaluate, where nothing is cached: leave it away"),
+    (
+        "evaluate run=x data=demo data.test_share=0.5",
+        "data.test_share=0.5 does nothing in evaluate, where no split is carved out: leave it away",
+    ),
+    (
+        "evaluate run=x batch.rows=5",
+        "batch.rows=5 is a setting of train, not of evaluate: `manyheads evaluate --help` lists those of evaluate",
+    ),
+    (
+        "predict run=x text=a batch.accumulate=2",
+        "batch.accumulate=2 is a setting of train, not of predict: `manyheads predict --help` lists those of predict",
+    ),
+    ("train data.path=", "data.path= is empty: write data.path=VALUE, or leave it away"),
+    ("train data.hub=", "data.hub= is empty: write data.hub=VALUE, or leave it away"),
+    ("train -m data.path= seed=1,2", "data.path= is empty: write data.path=VALUE, or leave it away"),
+    ("evaluate run=x data.path=", "data.path= is empty: write data.path=VALUE, or leave it away"),
+    ("predict run=x text=", "text= is empty: write text=VALUE, or leave it away"),
+    ("predict run=x input=", "input= is empty: write input=VALUE, or leave it away"),
+    ("predict run= text=a", "run is empty: name the run that predicts, for example run=outputs/my-run"),
+]
+
+
+@pytest.mark.parametrize(("line", "sentence"), LINES, ids=[line for line, _ in LINES])
+def test_a_setting_that_does_nothing_is_one_sentence(line, sentence, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err == f"{sentence}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_named_data_takes_the_settings_of_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["data.rows=5", "data.text=review"]
+    assert compose("evaluate", ["run=x", "data.path=y.csv", *rows]).data.rows == 5
+    assert compose("evaluate", ["run=x", "data.hub=imdb", *rows]).data.source is Source.hub
+    assert compose("evaluate", ["run=x", "data=demo", *rows]).data.source is Source.demo
+    assert compose("evaluate", ["run=x", "data.source=run"]).data.source is Source.run
+    assert compose("evaluate", ["run=x", "batch.tokens=99"]).batch.tokens == 99
+    assert compose("train", ["data.rows=5", "output="]).data.rows == 5

@@ -1,0 +1,78 @@
+"""Typed words, each checked alone: with a grammar of its own, without Hydra."""
+
+import pytest
+
+from manyheads.config import Pooling
+from manyheads.door.overrides import NEVER_EMPTY, PATHS, VERBATIM, Grammar, Parsed, read_overrides
+from manyheads.door.verbs import VERBS
+
+
+def parse(text):
+    """Numbers, and a sweep where commas stand."""
+    values = [float(one) if one.replace(".", "", 1).isdigit() else one for one in text.split(",")]
+    if "(" in text:
+        return Parsed([], sweep=True)
+    return Parsed(values, sweep=len(values) > 1)
+
+
+GRAMMAR = Grammar(parse, lambda text: f"'{text}'")
+
+
+def read(verb, *words, **more):
+    return read_overrides(verb, words, GRAMMAR, **more)
+
+
+def test_words_are_sorted_into_presets_and_values():
+    typed = read("train", "model=mini", "model.n_heads=8", "model.pooling=max", "output=a,b ", "experiment=", "seed=3")
+    assert typed.groups == {"model": "mini", "experiment": None}
+    assert typed.values == {"model.n_heads": 8, "model.pooling": Pooling.max, "output": "a,b ", "seed": 3}
+    assert typed.words == [
+        "model=mini", "model.n_heads=8", "model.pooling=max", "output='a,b '", "seed=3"
+    ]  # fmt: skip
+    assert not typed.later
+    assert not typed.swept
+    assert not typed.swept_groups
+
+
+def test_a_sweep_keeps_every_value():
+    typed = read("train", "model.n_heads=2,4,8", "model=mini,tiny", "output=a,b", "seed=range(1)", sweep=True)
+    assert typed.values["model.n_heads"] == 2
+    assert typed.later == [{"model.n_heads": 4}, {"model.n_heads": 8}, {"output": "b"}]
+    assert typed.swept_groups == {"model": ["mini", "tiny"]}
+    assert typed.swept == {"model.n_heads": None, "output": None, "seed": "range(1)"}
+    assert read("train", "model=glob(x)", sweep=True).swept_groups["model"] == sorted(
+        ["base", "medium", "mini", "small", "tiny"]
+    )
+
+
+def test_every_value_of_a_sweep_is_checked():
+    with pytest.raises(ValueError, match=r"model\.n_heads=x has the wrong type"):
+        read("train", "model.n_heads=2,x", sweep=True)
+    with pytest.raises(ValueError, match="model=x is not a choice"):
+        read("train", "model=mini,x", sweep=True)
+    with pytest.raises(ValueError, match="holds several values"):
+        read("train", "model.n_heads=2,4")
+
+
+def test_special_names_are_settings():
+    known = {name for verb in VERBS.values() for name in verb.settings()}
+    assert known >= PATHS
+    assert known >= VERBATIM
+    assert known >= NEVER_EMPTY
+
+
+def test_own_presets_are_choices(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("")
+    assert read("train", "model=mine", more=tmp_path).groups == {"model": "mine"}
+    with pytest.raises(ValueError, match="model=mine is not a choice"):
+        read("train", "model=mine")
+
+
+def test_a_file_in_place_of_a_setting(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("")
+    with pytest.raises(ValueError, match=r"^a\.csv has no value: for local files write data\.path=a\.csv$"):
+        read("train", "a.csv")
+    with pytest.raises(ValueError, match=r"data=a\.csv is not a choice: for local files write data\.path=a\.csv"):
+        read("train", "data=a.csv")

@@ -1,0 +1,32 @@
+"""Where presets lie and which a verb may choose."""
+
+import pytest
+
+from manyheads.door import presets
+from manyheads.door.presets import choices, conf_folder
+from manyheads.door.verbs import VERBS
+
+
+def test_the_folder_is_beside_the_modules_when_installed(tmp_path, monkeypatch):
+    assert (conf_folder() / "train.yaml").is_file()
+    monkeypatch.setattr(presets, "__file__", str(tmp_path / "src" / "manyheads" / "door" / "presets.py"))
+    assert conf_folder() == tmp_path / "conf"
+    (tmp_path / "src" / "manyheads" / "conf").mkdir(parents=True)
+    assert conf_folder() == tmp_path / "src" / "manyheads" / "conf"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_makes_no_sense_is_no_choice(verb):
+    for group, default in VERBS[verb].groups.items():
+        names = choices(verb, group)
+        assert names == sorted(set(names))
+        assert default is None or default in names
+        assert not VERBS[verb].barred.keys() & set(names)
+
+
+def test_own_presets_join_ours(tmp_path):
+    (tmp_path / "model").mkdir()
+    for name in ("mini.yaml", "wide.yaml", "notes.txt"):
+        (tmp_path / "model" / name).write_text("")
+    assert choices("train", "model", tmp_path) == sorted([*choices("train", "model"), "wide"])
+    assert choices("train", "optim", tmp_path) == choices("train", "optim")

@@ -1,0 +1,280 @@
+"""Sweeps: what the jobs must not share, and Hydra's own settings, which come from Hydra alone."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from manyheads import cli
+from manyheads.compose import run_hydra
+from manyheads.config import EvaluateConfig, RunConfig
+from manyheads.door.overrides import Typed
+from manyheads.door.sweeps import (
+    every_choice,
+    first_difference,
+    hydra_words,
+    refuse_many_devices,
+    refuse_ranges,
+    refuse_shared_output,
+)
+
+SWEEP = "-m seed=1,2 dry=true debug=fast"
+
+
+@pytest.fixture
+def calls(monkeypatch, tmp_path):
+    """What the verbs were called with, in place of the verbs; the working folder is empty."""
+    seen = []
+    monkeypatch.setattr(cli, "call", lambda verb, config: seen.append(config))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return seen
+
+
+def refusal(line, capsys):
+    """The one sentence that a command line ends in; nothing was written."""
+    try:
+        code = cli.main(line.split())
+    except SystemExit as stop:
+        code = stop.code
+    said = capsys.readouterr()
+    assert (code, said.out, said.err.count("\n")) == (2, "", 1), said.err
+    assert "append" not in said.err
+    assert list(Path.cwd().iterdir()) == []
+    return said.err.rstrip("\n")
+
+
+def write(folder, files):
+    for name, content in files.items():
+        path = folder / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return folder
+
+
+TOUCH = "{_target_: logging.FileHandler, filename: %s}"
+INJECTED = "hydra/job_logging=stdout"
+EVIL = {  # ways of a preset to Hydra's settings: files, words, the setting that is named
+    "callback": (
+        {
+            "hydra/callbacks/evil": f"x: {TOUCH}\n",
+            "model/evil": "# @package _global_\ndefaults:\n  - override /hydra/callbacks: evil\n",
+        },
+        f"model=evil {SWEEP}",
+        "hydra.callbacks.x",
+    ),
+    "swept": (
+        {"model/evil": f"# @package _global_\nhydra:\n  callbacks:\n    x: {TOUCH}\n"},
+        f"model=tiny,evil {SWEEP}",
+        "hydra.callbacks.x",
+    ),
+    "glob": (
+        {"model/evil": f"# @package _global_\nhydra:\n  callbacks:\n    x: {TOUCH}\n"},
+        f"model=glob(e*) {SWEEP}",
+        "hydra.callbacks.x",
+    ),
+    "package": (
+        {"model/evil": f"# @package hydra.callbacks\nx: {TOUCH}\n"},
+        f"model=evil {SWEEP}",
+        "hydra.callbacks.x",
+    ),
+    "logging": (
+        {
+            "experiment/evil": "# @package _global_\n"
+            "hydra: {hydra_logging: {handlers: {x: {'()': logging.FileHandler, filename: %s}}}}\n",
+        },
+        f"experiment=evil {SWEEP}",
+        "hydra.hydra_logging.handlers.x",
+    ),
+    "environment": (
+        {"model/evil": "# @package _global_\nhydra: {job: {env_set: {PATH: '%s'}}}\n"},
+        f"model=evil {SWEEP}",
+        "hydra.job.env_set.PATH",
+    ),
+    "words": (
+        {"model/evil": f"# @package _global_\nhydra: {{overrides: {{hydra: ['{INJECTED}']}}}}\n# %s"},
+        f"model=evil {SWEEP}",
+        "hydra.overrides.hydra",
+    ),
+    "launcher": (
+        {"hydra/launcher/basic": "_target_: os.getcwd\n# %s"},
+        f"model=tiny {SWEEP}",
+        "hydra.launcher._target_",
+    ),
+    "sweeper": (
+        {"model/evil": "# @package _global_\nhydra: {sweeper: {params: {+hydra.callbacks.x: '%s'}}}\n"},
+        f"model=evil {SWEEP}",
+        "hydra.sweeper.params",
+    ),
+    "plain run": (
+        {"model/evil": f"# @package _global_\nhydra: {{callbacks: {{x: {TOUCH}}}}}\n"},
+        "model=evil",
+        "hydra.callbacks.x",
+    ),
+    "shown": (
+        {"model/evil": f"# @package _global_\nhydra: {{callbacks: {{x: {TOUCH}}}}}\n"},
+        "model=evil --cfg job",
+        "hydra.callbacks.x",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_a_preset_never_sets_hydra_itself(name, calls, capsys, tmp_path):
+    files, line, key = EVIL[name]
+    made = tmp_path / "made"
+    theirs = write(tmp_path / "cd", {file: content.replace("%s", str(made)) for file, content in files.items()})
+    said = refusal(f"train {line} --config-dir {theirs}", capsys)
+    assert said == (
+        f"--config-dir {theirs}: a preset in it sets {key}, but presets set a run, never Hydra itself, which would "
+        "call what it is told: remove that"
+    )
+    assert not calls
+    assert not made.exists()
+
+
+def test_honest_presets_are_swept(calls, tmp_path):
+    theirs = write(
+        tmp_path / "cd",
+        {
+            "model/wide": "d_ff: 4096\n",
+            "model/wider": "defaults: [wide]\nd_ff: 8192\n",
+            "experiment/mine": "# @package _global_\ndefaults:\n  - override /optim: wsd\nseed: 7\n",
+        },
+    )
+    words = ["train", "-m", "model=wide,wider,tiny", "experiment=mine", "--config-dir", str(theirs)]
+    assert cli.main(words) == 0
+    assert [(one.model.d_ff, one.seed) for one in calls] == [(4096, 7), (8192, 7), (512, 7)]
+
+
+ONLY = "of Hydra's own settings only hydra/launcher, hydra/sweeper, hydra.sweep.dir and hydra.launcher.KEY are"
+TYPED = [
+    ("train -m hydra.foo=1", f"hydra.foo=1 is not taken: {ONLY}"),
+    (
+        "train -m seed=1,2 hydra.job.env_set.PATH=/nope",
+        f"hydra.job.env_set.PATH=/nope is not taken: {ONLY}",
+    ),
+    ("train -m hydra/callbacks=x", f"hydra/callbacks=x is not taken: {ONLY}"),
+    ("train -m hydra.sweeper.params={seed:3}", f"hydra.sweeper.params={{seed:3}} is not taken: {ONLY}"),
+    ("train -m hydra/launcher=", "hydra/launcher= is not understood: give one name, such as hydra/launcher=basic"),
+    (
+        "train -m hydra/launcher=a,b",
+        "hydra/launcher=a,b is not understood: give one name, such as hydra/launcher=basic",
+    ),
+    (
+        "train -m hydra/launcher=slurm",
+        "hydra/launcher=slurm cannot be used (Could not find 'hydra/launcher/slurm'): choose basic",
+    ),
+    (
+        "train -m hydra.launcher.partition=gpu",
+        "hydra.launcher.partition=gpu cannot be used (Could not override 'hydra.launcher.partition'): remove it",
+    ),
+    (
+        "train -m hydra.launcher._target_=os.getcwd",
+        "hydra.launcher._target_=os.getcwd names code to call, which a setting never may: remove it",
+    ),
+    (
+        "train hydra/launcher=basic",
+        "hydra/launcher=basic: Hydra's own settings count only with -m: remove it, or add -m",
+    ),
+    (
+        "train -m experiment=paper,null",
+        "experiment=null is not a choice: choose demo_no_positions, many_heads, one_head or paper",
+    ),
+    (
+        "train -m optim.lr=interval(0.1,1)",
+        "optim.lr=interval(0.1,1) names no values one by one: list them, such as optim.lr=1,2,3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "sentence"), TYPED, ids=[line for line, _ in TYPED])
+def test_few_of_hydras_own_settings_may_be_typed(line, sentence, calls, capsys):
+    assert refusal(line, capsys) == sentence
+    assert not calls
+
+
+def test_the_folder_of_a_sweep_and_its_plugins_may_be_typed(calls):
+    words = ["seed=1,2", "hydra.sweep.dir=there", "hydra/launcher=basic", "hydra/sweeper=basic"]
+    assert cli.main(["train", "-m", *words]) == 0
+    assert [one.seed for one in calls] == [1, 2]
+    assert {path.name for path in Path.cwd().iterdir()} == {"there"}
+
+
+@pytest.mark.parametrize("swept", ["seed=1,2", "model=tiny,mini", "output=a,b seed=1,2"])
+def test_an_output_for_several_jobs_is_refused_before_the_first(swept, calls, capsys):
+    line = f"train -m {swept}" if "output" in swept else f"train -m {swept} output=a"
+    assert refusal(line, capsys) == (
+        f"output={Path.cwd() / 'a'} would be shared by the jobs of -m, but each needs its own: leave output away, or "
+        "start each run alone"
+    )
+    assert not calls
+
+
+def test_an_output_for_each_job_is_taken(calls):
+    assert cli.main(["train", "-m", "output=a,b"]) == 0
+    assert cli.main(["train", "-m", "output=c", "seed=3"]) == 0
+    assert [Path(one.output).name for one in calls] == ["a", "b", "c"]
+    assert cli.main(["predict", "-m", "run=a,b", "text=x", "output=-"]) == 0
+    assert [one.output for one in calls[3:]] == ["-", "-"]
+
+
+def test_a_reader_that_leaves_ends_a_sweep_too(calls, monkeypatch):
+    def leave(verb, config):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "call", leave)
+    monkeypatch.setattr(cli, "_reader_left", lambda: 141)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", "-m", "seed=1,2"])
+    assert stop.value.code == 141
+
+
+def test_every_choice_of_presets_is_looked_at():
+    typed = Typed(groups={"data": "demo", "model": "a"}, swept_groups={"model": ["a", "b"], "experiment": [None, "x"]})
+    every = every_choice("train", typed)
+    assert {(one["model"], one["experiment"]) for one in every} == {
+        (model, experiment) for model in ("a", "b", "tiny") for experiment in (None, "x")
+    }
+    assert {one["data"] for one in every} == {"demo"}
+
+
+def test_hydras_words_are_those_typed_and_a_quiet_rest():
+    typed = Typed(words=["seed=1,2", "hydra.sweep.dir=x", "hydra/launcher=basic"])
+    assert hydra_words(typed) == [
+        "hydra.sweep.dir=x",
+        "hydra/launcher=basic",
+        "hydra.output_subdir=null",
+        "hydra/job_logging=none",
+    ]
+
+
+def test_a_difference_is_named_by_its_keys():
+    assert first_difference({"a": {"b": [1]}}, {"a": {"b": [1]}}, "x") is None
+    assert first_difference({"a": {"b": [1], "c": 0}}, {"a": {"b": [1], "c": 1}}, "x") == "x.a.c"
+    assert first_difference({"a": {}}, {"a": {"b": None}}, "x") == "x.a.b"
+    assert first_difference({"a": 1, "b": 2}, {"a": 1}, "x") == "x.b"
+    assert first_difference({"a": [1]}, {"a": {"b": 1}}, "x") == "x.a"
+
+
+def test_the_rules_one_by_one():
+    config = RunConfig(output="x")
+    refuse_shared_output(config, Typed(swept={"output": None}))
+    refuse_shared_output(RunConfig(), Typed(swept={"seed": None}))
+    with pytest.raises(ValueError, match="would be shared"):
+        refuse_shared_output(config, Typed(swept_groups={"model": ["a", "b"]}))
+    refuse_many_devices(EvaluateConfig(run="x"))
+    config.hardware.nodes = 2
+    with pytest.raises(ValueError, match=r"hardware\.nodes=2 is refused under -m"):
+        refuse_many_devices(config)
+    refuse_ranges(Typed(swept={"seed": None}))
+    refuse_ranges(Typed(swept={"seed": "interval(1, 3)"}, words=["hydra/sweeper=optuna"]))
+    with pytest.raises(ValueError, match=r"seed=interval\(1, 3\) names no values"):
+        refuse_ranges(Typed(swept={"seed": "interval(1, 3)"}))
+
+
+def test_what_is_typed_is_put_back():
+    before = list(sys.argv)
+    with pytest.raises(ValueError, match="is not taken"):
+        run_hydra("train", ["-m"], ["hydra.foo=1"], lambda make: None)
+    assert sys.argv == before

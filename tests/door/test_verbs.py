@@ -1,0 +1,32 @@
+"""The table of verbs: each has settings, presets and a function."""
+
+from dataclasses import is_dataclass
+
+import pytest
+
+from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config.names import settings
+from manyheads.door.presets import conf_folder
+from manyheads.door.verbs import VERBS
+
+
+def test_entries_are_modules_of_the_package():
+    assert {name: verb.config for name, verb in VERBS.items()} == {
+        "train": RunConfig,
+        "evaluate": EvaluateConfig,
+        "predict": PredictConfig,
+    }
+    for verb in VERBS.values():
+        module, _, function = verb.entry.partition(":")
+        assert module.startswith("manyheads.")
+        assert function.isidentifier()
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_what_a_verb_names_exists(name):
+    verb = VERBS[name]
+    assert is_dataclass(verb.config)
+    assert all((conf_folder() / group).is_dir() for group in verb.groups)
+    assert verb.unread.keys() <= settings(verb.config).keys()
+    assert verb.settings().keys() == settings(verb.config).keys() - verb.unread.keys()
+    assert all(example.startswith(f"manyheads {name}") for example in verb.examples)
