@@ -74,7 +74,13 @@ def test_a_moved_model_is_judged_on_named_data(run: Path, tmp_path: Path) -> Non
     metrics = evaluate(config(alone, data=data, output=str(tmp_path / "new" / "results")))
     assert sorted(one.name for one in (tmp_path / "new" / "results").iterdir()) == FILES
     assert set(metrics["baselines"]) == {"most frequent class"}
-    assert metrics["data"] == "films-test"
+    assert (metrics["data"], metrics["split"]) == ("films-test", "all")
+
+
+def test_results_of_a_single_file_lie_in_a_folder_that_says_all(run: Path, tmp_path: Path) -> None:
+    data = DataConfig(source=Source.run, path=str(tmp_path / "films" / "test.csv"))
+    evaluate(config(run, split="train", data=data))
+    assert [one.name for one in (run / "evaluate").iterdir()] == ["films-test-all"]
 
 
 def test_a_typed_output_that_is_not_empty_is_refused(run: Path, tmp_path: Path) -> None:

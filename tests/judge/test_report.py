@@ -11,7 +11,6 @@ from manyheads.judge.baselines import MAJORITY, TFIDF, Baseline
 from manyheads.judge.predictions import Mistake
 from manyheads.judge.report import ReportContent, dotted, installed_versions, render, verdict, write_report
 from manyheads.judge.scores import Answers, Interval, Scores, score
-from manyheads.judge.sections import Table
 
 EVIL = "<script>alert(1)</script> \"on\" & 'x' <img src=http://evil.example/x onerror=alert(1)> \x00\x1b\u202e"
 VOID = {"meta", "img", "br"}
@@ -65,7 +64,6 @@ def full() -> ReportContent:
         baselines=[baseline(MAJORITY, 0.2), baseline(TFIDF, 0.5)],
         mistakes=[Mistake(7, EVIL, None, EVIL, "b", 0.9), Mistake(1234, "x" * 5000, EVIL, "b", EVIL, 0.8)],
         curves=[{"step": 1.0, "train_loss": 1.0, "validation_accuracy": 0.5}],
-        tables=[Table(title="Splits", header=["figure", EVIL], rows=[["accuracy", EVIL]])],
         facts={"parameters": EVIL},
         notes=[EVIL],
         config={"model": {"n_heads": 4, "flags": {}}, "data": {"path": EVIL}},
@@ -101,7 +99,6 @@ def test_everything_given_is_said() -> None:
         "Notes on the data",
         "model.n_heads",
         "Learning curves",
-        "Splits",
         "Can its confidence be trusted?",
         TFIDF,
     ):

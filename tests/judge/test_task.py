@@ -46,7 +46,7 @@ def home(tmp_path: Path) -> Path:
 def test_without_data_the_split_is_the_runs_own(home: Path, split: str) -> None:
     task = find_task(EvaluateConfig(run=str(home), split=split), home, settings(), LABELS)
     assert task.rows.texts == [text for text, _ in rows_of(split)]
-    assert task.name == "data"
+    assert (task.name, task.split) == ("data", split)
     assert task.splits is not None
 
 
@@ -69,6 +69,19 @@ def test_a_model_alone_needs_data_named(home: Path) -> None:
         find_task(EvaluateConfig(run="model"), None, settings(), LABELS)
     config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(home.parent / "data")))
     assert find_task(config, None, settings(), LABELS).rows.texts == [text for text, _ in rows_of("test")]
+
+
+def test_a_single_file_is_judged_whole_and_said_to_be(home: Path, tmp_path: Path) -> None:
+    def found(path: Path, split: str) -> tuple[str, str, int]:
+        config = EvaluateConfig(run="model", split=split, data=DataConfig(source=Source.run, path=str(path)))
+        task = find_task(config, None, settings(), LABELS)
+        return task.name, task.split, len(task.rows)
+
+    for split in ("train", "test"):
+        assert found(written(tmp_path / "new.csv", rows_of("new", 5)), split) == ("new", "all", 5)
+        assert found(tmp_path / "data", split) == ("data", split, 12)
+    written(tmp_path / "alone" / "rows.csv", rows_of("new", 7))
+    assert found(tmp_path / "alone", "validation") == ("alone", "all", 7)
 
 
 def test_a_file_is_read_in_the_columns_of_training_unless_typed(tmp_path: Path) -> None:

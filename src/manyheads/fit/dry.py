@@ -10,6 +10,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.fit.hardware import trainer_hardware
 from manyheads.nn import Classifier
 from manyheads.nn.cost import count_parameters, flops_per_token
+from manyheads.terminal import as_text, console
 
 
 def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], classifier: Classifier) -> dict[str, str]:
@@ -43,13 +44,12 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], clas
 
 def show_plan(figures: dict[str, str]) -> None:
     """Print the figures as a table."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title="dry run: nothing was trained", show_header=False)
     for name, figure in figures.items():
-        table.add_row(name, figure)
-    Console(highlight=False).print(table)
+        table.add_row(as_text(name), as_text(figure))
+    console().print(table)
 
 
 def activation_bytes(classifier: Classifier, batch: Batch, *, precision: str) -> int:

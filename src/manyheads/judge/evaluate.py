@@ -12,8 +12,9 @@ from manyheads.ship.settings import read_labels, read_settings
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Judge a run on its own test split, or on any data with its labels; returns the content of metrics.json.
 
-    Writes metrics.json, predictions.csv, pictures and report.html to `output`, else <run>/evaluate/<data>-<split>/,
-    where an earlier evaluation of the same data is replaced file by file.
+    Writes metrics.json, predictions.csv, pictures and report.html to `output`, else <run>/evaluate/<data>-<split>/
+    (<data>-all for a single file, of which all rows are judged), where an earlier evaluation of the same data is
+    replaced file by file.
 
     Raises:
         ValueError: one sentence; the run, the data, its labels, or the output. All but broken weights are found
@@ -30,7 +31,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     from manyheads.ship.deliverable import load
 
     results = judge_task(task, place(load(model), config.hardware), config)
-    folder = Path(config.output or (home or model) / "evaluate" / f"{task.name}-{config.split}")
+    folder = Path(config.output or (home or model) / "evaluate" / f"{task.name}-{task.split}")
     metrics = write_results(folder, results, home)
     show_results(results, folder)
     return metrics

@@ -100,7 +100,9 @@ def worst_mistakes(predictions: Predictions, n: int = 20) -> list[Mistake]:
 def write_predictions_csv(path: Path, predictions: Predictions) -> None:
     """One line a row: its number in the source, the text(s), label, prediction and `p_<class>` for every class.
 
-    Texts are quoted and written as they are; a probability has six decimals. The file appears whole or not at all.
+    Texts are quoted and written raw, as the data holds them, so that the file can be joined with it: a text such as
+    `=1+1`, which a spreadsheet takes for a formula, stays one. A probability has six decimals. The file appears whole
+    or not at all.
     """
     pairs = predictions.pairs
     with replace_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:

@@ -14,7 +14,6 @@ from manyheads.judge.markup import Html, shown
 from manyheads.judge.predictions import Mistake
 from manyheads.judge.scores import Scores
 from manyheads.judge.sections import (
-    Table,
     all_figures,
     comparison,
     confusion,
@@ -22,7 +21,6 @@ from manyheads.judge.sections import (
     learning_curves,
     named_values,
     per_class,
-    plain_table,
     tiles,
     worst,
 )
@@ -54,7 +52,6 @@ class ReportContent:
     baselines: list[Baseline] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
     curves: Sequence[Curve] = ()
-    tables: list[Table] = field(default_factory=list)
     facts: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
@@ -74,7 +71,6 @@ def render(content: ReportContent) -> str:
         tiles(content.scores),
         Html(f"<p class=verdict>{shown(verdict(content.scores, content.baselines))}</p>"),
         *comparison(content.scores, content.baselines),
-        *(plain_table(one) for one in content.tables),
         *learning_curves(content.curves),
         confusion(content.scores),
         per_class(content.scores),

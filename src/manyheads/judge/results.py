@@ -16,6 +16,7 @@ from manyheads.judge.scores import Interval, Scores, score, score_answers
 from manyheads.judge.sections import FIGURES
 from manyheads.judge.task import Task
 from manyheads.ship.deliverable import Deliverable
+from manyheads.terminal import as_text, console
 from manyheads.whole import replace_file
 
 
@@ -24,7 +25,6 @@ class Results:
     """One split, judged."""
 
     task: Task
-    split: str
     predictions: Predictions
     scores: Scores
     baselines: list[Baseline]
@@ -44,7 +44,7 @@ def judge_task(task: Task, deliverable: Deliverable, config: EvaluateConfig) -> 
         baselines = judge_baselines(task.splits.train, task.rows, len(names), n_resamples=n, seed=seed)
     judged_as = {"model": to_plain(deliverable.model)} if task.run is None else {"run": to_plain(task.run)}
     settings = {"evaluate": to_plain(config), **judged_as}
-    return Results(task, config.split, predictions, scores, baselines, settings)
+    return Results(task, predictions, scores, baselines, settings)
 
 
 def write_results(folder: Path, results: Results, home: Path | None) -> dict[str, Any]:
@@ -78,24 +78,23 @@ def as_metrics(results: Results) -> dict[str, Any]:
         one.name: {"accuracy": asdict(one.scores.accuracy), "macro_f1": asdict(one.scores.macro_f1)}
         for one in results.baselines
     }
-    about = {"data": results.task.name, "split": results.split, "source": results.task.rows.source}
+    about = {"data": results.task.name, "split": results.task.split, "source": results.task.rows.source}
     return {**results.scores.as_json(), **about, "baselines": baselines}
 
 
 def show_results(results: Results, folder: Path) -> None:
     """Print the figures with their intervals, the cheap models beside them, and where the files are."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     scores = results.scores
-    title = f"{results.task.name}, {results.split}: {scores.n_rows:,} rows"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    title = f"{results.task.name}, {results.task.split}: {scores.n_rows:,} rows"
+    table = Table(title=as_text(title), title_justify="left", box=SIMPLE_HEAD)
     table.add_column("", no_wrap=True)
     for name in ("model", "95 % interval"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in results.baselines:
-        table.add_column(one.name, justify="right")
+        table.add_column(as_text(one.name), justify="right")
     for name, words in FIGURES.items():
         figure: Interval = getattr(scores, name)
         others = [getattr(one.scores, name, None) for one in results.baselines]
@@ -105,10 +104,10 @@ def show_results(results: Results, folder: Path) -> None:
             f"{figure.low:.4f} to {figure.high:.4f}",
             *("" if other is None else f"{other.value:.4f}" for other in others),
         )
-    console = Console(highlight=False)
-    console.print(table)
+    screen = console()
+    screen.print(table)
     for name in ("metrics.json", "predictions.csv", "report.html"):
-        console.print(f"{folder / name}", soft_wrap=True, markup=False)
+        screen.print(as_text(folder / name), soft_wrap=True)
 
 
 def _answer(deliverable: Deliverable, task: Task, tokens: int) -> Predictions:
@@ -125,7 +124,7 @@ def _answer(deliverable: Deliverable, task: Task, tokens: int) -> Predictions:
 def _page(results: Results, curves: list[Curve]) -> ReportContent:
     task, scores = results.task, results.scores
     return ReportContent(
-        title=f"{task.name}: {results.split} split",
+        title=f"{task.name}: {'all rows' if task.split == 'all' else f'{task.split} split'}",
         subtitle=f"{task.rows.source}, {scores.n_rows:,} rows, {len(scores.labels)} classes",
         scores=scores,
         baselines=results.baselines,

@@ -1,7 +1,6 @@
 """The sections of report.html, each a function of what it shows; what is empty yields nothing."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from manyheads.judge.baselines import Baseline
 from manyheads.judge.curves import Curve
@@ -32,15 +31,6 @@ FIGURES = {
 }
 
 
-@dataclass(kw_only=True, slots=True)
-class Table:
-    """A table of plain strings; the first column is a name, the others are numbers."""
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-
-
 def tiles(scores: Scores) -> Html:
     shares = {"accuracy": scores.accuracy, "macro F1": scores.macro_f1}
     numbers = {"cross-entropy loss": scores.loss, "calibration error": scores.calibration_error}
@@ -66,10 +56,6 @@ def comparison(scores: Scores, baselines: Sequence[Baseline]) -> Iterator[Html]:
     own = next(at for at, (_, one) in enumerate(judged) if one is scores)
     head = ["model", "accuracy", "from 0 to 1", "macro F1"]
     yield section("Beside simpler models, on the same rows", table(head, rows, "wnbn", own=own))
-
-
-def plain_table(one: Table) -> Html:
-    return section(one.title, table(one.header, one.rows, "w" + "n" * (len(one.header) - 1)))
 
 
 def learning_curves(curves: Sequence[Curve]) -> Iterator[Html]:

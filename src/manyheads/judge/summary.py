@@ -7,6 +7,7 @@ from typing import Any
 
 from manyheads.judge.baselines import Baseline
 from manyheads.judge.scores import Interval, Scores
+from manyheads.terminal import as_text, console
 from manyheads.whole import replace_file
 
 FIGURES = ("accuracy", "macro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
@@ -74,15 +75,15 @@ def facts(summary: Summary) -> dict[str, str]:
 
 def show_summary(summary: Summary) -> None:
     """Print the table and where the report lies."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(figures_table(summary))
-    for name, fact in facts(summary).items():
-        console.print(f"{name}: {fact}", soft_wrap=True)
-    console.print(f"wall time: {summary.wall_seconds:.1f} s", soft_wrap=True)
-    console.print(f"model: {Path(summary.output) / 'model'}", soft_wrap=True)
-    console.print(f"report: {Path(summary.output) / 'report.html'}", soft_wrap=True)
+    screen = console()
+    screen.print(figures_table(summary))
+    lines = facts(summary) | {
+        "wall time": f"{summary.wall_seconds:.1f} s",
+        "model": str(Path(summary.output) / "model"),
+        "report": str(Path(summary.output) / "report.html"),
+    }
+    for name, fact in lines.items():
+        screen.print(as_text(f"{name}: {fact}"), soft_wrap=True)
 
 
 def figures_table(summary: Summary) -> Any:
@@ -98,7 +99,7 @@ def figures_table(summary: Summary) -> Any:
     }
     table.add_column("")
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(as_text(name), justify="right")
     for figure in FIGURES:
         table.add_row(figure.replace("_", " "), *(cell(figures.get(figure)) for figures in columns.values()))
     return table

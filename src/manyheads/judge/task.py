@@ -8,6 +8,7 @@ from manyheads.compose import read_run
 from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_split, read_splits
+from manyheads.data.tables import open_tables
 from manyheads.ship.settings import Columns, Settings
 
 DEFAULTS = DataConfig()
@@ -16,10 +17,14 @@ ROLES = ("train", "validation", "test")
 
 @dataclass(slots=True)
 class Task:
-    """Rows to judge and what their data is called; `run` and `splits` where the data is the run's own."""
+    """Rows to judge and what their data is called; `run` and `splits` where the data is the run's own.
+
+    `split` is the one that was asked for, or `all` where a single file holds all that there is.
+    """
 
     rows: Rows
     name: str
+    split: str
     run: RunConfig | None = None
     splits: Splits | None = None
 
@@ -74,12 +79,14 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str]) -> T
         )
     for part in splits.by_name().values():
         part.labels = [labels.index(splits.labels[label]) for label in part.labels]
-    return Task(rows, data_name(run.data), run, splits)
+    return Task(rows, data_name(run.data), config.split, run, splits)
 
 
 def _named_data(config: EvaluateConfig, settings: Settings, labels: list[str]) -> Task:
     data = with_columns(config.data, settings.columns, pairs=settings.pairs)
-    return Task(read_split(data, config.split, labels), data_name(data))
+    rows = read_split(data, config.split, labels)
+    split = "all" if data.path and "all" in open_tables(data) else config.split
+    return Task(rows, data_name(data), split)
 
 
 def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConfig:

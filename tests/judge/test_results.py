@@ -1,0 +1,78 @@
+"""What an evaluation found: the same figures in metrics.json, on the screen and in the page."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from manyheads.config import EvaluateConfig, RunConfig
+from manyheads.data.rows import Rows, Splits
+from manyheads.judge.baselines import MAJORITY, TFIDF
+from manyheads.judge.results import Results, as_metrics, judge_task, show_results, write_results
+from manyheads.judge.task import Task
+from manyheads.ship.deliverable import load
+
+TEXTS = ["a good film", "bad", "so so", "not very good"] * 3
+LABELS = ["bad", "good", "so-so"]
+
+
+def rows() -> Rows:
+    return Rows(TEXTS, None, [1, 0, 2, 0] * 3, "new\x1b.csv", range(2, 14))
+
+
+def judged(model_folder: Path, task: Task) -> Results:
+    return judge_task(task, load(model_folder), EvaluateConfig(run="x", bootstrap=100))
+
+
+@pytest.fixture
+def named(model_folder: Path) -> Results:
+    """Data that was named: nothing is known of training."""
+    return judged(model_folder, Task(rows(), "new", "all"))
+
+
+def test_data_that_was_named_has_no_baseline_to_fit(named: Results) -> None:
+    metrics = as_metrics(named)
+    assert set(metrics["baselines"]) == {MAJORITY}
+    assert metrics["baselines"][MAJORITY]["accuracy"]["value"] == 0.5
+    assert (metrics["data"], metrics["split"], metrics["source"], metrics["n_rows"]) == (
+        "new",
+        "all",
+        "new\x1b.csv",
+        12,
+    )
+    assert set(named.settings) == {"evaluate", "model"}
+
+
+def test_the_runs_own_data_fits_them_on_its_training_split(model_folder: Path) -> None:
+    splits = Splits(rows(), rows(), rows(), LABELS, ["carved out"])
+    results = judged(model_folder, Task(rows(), "own", "test", RunConfig(), splits))
+    assert set(as_metrics(results)["baselines"]) == {MAJORITY, TFIDF}
+    assert set(results.settings) == {"evaluate", "run"}
+
+
+def test_every_file_is_written_with_the_same_figures(named: Results, tmp_path: Path) -> None:
+    metrics = write_results(tmp_path / "out", named, None)
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == json.loads(json.dumps(metrics))
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<h1>new: all rows</h1>" in page
+    assert f"{named.scores.accuracy.value:.4f}" in page
+    assert "\x1b" not in page
+    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == [
+        "confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html"
+    ]  # fmt: skip
+
+
+def test_the_screen_never_obeys_a_path(named: Results, capsys: pytest.CaptureFixture[str]) -> None:
+    named.task.name = "[/b]\x1b[2J:smile:"
+    show_results(named, Path("/tmp/x[/b]\x1b[2J"))
+    said = capsys.readouterr().out
+    assert "[/b]\\x1b[2J:smile:, all: 12 rows" in said
+    assert "\n/tmp/x[/b]\\x1b[2J/report.html\n" in said
+    assert f"{named.scores.accuracy.value:.4f}" in said
+    assert "\x1b" not in said
+
+
+def test_a_folder_that_is_none_is_one_sentence(named: Results, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"file/out cannot be written to \(Not a directory\): name another folder by"):
+        write_results(tmp_path / "file" / "out", named, None)

@@ -1,0 +1,91 @@
+"""summary.json and the table at the end of training."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from manyheads.judge.baselines import MAJORITY, Baseline
+from manyheads.judge.scores import Answers, Interval, score
+from manyheads.judge.summary import FIGURES, Summary, baseline_figures, cell, facts, headline, show_summary
+
+FIGURE = Interval(0.5, 0.25, 0.75)
+
+
+def summary(**typed: Any) -> Summary:
+    values: dict[str, Any] = {
+        "output": "/tmp/x[/b]\x1b[2J",
+        "parameters": 1234,
+        "epochs": 3,
+        "steps": 4000,
+        "seconds": 1.25,
+        "wall_seconds": 9.5,
+        "real_tokens_per_s": 56789.4,
+        "padding_share": 0.051,
+        "truncated_share": 0.0,
+        "precision": "bf16-mixed",
+        "rows": {"train": 1000, "validation": 10},
+        "best": {"metric": "accuracy", "value": 0.5, "epoch": 2, "step": 20},
+        "train": {"accuracy": 0.75, "loss": 0.125},
+        "validation": dict.fromkeys(FIGURES, FIGURE),
+        "test": {},
+        "judged_on": "validation",
+        "baselines": {MAJORITY: {"accuracy": FIGURE, "macro_f1": FIGURE}},
+        "versions": {"torch": "2"},
+    }
+    return Summary(**(values | typed))
+
+
+def test_the_file_holds_every_figure(tmp_path: Path) -> None:
+    summary().write(tmp_path / "summary.json")
+    written = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    assert written["validation"]["accuracy"] == {"value": 0.5, "low": 0.25, "high": 0.75}
+    assert written["baselines"][MAJORITY]["macro_f1"]["value"] == 0.5
+    assert (written["steps"], written["output"], written["test"]) == (4000, "/tmp/x[/b]\x1b[2J", {})
+    assert [one.name for one in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_the_screen_shows_figures_and_never_obeys_a_path(capsys: pytest.CaptureFixture[str]) -> None:
+    show_summary(summary())
+    said = capsys.readouterr().out
+    for words in (
+        "0.5000",
+        "0.250-0.750",
+        "macro precision",
+        "parameters: 1,234\n",
+        "weights kept: epoch 2, for its validation accuracy of 0.5000\n",
+        "speed: 56,789 real tokens/s in bf16-mixed\n",
+        "padding: 5.1% of the attention grids\n",
+        "wall time: 9.5 s\n",
+        "model: /tmp/x[/b]\\x1b[2J/model\n",
+        "report: /tmp/x[/b]\\x1b[2J/report.html\n",
+    ):
+        assert words in said
+    assert "\x1b" not in said
+    assert "test" not in said
+
+
+def test_the_test_split_has_a_column_where_it_was_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    show_summary(summary(test=dict.fromkeys(FIGURES, FIGURE), judged_on="test", best={}))
+    said = capsys.readouterr().out
+    assert "test" in said
+    assert "weights kept: the last\n" in said
+
+
+def test_figures_are_those_of_the_scores() -> None:
+    labels = np.array([0, 1, 1, 0])
+    scores = score(labels, np.array([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]]), ["a", "b"], n_resamples=5)
+    made = headline(scores)
+    assert made["accuracy"].value == 0.75
+    assert set(made) == set(FIGURES)
+    answers = Answers(FIGURE, FIGURE, FIGURE, FIGURE, FIGURE)
+    assert baseline_figures([Baseline("x", answers, 0.0)]) == {"x": {"accuracy": FIGURE, "macro_f1": FIGURE}}
+
+
+def test_a_cell_is_a_figure_its_interval_or_nothing() -> None:
+    assert cell(None) == ""
+    assert cell(0.12345) == "0.1235"
+    assert cell(FIGURE) == "0.5000\n0.250-0.750"
+    assert facts(summary())["rows"] == "train 1,000, validation 10"
