@@ -36,6 +36,28 @@ def test_typed_names_must_exist():
     )
 
 
+def test_another_spelling_of_capitals_is_named():
+    table = table_of("Text", "LABEL")
+    assert complaint(table, DataConfig()) == (
+        "train.csv has no column 'text' (data.text): its columns are Text, LABEL; did you mean data.text=Text?"
+    )
+    assert complaint(table, DataConfig(text="Text")) == (
+        "train.csv has no column 'label' (data.label): its columns are Text, LABEL; did you mean data.label=LABEL?"
+    )
+
+
+def test_a_file_without_columns_says_what_is_wrong_with_it():
+    assert complaint(table_of(), DataConfig()) == "train.csv holds no rows: give a file of texts and labels"
+    table = Table([], lambda name: [{}], [7, 8], "a.jsonl", broken={1: "is odd", 0: "is not JSON (why)"})
+    said = (
+        "a.jsonl has no row that can be read: row 7 is not JSON (why); write one object such as "
+        '{"text": "...", "label": "..."} a line'
+    )
+    assert complaint(table, DataConfig()) == said
+    with pytest.raises(ValueError, match=r"^a\.jsonl has no row that can be read: row 7"):
+        require_columns(table, Columns("text", None, "label"))
+
+
 def test_typed_names_win_over_ours_in_a_users_file():
     table = table_of("text", "title", "label")
     assert find_columns(table, DataConfig(path="x", text="title")).text == "title"

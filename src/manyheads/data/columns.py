@@ -33,12 +33,15 @@ def find_columns(table: Table, data: DataConfig) -> Columns:
         if ours_win and key in table.names:
             return key
         if typed not in table.names:
+            near = next((name for name in table.names if name.casefold() == typed.casefold()), None)
+            remedy = f"did you mean data.{key}={near}?" if near else f"name one by data.{key}=<column>"
             raise ValueError(
                 f"{table.source} has no column '{typed}' (data.{key}): its columns are {', '.join(table.names)}; "
-                f"name one by data.{key}=<column>"
+                f"{remedy}"
             )
         return typed
 
+    _require_names(table)
     text, label = find("text", data.text), find("label", data.label)
     optional = data.text_pair == "text_pair" and "text_pair" not in table.names
     pair = None if not data.text_pair or optional else find("text_pair", data.text_pair)
@@ -52,12 +55,26 @@ def find_columns(table: Table, data: DataConfig) -> Columns:
 
 def require_columns(table: Table, columns: Columns) -> None:
     """Another split must have the columns the training split has."""
+    _require_names(table)
     for key, name in (("text", columns.text), ("text_pair", columns.pair), ("label", columns.label)):
         if name is not None and name not in table.names:
             raise ValueError(
                 f"{table.source} has no column '{name}' (data.{key}), which the training split has: "
                 f"its columns are {', '.join(table.names)}"
             )
+
+
+def _require_names(table: Table) -> None:
+    """Raise ValueError if nothing in the file names a column: it is empty, or none of its rows can be read."""
+    if table.names:
+        return
+    if not table.broken:
+        raise ValueError(f"{table.source} holds no rows: give a file of texts and labels")
+    first = min(table.broken)
+    raise ValueError(
+        f"{table.source} has no row that can be read: row {table.numbers[first]} {table.broken[first]}; write one "
+        'object such as {"text": "...", "label": "..."} a line'
+    )
 
 
 def label_cells(table: Table, column: str) -> list[Any]:
