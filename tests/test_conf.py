@@ -9,7 +9,6 @@ import yaml
 
 from manyheads.compose import compose
 from manyheads.config import RunConfig
-from manyheads.door.lightning_flags import OURS, trainer_flags
 from manyheads.door.presets import choices, conf_folder
 from manyheads.door.verbs import VERBS
 
@@ -91,16 +90,6 @@ def test_default_presets_equal_the_dataclasses():
 @pytest.mark.parametrize("name", ["model/tiny", "optim/scratch"])
 def test_presets_that_are_the_defaults_repeat_none(name):
     assert yaml.safe_load((conf_folder() / f"{name}.yaml").read_text()) is None
-
-
-def test_flags_of_the_trainer_are_those_of_its_signature():
-    import inspect
-
-    from lightning.pytorch import Trainer
-
-    assert set(trainer_flags()) == set(inspect.signature(Trainer.__init__).parameters) - {"self"}
-    assert set(OURS) <= set(trainer_flags())
-    assert set(RunConfig().trainer) <= set(trainer_flags()) - set(OURS)
 
 
 def test_every_knob_says_what_it_is_for():
