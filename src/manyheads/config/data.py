@@ -78,7 +78,7 @@ class TokenizerConfig:
 class BatchConfig:
     """One optimiser step of one device reads `tokens * accumulate` tokens at the most."""
 
-    tokens: int = knob(4096, "most tokens of a batch", at_least=1)
+    tokens: int = knob(8192, "most tokens of a batch", at_least=1)
     rows: int = knob(64, "most rows of a batch", at_least=1)
     accumulate: int = knob(1, "batches summed into one optimiser step", at_least=1, at_most=4096)
 

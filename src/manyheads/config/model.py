@@ -70,7 +70,7 @@ class ModelConfig:
     dropout_residual: float | None = knob(None, "on each block's output; null: dropout", at_least=0.0, below=1.0)
     dropout_classifier: float | None = knob(None, "before the logits; null: dropout", at_least=0.0, below=1.0)
     dropout_attention: float = knob(0.0, "on the attention weights", at_least=0.0, below=1.0)
-    dropout_tokens: float = knob(0.1, "share of whole tokens whose vector is silenced", at_least=0.0, below=1.0)
+    dropout_tokens: float = knob(0.2, "share of whole tokens whose vector is silenced", at_least=0.0, below=1.0)
 
     def __post_init__(self) -> None:
         check_ranges(self, "model.")

@@ -1,0 +1,53 @@
+"""The figures of a dry run against what torch itself counts."""
+
+import torch
+
+from manyheads.config import BatchConfig, ModelConfig
+from manyheads.data.batches import Batches, plan_epoch
+from manyheads.data.module import TextData
+from manyheads.data.tokens import Tokens
+from manyheads.fit.dry import activation_bytes
+from manyheads.nn import assemble
+
+LENGTHS = [3, 9, 4, 7, 1, 5, 6, 9]
+
+
+def make_tokens():
+    return Tokens(
+        ids_N=torch.ones(sum(LENGTHS), dtype=torch.int32),
+        offsets=torch.tensor([0, *LENGTHS]).cumsum(0),
+        segments_N=None,
+        labels=torch.zeros(len(LENGTHS), dtype=torch.int64),
+    )
+
+
+def make_classifier(**model):
+    return assemble(ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, **model), vocab_size=9, n_classes=2, max_length=16)
+
+
+def test_the_largest_batch_has_the_most_cells():
+    tokens = make_tokens()
+    plan = plan_epoch(tokens.lengths, tokens=64, rows=3, seed=0, epoch=0)
+    cells = [batch.layout.n_documents * batch.layout.longest for batch in Batches(tokens, plan)]
+    largest = TextData({"train": tokens}, BatchConfig(tokens=64, rows=3), 0).largest_batch()
+    assert largest.layout.n_documents * largest.layout.longest == max(cells)
+
+
+def test_activations_grow_with_layers_by_the_same_amount_each():
+    batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
+    one, two, three = (activation_bytes(make_classifier(n_layers=n), batch, precision="32-true") for n in (1, 2, 3))
+    assert two - one == three - two > 0
+
+
+def test_one_layer_keeps_at_least_its_inputs_and_hidden_units():
+    batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
+    n_tokens = batch.ids_N.numel()
+    one, two = (activation_bytes(make_classifier(n_layers=n), batch, precision="32-true") for n in (1, 2))
+    least = 4 * n_tokens * (2 * 16 + 3 * 16 + 2 * 32)  # two block inputs, q k v, hidden units before and after gelu
+    assert least <= two - one <= 6 * least
+
+
+def test_half_precision_keeps_less():
+    batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
+    full, half = (activation_bytes(make_classifier(), batch, precision=p) for p in ("32-true", "bf16-mixed"))
+    assert half < full
