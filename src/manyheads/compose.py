@@ -6,6 +6,7 @@ The only file that imports hydra or omegaconf. Past `compose` no DictConfig exis
 import copy
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -286,7 +287,8 @@ def _own_hydra() -> Iterator[None]:
     running, its_version = state.hydra, base.getbase()
     state.hydra = None
     try:
-        with hydra.initialize_config_dir(str(conf_folder()), job_name="manyheads", version_base="1.3"):
+        with warnings.catch_warnings(), hydra.initialize_config_dir(str(conf_folder()), "manyheads", "1.3"):
+            warnings.simplefilter("ignore")  # of presets named like Hydra's own: what they set is refused or checked
             yield
     finally:
         GlobalHydra.instance().hydra = running

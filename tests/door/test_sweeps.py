@@ -120,7 +120,7 @@ EVIL = {  # ways of a preset to Hydra's settings: files, words, the setting that
 
 
 @pytest.mark.parametrize("name", EVIL)
-def test_a_preset_never_sets_hydra_itself(name, calls, capsys, tmp_path):
+def test_a_preset_never_sets_hydra_itself(name, calls, capsys, tmp_path, recwarn):
     files, line, key = EVIL[name]
     made = tmp_path / "made"
     theirs = write(tmp_path / "cd", {file: content.replace("%s", str(made)) for file, content in files.items()})
@@ -131,6 +131,7 @@ def test_a_preset_never_sets_hydra_itself(name, calls, capsys, tmp_path):
     )
     assert not calls
     assert not made.exists()
+    assert not recwarn.list
 
 
 def test_honest_presets_are_swept(calls, tmp_path):
