@@ -4,7 +4,8 @@
 
 Each dataset is one command, `manyheads train data.path=<folder>`, run alone and one after another. The test split is
 read once, after training. fastText (word bigrams, rate and epochs chosen on a tenth of train) runs too where
-`pip install fasttext` was made. Figures go to from_scratch.json as they come; a second start measures only what is missing.
+`pip install fasttext` was made. Figures go to from_scratch.json as they come; a second start measures only what is
+missing.
 """
 
 import csv
