@@ -82,7 +82,6 @@ def test_a_packed_layout_knows_where_each_token_stands(lengths):
     assert layout.offsets.tolist() == [sum(lengths[:row]) for row in range(len(lengths) + 1)]
     assert layout.lengths_B.tolist() == lengths
     assert layout.positions.tolist() == [at for length in lengths for at in range(length)]
-    assert layout.documents_N.tolist() == [row for row, length in enumerate(lengths) for _ in range(length)]
     assert layout.keep_BL.tolist() == [[at < length for at in range(max(lengths))] for length in lengths]
     assert layout.is_full == (len(set(lengths)) == 1 and lengths[0] > 0)
 
@@ -91,7 +90,7 @@ def test_a_packed_layout_of_no_documents_is_empty_everywhere():
     layout = Packed.of_lengths([])
     assert (layout.n_documents, layout.longest, layout.is_full) == (0, 0, False)
     assert layout.keep_BL.shape == (0, 0)
-    assert layout.lengths_B.numel() == layout.positions.numel() == layout.documents_N.numel() == 0
+    assert layout.lengths_B.numel() == layout.positions.numel() == 0
     assert layout.grid(torch.zeros(0, 4)).shape == (0, 0, 4)
     assert layout.flat(torch.zeros(0, 0, 4)).shape == (0, 4)
 
@@ -127,7 +126,7 @@ def test_a_moved_layout_answers_without_reading_from_the_device():
     assert layout.offsets.is_meta
     assert layout.grid(x_N).shape == (3, 3, 2)
     assert layout.flat(layout.grid(x_N)).shape == (5, 2)
-    assert layout.documents_N.shape == layout.positions.shape == (5,)
+    assert layout.positions.shape == (5,)
     assert not layout.is_full
 
 

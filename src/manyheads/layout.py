@@ -54,11 +54,6 @@ class Packed:
         every_N = torch.arange(self._n_tokens, device=self.offsets.device)
         return every_N - self._of_each_token(self.offsets[:-1])
 
-    @cached_property
-    def documents_N(self) -> Tensor:
-        """Document of each token: `(N,)`."""
-        return self._of_each_token(torch.arange(self.n_documents, device=self.offsets.device))
-
     def grid(self, x_N: Tensor) -> Tensor:
         """`(N, ...)` to `(B, L, ...)`, zeros behind the end of each document."""
         if self.is_full:
