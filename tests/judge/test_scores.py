@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 from torch.nn import functional as F
 
-from manyheads.judge.scores import Interval, score, score_answers
+from manyheads.judge.scores import Interval, change_of_answers, mean_interval, score, score_answers
 
 FIGURES = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
 
@@ -101,6 +101,45 @@ def test_the_seed_decides_and_answers_share_the_resamples() -> None:
     assert score(labels, probabilities, names, n_resamples=100, seed=6).accuracy != first.accuracy
     answers = score_answers(labels, probabilities.argmax(1), 3, n_resamples=100, seed=5)
     assert (answers.accuracy, answers.macro_f1) == (first.accuracy, first.macro_f1)
+
+
+def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
+    labels, probabilities, _ = some_rows(300, 4)
+    before = probabilities.argmax(1)
+    after = np.where(np.random.default_rng(1).random(300) < 0.1, 0, before)
+    (ours,) = change_of_answers(labels, before, [after], 4, n_resamples=400, seed=2)
+    random = np.random.default_rng(2)  # the draws are those of the seed: the same rows for both
+
+    def figures(rows: np.ndarray) -> tuple[float, float]:
+        f1 = [metrics.f1_score(labels[rows], one[rows], average="macro", zero_division=0) for one in (before, after)]
+        right = [metrics.accuracy_score(labels[rows], one[rows]) for one in (before, after)]
+        return f1[1] - f1[0], right[1] - right[0]
+
+    whole = figures(np.arange(300))
+    low, high = np.percentile([figures(random.integers(300, size=300)) for _ in range(400)], (2.5, 97.5), axis=0)
+    for at, interval in enumerate((ours.macro_f1, ours.accuracy)):
+        np.testing.assert_allclose((interval.value, interval.low, interval.high), (whole[at], low[at], high[at]))
+    apart = score_answers(labels, before, 4).accuracy
+    assert ours.accuracy.high - ours.accuracy.low < apart.high - apart.low  # pairing is what makes it narrow
+
+
+def test_equal_answers_change_nothing() -> None:
+    labels, probabilities, _ = some_rows(80, 3)
+    answers = probabilities.argmax(1)
+    none = Interval(0.0, 0.0, 0.0)
+    for change in change_of_answers(labels, answers, [answers, answers], 3, n_resamples=50):
+        assert (change.accuracy, change.macro_f1) == (none, none)
+    assert change_of_answers(labels, answers, [], 3, n_resamples=50) == []
+
+
+def test_the_interval_of_a_mean_is_the_normal_one() -> None:
+    values = np.random.default_rng(0).normal(2.0, 3.0, size=1000)
+    interval = mean_interval(values, n_resamples=2000)
+    spread = 1.96 * values.std() / np.sqrt(1000)
+    assert interval.value == pytest.approx(values.mean())
+    assert interval.low == pytest.approx(values.mean() - spread, abs=0.1 * spread)
+    assert interval.high == pytest.approx(values.mean() + spread, abs=0.1 * spread)
+    assert mean_interval([4.0], n_resamples=10) == Interval(4.0, 4.0, 4.0)
 
 
 def test_json_is_plain_and_whole() -> None:

@@ -3,6 +3,7 @@
 n rows . C classes . R resamples . P pairs (class, answer) that occur
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -51,6 +52,9 @@ class Answers:
     micro_f1: Interval
     macro_precision: Interval
     macro_recall: Interval
+
+
+FIGURES_OF_ANSWERS = tuple(Answers.__dataclass_fields__)
 
 
 @dataclass(slots=True)
@@ -118,10 +122,39 @@ def score_answers(
     """Judge bare class ids, such as a baseline's, on the same resamples that `score` draws for `seed`."""
     labels_n, answers_n = (np.asarray(ids, dtype=np.int64) for ids in (labels, answers))
     _check_rows(len(labels_n))
-    nothing = np.zeros(len(labels_n))
-    rows = _Rows(labels_n * n_classes + answers_n, nothing, nothing.astype(np.int64), nothing, n_classes)
-    intervals = _intervals(rows, n_resamples, seed)
-    return Answers(**{name: intervals[name] for name in Answers.__dataclass_fields__})
+    intervals = _intervals(_bare_rows(labels_n, answers_n, n_classes), n_resamples, seed)
+    return Answers(**{name: intervals[name] for name in FIGURES_OF_ANSWERS})
+
+
+def change_of_answers(
+    labels: ArrayLike,
+    answers: ArrayLike,
+    others: Iterable[ArrayLike],
+    n_classes: int,
+    *,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> list[Answers]:
+    """Each figure of every one of `others` less that of `answers`, to the same rows.
+
+    The bootstrap is paired: a resample draws rows, and takes both answers to each (Efron and Tibshirani, 1993,
+    "An Introduction to the Bootstrap", section 8.3).
+    """
+    labels_n = np.asarray(labels, dtype=np.int64)
+    _check_rows(len(labels_n))
+    before, *after = (
+        _resampled(_bare_rows(labels_n, np.asarray(ids, dtype=np.int64), n_classes), n_resamples, seed)
+        for ids in (answers, *others)
+    )
+    return [Answers(**{name: _interval(one[name] - before[name]) for name in FIGURES_OF_ANSWERS}) for one in after]
+
+
+def mean_interval(values: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) -> Interval:
+    """The mean of a figure a row, on the resamples that `score` draws for `seed`; of differences it is paired."""
+    value_n = np.asarray(values, dtype=np.float64)
+    _check_rows(len(value_n))
+    mean_R = [times_n @ value_n / len(value_n) for times_n in _resamples(len(value_n), n_resamples, seed)]
+    return _interval(np.array(mean_R))
 
 
 @dataclass(slots=True)
@@ -140,19 +173,36 @@ def _check_rows(n_rows: int) -> None:
         raise ValueError("there are no rows to judge: give a split that holds at least one")
 
 
+def _bare_rows(labels_n: Ints, answers_n: Ints, n_classes: int) -> _Rows:
+    """Rows of which the answers alone are known."""
+    nothing = np.zeros(len(labels_n))
+    return _Rows(labels_n * n_classes + answers_n, nothing, nothing.astype(np.int64), nothing, n_classes)
+
+
 def _intervals(rows: _Rows, n_resamples: int, seed: int) -> dict[str, Interval]:
-    """Every figure with its interval. Row 0 of each array is the data as it is, the rest are resamples."""
+    """Every figure with its interval."""
+    return {name: _interval(value_R) for name, value_R in _resampled(rows, n_resamples, seed).items()}
+
+
+def _resamples(n: int, n_resamples: int, seed: int) -> Iterator[Ints]:
+    """How often each of `n` rows counts: first once each, the data as it is, then as they are drawn."""
+    random = np.random.default_rng(seed)
+    yield np.ones(n, dtype=np.int64)
+    for _ in range(n_resamples):
+        yield np.bincount(random.integers(n, size=n), minlength=n)
+
+
+def _resampled(rows: _Rows, n_resamples: int, seed: int) -> dict[str, Floats]:
+    """Every figure `(R,)`: entry 0 is of the data as it is, the rest are of resamples."""
     cells_P, pair_n = np.unique(rows.cell_n, return_inverse=True)
-    n, random = len(pair_n), np.random.default_rng(seed)
+    n = len(pair_n)
     counts_RP = np.empty((n_resamples + 1, len(cells_P)))
     loss_R, gap_R = np.empty(n_resamples + 1), np.empty(n_resamples + 1)
-    for at in range(n_resamples + 1):
-        times_n = np.bincount(random.integers(n, size=n), minlength=n) if at else np.ones(n, dtype=np.int64)
+    for at, times_n in enumerate(_resamples(n, n_resamples, seed)):
         counts_RP[at] = np.bincount(pair_n, weights=times_n, minlength=len(cells_P))
         loss_R[at] = times_n @ rows.loss_n / n
         gap_R[at] = np.abs(np.bincount(rows.bin_n, weights=times_n * rows.gap_n, minlength=N_BINS)).sum() / n
-    figures = _figures(counts_RP, cells_P, rows.n_classes) | {"loss": loss_R, "calibration_error": gap_R}
-    return {name: _interval(value_R) for name, value_R in figures.items()}
+    return _figures(counts_RP, cells_P, rows.n_classes) | {"loss": loss_R, "calibration_error": gap_R}
 
 
 def _figures(counts_RP: Floats, cells_P: Ints, n_classes: int) -> dict[str, Floats]:
