@@ -1,10 +1,8 @@
 """The mistakes data can hold, each as its exact sentence, found before torch is imported."""
 
-import csv
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,24 +10,7 @@ from manyheads.config import DataConfig, OnBadRow
 from manyheads.data.sources import read_splits
 
 
-def write(path: Path, rows: list[tuple[object, ...]], header: tuple[str, ...] = ("text", "label")) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *rows])
-    return path
-
-
-def two_classes(n_rows: int, mark: str = "") -> list[tuple[object, ...]]:
-    return [(f"{mark}text number {i}", ("no", "yes")[i % 2]) for i in range(n_rows)]
-
-
-def complaint(data: DataConfig, **kwargs) -> str:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - every test compares the whole sentence
-        read_splits(data, 0, **kwargs)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def test_a_folder_that_is_not_clear_is_refused(tmp_path):
+def test_a_folder_that_is_not_clear_is_refused(tmp_path, write, two_classes, complaint):
     data = DataConfig(path=str(tmp_path))
     kinds = "csv, tsv, jsonl, json or parquet (the text kinds also as .gz, .bz2, .xz)"
     assert complaint(data) == f"data.path={tmp_path} holds no data file: put files of {kinds} into it"
@@ -50,7 +31,7 @@ def test_a_folder_that_is_not_clear_is_refused(tmp_path):
     assert complaint(data) == f"{tmp_path} holds train.csv and train.tsv: two files of one name; keep one"
 
 
-def test_missing_files_are_named(tmp_path):
+def test_missing_files_are_named(tmp_path, write, two_classes, complaint):
     write(tmp_path / "reviews.csv", two_classes(4))
     kinds = "csv, tsv, jsonl, json or parquet (the text kinds also as .gz, .bz2, .xz)"
     assert complaint(DataConfig(path=str(tmp_path / "review.csv"))) == (
@@ -65,14 +46,14 @@ def test_missing_files_are_named(tmp_path):
     )
 
 
-def test_missing_columns_are_named(tmp_path):
+def test_missing_columns_are_named(tmp_path, write, two_classes, complaint):
     path = write(tmp_path / "a.csv", two_classes(4), ("review", "label"))
     assert complaint(DataConfig(path=str(path))) == (
         "a.csv has no column 'text' (data.text): its columns are review, label; name one by data.text=<column>"
     )
 
 
-def test_one_class_is_refused(tmp_path):
+def test_one_class_is_refused(tmp_path, write, complaint):
     path = write(tmp_path / "a.csv", [(f"t{i}", "spam") for i in range(9)])
     assert complaint(DataConfig(path=str(path))) == (
         "a.csv has one class only, 'spam': a classifier needs at least two; check data.label, the column of the label"
@@ -88,7 +69,7 @@ def test_one_class_is_refused(tmp_path):
         (("hi",), "has 1 cells, but the header has 2: quote texts that hold the separator"),
     ],
 )
-def test_bad_rows_stop_or_are_left_out(tmp_path, row, fault):
+def test_bad_rows_stop_or_are_left_out(tmp_path, row, fault, write, two_classes, complaint):
     path = write(tmp_path / "a.csv", [*two_classes(40), row])
     assert complaint(DataConfig(path=str(path))) == (
         f"a.csv, row 42: {fault}; correct it, or leave such rows out by data.on_bad_row=drop"
@@ -98,7 +79,7 @@ def test_bad_rows_stop_or_are_left_out(tmp_path, row, fault):
     assert splits.notes[0] == f"a.csv: 1 of 41 rows left out (first: row 42: {fault})"
 
 
-def test_nulls_and_lists_in_json_are_bad_rows(tmp_path):
+def test_nulls_and_lists_in_json_are_bad_rows(tmp_path, two_classes, complaint):
     path = tmp_path / "a.jsonl"
     good = [json.dumps({"text": text, "label": label}) for text, label in two_classes(40)]
     for bad, fault in {
@@ -120,7 +101,7 @@ def test_nulls_and_lists_in_json_are_bad_rows(tmp_path):
         )
 
 
-def test_a_class_without_a_training_row_is_a_bad_row(tmp_path):
+def test_a_class_without_a_training_row_is_a_bad_row(tmp_path, write, two_classes, complaint):
     write(tmp_path / "train.csv", two_classes(40))
     write(tmp_path / "test.csv", [*two_classes(4, "t"), ("hi", "maybe")])
     assert complaint(DataConfig(path=str(tmp_path))) == (
@@ -131,7 +112,7 @@ def test_a_class_without_a_training_row_is_a_bad_row(tmp_path):
     assert (len(splits.test or []), splits.labels) == (4, ["no", "yes"])
 
 
-def test_notes_show_control_characters_instead_of_obeying_them(tmp_path):
+def test_notes_show_control_characters_instead_of_obeying_them(tmp_path, write, two_classes):
     rows = [("same text", "no"), ("same text", "\x1b[31myes\n"), *two_classes(40), ("x", "\x1b[31myes\n")]
     notes = read_splits(DataConfig(path=str(write(tmp_path / "a\x1bb.csv", rows))), 0).notes
     assert all(note.isprintable() for note in notes)
@@ -139,7 +120,7 @@ def test_notes_show_control_characters_instead_of_obeying_them(tmp_path):
     assert any("\\x1b[31myes and no" in note for note in notes)
 
 
-def test_mistakes_are_found_before_torch_and_within_a_second(tmp_path):
+def test_mistakes_are_found_before_torch_and_within_a_second(tmp_path, write):
     write(tmp_path / "train.csv", [*((f"text {i} of many", i % 5) for i in range(20_000)), ("", 1)])
     code = f"""
 import sys, time

@@ -1,6 +1,5 @@
 """From settings to checked splits: every place data can lie."""
 
-import csv
 import json
 from collections import Counter
 from pathlib import Path
@@ -11,23 +10,6 @@ from manyheads.config import DataConfig, OnBadRow, Source
 from manyheads.data.sources import read_split, read_splits
 
 
-def write(path: Path, rows: list[tuple[object, ...]], header: tuple[str, ...] = ("text", "label")) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *rows])
-    return path
-
-
-def two_classes(n_rows: int, mark: str = "") -> list[tuple[object, ...]]:
-    return [(f"{mark}text number {i}", ("no", "yes")[i % 2]) for i in range(n_rows)]
-
-
-def complaint(data: DataConfig, **kwargs) -> str:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - every test compares the whole sentence
-        read_splits(data, 0, **kwargs)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_the_demo_needs_nothing():
     splits = read_splits(DataConfig(), seed=5)
     assert (len(splits.train), len(splits.validation), len(splits.test or [])) == (4000, 500, 1000)
@@ -36,7 +18,7 @@ def test_the_demo_needs_nothing():
     assert splits.train.texts == read_splits(DataConfig(), seed=6).train.texts
 
 
-def test_one_file_is_split_by_class_and_seed(tmp_path):
+def test_one_file_is_split_by_class_and_seed(tmp_path, write, two_classes):
     data = DataConfig(path=str(write(tmp_path / "all.csv", two_classes(200))))
     splits = read_splits(data, 0)
     assert splits.test is not None
@@ -56,7 +38,7 @@ def test_one_file_is_split_by_class_and_seed(tmp_path):
     assert without.train.texts == splits.train.texts
 
 
-def test_a_folder_gives_one_file_a_split(tmp_path):
+def test_a_folder_gives_one_file_a_split(tmp_path, write, two_classes):
     write(tmp_path / "train.csv", two_classes(40))
     (tmp_path / "dev.jsonl").write_text("\n".join(json.dumps({"text": f"d{i}", "label": "yes"}) for i in range(3)))
     write(tmp_path / "test.csv", two_classes(6, "t"))
@@ -69,7 +51,7 @@ def test_a_folder_gives_one_file_a_split(tmp_path):
     assert splits.notes == []
 
 
-def test_an_unread_test_split_may_even_be_broken(tmp_path):
+def test_an_unread_test_split_may_even_be_broken(tmp_path, write, two_classes, complaint):
     write(tmp_path / "train.csv", two_classes(40))
     (tmp_path / "test.csv").write_bytes(b"\xff\xff")
     data = DataConfig(path=str(tmp_path))
@@ -78,7 +60,7 @@ def test_an_unread_test_split_may_even_be_broken(tmp_path):
     assert complaint(data).startswith(f"{tmp_path / 'test.csv'}, row 1: byte 0xff at position 0 is not UTF-8")
 
 
-def test_a_folder_without_test_is_judged_on_validation(tmp_path):
+def test_a_folder_without_test_is_judged_on_validation(tmp_path, write, two_classes):
     write(tmp_path / "train.csv", two_classes(40))
     write(tmp_path / "valid.csv", two_classes(4, "v"))
     splits = read_splits(DataConfig(path=str(tmp_path)), 0)
@@ -86,7 +68,7 @@ def test_a_folder_without_test_is_judged_on_validation(tmp_path):
     assert splits.notes == ["train.csv has no test split beside it: the run is judged on its validation split alone"]
 
 
-def test_shards_of_a_downloaded_dataset_belong_together(tmp_path):
+def test_shards_of_a_downloaded_dataset_belong_together(tmp_path, write, two_classes, complaint):
     (tmp_path / "data").mkdir()
     write(tmp_path / "data" / "train-00000-of-00002.csv", two_classes(20))
     write(tmp_path / "data" / "train-00001-of-00002.csv", [*two_classes(20, "b"), ("", "no")])
@@ -135,7 +117,7 @@ def test_a_saved_dataset_keeps_its_class_order(saved):
     assert sorted(zip(one.train.texts, one.train.numbers, strict=True))[0] == ("a0", 40)
 
 
-def test_saved_labels_that_are_hidden_are_named(saved):
+def test_saved_labels_that_are_hidden_are_named(saved, complaint):
     data = DataConfig(path=str(saved / "saved"), text="sentence", label="gold")
     assert complaint(data) == (
         "saved/test, row 1: the label -1 is not a known class (5 more rows are bad); "
@@ -147,7 +129,7 @@ def test_saved_labels_that_are_hidden_are_named(saved):
     )
 
 
-def test_a_damaged_saved_folder_is_one_sentence(saved):
+def test_a_damaged_saved_folder_is_one_sentence(saved, complaint):
     for arrow in (saved / "saved" / "train").glob("*.arrow"):
         arrow.write_bytes(b"nothing")
     assert complaint(DataConfig(path=str(saved / "saved"))).startswith(
@@ -155,7 +137,7 @@ def test_a_damaged_saved_folder_is_one_sentence(saved):
     )
 
 
-def test_pairs_are_read_as_pairs(tmp_path):
+def test_pairs_are_read_as_pairs(tmp_path, write, two_classes, complaint):
     rows = [(f"a{i}", f"b{i}", ("no", "yes")[i % 2]) for i in range(20)]
     write(tmp_path / "train.csv", rows, ("text", "text_pair", "label"))
     splits = read_splits(DataConfig(path=str(tmp_path / "train.csv")), 0)
@@ -166,12 +148,12 @@ def test_pairs_are_read_as_pairs(tmp_path):
     )
 
 
-def test_labels_that_are_numbers_are_ordered_by_value(tmp_path):
+def test_labels_that_are_numbers_are_ordered_by_value(tmp_path, write):
     path = write(tmp_path / "a.csv", [(f"t{i}", i % 11) for i in range(220)])
     assert read_splits(DataConfig(path=str(path)), 0).labels == [str(i) for i in range(11)]
 
 
-def test_rows_limits_every_split(tmp_path):
+def test_rows_limits_every_split(tmp_path, write):
     write(tmp_path / "train.csv", [(f"t{i}", i % 11) for i in range(220)])
     write(tmp_path / "test.csv", [(f"u{i}", i % 11) for i in range(30)])
     splits = read_splits(DataConfig(path=str(tmp_path), rows=12), 0)
@@ -180,7 +162,7 @@ def test_rows_limits_every_split(tmp_path):
     assert splits.notes[-1] == "data.rows=12: 12 of 198 training rows are used"
 
 
-def test_one_split_is_read_for_a_model(tmp_path):
+def test_one_split_is_read_for_a_model(tmp_path, write, two_classes):
     write(tmp_path / "train.csv", two_classes(40))
     test = write(tmp_path / "test.csv", [("hi", "yes"), ("ho", "yes")])
     for data in (DataConfig(path=str(tmp_path)), DataConfig(path=str(test))):
@@ -198,7 +180,7 @@ def test_one_split_is_read_for_a_model(tmp_path):
     assert len(read_split(DataConfig(), "test", read_splits(DataConfig(), 0).labels)) == 1000
 
 
-def test_a_preset_reads_a_local_copy(tmp_path):
+def test_a_preset_reads_a_local_copy(tmp_path, write, two_classes):
     write(tmp_path / "train.csv", two_classes(40))
     write(tmp_path / "validation.csv", two_classes(4, "v"))
     preset = {"source": Source.hub, "hub": "stanfordnlp/sst2", "text": "sentence", "validation_split": ""}
