@@ -7,23 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 from manyheads.config import PredictConfig
-from manyheads.data.files import OPENERS
-from manyheads.judge.lines import Chunk, as_chunk, read_lines
-from manyheads.judge.records import read_objects, read_table
+from manyheads.judge.reading import check_texts, opened_texts
 from manyheads.whole import replace_file
 
 # Legal inside a JSON string, yet many readers break a line there, and terminals obey them.
 BREAKS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
-# What predict does not read, as it reads rows as they come.
-OTHER_KINDS = {
-    ".parquet": "is parquet, of which predict reads no rows: write it as .csv or .jsonl first",
-    ".json": "is JSON as a whole, but predict reads rows: write one object a line, as .jsonl",
-    **dict.fromkeys(OPENERS, "is compressed, but predict reads rows as they are: decompress it first"),
-}
-READERS = {".csv": read_table, ".jsonl": read_objects}
 
 
 def predict(config: PredictConfig) -> int:
@@ -44,8 +35,8 @@ def predict(config: PredictConfig) -> int:
 
     deliverable: Deliverable = place(load(config.run), config.hardware)
     n_rows = 0
-    with _opened_input(config.input) as stream, _opened_output(config.output) as output:
-        for chunk in _chunks(config, stream, deliverable):
+    with opened_texts(config.text, config.input, deliverable) as chunks, _opened_output(config.output) as output:
+        for chunk in chunks:
             answers = deliverable.predict(chunk.texts, chunk.pairs, tokens=config.batch.tokens)
             for kept, answer in zip(chunk.kept, answers, strict=True):
                 output.write(_line(kept, answer.label, answer.probabilities))
@@ -56,20 +47,10 @@ def predict(config: PredictConfig) -> int:
 
 def _check(config: PredictConfig) -> None:
     """Find what is wrong before torch is imported."""
-    from_file, to_file = Path(config.input), Path(config.output)
-    if config.text and config.input != "-":
-        raise ValueError(f"text and input={config.input} are both given: give one text, or a file of texts")
-    if config.text and any("\ud800" <= letter <= "\udfff" for letter in config.text):
-        raise ValueError("text is not UTF-8: type it in the encoding of the terminal, or give it as a file by input=")
-    if config.input != "-" and (from_file.is_dir() or not from_file.exists()):
-        what = "is a folder" if from_file.is_dir() else "does not exist"
-        raise ValueError(
-            f"input={config.input} {what}: name a file of one text a line, a .csv or .jsonl, or - for standard input"
-        )
-    if config.input != "-" and from_file.suffix.lower() in OTHER_KINDS:
-        raise ValueError(f"input={config.input} {OTHER_KINDS[from_file.suffix.lower()]}")
+    check_texts("predict", config.text, config.input)
     if config.output == "-":
         return
+    to_file = Path(config.output)
     if to_file.is_dir() or not to_file.parent.is_dir():
         what = "is a folder" if to_file.is_dir() else f"lies in {to_file.parent}, which does not exist"
         raise ValueError(
@@ -77,19 +58,6 @@ def _check(config: PredictConfig) -> None:
         )
     if to_file.exists() and to_file.stat().st_size:
         raise ValueError(f"output={config.output} exists and is not empty: name another file, or remove it first")
-
-
-def _chunks(config: PredictConfig, stream: BinaryIO, deliverable: Any) -> Iterator[Chunk]:
-    columns = deliverable.columns
-    if config.text:
-        return iter([as_chunk([config.text], "text", 1, pairs=deliverable.pairs)])
-    read = READERS.get(Path(config.input).suffix.lower())
-    if read is not None:
-        text = ["text", columns.text] if columns.preset else [columns.text, "text"]
-        text_pair = ["text_pair", columns.text_pair] if columns.preset else [columns.text_pair, "text_pair"]
-        return read(stream, config.input, text=text, text_pair=text_pair if deliverable.pairs else [])
-    name = "standard input" if config.input == "-" else config.input
-    return read_lines(stream, name, pairs=deliverable.pairs)
 
 
 def _line(kept: dict[str, Any], label: str, probabilities: dict[str, float]) -> str:
@@ -101,17 +69,6 @@ def _line(kept: dict[str, Any], label: str, probabilities: dict[str, float]) -> 
     row["label"] = label
     row["probabilities"] = {name: round(value, 6) for name, value in probabilities.items()}
     return json.dumps(row, ensure_ascii=False, allow_nan=False).translate(BREAKS) + "\n"
-
-
-@contextmanager
-def _opened_input(name: str) -> Iterator[BinaryIO]:
-    if name != "-":
-        with open(name, "rb") as file:
-            yield file
-        return
-    if sys.stdin.isatty():
-        print("type one text a line; end with Ctrl-D", file=sys.stderr)
-    yield sys.stdin.buffer
 
 
 @contextmanager
