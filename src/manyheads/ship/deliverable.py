@@ -60,7 +60,7 @@ class Deliverable:
         Raises:
             ValueError: pairs for a model of single texts, none for a model of pairs, or not one pair a text.
         """
-        self._check(texts, pairs)
+        self.check(texts, pairs)
         encoded = encode(self.tokenizer, texts, pairs, None, self.max_length)
         plan = plan_evaluation(encoded.lengths, tokens=tokens, rows=ROWS)
         logits_nC = torch.empty(len(texts), len(self.labels))
@@ -81,7 +81,12 @@ class Deliverable:
             for answer, row in zip(answers, probabilities_nC.tolist(), strict=True)
         ]
 
-    def _check(self, texts: list[str], pairs: list[str] | None) -> None:
+    def check(self, texts: list[str], pairs: list[str] | None) -> None:
+        """Whether the model takes such texts.
+
+        Raises:
+            ValueError: as of `logits`.
+        """
         if isinstance(texts, str) or isinstance(pairs, str):
             raise ValueError("texts is a single str, but a list of texts is needed: put it in brackets")
         if (pairs is not None) != self.pairs:
