@@ -25,6 +25,26 @@ LINES = [
         "data.test_share=0.5 does nothing in evaluate, where no split is carved out: leave it away",
     ),
     (
+        "train data.path=/y.csv data.revision=main",
+        "data.revision=main does nothing beside data.path=/y.csv, which is read instead of the Hugging Face hub: "
+        "leave one of them away",
+    ),
+    (
+        "train data=sick data.path=/y.csv data.hub_config=plain",
+        "data.hub_config=plain does nothing beside data.path=/y.csv, which is read instead of the Hugging Face hub: "
+        "leave one of them away",
+    ),
+    (
+        "evaluate run=x data.path=/y.csv data.revision=main",
+        "data.revision=main does nothing beside data.path=/y.csv, which is read instead of the Hugging Face hub: "
+        "leave one of them away",
+    ),
+    (
+        "train data.revision=main",
+        "data.revision=main does nothing here, where data=demo is read: name a dataset of the Hugging Face hub by "
+        "data.hub=, or leave it away",
+    ),
+    (
         "evaluate run=x batch.rows=5",
         "batch.rows=5 is a setting of train, not of evaluate: `manyheads evaluate --help` lists those of evaluate",
     ),
@@ -59,3 +79,11 @@ def test_named_data_takes_the_settings_of_data(tmp_path, monkeypatch):
     assert compose("evaluate", ["run=x", "data.source=run"]).data.source is Source.run
     assert compose("evaluate", ["run=x", "batch.tokens=99"]).batch.tokens == 99
     assert compose("train", ["data.rows=5", "output="]).data.rows == 5
+
+
+def test_a_preset_of_the_hub_reads_a_local_copy_and_its_own_revision(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert compose("train", ["data=sick", "data.path=y.csv"]).data.revision == "refs/convert/parquet"
+    assert compose("train", ["data=sick", "data.revision=main"]).data.revision == "main"
+    assert compose("train", ["data.hub=glue", "data.hub_config=rte"]).data.hub_config == "rte"
+    assert compose("train", ["data.path=y.csv", "data.revision="]).data.revision == ""

@@ -7,18 +7,37 @@ from manyheads.config import EvaluateConfig, Source
 from manyheads.config.plain import show
 from manyheads.door.verbs import Config
 
+OF_THE_HUB = ("data.hub_config", "data.revision")
+
 
 def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
-    """Refuse what `evaluate` is told of data while it reads the run's own, which config.yaml describes.
+    """Refuse what `evaluate` is told of data while it reads the run's own, which config.yaml describes, and what is
+    told of a dataset of the hub while none is read.
 
     Raises:
         ValueError: names the first such setting.
     """
-    if not isinstance(config, EvaluateConfig) or config.data.source is not Source.run or config.data.path:
-        return
-    for name, value in typed.items():
-        if name.startswith("data.") and name != "data.source":
-            raise ValueError(
-                f"{name}={show(value)} does nothing here, where evaluate reads the run's own data as training read it: "
-                "name other data by data.path=, data.hub= or data=<preset>, or leave it away"
-            )
+    if isinstance(config, EvaluateConfig) and config.data.source is Source.run and not config.data.path:
+        for name, value in typed.items():
+            if name.startswith("data.") and name != "data.source":
+                raise ValueError(
+                    f"{name}={show(value)} does nothing here, where evaluate reads the run's own data as training "
+                    "read it: name other data by data.path=, data.hub= or data=<preset>, or leave it away"
+                )
+    for name in OF_THE_HUB:
+        if typed.get(name):
+            _refuse_without_hub(f"{name}={show(typed[name])}", config)
+
+
+def _refuse_without_hub(setting: str, config: Any) -> None:
+    """A setting of the hub where local files or the demo are read."""
+    if config.data.path:
+        raise ValueError(
+            f"{setting} does nothing beside data.path={config.data.path}, which is read instead of the Hugging Face "
+            "hub: leave one of them away"
+        )
+    if config.data.source is not Source.hub:
+        raise ValueError(
+            f"{setting} does nothing here, where data={config.data.source.name} is read: name a dataset of the "
+            "Hugging Face hub by data.hub=, or leave it away"
+        )
