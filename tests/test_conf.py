@@ -46,8 +46,13 @@ def test_values_only(file):
     assert "!!" not in text
 
 
+TOGETHER = {"model.d_model": "512", "model.n_kv_heads": "8"}  # fit 8 heads of 64 that project nothing
+
+
 def other(one):
     """A value of a setting that differs from its default, within its limits."""
+    if one.name in TOGETHER:
+        return TOGETHER[one.name]
     inner = type(one.default)
     if isinstance(one.default, Enum):
         allowed = [name for name in inner.__members__ if name not in (one.default.name, "run", "hub", "files")]
