@@ -6,9 +6,17 @@ import pytest
 import torch
 
 from manyheads.config import ModelConfig
-from manyheads.config.model import Activation, Norm, Placement, Pooling, Positions
+from manyheads.config.model import Activation, Norm, Normaliser, Placement, Pooling, Positions, Score
 
-CHOICES = {"activation": Activation, "positions": Positions, "norm": Norm, "placement": Placement, "pooling": Pooling}
+CHOICES = {
+    "activation": Activation,
+    "positions": Positions,
+    "norm": Norm,
+    "placement": Placement,
+    "pooling": Pooling,
+    "score": Score,
+    "normaliser": Normaliser,
+}
 
 SMALL: dict[str, Any] = {
     "n_layers": 2,
@@ -25,6 +33,12 @@ SMALL: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def choices():
+    """The Enum of each setting that is a choice."""
+    return CHOICES
 
 
 @pytest.fixture(scope="session")

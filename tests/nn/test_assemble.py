@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.config import ModelConfig
-from manyheads.config.model import Activation, Norm, Placement, Pooling, Positions
+from manyheads.config.model import Activation, Norm, Placement, Pooling, Positions, Score
 from manyheads.layout import Packed
 from manyheads.nn import Classifier, MultiHeadAttention, assemble
 
@@ -24,6 +24,15 @@ OTHER_VALUES: dict[str, Any] = {
     "d_k": 6,
     "d_v": 4,
     "d_ff": 18,
+    "score": "additive",
+    "scores": [Score.scaled_dot, Score.general],
+    "normaliser": "sparsemax",
+    "scale": 2.0,
+    "project": False,
+    "project_output": False,
+    "window": 1,
+    "windows": [0, 1],
+    "causal": True,
     "activation": "relu",
     "positions": "rotary",
     "norm": "rms",
@@ -57,14 +66,14 @@ def trained_logits(classifier: Classifier) -> Tensor:
 @pytest.mark.parametrize("field", [one.name for one in fields(ModelConfig)])
 def test_every_field_changes_the_model(small, field):
     assert field in OTHER_VALUES, "a new field needs another value here"
-    before, after = fresh(small()), fresh(small(**{field: OTHER_VALUES[field]}))
+    square = {"d_k": 6, "d_v": 6} if field.startswith("project") else {}  # n_heads · d_k is d_model
+    before, after = fresh(small(**square)), fresh(small(**square, **{field: OTHER_VALUES[field]}))
     assert not torch.equal(trained_logits(before), trained_logits(after))
 
 
-@pytest.mark.parametrize("field", ["activation", "positions", "norm", "placement", "pooling"])
-def test_every_choice_is_a_model_of_its_own(small, field):
-    kinds = {"activation": Activation, "positions": Positions, "norm": Norm, "placement": Placement, "pooling": Pooling}
-    logits = [trained_logits(fresh(small(**{field: one.name}))) for one in kinds[field]]
+@pytest.mark.parametrize("field", ["activation", "positions", "norm", "placement", "pooling", "score", "normaliser"])
+def test_every_choice_is_a_model_of_its_own(small, choices, field):
+    logits = [trained_logits(fresh(small(**{field: one.name}))) for one in choices[field]]
     for at, first in enumerate(logits):
         assert not any(torch.allclose(first, second, atol=1e-4) for second in logits[at + 1 :])
 

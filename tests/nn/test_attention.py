@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.nn.attention import attend, share_heads, softmax
+from manyheads.nn.attention import attend, share_heads
+from manyheads.nn.normalisers import softmax
 
 B, L, M, H, K, V = 2, 3, 5, 4, 6, 7
 

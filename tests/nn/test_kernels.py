@@ -129,7 +129,7 @@ def test_dropout_silences_weights_on_every_path(path):
 def test_the_flash_kernel_is_never_taken_on_a_cpu():
     layout = Packed.of_lengths([3])
     q, v = torch.randn(3, H, 8).bfloat16(), torch.randn(3, H, 8).bfloat16()
-    assert not kernels._flash_fits(q, v, layout, layout, None, 0.0)
+    assert not kernels._flash_fits(q, v, layout, layout, 0.0)
 
 
 def heads_on_a_gpu(width: int = 64, dtype: torch.dtype = torch.bfloat16) -> SimpleNamespace:
@@ -141,20 +141,19 @@ def test_the_flash_kernel_fits_packed_half_precision_and_nothing_else(monkeypatc
     packed, padded = Packed.of_lengths([2, 3]), Padded(torch.ones(2, 3).bool())
     q = heads_on_a_gpu()
     fits = kernels._flash_fits
-    assert fits(q, q, packed, packed, None, 0.0)
-    assert fits(heads_on_a_gpu(dtype=torch.float16), q, packed, packed, None, 0.0)
-    assert not fits(heads_on_a_gpu(dtype=torch.float32), q, packed, packed, None, 0.0)
-    assert not fits(q, heads_on_a_gpu(width=32), packed, packed, None, 0.0), "d_v is not d_k"
-    assert not fits(heads_on_a_gpu(12), heads_on_a_gpu(12), packed, packed, None, 0.0), "no multiple of 8"
-    assert not fits(heads_on_a_gpu(264), heads_on_a_gpu(264), packed, packed, None, 0.0), "wider than the kernel"
-    assert not fits(q, q, Packed.of_lengths([]), Packed.of_lengths([]), None, 0.0), "no document: it refuses"
-    assert not fits(q, q, packed, Packed.of_lengths([0, 0]), None, 0.0), "no key"
-    assert not fits(q, q, padded, packed, None, 0.0)
-    assert not fits(q, q, packed, padded, None, 0.0)
-    assert not fits(q, q, packed, packed, torch.zeros(1), 0.0)
-    assert not fits(q, q, packed, packed, None, 0.1)
+    assert fits(q, q, packed, packed, 0.0)
+    assert fits(heads_on_a_gpu(dtype=torch.float16), q, packed, packed, 0.0)
+    assert not fits(heads_on_a_gpu(dtype=torch.float32), q, packed, packed, 0.0)
+    assert not fits(q, heads_on_a_gpu(width=32), packed, packed, 0.0), "d_v is not d_k"
+    assert not fits(heads_on_a_gpu(12), heads_on_a_gpu(12), packed, packed, 0.0), "no multiple of 8"
+    assert not fits(heads_on_a_gpu(264), heads_on_a_gpu(264), packed, packed, 0.0), "wider than the kernel"
+    assert not fits(q, q, Packed.of_lengths([]), Packed.of_lengths([]), 0.0), "no document: it refuses"
+    assert not fits(q, q, packed, Packed.of_lengths([0, 0]), 0.0), "no key"
+    assert not fits(q, q, padded, packed, 0.0)
+    assert not fits(q, q, packed, padded, 0.0)
+    assert not fits(q, q, packed, packed, 0.1)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
-    assert not fits(q, q, packed, packed, None, 0.0), "older than the kernel"
+    assert not fits(q, q, packed, packed, 0.0), "older than the kernel"
 
 
 @pytest.mark.parametrize("n_kv_heads", [2, 4])
@@ -183,7 +182,7 @@ def test_flash_is_torchs_attention_of_each_document(monkeypatch, n_kv_heads, que
     q, k, v = heads(queries, H, 16), heads(keys, n_kv_heads, 16), heads(keys, n_kv_heads, 16)
     half = [x.detach().to("cuda", torch.bfloat16).requires_grad_() for x in (q, k, v)]
     query_layout, key_layout = Packed.of_lengths(queries).to("cuda"), Packed.of_lengths(keys).to("cuda")
-    assert kernels._flash_fits(half[0], half[2], query_layout, key_layout, None, 0.0)
+    assert kernels._flash_fits(half[0], half[2], query_layout, key_layout, 0.0)
     ours = attention(*half, query_layout, key_layout)
     theirs = document_by_document(q, k, v, queries, keys, None)
     torch.testing.assert_close(ours.cpu().double(), theirs, atol=3e-2, rtol=3e-2)

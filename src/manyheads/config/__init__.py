@@ -2,9 +2,10 @@
 
 from manyheads.config.data import BatchConfig, DataConfig, OnBadRow, Source, TokenizerConfig, TokenizerKind
 from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, LoggerKind, Precision, Strategy
-from manyheads.config.model import Activation, ModelConfig, Norm, Placement, Pooling, Positions
+from manyheads.config.model import Activation, ModelConfig, Norm, Normaliser, Placement, Pooling, Positions, Score
 from manyheads.config.optim import CheckpointConfig, Metric, OptimConfig, Schedule
-from manyheads.config.run import EvaluateConfig, InferenceHardware, PredictConfig, RunConfig
+from manyheads.config.run import EvaluateConfig, InferenceHardware, LookConfig, PredictConfig, RunConfig
+from manyheads.config.task import Task
 
 __all__ = [
     "Accelerator",
@@ -17,9 +18,11 @@ __all__ = [
     "InferenceHardware",
     "LoggerConfig",
     "LoggerKind",
+    "LookConfig",
     "Metric",
     "ModelConfig",
     "Norm",
+    "Normaliser",
     "OnBadRow",
     "OptimConfig",
     "Placement",
@@ -29,8 +32,10 @@ __all__ = [
     "PredictConfig",
     "RunConfig",
     "Schedule",
+    "Score",
     "Source",
     "Strategy",
+    "Task",
     "TokenizerConfig",
     "TokenizerKind",
 ]

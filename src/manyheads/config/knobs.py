@@ -49,10 +49,12 @@ def check_ranges(section: Any, name: str) -> None:
         bounds = _bounds(one.metadata)
         if value is None or not bounds:
             continue
+        each = value if isinstance(value, list) else [value]
+        default = "an empty list" if isinstance(value, list) else one.default
         require(
-            all(holds(value) for _, holds in bounds),
+            all(holds(number) for number in each for _, holds in bounds),
             f"{name}{one.name}={value} is out of range: it must be {' and '.join(words for words, _ in bounds)}; "
-            f"the default is {'null' if one.default is None else one.default}",
+            f"the default is {'null' if default is None else default}",
         )
 
 

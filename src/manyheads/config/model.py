@@ -9,6 +9,23 @@ WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends befo
 MOST_TABLE = 2**27  # numbers in tables of positions: a model with more could not be loaded again
 
 
+class Score(Enum):
+    scaled_dot = "scaled_dot"
+    dot = "dot"
+    cosine = "cosine"
+    additive = "additive"
+    general = "general"
+    concat = "concat"
+    distance = "distance"
+
+
+class Normaliser(Enum):
+    softmax = "softmax"
+    sigmoid = "sigmoid"
+    sparsemax = "sparsemax"
+    entmax15 = "entmax15"
+
+
 class Activation(Enum):
     relu = "relu"
     gelu = "gelu"
@@ -55,6 +72,17 @@ class ModelConfig:
     d_k: int = knob(32, "width of one head's queries and keys", at_least=1, at_most=WIDEST)
     d_v: int = knob(32, "width of one head's values", at_least=1, at_most=WIDEST)
     d_ff: int = knob(512, "inner width of the feed-forward block", at_least=1, at_most=4 * WIDEST)
+    score: Score = knob(Score.scaled_dot, "how a query is compared with a key")
+    scores: list[Score] = knob(list, "one score a layer, repeated in turn; empty: score in all")
+    normaliser: Normaliser = knob(Normaliser.softmax, "how the scores of a query become weights")
+    scale: float | None = knob(
+        None, "factor of the scores; null: 1/√d_k for scaled_dot, a learned one for cosine, else 1", above=0.0
+    )
+    project: bool = knob(True, "W^Q, W^K and W^V; false: each head attends over its own slice of x")
+    project_output: bool = knob(True, "W^O; false: the heads' contexts side by side are the output")
+    window: int = knob(0, "a token attends to those at most so far to either side; 0: to all", at_least=0)
+    windows: list[int] = knob(list, "one window a layer, repeated in turn; empty: window in all", at_least=0)
+    causal: bool = knob(False, "a token attends to itself and those before it alone")
     activation: Activation = knob(Activation.gelu, "feed-forward non-linearity")
     positions: Positions = knob(Positions.sinusoidal, "how word order enters")
     norm: Norm = knob(Norm.layer, "normalisation")
@@ -84,6 +112,45 @@ class ModelConfig:
             f"model.d_k={self.d_k} is odd, but model.positions=rotary turns pairs of dimensions: "
             f"use an even width such as model.d_k={self.d_k + 1}, or other positions",
         )
+        self._check_attention()
+
+    def _check_attention(self) -> None:
+        heads = f"model.n_heads={self.n_heads} x model.d_k={self.d_k}"
+        require(
+            self.project or (self.n_heads * self.d_k == self.d_model and self.d_v == self.d_k),
+            f"model.project=false cuts x into heads, but {heads} (d_v={self.d_v}) is not model.d_model={self.d_model}: "
+            "choose d_k = d_v = d_model / n_heads",
+        )
+        require(
+            self.project or self.kv_heads == self.n_heads,
+            f"model.n_kv_heads={self.n_kv_heads} shares keys and values, but model.project=false has none to share: "
+            "leave out model.n_kv_heads",
+        )
+        require(
+            self.project_output or self.n_heads * self.d_v == self.d_model,
+            f"model.project_output=false puts {self.n_heads} contexts of model.d_v={self.d_v} side by side, which is "
+            f"not model.d_model={self.d_model}: choose d_v = d_model / n_heads",
+        )
+        require(
+            not (self.causal and self.pooling is Pooling.first),
+            "model.pooling=first reads the first token, which sees itself alone under model.causal=true: "
+            "choose model.pooling=mean, or model.causal=false",
+        )
+        for name in ("scores", "windows"):
+            values = getattr(self, name)
+            require(
+                len(values) <= self.n_layers,
+                f"model.{name} lists {len(values)} layers, but model.n_layers={self.n_layers}: "
+                "list one value a layer at the most",
+            )
+
+    def score_of(self, layer: int) -> Score:
+        """The score of layer `layer`, from 0."""
+        return self.scores[layer % len(self.scores)] if self.scores else self.score
+
+    def window_of(self, layer: int) -> int:
+        """The window of layer `layer`, from 0; 0 is the whole text."""
+        return self.windows[layer % len(self.windows)] if self.windows else self.window
 
     @property
     def kv_heads(self) -> int:

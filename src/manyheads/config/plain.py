@@ -56,6 +56,8 @@ def convert(name: str, kind: Any, value: Any, default: Any) -> Any:
         return flat(name, value)
     if get_origin(inner) is dict:
         return _flags(name, value)
+    if get_origin(inner) is list:
+        return _list(name, get_args(inner)[0], value)
     if isinstance(inner, EnumType):
         return _member(name, inner, value)
     made = _scalar(inner, value)
@@ -162,6 +164,12 @@ def _flags(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{name}={show(value)} is not a section: set one flag at a time, such as {name}.max_epochs=3")
     return {str(key): flat(f"{name}.{key}", inner) for key, inner in value.items()}
+
+
+def _list(name: str, kind: Any, value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{name}={show(value)} is not a list: write it in brackets, such as {name}=[{show(value)}]")
+    return [convert(name, kind, each, "an empty list") for each in value]
 
 
 def _member(name: str, choices: EnumType, value: Any) -> Any:

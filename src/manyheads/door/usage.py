@@ -1,6 +1,7 @@
 """The text of `manyheads --help` and `manyheads VERB --help`, made from the knobs themselves."""
 
 from enum import EnumType
+from typing import get_args, get_origin
 
 from manyheads import __version__
 from manyheads.config.knobs import range_words
@@ -58,6 +59,7 @@ def _setting(one: Setting) -> str:
             + [_line(f"{one.name}.FLAG=VALUE", one.metadata["help"])]
         )
     inner, optional = unwrap(one.kind)
+    inner = get_args(inner)[0] if get_origin(inner) is list else inner
     limits = list(range_words(one.metadata))
     if isinstance(inner, EnumType):
         limits = [", ".join(inner.__members__)]

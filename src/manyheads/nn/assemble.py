@@ -12,6 +12,7 @@ from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.norms import make_norm
 from manyheads.nn.pooling import AttentionPooling, Pooling
 from manyheads.nn.positions import Alibi, LearnedPositions, Rotary, SinusoidalPositions
+from manyheads.nn.scores import make_score
 from manyheads.nn.weights import initialise
 
 
@@ -28,19 +29,9 @@ def assemble(
     def norm(*where: Placement) -> nn.Module:
         return make_norm(model.norm.name, model.d_model) if model.placement in where else nn.Identity()
 
-    def layer() -> EncoderLayer:
+    def layer(index: int) -> EncoderLayer:
         return EncoderLayer(
-            attention=MultiHeadAttention(
-                d_model=model.d_model,
-                n_heads=model.n_heads,
-                d_k=model.d_k,
-                d_v=model.d_v,
-                n_kv_heads=model.kv_heads,
-                bias=model.bias,
-                dropout=model.dropout_attention,
-                rotary=Rotary(max_length=max_length, d_k=model.d_k) if model.positions is Positions.rotary else None,
-                alibi=Alibi(n_heads=model.n_heads) if model.positions is Positions.alibi else None,
-            ),
+            attention=self_attention(model, index, max_length),
             feed_forward=FeedForward(
                 d_model=model.d_model, d_ff=model.d_ff, activation=model.activation.name, bias=model.bias
             ),
@@ -58,7 +49,7 @@ def assemble(
             dropout=model.dropout_at("embedding"),
             dropout_tokens=model.dropout_tokens,
         ),
-        encoder=Encoder([layer() for _ in range(model.n_layers)], norm=norm(Placement.pre)),
+        encoder=Encoder([layer(index) for index in range(model.n_layers)], norm=norm(Placement.pre)),
         pooling=AttentionPooling(model.d_model)
         if model.pooling is PoolingKind.attention
         else Pooling(model.pooling.name),
@@ -67,6 +58,33 @@ def assemble(
     )
     initialise(classifier)
     return classifier
+
+
+def self_attention(model: ModelConfig, layer: int, max_length: int) -> MultiHeadAttention:
+    """The attention of layer `layer`, from 0."""
+    return MultiHeadAttention(
+        d_model=model.d_model,
+        n_heads=model.n_heads,
+        d_k=model.d_k,
+        d_v=model.d_v,
+        n_kv_heads=model.kv_heads,
+        bias=model.bias,
+        dropout=model.dropout_attention,
+        rotary=Rotary(max_length=max_length, d_k=model.d_k) if model.positions is Positions.rotary else None,
+        alibi=Alibi(n_heads=model.n_heads) if model.positions is Positions.alibi else None,
+        score=make_score(
+            model.score_of(layer).name,
+            n_heads=model.n_heads,
+            n_kv_heads=model.kv_heads,
+            d_k=model.d_k,
+            scale=model.scale,
+        ),
+        normaliser=model.normaliser.name,
+        window=model.window_of(layer),
+        causal=model.causal,
+        project=model.project,
+        project_output=model.project_output,
+    )
 
 
 def added_positions(model: ModelConfig, max_length: int) -> SinusoidalPositions | LearnedPositions | None:

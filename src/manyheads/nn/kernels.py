@@ -3,6 +3,8 @@
 B documents . L query positions . M key positions . N tokens . H query heads . G key/value heads . K d_k . V d_v
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import torch
@@ -11,10 +13,15 @@ from torch.nn import functional as F
 
 from manyheads.layout import Layout, Packed
 from manyheads.nn.attention import attend, share_heads
+from manyheads.nn.normalisers import Normaliser, softmax
+from manyheads.nn.scores import Dot, Score
 
 SDPA_FROM = 384
 """Key positions from which torch's fused CPU kernel beats two plain matmuls in bf16, forward and backward:
 8 against 37 ms at 64 positions, 16 against 46 at 128, 26 against 37 at 256, but 70 against 57 at 512."""
+
+BAND_FROM = 4
+"""Windows in a text from which blocks of one window beat the whole map: a block compares itself with three."""
 
 
 def attention(
@@ -24,34 +31,104 @@ def attention(
     queries: Layout,
     keys: Layout,
     *,
+    score: Score | None = None,
+    normalise: Normaliser = softmax,
     bias_HLM: Tensor | None = None,
+    window: int = 0,
+    causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
     """Attention of each document of `queries` to the same document of `keys`.
 
     Args:
         q_NHK, k_NGK, v_NGV: projected tokens in their layouts: `(N, H, K)` packed, `(B, L, H, K)` padded.
-        bias_HLM: added to the scaled scores.
+        score, normalise: as `attend` takes them; default: softmax(q kᵀ / √d_k).
+        bias_HLM: added to the scores.
+        window: a query attends to keys at most so far to either side; 0: to all.
+        causal: a query attends to keys at its position and before it alone.
         dropout: probability with which an attention weight is dropped.
 
     Returns:
         The contexts in the layout of the queries: `(N, H, V)` packed, `(B, L, H, V)` padded.
     """
-    if _flash_fits(q_NHK, v_NGV, queries, keys, bias_HLM, dropout):
+    score = score or Dot(q_NHK.size(-1) ** -0.5)
+    is_plain = score.dot_scale is not None and normalise is softmax  # what torch's own kernels compute
+    is_masked = bias_HLM is not None or window > 0 or causal
+    if is_plain and not is_masked and _flash_fits(q_NHK, v_NGV, queries, keys, dropout):
+        q_NHK = q_NHK * (score.dot_scale * q_NHK.size(-1) ** 0.5)  # type: ignore[operator]
         return _flash(q_NHK, k_NGK, v_NGV, cast(Packed, queries), cast(Packed, keys))
     q_BHLK, k_BGMK, v_BGMV = (
         layout.grid(x).transpose(1, 2) for x, layout in ((q_NHK, queries), (k_NGK, keys), (v_NGV, keys))
     )
-    keep = None if keys.is_full else keys.keep_BL[:, None, None, :]
-    if keys.longest >= (1 if q_NHK.is_cuda else SDPA_FROM):
-        context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias_HLM, dropout)
+    textbook = partial(attend, score=score, normalise=normalise, dropout=dropout)
+    if window and bias_HLM is None and queries is keys and keys.longest >= BAND_FROM * window:
+        context_BHLV = banded(q_BHLK, k_BGMK, v_BGMV, keys.keep_BL, window, causal, textbook)
+        return queries.flat(context_BHLV.transpose(1, 2))
+    keep = kept(queries, keys, window, causal)
+    if is_plain and keys.longest >= (1 if q_NHK.is_cuda else SDPA_FROM):
+        context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias_HLM, dropout, score.dot_scale)
     else:
-        context_BHLV = attend(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM, dropout=dropout)
+        context_BHLV = textbook(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM)
     return queries.flat(context_BHLV.transpose(1, 2))
 
 
+def kept(queries: Layout, keys: Layout, window: int = 0, causal: bool = False) -> Tensor | None:
+    """Where a query may attend, broadcastable to `(B, H, L, M)`; None where it may everywhere."""
+    keep = None if keys.is_full else keys.keep_BL[:, None, None, :]
+    if not window and not causal:
+        return keep
+    device = keys.keep_BL.device
+    at_L1, at_M = torch.arange(queries.longest, device=device)[:, None], torch.arange(keys.longest, device=device)
+    near_LM = near(at_L1, at_M, window, causal)
+    return near_LM if keep is None else keep & near_LM
+
+
+def near(query_at: Tensor, key_at: Tensor, window: int, causal: bool) -> Tensor:
+    """Whether a query may attend to a key, by their positions: Beltagy et al. (2020), "Longformer", section 3.1."""
+    ahead = key_at - query_at
+    inside = ahead <= 0 if causal else torch.ones_like(ahead, dtype=torch.bool)
+    return inside & (ahead.abs() <= window) if window else inside
+
+
+def banded(
+    q_BHLK: Tensor,
+    k_BGMK: Tensor,
+    v_BGMV: Tensor,
+    keep_BM: Tensor,
+    window: int,
+    causal: bool,
+    textbook: Callable[..., Tensor],
+) -> Tensor:
+    """Local attention in blocks of one window: time and memory grow with L · window instead of L · M.
+
+    The queries of block i need the keys of blocks i - 1, i and i + 1 alone; `textbook` attends as if each block
+    were a document.
+    """
+    n_documents, _, length, _ = q_BHLK.shape
+    n_blocks = -(-length // window)
+    behind = n_blocks * window - length
+    q_blocks = F.pad(q_BHLK, (0, 0, 0, behind)).unflatten(2, (n_blocks, window))
+    k_blocks, v_blocks = (
+        F.pad(x, (0, 0, window, behind + window)).unfold(2, 3 * window, window).transpose(-2, -1)
+        for x in (k_BGMK, v_BGMV)
+    )
+    keep_blocks = F.pad(keep_BM, (window, behind + window)).unfold(1, 3 * window, window)
+    at_L1 = torch.arange(window, 2 * window, device=keep_BM.device)[:, None]
+    near_LM = near(at_L1, torch.arange(3 * window, device=keep_BM.device), window, causal)
+    keep = (keep_blocks[:, :, None] & near_LM).flatten(0, 1)[:, None]
+    folded = (x.transpose(1, 2).flatten(0, 1) for x in (q_blocks, k_blocks, v_blocks))
+    context = textbook(*folded, keep).unflatten(0, (n_documents, n_blocks))
+    return context.transpose(1, 2).flatten(2, 3)[:, :, :length]
+
+
 def fused(
-    q_BHLK: Tensor, k_BGMK: Tensor, v_BGMV: Tensor, keep: Tensor | None, bias: Tensor | None, dropout: float
+    q_BHLK: Tensor,
+    k_BGMK: Tensor,
+    v_BGMV: Tensor,
+    keep: Tensor | None,
+    bias: Tensor | None,
+    dropout: float,
+    scale: float | None = None,
 ) -> Tensor:
     """torch's scaled_dot_product_attention, with the same answer for a query that may attend to nothing."""
     if bias is None:
@@ -60,16 +137,14 @@ def fused(
         mask = bias.to(q_BHLK.dtype)
         mask = mask if keep is None else mask.masked_fill(~keep, torch.finfo(mask.dtype).min)
     context_BHLV = F.scaled_dot_product_attention(
-        q_BHLK, k_BGMK, v_BGMV, mask, dropout, enable_gqa=q_BHLK.size(1) != k_BGMK.size(1)
+        q_BHLK, k_BGMK, v_BGMV, mask, dropout, scale=scale, enable_gqa=q_BHLK.size(1) != k_BGMK.size(1)
     )
     if keep is None:
         return context_BHLV
     return context_BHLV.masked_fill(~keep.any(-1, keepdim=True), 0.0)
 
 
-def _flash_fits(
-    q_NHK: Tensor, v_NGV: Tensor, queries: Layout, keys: Layout, bias_HLM: Tensor | None, dropout: float
-) -> bool:
+def _flash_fits(q_NHK: Tensor, v_NGV: Tensor, queries: Layout, keys: Layout, dropout: float) -> bool:
     """Packed documents on a GPU in half precision, without what the variable-length kernel lacks."""
     return (
         q_NHK.is_cuda
@@ -81,7 +156,6 @@ def _flash_fits(
         and q_NHK.size(-1) % 8 == 0
         and q_NHK.size(-1) <= 256
         and torch.cuda.get_device_capability(q_NHK.device) >= (8, 0)
-        and bias_HLM is None
         and dropout == 0.0
     )
 

@@ -1,14 +1,19 @@
 """Multi-head attention: Vaswani et al. (2017), section 3.2.2.
 
-... tokens in a layout (N packed, or B L padded) . H query heads . G key/value heads . K d_k . V d_v . D d_model
+... tokens in a layout (N packed, or B L padded) . B documents . L query positions . M key positions
+H query heads . G key/value heads . K d_k . V d_v . D d_model
 """
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.layout import Layout
-from manyheads.nn.kernels import attention
+from manyheads.nn.attention import attend
+from manyheads.nn.kernels import attention, kept
+from manyheads.nn.normalisers import NORMALISERS
 from manyheads.nn.positions import Alibi, Rotary
+from manyheads.nn.scores import Score, make_score
 
 
 class MultiHeadAttention(nn.Module):
@@ -17,6 +22,9 @@ class MultiHeadAttention(nn.Module):
     The h matrices W_i^Q lie side by side in one weight, so do those of keys and values, and the three
     again in `project`: one product serves all heads. In self-attention m is x; a second sequence given
     as `memory` makes it cross-attention. `d_k` and `d_v` need not divide `d_model`.
+
+    Without `project` head i attends over slice i of x itself, softmax(X Xᵀ / √d_k) X for one head; without
+    `project_output` the contexts side by side are the answer.
     """
 
     def __init__(
@@ -31,15 +39,24 @@ class MultiHeadAttention(nn.Module):
         dropout: float = 0.0,
         rotary: Rotary | None = None,
         alibi: Alibi | None = None,
+        score: Score | None = None,
+        normaliser: str = "softmax",
+        window: int = 0,
+        causal: bool = False,
+        project: bool = True,
+        project_output: bool = True,
     ) -> None:
         super().__init__()
         self.n_heads, self.d_k, self.d_v = n_heads, d_k, d_v
         self.n_kv_heads = n_kv_heads or n_heads
         self.dropout = dropout
         self.widths = (n_heads * d_k, self.n_kv_heads * d_k, self.n_kv_heads * d_v)
-        self.project = nn.Linear(d_model, sum(self.widths), bias=bias)
-        self.output = nn.Linear(n_heads * d_v, d_model, bias=bias)
+        self.project = nn.Linear(d_model, sum(self.widths), bias=bias) if project else None
+        self.output = nn.Linear(n_heads * d_v, d_model, bias=bias) if project_output else nn.Identity()
         self.rotary, self.alibi = rotary, alibi
+        self.score = score or make_score("scaled_dot", n_heads=n_heads, n_kv_heads=self.n_kv_heads, d_k=d_k)
+        self.normalise = NORMALISERS[normaliser]
+        self.window, self.causal = window, causal
 
     def forward(
         self, x: Tensor, layout: Layout, memory: Tensor | None = None, memory_layout: Layout | None = None
@@ -56,29 +73,74 @@ class MultiHeadAttention(nn.Module):
         keys = memory_layout or layout
         q, k, v = self.queries_keys_values(x, memory, layout, keys)
         context = attention(
-            q, k, v, layout, keys, bias_HLM=self.bias_HLM(layout, keys), dropout=self.dropout if self.training else 0.0
+            q,
+            k,
+            v,
+            layout,
+            keys,
+            score=self.score,
+            normalise=self.normalise,
+            bias_HLM=self.bias_HLM(layout, keys),
+            window=self.window,
+            causal=self.causal,
+            dropout=self.dropout if self.training else 0.0,
         )
         return self.output(context.flatten(-2))
+
+    def maps(
+        self, x: Tensor, layout: Layout, memory: Tensor | None = None, memory_layout: Layout | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The weights `(B, H, L, M)` and contexts `(B, H, L, V)` of `forward`, by the textbook formula in float32.
+
+        Rows and columns behind the end of a document are zero. Nothing is dropped.
+        """
+        keys = memory_layout or layout
+        with torch.autocast(x.device.type, enabled=False):
+            q, k, v = self.queries_keys_values(x.float(), None if memory is None else memory.float(), layout, keys)
+            context_BHLV, weights_BHLM = attend(
+                layout.grid(q).transpose(1, 2),
+                keys.grid(k).transpose(1, 2),
+                keys.grid(v).transpose(1, 2),
+                kept(layout, keys, self.window, self.causal),
+                score=self.score,
+                normalise=self.normalise,
+                bias=self.bias_HLM(layout, keys),
+                return_weights=True,
+            )
+        behind_B1L1 = ~layout.keep_BL[:, None, :, None]
+        return weights_BHLM.masked_fill(behind_B1L1, 0.0), context_BHLV.masked_fill(behind_B1L1, 0.0)
 
     def queries_keys_values(
         self, x: Tensor, memory: Tensor | None, layout: Layout, keys: Layout
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Projected and, with rotary positions, turned: `(..., H, K)`, `(..., G, K)`, `(..., G, V)`."""
-        if memory is None:
-            q, k, v = self.project(x).split(self.widths, dim=-1)
-        else:
-            w_q, w_kv = self.project.weight.split((self.widths[0], sum(self.widths[1:])))
-            has_bias = self.project.bias is not None
-            b_q, b_kv = self.project.bias.split((w_q.size(0), w_kv.size(0))) if has_bias else (None, None)
-            q = F.linear(x, w_q, b_q)
-            k, v = F.linear(memory, w_kv, b_kv).split(self.widths[1:], dim=-1)
+        """Projected, mapped as the score wants it and, with rotary positions, turned.
+
+        Returns:
+            `(..., H, K)`, `(..., G, K)` (or as many heads as the score makes of them), `(..., G, V)`.
+        """
+        q, k, v = self._projected(x, memory)
         q = q.unflatten(-1, (self.n_heads, self.d_k))
         k = k.unflatten(-1, (self.n_kv_heads, self.d_k))
         v = v.unflatten(-1, (self.n_kv_heads, self.d_v))
+        q, k = self.score.project(q, k)
         if self.rotary is not None:
             q, k = self.rotary(q, layout.positions), self.rotary(k, keys.positions)
         return q, k, v
 
+    def _projected(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """The queries of x, the keys and values of the memory, all heads side by side."""
+        if self.project is None:
+            source = x if memory is None else memory
+            return x, source, source
+        if memory is None:
+            q, k, v = self.project(x).split(self.widths, dim=-1)
+            return q, k, v
+        w_q, w_kv = self.project.weight.split((self.widths[0], sum(self.widths[1:])))
+        has_bias = self.project.bias is not None
+        b_q, b_kv = self.project.bias.split((w_q.size(0), w_kv.size(0))) if has_bias else (None, None)
+        k, v = F.linear(memory, w_kv, b_kv).split(self.widths[1:], dim=-1)
+        return F.linear(x, w_q, b_q), k, v
+
     def bias_HLM(self, layout: Layout, keys: Layout) -> Tensor | None:
-        """What positions add to the scaled scores, if anything: `(H, L, M)`."""
+        """What positions add to the scores, if anything: `(H, L, M)`."""
         return None if self.alibi is None else self.alibi(layout.longest, keys.longest)

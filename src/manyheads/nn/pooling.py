@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.layout import Layout
-from manyheads.nn.attention import softmax
+from manyheads.nn.normalisers import softmax
 
 
 class Pooling(nn.Module):
