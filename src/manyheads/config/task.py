@@ -1,0 +1,8 @@
+"""What a model answers a text with."""
+
+from enum import Enum
+
+
+class Task(Enum):
+    classify = "classify"  # a class
+    seq2seq = "seq2seq"  # another text
