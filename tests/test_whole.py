@@ -53,12 +53,20 @@ def test_a_file_that_was_never_written_is_an_error(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_process_that_was_killed_left_behind_is_no_hindrance(tmp_path: Path) -> None:
-    (tmp_path / f".file.{os.getpid()}.part").write_text("half")
-    with replace_file(tmp_path / "file") as part:
-        part.write_text("whole")
-    assert (tmp_path / "file").read_text() == "whole"
-    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+def test_processes_of_one_number_on_two_machines_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They write the same files of a disk they share, each its own part; the last one to finish stays."""
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    file, folder = tmp_path / "file", tmp_path / "model"
+    with replace_file(file) as first, replace_folder(folder) as first_folder:
+        with replace_file(file) as second, replace_folder(folder) as second_folder:
+            assert len({first, second, first_folder, second_folder}) == 4
+            first.write_text("first")
+            second.write_text("second")
+            (first_folder / "a").write_text("first")
+            (second_folder / "a").write_text("second")
+        assert (file.read_text(), (folder / "a").read_text()) == ("second", "second")
+    assert (file.read_text(), (folder / "a").read_text()) == ("first", "first")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "model"]
 
 
 def test_every_file_honours_the_umask(tmp_path: Path, mode: int) -> None:

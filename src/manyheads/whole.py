@@ -1,6 +1,7 @@
 """Files and folders that appear whole or not at all, open to whom the umask says. Standard library only."""
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +12,7 @@ from pathlib import Path
 def replace_folder(folder: Path) -> Iterator[Path]:
     """An empty folder beside `folder` that takes its place once the block ends; after an error nothing has changed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("part", "old"))
-    shutil.rmtree(part, ignore_errors=True)
+    part, old = _beside(folder, "part"), _beside(folder, "old")
     part.mkdir()
     try:
         yield part
@@ -33,7 +33,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to; it takes its place once the block ends, after an error nothing has changed."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _beside(path, "part")
     try:
         mode = _usual_mode(part)
         yield part
@@ -44,12 +44,17 @@ def replace_file(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def _beside(path: Path, end: str) -> Path:
+    """A hidden name in the same folder that nobody else has: a process id alone is unique to its machine, not to a
+    disk that several machines share."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(8)}.{end}")
+
+
 def _usual_mode(probe: Path) -> int:
     """The mode of a new file here, 0o666 less the umask. safetensors for one makes its files for their owner alone.
 
     A file is made to see it: to ask for the umask is to set it, for all threads, for a moment.
     """
-    probe.unlink(missing_ok=True)
     probe.touch()
     mode = probe.stat().st_mode & 0o777
     probe.unlink()
