@@ -46,7 +46,7 @@ def draw_confusion(scores: Scores) -> bytes:
         for (row, column), count in np.ndenumerate(counts_CC):
             colour = "white" if shares_CC[row, column] > 0.5 else INK if count else "#c4cad4"
             axes.text(column, row, f"{count:,}", ha="center", va="center", color=colour, fontsize=8)
-    return _png(figure)
+    return png(figure)
 
 
 def draw_reliability(scores: Scores) -> bytes:
@@ -65,8 +65,8 @@ def draw_reliability(scores: Scores) -> bytes:
     lower.set(xlabel="confidence", ylabel="rows")
     lower.yaxis.set_major_locator(MaxNLocator(2, integer=True))
     for axes in (upper, lower):
-        _quiet(axes)
-    return _png(figure)
+        quiet(axes)
+    return png(figure)
 
 
 def draw_curves(curves: Sequence[Curve]) -> dict[str, bytes]:
@@ -89,11 +89,12 @@ def _draw_lines(curves: Sequence[Curve], lines: Sequence[tuple[str, str, str]]) 
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.legend(frameon=False, fontsize=8)
-    _quiet(axes)
-    return _png(figure)
+    quiet(axes)
+    return png(figure)
 
 
-def _quiet(axes: Axes) -> None:
+def quiet(axes: Axes) -> None:
+    """Two spines, small ticks, faint lines behind the marks."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(GREY)
     axes.tick_params(colors=INK, labelsize=8, length=3)
@@ -105,7 +106,8 @@ def _short(name: str) -> str:
     return name if len(name) <= 24 else f"{name[:23]}…"
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """The figure as a file's bytes; the same figure gives the same bytes."""
     file = BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # a class name in a script the font lacks
