@@ -103,14 +103,26 @@ def test_training_that_diverges_ends_at_once_in_one_sentence(words, tmp_path, ca
     assert main([*words, "optim.lr=1e30", "trainer.max_epochs=50", "batch.rows=4"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.splitlines()[-1] == (
-        "training diverged in epoch 1: its loss is not a finite number at optim.lr=1e+30; "
-        "use a smaller rate, such as optim.lr=1e+29"
+    sentence = (
+        "training diverged in epoch 1: its loss is not a finite number at optim.lr=1e+30; use a smaller rate, such as "
+        f"optim.lr=1e+29, and a new folder: {tmp_path / 'run'} keeps the figures so far in run.log and metrics.csv, "
+        "and holds no model"
     )
+    assert said.err.splitlines()[-1] == sentence
+    assert (tmp_path / "run" / "run.log").read_text().splitlines()[-1] == sentence
     assert said.err.count("epoch 1, step") == 1
     assert "epoch 2" not in said.err
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.yaml", "metrics.csv", "run.log"]
     assert HANDED_ON not in os.environ
+
+
+@pytest.mark.parametrize(("interval", "validated"), [(1000, []), (8, [7, 15])])
+def test_validation_every_so_many_batches_counts_over_the_epochs(words, tmp_path, interval, validated):
+    flags = [f"trainer.val_check_interval={interval}", "trainer.max_epochs=3", "batch.rows=5"]
+    assert main([*words, *flags]) == 0
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        assert [int(row["step"]) for row in csv.DictReader(file) if row.get("validation_loss")] == validated
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["validation"]["accuracy"]["value"] >= 0
 
 
 def test_a_tokenizer_with_gaps_in_its_ids_is_trained_with(words, tmp_path):

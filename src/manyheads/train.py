@@ -95,6 +95,11 @@ def run_log(file: Path, notes: list[str]) -> Iterator[None]:
         for note in notes:
             log.info("%s", note)
         yield
+    except ValueError as mistake:  # the screen shows it in the end; the folder, too, says why it holds no model
+        if first:
+            with file.open("a", encoding="utf-8") as written:
+                written.write(f"{mistake}\n")
+        raise
     finally:
         for handler in handlers:
             log.removeHandler(handler)

@@ -37,6 +37,15 @@ def test_a_flag_that_lightning_refuses_is_one_sentence(flag, value, words):
     )
 
 
+def test_two_intervals_of_validation_are_one_sentence():
+    assert complaint(run_with(val_check_interval=50, check_val_every_n_epoch=2)) == (
+        "trainer.check_val_every_n_epoch=2 cannot stand beside trainer.val_check_interval=50, an interval in batches, "
+        "which are counted over the whole run: leave one of them away"
+    )
+    check_trainer(run_with(val_check_interval=0.5, check_val_every_n_epoch=2))
+    check_trainer(run_with(val_check_interval=50, check_val_every_n_epoch=None))
+
+
 def test_flags_that_lightning_takes_are_not_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check_trainer(run_with(detect_anomaly=False, max_time="00:01:00:00"))

@@ -78,7 +78,8 @@ def fit(
     if module.diverged_in is not None:
         raise ValueError(
             f"training diverged in epoch {module.diverged_in}: its loss is not a finite number at "
-            f"optim.lr={run.optim.lr:g}; use a smaller rate, such as optim.lr={run.optim.lr / 10:g}"
+            f"optim.lr={run.optim.lr:g}; use a smaller rate, such as optim.lr={run.optim.lr / 10:g}, and a new folder: "
+            f"{folder} keeps the figures so far in run.log and metrics.csv, and holds no model"
         )
     best = keep.restore(classifier.cpu().eval())
     return Training(

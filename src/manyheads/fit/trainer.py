@@ -28,7 +28,8 @@ def check_trainer(run: RunConfig) -> None:
     """Build the Trainer once for nothing: whatever the machine or Lightning refuses is said before a file is written.
 
     Raises:
-        ValueError: devices that are not there, a precision they do not have, flags that Lightning refuses.
+        ValueError: devices that are not there, a precision they do not have, flags that Lightning refuses, two
+            intervals of validation.
     """
     build_trainer(run, None, [], [])
 
@@ -43,12 +44,29 @@ def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback]
         logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
     for noise in LIGHTNING_NOISE:
         warnings.filterwarnings("ignore", module=r"lightning\.", message=noise)
-    flags: dict[str, Any] = {**trainer_hardware(run.hardware), **run.trainer}
+    flags: dict[str, Any] = {**trainer_hardware(run.hardware), **validation(run.trainer)}
     try:
         return lightning_trainer(run, folder, callbacks, loggers, flags)
     except (ValueError, TypeError, MisconfigurationException, ModuleNotFoundError) as refusal:
         why = " ".join(str(refusal).split())
         raise ValueError(f"Lightning refuses the flags of hardware and trainer: {why}") from refusal
+
+
+def validation(flags: dict[str, Any]) -> dict[str, Any]:
+    """An interval in batches counts them over the whole run: so it may be longer than an epoch.
+
+    Raises:
+        ValueError: it is to count them in epochs of its own.
+    """
+    batches, epochs = flags.get("val_check_interval"), flags.get("check_val_every_n_epoch")
+    if not isinstance(batches, int):
+        return flags
+    if epochs is not None:
+        raise ValueError(
+            f"trainer.check_val_every_n_epoch={epochs} cannot stand beside trainer.val_check_interval={batches}, an "
+            "interval in batches, which are counted over the whole run: leave one of them away"
+        )
+    return {**flags, "check_val_every_n_epoch": None}
 
 
 def lightning_trainer(
