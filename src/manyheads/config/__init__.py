@@ -1,6 +1,7 @@
 """Every knob as a typed dataclass, one file a section. Standard library only."""
 
 from manyheads.config.data import BatchConfig, DataConfig, OnBadRow, Source, TokenizerConfig, TokenizerKind
+from manyheads.config.explain import Claim, ExplainConfig
 from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, LoggerKind, Precision, Strategy
 from manyheads.config.model import Activation, ModelConfig, Norm, Normaliser, Placement, Pooling, Positions, Score
 from manyheads.config.optim import CheckpointConfig, Metric, OptimConfig, Schedule
@@ -12,8 +13,10 @@ __all__ = [
     "Activation",
     "BatchConfig",
     "CheckpointConfig",
+    "Claim",
     "DataConfig",
     "EvaluateConfig",
+    "ExplainConfig",
     "HardwareConfig",
     "InferenceHardware",
     "LoggerConfig",
