@@ -71,7 +71,7 @@ def test_a_presets_local_copy_may_use_our_names_or_the_hubs():
 
 def test_columns_must_differ():
     assert complaint(table_of("text", "label"), DataConfig(text="label")) == (
-        "data.text=label, data.text_pair= and data.label=label name one column of train.csv twice: each needs its own"
+        "data.text=label and data.label=label name one column of train.csv twice: each needs its own"
     )
 
 

@@ -11,8 +11,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.data.demo import demo_splits
+from manyheads.data.learn import train_tokenizer
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import SPECIAL, encode, load_tokenizer, reach, train_tokenizer
+from manyheads.data.tokens import SPECIAL, encode, load_tokenizer, reach
 
 
 def rows_of(texts: list[str], pairs: list[str] | None = None) -> Rows:

@@ -8,6 +8,7 @@ from manyheads.config.knobs import check_ranges, knob, require
 
 class Source(Enum):
     demo = "demo"
+    dates = "dates"
     files = "files"
     hub = "hub"
     run = "run"  # the data a run was trained on; `evaluate` only
@@ -20,7 +21,7 @@ OnBadRow = Enum("OnBadRow", {"raise": "raise", "drop": "drop"})  # a call, becau
 class DataConfig:
     """Texts and labels. `path` wins over `hub`, so that every preset also reads a local copy."""
 
-    source: Source = knob(Source.demo, "demo sentences, local files, or a Hugging Face dataset")
+    source: Source = knob(Source.demo, "demo sentences, dates, local files, or a Hugging Face dataset")
     path: str = knob("", "file or folder: csv, tsv, jsonl, parquet (also compressed) or a save_to_disk folder")
     hub: str = knob("", "dataset id on the Hugging Face hub")
     hub_config: str = knob("", "configuration name of the hub dataset")
@@ -28,6 +29,7 @@ class DataConfig:
     text: str = knob("text", "column of the text")
     text_pair: str = knob("text_pair", "column of the second text; used where it exists, empty: never")
     label: str = knob("label", "column of the label")
+    target: str = knob("target", "column of the target text, of task=seq2seq")
     train_split: str = knob("train", "name of the hub dataset's training split")
     validation_split: str = knob(
         "validation", "its validation split; the same as train_split: the training rows; empty: carve one out"
@@ -59,13 +61,14 @@ class TokenizerKind(Enum):
     wordpiece = "wordpiece"
     bpe = "bpe"
     unigram = "unigram"
+    characters = "characters"
 
 
 @dataclass(kw_only=True, slots=True)
 class TokenizerConfig:
     """A tokenizer trained on the train split, or loaded from `path`."""
 
-    kind: TokenizerKind = knob(TokenizerKind.wordpiece, "subword model")
+    kind: TokenizerKind = knob(TokenizerKind.wordpiece, "what a token is: a piece of a word, or a character")
     vocab_size: int = knob(8192, "largest number of entries, special tokens included", at_least=16, at_most=2_000_000)
     lowercase: bool = knob(True, "lower-case the text first")
     path: str = knob("", "tokenizer.json to load instead of training one")

@@ -4,7 +4,7 @@ Standard library only: a mistake is reported before torch is imported.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from manyheads.config import OnBadRow
@@ -86,7 +86,7 @@ def audit(splits: Splits) -> None:
     Raises:
         ValueError: there is only one class.
     """
-    if len(splits.labels) < 2:
+    if splits.train.targets is None and len(splits.labels) < 2:
         only = splits.labels[0] if splits.labels else ""
         raise ValueError(
             f"{splits.train.source} has one class only, '{only}': a classifier needs at least two; "
@@ -99,27 +99,29 @@ def audit(splits: Splits) -> None:
 
 
 def _audit_train(splits: Splits) -> None:
-    """Repeated texts and contradicting labels inside train."""
+    """Repeated texts and contradicting answers inside train."""
     train = splits.train
+    answers: Sequence[str] = train.targets or [splits.labels[label] for label in train.labels]
     first_seen: dict[object, int] = {}
     repeats: list[int] = []
-    classes: dict[object, set[int]] = defaultdict(set)
+    given: dict[object, set[str]] = defaultdict(set)
     for index, content in enumerate(train.contents()):
         first = first_seen.setdefault(content, index)
         if first != index:
             repeats.append(index)
-            classes[content] |= {train.labels[first], train.labels[index]}
+            given[content] |= {answers[first], answers[index]}
     if repeats:
         row, earlier = repeats[0], first_seen[train.contents()[repeats[0]]]
         splits.notes.append(
             f"train ({train.source}): {len(repeats):,} of {len(train):,} rows repeat the text of an earlier row "
             f"(first: row {train.numbers[row]} repeats row {train.numbers[earlier]})"
         )
-    conflicts = [content for content, labels in classes.items() if len(labels) > 1]
+    conflicts = [content for content, several in given.items() if len(several) > 1]
     if conflicts:
-        names = " and ".join(sorted(splits.labels[label] for label in classes[conflicts[0]]))
+        names = " and ".join(sorted(given[conflicts[0]]))
         splits.notes.append(
-            f"train ({train.source}): {len(conflicts):,} texts carry more than one label "
+            f"train ({train.source}): {len(conflicts):,} texts carry more than one "
+            f"{'label' if train.targets is None else 'target'} "
             f"(first: row {train.numbers[first_seen[conflicts[0]]]}, {names})"
         )
 

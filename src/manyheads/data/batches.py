@@ -27,7 +27,8 @@ class Planned(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Whole rows, end to end: `ids_N` and `segments_N` int64, `labels_B` class ids, `rows_B` row indices in the split.
+    """Whole rows, end to end: `ids_N` and `segments_N` int64, `labels_B` class ids, `rows_B` row indices in the split,
+    and in `targets` the texts that rows are answered by, if they are.
 
     The loss of a micro-batch is the sum of its rows' losses times `scale`; averaged over ranks and accumulated
     micro-batches that is the mean over all rows of the optimiser step. A batch may have no rows.
@@ -39,6 +40,23 @@ class Batch(NamedTuple):
     labels_B: Tensor
     rows_B: Tensor
     scale: float
+    targets: "Batch | None" = None
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same rows on another device, copied while the host goes on."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=True)
+
+        return Batch(
+            moved(self.ids_N),
+            None if self.segments_N is None else moved(self.segments_N),
+            self.layout.to(device, non_blocking=True),
+            moved(self.labels_B),
+            moved(self.rows_B),
+            self.scale,
+            None if self.targets is None else self.targets.to(device),
+        )
 
 
 def plan_epoch(
@@ -105,7 +123,13 @@ def gather(tokens: Tokens, planned: Planned) -> Batch:
     segments_N = None if tokens.segments_N is None else tokens.segments_N[where_N].long()
     longest = int(lengths_B.max()) if rows.numel() else 0
     return Batch(
-        tokens.ids_N[where_N].long(), segments_N, Packed(offsets, longest), tokens.labels[rows], rows, planned.scale
+        tokens.ids_N[where_N].long(),
+        segments_N,
+        Packed(offsets, longest),
+        tokens.labels[rows],
+        rows,
+        planned.scale,
+        None if tokens.targets is None else gather(tokens.targets, planned),
     )
 
 

@@ -19,8 +19,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from manyheads.config import DataConfig, RunConfig, TokenizerConfig
+from manyheads.data.learn import train_tokenizer
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.tokens import Tokens, encode, load_tokenizer, train_tokenizer
+from manyheads.data.targets import check_lengths, check_spelling
+from manyheads.data.tokens import Tokens, encode, load_tokenizer
 from manyheads.whole import replace_file
 
 FORMAT = f"1 tokenizers {tokenizers.__version__}"
@@ -31,6 +33,9 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     """The tokenizer of a run and the tokens of its train, validation and test (if any) splits.
 
     Adds the share of texts that were cut to `splits.notes`.
+
+    Raises:
+        ValueError: the tokenizer cannot be used, or not for the target texts.
     """
     folder = cache_folder(run.data)
     if run.tokenizer.path:
@@ -45,6 +50,10 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
                 f"{name}: {cut:,} of {len(rows):,} texts ({cut / len(rows):.1%}) are cut to "
                 f"data.max_length={run.data.max_length} tokens"
             )
+        if rows.targets is not None:
+            tokens[name].targets = targets = cached_tokens(rows.as_targets(), tokenizer, run.data.max_length, folder)
+            check_lengths(rows, targets, tokenizer, run.data.max_length)
+            splits.notes += check_spelling(rows, targets, tokenizer, name)
     return tokenizer, tokens
 
 
@@ -84,7 +93,7 @@ def cached_tokens(rows: Rows, tokenizer: Tokenizer, max_length: int, folder: Pat
 def _key(settings: Iterable[str], rows: Rows) -> str:
     """Hash of settings and texts. Lengths are hashed beside the texts, so that no two lists run together alike."""
     digest = hashlib.blake2b(digest_size=16)
-    for part in (list(settings), rows.texts, rows.pairs or []):
+    for part in (list(settings), rows.texts, rows.pairs or [], rows.targets or []):
         encoded = [text.encode() for text in part]
         digest.update(",".join(map(str, map(len, encoded))).encode() + b";")
         digest.update(b"".join(encoded))

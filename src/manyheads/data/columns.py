@@ -1,28 +1,38 @@
-"""Which column is the text, its pair and the label, and the order of the classes. Standard library only."""
+"""Which column is the text, its pair and the answer, and the order of the classes. Standard library only."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from manyheads.config import DataConfig, Source
+from manyheads.config import DataConfig, Source, Task
 from manyheads.data.rows import Table
 
+ANSWER = {Task.classify: "label", Task.seq2seq: "target"}  # the setting that names its column
 MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
 
 
 @dataclass(slots=True)
 class Columns:
+    """`answer` is the column of the label, or of the target text."""
+
     text: str
     pair: str | None
-    label: str
+    answer: str
+    task: Task = Task.classify
+
+    def by_key(self) -> dict[str, str]:
+        """The columns that are read, by the setting that names each."""
+        named = {"text": self.text, "text_pair": self.pair, ANSWER[self.task]: self.answer}
+        return {key: name for key, name in named.items() if name is not None}
 
 
-def find_columns(table: Table, data: DataConfig) -> Columns:
+def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> Columns:
     """Columns of a table by the settings.
 
     A preset of a hub dataset names the hub's columns; a local copy (`data.path`) may use its names or ours, `text`,
-    `text_pair` and `label`, which win. `text_pair` is optional unless a name is typed.
+    `text_pair`, `label` and `target`, which win. `text_pair` is optional unless a name is typed, and is never read
+    where a text is answered by a text.
 
     Raises:
         ValueError: a column is missing; lists those there are.
@@ -42,22 +52,23 @@ def find_columns(table: Table, data: DataConfig) -> Columns:
         return typed
 
     _require_names(table)
-    text, label = find("text", data.text), find("label", data.label)
+    text, answer = find("text", data.text), find(ANSWER[task], getattr(data, ANSWER[task]))
     optional = data.text_pair == "text_pair" and "text_pair" not in table.names
-    pair = None if not data.text_pair or optional else find("text_pair", data.text_pair)
-    if len({text, pair, label}) < 3:
-        raise ValueError(
-            f"data.text={text}, data.text_pair={pair or ''} and data.label={label} name one column of {table.source} "
-            "twice: each needs its own"
-        )
-    return Columns(text, pair, label)
+    unread = not data.text_pair or optional or task is Task.seq2seq
+    pair = None if unread else find("text_pair", data.text_pair)
+    columns = Columns(text, pair, answer, task)
+    named = columns.by_key()
+    if len(set(named.values())) < len(named):
+        typed = " and ".join(f"data.{key}={name}" for key, name in named.items())
+        raise ValueError(f"{typed} name one column of {table.source} twice: each needs its own")
+    return columns
 
 
 def require_columns(table: Table, columns: Columns) -> None:
     """Another split must have the columns the training split has."""
     _require_names(table)
-    for key, name in (("text", columns.text), ("text_pair", columns.pair), ("label", columns.label)):
-        if name is not None and name not in table.names:
+    for key, name in columns.by_key().items():
+        if name not in table.names:
             raise ValueError(
                 f"{table.source} has no column '{name}' (data.{key}), which the training split has: "
                 f"its columns are {', '.join(table.names)}"

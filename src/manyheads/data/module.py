@@ -81,15 +81,7 @@ class TextData(LightningDataModule):
         return self._evaluation("test")
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        if device.type == "cpu":
-            return batch
-        return batch._replace(
-            ids_N=batch.ids_N.to(device, non_blocking=True),
-            segments_N=None if batch.segments_N is None else batch.segments_N.to(device, non_blocking=True),
-            layout=batch.layout.to(device, non_blocking=True),
-            labels_B=batch.labels_B.to(device, non_blocking=True),
-            rows_B=batch.rows_B.to(device, non_blocking=True),
-        )
+        return batch if device.type == "cpu" else batch.to(device)
 
     def _evaluation(self, split: str) -> Batches:
         _, world_size, rank = self._place()

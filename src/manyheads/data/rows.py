@@ -49,7 +49,8 @@ class Rows:
     """Checked rows of one split.
 
     `numbers` are the row numbers users see in `source`: the header of a csv or tsv is row 1, a jsonl row is its
-    line, anything else counts from 1. `labels` are class ids.
+    line, anything else counts from 1. `labels` are class ids; where a row is answered by a text, `targets` are these
+    texts and every label is 0.
     """
 
     texts: list[str]
@@ -57,6 +58,7 @@ class Rows:
     labels: list[int]
     source: str
     numbers: Sequence[int]
+    targets: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -69,16 +71,23 @@ class Rows:
             labels=[self.labels[i] for i in indices],
             source=self.source,
             numbers=[self.numbers[i] for i in indices],
+            targets=None if self.targets is None else [self.targets[i] for i in indices],
         )
 
     def contents(self) -> list[Any]:
         """What makes two rows the same text: the text, or the pair of texts."""
         return self.texts if self.pairs is None else list(zip(self.texts, self.pairs, strict=True))
 
+    def as_targets(self) -> "Rows":
+        """The target texts as rows of their own."""
+        assert self.targets is not None
+        return Rows(self.targets, None, self.labels, self.source, self.numbers)
+
 
 @dataclass(slots=True)
 class Splits:
-    """The splits of a run. `labels[i]` names class i; `notes` are facts and warnings for the log and the report."""
+    """The splits of a run. `labels[i]` names class i, none where rows are answered by texts; `notes` are facts and
+    warnings for the log and the report."""
 
     train: Rows
     validation: Rows

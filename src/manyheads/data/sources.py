@@ -4,8 +4,9 @@ Standard library only: files are read, and their mistakes reported, before torch
 """
 
 import logging
+from collections.abc import Sequence
 
-from manyheads.config import DataConfig, OnBadRow
+from manyheads.config import DataConfig, OnBadRow, Task
 from manyheads.data.audit import audit, label_names, screen, text_faults
 from manyheads.data.columns import Columns, find_columns, label_cells, natural_order, require_columns
 from manyheads.data.rows import Rows, Splits, Table
@@ -14,7 +15,7 @@ from manyheads.data.tables import Tables, open_tables
 from manyheads.terminal import one_line
 
 
-def read_splits(data: DataConfig, seed: int, *, with_test: bool = True) -> Splits:
+def read_splits(data: DataConfig, seed: int, *, task: Task = Task.classify, with_test: bool = True) -> Splits:
     """The splits of a run, checked; a missing validation split is carved out of train by `seed`.
 
     Where one file or split holds everything, test is carved out first. `with_test=False` leaves the test split
@@ -26,18 +27,18 @@ def read_splits(data: DataConfig, seed: int, *, with_test: bool = True) -> Split
     tables = open_tables(data)
     notes: list[str] = []
     table = (tables.get("all") or tables["train"])()
-    columns = find_columns(table, data)
-    train, names = _checked(table, columns, data.on_bad_row, notes, known=None)
-    labels = _order(names, table.classes.get(columns.label), table.source, notes)
-    train.labels = _ids(names, labels)
+    columns = find_columns(table, data, task)
+    train, answers = _checked(table, columns, data.on_bad_row, notes)
+    labels = _order(answers, table.classes.get(columns.answer), table.source, notes) if task is Task.classify else []
+    _answer(train, answers, labels)
     others: dict[str, Rows] = {}
     for role in ("validation", "test"):
         if role in tables and (with_test or role != "test"):
             other = tables[role]()
             require_columns(other, columns)
-            others[role], names = _checked(other, columns, data.on_bad_row, notes, known=labels)
-            others[role].labels = _ids(names, labels)
-    if len(labels) > 1:
+            others[role], answers = _checked(other, columns, data.on_bad_row, notes, known=labels)
+            _answer(others[role], answers, labels)
+    if len(labels) != 1:
         train = _carve_missing(train, others, tables, data, seed, notes)
     splits = Splits(train, others.get("validation", train), others.get("test") if with_test else None, labels, notes)
     audit(splits)
@@ -45,7 +46,8 @@ def read_splits(data: DataConfig, seed: int, *, with_test: bool = True) -> Split
 
 
 def read_split(data: DataConfig, split: str, labels: list[str]) -> Rows:
-    """One split for judging a model whose classes are `labels`; a single file gives all its rows.
+    """One split for judging a model whose classes are `labels`, none where it answers by texts; a single file gives
+    all its rows.
 
     Raises:
         ValueError: there is no such split, or a label is not among `labels`.
@@ -55,29 +57,34 @@ def read_split(data: DataConfig, split: str, labels: list[str]) -> Rows:
         raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
     table = tables["all" if "all" in tables else split]()
     notes: list[str] = []
-    rows, names = _checked(table, find_columns(table, data), data.on_bad_row, notes, known=None)
-    found = natural_order(set(names))
+    columns = find_columns(table, data, Task.classify if labels else Task.seq2seq)
+    rows, answers = _checked(table, columns, data.on_bad_row, notes)
+    found = natural_order(set(answers)) if labels else []
     strange = [name for name in found if name not in labels]
     if strange:
         raise ValueError(
             f"{table.source} has labels the model does not know: the data's labels are {_listed(found)}, "
             f"the model's are {_listed(labels)}; rename the data's labels, or choose another column by data.label"
         )
-    rows.labels = _ids(names, labels)
+    _answer(rows, answers, labels)
     for note in notes:
         logging.getLogger(__name__).warning("%s", one_line(note))
     return shorten(rows, data.rows, seed=0)
 
 
 def _checked(
-    table: Table, columns: Columns, on_bad_row: OnBadRow, notes: list[str], known: list[str] | None
+    table: Table, columns: Columns, on_bad_row: OnBadRow, notes: list[str], known: Sequence[str] = ()
 ) -> tuple[Rows, list[str]]:
-    """The good rows of a table, their labels still empty, and the class name of each."""
+    """The good rows of a table, not answered yet, and the class name (of those `known`, if any) or target of each."""
     texts = table.column(columns.text)
     pairs = None if columns.pair is None else table.column(columns.pair)
-    names, faults = label_names(label_cells(table, columns.label), table.classes.get(columns.label))
-    if known is not None and not set(names) <= {*known, ""}:
-        outside = {index: name for index, name in enumerate(names) if name and name not in known}
+    if columns.task is Task.classify:
+        answers, faults = label_names(label_cells(table, columns.answer), table.classes.get(columns.answer))
+    else:
+        answers = table.column(columns.answer)
+        faults = text_faults(answers, "the target")
+    if known and not set(answers) <= {*known, ""}:
+        outside = {index: name for index, name in enumerate(answers) if name and name not in known}
         faults |= {index: f"the label '{name}' has no row in the training split" for index, name in outside.items()}
     faults |= text_faults(texts, "the text")
     faults |= {} if pairs is None else text_faults(pairs, "the second text")
@@ -85,9 +92,9 @@ def _checked(
     good = screen(table, faults, on_bad_row, notes)
     rows = Rows(texts, pairs, [], table.source, table.numbers)
     if len(good) == len(texts):
-        return rows, names
+        return rows, answers
     picked = Rows(texts, pairs, [0] * len(texts), table.source, table.numbers).pick(good)
-    return picked, [names[index] for index in good]
+    return picked, [answers[index] for index in good]
 
 
 def _order(names: list[str], declared: list[str] | None, source: str, notes: list[str]) -> list[str]:
@@ -103,9 +110,11 @@ def _order(names: list[str], declared: list[str] | None, source: str, notes: lis
     return [name for name in declared if name in used]
 
 
-def _ids(names: list[str], labels: list[str]) -> list[int]:
+def _answer(rows: Rows, answers: list[str], labels: list[str]) -> None:
+    """Give each row its class id or, where there are no `labels`, its target."""
     of_name = {name: index for index, name in enumerate(labels)}
-    return [of_name[name] for name in names]
+    rows.labels = [of_name[name] for name in answers] if labels else [0] * len(answers)
+    rows.targets = None if labels else answers
 
 
 def _carve_missing(
@@ -116,8 +125,8 @@ def _carve_missing(
     def carved(role: str, share: float) -> Rows:
         kept, part = carve(train, share, seed, role)
         notes.append(
-            f"{role}: {len(part):,} of {len(train):,} rows of {train.source} carved out by class "
-            f"(data.{role}_share={share}, seed={seed})"
+            f"{role}: {len(part):,} of {len(train):,} rows of {train.source} carved out"
+            f"{' by class' if train.targets is None else ''} (data.{role}_share={share}, seed={seed})"
         )
         others[role] = part
         return kept

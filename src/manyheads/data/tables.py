@@ -1,10 +1,11 @@
-"""Where the table of each split comes from: demo sentences, a file, a folder, or the hub."""
+"""Where the table of each split comes from: demo sentences, dates, a file, a folder, or the hub."""
 
 import difflib
 from collections.abc import Callable
 from pathlib import Path
 
 from manyheads.config import DataConfig, Source
+from manyheads.data.dates import dates_splits
 from manyheads.data.demo import demo_splits
 from manyheads.data.files import KINDS_IN_WORDS, kind_of, read_file
 from manyheads.data.hub import is_saved, open_hub, open_saved, table_of
@@ -27,7 +28,10 @@ def open_tables(data: DataConfig) -> Tables:
         splits = open_hub(data)
         roles = name_dataset_splits(splits, data, data.hub)
         return {role: lambda name=name: table_of(splits[name], f"{data.hub}/{name}") for role, name in roles.items()}
-    return {role: lambda role=role, rows=rows: _demo(role, rows) for role, rows in demo_splits().items()}
+    is_demo = data.source is Source.demo
+    names, splits = (["text", "label"], demo_splits()) if is_demo else (["source", "target"], dates_splits())
+    made = data.source.name
+    return {role: lambda role=role, rows=rows: _made(f"{made}/{role}", names, rows) for role, rows in splits.items()}
 
 
 def _local(data: DataConfig) -> Tables:
@@ -55,7 +59,7 @@ def _folder(path: Path, data: DataConfig) -> Tables:
     return {role: lambda files=files: joined([read_file(file) for file in files]) for role, files in found.items()}
 
 
-def _demo(role: str, rows: list[tuple[str, str]]) -> Table:
-    texts, labels = ([row[i] for row in rows] for i in (0, 1))
-    cells = {"text": texts, "label": labels}
-    return Table(["text", "label"], cells.__getitem__, range(1, len(rows) + 1), f"demo/{role}")
+def _made(source: str, names: list[str], rows: list[tuple[str, str]]) -> Table:
+    """A table of generated rows of two columns."""
+    cells = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    return Table(names, cells.__getitem__, range(1, len(rows) + 1), source)
