@@ -17,7 +17,11 @@ def find_model(folder: Path) -> Path:
     found = next((place for place in (folder, folder / "model") if (place / "config.json").is_file()), None)
     if found is None:
         began = (folder / "config.yaml").is_file()
-        what = "its training has not written model/, and run.log in it says how far it came" if began else "there is no model/config.json in it"
+        what = (
+            "its training has not written model/, and run.log in it says how far it came"
+            if began
+            else "there is no model/config.json in it"
+        )
         raise ValueError(f"run={folder} is not a run folder{' to use' if began else ''}: {what}; {_REMEDY}")
     missing = [name for name in FILES if not (found / name).is_file()]
     if missing:
