@@ -2,13 +2,25 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
+from manyheads.config import Score
 from manyheads.layout import Packed
 from manyheads.nn import assemble
-from manyheads.nn.cost import count_parameters, flops_per_token
+from manyheads.nn.cost import OF_TWO_TOKENS, count_parameters, flops_per_token, keys_per_query
+from manyheads.nn.kernels import near
 
 LENGTH, N_CLASSES = 11, 3
+
+
+def counted(model):
+    """Operations of products in a forward pass of two texts, as torch counts them, those of the head left out."""
+    classifier = assemble(model, vocab_size=5, n_classes=N_CLASSES, max_length=LENGTH)
+    with FlopCounterMode(display=False) as counter:
+        classifier(torch.zeros(2 * LENGTH, dtype=torch.int64), Packed.of_lengths([LENGTH] * 2))
+    return counter.get_total_flops() - 2 * 2 * model.d_model * N_CLASSES
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "geglu", "swiglu"])
@@ -16,11 +28,36 @@ LENGTH, N_CLASSES = 11, 3
 @pytest.mark.parametrize("n_layers", [1, 3])
 def test_the_operations_of_a_token_are_those_that_torch_counts(small, activation, n_kv_heads, n_layers):
     model = small(n_layers=n_layers, n_heads=6, n_kv_heads=n_kv_heads, activation=activation)
-    classifier = assemble(model, vocab_size=5, n_classes=N_CLASSES, max_length=LENGTH)
-    with FlopCounterMode(display=False) as counter:
-        classifier(torch.zeros(2 * LENGTH, dtype=torch.int64), Packed.of_lengths([LENGTH] * 2))
-    head = 2 * model.d_model * N_CLASSES
-    assert counter.get_total_flops() == 2 * (LENGTH * flops_per_token(model, LENGTH) + head)
+    assert counted(model) == 2 * LENGTH * flops_per_token(model, LENGTH)
+
+
+@pytest.mark.parametrize("score", [score.name for score in Score])
+@pytest.mark.parametrize("n_kv_heads", [0, 2])
+def test_so_are_those_of_every_score(small, score, n_kv_heads):
+    model = small(n_heads=6, n_kv_heads=n_kv_heads, score=score)
+    sums = 4 * model.d_k * model.n_heads * LENGTH * model.n_layers  # sum, tanh, times v: no product of matrices
+    sums = sums if Score[score] in OF_TWO_TOKENS else 0
+    assert counted(model) == 2 * LENGTH * (flops_per_token(model, LENGTH) - sums)
+
+
+def test_each_layer_costs_what_its_own_score_costs(small):
+    mixed = small(n_layers=2, scores=[Score.general, Score.dot])
+    assert counted(mixed) == 2 * LENGTH * flops_per_token(mixed, LENGTH)
+
+
+@pytest.mark.parametrize(
+    "switches", [{"project": False}, {"project_output": False}, {"project": False, "project_output": False}]
+)
+def test_products_that_are_switched_off_cost_nothing(small, switches):
+    model = small(n_heads=2, d_model=16, d_k=8, d_v=8, **switches)
+    assert counted(model) == 2 * LENGTH * flops_per_token(model, LENGTH)
+
+
+@given(st.integers(1, 40), st.integers(0, 45), st.booleans())
+def test_keys_are_those_that_the_mask_keeps(length, window, causal):
+    at = torch.arange(length)
+    kept = near(at[:, None], at, window, causal).sum(1).double().mean()
+    assert keys_per_query(length, window=window, causal=causal) == pytest.approx(float(kept))
 
 
 def test_parameters_are_counted_once_each(small):

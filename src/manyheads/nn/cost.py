@@ -2,7 +2,9 @@
 
 from torch import nn
 
-from manyheads.config import Activation, ModelConfig
+from manyheads.config import Activation, ModelConfig, Score
+
+OF_TWO_TOKENS = (Score.additive, Score.concat)  # these look at a query and a key together, beyond a product
 
 
 def count_parameters(module: nn.Module) -> int:
@@ -10,14 +12,37 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def flops_per_token(model: ModelConfig, length: float) -> float:
-    """Operations of one forward pass for one token of a text of `length` tokens, matrix products alone.
+    """Operations of one forward pass for one token of a text of `length` tokens.
 
-    A product with an m x n matrix is 2 m n operations; attention adds 2 length (d_k + d_v) a head. A backward
-    pass costs twice as much again (Kaplan et al., 2020, "Scaling Laws", section 2.1).
+    A product with an m x n matrix is 2 m n operations. So a layer has 2 d_model n_heads (2 d_k + 2 d_v) for W^Q,
+    W^K, W^V and W^O (fewer with shared keys and values, with project=false and project_output=false),
+    4 d_model d_ff for the feed-forward block (6 where it is gated), and for each head
+    - the score's own maps of a query and a key: general 2 d_k², additive and concat 4 d_k²;
+    - 2 d_v for each key attended to, and to score it 2 d_k: a product of d_k numbers, or as many differences and
+      squares; for additive and concat 4 d_k: a sum, its tanh, and a product with v.
+    Keys attended to are those a window or a causal mask leaves; a kernel that masks the whole grid does more.
+    Softmax, norms and biases are left out. A backward pass costs twice as much again (Kaplan et al., 2020,
+    "Scaling Laws", section 2.1).
     """
-    heads, kv_heads = model.n_heads, model.kv_heads
-    projections = model.d_model * (heads * model.d_k + kv_heads * (model.d_k + model.d_v) + heads * model.d_v)
+    return sum(_of_layer(model, layer, length) for layer in range(model.n_layers))
+
+
+def keys_per_query(length: float, *, window: int, causal: bool) -> float:
+    """Keys a token of a text of `length` tokens attends to, on average over its places in the text.
+
+    To one side of it there are (length - 1) / 2 on average, and w - w (w + 1) / (2 length) within a window w.
+    """
+    reach = min(window, length - 1) if window else length - 1
+    return 1 + (1 if causal else 2) * (reach - reach * (reach + 1) / (2 * length))
+
+
+def _of_layer(model: ModelConfig, layer: int, length: float) -> float:
+    heads, kv_heads, score = model.n_heads, model.kv_heads, model.score_of(layer)
+    into = model.d_model * (heads * model.d_k + kv_heads * (model.d_k + model.d_v)) if model.project else 0
+    out_of = model.d_model * heads * model.d_v if model.project_output else 0
+    maps = {Score.general: heads, Score.additive: heads + kv_heads, Score.concat: 2 * heads}.get(score, 0)
     is_gated = model.activation in (Activation.geglu, Activation.swiglu)
     feed_forward = model.d_model * model.d_ff * (3 if is_gated else 2)
-    attention = heads * length * (model.d_k + model.d_v)
-    return 2 * model.n_layers * (projections + feed_forward + attention)
+    keys = keys_per_query(length, window=model.window_of(layer), causal=model.causal)
+    of_pair = model.d_k * (2 if score in OF_TWO_TOKENS else 1) + model.d_v
+    return 2 * (into + out_of + maps * model.d_k**2 + feed_forward + heads * keys * of_pair)
