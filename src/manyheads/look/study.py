@@ -1,0 +1,96 @@
+"""The heads of a classifier over the rows of a split: where they look, what each is good for, and whether attention
+points at what an answer hangs on.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from manyheads.data.rows import Rows
+from manyheads.judge.scores import Interval
+from manyheads.look.ablation import Silenced, ablate_heads
+from manyheads.look.faithfulness import Faithfulness, faithfulness
+from manyheads.look.heads import heads
+from manyheads.look.passes import tokens_of
+from manyheads.look.statistics import HeadStatistics, head_statistics
+from manyheads.ship.deliverable import Deliverable
+
+
+@dataclass(slots=True)
+class Study:
+    """Everything found about the heads on some rows. `silenced[p]` is what happens without `statistics.heads[p]`."""
+
+    statistics: HeadStatistics
+    accuracy: Interval
+    macro_f1: Interval
+    silenced: list[Silenced]
+    faithfulness: list[Faithfulness]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, numbers and strings; a head is named by layer and place, both from 1."""
+        return {
+            "n_rows": self.statistics.n_documents,
+            "n_tokens": self.statistics.n_tokens,
+            "accuracy": asdict(self.accuracy),
+            "macro_f1": asdict(self.macro_f1),
+            "heads": [self._head_as_json(p) for p in range(len(self.silenced))],
+            "uniform": self.statistics.uniform,
+            "divergence": self.statistics.divergence_PP,
+            "faithfulness": [asdict(one) for one in self.faithfulness],
+        }
+
+    def _head_as_json(self, p: int) -> dict[str, Any]:
+        found, silenced, alike = self.statistics, self.silenced[p], self.statistics.agreement(p)
+        return {
+            **found.heads[p]._asdict(),
+            **{name: asdict(spreads[p]) for name, spreads in found.figures.items()},
+            "nearest": None if alike is None else {"agreement": alike[0], **alike[1]._asdict()},
+            "macro_f1_change": asdict(silenced.macro_f1_change),
+            "accuracy_change": asdict(silenced.accuracy_change),
+            "answers_changed": silenced.answers_changed,
+        }
+
+
+def study_rows(
+    deliverable: Deliverable,
+    rows: Rows,
+    *,
+    budget: int = 4096,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda n_rows: None,
+) -> Study:
+    """Read the rows once for the statistics, once more for each head, and some 25 times for faithfulness.
+
+    Args:
+        budget: most tokens of a batch.
+        progress: hears of rows as they are through one of the two long parts: each row twice in all.
+
+    Raises:
+        ValueError: there are no rows, the model has no heads, or it does not take such texts.
+    """
+    if not heads(deliverable.classifier):
+        raise ValueError("the model has no layers of attention, so there are no heads to study: give a Transformer")
+    if not len(rows):
+        raise ValueError("there are no rows to look at: give a split that holds at least one")
+    tokens = tokens_of(deliverable, rows)
+    statistics = head_statistics(deliverable, tokens, budget=budget)
+    ablation = ablate_heads(deliverable, tokens, budget=budget, n_resamples=n_resamples, seed=seed, progress=progress)
+    return Study(
+        statistics=statistics,
+        accuracy=ablation.whole.accuracy,
+        macro_f1=ablation.whole.macro_f1,
+        silenced=ablation.silenced,
+        faithfulness=faithfulness(
+            deliverable, tokens, budget=budget, n_resamples=n_resamples, seed=seed, progress=progress
+        ),
+    )
+
+
+def some(rows: Rows, n: int, seed: int) -> Rows:
+    """`n` of the rows, drawn by `seed` and in their own order; all of them where n is 0 or no smaller."""
+    if not 0 < n < len(rows):
+        return rows
+    return rows.pick(sorted(np.random.default_rng(seed).choice(len(rows), n, replace=False).tolist()))
