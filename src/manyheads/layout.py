@@ -86,9 +86,13 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class Padded:
-    """One document a row of `(B, L, ...)`; `keep_BL` is true on real tokens, which come first."""
+    """One document a row of `(B, L, ...)`; `keep_BL` is true on real tokens, which come first.
+
+    `first` is the position of the first column: above 0 where what stands before was read already.
+    """
 
     keep_BL: Tensor
+    first: int = 0
 
     @property
     def n_documents(self) -> int:
@@ -109,11 +113,11 @@ class Padded:
 
     @cached_property
     def positions(self) -> Tensor:
-        """Position of each token in its document, from 0: `(B, L)`; behind its end that of its last token.
+        """Position of each token in its document, from `first`: `(B, L)`; behind its end that of its last token.
 
         So padding beyond the longest position a model knows is never looked up.
         """
-        return (self.keep_BL.cumsum(1) - 1).clamp(min=0)
+        return (self.keep_BL.cumsum(1) - 1).clamp(min=0) + self.first
 
     def grid(self, x_BL: Tensor) -> Tensor:
         return x_BL

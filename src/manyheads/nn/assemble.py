@@ -25,31 +25,9 @@ def assemble(
         vocab_size, n_classes, max_length: facts learned from the data.
         n_segments: 2 for pairs of texts, 0 for single ones.
     """
-
-    def norm(*where: Placement) -> nn.Module:
-        return make_norm(model.norm.name, model.d_model) if model.placement in where else nn.Identity()
-
-    def layer(index: int) -> EncoderLayer:
-        return EncoderLayer(
-            attention=self_attention(model, index, max_length),
-            feed_forward=FeedForward(
-                d_model=model.d_model, d_ff=model.d_ff, activation=model.activation.name, bias=model.bias
-            ),
-            norms=[(norm(Placement.pre, Placement.both), norm(Placement.post, Placement.both)) for _ in range(2)],
-            dropout=model.dropout_at("residual"),
-        )
-
     classifier = Classifier(
-        embeddings=Embeddings(
-            vocab_size=vocab_size,
-            d_model=model.d_model,
-            positions=added_positions(model, max_length),
-            n_segments=n_segments,
-            norm=norm(Placement.post),
-            dropout=model.dropout_at("embedding"),
-            dropout_tokens=model.dropout_tokens,
-        ),
-        encoder=Encoder([layer(index) for index in range(model.n_layers)], norm=norm(Placement.pre)),
+        embeddings=embeddings(model, vocab_size=vocab_size, max_length=max_length, n_segments=n_segments),
+        encoder=encoder(model, max_length),
         pooling=AttentionPooling(model.d_model)
         if model.pooling is PoolingKind.attention
         else Pooling(model.pooling.name),
@@ -60,8 +38,59 @@ def assemble(
     return classifier
 
 
-def self_attention(model: ModelConfig, layer: int, max_length: int) -> MultiHeadAttention:
-    """The attention of layer `layer`, from 0."""
+def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segments: int = 0) -> Embeddings:
+    return Embeddings(
+        vocab_size=vocab_size,
+        d_model=model.d_model,
+        positions=added_positions(model, max_length),
+        n_segments=n_segments,
+        norm=norm(model, Placement.post),
+        dropout=model.dropout_at("embedding"),
+        dropout_tokens=model.dropout_tokens,
+    )
+
+
+def encoder(model: ModelConfig, max_length: int) -> Encoder:
+    return Encoder(
+        [
+            EncoderLayer(
+                attention=self_attention(model, layer, max_length, causal=model.causal),
+                feed_forward=feed_forward(model),
+                norms=[norms(model) for _ in range(2)],
+                dropout=model.dropout_at("residual"),
+            )
+            for layer in range(model.n_layers)
+        ],
+        norm=norm(model, Placement.pre),
+    )
+
+
+def self_attention(model: ModelConfig, layer: int, max_length: int, *, causal: bool) -> MultiHeadAttention:
+    """Attention of layer `layer`, from 0, within one text."""
+    return _attention(
+        model,
+        layer,
+        rotary=Rotary(max_length=max_length, d_k=model.d_k) if model.positions is Positions.rotary else None,
+        alibi=Alibi(n_heads=model.n_heads) if model.positions is Positions.alibi else None,
+        window=model.window_of(layer),
+        causal=causal,
+    )
+
+
+def cross_attention(model: ModelConfig, layer: int) -> MultiHeadAttention:
+    """Attention of layer `layer`, from 0, to another text: a place there is neither near nor before a place here."""
+    return _attention(model, layer)
+
+
+def _attention(
+    model: ModelConfig,
+    layer: int,
+    *,
+    rotary: Rotary | None = None,
+    alibi: Alibi | None = None,
+    window: int = 0,
+    causal: bool = False,
+) -> MultiHeadAttention:
     return MultiHeadAttention(
         d_model=model.d_model,
         n_heads=model.n_heads,
@@ -70,8 +99,8 @@ def self_attention(model: ModelConfig, layer: int, max_length: int) -> MultiHead
         n_kv_heads=model.kv_heads,
         bias=model.bias,
         dropout=model.dropout_attention,
-        rotary=Rotary(max_length=max_length, d_k=model.d_k) if model.positions is Positions.rotary else None,
-        alibi=Alibi(n_heads=model.n_heads) if model.positions is Positions.alibi else None,
+        rotary=rotary,
+        alibi=alibi,
         score=make_score(
             model.score_of(layer).name,
             n_heads=model.n_heads,
@@ -80,11 +109,25 @@ def self_attention(model: ModelConfig, layer: int, max_length: int) -> MultiHead
             scale=model.scale,
         ),
         normaliser=model.normaliser.name,
-        window=model.window_of(layer),
-        causal=model.causal,
+        window=window,
+        causal=causal,
         project=model.project,
         project_output=model.project_output,
     )
+
+
+def feed_forward(model: ModelConfig) -> FeedForward:
+    return FeedForward(d_model=model.d_model, d_ff=model.d_ff, activation=model.activation.name, bias=model.bias)
+
+
+def norms(model: ModelConfig) -> tuple[nn.Module, nn.Module]:
+    """What stands before and after a block."""
+    return norm(model, Placement.pre, Placement.both), norm(model, Placement.post, Placement.both)
+
+
+def norm(model: ModelConfig, *where: Placement) -> nn.Module:
+    """A norm in models of these placements, nothing in others."""
+    return make_norm(model.norm.name, model.d_model) if model.placement in where else nn.Identity()
 
 
 def added_positions(model: ModelConfig, max_length: int) -> SinusoidalPositions | LearnedPositions | None:

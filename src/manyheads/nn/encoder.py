@@ -25,8 +25,12 @@ class Residual(nn.Module):
         self.before, self.block, self.after = before, block, after
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, *context: Layout) -> Tensor:
-        return self.after(x + self.dropout(self.block(self.before(x), *context)))
+    def forward(self, x: Tensor, *context: Tensor | Layout) -> Tensor:
+        return self.join(x, self.block(self.before(x), *context))
+
+    def join(self, x: Tensor, change: Tensor) -> Tensor:
+        """What is left to do once the block has answered."""
+        return self.after(x + self.dropout(change))
 
 
 class EncoderLayer(nn.Module):

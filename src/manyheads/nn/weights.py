@@ -4,9 +4,10 @@ words, positions, segments   normal, standard deviation d_model^-1/2; words are 
                              when read, so a word vector has unit variance (Vaswani et al., 2017, section 3.4)
 W^Q, W^K, W^V, W1, W3        Xavier uniform, each matrix by itself although they are stored side by side
 W, U and v of a score        Xavier uniform, each head's matrix by itself
-W^O, W2                      the same, divided by √(2 n_layers): the residual stream keeps its size
-                             (Radford et al., 2019, "GPT-2", section 2.3)
-the classifier's head        Xavier uniform
+W^O, W2                      the same, divided by √n of the n residual blocks of their stack, 2 a layer in an encoder
+                             and 3 in a decoder: the residual stream keeps its size (Radford et al., 2019, "GPT-2",
+                             section 2.3)
+the head, other matrices     Xavier uniform
 biases zero, norms one
 """
 
@@ -15,33 +16,46 @@ import math
 import torch
 from torch import Tensor, nn
 
-from manyheads.nn.classifier import Classifier
+from manyheads.nn.decoder import Decoder
+from manyheads.nn.encoder import Encoder, Residual
 from manyheads.nn.feedforward import FeedForward
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.scores import Cosine
 
 
 @torch.no_grad()
-def initialise(classifier: Classifier) -> None:
-    """Draw all weights anew from torch's global generator."""
-    shrink = 1 / math.sqrt(2 * len(classifier.encoder.layers))
-    for module in classifier.modules():
+def initialise(model: nn.Module) -> None:
+    """Draw all weights of a classifier or a sequence-to-sequence model anew from torch's global generator."""
+    shrink = _shrink(model)
+    drawn: set[nn.Module] = set()
+    for module in model.modules():
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
         elif isinstance(module, MultiHeadAttention):
             if module.project is not None:
                 _draw(module.project, blocks=module.widths)
             if isinstance(module.output, nn.Linear):
-                _draw(module.output, gain=shrink)
+                _draw(module.output, gain=shrink[module])
             _draw_score(module.score)
         elif isinstance(module, FeedForward):
             width = module.widen.out_features
             _draw(module.widen, blocks=(width // 2, width // 2) if module.is_gated else (width,))
-            _draw(module.narrow, gain=shrink)
-    _draw(classifier.head)
-    score = getattr(classifier.pooling, "score", None)
-    if isinstance(score, nn.Linear):
-        _draw(score)
+            _draw(module.narrow, gain=shrink[module])
+        if isinstance(module, MultiHeadAttention | FeedForward):
+            drawn.update(module.children())
+    for module in reversed(list(model.modules())):  # the head first
+        if isinstance(module, nn.Linear) and module not in drawn:
+            _draw(module)
+
+
+def _shrink(model: nn.Module) -> dict[nn.Module, float]:
+    """1 / √n of each block among the n residual blocks of its stack."""
+    shrink = {}
+    for stack in model.modules():
+        if isinstance(stack, Encoder | Decoder):
+            blocks = [module.block for module in stack.modules() if isinstance(module, Residual)]
+            shrink |= dict.fromkeys(blocks, 1 / math.sqrt(len(blocks)))
+    return shrink
 
 
 def _draw_score(score: nn.Module) -> None:

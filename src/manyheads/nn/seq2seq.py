@@ -1,0 +1,94 @@
+"""One text to another: an encoder reads, a decoder writes. Sutskever et al. (2014); Vaswani et al. (2017), section 3.
+
+... tokens in a layout (N packed, or B L padded) . B documents (or beams) . D d_model . V vocabulary
+"""
+
+import torch
+from torch import Tensor, nn
+
+from manyheads.config import ModelConfig, Placement
+from manyheads.layout import Layout, Padded
+from manyheads.nn.assemble import cross_attention, embeddings, encoder, feed_forward, norm, norms, self_attention
+from manyheads.nn.decoder import Decoder, DecoderLayer, DecoderState
+from manyheads.nn.dropout import Dropout
+from manyheads.nn.embeddings import Embeddings
+from manyheads.nn.encoder import Encoder
+from manyheads.nn.weights import initialise
+
+
+class Seq2Seq(nn.Module):
+    """Source ids and the target so far to logits of what the target says next."""
+
+    def __init__(
+        self,
+        *,
+        source: Embeddings,
+        encoder: Encoder,
+        target: Embeddings,
+        decoder: Decoder,
+        dropout: float,
+        head: nn.Linear,
+    ) -> None:
+        super().__init__()
+        self.source, self.encoder = source, encoder
+        self.target, self.decoder = target, decoder
+        self.dropout = Dropout(dropout)
+        self.head = head
+
+    def forward(self, source_ids: Tensor, source_layout: Layout, target_ids: Tensor, target_layout: Layout) -> Tensor:
+        """Logits `(..., V)` of the token behind each target token `(...)`, in the layout of the target.
+
+        A target begins with a token that stands for the start. Later tokens of it never change earlier logits.
+        """
+        x = self.target(target_ids, target_layout)
+        x = self.decoder(x, target_layout, self.encode(source_ids, source_layout), source_layout)
+        return self.head(self.dropout(x))
+
+    def encode(self, source_ids: Tensor, source_layout: Layout) -> Tensor:
+        """The memory that the decoder attends to: `(..., D)` in the layout of the source."""
+        return self.encoder(self.source(source_ids, source_layout), source_layout)
+
+    def start(self, source_ids: Tensor, source_layout: Layout) -> DecoderState:
+        """Read the source; `step` is then given the start token of every document."""
+        return self.decoder.start(self.encode(source_ids, source_layout), source_layout)
+
+    def step(self, ids_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Logits `(B, V)` of the token behind `ids_B`, the same as in `forward`, and the state that knows these ids."""
+        here = Padded(torch.ones_like(ids_B[:, None], dtype=torch.bool), first=state.position)
+        x_B1D, state = self.decoder.step(self.target(ids_B[:, None], here), here, state)
+        return self.head(self.dropout(x_B1D.squeeze(1))), state
+
+
+def assemble_seq2seq(model: ModelConfig, *, vocab_size: int, max_length: int) -> Seq2Seq:
+    """Build the model that `model` describes, `n_layers` on either side, freshly initialised from torch's generator.
+
+    Args:
+        vocab_size: entries of the one vocabulary of both texts.
+        max_length: most tokens of a source, and most of a target.
+    """
+    seq2seq = Seq2Seq(
+        source=embeddings(model, vocab_size=vocab_size, max_length=max_length),
+        encoder=encoder(model, max_length),
+        target=embeddings(model, vocab_size=vocab_size, max_length=max_length),
+        decoder=decoder(model, max_length),
+        dropout=model.dropout_at("classifier"),
+        head=nn.Linear(model.d_model, vocab_size),
+    )
+    initialise(seq2seq)
+    return seq2seq
+
+
+def decoder(model: ModelConfig, max_length: int) -> Decoder:
+    return Decoder(
+        [
+            DecoderLayer(
+                attention=self_attention(model, layer, max_length, causal=True),
+                cross_attention=cross_attention(model, layer),
+                feed_forward=feed_forward(model),
+                norms=[norms(model) for _ in range(3)],
+                dropout=model.dropout_at("residual"),
+            )
+            for layer in range(model.n_layers)
+        ],
+        norm=norm(model, Placement.pre),
+    )
