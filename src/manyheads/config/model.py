@@ -55,8 +55,22 @@ class Placement(Enum):
 class Pooling(Enum):
     mean = "mean"
     first = "first"
+    bert = "bert"  # the first token, by one more layer with tanh
     max = "max"
     attention = "attention"
+
+
+class Segments(Enum):
+    pairs = "pairs"
+    always = "always"
+
+
+class PairKind(Enum):
+    joint = "joint"
+    cross = "cross"
+
+
+CROSS_LAYERS = 1  # behind the encoder, where two texts are read apart
 
 
 @dataclass(kw_only=True, slots=True)
@@ -85,7 +99,16 @@ class ModelConfig:
     causal: bool = knob(False, "a token attends to itself and those before it alone")
     activation: Activation = knob(Activation.gelu, "feed-forward non-linearity")
     positions: Positions = knob(Positions.sinusoidal, "how word order enters")
+    segments: Segments = knob(
+        Segments.pairs, "a vector added for first or second text: in pairs alone, or always, single texts being first"
+    )
+    pair: PairKind = knob(
+        PairKind.joint, "two texts as one joined text, or each by itself and then across by cross-attention"
+    )
     norm: Norm = knob(Norm.layer, "normalisation")
+    norm_eps: float | None = knob(
+        None, "added to the variance that a norm divides by; null: 1e-5 for layer, 1e-6 for rms", above=0.0
+    )
     placement: Placement = knob(
         Placement.pre, "norm before, after, or before and after a block: both is LN(x + MHA(LN(x)))"
     )
@@ -132,9 +155,9 @@ class ModelConfig:
             f"not model.d_model={self.d_model}: choose d_v = d_model / n_heads",
         )
         require(
-            not (self.causal and self.pooling is Pooling.first),
-            "model.pooling=first reads the first token, which sees itself alone under model.causal=true: "
-            "choose model.pooling=mean, or model.causal=false",
+            not (self.causal and self.pooling in (Pooling.first, Pooling.bert)),
+            f"model.pooling={self.pooling.name} reads the first token, which sees itself alone under "
+            "model.causal=true: choose model.pooling=mean, or model.causal=false",
         )
         for name in ("scores", "windows"):
             values = getattr(self, name)
@@ -156,9 +179,14 @@ class ModelConfig:
     def kv_heads(self) -> int:
         return self.n_kv_heads or self.n_heads
 
+    @property
+    def n_cross_layers(self) -> int:
+        """Layers in which two texts look at each other, behind those of the encoder."""
+        return CROSS_LAYERS if self.pair is PairKind.cross else 0
+
     def table_numbers(self, max_length: int) -> int:
         """Numbers in the tables of positions that texts of `max_length` tokens need at the most."""
-        return max_length * max(self.d_model, 2 * self.d_k * self.n_layers)
+        return max_length * max(self.d_model, 2 * self.d_k * (self.n_layers + self.n_cross_layers))
 
     def dropout_at(self, place: str) -> float:
         """Dropout of `embedding`, `residual` or `classifier`: its own value, else `dropout`."""

@@ -9,22 +9,42 @@ from manyheads.layout import Layout
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder
+from manyheads.nn.pair import Cross, compare, part_pairs
 
 
 class Classifier(nn.Module):
-    """Embeddings -> encoder -> pooling -> logits."""
+    """Embeddings -> encoder -> pooling -> logits.
+
+    With `cross` a document is a pair of texts. Each is read by itself, then by `cross` beside the other; what is
+    compared are the two pooled vectors.
+    """
 
     def __init__(
-        self, *, embeddings: Embeddings, encoder: Encoder, pooling: nn.Module, dropout: float, head: nn.Linear
+        self,
+        *,
+        embeddings: Embeddings,
+        encoder: Encoder,
+        pooling: nn.Module,
+        dropout: float,
+        head: nn.Linear,
+        cross: Cross | None = None,
     ) -> None:
         super().__init__()
-        self.embeddings, self.encoder, self.pooling = embeddings, encoder, pooling
+        self.embeddings, self.encoder, self.cross, self.pooling = embeddings, encoder, cross, pooling
         self.dropout = Dropout(dropout)
         self.head = head
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
         """Logits `(B, C)` of ids `(...)`: the same whether a document is alone, packed or padded."""
-        return self.head(self.dropout(self.pooling(self.encode(ids, layout, segments), layout)))
+        return self.head(self.dropout(self.read(ids, layout, segments)))
+
+    def read(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
+        """One vector a document, which the head sees: `(B, D)`, or of a pair read apart `(B, 4D)`."""
+        if self.cross is None:
+            return self.pooling(self.encode(ids, layout, segments), layout)
+        assert segments is not None, "a model that reads two texts apart is built for pairs"
+        ids, pairs = part_pairs(ids, layout, segments)
+        return compare(self.pooling(self.cross(self.encode(ids, pairs.layout), pairs), pairs.layout))
 
     def encode(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
         """The token vectors above the last layer: `(..., D)`."""

@@ -39,12 +39,12 @@ class Embeddings(nn.Module):
         self.scale = math.sqrt(d_model)
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
-        """Ids `(...)`, and segments `(...)` if the model has them, to vectors `(..., D)`."""
+        """Ids `(...)`, and segments `(...)` if the model has them, to vectors `(..., D)`; left out, all are 0."""
         x = self.words(ids) * self.scale
         if self.training and self.dropout_tokens.p > 0:
             x = x * self.dropout_tokens(x.new_ones(*ids.shape, 1))
         if self.positions is not None:
             x = x + self.positions(layout.positions)
-        if self.segments is not None and segments is not None:
-            x = x + self.segments(segments)
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
         return self.dropout(self.norm(x))

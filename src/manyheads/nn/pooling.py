@@ -22,6 +22,19 @@ class Pooling(nn.Module):
         return self.pool(layout.grid(x), layout.keep_BL)
 
 
+class BertPooling(nn.Module):
+    """tanh(W h + b) of the first token: the pooler of Devlin et al. (2019), "BERT", as their code has it."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(d_model, d_model)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """Tokens `(..., D)` to documents `(B, D)`."""
+        first_BD = first(layout.grid(x), layout.keep_BL)
+        return torch.tanh(self.dense(first_BD)).masked_fill(~layout.keep_BL.any(1, keepdim=True), 0.0)
+
+
 class AttentionPooling(nn.Module):
     """A weighted mean whose weights are learned: Yang et al. (2016), "Hierarchical Attention Networks", section 2.2."""
 
