@@ -1,6 +1,6 @@
 """report.html: one file that tells a reader how good a classifier is. No script, nothing fetched from anywhere."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -67,7 +67,6 @@ def write_report(path: Path, content: ReportContent) -> None:
 def render(content: ReportContent) -> str:
     """The page as a string."""
     parts = [
-        Html(f"<header><h1>{shown(content.title)}</h1><div class=soft>{shown(content.subtitle)}</div></header>"),
         tiles(content.scores),
         Html(f"<p class=verdict>{shown(verdict(content.scores, content.baselines))}</p>"),
         *comparison(content.scores, content.baselines),
@@ -81,12 +80,18 @@ def render(content: ReportContent) -> str:
         *named_values("Settings", dict(dotted(content.config))),
         *named_values("Versions", dict(content.versions)),
     ]
+    return page(content.title, content.subtitle, parts)
+
+
+def page(title: str, subtitle: str, parts: Iterable[Html]) -> str:
+    """A whole page of sections under a heading."""
+    head = f"<header><h1>{shown(title)}</h1><div class=soft>{shown(subtitle)}</div></header>"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{shown(content.title)}</title><style>{CSS}</style></head>\n<body><main>\n"
-        + "\n".join(parts)
+        f"<title>{shown(title)}</title><style>{CSS}</style></head>\n<body><main>\n"
+        + "\n".join([head, *parts])
         + "\n</main></body></html>\n"
     )
 
