@@ -1,0 +1,8 @@
+"""See what a trained model attends to: the same door as `manyheads look`."""
+
+import sys
+
+from manyheads.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["look", *sys.argv[1:]]))

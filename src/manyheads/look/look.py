@@ -1,0 +1,107 @@
+"""The verb `look`: what a trained model attends to, as pages of single texts or figures over a split."""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from manyheads.config import LookConfig
+from manyheads.judge.reading import check_texts, opened_texts
+from manyheads.ship.files import find_model
+from manyheads.ship.settings import read_settings
+
+if TYPE_CHECKING:
+    from manyheads.look.texts import Looked
+
+WAYS = 'text="...", input=FILE or split=validation'
+
+
+def look(config: LookConfig) -> Any:
+    """Look at texts, or over a split.
+
+    A page a text goes to `output`, else <run>/look/, as 1.html, 2.html, ... behind the highest number there: nothing
+    is overwritten. Returns what was written, or of a split what `manyheads.look.corpus.study` returns.
+
+    Raises:
+        ValueError: one sentence; the settings, the run, a model without attention maps, the input or a line in it.
+    """
+    _check(config)
+    model = find_model(Path(config.run))
+    read_settings(model / "config.json")
+    folder = _folder(config, model)
+    if config.split:
+        from manyheads.look.corpus import study
+
+        return study(config)
+    _check_output(folder)
+
+    from manyheads.judge.device import place  # torch, once the settings are known to be good
+    from manyheads.look.texts import choose, look_at
+    from manyheads.ship.deliverable import load
+
+    deliverable = place(load(model), config.hardware)
+    chosen = choose(deliverable, config.layers, config.heads)
+    written: list[Path] = []
+    source = Path(config.run).name
+    with opened_texts(config.text, config.input or "-", deliverable) as chunks:
+        for text, pair in islice(_texts(chunks), config.rows or None):
+            looked = look_at(deliverable, text, pair, chosen, folder=folder, source=source, png=config.png)
+            _tell(looked)
+            written += looked.files
+    return written
+
+
+def _check(config: LookConfig) -> None:
+    """Find what is wrong before torch is imported."""
+    asked = [name for name in ("text", "input", "split") if getattr(config, name)]
+    if len(asked) > 1:
+        raise ValueError(f"{' and '.join(asked)} are given together: give one of {WAYS}")
+    if not asked:
+        raise ValueError(f"there is nothing to look at: give {WAYS}")
+    if config.split not in ("", "validation", "test"):
+        raise ValueError(f"split={config.split} is not a split to look at: choose validation or test")
+    if config.text and config.rows:
+        raise ValueError(f"rows={config.rows} does nothing beside text, which is one: leave it away")
+    for name in ("layers", "heads", "png") if config.split else ():
+        if value := getattr(config, name):
+            typed = f"{name}={str(value).lower()}"
+            raise ValueError(
+                f"{typed} does nothing beside split={config.split}, of which all heads are measured: leave it away"
+            )
+    if not config.split:
+        check_texts("look", config.text, config.input or "-")
+
+
+def _folder(config: LookConfig, model: Path) -> Path:
+    """Where pages go."""
+    if config.output:
+        return Path(config.output)
+    run = Path(config.run)
+    if model != run:
+        return run / "look"
+    if model.name == "model" and (model.parent / "config.yaml").is_file():
+        return model.parent / "look"
+    raise ValueError(
+        f"run={config.run} is a model without its run folder, where pages would go: name a folder for them by output="
+    )
+
+
+def _check_output(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"output={folder} is a file: name a folder")
+
+
+def _texts(chunks: Any) -> Iterator[tuple[str, str | None]]:
+    for chunk in chunks:
+        yield from zip(chunk.texts, chunk.pairs or [None] * len(chunk.texts), strict=True)
+
+
+def _tell(looked: "Looked") -> None:
+    """What a terminal is told of a page."""
+    from manyheads.terminal import as_text, console
+
+    shell = console()
+    shell.print(as_text(f"{looked.files[0]}: {looked.label} {looked.probability:.1%}"), soft_wrap=True)
+    checks = ", ".join(f"{re.sub('^Layer', 'layer', name)} {error:.1e}" for name, error in looked.errors.items())
+    shell.print(as_text(f"  largest |map · V - fast path|: {checks}"), soft_wrap=True)

@@ -1,0 +1,165 @@
+"""The page of one text: a single file with its style, script and maps inside, written layer by layer.
+
+Nothing is fetched and nothing in a text can become markup: what stands in the page is escaped, what the script reads
+is JSON without `<`, and only the one script with our own digest may run.
+
+H heads . L query positions . M key positions
+"""
+
+import json
+import re
+import zlib
+from base64 import b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any, TextIO
+
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_max_pool2d
+
+from manyheads.judge.markup import shown
+from manyheads.look.maps import LayerMaps
+from manyheads.look.words import Word, plain
+
+SCRIPTS = ("data.js", "text.js", "lines.js", "matrix.js", "main.js", "start.js")
+STEPS = 65535  # a weight is kept as a whole number of such parts: the error is below 8e-6
+SMALL = 48  # pixels of the small maps
+LISTED = 5  # classes named beside the text
+LONG = 240  # letters from which a text is set smaller
+JSON_ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+@dataclass(slots=True)
+class Block:
+    """Where the maps of a layer belong: its name, and the tokens that ask and that are asked, as [first, end)."""
+
+    name: str
+    short: str
+    queries: tuple[int, int]
+    keys: tuple[int, int]
+
+
+@dataclass(kw_only=True, slots=True)
+class Shown:
+    """What a page says besides its maps. `probabilities` are by class; `texts` the text, or both of a pair."""
+
+    source: str
+    texts: list[str]
+    words: list[Word]
+    label: str
+    probabilities: dict[str, float]
+    note: str = ""
+
+
+def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, LayerMaps]]) -> dict[str, float]:
+    """Write the page; a layer's maps are asked for once those before it are in the file.
+
+    Returns:
+        The largest difference from the fast kernel, by name of the layer.
+    """
+    style, script = _file("style.css"), "\n".join(_file(name) for name in SCRIPTS)
+    names = [] if len(content.texts) == 1 else ["first text", "second text"]
+    said = {
+        "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
+        "title": shown(f"{content.texts[0][:60].strip() or 'Attention'} \u2013 attention"),
+        "style": style,
+        "script": script,
+        "source": shown(content.source),
+        "texts": "".join(_text(text) for text in content.texts),
+        "note": f'<p class="soft">{shown(content.note)}</p>' if content.note else "",
+        "answer": _answer(content),
+    }
+    blocks: list[dict[str, Any]] = []
+    for at, piece in enumerate(re.split(r"\{\{(\w+)\}\}", _file("page.html"))):
+        if at % 2 == 0:
+            file.write(piece)
+        elif piece == "maps":
+            blocks += [_write_layer(file, number, block, maps) for number, (block, maps) in enumerate(layers)]
+        elif piece == "check":
+            file.write(_check(blocks))
+        elif piece == "page":
+            tokens = [plain(word) for word in content.words]
+            file.write(_json({"parts": names or [""], "tokens": tokens, "blocks": blocks}))
+        else:
+            file.write(said[piece])
+    return {block["name"]: block["error"] for block in blocks}
+
+
+def _write_layer(file: TextIO, number: int, block: Block, maps: LayerMaps) -> dict[str, Any]:
+    """The maps of a layer, each in an element of its own that the script opens when it is asked for."""
+    heads = []
+    for at, (head, weights_LM) in enumerate(zip(maps.heads, maps.weights_HLM, strict=True)):
+        packed = b64encode(pack(weights_LM)).decode("ascii")
+        file.write(f'<script type="text/plain" id="map-{number}-{at}">{packed}</script>\n')
+        small = shrink(weights_LM)
+        heads.append(
+            {
+                "head": head + 1,
+                "most": weights_LM.max().item(),
+                "rows": small.size(0),
+                "columns": small.size(1),
+                "small": b64encode(small.numpy().tobytes()).decode("ascii"),
+            }
+        )
+    return {
+        "name": block.name,
+        "short": block.short,
+        "queries": block.queries,
+        "keys": block.keys,
+        "error": maps.error,
+        "heads": heads,
+    }
+
+
+def pack(weights_LM: Tensor) -> bytes:
+    """Weights as 16 bits each, all high bytes before all low ones, deflated (RFC 1950)."""
+    steps = (weights_LM.double() * STEPS).round().int().flatten().numpy()
+    return zlib.compress((steps >> 8).astype("uint8").tobytes() + (steps & 255).astype("uint8").tobytes(), 6)
+
+
+def shrink(weights_LM: Tensor) -> Tensor:
+    """At most SMALL x SMALL bytes, 255 for the largest weight; of the cells that share one, the largest counts."""
+    rows, columns = (min(size, SMALL) for size in weights_LM.shape)
+    small = adaptive_max_pool2d(weights_LM[None, None], (rows, columns))[0, 0]
+    return (255 * small / small.max().clamp(min=1e-12)).round().to(torch.uint8)
+
+
+def _answer(content: Shown) -> str:
+    """The likeliest classes as a table with bars."""
+    ranked = sorted(content.probabilities.items(), key=lambda one: -one[1])
+    rows = "".join(
+        f'<tr><th scope="row">{shown(name)}</th><td class="long"><meter value="{value:.4f}" aria-hidden="true"></meter>'
+        f"</td><td>{value:.1%}</td></tr>"
+        for name, value in ranked[:LISTED]
+    )
+    rest = sum(value for _, value in ranked[LISTED:])
+    more = f"<tr><th>{len(ranked) - LISTED} more</th><td></td><td>{rest:.1%}</td></tr>" if ranked[LISTED:] else ""
+    caption = f"<caption>The model says <b>{shown(content.label)}</b></caption>"
+    return f"<table>{caption}<tbody>{rows}{more}</tbody></table>"
+
+
+def _check(blocks: list[dict[str, Any]]) -> str:
+    rows = "".join(f'<tr><th scope="row">{shown(one["name"])}</th><td>{one["error"]:.1e}</td></tr>' for one in blocks)
+    return f'<table><tbody><tr><th></th><th scope="col">largest difference</th></tr>{rows}</tbody></table>'
+
+
+def _text(text: str) -> str:
+    long = " long" if len(text) > LONG else ""
+    return f'<p class="words{long}" dir="auto">{shown(text) or "<i>empty</i>"}</p>'
+
+
+def _json(value: dict[str, Any]) -> str:
+    """JSON in plain characters that ends no script element and breaks no line where a reader would."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).translate(JSON_ESCAPES)
+
+
+def _digest(text: str) -> str:
+    """How a content security policy names the one script, or style, that may be used."""
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}"
+
+
+def _file(name: str) -> str:
+    return (files("manyheads.look") / "viewer" / name).read_text(encoding="utf-8")

@@ -1,0 +1,176 @@
+"""One text at a time: through the model, onto a page, and as pictures.
+
+C classes
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from manyheads.look.maps import Call, LayerMaps, answer, layer_maps
+from manyheads.look.page import Block, Shown, write_page
+from manyheads.look.words import Reading, Word, read_words
+from manyheads.nn.multihead import MultiHeadAttention
+from manyheads.ship.deliverable import Deliverable
+from manyheads.whole import replace_file
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Layers and heads to show, from 0."""
+
+    layers: list[int]
+    heads: list[int]
+
+
+@dataclass(slots=True)
+class Looked:
+    """A page that was written, pictures behind it, and what it says; `errors` by name of the layer."""
+
+    files: list[Path]
+    label: str
+    probability: float
+    errors: dict[str, float]
+
+
+def choose(deliverable: Deliverable, layers: str, heads: str) -> Chosen:
+    """The layers and heads that were asked for; empty: all.
+
+    Raises:
+        ValueError: the model has no attention maps, or not those.
+    """
+    found = [one for one in deliverable.classifier.modules() if isinstance(one, MultiHeadAttention)]
+    if not found:
+        raise ValueError(
+            f"the model has model.encoder={deliverable.model.encoder.name}, which reads a text token by token and has "
+            "no attention maps: look at a run with model.encoder=transformer"
+        )
+    return Chosen(_numbers("layers", layers, len(found)), _numbers("heads", heads, found[0].n_heads))
+
+
+def _numbers(setting: str, typed: str, most: int) -> list[int]:
+    """`1,3-5` as [0, 2, 3, 4]."""
+    numbers: set[int] = set()
+    for part in typed.strip().removeprefix("[").removesuffix("]").split(",") if typed.strip() else ():
+        match = re.fullmatch(r"\s*(\d{1,4})\s*(?:-\s*(\d{1,4})\s*)?", part, re.ASCII)
+        if match is None:
+            raise ValueError(
+                f"{setting}={typed} is not understood: count from 1, such as {setting}=2 or {setting}=1,3-4"
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not 1 <= first <= last <= most:
+            there = f"{setting[:-1]} 1 alone" if most == 1 else f"{setting} 1 to {most}"
+            raise ValueError(f"{setting}={typed} is out of range: the model has {there}")
+        numbers |= set(range(first - 1, last))
+    return sorted(numbers) or list(range(most))
+
+
+def look_at(
+    deliverable: Deliverable,
+    text: str,
+    pair: str | None,
+    chosen: Chosen,
+    *,
+    folder: Path,
+    source: str,
+    png: bool = False,
+) -> Looked:
+    """Write the page of a text, or pair, into `folder`, and with `png` a picture of each of its maps.
+
+    One layer's maps are held at a time.
+    """
+    reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length)
+    segments_N = torch.tensor(reading.segments) if pair is not None else None
+    logits_C, calls = answer(deliverable.classifier, torch.tensor(reading.ids), segments_N, deliverable.autocast)
+    probabilities = dict(zip(deliverable.labels, logits_C.softmax(-1).tolist(), strict=True))
+    label = deliverable.labels[int(logits_C.argmax())]
+    words, documents = _documents(reading, calls)
+    content = Shown(
+        source=source,
+        texts=[text] if pair is None else [text, pair],
+        words=words,
+        label=label,
+        probabilities=probabilities,
+        note=f"{reading.n_cut} tokens at the end were cut off: the model reads {len(reading.ids)}."
+        if reading.n_cut
+        else "",
+    )
+    pictures: list[Path] = []
+    with _next_page(folder) as (part, page):
+        layers = _layers(calls, chosen, documents)
+        layers = _pictured(layers, words, page, pictures) if png else layers
+        with part.open("w", encoding="utf-8", errors="replace", newline="\n") as file:
+            errors = write_page(file, content, layers)
+    return Looked([page, *pictures], label, probabilities[label], errors)
+
+
+def _documents(reading: Reading, calls: Sequence[Call]) -> tuple[list[Word], list[tuple[int, int]]]:
+    """The tokens of a page, and where each document the attention was given begins and ends among them.
+
+    A model that reads the texts of a pair apart (see manyheads.nn.pair) begins both with [CLS].
+    """
+    if calls[0].layout.n_documents == 1:
+        return reading.words, [(0, len(reading.words))]
+    n_first = reading.segments.count(0)
+    second = [replace(reading.words[0], part=1), *reading.words[n_first:]]
+    return [*reading.words[:n_first], *second], [(0, n_first), (n_first, n_first + len(second))]
+
+
+def _layers(
+    calls: Sequence[Call], chosen: Chosen, documents: list[tuple[int, int]]
+) -> Iterator[tuple[Block, LayerMaps]]:
+    texts = ("first text", "second text")
+    for call in calls:
+        if call.layer not in chosen.layers:
+            continue
+        for at, queries in enumerate(documents):
+            keys, name, short = queries, f"Layer {call.layer + 1}", str(call.layer + 1)
+            if len(documents) > 1 and call.memory is None:
+                name, short = f"{name}, {texts[at]}", f"{short} {'AB'[at]}"
+            elif call.memory is not None:
+                keys = documents[1 - at]
+                name, short = f"{name}, {texts[at]} to {texts[1 - at]}", f"{short} {'AB'[at]}→{'BA'[at]}"
+            yield Block(name, short, queries, keys), layer_maps(call, chosen.heads, at)
+
+
+def _pictured(
+    layers: Iterator[tuple[Block, LayerMaps]], words: list[Word], page: Path, written: list[Path]
+) -> Iterator[tuple[Block, LayerMaps]]:
+    """The same layers, each drawn as it comes by."""
+    from manyheads.look.pictures import draw_map
+
+    for block, maps in layers:
+        for head, weights_LM in zip(maps.heads, maps.weights_HLM, strict=True):
+            title = f"{block.name}, head {head + 1}"
+            name = re.sub(r"\W+", "-", title.lower())
+            path = page.with_name(f"{page.stem}-{name}.png")
+            with replace_file(path) as part:
+                part.write_bytes(draw_map(weights_LM, words[slice(*block.queries)], words[slice(*block.keys)], title))
+            written.append(path)
+        yield block, maps
+
+
+@contextmanager
+def _next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """A path to write to, and the name it takes in the end: the number behind the highest there, which is taken at
+    once, so that two that look at the same time do not write over each other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    taken = [int(match[1]) for file in folder.iterdir() if (match := re.match(r"(\d+)[.-]", file.name))]
+    number = max(taken, default=0) + 1
+    while True:
+        page = folder / f"{number}.html"
+        try:
+            page.touch(exist_ok=False)
+            break
+        except FileExistsError:
+            number += 1
+    try:
+        with replace_file(page) as part:
+            yield part, page
+    except BaseException:
+        page.unlink(missing_ok=True)
+        raise
