@@ -8,9 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from manyheads.config import Score as ScoreKind
 from manyheads.layout import Layout, Packed, Padded
 from manyheads.nn import kernels
+from manyheads.nn.attention import attend
 from manyheads.nn.kernels import attention
+from manyheads.nn.normalisers import NORMALISERS
+from manyheads.nn.scores import make_score
 
 H, K, V = 4, 6, 5
 QUERIES, KEYS = [3, 0, 5, 1, 2], [4, 2, 3, 0, 1]  # a document without queries, one without keys
@@ -48,6 +52,83 @@ def in_layout(x_N: Tensor, packed: Packed, padded: bool) -> tuple[Tensor, Layout
     x_BL = packed.grid(x_N)
     garbage = torch.randn_like(x_BL).masked_fill(packed.keep_BL[(...,) + (None,) * (x_BL.dim() - 2)], 0.0)
     return x_BL + 9 * garbage, Padded(packed.keep_BL)
+
+
+def allowed(n_queries: int, n_keys: int, window: int, causal: bool) -> Tensor:
+    """Query i may look at key j, pair by pair."""
+    pairs = [
+        [(not causal or j <= i) and (not window or abs(i - j) <= window) for j in range(n_keys)]
+        for i in range(n_queries)
+    ]
+    return torch.tensor(pairs, dtype=torch.bool).reshape(n_queries, n_keys)
+
+
+LOCAL = [7, 1, 0, 12, 4]
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("n_kv_heads", [2, 4])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [0, 1, 2, 3, 5, 50])
+def test_a_window_and_causality_hide_what_lies_beyond(path, padded, n_kv_heads, causal, window):
+    """Windows of 1 to 3 in texts of 12 go through blocks, wider ones through a mask."""
+    q, k, v = heads(LOCAL, H, K), heads(LOCAL, n_kv_heads, K), heads(LOCAL, n_kv_heads, V)
+    layout = Packed.of_lengths(LOCAL)
+    (q_in, layout_in), (k_in, _), (v_in, _) = (in_layout(x, layout, padded) for x in (q, k, v))
+    ours = attention(q_in, k_in, v_in, layout_in, layout_in, window=window, causal=causal)
+    ours = layout.flat(ours) if padded else ours
+    contexts = []
+    for q_b, k_b, v_b in zip(q.split(LOCAL), k.split(LOCAL), v.split(LOCAL), strict=True):
+        k_b, v_b = (x.repeat_interleave(H // n_kv_heads, dim=1).transpose(0, 1) for x in (k_b, v_b))
+        mask = allowed(len(q_b), len(q_b), window, causal)
+        contexts.append(F.scaled_dot_product_attention(q_b.transpose(0, 1), k_b, v_b, mask).transpose(0, 1))
+    theirs = torch.cat(contexts)
+    torch.testing.assert_close(ours, theirs)
+    toward = torch.randn_like(theirs)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, (q, k, v), toward), torch.autograd.grad(theirs, (q, k, v), toward)
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_across_two_sequences_positions_count_from_the_start_of_each(causal):
+    q, k, v = heads(QUERIES, H, K), heads(KEYS, H, K), heads(KEYS, H, V)
+    ours = attention(q, k, v, Packed.of_lengths(QUERIES), Packed.of_lengths(KEYS), window=1, causal=causal)
+    for q_b, k_b, v_b, got in zip(q.split(QUERIES), k.split(KEYS), v.split(KEYS), ours.split(QUERIES), strict=True):
+        mask = allowed(len(q_b), len(k_b), 1, causal)
+        expected = attend(*(x.transpose(0, 1)[None] for x in (q_b, k_b, v_b)), mask)[0].transpose(0, 1)
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("kind", [one.name for one in ScoreKind])
+@pytest.mark.parametrize("normaliser", NORMALISERS)
+@pytest.mark.parametrize("window", [0, 2])
+def test_every_score_and_normaliser_is_the_textbook_formula_of_each_document(path, kind, normaliser, window):
+    score = make_score(kind, n_heads=H, n_kv_heads=H, d_k=K).double()
+    for parameter in score.parameters():
+        torch.nn.init.normal_(parameter)
+    q, k, v = (heads(LOCAL, H, width) for width in (K, K, V))
+    layout, normalise = Packed.of_lengths(LOCAL), NORMALISERS[normaliser]
+    ours = attention(q, k, v, layout, layout, score=score, normalise=normalise, window=window)
+    for q_b, k_b, v_b, got in zip(*(x.split(LOCAL) for x in (q, k, v, ours)), strict=True):
+        keep = allowed(len(q_b), len(q_b), window, causal=False)
+        inputs = (x.transpose(0, 1)[None] for x in (q_b, k_b, v_b))
+        expected = attend(*inputs, keep, score=score, normalise=normalise)[0].transpose(0, 1)
+        torch.testing.assert_close(got, expected)
+
+
+def test_blocks_of_a_window_take_memory_that_grows_with_the_text_and_not_with_its_square():
+    assert numbers_kept(512, window=8) == pytest.approx(2 * numbers_kept(256, window=8), rel=0.1)
+    assert numbers_kept(256, window=0) > 256 * 256
+
+
+def numbers_kept(length: int, window: int) -> int:
+    """For the backward pass, of one text."""
+    layout, kept = Packed.of_lengths([length]), []
+    q, k, v = (heads([length], 1, 8) for _ in range(3))
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        attention(q, k, v, layout, layout, window=window)
+    return sum(kept)
 
 
 @pytest.mark.parametrize("padded", [False, True])

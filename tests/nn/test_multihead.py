@@ -7,6 +7,7 @@ from torch import nn
 
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Alibi, MultiHeadAttention, Rotary
+from manyheads.nn.scores import make_score
 
 LENGTHS, MEMORY = [3, 5, 1], [4, 2, 6]
 
@@ -163,3 +164,63 @@ def test_what_may_not_be_seen_gets_no_gradient():
     (gradient,) = torch.autograd.grad(block(x_ND, layout)[:3].sum(), x_ND)
     assert (gradient[:3] != 0).any()
     assert (gradient[3:] == 0).all(), "the first document does not depend on the others"
+
+
+@pytest.mark.parametrize("n_heads", [1, 3])
+def test_without_projections_attention_is_softmax_of_x_x_t_times_x(n_heads):
+    """One head: softmax(X Xᵀ / c) X of the whole vectors; more: of each head's slice of them, side by side."""
+    d_model, c = 12, 5.0
+    d_k = d_model // n_heads
+    score = make_score("dot", n_heads=n_heads, n_kv_heads=n_heads, d_k=d_k, scale=1 / c)
+    block = MultiHeadAttention(
+        d_model=d_model, n_heads=n_heads, d_k=d_k, d_v=d_k, score=score, project=False, project_output=False
+    )
+    assert list(block.parameters()) == []
+    x_ND = tokens(LENGTHS)
+    got = block(x_ND, Packed.of_lengths(LENGTHS))
+    for X, Y in zip(x_ND.detach().split(LENGTHS), got.split(LENGTHS), strict=True):
+        for head in range(n_heads):
+            at = slice(head * d_k, (head + 1) * d_k)
+            powers = np.exp(X[:, at].numpy() @ X[:, at].numpy().T / c)
+            expected = powers / powers.sum(-1, keepdims=True) @ X[:, at].numpy()
+            np.testing.assert_allclose(Y[:, at].detach().numpy(), expected, atol=1e-12)
+    memory = tokens(MEMORY)
+    crossed = block(x_ND, Packed.of_lengths(LENGTHS), memory, Packed.of_lengths(MEMORY))
+    assert crossed.shape == x_ND.shape
+
+
+def test_without_w_o_the_contexts_side_by_side_are_the_answer():
+    with_it = MultiHeadAttention(d_model=12, n_heads=3, d_k=5, d_v=4).double()
+    without = MultiHeadAttention(d_model=12, n_heads=3, d_k=5, d_v=4, project_output=False).double()
+    random_biases(with_it)
+    without.project.load_state_dict(with_it.project.state_dict())
+    layout, x_ND = Packed.of_lengths(LENGTHS), tokens(LENGTHS)
+    torch.testing.assert_close(with_it.output(without(x_ND, layout)), with_it(x_ND, layout))
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("fields", [{}, {"window": 1}, {"causal": True, "normaliser": "sigmoid"}, {"dropout": 0.5}])
+def test_maps_are_the_weights_behind_the_answer(padded, cross, fields):
+    block = MultiHeadAttention(
+        d_model=12, n_heads=4, n_kv_heads=2, d_k=4, d_v=3, rotary=Rotary(max_length=9, d_k=4), **fields
+    ).eval()
+    random_biases(block)
+    packed, memory_packed = Packed.of_lengths(LENGTHS), Packed.of_lengths(MEMORY)
+    x, memory = tokens(LENGTHS).float(), tokens(MEMORY).float() if cross else None
+    layout, memory_layout = packed, memory_packed if cross else None
+    answer = block(x, layout, memory, memory_layout)
+    if padded:
+        x, layout = packed.grid(x), Padded(packed.keep_BL)
+        memory = None if memory is None else memory_packed.grid(memory)
+        memory_layout = Padded(memory_packed.keep_BL) if cross else None
+    weights_BHLM, context_BHLV = block.maps(x, layout, memory, memory_layout)
+    again = block.output(context_BHLV.transpose(1, 2).flatten(-2))[packed.keep_BL]
+    torch.testing.assert_close(again, answer, atol=1e-5, rtol=1e-5)
+    keys = memory_packed if cross else packed
+    assert weights_BHLM.shape == (len(LENGTHS), 4, packed.longest, keys.longest)
+    assert (weights_BHLM.transpose(1, 2)[~packed.keep_BL] == 0).all()
+    assert (weights_BHLM.permute(0, 3, 1, 2)[~keys.keep_BL] == 0).all()
+    if not fields or "dropout" in fields:
+        sums_BLH = weights_BHLM.sum(-1).transpose(1, 2)[packed.keep_BL]
+        torch.testing.assert_close(sums_BLH, torch.ones_like(sums_BLH))

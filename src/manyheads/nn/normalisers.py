@@ -61,10 +61,10 @@ def _sparse(scores: Tensor, keep: Tensor | None, *, alpha: float) -> Tensor:
 
 
 def _push_down(scores: Tensor, keep: Tensor) -> Tensor:
-    """What is not kept far below the highest score that is: its weight is then exactly zero, and no sum overflows."""
+    """The highest score that is kept at zero and what is not kept far below it: its weight is then exactly zero."""
     lowest = torch.finfo(scores.dtype).min
     top = scores.detach().masked_fill(~keep, lowest).amax(-1, keepdim=True)
-    return torch.where(keep, scores, top.clamp(min=-1e30) - 4.0)
+    return torch.where(keep, scores - top, -4.0)
 
 
 class _Entmax(torch.autograd.Function):

@@ -1,0 +1,137 @@
+"""Whatever is combined with whatever: a training step moves every parameter, and padding never shows."""
+
+from collections.abc import Iterator
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from manyheads.config import ModelConfig
+from manyheads.layout import Packed, Padded
+from manyheads.nn import Classifier, assemble
+
+LENGTHS, VOCAB, N_CLASSES = [5, 0, 9, 1], 30, 3
+MAIN = ["score", "positions", "placement", "pooling", "normaliser"]
+MORE: dict[str, list[Any]] = {
+    "n_kv_heads": [0, 1],
+    "project": [True, False],
+    "project_output": [True, False],
+    "windows": [[], [2, 0]],
+    "causal": [False, True],
+    "norm": ["layer", "rms"],
+    "activation": ["gelu", "swiglu"],
+}
+
+
+def is_sensible(fields: dict[str, Any]) -> bool:
+    """What ModelConfig takes; the others end in its sentences."""
+    if fields.get("causal") and fields.get("pooling") in ("first", "bert"):
+        return False
+    return fields.get("project", True) or fields.get("n_kv_heads", 0) == 0
+
+
+def covering(axes: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    """Few combinations in which every pair of values of every two axes occurs: greedily, the most new pairs first."""
+    at = {name: range(len(values)) for name, values in axes.items()}
+    missing = {
+        pair
+        for a, b in combinations(axes, 2)
+        for pair in product([(a, i) for i in at[a]], [(b, j) for j in at[b]])
+        if is_sensible({name: axes[name][i] for name, i in pair})
+    }
+    while missing:
+        chosen = dict(min(missing))
+        for name in axes:
+            if name not in chosen:
+                chosen[name] = max(at[name], key=lambda i, name=name: _gain(axes, missing, chosen, name, i))
+        missing -= set(combinations(sorted(chosen.items(), key=lambda one: list(axes).index(one[0])), 2))
+        yield {name: axes[name][i] for name, i in chosen.items()}
+
+
+def _gain(axes: dict[str, list[Any]], missing: set, chosen: dict[str, int], name: str, i: int) -> int:
+    order = list(axes)
+    if not is_sensible({key: axes[key][at] for key, at in (chosen | {name: i}).items()}):
+        return -1
+    pairs = [
+        ((key, at), (name, i)) if order.index(key) < order.index(name) else ((name, i), (key, at))
+        for key, at in chosen.items()
+    ]
+    return sum(pair in missing for pair in pairs)
+
+
+def trained_one_step(model: ModelConfig) -> Classifier:
+    """Fresh, and moved by one step; every parameter must have had a gradient."""
+    torch.manual_seed(0)
+    classifier = assemble(model, vocab_size=VOCAB, n_classes=N_CLASSES, max_length=max(LENGTHS), n_segments=2)
+    optimizer = torch.optim.SGD(classifier.parameters(), lr=0.1)
+    ids = torch.randint(VOCAB, (sum(LENGTHS),))
+    logits = classifier.train()(ids, Packed.of_lengths(LENGTHS), ids % 2)
+    F.cross_entropy(logits, torch.tensor([0, 1, 2, 1])).backward()
+    for name, parameter in classifier.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+    assert any(parameter.grad.abs().max() > 0 for parameter in classifier.parameters())
+    optimizer.step()
+    return classifier.eval()
+
+
+@torch.no_grad()
+def assert_padding_never_shows(classifier: Classifier) -> None:
+    layout = Packed.of_lengths(LENGTHS)
+    ids = torch.randint(VOCAB, (sum(LENGTHS),))
+    packed = classifier(ids, layout, ids % 2)
+    assert packed.isfinite().all()
+    one_by_one = [classifier(each, Packed.of_lengths([len(each)]), each % 2) for each in ids.split(LENGTHS)]
+    torch.testing.assert_close(packed, torch.cat(one_by_one), atol=1e-5, rtol=0)
+    keep_BL = F.pad(layout.keep_BL, (0, 4))
+    garbage = torch.randint(VOCAB, keep_BL.shape)
+    garbage[keep_BL] = ids
+    torch.testing.assert_close(classifier(garbage, Padded(keep_BL), garbage % 2), packed, atol=1e-5, rtol=0)
+
+
+def trained_one_step_of(small: Any, fields: dict[str, Any]) -> Classifier:
+    with torch.enable_grad():
+        return trained_one_step(small(d_model=12, n_heads=3, d_k=4, d_v=4, **fields))
+
+
+def check(small: Any, fields: dict[str, Any]) -> None:
+    assert_padding_never_shows(trained_one_step_of(small, fields))
+
+
+def main_axes(choices: Any) -> dict[str, list[Any]]:
+    return {name: [one.name for one in choices[name]] for name in MAIN}
+
+
+def test_every_pair_of_settings_works_together(small, choices):
+    for fields in covering(main_axes(choices) | MORE):
+        check(small, fields)
+
+
+def test_the_covering_set_holds_every_sensible_pair(choices):
+    axes = main_axes(choices) | MORE
+    rows = list(covering(axes))
+    assert len(rows) < 100
+    for a, b in combinations(axes, 2):
+        for first, second in product(axes[a], axes[b]):
+            if is_sensible({a: first, b: second}):
+                assert any(row[a] == first and row[b] == second for row in rows), (a, first, b, second)
+
+
+@torch.no_grad()
+def test_every_pair_of_settings_stays_near_its_figures_in_bf16(small, choices):
+    ids, layout = torch.randint(VOCAB, (sum(LENGTHS),)), Packed.of_lengths(LENGTHS)
+    for fields in covering(main_axes(choices) | MORE):
+        classifier = trained_one_step_of(small, fields)
+        exact = classifier(ids, layout, ids % 2)
+        with torch.autocast("cpu", torch.bfloat16):
+            near = classifier(ids, layout, ids % 2).float()
+        assert (near - exact).abs().max() < 0.1 * exact.abs().max() + 0.05, fields
+
+
+@pytest.mark.slow
+def test_every_combination_of_score_position_placement_pooling_and_normaliser_works(small, choices):
+    axes = main_axes(choices)
+    for values in product(*axes.values()):
+        check(small, dict(zip(axes, values, strict=True)))
