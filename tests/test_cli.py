@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from manyheads import __version__, cli
-from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config import EvaluateConfig, LookConfig, PredictConfig, RunConfig
 from manyheads.door.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
-CONFIGS = {"train": RunConfig, "evaluate": EvaluateConfig, "predict": PredictConfig}
+CONFIGS = {"train": RunConfig, "evaluate": EvaluateConfig, "predict": PredictConfig, "look": LookConfig}
 
 
 def shell(*words, program=("-m", "manyheads.cli"), **more):
@@ -29,7 +29,13 @@ def calls(monkeypatch):
 
 @pytest.mark.parametrize(
     ("verb", "words"),
-    [("train", []), ("train", ["debug=fast"]), ("evaluate", ["run=x"]), ("predict", ["run=x", "text=hello, world"])],
+    [
+        ("train", []),
+        ("train", ["debug=fast"]),
+        ("evaluate", ["run=x"]),
+        ("predict", ["run=x", "text=hello, world"]),
+        ("look", ["run=x", "text=hello, world"]),
+    ],
 )
 def test_a_verb_is_called_with_its_settings(verb, words, calls):
     assert cli.main([verb, *words]) == 0

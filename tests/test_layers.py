@@ -14,10 +14,11 @@ FORBIDDEN = {  # room or file: what it never imports, not even inside a function
     "config/": ("manyheads.nn", "manyheads.data", "manyheads.fit", "manyheads.judge", "manyheads.ship"),
     "nn/": ("lightning", "datasets", "manyheads.data", "manyheads.fit", "manyheads.judge", "manyheads.ship"),
     "layout.py": ("manyheads",),
-    "data/": ("manyheads.nn", "manyheads.fit", "manyheads.judge", "manyheads.ship"),
+    "data/": ("manyheads.nn", "manyheads.fit", "manyheads.judge", "manyheads.ship", "manyheads.look"),
     "fit/": ("manyheads.judge", "manyheads.ship", "manyheads.look"),
     "ship/": ("lightning", "numpy", "datasets", "sklearn", "manyheads.fit", "manyheads.judge"),
-    "judge/": ("lightning",),
+    "judge/": ("lightning", "manyheads.look"),
+    "look/": ("lightning", "manyheads.fit"),
 }
 PURE_DATA = ("sources", "audit", "demo", "rows")  # standard library alone when imported
 

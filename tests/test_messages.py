@@ -100,6 +100,29 @@ MISTAKES = [
         "train data=files",
         "data.path is empty, but data=files reads local files: add data.path=<file or folder>",
     ),
+    (
+        "train task=seq2seq",
+        "task=seq2seq needs target texts, which data=demo lacks: name a file by data.path=<file or folder>, or use "
+        "data=dates",
+    ),
+    ("train data=dates", "data=dates has target texts and no classes: add task=seq2seq, or choose other data"),
+    (
+        "train experiment=dates checkpoint.metric=macro_f1",
+        "checkpoint.metric=macro_f1 is no figure of task=seq2seq: choose exact_match, token_accuracy or loss",
+    ),
+    (
+        "train checkpoint.metric=exact_match",
+        "checkpoint.metric=exact_match is no figure of task=classify: choose accuracy, macro_f1 or loss",
+    ),
+    (
+        "train experiment=dates optim.class_weights=balanced",
+        "optim.class_weights=balanced weighs classes, but task=seq2seq has none: leave it away",
+    ),
+    (
+        "predict run=x text=a generate.length_penalty=1",
+        "generate.length_penalty=1.0 does nothing with generate.n_beams=1: follow several answers, such as "
+        "generate.n_beams=4, or leave it away",
+    ),
     ("evaluate", "run is empty: name the run to judge, for example run=outputs/my-run"),
     ("predict text=hello", "run is empty: name the run that predicts, for example run=outputs/my-run"),
     # flags of Lightning's Trainer
@@ -111,7 +134,7 @@ MISTAKES = [
     ("train trainer.max_epochs=ten", "trainer.max_epochs=ten has the wrong type: Lightning takes int or null"),
     # verbs and dashes
     ("trian", "trian is not a verb: did you mean train?"),
-    ("frobnicate", "frobnicate is not a verb: choose train, evaluate or predict"),
+    ("frobnicate", "frobnicate is not a verb: choose train, evaluate, predict or look"),
     ("seed=3 train", "seed=3 stands before the verb: write manyheads train seed=3 ..."),
     ("train --lr=0.1", "--lr=0.1 is not a flag: settings are typed without dashes, such as optim.lr=0.1"),
     ("train --multrun", "--multrun is not a flag: did you mean --multirun?"),

@@ -4,7 +4,7 @@ from dataclasses import is_dataclass
 
 import pytest
 
-from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config import EvaluateConfig, LookConfig, PredictConfig, RunConfig
 from manyheads.config.names import settings
 from manyheads.door.presets import conf_folder
 from manyheads.door.verbs import VERBS
@@ -15,6 +15,7 @@ def test_entries_are_modules_of_the_package():
         "train": RunConfig,
         "evaluate": EvaluateConfig,
         "predict": PredictConfig,
+        "look": LookConfig,
     }
     for verb in VERBS.values():
         module, _, function = verb.entry.partition(":")
@@ -28,5 +29,5 @@ def test_what_a_verb_names_exists(name):
     assert is_dataclass(verb.config)
     assert all((conf_folder() / group).is_dir() for group in verb.groups)
     assert verb.unread.keys() <= settings(verb.config).keys()
-    assert verb.settings().keys() == settings(verb.config).keys() - verb.unread.keys()
+    assert verb.settings().keys() == settings(verb.config).keys() - verb.unread.keys() - verb.groups.keys()
     assert all(example.startswith(f"manyheads {name}") for example in verb.examples)

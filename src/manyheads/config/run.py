@@ -1,4 +1,4 @@
-"""One dataclass a verb: everything `train`, `evaluate` and `predict` can be told."""
+"""One dataclass a verb: everything `train`, `evaluate`, `predict` and `look` can be told."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +50,7 @@ class RunConfig:
 
 @dataclass(kw_only=True, slots=True)
 class InferenceHardware:
-    """Processor of `evaluate` and `predict`: one device."""
+    """Processor of `evaluate`, `predict` and `look`: one device."""
 
     accelerator: Accelerator = knob(Accelerator.auto, "auto takes a GPU, else the CPU")
     precision: Precision = knob(Precision.auto, "auto: fp32")
@@ -111,3 +111,24 @@ class PredictConfig:
     def __post_init__(self) -> None:
         check_ranges(self, "")
         require(bool(self.run), "run is empty: name the run that predicts, for example run=outputs/my-run")
+
+
+@dataclass(kw_only=True, slots=True)
+class LookConfig:
+    """Everything `manyheads look` can be told: one text, a file of texts, or a split of the run's data."""
+
+    run: str = knob("", "run folder, or its model/ folder moved anywhere")
+    text: str = knob("", "one text to look at (a tab between a pair)")
+    input: str = knob("", "file of one text a line (tab between a pair), csv or jsonl; -: standard input")
+    split: str = knob("", "validation or test: figures of the heads over the run's data, instead of pages of texts")
+    rows: int = knob(0, "most rows of the split, or most texts of input; 0: all", at_least=0)
+    output: str = knob("", "folder of the pages and figures; empty: <run>/look")
+    layers: str = knob("", "layers to show, counted from 1, such as 2 or 1,3-4; empty: all")
+    heads: str = knob("", "heads to show, counted from 1, such as 2 or 1,3-4; empty: all")
+    png: bool = knob(False, "also draw each map that is shown as a PNG")
+    batch: InferenceBatch = knob(InferenceBatch, "tokens to batches")
+    hardware: InferenceHardware = knob(InferenceHardware, "processor")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        require(bool(self.run), "run is empty: name the run to look into, for example run=outputs/my-run")

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config import EvaluateConfig, LookConfig, PredictConfig, RunConfig
 from manyheads.config.names import Setting, settings
 
-Config = RunConfig | EvaluateConfig | PredictConfig
+Config = RunConfig | EvaluateConfig | PredictConfig | LookConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,5 +75,16 @@ VERBS = {
             "manyheads predict run=outputs/eight-heads input=texts.txt output=labels.jsonl",
         ),
         {"ddp": "several devices, but predict uses one"},
+    ),
+    "look": Verb(
+        LookConfig,
+        "manyheads.look.look:look",
+        "see what a trained model attends to",
+        {"hardware": "auto"},
+        (
+            'manyheads look run=outputs/eight-heads text="the best film of the year"',
+            "manyheads look run=outputs/eight-heads split=validation rows=500",
+        ),
+        {"ddp": "several devices, but look uses one"},
     ),
 }
