@@ -6,7 +6,17 @@ import pytest
 import torch
 
 from manyheads.config import ModelConfig
-from manyheads.config.model import Activation, Norm, Normaliser, Placement, Pooling, Positions, Score
+from manyheads.config.model import (
+    Activation,
+    Norm,
+    Normaliser,
+    PairKind,
+    Placement,
+    Pooling,
+    Positions,
+    Score,
+    Segments,
+)
 
 CHOICES = {
     "activation": Activation,
@@ -14,6 +24,8 @@ CHOICES = {
     "norm": Norm,
     "placement": Placement,
     "pooling": Pooling,
+    "pair": PairKind,
+    "segments": Segments,
     "score": Score,
     "normaliser": Normaliser,
 }

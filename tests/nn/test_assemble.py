@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.config import ModelConfig
-from manyheads.config.model import Activation, Norm, Placement, Pooling, Positions, Score
+from manyheads.config.model import Activation, Norm, PairKind, Placement, Pooling, Positions, Score
 from manyheads.layout import Packed
 from manyheads.nn import Classifier, MultiHeadAttention, assemble
 
@@ -37,6 +37,9 @@ OTHER_VALUES: dict[str, Any] = {
     "positions": "rotary",
     "norm": "rms",
     "placement": "post",
+    "segments": "always",
+    "pair": "cross",
+    "norm_eps": 0.1,
     "pooling": "max",
     "bias": False,
     "dropout": 0.4,
@@ -67,11 +70,15 @@ def trained_logits(classifier: Classifier) -> Tensor:
 def test_every_field_changes_the_model(small, field):
     assert field in OTHER_VALUES, "a new field needs another value here"
     square = {"d_k": 6, "d_v": 6} if field.startswith("project") else {}  # n_heads · d_k is d_model
-    before, after = fresh(small(**square)), fresh(small(**square, **{field: OTHER_VALUES[field]}))
+    n_segments = 0 if field == "segments" else 2
+    models = small(**square), small(**square, **{field: OTHER_VALUES[field]})
+    before, after = (fresh(model, n_segments=n_segments) for model in models)
     assert not torch.equal(trained_logits(before), trained_logits(after))
 
 
-@pytest.mark.parametrize("field", ["activation", "positions", "norm", "placement", "pooling", "score", "normaliser"])
+@pytest.mark.parametrize(
+    "field", ["activation", "positions", "norm", "placement", "pooling", "score", "normaliser", "pair"]
+)
 def test_every_choice_is_a_model_of_its_own(small, choices, field):
     logits = [trained_logits(fresh(small(**{field: one.name}))) for one in choices[field]]
     for at, first in enumerate(logits):
@@ -80,12 +87,13 @@ def test_every_choice_is_a_model_of_its_own(small, choices, field):
 
 @pytest.mark.parametrize(
     "combination",
-    list(product(Positions, Pooling, Placement)),
+    list(product(Positions, Pooling, Placement, PairKind)),
     ids=lambda combination: "-".join(one.name for one in combination),
 )
 def test_gradients_reach_every_parameter(small, combination):
-    positions, pooling, placement = (one.name for one in combination)
-    model = small(positions=positions, pooling=pooling, placement=placement, norm="rms", activation="swiglu")
+    positions, pooling, placement, pair = (one.name for one in combination)
+    blocks = {"norm": "rms", "activation": "swiglu"}
+    model = small(positions=positions, pooling=pooling, placement=placement, pair=pair, **blocks)
     assert_every_parameter_learns(fresh(model))
 
 

@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from manyheads.config.model import Placement, Pooling, Positions
+from manyheads.config.model import PairKind, Placement, Pooling, Positions
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
 
-POSITIONS, POOLINGS, PLACEMENTS = ([one.name for one in choice] for choice in (Positions, Pooling, Placement))
-EVERY = list(product(POSITIONS, POOLINGS, PLACEMENTS))
+POSITIONS, POOLINGS, PLACEMENTS, PAIRS = (
+    [one.name for one in choice] for choice in (Positions, Pooling, Placement, PairKind)
+)
+EVERY = list(product(POSITIONS, POOLINGS, PLACEMENTS, PAIRS))
 VOCAB, N_CLASSES, LONGEST = 30, 3, 9
 Document = tuple[list[int], list[int]]
 documents_strategy = st.lists(
@@ -25,11 +27,13 @@ documents_strategy = st.lists(
 def build(small):
     built: dict[tuple[str, ...], Classifier] = {}
 
-    def classifier(positions: str, pooling: str, placement: str, n_segments: int = 2) -> Classifier:
-        key = positions, pooling, placement, str(n_segments)
+    def classifier(
+        positions: str, pooling: str, placement: str, pair: str = "joint", n_segments: int = 2
+    ) -> Classifier:
+        key = positions, pooling, placement, pair, str(n_segments)
         if key not in built:
             torch.manual_seed(0)
-            model = small(positions=positions, pooling=pooling, placement=placement)
+            model = small(positions=positions, pooling=pooling, placement=placement, pair=pair)
             fresh = assemble(
                 model, vocab_size=VOCAB, n_classes=N_CLASSES, max_length=LONGEST, n_segments=n_segments
             ).eval()
@@ -74,12 +78,12 @@ def assert_logits_are_its_own(classifier: Classifier, documents: list[Document],
     torch.testing.assert_close(packed_logits(classifier, reordered), alone[order], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("positions", "pooling", "placement"), EVERY)
-def test_logits_are_the_same_alone_packed_padded_and_reordered(build, positions, pooling, placement):
+@pytest.mark.parametrize(("positions", "pooling", "placement", "pair"), EVERY)
+def test_logits_are_the_same_alone_packed_padded_and_reordered(build, positions, pooling, placement, pair):
     documents = [
         (torch.randint(VOCAB, (length,)).tolist(), torch.randint(2, (length,)).tolist()) for length in (5, 0, 9, 1, 4)
     ]
-    assert_logits_are_its_own(build(positions, pooling, placement), documents, extra=7, order=[3, 1, 4, 0, 2])
+    assert_logits_are_its_own(build(positions, pooling, placement, pair), documents, extra=7, order=[3, 1, 4, 0, 2])
 
 
 @settings(max_examples=60, deadline=None)
@@ -90,16 +94,16 @@ def test_logits_of_any_documents_are_their_own(build, combination, tokens, extra
     assert_logits_are_its_own(build(*combination), documents, extra, order)
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_an_empty_document_gets_the_logits_of_a_zero_vector(build, pooling):
-    classifier = build("rotary", pooling, "pre")
+@pytest.mark.parametrize(("pooling", "pair"), list(product(POOLINGS, PAIRS)))
+def test_an_empty_document_gets_the_logits_of_a_zero_vector(build, pooling, pair):
+    classifier = build("rotary", pooling, "pre", pair)
     for documents in ([([], [])], [([], []), ([], [])], [([4, 5], [0, 1]), ([], [])]):
         torch.testing.assert_close(packed_logits(classifier, documents)[-1], classifier.head.bias)
 
 
-@pytest.mark.parametrize(("positions", "pooling"), list(product(POSITIONS, POOLINGS)))
-def test_no_documents_give_no_logits(build, positions, pooling):
-    classifier = build(positions, pooling, "post")
+@pytest.mark.parametrize(("positions", "pooling", "pair"), list(product(POSITIONS, POOLINGS, PAIRS)))
+def test_no_documents_give_no_logits(build, positions, pooling, pair):
+    classifier = build(positions, pooling, "post", pair)
     assert packed_logits(classifier, []).shape == (0, N_CLASSES)
     nothing = torch.zeros(0, 4, dtype=torch.int64)
     assert classifier(nothing, Padded(nothing.bool()), nothing).shape == (0, N_CLASSES)
@@ -133,16 +137,17 @@ def test_a_bag_of_words_is_all_that_a_model_without_positions_sees(build, poolin
     torch.testing.assert_close(classifier(ids[order], layout), classifier(ids, layout), atol=1e-5, rtol=1e-5)
 
 
-def test_segments_change_the_logits(build):
-    classifier = build("rotary", "mean", "pre")
+@pytest.mark.parametrize("pair", PAIRS)
+def test_segments_change_the_logits(build, pair):
+    classifier = build("rotary", "mean", "pre", pair)
     first, second = (packed_logits(classifier, [([4, 5, 6], segments)]) for segments in ([0, 0, 1], [0, 1, 1]))
     assert (first - second).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_bf16_autocast_stays_near_single_precision(build, positions, pooling):
-    classifier = build(positions, pooling, "pre")
+@pytest.mark.parametrize(("pooling", "pair"), list(product(POOLINGS, PAIRS)))
+def test_bf16_autocast_stays_near_single_precision(build, positions, pooling, pair):
+    classifier = build(positions, pooling, "pre", pair)
     documents = [(torch.randint(VOCAB, (length,)).tolist(), [0] * length) for length in (9, 0, 4)]
     exact = packed_logits(classifier, documents)
     with torch.autocast("cpu", torch.bfloat16):

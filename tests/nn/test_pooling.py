@@ -8,12 +8,14 @@ from torch import Tensor, nn
 
 from manyheads.layout import Packed, Padded
 from manyheads.nn import AttentionPooling, Pooling
+from manyheads.nn.pooling import BertPooling
 
-KINDS = ["mean", "max", "first", "attention"]
+KINDS = ["mean", "max", "first", "bert", "attention"]
+WITH_WEIGHTS = {"attention": AttentionPooling, "bert": BertPooling}
 
 
 def make(kind: str, d_model: int = 3) -> nn.Module:
-    return (AttentionPooling(d_model) if kind == "attention" else Pooling(kind)).double()
+    return (WITH_WEIGHTS[kind](d_model) if kind in WITH_WEIGHTS else Pooling(kind)).double()
 
 
 def of_one_document(kind: str, pooling: nn.Module, x_LD: Tensor) -> Tensor:
@@ -25,6 +27,8 @@ def of_one_document(kind: str, pooling: nn.Module, x_LD: Tensor) -> Tensor:
         return torch.stack([max(x_LD[:, d]) for d in range(x_LD.size(1))])
     if kind == "first":
         return x_LD[0]
+    if kind == "bert":
+        return (pooling.dense.weight @ x_LD[0] + pooling.dense.bias).tanh()
     powers = [(x_D @ pooling.score.weight[0]).exp() for x_D in x_LD]
     return sum(power / sum(powers) * x_D for power, x_D in zip(powers, x_LD, strict=True))
 
@@ -70,8 +74,9 @@ def test_no_documents_pool_to_no_vectors(kind):
     assert make(kind)(torch.zeros(0, 3, dtype=torch.float64), Packed.of_lengths([])).shape == (0, 3)
 
 
-def test_every_parameter_of_attention_pooling_moves_the_result():
-    pooling = make("attention")
+@pytest.mark.parametrize("kind", WITH_WEIGHTS)
+def test_every_parameter_of_a_pooling_moves_the_result(kind):
+    pooling = make(kind)
     pooling(torch.randn(5, 3, dtype=torch.float64), Packed.of_lengths([2, 3])).square().sum().backward()
     for name, parameter in pooling.named_parameters():
         assert parameter.grad is not None

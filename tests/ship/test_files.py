@@ -28,9 +28,7 @@ def test_what_is_no_run_folder_says_why(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is not a run folder: there is no model/config.json in it; name the"):
         find_model(tmp_path)
     (tmp_path / "config.yaml").write_text("seed: 0")
-    with pytest.raises(
-        ValueError, match=r"not a run folder to use: its training has not written model/, and run.log"
-    ):
+    with pytest.raises(ValueError, match=r"not a run folder to use: its training has not written model/, and run.log"):
         find_model(tmp_path)
     (fill(tmp_path / "run" / "model") / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match=r"is not a run folder: \S+model has no tokenizer.json; name the"):

@@ -63,7 +63,8 @@ def compare(text_2BD: Tensor) -> Tensor:
 class CrossLayer(nn.Module):
     """Tokens of each text look at those of the other one, then each is thought over alone.
 
-    Both directions share their weights, as both texts share the encoder.
+    Both directions share their weights, as both texts share the encoder. A text whose partner has no tokens gets
+    nothing from it.
     """
 
     def __init__(
@@ -76,23 +77,14 @@ class CrossLayer(nn.Module):
     ) -> None:
         super().__init__()
         (before_attention, after_attention), (before_ff, after_ff) = norms
-        self.attention = Residual(Across(attention), before=before_attention, after=after_attention, dropout=dropout)
+        self.attention = Residual(attention, before=before_attention, after=after_attention, dropout=dropout)
         self.feed_forward = Residual(feed_forward, before=before_ff, after=after_ff, dropout=dropout)
 
     def forward(self, x: Tensor, pairs: Pairs) -> Tensor:
         """Tokens `(..., D)` to tokens `(..., D)`."""
-        return self.feed_forward(self.attention(x, pairs))
-
-
-class Across(nn.Module):
-    """Attention of each text to its partner; a text whose partner has no tokens gets nothing from it."""
-
-    def __init__(self, attention: MultiHeadAttention) -> None:
-        super().__init__()
-        self.attention = attention
-
-    def forward(self, x: Tensor, pairs: Pairs) -> Tensor:
-        return self.attention(x, pairs.layout, pairs.exchange(x), pairs.other)
+        here = self.attention.before(x)
+        looked = self.attention.block(here, pairs.layout, pairs.exchange(here), pairs.other)
+        return self.feed_forward(self.attention.join(x, looked))
 
 
 class Cross(nn.Module):

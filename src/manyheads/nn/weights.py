@@ -20,6 +20,7 @@ from manyheads.nn.decoder import Decoder
 from manyheads.nn.encoder import Encoder, Residual
 from manyheads.nn.feedforward import FeedForward
 from manyheads.nn.multihead import MultiHeadAttention
+from manyheads.nn.pair import Cross
 from manyheads.nn.scores import Cosine
 
 
@@ -52,7 +53,7 @@ def _shrink(model: nn.Module) -> dict[nn.Module, float]:
     """1 / √n of each block among the n residual blocks of its stack."""
     shrink = {}
     for stack in model.modules():
-        if isinstance(stack, Encoder | Decoder):
+        if isinstance(stack, Encoder | Decoder | Cross):
             blocks = [module.block for module in stack.modules() if isinstance(module, Residual)]
             shrink |= dict.fromkeys(blocks, 1 / math.sqrt(len(blocks)))
     return shrink
