@@ -14,13 +14,13 @@ DEFAULTS = {one.name: one.default for one in fields(DataConfig) if one.default i
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_a_preset_lists_what_differs(path):
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    source = Source[values.pop("source")]
+    values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    source = Source[values.pop("source", "run")]
     if "on_bad_row" in values:
         values["on_bad_row"] = OnBadRow[values["on_bad_row"]]
     assert set(values) <= set(DEFAULTS)
     assert all(value != DEFAULTS[name] for name, value in values.items())
-    if values:
+    if values and source is not Source.dates:
         made = DataConfig(source=source, **values)
         assert made.hub
         assert "Not run against the hub." in path.read_text(encoding="utf-8").splitlines()[0]

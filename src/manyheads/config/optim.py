@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Any
 
 from manyheads.config.knobs import check_ranges, knob, require
+from manyheads.config.task import Task
 
 LARGEST_WEIGHT = 1e30  # of a class: sums of such weights are still finite
 
@@ -46,9 +47,17 @@ class OptimConfig:
 
 
 class Metric(Enum):
+    exact_match = "exact_match"
+    token_accuracy = "token_accuracy"  # noqa: S105 - of an answer
     accuracy = "accuracy"
     macro_f1 = "macro_f1"
     loss = "loss"
+
+
+FIGURES = {  # of the validation split, while a model is trained
+    Task.classify: (Metric.accuracy, Metric.macro_f1, Metric.loss),
+    Task.seq2seq: (Metric.exact_match, Metric.token_accuracy, Metric.loss),
+}
 
 
 @dataclass(kw_only=True, slots=True)

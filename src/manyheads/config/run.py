@@ -4,10 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyheads.config.data import BatchConfig, DataConfig, Source, TokenizerConfig
+from manyheads.config.generate import GenerateConfig
 from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, Precision
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.model import MOST_TABLE, ModelConfig
-from manyheads.config.optim import CheckpointConfig, OptimConfig
+from manyheads.config.optim import FIGURES, CheckpointConfig, OptimConfig
+from manyheads.config.plain import one_of
+from manyheads.config.task import Task
 
 
 def default_trainer() -> dict[str, Any]:
@@ -19,6 +22,7 @@ def default_trainer() -> dict[str, Any]:
 class RunConfig:
     """Everything `manyheads train` can be told."""
 
+    task: Task = knob(Task.classify, "what a text is answered with: a class, or another text")
     seed: int = knob(0, "seed of the weights, the row order, dropout and carved-out splits", at_least=0, below=2**32)
     output: str = knob("", "run folder; empty: a new one under outputs/")
     test: bool = knob(True, "judge the test split at the end; false leaves it unread")
@@ -45,6 +49,29 @@ class RunConfig:
             f"data.max_length={self.data.max_length} with model.d_model={self.model.d_model}, "
             f"model.d_k={self.model.d_k} and model.n_layers={self.model.n_layers} asks for tables of positions with "
             f"{n_table:,} numbers, but a model has at most {MOST_TABLE:,}: use a smaller data.max_length",
+        )
+        self._check_task()
+
+    def _check_task(self) -> None:
+        made = self.data.source if not self.data.path else None
+        require(
+            self.task is Task.classify or made is not Source.demo,
+            "task=seq2seq needs target texts, which data=demo lacks: name a file by data.path=<file or folder>, "
+            "or use data=dates",
+        )
+        require(
+            self.task is Task.seq2seq or made is not Source.dates,
+            "data=dates has target texts and no classes: add task=seq2seq, or choose other data",
+        )
+        figures = FIGURES[self.task]
+        require(
+            self.checkpoint.metric in figures,
+            f"checkpoint.metric={self.checkpoint.metric.name} is no figure of task={self.task.name}: "
+            f"choose {one_of([one.name for one in figures])}",
+        )
+        require(
+            self.task is Task.classify or self.optim.class_weights == "none",
+            f"optim.class_weights={self.optim.class_weights} weighs classes, but task=seq2seq has none: leave it away",
         )
 
 
@@ -85,6 +112,7 @@ class EvaluateConfig:
     bootstrap: int = knob(1000, "resamples behind each interval", at_least=100, at_most=100_000)
     seed: int = knob(0, "seed of the resamples", at_least=0, below=2**32)
     data: DataConfig = knob(run_data, "texts and labels; default: those of the run")
+    generate: GenerateConfig = knob(GenerateConfig, "answers that are texts")
     batch: InferenceBatch = knob(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = knob(InferenceHardware, "processor")
 
@@ -105,6 +133,7 @@ class PredictConfig:
     input: str = knob("-", "file of one text a line (tab between a pair), csv or jsonl; -: standard input")
     text: str = knob("", "one text, instead of input")
     output: str = knob("-", "file of JSON lines; -: standard output")
+    generate: GenerateConfig = knob(GenerateConfig, "answers that are texts")
     batch: InferenceBatch = knob(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = knob(InferenceHardware, "processor")
 
@@ -126,6 +155,9 @@ class LookConfig:
     layers: str = knob("", "layers to show, counted from 1, such as 2 or 1,3-4; empty: all")
     heads: str = knob("", "heads to show, counted from 1, such as 2 or 1,3-4; empty: all")
     png: bool = knob(False, "also draw each map that is shown as a PNG")
+    attribution: bool = knob(False, "also say what each token of a text adds to the answer (integrated gradients)")
+    bootstrap: int = knob(1000, "resamples behind each interval, over a split", at_least=100, at_most=100_000)
+    seed: int = knob(0, "seed of rows and tokens drawn at random and of the resamples", at_least=0, below=2**32)
     batch: InferenceBatch = knob(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = knob(InferenceHardware, "processor")
 

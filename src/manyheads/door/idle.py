@@ -3,16 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from manyheads.config import EvaluateConfig, Source
+from manyheads.config import EvaluateConfig, RunConfig, Source, Task
 from manyheads.config.plain import show
 from manyheads.door.verbs import Config
 
 OF_THE_HUB = ("data.hub_config", "data.revision")
+OF_CLASSES = ("data.label", "data.text_pair", "optim.class_weights", "model.pooling", "model.dropout_classifier")
+OF_TARGETS = ("data.target",)
 
 
 def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
-    """Refuse what `evaluate` is told of data while it reads the run's own, which config.yaml describes, and what is
-    told of a dataset of the hub while none is read.
+    """Refuse what `evaluate` is told of data while it reads the run's own, which config.yaml describes, what is told
+    of a dataset of the hub while none is read, and of the other task.
 
     Raises:
         ValueError: names the first such setting.
@@ -24,6 +26,10 @@ def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
                     f"{name}={show(value)} does nothing here, where evaluate reads the run's own data as training "
                     "read it: name other data by data.path=, data.hub= or data=<preset>, or leave it away"
                 )
+    if isinstance(config, RunConfig):
+        for name in OF_CLASSES if config.task is Task.seq2seq else OF_TARGETS:
+            if name in typed:
+                raise ValueError(f"{name}={show(typed[name])} does nothing with task={config.task.name}: leave it away")
     for name in OF_THE_HUB:
         if typed.get(name):
             _refuse_without_hub(f"{name}={show(typed[name])}", config)
