@@ -8,6 +8,7 @@ import torch
 from manyheads.config import ModelConfig
 from manyheads.config.model import (
     Activation,
+    EncoderKind,
     Norm,
     Normaliser,
     PairKind,
@@ -19,6 +20,7 @@ from manyheads.config.model import (
 )
 
 CHOICES = {
+    "encoder": EncoderKind,
     "activation": Activation,
     "positions": Positions,
     "norm": Norm,

@@ -17,6 +17,8 @@ from manyheads.nn import Classifier, MultiHeadAttention, assemble
 LENGTHS = [4, 0, 7, 2]
 LAYOUT = Packed.of_lengths(LENGTHS)
 OTHER_VALUES: dict[str, Any] = {
+    "encoder": "lstm",
+    "bidirectional": False,
     "n_layers": 3,
     "n_heads": 4,
     "n_kv_heads": 1,
@@ -35,6 +37,7 @@ OTHER_VALUES: dict[str, Any] = {
     "causal": True,
     "activation": "relu",
     "positions": "rotary",
+    "n_bigrams": 7,
     "norm": "rms",
     "placement": "post",
     "segments": "always",
@@ -70,6 +73,7 @@ def trained_logits(classifier: Classifier) -> Tensor:
 def test_every_field_changes_the_model(small, field):
     assert field in OTHER_VALUES, "a new field needs another value here"
     square = {"d_k": 6, "d_v": 6} if field.startswith("project") else {}  # n_heads · d_k is d_model
+    square |= {"encoder": "gru"} if field == "bidirectional" else {}
     n_segments = 0 if field == "segments" else 2
     models = small(**square), small(**square, **{field: OTHER_VALUES[field]})
     before, after = (fresh(model, n_segments=n_segments) for model in models)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from manyheads.config.knobs import check_ranges, knob, require
+from manyheads.config.plain import show
 
 WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends before memory is asked for
 MOST_TABLE = 2**27  # numbers in tables of positions: a model with more could not be loaded again
@@ -24,6 +25,12 @@ class Normaliser(Enum):
     sigmoid = "sigmoid"
     sparsemax = "sparsemax"
     entmax15 = "entmax15"
+
+
+class EncoderKind(Enum):
+    transformer = "transformer"
+    gru = "gru"
+    lstm = "lstm"
 
 
 class Activation(Enum):
@@ -70,6 +77,16 @@ class PairKind(Enum):
     cross = "cross"
 
 
+SELF_ATTENTION = {  # what a recurrent encoder could only ignore
+    "n_kv_heads": 0,
+    "scores": [],
+    "project": True,
+    "project_output": True,
+    "window": 0,
+    "windows": [],
+    "causal": False,
+    "pair": PairKind.joint,
+}
 CROSS_LAYERS = 1  # behind the encoder, where two texts are read apart
 
 
@@ -77,6 +94,10 @@ CROSS_LAYERS = 1  # behind the encoder, where two texts are read apart
 class ModelConfig:
     """The encoder classifier. `n_heads`, `d_k`, `d_v` and `d_model` are independent of each other."""
 
+    encoder: EncoderKind = knob(
+        EncoderKind.transformer, "layers of self-attention, or recurrent ones: these have no heads, norms and d_ff"
+    )
+    bidirectional: bool = knob(True, "a recurrent encoder reads both ways, each with half of d_model")
     n_layers: int = knob(2, "encoder layers", at_least=1, at_most=1000)
     n_heads: int = knob(4, "attention heads of a layer", at_least=1, at_most=4096)
     n_kv_heads: int = knob(
@@ -104,6 +125,9 @@ class ModelConfig:
     )
     pair: PairKind = knob(
         PairKind.joint, "two texts as one joined text, or each by itself and then across by cross-attention"
+    )
+    n_bigrams: int = knob(
+        0, "rows of a hashed table of pairs of neighbours, added to the words; 0: none", at_least=0, at_most=2**22
     )
     norm: Norm = knob(Norm.layer, "normalisation")
     norm_eps: float | None = knob(
@@ -136,6 +160,7 @@ class ModelConfig:
             f"use an even width such as model.d_k={self.d_k + 1}, or other positions",
         )
         self._check_attention()
+        self._check_recurrence()
 
     def _check_attention(self) -> None:
         heads = f"model.n_heads={self.n_heads} x model.d_k={self.d_k}"
@@ -167,6 +192,39 @@ class ModelConfig:
                 "list one value a layer at the most",
             )
 
+    def _check_recurrence(self) -> None:
+        encoder = f"model.encoder={self.encoder.name}"
+        if not self.is_recurrent:
+            require(
+                self.bidirectional,
+                f"model.bidirectional=false is of recurrent encoders, but {encoder}: "
+                "choose model.causal=true, or model.encoder=gru",
+            )
+            return
+        require(
+            not self.bidirectional or self.d_model % 2 == 0,
+            f"model.d_model={self.d_model} is odd, but {encoder} reads both ways with half of it each: "
+            f"use an even width such as model.d_model={self.d_model + 1}, or model.bidirectional=false",
+        )
+        for name, default in SELF_ATTENTION.items():
+            value = getattr(self, name)
+            names = [getattr(one, "name", one) for one in value] if isinstance(value, list) else value
+            require(
+                value == default,
+                f"model.{name}={show(names)} is of self-attention, which {encoder} does not have: "
+                f"leave out model.{name}, or use model.encoder=transformer",
+            )
+        require(
+            self.positions not in (Positions.rotary, Positions.alibi),
+            f"model.positions={self.positions.name} enters self-attention, which {encoder} does not have: "
+            "use model.positions=none (it reads in order), sinusoidal or learned",
+        )
+        require(
+            self.bidirectional or self.pooling not in (Pooling.first, Pooling.bert),
+            f"model.pooling={self.pooling.name} reads the first token, which has seen itself alone under "
+            "model.bidirectional=false: choose model.pooling=attention, or model.bidirectional=true",
+        )
+
     def score_of(self, layer: int) -> Score:
         """The score of layer `layer`, from 0."""
         return self.scores[layer % len(self.scores)] if self.scores else self.score
@@ -174,6 +232,10 @@ class ModelConfig:
     def window_of(self, layer: int) -> int:
         """The window of layer `layer`, from 0; 0 is the whole text."""
         return self.windows[layer % len(self.windows)] if self.windows else self.window
+
+    @property
+    def is_recurrent(self) -> bool:
+        return self.encoder is not EncoderKind.transformer
 
     @property
     def kv_heads(self) -> int:
@@ -186,7 +248,7 @@ class ModelConfig:
 
     def table_numbers(self, max_length: int) -> int:
         """Numbers in the tables of positions that texts of `max_length` tokens need at the most."""
-        return max_length * max(self.d_model, 2 * self.d_k * (self.n_layers + self.n_cross_layers))
+        return max_length * max(self.d_model, 2 * self.d_k * self.n_layers)
 
     def dropout_at(self, place: str) -> float:
         """Dropout of `embedding`, `residual` or `classifier`: its own value, else `dropout`."""

@@ -4,14 +4,17 @@ from torch import nn
 
 from manyheads.config import ModelConfig, Placement, Positions
 from manyheads.config import Pooling as PoolingKind
+from manyheads.config.model import PairKind, Segments
 from manyheads.nn.classifier import Classifier
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder, EncoderLayer
 from manyheads.nn.feedforward import FeedForward
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.norms import make_norm
-from manyheads.nn.pooling import AttentionPooling, Pooling
+from manyheads.nn.pair import Cross, CrossLayer
+from manyheads.nn.pooling import AttentionPooling, BertPooling, Pooling
 from manyheads.nn.positions import Alibi, LearnedPositions, Rotary, SinusoidalPositions
+from manyheads.nn.recurrent import Recurrent, StateAttention, StatePooling
 from manyheads.nn.scores import make_score
 from manyheads.nn.weights import initialise
 
@@ -23,16 +26,22 @@ def assemble(
 
     Args:
         vocab_size, n_classes, max_length: facts learned from the data.
-        n_segments: 2 for pairs of texts, 0 for single ones.
+        n_segments: 2 for pairs of texts, 0 for single ones. Texts of a pair that are read apart are single ones.
     """
+    across = model.pair is PairKind.cross
+    assert n_segments or not across, "checks.check_pair comes first"
     classifier = Classifier(
-        embeddings=embeddings(model, vocab_size=vocab_size, max_length=max_length, n_segments=n_segments),
+        embeddings=embeddings(
+            model,
+            vocab_size=vocab_size,
+            max_length=max_length,
+            n_segments=2 if model.segments is Segments.always else 0 if across else n_segments,
+        ),
         encoder=encoder(model, max_length),
-        pooling=AttentionPooling(model.d_model)
-        if model.pooling is PoolingKind.attention
-        else Pooling(model.pooling.name),
+        cross=cross(model) if across else None,
+        pooling=pooling(model),
         dropout=model.dropout_at("classifier"),
-        head=nn.Linear(model.d_model, n_classes),
+        head=nn.Linear((4 if across else 1) * model.d_model, n_classes),
     )
     initialise(classifier)
     return classifier
@@ -41,6 +50,7 @@ def assemble(
 def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segments: int = 0) -> Embeddings:
     return Embeddings(
         vocab_size=vocab_size,
+        n_bigrams=model.n_bigrams,
         d_model=model.d_model,
         positions=added_positions(model, max_length),
         n_segments=n_segments,
@@ -50,7 +60,9 @@ def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segmen
     )
 
 
-def encoder(model: ModelConfig, max_length: int) -> Encoder:
+def encoder(model: ModelConfig, max_length: int) -> Encoder | Recurrent:
+    if model.is_recurrent:
+        return recurrent(model, bidirectional=model.bidirectional)
     return Encoder(
         [
             EncoderLayer(
@@ -63,6 +75,31 @@ def encoder(model: ModelConfig, max_length: int) -> Encoder:
         ],
         norm=norm(model, Placement.pre),
     )
+
+
+def recurrent(model: ModelConfig, *, bidirectional: bool) -> Recurrent:
+    return Recurrent(
+        kind=model.encoder.name,
+        d_model=model.d_model,
+        n_layers=model.n_layers,
+        bidirectional=bidirectional,
+        bias=model.bias,
+        dropout=model.dropout_at("residual"),
+    )
+
+
+def cross(model: ModelConfig) -> Cross:
+    """What two texts that were read apart go through together."""
+    layers = [
+        CrossLayer(
+            attention=cross_attention(model, model.n_layers + layer),
+            feed_forward=feed_forward(model),
+            norms=[norms(model) for _ in range(2)],
+            dropout=model.dropout_at("residual"),
+        )
+        for layer in range(model.n_cross_layers)
+    ]
+    return Cross(layers, norm=norm(model, Placement.pre))
 
 
 def self_attention(model: ModelConfig, layer: int, max_length: int, *, causal: bool) -> MultiHeadAttention:
@@ -116,8 +153,26 @@ def _attention(
     )
 
 
+def state_attention(model: ModelConfig) -> StateAttention:
+    """The one attention of a recurrent model: one head as wide as a state."""
+    return StateAttention(
+        d_model=model.d_model,
+        score=make_score(model.score.name, n_heads=1, n_kv_heads=1, d_k=model.d_model, scale=model.scale),
+        normaliser=model.normaliser.name,
+        dropout=model.dropout_attention,
+    )
+
+
 def feed_forward(model: ModelConfig) -> FeedForward:
     return FeedForward(d_model=model.d_model, d_ff=model.d_ff, activation=model.activation.name, bias=model.bias)
+
+
+def pooling(model: ModelConfig) -> nn.Module:
+    if model.pooling is PoolingKind.attention:
+        if model.is_recurrent:
+            return StatePooling(state_attention(model), bidirectional=model.bidirectional)
+        return AttentionPooling(model.d_model)
+    return BertPooling(model.d_model) if model.pooling is PoolingKind.bert else Pooling(model.pooling.name)
 
 
 def norms(model: ModelConfig) -> tuple[nn.Module, nn.Module]:
@@ -127,7 +182,7 @@ def norms(model: ModelConfig) -> tuple[nn.Module, nn.Module]:
 
 def norm(model: ModelConfig, *where: Placement) -> nn.Module:
     """A norm in models of these placements, nothing in others."""
-    return make_norm(model.norm.name, model.d_model) if model.placement in where else nn.Identity()
+    return make_norm(model.norm.name, model.d_model, model.norm_eps) if model.placement in where else nn.Identity()
 
 
 def added_positions(model: ModelConfig, max_length: int) -> SinusoidalPositions | LearnedPositions | None:

@@ -10,6 +10,7 @@ from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder
 from manyheads.nn.pair import Cross, compare, part_pairs
+from manyheads.nn.recurrent import Recurrent
 
 
 class Classifier(nn.Module):
@@ -23,7 +24,7 @@ class Classifier(nn.Module):
         self,
         *,
         embeddings: Embeddings,
-        encoder: Encoder,
+        encoder: Encoder | Recurrent,
         pooling: nn.Module,
         dropout: float,
         head: nn.Linear,

@@ -1,5 +1,7 @@
 """One text to another: an encoder reads, a decoder writes. Sutskever et al. (2014); Vaswani et al. (2017), section 3.
 
+Both sides are Transformers, or both recurrent with attention between them, by `model.encoder`.
+
 ... tokens in a layout (N packed, or B L padded) . B documents (or beams) . D d_model . V vocabulary
 """
 
@@ -8,12 +10,25 @@ from torch import Tensor, nn
 
 from manyheads.config import ModelConfig, Placement
 from manyheads.layout import Layout, Padded
-from manyheads.nn.assemble import cross_attention, embeddings, encoder, feed_forward, norm, norms, self_attention
+from manyheads.nn.assemble import (
+    cross_attention,
+    embeddings,
+    encoder,
+    feed_forward,
+    norm,
+    norms,
+    recurrent,
+    self_attention,
+    state_attention,
+)
 from manyheads.nn.decoder import Decoder, DecoderLayer, DecoderState
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder
+from manyheads.nn.recurrent import Recurrent, RecurrentDecoder, RecurrentState
 from manyheads.nn.weights import initialise
+
+State = DecoderState | RecurrentState
 
 
 class Seq2Seq(nn.Module):
@@ -23,9 +38,9 @@ class Seq2Seq(nn.Module):
         self,
         *,
         source: Embeddings,
-        encoder: Encoder,
+        encoder: Encoder | Recurrent,
         target: Embeddings,
-        decoder: Decoder,
+        decoder: Decoder | RecurrentDecoder,
         dropout: float,
         head: nn.Linear,
     ) -> None:
@@ -48,14 +63,15 @@ class Seq2Seq(nn.Module):
         """The memory that the decoder attends to: `(..., D)` in the layout of the source."""
         return self.encoder(self.source(source_ids, source_layout), source_layout)
 
-    def start(self, source_ids: Tensor, source_layout: Layout) -> DecoderState:
+    def start(self, source_ids: Tensor, source_layout: Layout) -> State:
         """Read the source; `step` is then given the start token of every document."""
         return self.decoder.start(self.encode(source_ids, source_layout), source_layout)
 
-    def step(self, ids_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+    def step(self, ids_B: Tensor, state: State) -> tuple[Tensor, State]:
         """Logits `(B, V)` of the token behind `ids_B`, the same as in `forward`, and the state that knows these ids."""
         here = Padded(torch.ones_like(ids_B[:, None], dtype=torch.bool), first=state.position)
-        x_B1D, state = self.decoder.step(self.target(ids_B[:, None], here), here, state)
+        x_B1D = self.target(ids_B[:, None], here)
+        x_B1D, state = self.decoder.step(x_B1D, here, state)  # type: ignore[arg-type]  # its own, from `start`
         return self.head(self.dropout(x_B1D.squeeze(1))), state
 
 
@@ -78,7 +94,13 @@ def assemble_seq2seq(model: ModelConfig, *, vocab_size: int, max_length: int) ->
     return seq2seq
 
 
-def decoder(model: ModelConfig, max_length: int) -> Decoder:
+def decoder(model: ModelConfig, max_length: int) -> Decoder | RecurrentDecoder:
+    if model.is_recurrent:
+        return RecurrentDecoder(
+            recurrent(model, bidirectional=False),
+            attention=state_attention(model),
+            bidirectional_memory=model.bidirectional,
+        )
     return Decoder(
         [
             DecoderLayer(

@@ -2,13 +2,16 @@
 
 words, positions, segments   normal, standard deviation d_model^-1/2; words are multiplied by √d_model
                              when read, so a word vector has unit variance (Vaswani et al., 2017, section 3.4)
+pairs of neighbours          zero: a pair that is hardly seen adds hardly anything
 W^Q, W^K, W^V, W1, W3        Xavier uniform, each matrix by itself although they are stored side by side
 W, U and v of a score        Xavier uniform, each head's matrix by itself
 W^O, W2                      the same, divided by √n of the n residual blocks of their stack, 2 a layer in an encoder
                              and 3 in a decoder: the residual stream keeps its size (Radford et al., 2019, "GPT-2",
                              section 2.3)
+recurrent layers             each gate by itself: Xavier uniform from the input, orthogonal from the state
+                             (Saxe et al., 2014)
 the head, other matrices     Xavier uniform
-biases zero, norms one
+biases zero, that of an LSTM's forget gate one (Jozefowicz et al., 2015, section 2.2); norms one
 """
 
 import math
@@ -16,11 +19,13 @@ import math
 import torch
 from torch import Tensor, nn
 
+from manyheads.nn.bigrams import Bigrams
 from manyheads.nn.decoder import Decoder
 from manyheads.nn.encoder import Encoder, Residual
 from manyheads.nn.feedforward import FeedForward
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.pair import Cross
+from manyheads.nn.recurrent import Recurrent, StateAttention
 from manyheads.nn.scores import Cosine
 
 
@@ -30,7 +35,9 @@ def initialise(model: nn.Module) -> None:
     shrink = _shrink(model)
     drawn: set[nn.Module] = set()
     for module in model.modules():
-        if isinstance(module, nn.Embedding):
+        if isinstance(module, Bigrams):
+            nn.init.zeros_(module.weight)
+        elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
         elif isinstance(module, MultiHeadAttention):
             if module.project is not None:
@@ -42,6 +49,10 @@ def initialise(model: nn.Module) -> None:
             width = module.widen.out_features
             _draw(module.widen, blocks=(width // 2, width // 2) if module.is_gated else (width,))
             _draw(module.narrow, gain=shrink[module])
+        elif isinstance(module, StateAttention):
+            _draw_score(module.score)
+        elif isinstance(module, Recurrent):
+            _draw_cells(module.cells)
         if isinstance(module, MultiHeadAttention | FeedForward):
             drawn.update(module.children())
     for module in reversed(list(model.modules())):  # the head first
@@ -57,6 +68,21 @@ def _shrink(model: nn.Module) -> dict[nn.Module, float]:
             blocks = [module.block for module in stack.modules() if isinstance(module, Residual)]
             shrink |= dict.fromkeys(blocks, 1 / math.sqrt(len(blocks)))
     return shrink
+
+
+def _draw_cells(cells: nn.RNNBase) -> None:
+    """Each gate's matrices by themselves; torch keeps an LSTM's gates in the order input, forget, cell, output."""
+    for name, parameter in cells.named_parameters():
+        if name.startswith("weight_ih"):
+            for weight in parameter.split(cells.hidden_size):
+                nn.init.xavier_uniform_(weight)
+        elif name.startswith("weight_hh"):
+            for weight in parameter.split(cells.hidden_size):
+                nn.init.orthogonal_(weight)
+        else:
+            nn.init.zeros_(parameter)
+            if isinstance(cells, nn.LSTM) and name.startswith("bias_ih"):
+                nn.init.ones_(parameter.split(cells.hidden_size)[1])
 
 
 def _draw_score(score: nn.Module) -> None:

@@ -1,0 +1,202 @@
+"""What came before self-attention: recurrent layers, and an attention over their states.
+
+... tokens in a layout (N packed, or B L padded) . B documents . L query positions . M positions of the memory
+D d_model . S layers of a stack
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from manyheads.layout import Layout, Padded
+from manyheads.nn.attention import attend
+from manyheads.nn.cache import KeysValues
+from manyheads.nn.dropout import Dropout
+from manyheads.nn.kernels import attention
+from manyheads.nn.normalisers import NORMALISERS
+from manyheads.nn.scores import Score
+
+Hidden = tuple[Tensor, ...]
+"""The states `(S, B, D)` of all layers after a token; an LSTM's are followed by its cells."""
+
+
+class Recurrent(nn.Module):
+    """Layers of GRU (Cho et al., 2014) or LSTM (Hochreiter and Schmidhuber, 1997), dropout on the output of each.
+
+    Reading both ways, each layer has half the width in each direction, and its states are both side by side.
+    """
+
+    def __init__(
+        self, *, kind: str, d_model: int, n_layers: int, bidirectional: bool, bias: bool = True, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        assert d_model % (1 + bidirectional) == 0, "ModelConfig refuses an odd width that is read both ways"
+        self.d_model, self.n_layers, self.n_states = d_model, n_layers, 2 if kind == "lstm" else 1
+        self.bidirectional = bidirectional
+        self.cells = {"gru": nn.GRU, "lstm": nn.LSTM}[kind](
+            d_model,
+            d_model // (1 + bidirectional),
+            n_layers,
+            bias=bias,
+            batch_first=True,
+            dropout=dropout if n_layers > 1 else 0.0,  # torch's is between the layers alone
+            bidirectional=bidirectional,
+        )
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, layout: Layout, first: Hidden | None = None) -> Tensor:
+        """Tokens `(..., D)` to the top layer's states `(..., D)`; what lies behind a document is never read.
+
+        Args:
+            first: states before the first token; default: zeros.
+        """
+        x_BLD, n_documents, longest = layout.grid(x), layout.n_documents, layout.longest
+        none, short = int(n_documents == 0), int(longest == 0)  # torch reads no empty batch and no empty document
+        x_BLD = F.pad(x_BLD, (0, 0, 0, short, 0, none))
+        lengths_B = F.pad(layout.lengths_B.clamp(min=1), (0, none), value=1)
+        if first is not None:
+            first = tuple(F.pad(state_SBD, (0, 0, 0, none)) for state_SBD in first)
+        packed = pack_padded_sequence(x_BLD, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
+        with torch.autocast("cpu", enabled=False):  # bf16 is no faster here (123 against 150 ms), and each step rounds
+            states, _ = self.cells(packed, self._hidden(first))
+        states_BLD, _ = pad_packed_sequence(states, batch_first=True, total_length=longest + short)
+        return self.dropout(layout.flat(states_BLD[:n_documents, :longest]))
+
+    def step(self, x_B1D: Tensor, before: Hidden) -> tuple[Tensor, Hidden]:
+        """One token more: the top layer's states `(B, 1, D)`, and those of all layers."""
+        with torch.autocast("cpu", enabled=False):
+            states_B1D, after = self.cells(x_B1D, self._hidden(before))
+        return self.dropout(states_B1D), after if isinstance(after, tuple) else (after,)
+
+    def _hidden(self, states: Hidden | None) -> Tensor | Hidden | None:
+        """As torch's layers want it: a GRU's alone, an LSTM's with its cells."""
+        return states if states is None or self.n_states == 2 else states[0]
+
+
+class StateAttention(nn.Module):
+    """tanh(W [c; q]): the states of a memory weighed by how well they match a query, c, beside that query.
+
+    Global attention of Luong et al. (2015), section 3.1, equations 5 to 8. The additive score is that of Bahdanau
+    et al. (2015), appendix A.1.2; general, concat and dot are Luong's.
+    """
+
+    def __init__(self, *, d_model: int, score: Score, normaliser: str = "softmax", dropout: float = 0.0) -> None:
+        super().__init__()
+        self.score, self.normalise, self.dropout = score, NORMALISERS[normaliser], dropout
+        self.combine = nn.Linear(2 * d_model, d_model, bias=False)
+
+    def forward(self, q: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
+        """Queries `(..., D)` in `layout` and a memory `(..., D)` in `memory_layout` to `(..., D)` in `layout`."""
+        projected, keys = self.score.project(q.unsqueeze(-2), memory.unsqueeze(-2))
+        context = attention(
+            projected,
+            keys,
+            memory.unsqueeze(-2),
+            layout,
+            memory_layout,
+            score=self.score,
+            normalise=self.normalise,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        return self._beside(context.squeeze(-2), q)
+
+    def keys_values(self, memory: Tensor, layout: Layout) -> KeysValues:
+        """What `step` attends to, computed once."""
+        _, keys = self.score.project(memory[:0].unsqueeze(-2), memory.unsqueeze(-2))
+        return KeysValues.of_memory(keys, memory.unsqueeze(-2), layout)
+
+    def step(self, q_B1D: Tensor, memory: KeysValues) -> Tensor:
+        """As `forward`, for one query a document: `(B, 1, D)`."""
+        projected_B11D, _ = self.score.project(q_B1D.unsqueeze(-2), q_B1D[:0].unsqueeze(-2))
+        context_B11D = attend(
+            projected_B11D, memory.k_BGMK, memory.v_BGMV, memory.keep_B11M, score=self.score, normalise=self.normalise
+        )
+        return self._beside(context_B11D.squeeze(1), q_B1D)
+
+    def _beside(self, context: Tensor, q: Tensor) -> Tensor:
+        return self.combine(torch.cat((context, q), dim=-1)).tanh()
+
+
+class StatePooling(nn.Module):
+    """One vector a document: the state that has read it all asks which of the states matter.
+
+    So the query is the last state, as where a decoder with attention begins (Luong et al., 2015, section 3.1), and
+    not a learned vector: what is looked for can depend on the text. A document without tokens becomes zeros.
+    """
+
+    def __init__(self, attention: StateAttention, *, bidirectional: bool) -> None:
+        super().__init__()
+        self.attention, self.bidirectional = attention, bidirectional
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """States `(..., D)` to documents `(B, D)`."""
+        q_B1D = last_states(x, layout, bidirectional=self.bidirectional)[:, None]
+        one = Padded(torch.ones(q_B1D.shape[:2], dtype=torch.bool, device=x.device))
+        return self.attention(q_B1D, one, x, layout).squeeze(1)
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentState:
+    """After `position` tokens: the states of all layers, and what is attended to."""
+
+    position: int
+    hidden: Hidden
+    memory: KeysValues
+
+    def take(self, rows: Tensor) -> "RecurrentState":
+        """The state of documents `rows`, which may repeat, drop and reorder."""
+        hidden = tuple(state_SBD.index_select(1, rows) for state_SBD in self.hidden)
+        return RecurrentState(self.position, hidden, self.memory.take(rows))
+
+
+class RecurrentDecoder(nn.Module):
+    """Recurrent layers over the target, each state of which then looks at the memory: Luong et al. (2015), section 3.
+
+    The path is h_t -> a_t -> c_t -> tanh(W [c_t; h_t]), without input feeding, so all targets are read in one go.
+    The first states are tanh(W_s h) of the memory's last, as in Bahdanau et al. (2015), appendix A.2.2.
+    """
+
+    def __init__(self, recurrent: Recurrent, *, attention: StateAttention, bidirectional_memory: bool) -> None:
+        super().__init__()
+        assert not recurrent.bidirectional, "a token must not see those that it is to say next"
+        self.recurrent, self.attention, self.bidirectional_memory = recurrent, attention, bidirectional_memory
+        d_model = recurrent.d_model
+        self.bridge = nn.Linear(d_model, recurrent.n_states * recurrent.n_layers * d_model, bias=False)
+
+    def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
+        """Tokens `(..., D)` beside a memory `(..., D)` to tokens `(..., D)`, all positions at once."""
+        states = self.recurrent(x, layout, self.first(memory, memory_layout))
+        return self.attention(states, layout, memory, memory_layout)
+
+    def first(self, memory: Tensor, memory_layout: Layout) -> Hidden:
+        """The states before the first token."""
+        last_BD = last_states(memory, memory_layout, bidirectional=self.bidirectional_memory)
+        states = self.bridge(last_BD).tanh().unflatten(-1, (-1, self.recurrent.n_layers, last_BD.size(1)))
+        return tuple(state_BSD.transpose(0, 1).contiguous() for state_BSD in states.unbind(1))
+
+    def start(self, memory: Tensor, memory_layout: Layout) -> RecurrentState:
+        """The state before the first token."""
+        keys_values = self.attention.keys_values(memory, memory_layout)
+        return RecurrentState(0, self.first(memory, memory_layout), keys_values)
+
+    def step(self, x_B1D: Tensor, here: Padded, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """The next position alone, the same as in `forward`: `(B, 1, D)`."""
+        states_B1D, hidden = self.recurrent.step(x_B1D, state.hidden)
+        return self.attention.step(states_B1D, state.memory), RecurrentState(state.position + 1, hidden, state.memory)
+
+
+def last_states(x: Tensor, layout: Layout, *, bidirectional: bool) -> Tensor:
+    """Of states `(..., D)` those that have read a whole document, `(B, D)`: zeros where it has no token.
+
+    That is the last one, and in the half that reads from the end the first.
+    """
+    x_BLD = F.pad(layout.grid(x), (0, 0, 0, int(layout.longest == 0)))
+    last_B = (layout.lengths_B - 1).clamp(min=0)
+    x_BD = x_BLD[torch.arange(len(last_B), device=x.device), last_B]
+    if bidirectional:
+        half = x.size(-1) // 2
+        x_BD = torch.cat((x_BD[:, :half], x_BLD[:, 0, half:]), dim=1)
+    return x_BD.masked_fill(layout.lengths_B[:, None] == 0, 0.0)
