@@ -1,0 +1,191 @@
+"""Two texts read apart: against loops over documents, and against torch's own layers with copied weights."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from manyheads.layout import Packed, Padded
+from manyheads.nn import Classifier, assemble
+from manyheads.nn.pair import compare, part_pairs
+from manyheads.nn.positions import SinusoidalPositions
+
+CLS, SEP, VOCAB, N_CLASSES, LONGEST = 2, 3, 20, 3, 12
+Text = list[int]
+FIRSTS: list[Text] = [[5, 6, 7], [8], [9, 10, 11, 12], [13, 5]]
+SECONDS: list[Text] = [[6, 6], [14, 15, 16, 17], [], [13, 5]]
+
+
+def joined(firsts: list[Text], seconds: list[Text]) -> tuple[Tensor, Packed, Tensor]:
+    """[CLS] first [SEP] second [SEP], end to end."""
+    firsts, seconds = [[CLS, *text, SEP] for text in firsts], [[*text, SEP] for text in seconds]
+    ids = [token for pair in zip(firsts, seconds, strict=True) for text in pair for token in text]
+    segments = [number for pair in zip(firsts, seconds, strict=True) for number in (0, 1) for _ in pair[number]]
+    lengths = [len(first) + len(second) for first, second in zip(firsts, seconds, strict=True)]
+    return torch.tensor(ids), Packed.of_lengths(lengths), torch.tensor(segments)
+
+
+def build(model: Any) -> Classifier:
+    classifier = assemble(model, vocab_size=VOCAB, n_classes=N_CLASSES, max_length=LONGEST, n_segments=2).eval()
+    for parameter in classifier.parameters():  # biases and norms away from zero and one
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return classifier
+
+
+documents_strategy = st.lists(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1)), max_size=6), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents_strategy, st.integers(0, 3))
+def test_texts_are_parted_as_a_loop_over_documents_parts_them(documents, extra):
+    firsts = [[token for token, segment in document if segment == 0] for document in documents]
+    seconds = [
+        [token for at, (token, segment) in enumerate(document) if segment == 1 or at == 0] for document in documents
+    ]
+    lengths = [len(document) for document in documents]
+    every = [one for document in documents for one in document]
+    ids_N, segments_N = (torch.tensor([one[which] for one in every], dtype=torch.int64) for which in (0, 1))
+    ids, pairs = part_pairs(ids_N, Packed.of_lengths(lengths), segments_N)
+    assert [part.tolist() for part in ids.split(pairs.layout.lengths_B.tolist())] == firsts + seconds
+    assert pairs.exchange(ids).split(pairs.other.lengths_B.tolist())[0].tolist() == seconds[0]
+    assert pairs.other.lengths_B.tolist() == [len(text) for text in seconds + firsts]
+    assert pairs.layout.longest == pairs.other.longest == max(len(text) for text in firsts + seconds)
+
+    keep_BL = torch.arange(max(lengths) + extra) < torch.tensor(lengths)[:, None]
+    ids_BL, segments_BL = torch.full(keep_BL.shape, 99), torch.randint(2, keep_BL.shape)
+    ids_BL[keep_BL], segments_BL[keep_BL] = ids_N, segments_N
+    ids_BL, padded = part_pairs(ids_BL, Padded(keep_BL), segments_BL)
+    assert isinstance(padded.layout, Padded)
+    assert [row[kept].tolist() for row, kept in zip(ids_BL, padded.layout.keep_BL, strict=True)] == firsts + seconds
+    assert (padded.layout.keep_BL.int().diff(dim=1) <= 0).all(), "tokens come first"
+    assert torch.equal(padded.exchange(ids_BL)[0], ids_BL[len(documents)])
+
+
+def test_features_are_both_vectors_their_distance_and_their_product():
+    a_BD, b_BD = torch.randn(2, 3), torch.randn(2, 3)
+    expected = [[*a, *b, *(abs(x - y) for x, y in zip(a, b, strict=True)), *(x * y for x, y in zip(a, b, strict=True))]
+                for a, b in zip(a_BD.tolist(), b_BD.tolist(), strict=True)]  # fmt: skip
+    torch.testing.assert_close(compare(torch.cat([a_BD, b_BD])), torch.tensor(expected))
+
+
+def torchs_encoder_layer(layer: Any, placement: str) -> nn.TransformerEncoderLayer:
+    attention, thought = layer.attention.block, layer.feed_forward.block
+    theirs = nn.TransformerEncoderLayer(12, 2, 16, 0.0, "gelu", batch_first=True, norm_first=placement == "pre")
+    which = "before" if placement == "pre" else "after"
+    copies = {
+        "self_attn.in_proj": attention.project,
+        "self_attn.out_proj": attention.output,
+        "linear1": thought.widen,
+        "linear2": thought.narrow,
+        "norm1": getattr(layer.attention, which),
+        "norm2": getattr(layer.feed_forward, which),
+    }
+    for name, module in copies.items():
+        joint = "_" if name.endswith("in_proj") else "."
+        for part in ("weight", "bias"):
+            theirs.get_parameter(f"{name}{joint}{part}").data.copy_(getattr(module, part))
+    return theirs.eval()
+
+
+def torchs_attention(ours: Any) -> nn.MultiheadAttention:
+    theirs = nn.MultiheadAttention(12, 2, batch_first=True)
+    theirs.in_proj_weight.data.copy_(ours.project.weight)
+    theirs.in_proj_bias.data.copy_(ours.project.bias)
+    theirs.out_proj.load_state_dict(ours.output.state_dict())
+    return theirs.eval()
+
+
+def read_alone(classifier: Classifier, text: Text, placement: str) -> Tensor:
+    """A text as a model of single texts reads it, by torch's layers: positions from 0, no segments."""
+    embeddings = classifier.embeddings
+    x_LD = embeddings.words.weight[torch.tensor(text)] * math.sqrt(12)
+    x_LD = embeddings.norm(x_LD + SinusoidalPositions(max_length=LONGEST, d_model=12)(torch.arange(len(text))))
+    for layer in classifier.encoder.layers:
+        x_LD = torchs_encoder_layer(layer, placement)(x_LD[None])[0]
+    return classifier.encoder.norm(x_LD)
+
+
+def read_across(classifier: Classifier, x_LD: Tensor, other_MD: Tensor, placement: str) -> Tensor:
+    """`x_LD` beside its partner; the partner is as it was before this layer."""
+    (layer,) = classifier.cross.layers
+    looked, thought = layer.attention, layer.feed_forward
+    attention = torchs_attention(looked.block)
+    q_LD, k_MD = (looked.before(x_LD), looked.before(other_MD)) if placement == "pre" else (x_LD, other_MD)
+    x_LD = looked.after(x_LD + attention(q_LD[None], k_MD[None], k_MD[None], need_weights=False)[0][0])
+    inner = thought.before(x_LD)
+    x_LD = thought.after(x_LD + F.linear(F.gelu(F.linear(inner, *thought.block.widen.parameters())),
+                                         *thought.block.narrow.parameters()))  # fmt: skip
+    return classifier.cross.norm(x_LD)
+
+
+@pytest.mark.parametrize("placement", ["pre", "post"])
+@torch.no_grad()
+def test_logits_are_those_of_torchs_layers_pair_by_pair(small, placement):
+    classifier = build(small(pair="cross", placement=placement, d_k=6, d_v=6))
+    expected = []
+    for first, second in zip(FIRSTS, SECONDS, strict=True):
+        a, b = (read_alone(classifier, [CLS, *text, SEP], placement) for text in (first, second))
+        u, v = (read_across(classifier, *both, placement).mean(0) for both in ((a, b), (b, a)))
+        expected.append(classifier.head(torch.cat([u, v, (u - v).abs(), u * v])))
+    torch.testing.assert_close(classifier(*joined(FIRSTS, SECONDS)), torch.stack(expected), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first", "bert", "max", "attention"])
+@torch.no_grad()
+def test_both_texts_are_read_alike(small, pooling):
+    classifier = build(small(pair="cross", pooling=pooling, positions="learned"))
+    features = classifier.read(*joined(FIRSTS, SECONDS))
+    a, b, distance, product = features.chunk(4, -1)
+    assert distance[3].abs().max() < 1e-6, "the same text twice"
+    exchanged = classifier.read(*joined(SECONDS, FIRSTS))
+    torch.testing.assert_close(exchanged, torch.cat([b, a, distance, product], -1), atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_each_text_sees_the_other_one_and_no_third(small):
+    classifier = build(small(pair="cross"))
+    features = classifier.read(*joined(FIRSTS, SECONDS))
+    others = [[*SECONDS[0], 19], *SECONDS[1:]]
+    changed = classifier.read(*joined(FIRSTS, others))
+    assert (changed[0, :12] - features[0, :12]).abs().max() > 1e-3, "the first text has looked at the second"
+    torch.testing.assert_close(changed[1:], features[1:], atol=1e-6, rtol=0)
+
+
+@torch.no_grad()
+def test_without_a_second_text_its_mark_alone_stands_for_it(small):
+    """No token of segment 1 leaves [CLS] alone as the second text."""
+    classifier = build(small(pair="cross", d_k=6, d_v=6))
+    ids = torch.tensor([CLS, 5, 6, SEP])
+    alone = classifier(ids, Packed.of_lengths([4]), torch.zeros(4, dtype=torch.int64))
+    a = read_alone(classifier, ids.tolist(), "pre")
+    b = read_alone(classifier, [CLS], "pre")
+    u, v = (read_across(classifier, *both, "pre").mean(0) for both in ((a, b), (b, a)))
+    torch.testing.assert_close(alone[0], classifier.head(torch.cat([u, v, (u - v).abs(), u * v])))
+
+
+@pytest.mark.parametrize("score", ["dot", "cosine", "additive", "general", "concat", "distance"])
+@torch.no_grad()
+def test_every_score_reads_a_pair_alike_alone_packed_and_padded(small, score):
+    classifier = build(small(pair="cross", score=score, normaliser="entmax15", window=1))
+    ids, layout, segments = joined(FIRSTS, SECONDS)
+    packed = classifier(ids, layout, segments)
+    padded = classifier(layout.grid(ids), Padded(layout.keep_BL), layout.grid(segments))
+    alone = [classifier(*joined([first], [second]))[0] for first, second in zip(FIRSTS, SECONDS, strict=True)]
+    torch.testing.assert_close(packed, torch.stack(alone), atol=1e-5, rtol=0)
+    torch.testing.assert_close(padded, packed, atol=1e-5, rtol=0)
+
+
+def test_texts_that_are_read_apart_have_no_segments_unless_always(small):
+    assert build(small(pair="cross")).embeddings.segments is None
+    with_segments = build(small(pair="cross", segments="always"))
+    assert with_segments.embeddings.segments is not None
+    before = with_segments(*joined(FIRSTS, SECONDS))
+    with_segments.embeddings.segments.weight.data[1] += 1
+    torch.testing.assert_close(with_segments(*joined(FIRSTS, SECONDS)), before)
