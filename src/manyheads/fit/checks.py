@@ -6,7 +6,8 @@ Standard library only.
 from importlib.util import find_spec
 from typing import Any
 
-from manyheads.config import LoggerConfig, LoggerKind
+from manyheads.config import LoggerConfig, LoggerKind, ModelConfig
+from manyheads.config.model import PairKind
 
 PACKAGES = {  # any one of them
     LoggerKind.csv: (),
@@ -42,6 +43,19 @@ def check_logger(logger: LoggerConfig) -> None:
 def missing_package(logger: LoggerConfig) -> str:
     """The sentence for a logger whose package is not installed."""
     return f"logger.kind={logger.kind.name} needs a package that is not installed: pip install 'manyheads[track]'"
+
+
+def check_pair(model: ModelConfig, *, pairs: bool) -> None:
+    """`model.pair=cross` needs two texts a row.
+
+    Raises:
+        ValueError: the data has one.
+    """
+    if model.pair is PairKind.cross and not pairs:
+        raise ValueError(
+            "model.pair=cross compares two texts, but the data has no second text: name its column by data.text_pair, "
+            "or use model.pair=joint"
+        )
 
 
 def check_class_names(choice: Any, names: list[str]) -> None:
