@@ -53,6 +53,17 @@ def test_products_that_are_switched_off_cost_nothing(small, switches):
     assert counted(model) == 2 * LENGTH * flops_per_token(model, LENGTH)
 
 
+@pytest.mark.parametrize("fields", [{}, {"n_kv_heads": 1}, {"score": "general", "n_layers": 3}])
+def test_two_texts_read_apart_cost_their_layers_and_the_cross_layer(small, fields):
+    model = small(n_heads=6, pair="cross", **fields)
+    classifier = assemble(model, vocab_size=5, n_classes=N_CLASSES, max_length=2 * LENGTH, n_segments=2)
+    segments = torch.tensor([0] * LENGTH + [1] * (LENGTH - 1))  # the second text gets the first token, too
+    with FlopCounterMode(display=False) as counter:
+        classifier(torch.zeros(2 * LENGTH - 1, dtype=torch.int64), Packed.of_lengths([2 * LENGTH - 1]), segments)
+    head = 2 * 4 * model.d_model * N_CLASSES
+    assert counter.get_total_flops() - head == 2 * LENGTH * flops_per_token(model, 2 * LENGTH)
+
+
 @given(st.integers(1, 40), st.integers(0, 45), st.booleans())
 def test_keys_are_those_that_the_mask_keeps(length, window, causal):
     at = torch.arange(length)

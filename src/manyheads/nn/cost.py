@@ -21,10 +21,16 @@ def flops_per_token(model: ModelConfig, length: float) -> float:
     - 2 d_v for each key attended to, and to score it 2 d_k: a product of d_k numbers, or as many differences and
       squares; for additive and concat 4 d_k: a sum, its tanh, and a product with v.
     Keys attended to are those a window or a causal mask leaves; a kernel that masks the whole grid does more.
-    Softmax, norms and biases are left out. A backward pass costs twice as much again (Kaplan et al., 2020,
+    Two texts that are read apart (model.pair=cross) have `length` tokens together, half of them each, [CLS] in both:
+    a layer is that of a text of length / 2, and so is a cross layer, in which each token attends to all of the other
+    text. Softmax, norms and biases are left out. A backward pass costs twice as much again (Kaplan et al., 2020,
     "Scaling Laws", section 2.1).
     """
-    return sum(_of_layer(model, layer, length) for layer in range(model.n_layers))
+    n_layers, n_cross = model.n_layers, model.n_cross_layers
+    if not n_cross:
+        return sum(_of_layer(model, layer, length) for layer in range(n_layers))
+    read_apart = sum(_of_layer(model, layer, length / 2) for layer in range(n_layers))
+    return read_apart + sum(_of_layer(model, n_layers + layer, length / 2, across=True) for layer in range(n_cross))
 
 
 def keys_per_query(length: float, *, window: int, causal: bool) -> float:
@@ -36,13 +42,13 @@ def keys_per_query(length: float, *, window: int, causal: bool) -> float:
     return 1 + (1 if causal else 2) * (reach - reach * (reach + 1) / (2 * length))
 
 
-def _of_layer(model: ModelConfig, layer: int, length: float) -> float:
+def _of_layer(model: ModelConfig, layer: int, length: float, *, across: bool = False) -> float:
     heads, kv_heads, score = model.n_heads, model.kv_heads, model.score_of(layer)
     into = model.d_model * (heads * model.d_k + kv_heads * (model.d_k + model.d_v)) if model.project else 0
     out_of = model.d_model * heads * model.d_v if model.project_output else 0
     maps = {Score.general: heads, Score.additive: heads + kv_heads, Score.concat: 2 * heads}.get(score, 0)
     is_gated = model.activation in (Activation.geglu, Activation.swiglu)
     feed_forward = model.d_model * model.d_ff * (3 if is_gated else 2)
-    keys = keys_per_query(length, window=model.window_of(layer), causal=model.causal)
+    keys = length if across else keys_per_query(length, window=model.window_of(layer), causal=model.causal)
     of_pair = model.d_k * (2 if score in OF_TWO_TOKENS else 1) + model.d_v
     return 2 * (into + out_of + maps * model.d_k**2 + feed_forward + heads * keys * of_pair)

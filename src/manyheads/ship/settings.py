@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import ModelConfig
-from manyheads.config.knobs import check_ranges, knob
+from manyheads.config.knobs import check_ranges, knob, require
+from manyheads.config.model import PairKind
 from manyheads.config.plain import from_plain, to_plain
 
 FORMAT = 1
@@ -44,6 +45,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
+        require(
+            self.pairs or self.model.pair is PairKind.joint,
+            f"model.pair={self.model.pair.name} compares two texts, but pairs is false: it must be true",
+        )
 
 
 def write_settings(settings: Settings) -> str:
