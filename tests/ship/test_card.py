@@ -1,6 +1,9 @@
 """The model card."""
 
+import pytest
+
 from manyheads.config import ModelConfig
+from manyheads.config.model import EncoderKind
 from manyheads.ship.card import write_card
 
 
@@ -12,6 +15,23 @@ def test_it_says_what_how_good_and_how_to_open() -> None:
         assert words in card
     assert 'classifier = manyheads.load("this folder")' in card
     assert 'predict(["a text"], ["its pair"])' in write_card(ModelConfig(), labels=["a"], pairs=True, n_parameters=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (
+            ModelConfig(),
+            "A Transformer encoder of 7 parameters that sorts texts into 1 classes: 2 layers, 4 heads (d_k=",
+        ),
+        (
+            ModelConfig(encoder=EncoderKind.lstm, bidirectional=False),
+            "A recurrent encoder of 7 parameters that sorts texts into 1 classes: 2 LSTM layers read one way, d_model=",
+        ),
+    ],
+)
+def test_it_says_what_the_encoder_is(model: ModelConfig, words: str) -> None:
+    assert words in write_card(model, labels=["a"], pairs=False, n_parameters=7)
 
 
 def test_class_names_cannot_write_markdown_of_their_own() -> None:

@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from manyheads.config import ModelConfig, Positions
+from manyheads.config import ModelConfig, Pooling, Positions, Score
+from manyheads.config.model import EncoderKind
 from manyheads.ship.deliverable import load
 from manyheads.ship.settings import read_settings
 from manyheads.ship.tensors import read_classifier
@@ -86,6 +87,34 @@ def test_huge_tables_of_positions_are_refused(tmp_path: Path, ship_model: Any, p
     content["max_length"] = 2**20
     (folder / "config.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"max_length=1048576, which asks for tables of positions with 268,435,456"):
+        load(folder)
+
+
+SQUARE: dict[str, Any] = {"n_heads": 2, "d_model": 128, "d_k": 64, "d_v": 64, "d_ff": 1}
+SHAPES = {
+    "no projections": ModelConfig(**SQUARE, project=False, project_output=False),
+    "general": ModelConfig(score=Score.general, d_model=4, d_k=64),
+    "gru": ModelConfig(encoder=EncoderKind.gru, pooling=Pooling.attention, score=Score.additive, n_heads=512),
+    "lstm": ModelConfig(encoder=EncoderKind.lstm, bidirectional=False, d_ff=2**18),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_family_of_models_can_be_opened_again(tmp_path: Path, ship_model: Any, name: str) -> None:
+    deliverable = load(ship_model(tmp_path / "model", shape=SHAPES[name]))
+    tensors = load_file(tmp_path / "model" / "model.safetensors")
+    assert all(torch.equal(tensors[key], value) for key, value in deliverable.classifier.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "change", [{"d_k": 2**15, "score": "general"}, {"d_model": 2**9, "encoder": "gru", "d_k": 1, "d_v": 1, "d_ff": 1}]
+)
+def test_huge_sizes_of_other_families_are_refused_too(tmp_path: Path, ship_model: Any, change: dict[str, Any]) -> None:
+    folder = ship_model(tmp_path / "model", shape=ModelConfig(n_heads=1, d_model=2, d_k=2**11, d_v=1, n_layers=20))
+    content = json.loads((folder / "config.json").read_text())
+    content["model"] |= change | {"n_layers": 1}
+    (folder / "config.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"model.safetensors holds [\d,]+ numbers, but the model of config.json has"):
         load(folder)
 
 

@@ -16,9 +16,9 @@ def write_card(
     lines = [
         "# A text classifier",
         "",
-        f"A Transformer encoder of {n_parameters:,} parameters that sorts {takes} into {len(labels)} classes: "
-        f"{model.n_layers} layers, {model.n_heads} heads (d_k={model.d_k}, d_v={model.d_v}), d_model={model.d_model}, "
-        f"d_ff={model.d_ff}, {model.positions.name} positions, {model.pooling.name} pooling.",
+        f"A {'recurrent' if model.is_recurrent else 'Transformer'} encoder of {n_parameters:,} parameters that sorts "
+        f"{takes} into {len(labels)} classes: {_shape(model)}, {model.positions.name} positions, "
+        f"{model.pooling.name} pooling.",
         "",
         *_figures(figures or {}),
         "## Use",
@@ -37,6 +37,14 @@ def write_card(
         *more,
     ]
     return "\n".join(lines) + "\n"
+
+
+def _shape(model: ModelConfig) -> str:
+    if model.is_recurrent:
+        ways = "both ways" if model.bidirectional else "one way"
+        return f"{model.n_layers} {model.encoder.name.upper()} layers read {ways}, d_model={model.d_model}"
+    heads = f"{model.n_heads} heads (d_k={model.d_k}, d_v={model.d_v})"
+    return f"{model.n_layers} layers, {heads}, d_model={model.d_model}, d_ff={model.d_ff}"
 
 
 def _figures(figures: dict[str, str]) -> list[str]:

@@ -6,6 +6,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from manyheads.config import ModelConfig, Score
+from manyheads.config.model import EncoderKind
 from manyheads.nn import Classifier, assemble
 from manyheads.ship.settings import Settings
 
@@ -60,8 +62,8 @@ def _check_size(path: Path, held: Shapes, settings: Settings) -> None:
     """
     model = settings.model
     n_held = sum(torch.Size(shape).numel() for _, shape in held.values())
-    per_layer = model.n_heads * (model.d_k + model.d_v) + 2 * model.d_ff
-    n_least = model.d_model * (settings.vocab_size + settings.n_classes + model.n_layers * per_layer)
+    of_layers = sum(_least_of_layer(model, layer) for layer in range(model.n_layers))
+    n_least = model.d_model * (settings.vocab_size + settings.n_classes) + of_layers
     if n_least > n_held:
         raise ValueError(f"{path} holds {n_held:,} numbers, but the model of config.json has at least {n_least:,}")
     n_table = settings.max_length * max(model.d_model, 2 * model.d_k * model.n_layers)
@@ -70,6 +72,15 @@ def _check_size(path: Path, held: Shapes, settings: Settings) -> None:
             f"{path.with_name('config.json')} has max_length={settings.max_length}, which asks for tables of positions "
             f"with {n_table:,} numbers: no model of manyheads needs so many"
         )
+
+
+def _least_of_layer(model: ModelConfig, layer: int) -> int:
+    """Numbers in the largest matrices of layer `layer`, from 0."""
+    if model.is_recurrent:
+        return (4 if model.encoder is EncoderKind.lstm else 3) * model.d_model**2
+    widths = model.n_heads * (model.d_k * model.project + model.d_v * model.project_output) + 2 * model.d_ff
+    has_maps = model.score_of(layer) in (Score.general, Score.additive, Score.concat)
+    return model.d_model * widths + model.n_heads * model.d_k**2 * has_maps
 
 
 def _compare(path: Path, held: Shapes, classifier: Classifier) -> None:
