@@ -1,0 +1,57 @@
+"""The mean of the weights along the end of the way, which is better than where a step happens to land."""
+
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+
+EVERY = 10  # steps between two looks: neighbouring weights are nearly the same
+
+
+class Average(Callback):
+    """Validates and keeps an exponential mean of the weights over about the last `steps` optimiser steps.
+
+    Polyak and Juditsky (1992), "Acceleration of Stochastic Approximation by Averaging"; Izmailov et al. (2018),
+    "Averaging Weights Leads to Wider Optima". Over a fifth of the way so far at the most, so that a short run
+    forgets how it began; training itself goes on from its own weights. Stands behind `KeepBest`, which writes
+    what was validated.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._mean: list[Tensor] = []
+        self._own: list[Tensor] = []
+        self._seen = 0
+
+    @torch.no_grad()
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+        step = trainer.global_step
+        if step == self._seen or step % EVERY:
+            return
+        self._seen = step
+        weights = _weights(pl_module)
+        if not self._mean:
+            self._mean = [weight.clone() for weight in weights]
+        share = min(1.0, EVERY / min(self.steps, step / 5))
+        torch._foreach_lerp_(self._mean, weights, share)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._mean:
+            weights = _weights(pl_module)
+            self._own = [weight.clone() for weight in weights]
+            torch._foreach_copy_(weights, self._mean)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._own:
+            torch._foreach_copy_(_weights(pl_module), self._own)
+            self._own = []
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._mean:
+            torch._foreach_copy_(_weights(pl_module), self._mean)
+
+
+def _weights(module: pl.LightningModule) -> list[Tensor]:
+    return [parameter.detach() for parameter in module.parameters()]

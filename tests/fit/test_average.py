@@ -1,0 +1,89 @@
+"""The mean of the weights: what it is, that it is what is kept, and that training does not see it."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from manyheads.config import Metric, ModelConfig, OptimConfig
+from manyheads.fit.average import Average
+from manyheads.fit.classify import LitClassifier
+from manyheads.fit.keep import KeepBest
+from manyheads.nn import assemble
+
+
+@pytest.fixture
+def module():
+    model = ModelConfig(n_layers=1, d_model=8, d_k=4, d_v=4, d_ff=8)
+    classifier = assemble(model, vocab_size=9, n_classes=2, max_length=4)
+    return LitClassifier(classifier, optim=OptimConfig(), class_weights_C=torch.ones(2), n_steps=1)
+
+
+def walk(average: Average, module: LitClassifier, n_steps: int) -> list[float]:
+    """Every weight is the number of the step: what is where, and what the mean is after each step."""
+    means = []
+    for step in range(1, n_steps + 1):
+        fill(module, step)
+        average.on_train_batch_end(SimpleNamespace(global_step=step), module)
+        average.on_validation_start(None, module)
+        means.append(weight_of(module))
+        average.on_validation_end(None, module)
+        assert weight_of(module) == step, "training goes on from its own weights"
+    return means
+
+
+def fill(module: LitClassifier, value: float) -> None:
+    for parameter in module.parameters():
+        parameter.data.fill_(value)
+
+
+def weight_of(module: LitClassifier) -> float:
+    values = torch.cat([parameter.detach().flatten() for parameter in module.parameters()]).unique()
+    assert len(values) == 1
+    return values.item()
+
+
+def test_the_mean_forgets_exponentially_over_the_steps_asked_for_but_a_fifth_of_the_way_at_most(module):
+    means = walk(Average(100), module, 1000)
+    assert means[:9] == list(range(1, 10)), "before the first look the weights themselves"
+    mean, by_hand = 10.0, []
+    for step in range(10, 1001, 10):
+        share = min(1.0, 10 / min(100, step / 5))
+        mean = (1 - share) * mean + share * step
+        by_hand.append(mean)
+    np.testing.assert_allclose(means[9::10], by_hand, rtol=1e-5)
+    assert means[999] == pytest.approx(1000 - 90, abs=5), "a mean that lags by about the steps asked for"
+
+
+def test_steps_that_only_gather_gradients_do_not_count(module):
+    once, often = Average(50), Average(50)
+    for step in range(1, 101):
+        fill(module, step)
+        once.on_train_batch_end(SimpleNamespace(global_step=step), module)
+        for _ in range(3):
+            often.on_train_batch_end(SimpleNamespace(global_step=step), module)
+    assert torch.equal(once._mean[0], often._mean[0])
+
+
+def test_the_mean_is_what_is_kept_and_what_training_ends_with(module, tmp_path):
+    average, keep = Average(100), KeepBest(Metric.accuracy, module.classifier, tmp_path)
+    walk(average, module, 200)
+    figures = {"validation_accuracy": torch.tensor(0.5), "validation_loss": torch.tensor(0.1)}
+    trainer = SimpleNamespace(callback_metrics=figures, current_epoch=0, global_step=200, is_global_zero=True)
+    average.on_validation_start(trainer, module)
+    for callback in (keep, average):
+        callback.on_validation_end(trainer, module)
+    (kept,) = torch.cat([weight.flatten() for weight in load_file(keep.path).values()]).unique()
+    assert 100 < kept < 199
+    assert weight_of(module) == 200
+    average.on_train_end(trainer, module)
+    assert weight_of(module) == kept
+
+
+def test_a_run_too_short_for_a_mean_keeps_its_last_weights(module):
+    average = Average(100)
+    walk(average, module, 9)
+    average.on_train_end(None, module)
+    assert weight_of(module) == 9
