@@ -5,6 +5,8 @@ Both sides are Transformers, or both recurrent with attention between them, by `
 ... tokens in a layout (N packed, or B L padded) . B documents (or beams) . D d_model . V vocabulary
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -78,6 +80,8 @@ class Seq2Seq(nn.Module):
 def assemble_seq2seq(model: ModelConfig, *, vocab_size: int, max_length: int) -> Seq2Seq:
     """Build the model that `model` describes, `n_layers` on either side, freshly initialised from torch's generator.
 
+    Pairs of neighbours enter on the side of the source: the target is read one token at a time.
+
     Args:
         vocab_size: entries of the one vocabulary of both texts.
         max_length: most tokens of a source, and most of a target.
@@ -85,7 +89,7 @@ def assemble_seq2seq(model: ModelConfig, *, vocab_size: int, max_length: int) ->
     seq2seq = Seq2Seq(
         source=embeddings(model, vocab_size=vocab_size, max_length=max_length),
         encoder=encoder(model, max_length),
-        target=embeddings(model, vocab_size=vocab_size, max_length=max_length),
+        target=embeddings(replace(model, n_bigrams=0), vocab_size=vocab_size, max_length=max_length),
         decoder=decoder(model, max_length),
         dropout=model.dropout_at("classifier"),
         head=nn.Linear(model.d_model, vocab_size),
