@@ -61,7 +61,7 @@ def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, Layer
         The largest difference from the fast kernel, by name of the layer.
     """
     style, script = _file("style.css"), "\n".join(_file(name) for name in SCRIPTS)
-    names = [] if len(content.texts) == 1 else ["first text", "second text"]
+    names = ["A, the first text", "B, the second text"][: len(content.texts)] if len(content.texts) > 1 else [""]
     said = {
         "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
         "title": shown(f"{content.texts[0][:60].strip() or 'Attention'} \u2013 attention"),
@@ -82,7 +82,7 @@ def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, Layer
             file.write(_check(blocks))
         elif piece == "page":
             tokens = [plain(word) for word in content.words]
-            file.write(_json({"parts": names or [""], "tokens": tokens, "blocks": blocks}))
+            file.write(_json({"parts": names, "tokens": tokens, "blocks": blocks}))
         else:
             file.write(said[piece])
     return {block["name"]: block["error"] for block in blocks}
@@ -131,14 +131,16 @@ def _answer(content: Shown) -> str:
     """The likeliest classes as a table with bars."""
     ranked = sorted(content.probabilities.items(), key=lambda one: -one[1])
     rows = "".join(
-        f'<tr><th scope="row">{shown(name)}</th><td class="long"><meter value="{value:.4f}" aria-hidden="true"></meter>'
+        f'<tr><th scope="row">{shown(name)}</th><td class="long"><svg aria-hidden="true">'
+        f'<rect width="{value:.2%}" height="100%" rx="3.5"/></svg>'
         f"</td><td>{value:.1%}</td></tr>"
         for name, value in ranked[:LISTED]
     )
-    rest = sum(value for _, value in ranked[LISTED:])
-    more = f"<tr><th>{len(ranked) - LISTED} more</th><td></td><td>{rest:.1%}</td></tr>" if ranked[LISTED:] else ""
+    if others := ranked[LISTED:]:
+        together = sum(value for _, value in others)
+        rows += f'<tr class="soft"><th>{len(others)} more</th><td></td><td>{together:.1%}</td></tr>'
     caption = f"<caption>The model says <b>{shown(content.label)}</b></caption>"
-    return f"<table>{caption}<tbody>{rows}{more}</tbody></table>"
+    return f"<table>{caption}<tbody>{rows}</tbody></table>"
 
 
 def _check(blocks: list[dict[str, Any]]) -> str:

@@ -123,7 +123,7 @@ def _documents(reading: Reading, calls: Sequence[Call]) -> tuple[list[Word], lis
 def _layers(
     calls: Sequence[Call], chosen: Chosen, documents: list[tuple[int, int]]
 ) -> Iterator[tuple[Block, LayerMaps]]:
-    texts = ("first text", "second text")
+    texts = ("text A", "text B")
     for call in calls:
         if call.layer not in chosen.layers:
             continue

@@ -52,7 +52,8 @@ def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: in
         letters = "" if mark else typed[part][start:end]
         bare = letters.strip()
         glued = bool(bare) and ends.get(part) == start and letters[:1].strip() != ""
-        ends[part] = end
+        if not mark:
+            ends[part] = end
         kind = MARK if mark else UNKNOWN if read == unknown else ""
         words.append(Word(bare or read, read, kind, part, glued and not mark))
     return Reading(encoding.ids, list(encoding.type_ids), words, len(whole.ids) - len(encoding.ids))

@@ -3,6 +3,7 @@
 const HIGH = 25; // pixels of a row
 const SIDE = 190; // most pixels of a column of tokens
 const FAINT = 0.04; // of the largest weight: below, a line of an unheld token is not drawn
+const BEYOND = 16; // lines of a held token that lead out of sight
 const MOST_LINES = 10; // of a query, while none is held
 
 const lineView = {
@@ -41,8 +42,7 @@ const lineView = {
       context.stroke();
     };
     context.strokeStyle = colour("accent");
-    if (ofQuery) for (let column = 0; column < map.m; column++) this.one(line, map, seen.row, column);
-    else if (ofKey) for (let row = 0; row < map.n; row++) this.one(line, map, row, seen.column);
+    if (ofQuery || ofKey) this.ofToken(line, map, seen, first, last);
     else for (let row = first; row < Math.min(last, map.n); row++) this.strongest(line, map, row);
     context.globalAlpha = 1;
     for (let at = first; at < last; at++) {
@@ -51,9 +51,14 @@ const lineView = {
     }
   },
 
-  one(line, map, row, column) {
-    const value = share(weight(map, row, column), map.most);
-    if (value > 0.01) line(row, column, 0.06 + 0.94 * value);
+  // All lines of one token to what is seen, and the strongest to what lies beyond.
+  ofToken(line, map, { row, column }, first, last) {
+    const { values } = profile(map), cells = Array.from(values.keys()).sort((one, other) => values[one] - values[other]);
+    const strong = values[cells[Math.max(cells.length - BEYOND, 0)]];
+    for (const at of cells) {
+      if ((at < first || at >= last) && values[at] < strong) continue;
+      if (values[at] > 0) line(row ?? at, column ?? at, 0.05 + 0.95 * share(values[at], map.most));
+    }
   },
 
   strongest(line, map, row) {

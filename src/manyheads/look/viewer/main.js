@@ -122,7 +122,7 @@ function readout() {
 
 function grid() {
   const most = Math.max(...page.blocks.map((block) => block.heads.length));
-  const side = most <= 4 ? 52 : most <= 8 ? 40 : 26;
+  const side = most <= 4 ? 52 : most <= 8 ? 40 : 24;
   const box = $("grid");
   box.style.gridTemplateColumns = `auto repeat(${most}, ${side}px)`;
   const cells = [make("span", {})];

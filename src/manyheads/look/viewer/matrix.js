@@ -1,6 +1,6 @@
 // Queries down, keys across, a cell for each pair; the head's picture is one pixel a cell, enlarged as it is drawn.
 
-const LEFT = 128, ABOVE = 92; // pixels of the labels
+const LEFT = 128, ABOVE = 92; // most pixels of the labels
 const LABELLED = 10; // pixels of a cell from which tokens stand beside it
 const CELLS = [1, 2, 4, 7, 10, 14, 20, 28, 40];
 
@@ -19,8 +19,18 @@ const matrixView = {
       this.map = map;
       this.drawn = `${state.shade} ${ramp[255]}`;
     }
+    this.measure();
     const cell = this.cell();
     this.canvas.size(this.left() + map.m * cell + 6, this.above() + map.n * cell + 6);
+  },
+
+  measure() {
+    const context = make("canvas").getContext("2d"), { queries, keys } = this.map.block;
+    context.font = `650 13.5px ${FONT}`;
+    const widest = (range) =>
+      Math.max(...page.tokens.slice(...range).map((token) => context.measureText(token.text).width));
+    this.wide = Math.min(widest(queries) + 16, LEFT);
+    this.high = Math.min(widest(keys) + 16, ABOVE);
   },
 
   // Cells as large as fit, but large enough to be labelled; `state.cell` is what was chosen instead.
@@ -31,15 +41,15 @@ const matrixView = {
 
   fit() {
     const box = $("matrix"), { n, m } = this.map;
-    return Math.min((box.clientWidth - LEFT - 8) / m, (box.clientHeight - ABOVE - 8) / n);
+    return Math.min((box.clientWidth - this.wide - 30) / m, (box.clientHeight - this.high - 8) / n);
   },
 
   left() {
-    return this.cell() < LABELLED ? 6 : LEFT;
+    return this.cell() < LABELLED ? 6 : this.wide;
   },
 
   above() {
-    return this.cell() < LABELLED ? 6 : ABOVE;
+    return this.cell() < LABELLED ? 6 : this.high;
   },
 
   paint(context, x, y, wide, high) {
@@ -60,6 +70,27 @@ const matrixView = {
     this.cross(context, seen);
     context.restore();
     if (cell >= LABELLED) this.labels(context, seen, left, above);
+    if (state.hover) this.tip(context, seen, wide);
+  },
+
+  // What a cell says, beside it.
+  tip(context, { cell, left, above }, wide) {
+    const at = focus(), { map } = this;
+    if (at.row === null || at.column === null) return;
+    const from = page.tokens[map.block.queries[0] + at.row].text, to = page.tokens[map.block.keys[0] + at.column].text;
+    context.font = `12.5px ${FONT}`;
+    const text = `${shortened(context, from, 120)} → ${shortened(context, to, 120)}   ${number(weight(map, at.row, at.column))}`;
+    const length = context.measureText(text).width + 16;
+    const x = Math.max(Math.min(left + (at.column + 1) * cell + 8, wide - length - 4), 4);
+    const y = Math.max(above + at.row * cell - 30, 2);
+    context.fillStyle = colour("ink");
+    context.beginPath();
+    context.roundRect(x, y, length, 25, 5);
+    context.fill();
+    context.fillStyle = colour("card");
+    context.textAlign = "left";
+    context.textBaseline = "middle";
+    context.fillText(text, x + 8, y + 13);
   },
 
   rule(context, { firstRow, firstColumn, endRow, endColumn, cell, left, above }) {
@@ -97,7 +128,7 @@ const matrixView = {
     context.clip();
     context.textAlign = "right";
     for (let row = seen.firstRow; row < seen.endRow; row++) {
-      const text = write(page.tokens[block.queries[0] + row], at && at.row === row, LEFT - 14);
+      const text = write(page.tokens[block.queries[0] + row], at && at.row === row, left - 12);
       context.fillText(text, left - 8, seen.above + (row + 0.5) * cell);
     }
     context.restore();
@@ -108,7 +139,7 @@ const matrixView = {
     context.textAlign = "left";
     const steep = cell < 26;
     for (let column = seen.firstColumn; column < seen.endColumn; column++) {
-      const text = write(page.tokens[block.keys[0] + column], at && at.column === column, ABOVE - 12);
+      const text = write(page.tokens[block.keys[0] + column], at && at.column === column, above - 10);
       context.save();
       context.translate(seen.left + (column + 0.5) * cell, above - 7);
       context.rotate(steep ? -Math.PI / 2 : -Math.PI / 4);

@@ -57,7 +57,7 @@ function legend() {
   }
   $("most").textContent = number(current.most);
   const half = state.shade === "root" ? current.most / 4 : current.most / 2;
-  $("middle").textContent = `the middle is ${number(half)}; the end is this head's largest weight`;
+  $("middle").textContent = number(half);
 }
 
 // `#block=1&head=2&view=matrix&token=5&way=to`: a link to what is shown. Anything else in it is passed over.

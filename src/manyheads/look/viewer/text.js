@@ -13,8 +13,12 @@ const textView = {
       const part = make("div", { class: "part" }), row = make("div", { class: "tokens" });
       if (name) part.append(make("b", {}, name));
       if (end - start > 150) row.classList.add("dense");
-      for (let at = start; at < end; at++) row.append(this.token(at));
+      for (let at = start; at < end; at++) {
+        if (at === start || !page.tokens[at].glued) row.append(make("span", { class: "word" }));
+        row.lastChild.append(this.token(at));
+      }
       part.append(row);
+      if (/[\p{Script=Arabic}\p{Script=Hebrew}]/u.test(row.textContent)) row.dir = "rtl";
       parts.push(part);
     }
     $("text").replaceChildren(...parts);
@@ -23,7 +27,6 @@ const textView = {
   token(at) {
     const token = page.tokens[at];
     const button = make("button", { class: `token ${token.kind}`, type: "button", tabindex: "-1", "data-at": at });
-    if (token.glued) button.classList.add("glued");
     if (token.kind === "unknown") button.title = `the model reads ${token.read}: the word is not in its vocabulary`;
     button.append(make("span", {}, token.text));
     if (page.tokens.length <= NUMBERED) button.append(make("small", {}, "\u00a0"));
