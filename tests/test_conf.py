@@ -15,7 +15,13 @@ from manyheads.door.presets import choices, conf_folder
 from manyheads.door.verbs import VERBS
 
 FILES = sorted(conf_folder().rglob("*.yaml"))
-NEEDED = {"evaluate": ["run=x"], "predict": ["run=x"], "look": ["run=x"], "train": []}
+NEEDED = {
+    "evaluate": ["run=x"],
+    "predict": ["run=x"],
+    "look": ["run=x"],
+    "train": [],
+    "ablate": ["vary=optim.warmup", "values=[0,0.5]"],
+}
 MORE = {
     ("data", "files"): ["data.path=x.csv"],
     ("data", "hub"): ["data.hub=x"],
@@ -88,10 +94,10 @@ OF_FILES = ("data.path", "data.source")  # the hub is read without them
     ("verb", "left_out"), [(verb, left_out) for verb in VERBS for left_out in (OF_FILES, OF_THE_HUB)]
 )
 def test_every_setting_can_be_reached(verb, left_out):
-    left_out = {"split", *left_out, *(OF_TARGETS if verb == "train" else ())}
+    left_out = {"split", "vary", *left_out, *(OF_TARGETS if verb == "train" else ())}
     known = {name: one for name, one in VERBS[verb].settings().items() if name not in left_out}
     typed = {name: other(one) for name, one in known.items() if not isinstance(one.default, dict)}
-    made = compose(verb, [f"{name}={value}" for name, value in typed.items() if value is not None])
+    made = compose(verb, [*NEEDED[verb], *(f"{name}={value}" for name, value in typed.items() if value is not None)])
     for name, value in typed.items():
         section, _, key = name.rpartition(".")
         reached = getattr(getattr(made, section) if section else made, key)

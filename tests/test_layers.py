@@ -14,11 +14,19 @@ FORBIDDEN = {  # room or file: what it never imports, not even inside a function
     "config/": ("manyheads.nn", "manyheads.data", "manyheads.fit", "manyheads.judge", "manyheads.ship"),
     "nn/": ("lightning", "datasets", "manyheads.data", "manyheads.fit", "manyheads.judge", "manyheads.ship"),
     "layout.py": ("manyheads",),
-    "data/": ("manyheads.nn", "manyheads.fit", "manyheads.judge", "manyheads.ship", "manyheads.look"),
-    "fit/": ("manyheads.judge", "manyheads.ship", "manyheads.look"),
+    "data/": (
+        "manyheads.nn",
+        "manyheads.fit",
+        "manyheads.judge",
+        "manyheads.ship",
+        "manyheads.look",
+        "manyheads.ablate",
+    ),
+    "fit/": ("manyheads.judge", "manyheads.ship", "manyheads.look", "manyheads.ablate"),
     "ship/": ("lightning", "numpy", "datasets", "sklearn", "manyheads.fit", "manyheads.judge"),
-    "judge/": ("lightning", "manyheads.look"),
-    "look/": ("lightning", "manyheads.fit"),
+    "judge/": ("lightning", "manyheads.look", "manyheads.ablate"),
+    "ablate/": ("manyheads.judge", "manyheads.ship", "manyheads.look"),
+    "look/": ("lightning", "manyheads.fit", "manyheads.ablate"),
 }
 PURE_DATA = ("sources", "audit", "demo", "rows")  # standard library alone when imported
 

@@ -23,7 +23,7 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.plain import from_plain, refuse_code, to_plain
 from manyheads.config.run import default_trainer
 from manyheads.door.idle import refuse_idle
@@ -56,6 +56,10 @@ def compose(
 def compose(
     verb: Literal["predict"], overrides: Sequence[str] = ..., *, config_dir: str | None = ...
 ) -> PredictConfig: ...
+@overload
+def compose(
+    verb: Literal["ablate"], overrides: Sequence[str] = ..., *, config_dir: str | None = ...
+) -> AblateConfig: ...
 @overload
 def compose(verb: str, overrides: Sequence[str] = ..., *, config_dir: str | None = ...) -> Config: ...
 def compose(verb: str, overrides: Sequence[str] = (), *, config_dir: str | None = None) -> Config:
@@ -176,7 +180,7 @@ def _imply_data(verb: str, typed: Typed, config_dir: str | None) -> None:
         return
     if typed.groups.get("experiment"):
         source = _preset_values(verb, typed.groups, config_dir)["data"]["source"]
-        if source not in ("demo", "run"):
+        if source not in ("demo", "dates", "run"):
             return
     typed.groups["data"] = wanted
     typed.words.append(f"data={wanted}")
@@ -200,7 +204,7 @@ def _build(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
 
 
 def _check_trainer(config: Config) -> None:
-    if isinstance(config, RunConfig) and config.trainer != default_trainer():
+    if isinstance(config, RunConfig | AblateConfig) and config.trainer != default_trainer():
         for name, value in config.trainer.items():
             config.trainer[name] = checked_flag(name, value)
 

@@ -98,5 +98,5 @@ def test_a_budget_out_of_reach_names_the_nearest():
 
 
 def test_no_width_left():
-    with pytest.raises(ValueError, match="^no width is left to make the rows equal"):
+    with pytest.raises(ValueError, match=r"^no width is left to make the rows equal"):
         match_width(ModelConfig(), 90_000, counted, levers=[], tolerance=0.01)

@@ -4,7 +4,7 @@ from dataclasses import is_dataclass
 
 import pytest
 
-from manyheads.config import EvaluateConfig, LookConfig, PredictConfig, RunConfig
+from manyheads.config import AblateConfig, EvaluateConfig, LookConfig, PredictConfig, RunConfig
 from manyheads.config.names import settings
 from manyheads.door.presets import conf_folder
 from manyheads.door.verbs import VERBS
@@ -16,6 +16,7 @@ def test_entries_are_modules_of_the_package():
         "evaluate": EvaluateConfig,
         "predict": PredictConfig,
         "look": LookConfig,
+        "ablate": AblateConfig,
     }
     for verb in VERBS.values():
         module, _, function = verb.entry.partition(":")

@@ -51,7 +51,10 @@ def runs_differ(accuracies: Sequence[float], first: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p values adjusted for there being several: Holm (1979), "A Simple Sequentially Rejective Multiple Test Procedure"."""
+    """The p values adjusted for there being several.
+
+    Holm (1979), "A Simple Sequentially Rejective Multiple Test Procedure".
+    """
     adjusted, highest = [0.0] * len(p_values), 0.0
     for place, at in enumerate(sorted(range(len(p_values)), key=lambda at: p_values[at])):
         highest = max(highest, min(1.0, (len(p_values) - place) * p_values[at]))

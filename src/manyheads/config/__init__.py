@@ -1,22 +1,40 @@
 """Every knob as a typed dataclass, one file a section. Standard library only."""
 
+from manyheads.config.ablate import AblateConfig, Equal
 from manyheads.config.data import BatchConfig, DataConfig, OnBadRow, Source, TokenizerConfig, TokenizerKind
 from manyheads.config.explain import Claim, ExplainConfig
+from manyheads.config.generate import GenerateConfig
 from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, LoggerKind, Precision, Strategy
-from manyheads.config.model import Activation, ModelConfig, Norm, Normaliser, Placement, Pooling, Positions, Score
+from manyheads.config.model import (
+    Activation,
+    EncoderKind,
+    ModelConfig,
+    Norm,
+    Normaliser,
+    PairKind,
+    Placement,
+    Pooling,
+    Positions,
+    Score,
+    Segments,
+)
 from manyheads.config.optim import CheckpointConfig, Metric, OptimConfig, Schedule
 from manyheads.config.run import EvaluateConfig, InferenceHardware, LookConfig, PredictConfig, RunConfig
 from manyheads.config.task import Task
 
 __all__ = [
+    "AblateConfig",
     "Accelerator",
     "Activation",
     "BatchConfig",
     "CheckpointConfig",
     "Claim",
     "DataConfig",
+    "EncoderKind",
+    "Equal",
     "EvaluateConfig",
     "ExplainConfig",
+    "GenerateConfig",
     "HardwareConfig",
     "InferenceHardware",
     "LoggerConfig",
@@ -28,6 +46,7 @@ __all__ = [
     "Normaliser",
     "OnBadRow",
     "OptimConfig",
+    "PairKind",
     "Placement",
     "Pooling",
     "Positions",
@@ -36,6 +55,7 @@ __all__ = [
     "RunConfig",
     "Schedule",
     "Score",
+    "Segments",
     "Source",
     "Strategy",
     "Task",

@@ -14,7 +14,7 @@ from typing import Any
 from manyheads.config.names import ELSEWHERE, Setting, nearest, settings
 from manyheads.config.plain import convert, interpolation_sentence, one_of, show, unwrap
 from manyheads.door.lightning_flags import checked_flag
-from manyheads.door.presets import choices
+from manyheads.door.presets import choices, reads
 from manyheads.door.verbs import VERBS
 
 PATHS = frozenset({"input", "run", "output", "data.path", "tokenizer.path", "data.cache"})
@@ -139,6 +139,9 @@ def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
     barred = VERBS[verb].barred.get(name)
     if barred:
         return f"{group}={name} is {barred}: choose {one_of(names)}"
+    for other in VERBS if not reads(verb, group, name) else ():
+        if name in choices(other, group):
+            return f"{group}={name} is of {other}, not of {verb}: write manyheads {other} {group}={name}"
     if group == "data" and ("/" in name or "." in name):
         return f"data={name} is not a choice: for local files write data.path={name}, else choose {one_of(names)}"
     if name[:1] in ("{", "["):

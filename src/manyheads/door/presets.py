@@ -19,4 +19,11 @@ def choices(verb: str, group: str, more: str | Path | None = None) -> list[str]:
     """
     folders = [conf_folder() / group] + ([Path(more) / group] if more else [])
     names = {file.stem for folder in folders for file in folder.glob("*.yaml")}
-    return sorted(names - set(VERBS[verb].barred))
+    return sorted(name for name in names - set(VERBS[verb].barred) if reads(verb, group, name))
+
+
+def reads(verb: str, group: str, name: str) -> bool:
+    """Whether the preset, by its prefix, is the verb's own, or that of no verb where the verb has no prefix."""
+    own = VERBS[verb].prefix.get(group)
+    prefixes = tuple(other.prefix[group] for other in VERBS.values() if group in other.prefix)
+    return name.startswith(own) if own else not name.startswith(prefixes)

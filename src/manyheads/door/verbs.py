@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from manyheads.config import EvaluateConfig, LookConfig, PredictConfig, RunConfig
+from manyheads.config import AblateConfig, EvaluateConfig, LookConfig, PredictConfig, RunConfig
 from manyheads.config.names import Setting, settings
 
-Config = RunConfig | EvaluateConfig | PredictConfig | LookConfig
+Config = RunConfig | EvaluateConfig | PredictConfig | LookConfig | AblateConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,8 @@ class Verb:
 
     `groups` are the folders of conf/ it reads, with the preset read unless another is typed;
     `barred` are presets of those folders that make no sense here, `unread` settings of its schema that it never
-    reads, each with the reason; `entry` is "module:function", imported only when the settings are valid.
+    reads, each with the reason; `prefix` begins the names of its own presets in a group, which no other verb reads;
+    `entry` is "module:function", imported only when the settings are valid.
     """
 
     config: type[Config]
@@ -24,18 +25,21 @@ class Verb:
     examples: tuple[str, ...]
     barred: dict[str, str] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
+    prefix: dict[str, str] = field(default_factory=dict)
 
     def settings(self) -> dict[str, Setting]:
         """What it can be told, by dotted name."""
-        return {name: one for name, one in settings(self.config).items() if name not in self.unread}
+        unread = {*self.unread, *self.groups}
+        return {name: one for name, one in settings(self.config).items() if name not in unread}
 
 
 VERBS = {
     "train": Verb(
         RunConfig,
         "manyheads.train:train",
-        "train a classifier, judge it, and leave a run folder",
+        "train a model, judge it, and leave a run folder",
         {
+            "task": "classify",
             "data": "demo",
             "model": "tiny",
             "optim": "scratch",
@@ -48,6 +52,7 @@ VERBS = {
             "manyheads train",
             "manyheads train data.path=reviews.csv data.text=review data.label=stars",
             "manyheads train model.n_heads=8 model.d_k=16 optim.lr=5e-4 output=outputs/eight-heads",
+            "manyheads train task=seq2seq data.path=phrases.csv",
         ),
         {"run": "the data of a finished run, which only evaluate reads"},
     ),
@@ -68,7 +73,7 @@ VERBS = {
     "predict": Verb(
         PredictConfig,
         "manyheads.judge.predict:predict",
-        "label texts with a trained model",
+        "answer texts with a trained model",
         {"hardware": "auto"},
         (
             'manyheads predict run=outputs/eight-heads text="the best film of the year"',
@@ -86,5 +91,27 @@ VERBS = {
             "manyheads look run=outputs/eight-heads split=validation rows=500",
         ),
         {"ddp": "several devices, but look uses one"},
+    ),
+    "ablate": Verb(
+        AblateConfig,
+        "manyheads.ablate.ablate:ablate",
+        "compare settings at an equal budget, over seeds and data, with a paired test",
+        {"data": "demo", "model": "tiny", "optim": "scratch", "hardware": "auto", "experiment": None},
+        (
+            "manyheads ablate experiment=ablate_scores",
+            "manyheads ablate vary=model.score values=[scaled_dot,cosine,additive] equal=flops sets=[demo]",
+            "manyheads ablate vary=[model.n_heads,model.d_k] values=[[4,32],[8,16]] data.path=reviews.csv",
+        ),
+        {
+            "run": "the data of a finished run, which only evaluate reads",
+            "ddp": "several devices, but ablate compares runs of one device",
+            "dates": "a task of texts for texts, but ablate compares classifiers",
+        },
+        {
+            "data.target": "classes are told apart",
+            "hardware.devices": "runs of one device are compared, one after another",
+            "hardware.nodes": "runs of one machine are compared, one after another",
+        },
+        prefix={"experiment": "ablate_"},
     ),
 }

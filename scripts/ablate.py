@@ -1,0 +1,8 @@
+"""Compare settings at an equal budget: the same door as `manyheads ablate`."""
+
+import sys
+
+from manyheads.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["ablate", *sys.argv[1:]]))

@@ -1,0 +1,101 @@
+"""The verb `ablate`: train every row of a comparison at an equal budget, over seeds and data, and say what differs."""
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from manyheads.ablate.sets import read_sets
+from manyheads.config.ablate import AblateConfig, Equal
+from manyheads.fit.checks import check_class_names, check_end
+
+if TYPE_CHECKING:
+    from manyheads.ablate.plan import Row
+    from manyheads.ablate.record import Record
+    from manyheads.ablate.sets import Prepared
+
+log = logging.getLogger("manyheads.ablate")
+
+
+def ablate(config: AblateConfig) -> "Record":
+    """Run what the results file lacks, one run after another in this process; print the tables.
+
+    The file is replaced whole after every run, so a stop at any moment loses the running one alone; the next start
+    goes on behind it. A run is made again only if one of its own settings, or its data, has changed.
+
+    Raises:
+        ValueError: one sentence; the settings, the data, a budget that no width meets, or a results file that holds
+            another comparison. All are found before the first run.
+    """
+    check_end(config.trainer)
+    found = read_sets(config)
+    for one in found:
+        check_class_names(config.optim.class_weights, one.splits.labels)
+
+    from manyheads.ablate.plan import plan_rows
+    from manyheads.ablate.record import check_same_question, read_record, start_record, take_over
+    from manyheads.ablate.sets import prepare
+    from manyheads.ablate.tables import show
+    from manyheads.fit.trainer import check_trainer
+
+    check_trainer(config.run(config.variants()[0]))
+    path = Path(config.output or f"outputs/ablate/{_file_name(config)}.json").absolute()
+    before = read_record(path) if path.exists() else None
+    if before is not None:
+        check_same_question(before, path, config)
+    data = {one.name: prepare(one, config.run(config.variants()[0])) for one in found}
+    rows = [row for prepared in data.values() for row in plan_rows(config, prepared)]
+    n_rows = {name: len(one.tokens["validation"]) for name, one in data.items()}
+    record = start_record(config, rows, {name: one.digest for name, one in data.items()}, n_rows)
+    with _lines():
+        if before is not None and (dropped := take_over(record, before)):
+            log.info("%d finished runs no longer fit the settings and are made again", dropped)
+        run_missing(config, rows, data, record, path)
+    show(record, path)
+    return record
+
+
+def run_missing(config: AblateConfig, rows: "list[Row]", data: "dict[str, Prepared]", record: "Record", path: Path):
+    """Seed by seed, so that a stop leaves whole comparisons; all rows of one seed before the next."""
+    from dataclasses import replace
+
+    from manyheads.ablate.training import train_run
+
+    missing = [
+        (row, measured, seed)
+        for seed in record.seeds
+        for row in rows
+        if (measured := record.at(row.set, row.name)) is not None and str(seed) not in measured.runs
+    ]
+    for at, (row, measured, seed) in enumerate(missing, start=1):
+        figures = train_run(
+            replace(row.run, seed=seed), data[row.set], config.seconds, paces=config.equal is Equal.seconds
+        )
+        measured.runs[str(seed)] = figures
+        record.write(path)
+        log.info(
+            "run %d of %d: %s, %s, seed %d: accuracy %.4f after %d steps in %.1f s",
+            *(at, len(missing), row.set, row.name, seed, figures.accuracy, figures.steps, figures.seconds),
+        )
+    if not missing:
+        record.write(path)
+
+
+def _file_name(config: AblateConfig) -> str:
+    names = "-".join(name.rpartition(".")[2] for name in config.varied)
+    return re.sub(r"[^\w-]+", "-", f"{names}-equal-{config.equal.name}")
+
+
+@contextmanager
+def _lines() -> Iterator[None]:
+    """One line a run on the screen; what each run says itself is left out."""
+    handler, level = logging.StreamHandler(), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)

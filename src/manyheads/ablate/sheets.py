@@ -1,0 +1,167 @@
+"""What the runs of a record come to: one table a set of data, and one over all of them.
+
+S seeds . n rows
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import numpy as np
+
+from manyheads.ablate.pairs import holm, rows_differ, runs_differ
+from manyheads.ablate.record import Measured, Record
+from manyheads.ablate.training import Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table as texts, and what to know to read it."""
+
+    title: str
+    columns: list[str]
+    lines: list[list[str]]
+    notes: list[str]
+
+
+def sheets(record: Record) -> list[Sheet]:
+    """The tables of all data that has a finished run, and the one over several."""
+    begun = [name for name in record.sets if any(_runs(record, name, row) for row in record.rows)]
+    made = [sheet_of_set(record, name) for name in begun]
+    return [*made, sheet_over_sets(record)] if len(begun) == len(record.sets) > 1 else made
+
+
+def sheet_of_set(record: Record, name: str) -> Sheet:
+    """One line a row of the comparison; p is adjusted (Holm) for their number."""
+    first = _runs(record, name, record.rows[0])
+    others = {row: _runs(record, name, row) for row in record.rows[1:]}
+    adjusted = _adjusted({row: _p_of_rows(runs, first) for row, runs in others.items()})
+    lines = []
+    for row, runs in {record.rows[0]: first, **others}.items():
+        measured = record.at(name, row)
+        assert measured is not None, "a record has every row that it names"
+        speed = f"{fmean(run.tokens_per_s for run in runs.values()):,.0f}" if runs else ""
+        against = [_points(runs, first), adjusted.get(row, "")] if row in others else ["", ""]
+        accuracy = _mean_and_deviation([run.accuracy for run in runs.values()])
+        budget = _budget_cells(record, measured, runs)
+        lines.append([row, *budget, *accuracy, *against, speed, _remarks(record, runs)])
+    columns = [record.vary, *_budget_columns(record), "accuracy", "sd", "to first", "p", "tokens/s", "seeds"]
+    return Sheet(f"{name}: {record.vary}, equal {record.equal}", columns, lines, _notes(record, name))
+
+
+def sheet_over_sets(record: Record) -> Sheet:
+    """Mean difference to the first row over all runs of all data, and its p with runs as the units."""
+    p_values: dict[str, float | None] = {}
+    means: dict[str, list[float]] = {}
+    for row in record.rows:
+        pairs = [
+            (runs[seed].accuracy, first[seed].accuracy)
+            for name in record.sets
+            for runs, first in [(_runs(record, name, row), _runs(record, name, record.rows[0]))]
+            for seed in runs.keys() & first.keys()
+        ]
+        means[row] = [own - its for own, its in pairs]
+        if row != record.rows[0]:
+            p_values[row] = runs_differ(*zip(*pairs, strict=True)) if pairs else None
+    adjusted = _adjusted(p_values)
+    lines = [
+        [row, f"{100 * fmean(means[row]):+.2f}" if means[row] and row in p_values else "", adjusted.get(row, "")]
+        for row in record.rows
+    ]
+    n_runs = len(record.sets) * len(record.seeds)
+    note = (
+        f"Mean difference to the first row in points of accuracy over {len(record.sets)} sets x {len(record.seeds)} "
+        f"seeds. p: exact sign-flip test with runs as the units, paired by set and seed, {_holm_words(p_values)}; "
+        f"of {n_runs} pairs it is {2 / 2**n_runs:.2g} at the least before that."
+    )
+    return Sheet(f"all sets: {record.vary}, equal {record.equal}", [record.vary, "to first", "p"], lines, [note])
+
+
+def _runs(record: Record, name: str, row: str) -> dict[str, Figures]:
+    """The finished runs of the seeds that are asked for, in their order."""
+    measured = record.at(name, row)
+    return {str(s): measured.runs[str(s)] for s in record.seeds if str(s) in measured.runs} if measured else {}
+
+
+def _p_of_rows(runs: dict[str, Figures], first: dict[str, Figures]) -> float | None:
+    """Only of rows whose seeds are all there."""
+    if not runs or runs.keys() != first.keys():
+        return None
+    right_Sn, first_Sn = (
+        np.array([[bit == "1" for bit in run.right] for run in side.values()]) for side in (runs, first)
+    )
+    return rows_differ(right_Sn, first_Sn)
+
+
+def _adjusted(p_values: dict[str, float | None]) -> dict[str, str]:
+    known = {row: p for row, p in p_values.items() if p is not None}
+    shown = [f"{p:.3f}" if p >= 0.001 else "<0.001" for p in holm(list(known.values()))]
+    return dict(zip(known, shown, strict=True))
+
+
+def _mean_and_deviation(values: Sequence[float]) -> list[str]:
+    if not values:
+        return ["", ""]
+    return [f"{fmean(values):.4f}", f"{stdev(values):.4f}" if len(values) > 1 else ""]
+
+
+def _points(runs: dict[str, Figures], first: dict[str, Figures]) -> str:
+    both = runs.keys() & first.keys()
+    return f"{100 * fmean(runs[seed].accuracy - first[seed].accuracy for seed in both):+.2f}" if both else ""
+
+
+def _budget_columns(record: Record) -> list[str]:
+    lever = {"tokens": ["steps"], "seconds": ["steps", "seconds"]}.get(record.equal, _moved_widths(record))
+    return [*lever, "off by", "parameters", "FLOPs/token"]
+
+
+def _moved_widths(record: Record) -> list[str]:
+    """d_ff, and d_model where it is not the same everywhere."""
+    n_widths = len({one.width["d_model"] for one in record.measured})
+    return ["d_ff"] if n_widths == 1 else ["d_model", "d_ff"]
+
+
+def _budget_cells(record: Record, measured: Measured, runs: dict[str, Figures]) -> list[str]:
+    steps = f"{fmean(run.steps for run in runs.values()):,.0f}" if runs else ""
+    difference = measured.difference
+    if record.equal == "seconds":
+        seconds = fmean(run.seconds for run in runs.values()) if runs else record.seconds
+        difference = seconds / record.seconds - 1
+        lever = [steps, f"{seconds:.2f}"]
+    elif record.equal == "tokens":
+        lever = [steps]
+    else:
+        lever = [str(measured.width[name]) for name in _moved_widths(record)]
+    return [*lever, f"{difference:+.2%}", f"{measured.parameters:,}", f"{measured.flops_per_token:,.0f}"]
+
+
+def _remarks(record: Record, runs: dict[str, Figures]) -> str:
+    said = [f"{len(runs)}" if len(runs) == len(record.seeds) else f"{len(runs)} of {len(record.seeds)}"]
+    stopped = [run.steps for run in runs.values() if run.stopped]
+    said += [f"{len(stopped)} stopped by the limit, after {min(stopped)} steps"] if stopped else []
+    diverged = sum(run.diverged for run in runs.values())
+    said += [f"{diverged} diverged"] if diverged else []
+    return ", ".join(said)
+
+
+def _notes(record: Record, name: str) -> list[str]:
+    by_width = "d_ff, and d_model where d_ff alone cannot, is chosen so that"
+    within = f"within {record.tolerance:.0%}"
+    chosen = {
+        "parameters": f"{by_width} all rows have as many parameters as the first, {within}, and take the same steps",
+        "flops": f"{by_width} a token costs as many operations as in the first row, {within}; all take the same steps",
+        "tokens": f"steps are chosen so that all rows read as many tokens as the first, {within}",
+        "seconds": f"every run trains for {record.seconds:g} s; its learning rate falls with the time that has passed",
+    }[record.equal]
+    return [
+        f"Accuracy: of the last weights, on {record.n_rows[name]:,} validation rows, mean and standard deviation over "
+        f"{len(record.seeds)} seeds; the test split is not read. Equal {record.equal}: {chosen}.",
+        "p: exact sign-flip test over rows, each counted by how many seeds answer it right, "
+        f"{_holm_words(dict.fromkeys(record.rows[1:]))}; the trained models are given: chance of training shows in sd.",
+        f"Speed: {record.machine['processor']}, {record.machine['threads']} threads of {record.machine['device']}, "
+        f"torch {record.machine['torch']}.",
+    ]
+
+
+def _holm_words(p_values: dict[str, float | None]) -> str:
+    return f"adjusted for {len(p_values)} comparisons (Holm)" if len(p_values) > 1 else "of one comparison"

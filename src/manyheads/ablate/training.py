@@ -1,0 +1,132 @@
+"""One run of a comparison: trained to the end of its budget, its last weights judged on validation.
+
+n validation rows . C classes
+"""
+
+import gc
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+from torch.nn import functional as F
+
+from manyheads.ablate.sets import Prepared
+from manyheads.config import RunConfig
+from manyheads.data.batches import Batches, plan_evaluation
+from manyheads.data.module import TextData
+from manyheads.data.tokens import Tokens
+from manyheads.fit.classify import LitClassifier, class_weights
+from manyheads.fit.meter import Meter
+from manyheads.fit.optim import rate_factor
+from manyheads.fit.trainer import build_trainer
+from manyheads.nn import Classifier, assemble
+
+PACES = 10_000  # parts into which a budget of time is cut for the learning rate
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one run gave; accuracy and loss are of its last weights, on the validation split.
+
+    `right` has a 1 for each row that was answered right, in the order of the split. `seconds` are of the training
+    steps. `stopped`: the limit on time ended it before its steps were done. `diverged`: its loss was no finite number.
+    """
+
+    accuracy: float
+    loss: float
+    steps: int
+    tokens: int
+    seconds: float
+    tokens_per_s: float
+    stopped: bool
+    diverged: bool
+    right: str
+
+
+class Deadline(Callback):
+    """Ends training when `seconds` have passed since its first step.
+
+    With `paces` the learning rate follows the share of the time that has passed instead of the share of the steps
+    ("budgeted training": Li et al., 2020), so that it has come down when the time is over.
+    """
+
+    def __init__(self, seconds: float, *, paces: bool) -> None:
+        self.seconds, self.paces = seconds, paces
+        self.is_over = False
+        self._since = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._since = time.perf_counter()
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        assert isinstance(pl_module, LitClassifier)
+        if not self.paces:
+            return
+        share = min(1.0, (time.perf_counter() - self._since) / self.seconds)
+        factor = rate_factor(int(share * (PACES - 1)), PACES, pl_module.optim)
+        for group in trainer.optimizers[0].param_groups:
+            group["lr"] = factor * pl_module.optim.lr
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if time.perf_counter() - self._since >= self.seconds:
+            self.is_over = trainer.should_stop = True
+
+
+def train_run(run: RunConfig, prepared: Prepared, seconds: float, *, paces: bool = False) -> Figures:
+    """Train as `run` says, for `seconds` at the most; with `paces` for exactly so long, whatever its steps.
+
+    Weights, order of rows and dropout are drawn by `run.seed`. No epoch is chosen by its validation figures.
+    """
+    pl.seed_everything(run.seed, workers=True, verbose=False)
+    sizes = prepared.sizes
+    classifier = assemble(
+        run.model,
+        vocab_size=sizes.vocab_size,
+        n_classes=sizes.n_classes,
+        max_length=sizes.max_length,
+        n_segments=sizes.n_segments,
+    )
+    flags = {**run.trainer, "limit_val_batches": 0} | ({"max_epochs": -1, "max_steps": -1} if paces else {})
+    meter, deadline = Meter(), Deadline(seconds, paces=paces)
+    trainer = build_trainer(replace(run, trainer=flags), None, [meter, deadline], [])
+    data = TextData(prepared.tokens, run.batch, run.seed, max_steps=trainer.max_steps)
+    n_steps = PACES if paces else data.n_steps(trainer.max_epochs, trainer.max_steps)
+    weights_C = class_weights(run.optim.class_weights, prepared.tokens["train"].labels, prepared.labels)
+    module = LitClassifier(classifier, optim=run.optim, class_weights_C=weights_C, n_steps=n_steps)
+    trainer.fit(module, data)
+    right_n, loss = judge(classifier.cpu().eval(), prepared.tokens["validation"])
+    figures = Figures(
+        accuracy=float(right_n.double().mean()),
+        loss=loss,
+        steps=trainer.global_step,
+        tokens=meter.tokens,
+        seconds=meter.seconds,
+        tokens_per_s=meter.tokens_per_s,
+        stopped=deadline.is_over and not paces and trainer.global_step < n_steps,
+        diverged=module.diverged_in is not None,
+        right="".join("01"[right] for right in right_n.tolist()),
+    )
+    del trainer, module, classifier, data  # they hold each other: a long series of runs would pile them up
+    gc.collect()
+    return figures
+
+
+def judge(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:
+    """Which rows are answered right, bool `(n,)`, and the mean loss, both of logits in fp32 on the CPU.
+
+    A row whose logits are not finite is wrong.
+    """
+    logits_nC = torch.empty(len(tokens), classifier.head.out_features)
+    with torch.inference_mode():
+        for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=8192, rows=4096)):
+            logits_nC[batch.rows_B] = classifier(batch.ids_N, batch.layout, batch.segments_N)
+    right_n = (logits_nC.argmax(-1) == tokens.labels) & logits_nC.isfinite().all(-1)
+    return right_n, float(F.cross_entropy(logits_nC, tokens.labels))
