@@ -39,6 +39,11 @@ MISTAKES = [
         "optim.class_weights names the class 'bird', which is not in the data: the classes are cat, dog",
     ),
     (
+        "model.pair=cross",
+        "model.pair=cross compares two texts, but the data has no second text: name its column by data.text_pair, "
+        "or use model.pair=joint",
+    ),
+    (
         "logger=tensorboard",
         "logger.kind=tensorboard needs a package that is not installed: pip install 'manyheads[track]'",
     ),

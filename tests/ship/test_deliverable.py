@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manyheads
-from manyheads.config import DataConfig, ModelConfig, Positions, Source
+from manyheads.config import DataConfig, ModelConfig, Pooling, Positions, Source
+from manyheads.config.model import PairKind, Segments
 from manyheads.layout import Padded
 from manyheads.ship.deliverable import Deliverable, load
 
@@ -146,6 +147,17 @@ def test_every_kind_of_positions_comes_back(tmp_path: Path, ship_model: Any, pos
     opened = load(ship_model(tmp_path / "model", shape=shape))
     assert opened.model == shape
     torch.testing.assert_close(opened.logits(TEXTS[:1])[0], alone(opened, TEXTS[0]), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", Pooling)
+def test_a_model_that_reads_two_texts_apart_comes_back(tmp_path: Path, ship_model: Any, pooling: Pooling) -> None:
+    sizes = {"n_layers": 1, "n_heads": 2, "d_model": 8, "d_k": 4, "d_v": 3, "d_ff": 8}
+    shape = ModelConfig(**sizes, pair=PairKind.cross, pooling=pooling, segments=Segments.always)
+    opened = load(ship_model(tmp_path / "model", shape=shape, pairs=True))
+    assert opened.model == shape
+    firsts, seconds = ["good film", "bad", "", "a"], ["bad", "", "good film", "a"]
+    expected = torch.stack([alone(opened, *row) for row in zip(firsts, seconds, strict=True)])
+    torch.testing.assert_close(opened.logits(firsts, seconds), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_padding_and_truncation_do_not_travel(tmp_path: Path, ship_model: Any, model: Deliverable) -> None:

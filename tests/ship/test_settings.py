@@ -32,6 +32,15 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert json.loads(write_settings(GOOD))["model"]["positions"] == "rotary"
 
 
+def test_texts_that_are_read_apart_come_in_pairs(tmp_path: Path) -> None:
+    content = json.loads(write_settings(GOOD))
+    content["model"]["pair"] = "cross"
+    assert read_settings(written(tmp_path, content)).pairs
+    content["pairs"] = False
+    with pytest.raises(ValueError, match=r"model.pair=cross compares two texts, but pairs is false"):
+        read_settings(written(tmp_path, content))
+
+
 def test_a_knob_of_a_later_version_keeps_its_default(tmp_path: Path) -> None:
     content = json.loads(write_settings(GOOD))
     del content["model"]["dropout_tokens"]
