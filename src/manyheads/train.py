@@ -13,7 +13,7 @@ from manyheads.config import RunConfig
 from manyheads.config.plain import to_plain
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
-from manyheads.fit.checks import check_class_names, check_end, check_logger
+from manyheads.fit.checks import check_class_names, check_end, check_logger, check_pair
 from manyheads.runfolder import is_first_process, leave_folder, refuse_taken, start_folder
 
 if TYPE_CHECKING:
@@ -41,27 +41,28 @@ def train(run: RunConfig) -> "Summary | None":
     refuse_taken(run.output)
     check_end(run.trainer)
     check_logger(run.logger)
-    splits = read_splits(run.data, run.seed, with_test=run.test)
+    splits = read_splits(run.data, run.seed, task=run.task, with_test=run.test)
     check_class_names(run.optim.class_weights, splits.labels)
+    check_pair(run.model, pairs=splits.train.pairs is not None)
 
     # torch and Lightning take seconds to import: only now are they needed
     from manyheads.data.cache import prepare_tokens
     from manyheads.fit.dry import plan_figures, show_plan
-    from manyheads.fit.session import assemble_classifier, fit
+    from manyheads.fit.session import assemble_network, fit
     from manyheads.fit.trainer import check_trainer
     from manyheads.judge.summary import show_summary
     from manyheads.judge.verdict import judge_run
 
     check_trainer(run)
     tokenizer, tokens = prepare_tokens(splits, run)
-    classifier = assemble_classifier(run, splits, tokenizer)
+    network = assemble_network(run, splits, tokenizer)
     if run.dry:
-        return show_plan(plan_figures(run, splits, tokens, classifier))
+        return show_plan(plan_figures(run, splits, tokens, network))
     with run_folder(run, splits.notes) as folder:
-        training = fit(run, classifier, tokens, splits.labels, folder)
+        training = fit(run, network, tokens, splits.labels, folder)
         if training is None:
             return None
-        deliverable = ship(run, splits, tokenizer, classifier, training, folder / "model")
+        deliverable = ship(run, splits, tokenizer, network, training, folder / "model")
         known = {**asdict(training), "wall_seconds": perf_counter() - started}
         summary = judge_run(splits, deliverable, known, to_plain(run), folder)
     show_summary(summary)

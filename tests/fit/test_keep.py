@@ -34,7 +34,7 @@ def module():
     ],
 )
 def test_the_best_finite_epoch_is_kept(metric, epochs, kept, module, tmp_path):
-    keep = KeepBest(metric, tmp_path)
+    keep = KeepBest(metric, module.classifier, tmp_path)
     for epoch, (accuracy, loss) in enumerate(epochs):
         figures = {"validation_accuracy": torch.tensor(accuracy), "validation_loss": torch.tensor(loss)}
         trainer = SimpleNamespace(callback_metrics=figures, current_epoch=epoch, global_step=epoch, is_global_zero=True)

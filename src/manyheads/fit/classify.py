@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from manyheads.config import OptimConfig
 from manyheads.data.batches import Batch
-from manyheads.fit.metrics import make_loss_meter, make_metrics
-from manyheads.fit.optim import make_optimizer, make_schedule
+from manyheads.fit.metrics import log_epoch, make_loss_meter, make_metrics
+from manyheads.fit.optim import clip_gradients, stepwise
 from manyheads.nn import Classifier
 
 
@@ -76,10 +76,7 @@ class LitClassifier(pl.LightningModule):
         self._log_epoch("validation_", self.validation_metrics, self.validation_loss)
 
     def configure_optimizers(self) -> Any:
-        loss_is_scaled = self.trainer.scaler is not None  # fp16: a fused step would clip the scaled gradients
-        optimizer = make_optimizer(self.classifier, self.optim, fused=not loss_is_scaled)
-        schedule = make_schedule(optimizer, self.optim, self.n_steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return stepwise(self.classifier, self.optim, self.n_steps, loss_is_scaled=self.trainer.scaler is not None)
 
     def configure_gradient_clipping(
         self,
@@ -87,23 +84,11 @@ class LitClassifier(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing."""
-        if not gradient_clip_val:
-            return
-        if gradient_clip_algorithm == "value":
-            torch.nn.utils.clip_grad_value_(self.classifier.parameters(), gradient_clip_val)
-        else:
-            torch.nn.utils.clip_grad_norm_(self.classifier.parameters(), gradient_clip_val)
+        clip_gradients(self.classifier, gradient_clip_val, gradient_clip_algorithm)
 
     def _log_epoch(self, prefix: str, metrics: Any, loss: Any) -> None:
-        """Figures are of all ranks: torchmetrics adds them up. So all ranks stop together."""
-        mean = loss.compute()
-        self.log_dict({f"{prefix}loss": mean, **metrics.compute()})
-        if self.diverged_in is None and not mean.isfinite():
+        if not log_epoch(self, prefix, metrics, loss) and self.diverged_in is None:
             self.diverged_in = self.current_epoch + 1
-            self.trainer.should_stop = True
-        metrics.reset()
-        loss.reset()
 
 
 def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:

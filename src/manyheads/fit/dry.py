@@ -8,32 +8,34 @@ from manyheads.data.module import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.fit.hardware import trainer_hardware
-from manyheads.nn import Classifier
+from manyheads.fit.session import Network
 from manyheads.nn.cost import count_parameters, flops_per_token
+from manyheads.nn.seq2seq import Seq2Seq
 from manyheads.terminal import as_text, console
 
 
-def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], classifier: Classifier) -> dict[str, str]:
+def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], network: Network) -> dict[str, str]:
     """Sizes, steps, memory, device and data of the run, by name."""
     hardware = trainer_hardware(run.hardware)
     lengths = tokens["train"].lengths
     data = TextData(tokens, run.batch, run.seed)
     plan = plan_epoch(lengths, tokens=run.batch.tokens, rows=run.batch.rows, seed=run.seed, epoch=0)
-    n_parameters, mean_length = count_parameters(classifier), float(lengths.double().mean())
+    n_parameters, mean_length = count_parameters(network), float(lengths.double().mean())
     cut = tokens["train"].n_truncated / len(lengths)
     forward = flops_per_token(run.model, mean_length)
     n_devices = int(str(hardware["devices"])) * run.hardware.nodes
     n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1), n_devices)
     state = 16 * n_parameters  # weights, gradients and AdamW's two moments, four bytes each
-    activations = activation_bytes(classifier, data.largest_batch(), precision=str(hardware["precision"]))
+    activations = activation_bytes(network, data.largest_batch(), precision=str(hardware["precision"]))
+    names = f"{len(splits.labels)}: {', '.join(splits.labels[:8])}{' ...' if len(splits.labels) > 8 else ''}"
     return {
-        "classes": f"{len(splits.labels)}: {', '.join(splits.labels[:8])}{' ...' if len(splits.labels) > 8 else ''}",
+        **({"classes": names} if splits.labels else {}),
         "rows": ", ".join(f"{name} {len(one):,}" for name, one in tokens.items()),
         "tokens a text": f"{mean_length:.1f} on average, {int(lengths.max())} at most",
         "truncated": f"{cut:.1%} of the training texts, at {run.data.max_length}",
-        "vocabulary": f"{classifier.embeddings.words.num_embeddings:,}",
+        "vocabulary": f"{words(network).num_embeddings:,}",
         "parameters": f"{n_parameters:,}",
-        "FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward",
+        **({"FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward"} if splits.labels else {}),
         "steps": f"{n_steps:,} of at most {run.batch.tokens * run.batch.accumulate * n_devices:,} tokens",
         "padding": f"{padding_share(plan, lengths):.1%}",
         "memory": f"{(state + activations) / 2**20:,.0f} MiB: {state / 2**20:,.0f} weights and optimiser, "
@@ -52,10 +54,15 @@ def show_plan(figures: dict[str, str]) -> None:
     console().print(table)
 
 
-def activation_bytes(classifier: Classifier, batch: Batch, *, precision: str) -> int:
+def words(network: Network) -> torch.nn.Embedding:
+    """The embedding of the vocabulary."""
+    return network.source.words if isinstance(network, Seq2Seq) else network.embeddings.words
+
+
+def activation_bytes(network: Network, batch: Batch, *, precision: str) -> int:
     """Bytes that a forward pass of `batch` keeps for the backward pass, measured by doing it once on the CPU."""
     kept: dict[int, int] = {}
-    weights = {p.untyped_storage().data_ptr() for p in classifier.parameters()}
+    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
 
     def weigh(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
@@ -63,11 +70,14 @@ def activation_bytes(classifier: Classifier, batch: Batch, *, precision: str) ->
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    classifier.train()
+    network.train()
     with (
         torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16, enabled=precision != "32-true"),
     ):
-        logits_BC = classifier(batch.ids_N, batch.layout, batch.segments_N)
-    assert logits_BC.requires_grad, "held until here, so that no storage is freed and counted twice"
+        if batch.targets is None:
+            logits = network(batch.ids_N, batch.layout, batch.segments_N)
+        else:
+            logits = network(batch.ids_N, batch.layout, batch.targets.ids_N, batch.targets.layout)
+    assert logits.requires_grad, "held until here, so that no storage is freed and counted twice"
     return sum(kept.values())

@@ -8,10 +8,9 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from manyheads.config import Metric
-from manyheads.fit.classify import LitClassifier
-from manyheads.nn import Classifier
 from manyheads.whole import replace_file
 
 
@@ -32,14 +31,14 @@ class KeepBest(Callback):
     split the same accuracy often comes twice. An epoch whose figure or loss is not a finite number is never kept.
     """
 
-    def __init__(self, metric: Metric, folder: Path) -> None:
+    def __init__(self, metric: Metric, network: nn.Module, folder: Path) -> None:
         self.metric = metric
+        self.network = network
         self.path = folder / "best.safetensors"
         self.best: Best | None = None
         self._rank: tuple[float, float] | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, LitClassifier)
         figures = trainer.callback_metrics
         value, loss = (float(figures[f"validation_{name}"]) for name in (self.metric.name, "loss"))
         rank = (-value if self.metric is Metric.loss else value, -loss)
@@ -52,11 +51,11 @@ class KeepBest(Callback):
         if trainer.is_global_zero:
             self.path.parent.mkdir(exist_ok=True)
             with replace_file(self.path) as part:
-                save_file(pl_module.classifier.state_dict(), part)
+                save_file(self.network.state_dict(), part)
 
-    def restore(self, classifier: Classifier) -> dict[str, Any]:
+    def restore(self) -> dict[str, Any]:
         """Load the kept weights; returns what `Best` holds, or nothing where no validation was ever made."""
         if self.best is None:
             return {}
-        classifier.load_state_dict(load_file(self.path))
+        self.network.load_state_dict(load_file(self.path))
         return asdict(self.best)

@@ -15,6 +15,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from manyheads.config import LoggerConfig, LoggerKind
 from manyheads.fit.checks import missing_package
 from manyheads.fit.classify import LitClassifier
+from manyheads.fit.translate import LitTranslator
 from manyheads.whole import replace_file
 
 log = logging.getLogger("manyheads")
@@ -102,11 +103,11 @@ class EpochLines(Callback):
         self.started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, LitClassifier)
+        assert isinstance(pl_module, LitClassifier | LitTranslator)
         figures = {"loss": pl_module.train_loss.compute()}  # of all ranks; the module logs it only after its callbacks
         if not trainer.is_global_zero:
             return
-        for key in ("loss", "accuracy", "macro_f1"):
+        for key in ("loss", "accuracy", "macro_f1", "token_accuracy", "exact_match"):
             if f"validation_{key}" in trainer.callback_metrics:
                 figures[f"validation {key}"] = trainer.callback_metrics[f"validation_{key}"]
         shown = ", ".join(f"{name} {float(figure):.4f}" for name, figure in figures.items())

@@ -29,8 +29,9 @@ class Meter(Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
-        self.tokens += batch.ids_N.numel()
-        self.cells += batch.layout.n_documents * batch.layout.longest
+        for part in batch.parts:
+            self.tokens += part.ids_N.numel()
+            self.cells += part.layout.n_documents * part.layout.longest
         self.rows += batch.layout.n_documents
         self.steps += 1
         self._stop()

@@ -1,11 +1,30 @@
 """AdamW and its learning rate. AdamW: Loshchilov and Hutter (2019)."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
 
 from manyheads.config import OptimConfig, Schedule
+
+
+def stepwise(model: nn.Module, optim: OptimConfig, n_steps: int, *, loss_is_scaled: bool) -> dict[str, Any]:
+    """What a LightningModule configures: AdamW, and its rate a step. With fp16 a fused step would clip the scaled
+    gradients."""
+    optimizer = make_optimizer(model, optim, fused=not loss_is_scaled)
+    schedule = make_schedule(optimizer, optim, n_steps)
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) -> None:
+    """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing."""
+    if not most:
+        return
+    if algorithm == "value":
+        torch.nn.utils.clip_grad_value_(model.parameters(), most)
+    else:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), most)
 
 
 def make_optimizer(model: nn.Module, optim: OptimConfig, *, fused: bool = True) -> torch.optim.AdamW:

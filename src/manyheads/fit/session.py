@@ -1,4 +1,4 @@
-"""One training run in memory: classifier, batches, module and Trainer put together, and what comes of them."""
+"""One training run in memory: network, batches, module and Trainer put together, and what comes of them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,18 +6,25 @@ from typing import Any
 
 import lightning.pytorch as pl
 from tokenizers import Tokenizer
+from torch import Tensor
 
-from manyheads.config import RunConfig
+from manyheads.config import OptimConfig, RunConfig, Task
+from manyheads.config.model import PairKind
 from manyheads.data.module import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
+from manyheads.fit.average import Average
 from manyheads.fit.classify import LitClassifier, class_weights
 from manyheads.fit.keep import KeepBest
 from manyheads.fit.logs import MetricsFile, make_loggers
 from manyheads.fit.meter import Meter
 from manyheads.fit.trainer import build_trainer
+from manyheads.fit.translate import LitTranslator
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.cost import count_parameters
+from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
+
+Network = Classifier | Seq2Seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +47,39 @@ def assemble_classifier(run: RunConfig, splits: Splits, tokenizer: Tokenizer) ->
     """The untrained classifier: what `run.model` describes, in the sizes that the data asks for.
 
     Its embedding has a row for every id, also where a tokenizer that was not trained here leaves ids out.
+
+    Raises:
+        ValueError: texts are to be read apart, but the tokenizer does not tell them apart.
     """
     pairs = splits.train.pairs is not None
+    reached = reach(tokenizer, pairs=pairs)
+    if run.model.pair is PairKind.cross and reached.segments < 2:
+        raise ValueError(
+            f"tokenizer.path={run.tokenizer.path} gives both texts of a pair the segment 0, by which model.pair=cross "
+            "tells them apart: give another tokenizer, or use model.pair=joint"
+        )
     pl.seed_everything(run.seed, workers=True, verbose=False)
     return assemble(
         run.model,
-        vocab_size=reach(tokenizer, pairs=pairs).ids,
+        vocab_size=reached.ids,
         n_classes=len(splits.labels),
         max_length=run.data.max_length,
         n_segments=2 if pairs else 0,
     )
 
 
+def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Network:
+    """The untrained model of the task: arguments and errors as of `assemble_classifier`."""
+    if run.task is Task.classify:
+        return assemble_classifier(run, splits, tokenizer)
+    pl.seed_everything(run.seed, workers=True, verbose=False)
+    return assemble_seq2seq(run.model, vocab_size=reach(tokenizer).ids, max_length=run.data.max_length)
+
+
 def fit(
-    run: RunConfig, classifier: Classifier, tokens: dict[str, Tokens], labels: list[str], folder: Path
+    run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str], folder: Path
 ) -> Training | None:
-    """Train `classifier` in place and leave it with the best epoch's weights, on the CPU.
+    """Train `network` in place and leave it with the best epoch's weights, on the CPU.
 
     Returns:
         The figures of the run; None in a process that is not the first of several.
@@ -63,15 +87,12 @@ def fit(
     Raises:
         ValueError: training diverged; said by the first process alone, the others end quietly.
     """
-    meter, keep = Meter(), KeepBest(run.checkpoint.metric, folder / "checkpoints")
-    trainer = build_trainer(run, folder, [meter, keep], make_loggers(run.logger, folder))
+    meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
+    averaging = [Average(run.optim.average)] if run.optim.average else []
+    trainer = build_trainer(run, folder, [meter, keep, *averaging], make_loggers(run.logger, folder))
     data = TextData(tokens, run.batch, run.seed, max_steps=trainer.max_steps)
-    module = LitClassifier(
-        classifier,
-        optim=run.optim,
-        class_weights_C=class_weights(run.optim.class_weights, tokens["train"].labels, labels),
-        n_steps=data.n_steps(trainer.max_epochs, trainer.max_steps, trainer.world_size),
-    )
+    n_steps = data.n_steps(trainer.max_epochs, trainer.max_steps, trainer.world_size)
+    module = lightning_module(run.optim, network, tokens["train"].labels, labels, n_steps)
     trainer.fit(module, data)
     if not trainer.is_global_zero:
         return None
@@ -81,9 +102,10 @@ def fit(
             f"optim.lr={run.optim.lr:g}; use a smaller rate, such as optim.lr={run.optim.lr / 10:g}, and a new folder: "
             f"{folder} keeps the figures so far in run.log and metrics.csv, and holds no model"
         )
-    best = keep.restore(classifier.cpu().eval())
+    network.cpu().eval()
+    best = keep.restore()
     return Training(
-        parameters=count_parameters(classifier),
+        parameters=count_parameters(network),
         epochs=trainer.current_epoch,
         steps=trainer.global_step,
         seconds=meter.seconds,
@@ -94,6 +116,16 @@ def fit(
         best=best,
         train=train_figures(trainer, best.get("epoch", trainer.current_epoch)),
     )
+
+
+def lightning_module(
+    optim: OptimConfig, network: Network, ids: Tensor, labels: list[str], n_steps: int
+) -> LitClassifier | LitTranslator:
+    """The steps of training `network`; `ids` are the classes of the training rows."""
+    if isinstance(network, Seq2Seq):
+        return LitTranslator(network, optim=optim, n_steps=n_steps)
+    weights_C = class_weights(optim.class_weights, ids, labels)
+    return LitClassifier(network, optim=optim, class_weights_C=weights_C, n_steps=n_steps)
 
 
 def train_figures(trainer: pl.Trainer, epoch: int) -> dict[str, float]:
