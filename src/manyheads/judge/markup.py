@@ -65,10 +65,10 @@ def share_bar(share: float) -> Html:
     return Html(f'<div class="fill" style="width:{100 * share:.2f}%"></div>')
 
 
-def picture(png: bytes, caption: str, wide: bool = False) -> Html:
-    """An image inside the file itself."""
+def picture(png: bytes, caption: str, wide: bool = False, full: bool = False) -> Html:
+    """An image inside the file itself; a full one is as wide as the page."""
     data = b64encode(png).decode("ascii")
-    kind = ' class="wide"' if wide else ""
+    kind = ' class="full"' if full else ' class="wide"' if wide else ""
     return Html(
         f'<figure{kind}><img alt="{shown(caption)}" src="data:image/png;base64,{data}">'
         f"<figcaption>{shown(caption)}</figcaption></figure>"

@@ -44,6 +44,7 @@ td.n .between { color: var(--soft); font-size: .82rem; font-weight: 400; }
 .pictures { display: flex; flex-wrap: wrap; gap: 18px; align-items: flex-start; }
 figure { margin: 0; flex: 1 1 320px; max-width: 520px; }
 figure.wide { max-width: 640px; }
+figure.full { max-width: none; }
 figure img { width: 100%; height: auto; display: block; }
 figcaption { color: var(--soft); font-size: .85rem; }
 ul { margin: 0; padding-left: 20px; }
