@@ -74,3 +74,23 @@ def test_keys_are_those_that_the_mask_keeps(length, window, causal):
 def test_parameters_are_counted_once_each(small):
     classifier = assemble(small(), vocab_size=5, n_classes=N_CLASSES, max_length=LENGTH)
     assert count_parameters(classifier) == sum(tensor.numel() for tensor in classifier.state_dict().values())
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_a_recurrent_layer_costs_a_product_with_each_of_its_weights(small, kind, bidirectional):
+    model = small(encoder=kind, bidirectional=bidirectional, n_layers=3)
+    cells = assemble(model, vocab_size=5, n_classes=N_CLASSES, max_length=LENGTH).encoder.cells
+    n_weights = sum(weight.numel() for name, weight in cells.named_parameters() if name.startswith("weight"))
+    assert flops_per_token(model, LENGTH) == 2 * n_weights
+    if kind == "gru":  # torch's counter does not see into an LSTM
+        assert counted(model) == 2 * LENGTH * flops_per_token(model, LENGTH)
+
+
+@pytest.mark.parametrize("score", [score.name for score in Score])
+def test_attention_over_recurrent_states_costs_what_torch_counts(small, score):
+    model = small(encoder="gru", pooling="attention", score=score)
+    is_sum = Score[score] in OF_TWO_TOKENS
+    sums = 4 * model.d_model * LENGTH if is_sum else 0  # no product of matrices
+    of_query = 2 * model.d_model**2 * (is_sum or score == "general") + 4 * model.d_model**2  # W q, then W [c; q]
+    assert counted(model) == 2 * (LENGTH * flops_per_token(model, LENGTH) - sums + of_query)

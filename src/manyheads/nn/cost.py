@@ -2,7 +2,8 @@
 
 from torch import nn
 
-from manyheads.config import Activation, ModelConfig, Score
+from manyheads.config import Activation, ModelConfig, Pooling, Score
+from manyheads.config.model import EncoderKind
 
 OF_TWO_TOKENS = (Score.additive, Score.concat)  # these look at a query and a key together, beyond a product
 
@@ -23,9 +24,15 @@ def flops_per_token(model: ModelConfig, length: float) -> float:
     Keys attended to are those a window or a causal mask leaves; a kernel that masks the whole grid does more.
     Two texts that are read apart (model.pair=cross) have `length` tokens together, half of them each, [CLS] in both:
     a layer is that of a text of length / 2, and so is a cross layer, in which each token attends to all of the other
-    text. Softmax, norms and biases are left out. A backward pass costs twice as much again (Kaplan et al., 2020,
-    "Scaling Laws", section 2.1).
+    text.
+    A recurrent layer has 2 g d_model (d_model + h) for its g gates (GRU 3, LSTM 4), h being the width of a direction:
+    d_model, or half of it. Pooling by attention over its states adds 2 d_model² where the score maps each key
+    (additive, concat), then the score and the sum as above, d_k and d_v being d_model.
+    Softmax, norms, biases and what is done once a text are left out. A backward pass costs twice as much again
+    (Kaplan et al., 2020, "Scaling Laws", section 2.1).
     """
+    if model.is_recurrent:
+        return _of_recurrence(model)
     n_layers, n_cross = model.n_layers, model.n_cross_layers
     if not n_cross:
         return sum(_of_layer(model, layer, length) for layer in range(n_layers))
@@ -52,3 +59,13 @@ def _of_layer(model: ModelConfig, layer: int, length: float, *, across: bool = F
     keys = length if across else keys_per_query(length, window=model.window_of(layer), causal=model.causal)
     of_pair = model.d_k * (2 if score in OF_TWO_TOKENS else 1) + model.d_v
     return 2 * (into + out_of + maps * model.d_k**2 + feed_forward + heads * keys * of_pair)
+
+
+def _of_recurrence(model: ModelConfig) -> int:
+    d_model, n_gates = model.d_model, 4 if model.encoder is EncoderKind.lstm else 3
+    width = d_model // 2 if model.bidirectional else d_model
+    cells = model.n_layers * n_gates * d_model * (d_model + width)
+    if model.pooling is not Pooling.attention:
+        return 2 * cells
+    looks_at_both = model.score in OF_TWO_TOKENS
+    return 2 * (cells + looks_at_both * d_model**2 + (3 if looks_at_both else 2) * d_model)
