@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
-from manyheads.config import DataConfig, ModelConfig, Source
+from manyheads.config import DataConfig, ModelConfig, Task
 from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.tokens import encode, load_tokenizer, reach
 from manyheads.nn import Classifier
@@ -118,14 +118,21 @@ def save_deliverable(
         n_classes=len(labels),
         max_length=data.max_length,
         pairs=pairs,
-        columns=Columns(text=data.text, text_pair=data.text_pair, label=data.label, preset=data.source is Source.hub),
+        columns=Columns.of(data),
         model=model,
     )
+    write_folder(folder, classifier, settings, tokenizer, labels, card)
+
+
+def write_folder(
+    folder: Path, network: nn.Module, settings: Settings, tokenizer: Tokenizer, labels: list[str], card: str
+) -> None:
+    """Write every file of a deliverable, whichever its task, or none."""
     plain_tokenizer = Tokenizer.from_str(tokenizer.to_str())
     plain_tokenizer.no_padding()
     plain_tokenizer.no_truncation()
     with replace_folder(folder) as part:
-        write_tensors(part / "model.safetensors", classifier)
+        write_tensors(part / "model.safetensors", network)
         (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
         (part / "labels.json").write_text(json.dumps(labels, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
         (part / "tokenizer.json").write_text(plain_tokenizer.to_str(pretty=True), encoding="utf-8")
@@ -136,13 +143,16 @@ def load(folder: str | Path) -> Deliverable:
     """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU.
 
     Raises:
-        ValueError: one sentence; the folder is no run, or a file in it is missing, broken or does not fit.
+        ValueError: one sentence; the folder is no run, holds no classifier, or a file in it is missing, broken or does
+            not fit.
     """
     folder = find_model(Path(folder))
     try:
         settings = read_settings(folder / "config.json")
+        if settings.task is not Task.classify:
+            raise ValueError(f"run={folder} answers by texts, not by classes, but a classifier is needed here")
         labels = read_labels(folder / "labels.json", settings)
-        tokenizer = _read_tokenizer(folder / "tokenizer.json", settings)
+        tokenizer = read_tokenizer(folder / "tokenizer.json", settings)
         classifier = read_classifier(folder / "model.safetensors", settings)
     except OSError as error:
         raise ValueError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
@@ -157,7 +167,7 @@ def load(folder: str | Path) -> Deliverable:
     )
 
 
-def _read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
+def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
     """The tokenizer, once it has shown that every id it can give has a row in the embedding."""
     try:
         tokenizer = load_tokenizer(path)

@@ -6,11 +6,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import ModelConfig
+from manyheads.config import DataConfig, ModelConfig, Source, Task
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.model import PairKind
 from manyheads.config.plain import from_plain, to_plain
 
+COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
 FORMAT = 1
 MOST_BYTES = 2**28  # of a JSON file
 
@@ -19,13 +20,21 @@ MOST_BYTES = 2**28  # of a JSON file
 class Columns:
     """Names of the columns the model was trained on.
 
-    With `preset` they are a hub dataset's: in a local file `text`, `text_pair` and `label` win where they exist.
+    With `preset` they are a hub dataset's: in a local file `text`, `text_pair`, `label` and `target` win where they
+    exist.
     """
 
     text: str = knob("text", "column of the text")
     text_pair: str = knob("text_pair", "column of the second text")
     label: str = knob("label", "column of the label")
+    target: str = knob("target", "column of the target text")
     preset: bool = knob(False, "the names are those of a hub dataset")
+
+    @classmethod
+    def of(cls, data: DataConfig) -> "Columns":
+        """The columns that `data` names."""
+        names = {name: getattr(data, name) for name in COLUMNS}
+        return cls(**names, preset=data.source is Source.hub)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -35,9 +44,10 @@ class Settings:
     Widths need no upper limit: whatever they say must agree with the tensors before anything is allocated.
     """
 
+    task: Task = knob(Task.classify, "what a text is answered with")
     format: int = knob(FORMAT, "version of the folder's layout", at_least=FORMAT, at_most=FORMAT)
     vocab_size: int = knob(0, "rows of the embedding", at_least=1)
-    n_classes: int = knob(0, "classes", at_least=1)
+    n_classes: int = knob(0, "classes; none of a model that answers by texts", at_least=0)
     max_length: int = knob(512, "tokens a text is cut to", at_least=4, at_most=2**20)
     pairs: bool = knob(False, "a row is a pair of texts")
     columns: Columns = knob(Columns, "the columns it was trained on")
@@ -45,6 +55,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
+        require(
+            (self.n_classes > 0) == (self.task is Task.classify),
+            f"n_classes={self.n_classes} does not fit task={self.task.name}: only a classifier has classes",
+        )
         require(
             self.pairs or self.model.pair is PairKind.joint,
             f"model.pair={self.model.pair.name} compares two texts, but pairs is false: it must be true",
@@ -57,13 +71,13 @@ def write_settings(settings: Settings) -> str:
 
 
 def read_settings(path: Path) -> Settings:
-    """Check config.json key by key; knobs of the model that are absent keep their defaults.
+    """Check config.json key by key; the task, and knobs of the model, that are absent keep their defaults.
 
     Raises:
         ValueError: names the file, the key, its value and what it must be.
     """
     content = read_json(path)
-    names = [one.name for one in fields(Settings)]
+    names = [one.name for one in fields(Settings) if one.name != "task"]  # older folders have none
     missing = [name for name in names if not isinstance(content, dict) or name not in content]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}: it is not the config.json of a manyheads model")
@@ -84,9 +98,9 @@ def read_labels(path: Path, settings: Settings) -> list[str]:
         raise ValueError(f"{path} must be a list of class names")
     if len(labels) != settings.n_classes:
         raise ValueError(f"{path} names {len(labels)} classes, but config.json beside it has {settings.n_classes}")
-    label, times = Counter(labels).most_common(1)[0]
-    if times > 1:
-        raise ValueError(f"{path} names the class {label!r} {times} times")
+    for label, times in Counter(labels).most_common(1):
+        if times > 1:
+            raise ValueError(f"{path} names the class {label!r} {times} times")
     return labels
 
 

@@ -1,23 +1,28 @@
-"""model.safetensors: a classifier's tensors, checked against config.json before anything is allocated."""
+"""model.safetensors: a model's tensors, checked against config.json before anything is allocated."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from manyheads.config import ModelConfig, Pooling, Score
 from manyheads.config.model import EncoderKind
 from manyheads.nn import Classifier, assemble
+from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
 from manyheads.ship.settings import Settings
 
 MOST_TABLE = 2**27  # numbers in tables of positions, which follow from config.json and are not in the file
+Network = TypeVar("Network", bound=nn.Module)
 Shapes = dict[str, tuple[str, list[int]]]
 
 
-def write_tensors(path: Path, classifier: Classifier) -> None:
+def write_tensors(path: Path, network: nn.Module) -> None:
     """All parameters in fp32, in the same bytes for the same values."""
-    save_file({name: value.detach().float().cpu().clone() for name, value in classifier.state_dict().items()}, path)
+    save_file({name: value.detach().float().cpu().clone() for name, value in network.state_dict().items()}, path)
 
 
 def read_classifier(path: Path, settings: Settings) -> Classifier:
@@ -26,23 +31,37 @@ def read_classifier(path: Path, settings: Settings) -> Classifier:
     Raises:
         ValueError: not a safetensors file; tensors missing, too many, of another shape or type, or not finite.
     """
-    held = _held(path)
-    _check_size(path, held, settings)
-    with torch.random.fork_rng(devices=[]):
-        classifier = assemble(
+
+    def build() -> Classifier:
+        return assemble(
             settings.model,
             vocab_size=settings.vocab_size,
             n_classes=settings.n_classes,
             max_length=settings.max_length,
             n_segments=2 if settings.pairs else 0,
         )
-    _compare(path, held, classifier)
+
+    return _read(path, settings, build)
+
+
+def read_seq2seq(path: Path, settings: Settings) -> Seq2Seq:
+    """The same of a model that answers by texts."""
+    sizes = {"vocab_size": settings.vocab_size, "max_length": settings.max_length}
+    return _read(path, settings, lambda: assemble_seq2seq(settings.model, **sizes))
+
+
+def _read(path: Path, settings: Settings, build: Callable[[], Network]) -> Network:
+    held = _held(path)
+    _check_size(path, held, settings)
+    with torch.random.fork_rng(devices=[]):
+        network = build()
+    _compare(path, held, network)
     tensors = load_file(path)
     broken = next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
     if broken:
         raise ValueError(f"{path}: tensor {broken} holds values that are not finite numbers")
-    classifier.load_state_dict(tensors)
-    return classifier.eval()
+    network.load_state_dict(tensors)
+    return network.eval()
 
 
 def _held(path: Path) -> Shapes:
@@ -85,10 +104,10 @@ def _least_of_layer(model: ModelConfig, layer: int) -> int:
     return model.d_model * widths + model.n_heads * model.d_k**2 * has_maps
 
 
-def _compare(path: Path, held: Shapes, classifier: Classifier) -> None:
+def _compare(path: Path, held: Shapes, network: nn.Module) -> None:
     """Raise ValueError unless `held` is exactly what config.json describes."""
     beside = f"{path} does not fit config.json beside it"
-    wanted: Shapes = {name: ("F32", list(value.shape)) for name, value in classifier.state_dict().items()}
+    wanted: Shapes = {name: ("F32", list(value.shape)) for name, value in network.state_dict().items()}
     for name in sorted(wanted.keys() ^ held.keys()):
         raise ValueError(f"{beside}: tensor {name!r} is {'missing' if name in wanted else 'not part of the model'}")
     for name, (kind, shape) in wanted.items():

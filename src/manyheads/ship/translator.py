@@ -1,0 +1,172 @@
+"""A model that answers texts by texts, as a folder: the same files as a classifier's, labels.json an empty list.
+
+n texts . N tokens of a batch's targets . B texts of a batch
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import torch
+from tokenizers import Tokenizer
+from torch.nn import functional as F
+
+from manyheads.config import DataConfig, ModelConfig, Task
+from manyheads.config.generate import LENGTH_PENALTY
+from manyheads.data.batches import Batch, Batches, plan_evaluation
+from manyheads.data.targets import decode, marks
+from manyheads.data.tokens import Tokens, encode
+from manyheads.nn.generate import beam_search, greedy
+from manyheads.nn.seq2seq import Seq2Seq
+from manyheads.ship.deliverable import read_tokenizer, write_folder
+from manyheads.ship.files import find_model
+from manyheads.ship.settings import Columns, Settings, read_settings
+from manyheads.ship.tensors import read_seq2seq
+
+Found = TypeVar("Found")
+ROWS = 256  # most rows, or beams, of a batch; tokens bound it too
+
+
+class Followed(NamedTuple):
+    """Of one target, read token by token with all before given: tokens, the mark at the end counted, how many of them
+    were the likeliest, and their mean cross-entropy in nats."""
+
+    n_tokens: int
+    n_right: int
+    loss: float
+
+
+@dataclass(slots=True)
+class Translator:
+    """A model ready to answer. `autocast` is the type it multiplies in; None is fp32."""
+
+    seq2seq: Seq2Seq
+    tokenizer: Tokenizer
+    model: ModelConfig
+    max_length: int
+    columns: Columns
+    autocast: torch.dtype | None = None
+
+    def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> "Translator":
+        """The same model, moved to `device`."""
+        return replace(self, seq2seq=self.seq2seq.to(device), autocast=autocast)
+
+    def generate(
+        self,
+        texts: list[str],
+        *,
+        n_beams: int = 1,
+        length_penalty: float = LENGTH_PENALTY,
+        max_length: int = 0,
+        tokens: int = 8192,
+    ) -> list[str]:
+        """One answer a text, in order; a text beyond the model's `max_length` is cut.
+
+        Args:
+            n_beams: answers followed at a time; 1 takes the likeliest token at every step.
+            length_penalty: how much a beam favours long answers (`nn.generate.beam_search`).
+            max_length: most tokens of an answer; 0: as many as the model has positions for.
+            tokens: most source tokens of a batch. Answers do not depend on it.
+
+        Raises:
+            ValueError: `texts` is one text, or `max_length` more than the model has positions for.
+        """
+        if isinstance(texts, str):
+            raise ValueError("texts is a single str, but a list of texts is needed: put it in brackets")
+        if max_length > self.max_length:
+            raise ValueError(
+                f"generate.max_length={max_length} is more than the {self.max_length} tokens the model was trained to "
+                "write at most: use a smaller one"
+            )
+        start, end = self.marks
+        limits = {"start": start, "end": end, "max_length": max_length or self.max_length}
+
+        def answer(batch: Batch) -> list[list[int]]:
+            if n_beams == 1:
+                return greedy(self.seq2seq, batch.ids_N, batch.layout, **limits)
+            search = {"n_beams": n_beams, "length_penalty": length_penalty}
+            return beam_search(self.seq2seq, batch.ids_N, batch.layout, **limits, **search)
+
+        encoded = encode(self.tokenizer, texts, None, None, self.max_length)
+        return decode(self.tokenizer, self._each(encoded, answer, max(1, tokens // n_beams), max(1, ROWS // n_beams)))
+
+    def follow(self, texts: list[str], targets: list[str], *, tokens: int = 8192) -> list[Followed]:
+        """How well the model tells each next token of the targets; one beyond `max_length` is cut."""
+        encoded = encode(self.tokenizer, texts, None, None, self.max_length)
+        encoded.targets = encode(self.tokenizer, targets, None, None, self.max_length)
+        return self._each(encoded, self._follow, tokens, ROWS)
+
+    @property
+    def marks(self) -> tuple[int, int]:
+        """Ids of the tokens with which a target starts and ends."""
+        found = marks(self.tokenizer)
+        assert found is not None, "load checks them"
+        return found
+
+    def _follow(self, batch: Batch) -> list[Followed]:
+        targets = batch.targets
+        assert targets is not None
+        logits_NV = self.seq2seq(batch.ids_N, batch.layout, targets.ids_N, targets.layout).float()
+        losses_N = F.cross_entropy(logits_NV[:-1], targets.ids_N[1:], reduction="none").tolist()
+        right_N = (logits_NV[:-1].argmax(-1) == targets.ids_N[1:]).tolist()
+        bounds = targets.layout.offsets.tolist()
+        return [
+            Followed(b - a - 1, sum(right_N[a : b - 1]), sum(losses_N[a : b - 1]) / (b - a - 1))
+            for a, b in pairwise(bounds)
+        ]
+
+    def _each(self, encoded: Tokens, answer: Callable[[Batch], list[Found]], tokens: int, rows: int) -> list[Found]:
+        """What `answer` says of each row, batch by batch, in the order of the rows."""
+        plan = plan_evaluation(encoded.lengths, tokens=tokens, rows=rows)
+        device = self.seq2seq.head.weight.device
+        found: dict[int, Found] = {}
+        with torch.inference_mode(), torch.autocast(device.type, self.autocast, enabled=self.autocast is not None):
+            for batch in Batches(encoded, plan):
+                moved = batch if device.type == "cpu" else batch.to(device)
+                found |= zip(batch.rows_B.tolist(), answer(moved), strict=True)
+        return [found[row] for row in range(len(encoded))]
+
+
+def save_translator(
+    folder: Path, seq2seq: Seq2Seq, *, model: ModelConfig, data: DataConfig, tokenizer: Tokenizer, card: str
+) -> None:
+    """Write the folder, whole or not at all; what was there before is replaced."""
+    settings = Settings(
+        task=Task.seq2seq,
+        vocab_size=seq2seq.source.words.num_embeddings,
+        n_classes=0,
+        max_length=data.max_length,
+        pairs=False,
+        columns=Columns.of(data),
+        model=model,
+    )
+    write_folder(folder, seq2seq, settings, tokenizer, [], card)
+
+
+def load_translator(folder: str | Path) -> Translator:
+    """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU.
+
+    Raises:
+        ValueError: one sentence; the folder is no run, holds a classifier, or a file in it is missing, broken or does
+            not fit.
+    """
+    folder = find_model(Path(folder))
+    try:
+        settings = read_settings(folder / "config.json")
+        if settings.task is not Task.seq2seq:
+            raise ValueError(f"run={folder} is a classifier, but a model of task=seq2seq is needed here: name another")
+        tokenizer = read_tokenizer(folder / "tokenizer.json", settings)
+        if marks(tokenizer) is None:
+            raise ValueError(f"{folder / 'tokenizer.json'} does not put one mark before a text and another after it")
+        seq2seq = read_seq2seq(folder / "model.safetensors", settings)
+    except OSError as error:
+        raise ValueError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
+    return Translator(
+        seq2seq=seq2seq,
+        tokenizer=tokenizer,
+        model=settings.model,
+        max_length=settings.max_length,
+        columns=settings.columns,
+    )
