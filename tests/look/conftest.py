@@ -114,7 +114,7 @@ class Chromium:
         raise AssertionError(f"never: {expression}; {self.complaints}")
 
     def point(self, selector, *, click=False, x=0.5, y=0.5):
-        """Move the pointer to a place of an element, from its upper left corner, in shares of it or, above 1, pixels."""
+        """Move the pointer to a place of an element: from its upper left corner, in shares or, above 1, pixels."""
         found = f"document.querySelector({json.dumps(selector)})"
         box = self.value(f"{found}.scrollIntoView({{block: 'nearest'}}), {found}.getBoundingClientRect().toJSON()")
         at = {

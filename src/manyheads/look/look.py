@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import LookConfig
+from manyheads.config.plain import show
 from manyheads.judge.reading import check_texts, opened_texts
+from manyheads.look.chosen import choose
 from manyheads.ship.files import find_model
 from manyheads.ship.settings import read_settings
 
@@ -28,7 +30,8 @@ def look(config: LookConfig) -> Any:
     """
     _check(config)
     model = find_model(Path(config.run))
-    read_settings(model / "config.json")
+    settings = read_settings(model / "config.json")
+    chosen = choose(settings.model, config.layers, config.heads)
     folder = _folder(config, model)
     if config.split:
         from manyheads.look.corpus import study
@@ -37,18 +40,20 @@ def look(config: LookConfig) -> Any:
     _check_output(folder)
 
     from manyheads.judge.device import place  # torch, once the settings are known to be good
-    from manyheads.look.texts import choose, look_at
+    from manyheads.look.texts import look_at
     from manyheads.ship.deliverable import load
 
     deliverable = place(load(model), config.hardware)
-    chosen = choose(deliverable, config.layers, config.heads)
-    written: list[Path] = []
-    source = Path(config.run).name
     with opened_texts(config.text, config.input or "-", deliverable) as chunks:
-        for text, pair in islice(_texts(chunks), config.rows or None):
-            looked = look_at(deliverable, text, pair, chosen, folder=folder, source=source, png=config.png)
-            _tell(looked)
-            written += looked.files
+        texts = list(islice(_texts(chunks), config.rows or None))  # all before the first page: a mistake writes none
+    if not texts:
+        raise ValueError(f"input={config.input} holds no texts: give one a line")
+    source = (model.parent if model.name == "model" else model).name
+    written: list[Path] = []
+    for text, pair in texts:
+        looked = look_at(deliverable, text, pair, chosen, folder=folder, source=source, png=config.png)
+        _tell(looked)
+        written += looked.files
     return written
 
 
@@ -63,14 +68,19 @@ def _check(config: LookConfig) -> None:
         raise ValueError(f"split={config.split} is not a split to look at: choose validation or test")
     if config.text and config.rows:
         raise ValueError(f"rows={config.rows} does nothing beside text, which is one: leave it away")
-    for name in ("layers", "heads", "png") if config.split else ():
-        if value := getattr(config, name):
-            typed = f"{name}={str(value).lower()}"
-            raise ValueError(
-                f"{typed} does nothing beside split={config.split}, of which all heads are measured: leave it away"
-            )
+    _refuse_idle(config)
     if not config.split:
         check_texts("look", config.text, config.input or "-")
+
+
+def _refuse_idle(config: LookConfig) -> None:
+    """What was asked of pages while a split is studied, or of a study while pages are made."""
+    usual = LookConfig(run=config.run)
+    for name in ("layers", "heads", "png") if config.split else ("seed", "bootstrap", "batch"):
+        if getattr(config, name) != getattr(usual, name):
+            typed = "batch.tokens" if name == "batch" else f"{name}={show(getattr(config, name))}"
+            why = f"beside split={config.split}, of which all heads are measured" if config.split else "without split="
+            raise ValueError(f"{typed} does nothing {why}: leave it away")
 
 
 def _folder(config: LookConfig, model: Path) -> Path:
@@ -83,7 +93,7 @@ def _folder(config: LookConfig, model: Path) -> Path:
     if model.name == "model" and (model.parent / "config.yaml").is_file():
         return model.parent / "look"
     raise ValueError(
-        f"run={config.run} is a model without its run folder, where pages would go: name a folder for them by output="
+        f"run={config.run} is a model without its run folder, which would hold what is found: name a folder by output="
     )
 
 

@@ -11,20 +11,12 @@ from pathlib import Path
 
 import torch
 
+from manyheads.look.chosen import Chosen
 from manyheads.look.maps import Call, LayerMaps, answer, layer_maps
 from manyheads.look.page import Block, Shown, write_page
 from manyheads.look.words import Reading, Word, read_words
-from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.ship.deliverable import Deliverable
 from manyheads.whole import replace_file
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Layers and heads to show, from 0."""
-
-    layers: list[int]
-    heads: list[int]
 
 
 @dataclass(slots=True)
@@ -35,38 +27,6 @@ class Looked:
     label: str
     probability: float
     errors: dict[str, float]
-
-
-def choose(deliverable: Deliverable, layers: str, heads: str) -> Chosen:
-    """The layers and heads that were asked for; empty: all.
-
-    Raises:
-        ValueError: the model has no attention maps, or not those.
-    """
-    found = [one for one in deliverable.classifier.modules() if isinstance(one, MultiHeadAttention)]
-    if not found:
-        raise ValueError(
-            f"the model has model.encoder={deliverable.model.encoder.name}, which reads a text token by token and has "
-            "no attention maps: look at a run with model.encoder=transformer"
-        )
-    return Chosen(_numbers("layers", layers, len(found)), _numbers("heads", heads, found[0].n_heads))
-
-
-def _numbers(setting: str, typed: str, most: int) -> list[int]:
-    """`1,3-5` as [0, 2, 3, 4]."""
-    numbers: set[int] = set()
-    for part in typed.strip().removeprefix("[").removesuffix("]").split(",") if typed.strip() else ():
-        match = re.fullmatch(r"\s*(\d{1,4})\s*(?:-\s*(\d{1,4})\s*)?", part, re.ASCII)
-        if match is None:
-            raise ValueError(
-                f"{setting}={typed} is not understood: count from 1, such as {setting}=2 or {setting}=1,3-4"
-            )
-        first, last = int(match[1]), int(match[2] or match[1])
-        if not 1 <= first <= last <= most:
-            there = f"{setting[:-1]} 1 alone" if most == 1 else f"{setting} 1 to {most}"
-            raise ValueError(f"{setting}={typed} is out of range: the model has {there}")
-        numbers |= set(range(first - 1, last))
-    return sorted(numbers) or list(range(most))
 
 
 def look_at(

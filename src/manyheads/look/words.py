@@ -6,6 +6,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 MARK, UNKNOWN = "mark", "unknown"
+SPACE = "\u2423"  # what a token of white space alone is shown as
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: in
         if not mark:
             ends[part] = end
         kind = MARK if mark else UNKNOWN if read == unknown else ""
-        words.append(Word(bare or read, read, kind, part, glued and not mark))
+        words.append(Word(bare or (SPACE if letters else read), read, kind, part, glued and not mark))
     return Reading(encoding.ids, list(encoding.type_ids), words, len(whole.ids) - len(encoding.ids))
 
 
