@@ -146,10 +146,8 @@ def scores_of_sums(q_BHLK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
     The sums, `(B, H, L, M, K)`, are made for a few queries at a time and again in the backward pass, so memory
     grows with the pairs alone and not with their width.
     """
-    n_documents, n_heads, n_queries, width = q_BHLK.shape
-    per_query = n_documents * n_heads * k_BHMK.size(2) * width
-    if per_query == 0 or n_queries == 0:
-        return q_BHLK.new_zeros(n_documents, n_heads, n_queries, k_BHMK.size(2))
+    n_documents, n_heads, _, width = q_BHLK.shape
+    per_query = max(1, n_documents * n_heads * k_BHMK.size(2) * width)
     chunks = q_BHLK.split(max(1, CHUNK // per_query), dim=2)
     if len(chunks) == 1 or not torch.is_grad_enabled():
         return torch.cat([_scores_of_chunk(chunk, k_BHMK, v_HK) for chunk in chunks], dim=2)
