@@ -81,11 +81,11 @@ function css(rgb) {
   return `rgb(${rgb.join(",")})`;
 }
 
-// Black or white, whichever is read better on the colour.
+// Whichever is read better on the colour, dark or white: at least 4.5 to 1 everywhere (WCAG 2.2, 1.4.3).
 function inkOn([red, green, blue]) {
   const light = [red, green, blue].map((one) => ((one / 255 + 0.055) / 1.055) ** 2.4);
   const luminance = 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2];
-  return luminance > 0.19 ? "#14181f" : "#ffffff";
+  return luminance > 0.3 ? "#14181f" : luminance > 0.179 ? "#000000" : "#ffffff";
 }
 
 function picture(cells, n, m, most) {

@@ -16,8 +16,9 @@ function options() {
       box.addEventListener("keydown", (event) => {
         if (!/^Arrow/.test(event.key)) return;
         const values = Object.keys(names), step = /Left|Up/.test(event.key) ? -1 : 1;
-        pick(name, values[(values.indexOf(state[name]) + step + values.length) % values.length]);
-        box.querySelector('[aria-checked="true"]').focus();
+        const next = (values.indexOf(state[name]) + step + values.length) % values.length;
+        pick(name, values[next]);
+        box.children[next].focus();
         event.preventDefault();
       });
     }
@@ -75,7 +76,7 @@ function recall() {
   state.block = whole("block", page.blocks.length);
   state.head = whole("head", page.blocks[state.block].heads.length);
   state.token = whole("token", page.tokens.length);
-  for (const name of ["view", "way"]) if (asked.get(name) in CHOICES[name]) state[name] = asked.get(name);
+  for (const name of ["view", "way"]) if (Object.hasOwn(CHOICES[name], asked.get(name))) state[name] = asked.get(name);
 }
 
 function start() {
