@@ -7,6 +7,7 @@ import pytest
 
 from manyheads.cli import main
 
+MODELS = "base, bert_base, bert_medium, bert_mini, bert_small, bert_tiny, medium, mini, rnn_attention, small or tiny"
 MISTAKES = [
     # unknown names
     ("train model.heads=4", "model.heads=4 is not a setting: did you mean model.n_heads?"),
@@ -65,9 +66,9 @@ MISTAKES = [
         "train data.validation_share=1",
         "data.validation_share=1.0 is out of range: it must be above 0.0 and below 1.0; the default is 0.1",
     ),
-    ("train model.pooling=meen", "model.pooling=meen is not a choice: choose mean, first, max or attention"),
+    ("train model.pooling=meen", "model.pooling=meen is not a choice: choose mean, first, bert, max or attention"),
     ("train data.on_bad_row=true", "data.on_bad_row=true is not a choice: choose raise or drop"),
-    ("train model=bse", "model=bse is not a choice: choose base, medium, mini, small or tiny"),
+    ("train model=bse", f"model=bse is not a choice: choose {MODELS}"),
     ("train model={n_heads:4}", None),
     ("train data=run", None),
     (
@@ -152,7 +153,7 @@ MISTAKES = [
     ),
     # the same rules hold under -m, for every value of a sweep
     ("train -m seed=1,-2", "seed=-2 is out of range: it must be at least 0 and below 4294967296; the default is 0"),
-    ("train -m model=tiny,bse", "model=bse is not a choice: choose base, medium, mini, small or tiny"),
+    ("train -m model=tiny,bse", f"model=bse is not a choice: choose {MODELS}"),
     ("train -m seed=1,2 +model.x=1", "+model.x=1: settings are set, never added or deleted: write model.x=1"),
     (
         "train -m seed=1,2 hardware.devices=4",
