@@ -56,6 +56,11 @@ LINES = [
     ("train task=seq2seq data=dates data.label=x", "data.label=x does nothing with task=seq2seq: leave it away"),
     ("train experiment=dates data.text_pair=x", "data.text_pair=x does nothing with task=seq2seq: leave it away"),
     ("train experiment=dates model.pooling=max", "model.pooling=max does nothing with task=seq2seq: leave it away"),
+    ("train experiment=dates model.pair=cross", "model.pair=cross does nothing with task=seq2seq: leave it away"),
+    (
+        "train experiment=dates model.segments=always",
+        "model.segments=always does nothing with task=seq2seq: leave it away",
+    ),
     ("train data.path=", "data.path= is empty: write data.path=VALUE, or leave it away"),
     ("train data.hub=", "data.hub= is empty: write data.hub=VALUE, or leave it away"),
     ("train -m data.path= seed=1,2", "data.path= is empty: write data.path=VALUE, or leave it away"),

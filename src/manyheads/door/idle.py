@@ -8,7 +8,7 @@ from manyheads.config.plain import show
 from manyheads.door.verbs import Config
 
 OF_THE_HUB = ("data.hub_config", "data.revision")
-OF_CLASSES = ("data.label", "data.text_pair", "optim.class_weights", "model.pooling", "model.pair")
+OF_CLASSES = ("data.label", "data.text_pair", "optim.class_weights", "model.pooling", "model.pair", "model.segments")
 OF_TARGETS = ("data.target",)
 
 
