@@ -1,5 +1,6 @@
 """The tokens that are silenced, and what of it, against the same done by hand; and a model that is known through."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from manyheads.config import ModelConfig, PairKind
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Rows
 from manyheads.layout import Packed
 from manyheads.look import faithfulness as module
 from manyheads.look.faithfulness import faithfulness, first_order, how_many, noise, ranks, received
-from manyheads.look.passes import batches, tokens_of
+from manyheads.look.passes import batches, look_at_batch, tokens_of
 from manyheads.ship.deliverable import Deliverable, load
 
 TEXTS = [
@@ -57,8 +59,7 @@ def test_amounts_are_counts_or_shares_rounded_up() -> None:
 
 def test_attention_received_is_the_mean_over_queries_and_heads(model: Deliverable) -> None:
     (batch,) = batches(model, tokens_of(model, rows_of(TEXTS)), budget=4096)
-    received_N, logits_BC = received(model, batch)
-    torch.testing.assert_close(logits_BC, model.logits(TEXTS)[batch.rows_B], atol=1e-5, rtol=1e-5)
+    received_N = received(look_at_batch(model, batch), len(batch.ids_N))
     start = 0
     for length, ids_L in zip(
         batch.layout.lengths_B.tolist(), batch.ids_N.split(batch.layout.lengths_B.tolist()), strict=True
@@ -133,9 +134,10 @@ def test_random_against_random_is_nothing(model: Deliverable, monkeypatch: pytes
     random = np.random.default_rng(5)
     words = np.array(["good", "bad", "fine", "awful", "film", "a", "the", "very", "not", "so"])
     tokens = tokens_of(model, rows_of([" ".join(random.choice(words, 9)) for _ in range(100)]))
+    (of_all,) = batches(model, tokens, budget=4096)
     away = []
     for seed in range(12):
-        by_chance = lambda model, batch, seed=seed: (noise(batch, 1, 99 + seed)[0], received(model, batch)[1])  # noqa: E731
+        by_chance = lambda maps, n_tokens, seed=seed: noise(of_all, 1, 99 + seed)[0]  # noqa: E731
         monkeypatch.setattr(module, "received", by_chance)
         ours = faithfulness(model, tokens, amounts=[2], n_draws=3, n_resamples=100, seed=seed)[0].difference
         away.append(ours.value / ((ours.high - ours.low) / 3.92))
@@ -152,3 +154,31 @@ def test_nothing_hangs_on_batches_and_the_seed_decides(model: Deliverable) -> No
         assert ours.random.value == pytest.approx(theirs.random.value, abs=1e-5)
         assert ours.difference.low == pytest.approx(theirs.difference.low, abs=1e-5)
     assert faithfulness(model, tokens, n_resamples=20, seed=2)[0].random != whole[0].random
+
+
+@pytest.fixture
+def apart(ship_model: Callable[..., Path], tmp_path: Path) -> Deliverable:
+    """A model that reads the texts of a pair apart."""
+    shape = ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24, pair=PairKind.cross)
+    return load(ship_model(tmp_path / "model", pairs=True, shape=shape))
+
+
+def test_pairs_read_apart(apart: Deliverable) -> None:
+    firsts, seconds = ["a good film", "very bad", "so"], ["the film", "not fine not awful", "so good"]
+    rows = Rows(firsts, seconds, [0] * 3, "pairs", range(1, 4))
+    (batch,) = batches(apart, tokens_of(apart, rows), budget=4096)
+    received_N = received(look_at_batch(apart, batch), len(batch.ids_N))
+    of_pair = [float(one.sum()) for one in received_N.split(batch.layout.lengths_B.tolist())]
+    assert of_pair == pytest.approx([2.0] * 3, abs=1e-5)  # what both texts have to give
+    falls = first_order(apart, batch)
+    whole = apart.logits(firsts, seconds)
+    for one in batch.ids_N.unique().tolist():
+        handle = apart.classifier.embeddings.words.register_forward_hook(
+            lambda words, args, output, one=one: output * torch.where(args[0] == one, 1 - 1e-2, 1.0)[:, None]
+        )
+        fall_n = (whole - apart.logits(firsts, seconds)).gather(-1, whole.argmax(-1, keepdim=True)) / 1e-2
+        handle.remove()
+        expected = float(fall_n.sum())
+        assert float(falls[batch.ids_N == one].sum()) == pytest.approx(expected, rel=0.1, abs=0.02)
+    ours = faithfulness(apart, tokens_of(apart, rows), amounts=[1], n_resamples=20)
+    assert [one.n_rows for one in ours] == [3, 3]

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from manyheads.layout import Packed
-from manyheads.look.heads import Head, heads, silent, watched, with_silence, without_head
+from manyheads.look.heads import Head, heads, silent, with_silence, without_head
 from manyheads.nn import Classifier
-from manyheads.nn.attention import attend
 from manyheads.ship.deliverable import load
 
 IDS_N = torch.tensor([2, 5, 9, 10, 3, 2, 6, 3, 2, 11, 12, 7, 8, 5, 3])
@@ -59,24 +58,3 @@ def test_silent_tokens_are_those_of_an_edited_embedding(classifier: Classifier) 
     assert (ours - whole).abs().max() > 1e-3
     with pytest.raises(IndexError):
         logits(classifier, silent(IDS_N, silence_N))  # the marks mean nothing any more
-
-
-def test_what_is_watched_is_the_formula_and_the_answer_stays(classifier: Classifier) -> None:
-    seen: dict[int, Tensor] = {}
-    whole = logits(classifier)
-    with watched(classifier, seen.__setitem__):
-        torch.testing.assert_close(logits(classifier), whole, rtol=0, atol=0)
-    assert list(seen) == [1, 2]
-    first = classifier.encoder.layers[0].attention
-    with torch.inference_mode():
-        x_ND = first.before(classifier.embeddings(IDS_N, LAYOUT))
-        q, k, v = first.block.queries_keys_values(x_ND, None, LAYOUT, LAYOUT)
-    start = 0
-    for row, length in enumerate(LAYOUT.lengths_B.tolist()):
-        of_row = slice(start, start + length)
-        start += length
-        alone = (one[of_row].transpose(0, 1)[None] for one in (q, k, v))
-        _, weights_1HLM = attend(*alone, return_weights=True)
-        torch.testing.assert_close(seen[1][row, :, :length, :length], weights_1HLM[0])
-    assert not seen[1][1, :, 3:].any()
-    assert not seen[1][1, :, :, 3:].any()

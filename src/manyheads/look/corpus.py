@@ -65,7 +65,7 @@ def write_study(folder: Path, found: "Study", task: Task) -> dict[str, Any]:
     from manyheads.whole import replace_folder
 
     written = {"data": task.name, "split": task.split, "source": task.rows.source, **found.as_json()}
-    n_rows, n_heads = found.statistics.n_documents, len(found.silenced)
+    n_rows, n_heads = found.n_rows, len(found.silenced)
     title = f"{task.name}, {task.split} split: the heads"
     subtitle = f"{task.rows.source}, {n_rows:,} rows, {found.statistics.n_tokens:,} tokens, {n_heads} heads"
     try:

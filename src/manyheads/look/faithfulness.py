@@ -22,9 +22,8 @@ from torch import Tensor
 from manyheads.data.batches import Batch
 from manyheads.data.tokens import Tokens
 from manyheads.judge.scores import Interval, mean_interval
-from manyheads.look.heads import silent, watched, with_silence
-from manyheads.look.passes import answer, batches, find_marks
-from manyheads.look.statistics import distributions
+from manyheads.look.heads import silent, with_silence
+from manyheads.look.passes import Maps, answer, batches, find_marks, look_at_batch, places
 from manyheads.ship.deliverable import Deliverable
 
 AMOUNTS: tuple[int | float, ...] = (1, 2, 4, 0.1)
@@ -71,7 +70,9 @@ def faithfulness(
     fall = np.full((len(amounts), n_rankings, len(tokens)), np.nan)
     flip = np.zeros((len(amounts), n_rankings, len(tokens)))
     for batch in batches(deliverable, tokens, budget=budget, maps=True):
-        received_N, logits_BC = received(deliverable, batch)
+        maps = look_at_batch(deliverable, batch)
+        received_N, logits_BC = received(maps, len(batch.ids_N)), maps.logits_BC
+        del maps
         rankings = [received_N, first_order(deliverable, batch), *noise(batch, n_draws, seed)]
         for ranking, score_N in enumerate(rankings):
             rank_N, n_choices_B = ranks(score_N, ~torch.isin(batch.ids_N, marks), batch)
@@ -90,19 +91,13 @@ def faithfulness(
     ]
 
 
-def received(deliverable: Deliverable, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The attention each token gets, `(N,)`: its mean over the document's queries and all heads of all layers; and
-    the logits `(B, C)`, unharmed.
-    """
-    maps: list[Tensor] = []
-    keep_BL = batch.layout.keep_BL
-    with torch.no_grad(), watched(deliverable.classifier, lambda layer, weights_BHLM: maps.append(weights_BHLM)):
-        logits_BC = answer(deliverable, batch)
-    shares = [distributions(weights_BHLM, keep_BL).mean((0, 2)) for weights_BHLM in maps]
-    heads_of = torch.tensor([float(weights_BHLM.size(1)) for weights_BHLM in maps], device=keep_BL.device)
-    received_BM = torch.einsum("l,lbm->bm", heads_of / heads_of.sum(), torch.stack(shares))
-    scaled_BM = received_BM * (keep_BL.size(1) / keep_BL.sum(1, keepdim=True).clamp(min=1))
-    return batch.layout.flat(scaled_BM), logits_BC
+def received(maps: Maps, n_tokens: int) -> Tensor:
+    """The attention each token of the batch gets, `(N,)`: the mean over a text's queries and all heads."""
+    n_queries_T1 = maps.layout.lengths_B[:, None].clamp(min=1)
+    got_PTM = maps.shares_PTLM.sum(2) / n_queries_T1
+    across_P11 = torch.tensor(maps.across, device=got_PTM.device)[:, None, None]
+    own_PTM = torch.where(across_P11, got_PTM.roll(got_PTM.size(1) // 2, 1), got_PTM)
+    return torch.zeros(n_tokens, device=got_PTM.device).index_add_(0, maps.place_N, maps.layout.flat(own_PTM.mean(0)))
 
 
 def first_order(deliverable: Deliverable, batch: Batch) -> Tensor:
@@ -115,11 +110,14 @@ def first_order(deliverable: Deliverable, batch: Batch) -> Tensor:
 
     handle = deliverable.classifier.embeddings.words.register_forward_hook(keep)
     try:
-        logits_BC = answer(deliverable, batch)
-        (grad_ND,) = torch.autograd.grad(logits_BC.max(-1).values.sum(), vectors)
+        with torch.enable_grad():
+            logits_BC = answer(deliverable, batch)
+            (grad_ND,) = torch.autograd.grad(logits_BC.max(-1).values.sum(), vectors)
     finally:
         handle.remove()
-    return (grad_ND * vectors[0].detach()).sum(-1)
+    fall_N = (grad_ND * vectors[0].detach()).sum(-1)
+    place_N = places(deliverable.classifier, batch.layout, batch.segments_N)
+    return torch.zeros(len(batch.ids_N), device=fall_N.device).index_add_(0, place_N, fall_N.float())
 
 
 def noise(batch: Batch, n_draws: int, seed: int) -> list[Tensor]:

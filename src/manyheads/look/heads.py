@@ -1,19 +1,14 @@
-"""The heads of a classifier: found, watched at work, and silenced one at a time.
+"""What of a classifier can be silenced: its heads, one at a time, and tokens of a text."""
 
-B documents . L query positions . M key positions . H heads of a layer . V d_v . D d_model
-"""
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from manyheads.nn import Classifier
 from manyheads.nn.multihead import MultiHeadAttention
-
-See = Callable[[int, Tensor], None]
 
 
 class Head(NamedTuple):
@@ -27,8 +22,8 @@ class Head(NamedTuple):
 
 
 def attentions(classifier: Classifier) -> list[MultiHeadAttention]:
-    """The attention of each layer, first layer first; none in a model that has no such layers."""
-    return [one for one in classifier.encoder.modules() if isinstance(one, MultiHeadAttention)]
+    """The attention of each layer, first layer first, across the texts of a pair last; none in recurrent models."""
+    return [one for one in classifier.modules() if isinstance(one, MultiHeadAttention)]
 
 
 def heads(classifier: Classifier) -> list[Head]:
@@ -36,30 +31,6 @@ def heads(classifier: Classifier) -> list[Head]:
     return [
         Head(layer, head) for layer, one in enumerate(attentions(classifier), 1) for head in range(1, one.n_heads + 1)
     ]
-
-
-@contextmanager
-def watched(classifier: Classifier, see: See) -> Iterator[None]:
-    """While the classifier answers, `see(layer, weights_BHLM)` hears the exact weights of each layer, from 1, in fp32.
-
-    They are computed once more, beside the kernel that gives the answer; that one stays as fast as it was.
-    """
-
-    def hear(layer: int) -> Callable[..., None]:
-        def hook(attention: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
-            weights_BHLM, _ = attention.maps(*args, **kwargs)
-            see(layer, weights_BHLM)
-
-        return hook
-
-    hooks = [
-        one.register_forward_hook(hear(layer), with_kwargs=True) for layer, one in enumerate(attentions(classifier), 1)
-    ]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """Rows of a split, batch by batch through a classifier that is looked at.
 
-B documents . N tokens of a batch . C classes
+B documents . N tokens of a batch . T texts that are read: the documents, or both texts of pairs that are read apart
+P heads of all layers . L query positions . M key positions . C classes
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -12,12 +14,37 @@ from torch import Tensor
 from manyheads.data.batches import Batch, Batches, plan_evaluation
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import PROBE, Tokens, encode
+from manyheads.layout import Packed
 from manyheads.look.heads import heads
+from manyheads.look.maps import overheard
+from manyheads.nn import Classifier
+from manyheads.nn.pair import part_pairs
 from manyheads.ship.deliverable import ROWS, Deliverable
 
 CELLS = 2**24
 """Most weights held at a time, over all heads: 64 MiB of fp32, and a few such blocks while they are worked on.
 A single document may need more: the square of its length for each head."""
+
+
+@dataclass(slots=True)
+class Maps:
+    """Where all heads look in a batch, and what the classifier answers, `logits_BC`.
+
+    `shares_PTLM` are weights divided by their sum over keys, which is 1 but for the sigmoid; rows of padding, and of
+    queries that attend to nothing, are zero. `place_N` says which token of the batch each token of `layout` is. A head
+    that is `across` looks at the text that is half of T away.
+    """
+
+    logits_BC: Tensor
+    shares_PTLM: Tensor
+    across: list[bool]
+    layout: Packed
+    place_N: Tensor
+
+    def of_keys(self, own_TM: Tensor) -> Tensor:
+        """What is said of each text's tokens, as each head finds it among its keys: `(P, T, M)`."""
+        other_TM = own_TM.roll(len(own_TM) // 2, 0)
+        return torch.stack([other_TM if across else own_TM for across in self.across])
 
 
 @dataclass(slots=True)
@@ -59,6 +86,36 @@ def batches(deliverable: Deliverable, tokens: Tokens, *, budget: int, maps: bool
     for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=budget, rows=ROWS)):
         segments_N = None if batch.segments_N is None else batch.segments_N.to(device)
         yield batch._replace(ids_N=batch.ids_N.to(device), segments_N=segments_N, layout=batch.layout.to(device))
+
+
+def look_at_batch(deliverable: Deliverable, batch: Batch) -> Maps:
+    """Answer, and compute the exact weights of every head from what it was given, in fp32."""
+    with torch.no_grad():
+        with overheard(deliverable.classifier) as calls:
+            logits_BC = answer(deliverable, batch)
+        layout = cast(Packed, calls[0].layout)
+        weights = [call.attention.maps(call.x, call.layout, call.memory, call.memory_layout)[0] for call in calls]
+        return Maps(
+            logits_BC=logits_BC,
+            shares_PTLM=distributions(torch.cat(weights, 1)),
+            across=[call.memory is not None for call in calls for _ in range(call.attention.n_heads)],
+            layout=layout,
+            place_N=places(deliverable.classifier, batch.layout, batch.segments_N),
+        )
+
+
+def distributions(weights_TPLM: Tensor) -> Tensor:
+    """Weights as distributions over keys, `(P, T, L, M)`."""
+    weights_PTLM = weights_TPLM.transpose(0, 1)
+    return weights_PTLM / weights_PTLM.sum(-1, keepdim=True).clamp(min=torch.finfo(weights_PTLM.dtype).tiny)
+
+
+def places(classifier: Classifier, layout: Packed, segments_N: Tensor | None) -> Tensor:
+    """Which token of a batch each one is that the encoder reads: of pairs read apart, it reads the first one twice."""
+    every_N = torch.arange(int(layout.offsets[-1]), device=layout.offsets.device)
+    if classifier.cross is None or segments_N is None:
+        return every_N
+    return part_pairs(every_N, layout, segments_N)[0]
 
 
 def answer(deliverable: Deliverable, batch: Batch, ids_N: Tensor | None = None) -> Tensor:

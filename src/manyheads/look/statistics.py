@@ -1,28 +1,28 @@
 """Where the heads of a classifier look, over a corpus.
 
-All figures are of the distribution over keys that a query's weights are once divided by their sum (which is 1 but for
-the sigmoid); a query that attends to nothing counts nowhere. A figure of a document is the mean over its queries, all
-real tokens; a figure of a head is the mean over documents, each of equal weight, however long. Nothing but sums over
-documents is kept.
+A figure of a text is the mean over its queries, all real tokens; one that attends to nothing counts nowhere. A figure
+of a head is the mean over texts, each of equal weight, however long: over rows, or over both texts of each pair where a
+model reads them apart. Nothing but sums over texts is kept.
 
-B documents . L query positions . M key positions . P heads of all layers
+T texts . L query positions . M key positions . P heads of all layers
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from manyheads.data.tokens import Tokens
-from manyheads.look.heads import Head, heads, watched
-from manyheads.look.passes import answer, batches, find_marks
+from manyheads.layout import Packed
+from manyheads.look.heads import Head, heads
+from manyheads.look.passes import Maps, batches, distributions, find_marks, look_at_batch
 from manyheads.ship.deliverable import Deliverable
 
 FIGURES = {
     "entropy": "entropy in nats (Clark et al., 2019, section 4.1)",
     "evenness": "entropy as a share of the largest there can be, log n",
-    "distance": "mean distance |i - j| in tokens",
+    "distance": "mean distance |i - j| in tokens; NaN where i and j are of different texts",
     "first": "share on the first token",
     "separators": "share on the separator tokens",
 }
@@ -30,7 +30,7 @@ FIGURES = {
 
 @dataclass(slots=True)
 class Spread:
-    """Mean and standard deviation of a figure over documents."""
+    """Mean and standard deviation of a figure over texts."""
 
     mean: float
     deviation: float
@@ -38,13 +38,13 @@ class Spread:
 
 @dataclass(slots=True)
 class HeadStatistics:
-    """Figures of all heads, `figures[name][p]` of the head `heads[p]`, and what they would be if every token got an
-    equal weight. `divergence_PP` is the mean Jensen-Shannon divergence between two heads in nats, at most log 2
-    (Clark et al., 2019, "What Does BERT Look At?", section 6).
+    """Figures of all heads, `figures[name][p]` of the head `heads[p]`, and what they would be if every token of a text
+    got an equal weight. `divergence_PP` is the mean Jensen-Shannon divergence between two heads in nats, at most log 2
+    (Clark et al., 2019, "What Does BERT Look At?", section 6); NaN between one within a text and one across texts.
     """
 
     heads: list[Head]
-    n_documents: int
+    n_texts: int
     n_tokens: int
     figures: dict[str, list[Spread]]
     uniform: dict[str, float]
@@ -52,7 +52,7 @@ class HeadStatistics:
 
     def agreement(self, p: int) -> tuple[float, Head] | None:
         """How much alike head p and the head nearest to it are, 1 where they are equal; None where it is alone."""
-        others = [(value, at) for at, value in enumerate(self.divergence_PP[p]) if at != p]
+        others = [(value, at) for at, value in enumerate(self.divergence_PP[p]) if at != p and not math.isnan(value)]
         if not others:
             return None
         least, nearest = min(others)
@@ -61,89 +61,88 @@ class HeadStatistics:
 
 def head_statistics(deliverable: Deliverable, tokens: Tokens, *, budget: int = 4096) -> HeadStatistics:
     """Read every row once; memory is bounded by `passes.CELLS`, whatever the number of rows."""
-    classifier = deliverable.classifier
-    separators = torch.tensor(find_marks(deliverable).separators, device=classifier.head.weight.device)
+    separators = torch.tensor(find_marks(deliverable).separators, device=deliverable.classifier.head.weight.device)
     sums = _Sums()
-    maps: list[Tensor] = []
-    with torch.inference_mode(), watched(classifier, lambda layer, weights_BHLM: maps.append(weights_BHLM)):
-        for batch in batches(deliverable, tokens, budget=budget, maps=True):
-            answer(deliverable, batch)
-            keep_BL = batch.layout.keep_BL
-            separator_BL = batch.layout.grid(torch.isin(batch.ids_N, separators)) & keep_BL
-            shares_PBLM = distributions(torch.cat(maps, 1), keep_BL)
-            maps.clear()
-            sums.add(shares_PBLM, keep_BL, separator_BL)
-            del shares_PBLM
-    return sums.statistics(heads(classifier), int(tokens.lengths.sum()))
+    for batch in batches(deliverable, tokens, budget=budget, maps=True):
+        maps = look_at_batch(deliverable, batch)
+        sums.add(maps, torch.isin(batch.ids_N[maps.place_N], separators))
+    return sums.statistics(heads(deliverable.classifier), int(tokens.lengths.sum()))
 
 
-def distributions(weights_BPLM: Tensor, keep_BL: Tensor) -> Tensor:
-    """Weights as distributions over keys `(P, B, L, M)`: rows of padding, and of nothing, are zero."""
-    weights_PBLM = weights_BPLM.transpose(0, 1) * keep_BL[..., None]
-    return weights_PBLM / weights_PBLM.sum(-1, keepdim=True).clamp(min=torch.finfo(weights_PBLM.dtype).tiny)
-
-
-def document_figures(shares_PBLM: Tensor, keep_BL: Tensor, separator_BM: Tensor) -> dict[str, Tensor]:
-    """Each of FIGURES, `(P, B)` in fp64."""
-    length_B = keep_BL.sum(1)
-    at = torch.arange(keep_BL.size(1), device=keep_BL.device)
-    far_LM = (at[:, None] - at).abs().to(shares_PBLM.dtype)
-    received_PBM = shares_PBLM.sum(2).double()
-    entropy_PB = _per_query(torch.special.entr(shares_PBLM).sum(-1), shares_PBLM)
+def text_figures(maps: Maps, separator_N: Tensor) -> dict[str, Tensor]:
+    """Each of FIGURES, `(P, T)` in fp64; `separator_N` marks tokens of `maps.layout`."""
+    shares_PTLM, keep_TL = maps.shares_PTLM, maps.layout.keep_BL
+    separator_PTM = maps.of_keys(maps.layout.grid(separator_N) & keep_TL)
+    n_keys_PT = maps.of_keys(keep_TL).sum(-1).double()
+    at = torch.arange(keep_TL.size(1), device=keep_TL.device)
+    far_LM = (at[:, None] - at).abs().to(shares_PTLM.dtype)
+    across_P1 = torch.tensor(maps.across, device=keep_TL.device)[:, None]
+    n_queries_PT = _n_queries(shares_PTLM)
+    received_PTM = shares_PTLM.sum(2).double()
+    entropy_PT = torch.special.entr(shares_PTLM).sum((2, 3)).double() / n_queries_PT
+    distance_PT = (shares_PTLM * far_LM).sum((2, 3)).double() / n_queries_PT
     return {
-        "entropy": entropy_PB,
-        "evenness": torch.where(length_B > 1, entropy_PB / length_B.double().log(), 1.0),
-        "distance": _per_query((shares_PBLM * far_LM).sum(-1), shares_PBLM),
-        "first": received_PBM[..., 0] / _n_queries(shares_PBLM),
-        "separators": (received_PBM * separator_BM).sum(-1) / _n_queries(shares_PBLM),
+        "entropy": entropy_PT,
+        "evenness": torch.where(n_keys_PT > 1, entropy_PT / n_keys_PT.log(), 1.0),
+        "distance": distance_PT.masked_fill(across_P1, torch.nan),
+        "first": received_PTM[..., 0] / n_queries_PT,
+        "separators": (received_PTM * separator_PTM).sum(-1) / n_queries_PT,
     }
 
 
-def divergence(shares_PBLM: Tensor) -> Tensor:
-    """Jensen-Shannon divergence between heads: `(P, P, B)` in fp64, nats, the mean over queries.
+def divergence(shares_PTLM: Tensor) -> Tensor:
+    """Jensen-Shannon divergence between heads: `(P, P, T)` in fp64, nats, the mean over queries.
 
     H((p + q) / 2) - (H(p) + H(q)) / 2, one head against all later ones at a time.
     """
-    entropy_PB = torch.special.entr(shares_PBLM).sum((2, 3)).double()
-    n_heads, n_queries_PB = len(shares_PBLM), _n_queries(shares_PBLM)
-    divergence_PPB = entropy_PB.new_zeros(n_heads, n_heads, shares_PBLM.size(1))
+    entropy_PT = torch.special.entr(shares_PTLM).sum((2, 3)).double()
+    n_heads, n_queries_PT = len(shares_PTLM), _n_queries(shares_PTLM)
+    divergence_PPT = entropy_PT.new_zeros(n_heads, n_heads, shares_PTLM.size(1))
     for p in range(n_heads - 1):
         for q in range(p + 1, n_heads):
-            middle_B = torch.special.entr((shares_PBLM[p] + shares_PBLM[q]) / 2).sum((1, 2)).double()
-            both_B = (middle_B - (entropy_PB[p] + entropy_PB[q]) / 2) / n_queries_PB[p]
-            divergence_PPB[p, q] = divergence_PPB[q, p] = both_B.clamp(min=0)
-    return divergence_PPB
+            middle_T = torch.special.entr((shares_PTLM[p] + shares_PTLM[q]) / 2).sum((1, 2)).double()
+            both_T = (middle_T - (entropy_PT[p] + entropy_PT[q]) / 2) / n_queries_PT[p]
+            divergence_PPT[p, q] = divergence_PPT[q, p] = both_T.clamp(min=0)
+    return divergence_PPT
+
+
+def even_shares(layout: Packed) -> Tensor:
+    """A head that looks at all tokens of a text alike: `(1, T, L, M)`."""
+    keep_TL = layout.keep_BL
+    return distributions((keep_TL[:, None, :, None] & keep_TL[:, None, None]).float())
 
 
 class _Sums:
-    """Sums over documents of each figure, of its square, and of the divergence."""
+    """Sums over texts of each figure, of its square, and of the divergence."""
 
     def __init__(self) -> None:
-        self.n_documents = 0
+        self.n_texts = 0
         self.first: dict[str, Tensor] = {}
         self.second: dict[str, Tensor] = {}
         self.uniform: dict[str, Tensor] = {}
         self.divergence_PP = torch.zeros(())
 
-    def add(self, shares_PBLM: Tensor, keep_BL: Tensor, separator_BM: Tensor) -> None:
-        self.n_documents += len(keep_BL)
-        even_1BLM = distributions((keep_BL[:, None, None] & keep_BL[:, None, :, None]).float(), keep_BL)
-        for name, figure_1B in document_figures(even_1BLM, keep_BL, separator_BM).items():
-            self.uniform[name] = self.uniform.get(name, 0.0) + figure_1B.sum().cpu()
-        for name, figure_PB in document_figures(shares_PBLM, keep_BL, separator_BM).items():
-            self.first[name] = self.first.get(name, 0.0) + figure_PB.sum(-1).cpu()
-            self.second[name] = self.second.get(name, 0.0) + figure_PB.square().sum(-1).cpu()
-        self.divergence_PP = self.divergence_PP + divergence(shares_PBLM).sum(-1).cpu()
+    def add(self, maps: Maps, separator_N: Tensor) -> None:
+        self.n_texts += maps.layout.n_documents
+        even = replace(maps, shares_PTLM=even_shares(maps.layout), across=[False])
+        for name, figure_1T in text_figures(even, separator_N).items():
+            self.uniform[name] = self.uniform.get(name, 0.0) + figure_1T.sum().cpu()
+        for name, figure_PT in text_figures(maps, separator_N).items():
+            self.first[name] = self.first.get(name, 0.0) + figure_PT.sum(-1).cpu()
+            self.second[name] = self.second.get(name, 0.0) + figure_PT.square().sum(-1).cpu()
+        across_P = torch.tensor(maps.across)
+        between_PP = divergence(maps.shares_PTLM).sum(-1).cpu()
+        self.divergence_PP = self.divergence_PP + between_PP.masked_fill(across_P[:, None] != across_P, torch.nan)
 
     def statistics(self, found: list[Head], n_tokens: int) -> HeadStatistics:
-        n = self.n_documents
+        n = self.n_texts
         means = {name: sum_P / n for name, sum_P in self.first.items()}
         spreads = {
             name: (self.second[name] / n - mean_P.square()).clamp(min=0).sqrt() for name, mean_P in means.items()
         }
         return HeadStatistics(
             heads=found,
-            n_documents=n,
+            n_texts=n,
             n_tokens=n_tokens,
             figures={
                 name: [Spread(*both) for both in zip(means[name].tolist(), spreads[name].tolist(), strict=True)]
@@ -154,10 +153,6 @@ class _Sums:
         )
 
 
-def _n_queries(shares_PBLM: Tensor) -> Tensor:
-    """Queries that attend to anything: `(P, B)`, at least 1."""
-    return shares_PBLM.any(-1).sum(-1).clamp(min=1).double()
-
-
-def _per_query(sum_PBL: Tensor, shares_PBLM: Tensor) -> Tensor:
-    return sum_PBL.double().sum(-1) / _n_queries(shares_PBLM)
+def _n_queries(shares_PTLM: Tensor) -> Tensor:
+    """Queries that attend to anything: `(P, T)`, at least 1."""
+    return shares_PTLM.any(-1).sum(-1).clamp(min=1).double()

@@ -2,6 +2,7 @@
 points at what an answer hangs on.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,9 +13,9 @@ from manyheads.data.rows import Rows
 from manyheads.judge.scores import Interval
 from manyheads.look.ablation import Silenced, ablate_heads
 from manyheads.look.faithfulness import Faithfulness, faithfulness
-from manyheads.look.heads import heads
 from manyheads.look.passes import tokens_of
 from manyheads.look.statistics import HeadStatistics, head_statistics
+from manyheads.look.chosen import choose
 from manyheads.ship.deliverable import Deliverable
 
 
@@ -22,6 +23,7 @@ from manyheads.ship.deliverable import Deliverable
 class Study:
     """Everything found about the heads on some rows. `silenced[p]` is what happens without `statistics.heads[p]`."""
 
+    n_rows: int
     statistics: HeadStatistics
     accuracy: Interval
     macro_f1: Interval
@@ -31,13 +33,14 @@ class Study:
     def as_json(self) -> dict[str, Any]:
         """Plain dicts, lists, numbers and strings; a head is named by layer and place, both from 1."""
         return {
-            "n_rows": self.statistics.n_documents,
+            "n_rows": self.n_rows,
+            "n_texts": self.statistics.n_texts,
             "n_tokens": self.statistics.n_tokens,
             "accuracy": asdict(self.accuracy),
             "macro_f1": asdict(self.macro_f1),
             "heads": [self._head_as_json(p) for p in range(len(self.silenced))],
             "uniform": self.statistics.uniform,
-            "divergence": self.statistics.divergence_PP,
+            "divergence": [[_known(value) for value in row] for row in self.statistics.divergence_PP],
             "faithfulness": [asdict(one) for one in self.faithfulness],
         }
 
@@ -45,12 +48,20 @@ class Study:
         found, silenced, alike = self.statistics, self.silenced[p], self.statistics.agreement(p)
         return {
             **found.heads[p]._asdict(),
-            **{name: asdict(spreads[p]) for name, spreads in found.figures.items()},
+            **{
+                name: {part: _known(value) for part, value in asdict(spreads[p]).items()}
+                for name, spreads in found.figures.items()
+            },
             "nearest": None if alike is None else {"agreement": alike[0], **alike[1]._asdict()},
             "macro_f1_change": asdict(silenced.macro_f1_change),
             "accuracy_change": asdict(silenced.accuracy_change),
             "answers_changed": silenced.answers_changed,
         }
+
+
+def _known(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if math.isnan(value) else value
 
 
 def study_rows(
@@ -71,14 +82,14 @@ def study_rows(
     Raises:
         ValueError: there are no rows, the model has no heads, or it does not take such texts.
     """
-    if not heads(deliverable.classifier):
-        raise ValueError("the model has no layers of attention, so there are no heads to study: give a Transformer")
+    choose(deliverable.model, "", "")
     if not len(rows):
         raise ValueError("there are no rows to look at: give a split that holds at least one")
     tokens = tokens_of(deliverable, rows)
     statistics = head_statistics(deliverable, tokens, budget=budget)
     ablation = ablate_heads(deliverable, tokens, budget=budget, n_resamples=n_resamples, seed=seed, progress=progress)
     return Study(
+        n_rows=len(rows),
         statistics=statistics,
         accuracy=ablation.whole.accuracy,
         macro_f1=ablation.whole.macro_f1,

@@ -1,6 +1,7 @@
 """A study as tables: on the terminal, as CSV, and as a page of one's own."""
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -144,4 +145,4 @@ def study_page(study: Study, png: bytes, title: str, subtitle: str) -> str:
 
 
 def _places(name: str, value: float) -> str:
-    return f"{value:.1f}" if name == "distance" else f"{value:.2f}"
+    return "" if math.isnan(value) else f"{value:.1f}" if name == "distance" else f"{value:.2f}"
