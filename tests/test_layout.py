@@ -146,3 +146,8 @@ def test_the_cells_of_packed_documents_are_moved_whatever_the_trailing_axes():
     for trailing in ((), (3,), (2, 3)):
         x_N = tokens_of(lengths, *trailing)
         assert torch.equal(layout.grid(x_N), padded_by_torch(x_N, lengths))
+
+
+def test_columns_may_go_on_from_a_later_position():
+    keep_BL = torch.tensor([[True, True, False], [False] * 3])
+    assert torch.equal(Padded(keep_BL, first=5).positions, Padded(keep_BL).positions + 5)
