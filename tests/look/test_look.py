@@ -1,5 +1,6 @@
 """The verb `look`: pages for texts, and one sentence for every mistake, before anything is written."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,16 @@ def test_recurrent_models_are_refused(ship_model, tmp_path):
     with pytest.raises(ValueError, match=r"^the run has model\.encoder=lstm, which reads a text token by token"):
         look(config(tmp_path, text="good"))
     assert not (tmp_path / "look").exists()
+
+
+def test_models_that_answer_by_texts_are_refused(run):
+    path = run / "model" / "config.json"
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps(told | {"task": "seq2seq", "n_classes": 0}))
+    with pytest.raises(
+        ValueError, match=r"has task=seq2seq, whose answers are texts, .* name a run with task=classify$"
+    ):
+        look(config(run, text="good"))
 
 
 PROGRAM = """

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import LookConfig
+from manyheads.config import LookConfig, Task
 from manyheads.config.plain import show
 from manyheads.judge.reading import check_texts, opened_texts
 from manyheads.look.chosen import choose
@@ -31,6 +31,11 @@ def look(config: LookConfig) -> Any:
     _check(config)
     model = find_model(Path(config.run))
     settings = read_settings(model / "config.json")
+    if settings.task is not Task.classify:
+        raise ValueError(
+            f"run={config.run} has task={settings.task.name}, whose answers are texts, but look shows the attention of "
+            "classifiers: name a run with task=classify"
+        )
     chosen = choose(settings.model, config.layers, config.heads)
     folder = _folder(config, model)
     if config.split:

@@ -144,8 +144,8 @@ def _answer(content: Shown) -> str:
 
 
 def _check(blocks: list[dict[str, Any]]) -> str:
-    rows = "".join(f'<tr><th scope="row">{shown(one["name"])}</th><td>{one["error"]:.1e}</td></tr>' for one in blocks)
-    return f'<table><tbody><tr><th></th><th scope="col">largest difference</th></tr>{rows}</tbody></table>'
+    items = "".join(f"<li>{shown(one['name'])} <b>{one['error']:.1e}</b></li>" for one in blocks)
+    return f'<ul class="check">{items}</ul>'
 
 
 def _text(text: str) -> str:
