@@ -156,6 +156,21 @@ def test_a_batch_without_documents_gives_every_parameter_a_gradient_of_zero(smal
         assert (parameter.grad == 0).all(), name
 
 
+@families
+def test_bf16_autocast_stays_near_single_precision(build, family):
+    model, source, targets_BL = build(family), some(SOURCES), torch.randint(VOCAB, (4, 3))
+    whole = targets_BL.flatten(), Packed.of_lengths([3] * 4)
+    exact = model(*source, *whole)
+    with torch.autocast("cpu", torch.bfloat16):
+        near, state = model(*source, *whole), model.start(*source)
+        for at in range(3):
+            last, state = model.step(targets_BL[:, at], state)
+    torch.testing.assert_close(near.float(), exact, atol=0.15, rtol=0.05)
+    torch.testing.assert_close(last.float(), exact.unflatten(0, (4, 3))[:, 2], atol=0.15, rtol=0.05)
+    for gradient in torch.autograd.grad(near.float().square().sum(), list(model.parameters())):
+        assert gradient.isfinite().all()
+
+
 def greedy_without_a_cache(model: Seq2Seq, source: Tensor, *, start: int, end: int, max_length: int) -> list[int]:
     said = [start]
     for _ in range(max_length):

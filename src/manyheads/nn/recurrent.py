@@ -172,9 +172,10 @@ class RecurrentDecoder(nn.Module):
         return self.attention(states, layout, memory, memory_layout)
 
     def first(self, memory: Tensor, memory_layout: Layout) -> Hidden:
-        """The states before the first token."""
+        """The states before the first token, in the type of the memory: autocast must not shorten them."""
         last_BD = last_states(memory, memory_layout, bidirectional=self.bidirectional_memory)
-        states = self.bridge(last_BD).tanh().unflatten(-1, (-1, self.recurrent.n_layers, last_BD.size(1)))
+        states = self.bridge(last_BD).tanh().to(memory.dtype)
+        states = states.unflatten(-1, (-1, self.recurrent.n_layers, last_BD.size(1)))
         return tuple(state_BSD.transpose(0, 1).contiguous() for state_BSD in states.unbind(1))
 
     def start(self, memory: Tensor, memory_layout: Layout) -> RecurrentState:
