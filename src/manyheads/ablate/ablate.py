@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,30 +58,24 @@ def ablate(config: AblateConfig) -> "Record":
     return record
 
 
-def run_missing(config: AblateConfig, rows: "list[Row]", data: "dict[str, Prepared]", record: "Record", path: Path):
-    """Seed by seed, so that a stop leaves whole comparisons; all rows of one seed before the next."""
-    from dataclasses import replace
-
+def run_missing(
+    config: AblateConfig, rows: "list[Row]", data: "dict[str, Prepared]", record: "Record", path: Path
+) -> None:
+    """All rows of one seed before the next, so that a stop leaves whole comparisons behind."""
     from manyheads.ablate.training import train_run
 
-    missing = [
-        (row, measured, seed)
-        for seed in record.seeds
-        for row in rows
-        if (measured := record.at(row.set, row.name)) is not None and str(seed) not in measured.runs
-    ]
-    for at, (row, measured, seed) in enumerate(missing, start=1):
-        figures = train_run(
-            replace(row.run, seed=seed), data[row.set], config.seconds, paces=config.equal is Equal.seconds
-        )
+    asked = [(seed, row, record.at(row.set, row.name)) for seed in record.seeds for row in rows]
+    missing = [(seed, row, measured) for seed, row, measured in asked if str(seed) not in measured.runs]
+    record.write(path)
+    for at, (seed, row, measured) in enumerate(missing, start=1):
+        run = replace(row.run, seed=seed)
+        figures = train_run(run, data[row.set], config.seconds, paces=config.equal is Equal.seconds)
         measured.runs[str(seed)] = figures
         record.write(path)
         log.info(
             "run %d of %d: %s, %s, seed %d: accuracy %.4f after %d steps in %.1f s",
             *(at, len(missing), row.set, row.name, seed, figures.accuracy, figures.steps, figures.seconds),
         )
-    if not missing:
-        record.write(path)
 
 
 def _file_name(config: AblateConfig) -> str:

@@ -51,8 +51,11 @@ class Record:
     machine: dict[str, Any]
     measured: list[Measured] = field(default_factory=list)
 
-    def at(self, set_name: str, row: str) -> Measured | None:
-        return next((one for one in self.measured if (one.set, one.row) == (set_name, row)), None)
+    def has(self, set_name: str, row: str) -> bool:
+        return any((one.set, one.row) == (set_name, row) for one in self.measured)
+
+    def at(self, set_name: str, row: str) -> Measured:
+        return next(one for one in self.measured if (one.set, one.row) == (set_name, row))
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""
@@ -100,10 +103,10 @@ def take_over(record: Record, before: Record) -> int:
     """
     dropped = 0
     for old in before.measured:
-        new = record.at(old.set, old.row)
-        if new is None:
+        if not record.has(old.set, old.row):
             record.measured.append(old)
             continue
+        new = record.at(old.set, old.row)
         fits = old.data == new.data and _same(old.settings, new.settings)
         kept = {
             seed: run

@@ -38,14 +38,14 @@ def sheet_of_set(record: Record, name: str) -> Sheet:
     adjusted = _adjusted({row: _p_of_rows(runs, first) for row, runs in others.items()})
     lines = []
     for row, runs in {record.rows[0]: first, **others}.items():
-        measured = record.at(name, row)
-        assert measured is not None, "a record has every row that it names"
         speed = f"{fmean(run.tokens_per_s for run in runs.values()):,.0f}" if runs else ""
         against = [_points(runs, first), adjusted.get(row, "")] if row in others else ["", ""]
         accuracy = _mean_and_deviation([run.accuracy for run in runs.values()])
-        budget = _budget_cells(record, measured, runs)
+        budget = _budget_cells(record, record.at(name, row), runs)
         lines.append([row, *budget, *accuracy, *against, speed, _remarks(record, runs)])
-    columns = [record.vary, *_budget_columns(record), "accuracy", "sd", "to first", "p", "tokens/s", "seeds"]
+    columns = [_axis(record), *_budget_columns(record), "accuracy", "sd", "to first", "p", "tokens/s", "remarks"]
+    if not any(line[-1] for line in lines):
+        columns, lines = columns[:-1], [line[:-1] for line in lines]
     return Sheet(f"{name}: {record.vary}, equal {record.equal}", columns, lines, _notes(record, name))
 
 
@@ -74,13 +74,17 @@ def sheet_over_sets(record: Record) -> Sheet:
         f"seeds. p: exact sign-flip test with runs as the units, paired by set and seed, {_holm_words(p_values)}; "
         f"of {n_runs} pairs it is {2 / 2**n_runs:.2g} at the least before that."
     )
-    return Sheet(f"all sets: {record.vary}, equal {record.equal}", [record.vary, "to first", "p"], lines, [note])
+    return Sheet(f"all sets: {record.vary}, equal {record.equal}", [_axis(record), "to first", "p"], lines, [note])
+
+
+def _axis(record: Record) -> str:
+    return ", ".join(name.rpartition(".")[2] for name in record.vary.split(", "))
 
 
 def _runs(record: Record, name: str, row: str) -> dict[str, Figures]:
     """The finished runs of the seeds that are asked for, in their order."""
     measured = record.at(name, row)
-    return {str(s): measured.runs[str(s)] for s in record.seeds if str(s) in measured.runs} if measured else {}
+    return {str(seed): measured.runs[str(seed)] for seed in record.seeds if str(seed) in measured.runs}
 
 
 def _p_of_rows(runs: dict[str, Figures], first: dict[str, Figures]) -> float | None:
@@ -136,7 +140,8 @@ def _budget_cells(record: Record, measured: Measured, runs: dict[str, Figures]) 
 
 
 def _remarks(record: Record, runs: dict[str, Figures]) -> str:
-    said = [f"{len(runs)}" if len(runs) == len(record.seeds) else f"{len(runs)} of {len(record.seeds)}"]
+    n_seeds = len(record.seeds)
+    said = [f"{len(runs)} of {n_seeds} seeds"] if len(runs) < n_seeds else []
     stopped = [run.steps for run in runs.values() if run.stopped]
     said += [f"{len(stopped)} stopped by the limit, after {min(stopped)} steps"] if stopped else []
     diverged = sum(run.diverged for run in runs.values())
@@ -153,13 +158,15 @@ def _notes(record: Record, name: str) -> list[str]:
         "tokens": f"steps are chosen so that all rows read as many tokens as the first, {within}",
         "seconds": f"every run trains for {record.seconds:g} s; its learning rate falls with the time that has passed",
     }[record.equal]
+    seeds = ", ".join(map(str, record.seeds))
+    p = _holm_words(dict.fromkeys(record.rows[1:]))
+    chip, threads, torch = (record.machine[name] for name in ("processor", "threads", "torch"))
     return [
-        f"Accuracy: of the last weights, on {record.n_rows[name]:,} validation rows, mean and standard deviation over "
-        f"{len(record.seeds)} seeds; the test split is not read. Equal {record.equal}: {chosen}.",
-        "p: exact sign-flip test over rows, each counted by how many seeds answer it right, "
-        f"{_holm_words(dict.fromkeys(record.rows[1:]))}; the trained models are given: chance of training shows in sd.",
-        f"Speed: {record.machine['processor']}, {record.machine['threads']} threads of {record.machine['device']}, "
-        f"torch {record.machine['torch']}.",
+        f"Accuracy: of the weights at the end of training, on {record.n_rows[name]:,} validation rows, mean and "
+        f"standard deviation over the seeds {seeds}; the test split is not read. Equal {record.equal}: {chosen}.",
+        f"p: exact sign-flip test over rows, each counted by how many seeds answer it right, {p}; the trained models "
+        "are given: chance of training shows in sd.",
+        f"Speed: {chip}, {threads} thread{'' if threads == 1 else 's'}, {record.machine['device']}, torch {torch}.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""One run of a comparison: trained to the end of its budget, its last weights judged on validation.
+"""One run of a comparison: trained to the end of its budget, the weights at its end judged on validation.
 
 n validation rows . C classes
 """
@@ -19,6 +19,7 @@ from manyheads.config import RunConfig
 from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.module import TextData
 from manyheads.data.tokens import Tokens
+from manyheads.fit.average import Average
 from manyheads.fit.classify import LitClassifier, class_weights
 from manyheads.fit.meter import Meter
 from manyheads.fit.optim import rate_factor
@@ -30,7 +31,7 @@ PACES = 10_000  # parts into which a budget of time is cut for the learning rate
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run gave; accuracy and loss are of its last weights, on the validation split.
+    """What one run gave; accuracy and loss are of the weights at its end, on the validation split.
 
     `right` has a 1 for each row that was answered right, in the order of the split. `seconds` are of the training
     steps. `stopped`: the limit on time ended it before its steps were done. `diverged`: its loss was no finite number.
@@ -96,7 +97,8 @@ def train_run(run: RunConfig, prepared: Prepared, seconds: float, *, paces: bool
     )
     flags = {**run.trainer, "limit_val_batches": 0} | ({"max_epochs": -1, "max_steps": -1} if paces else {})
     meter, deadline = Meter(), Deadline(seconds, paces=paces)
-    trainer = build_trainer(replace(run, trainer=flags), None, [meter, deadline], [])
+    averaging = [Average(run.optim.average)] if run.optim.average else []
+    trainer = build_trainer(replace(run, trainer=flags), None, [meter, deadline, *averaging], [])
     data = TextData(prepared.tokens, run.batch, run.seed, max_steps=trainer.max_steps)
     n_steps = PACES if paces else data.n_steps(trainer.max_epochs, trainer.max_steps)
     weights_C = class_weights(run.optim.class_weights, prepared.tokens["train"].labels, prepared.labels)

@@ -26,7 +26,7 @@ class Equal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One row of the table: its name, and the settings in which it differs from the others."""
+    """One row of the table: its name, which is its values, and the settings in which it differs from the others."""
 
     name: str
     changes: dict[str, Any]
@@ -61,7 +61,7 @@ class AblateConfig:
         )
         require(
             not (self.sets and (self.data.path or self.data.hub)),
-            f"sets={show(self.sets)} and data.{'path' if self.data.path else 'hub'}="
+            f"sets={_shown(self.sets)} and data.{'path' if self.data.path else 'hub'}="
             f"{show(self.data.path or self.data.hub)} both name data: give one of them",
         )
         for name, count in (("devices", self.hardware.devices), ("nodes", self.hardware.nodes)):
@@ -92,8 +92,8 @@ class AblateConfig:
         values = self.values if isinstance(self.values, list) else [self.values]
         require(
             len(values) > 1,
-            f"values={show(values)} holds {len(values)} value{'' if len(values) == 1 else 's'}: a comparison needs "
-            f"two at least, such as vary={show(self.vary)} values=[...,...]",
+            f"values={_shown(values)} holds {len(values)} value{'' if len(values) == 1 else 's'}: a comparison needs "
+            f"two at least, such as vary={_shown(self.vary)} values=[...,...]",
         )
         variants = [self._variant(names, value) for value in values]
         for at, one in enumerate(variants):
@@ -146,7 +146,7 @@ class AblateConfig:
             f"{len(names)}, in the order of vary",
         )
         pairs = dict(zip(names, value, strict=True))
-        return Variant(", ".join(f"{name.partition('.')[2]}={_shown(one)}" for name, one in pairs.items()), pairs)
+        return Variant(", ".join(map(_shown, value)), pairs)
 
 
 def _shown(value: Any) -> str:
