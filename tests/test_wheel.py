@@ -37,7 +37,9 @@ def test_every_module_and_preset_is_inside(installed):
     modules = {file.relative_to(ROOT / "src") for file in (ROOT / "src" / "manyheads").rglob("*.py")}
     presets = {Path("manyheads") / file.relative_to(ROOT) for file in (ROOT / "conf").rglob("*.yaml")}
     inside = {file.relative_to(installed) for file in installed.rglob("*") if file.is_file()}
-    assert modules | presets | {Path("manyheads/py.typed")} <= inside
+    viewer = {file.relative_to(ROOT / "src") for file in (ROOT / "src/manyheads/look/viewer").iterdir()}
+    assert len(viewer) > 5
+    assert modules | presets | viewer | {Path("manyheads/py.typed")} <= inside
 
 
 def test_it_runs_from_a_scratch_folder(installed, tmp_path):
