@@ -124,8 +124,9 @@ def assert_every_parameter_learns(classifier: Classifier) -> None:
 
 @pytest.mark.parametrize("pooling", [one.name for one in Pooling])
 @pytest.mark.parametrize("positions", [one.name for one in Positions])
-def test_a_batch_without_documents_gives_every_parameter_a_gradient_of_zero(small, positions, pooling):
-    classifier = fresh(small(positions=positions, pooling=pooling, placement="both"))
+@pytest.mark.parametrize("pair", [one.name for one in PairKind])
+def test_a_batch_without_documents_gives_every_parameter_a_gradient_of_zero(small, positions, pooling, pair):
+    classifier = fresh(small(positions=positions, pooling=pooling, pair=pair, placement="both"))
     nothing = torch.zeros(0, dtype=torch.int64)
     classifier(nothing, Packed.of_lengths([]), nothing).sum().backward()
     for name, parameter in classifier.named_parameters():

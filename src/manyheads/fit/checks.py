@@ -6,8 +6,7 @@ Standard library only.
 from importlib.util import find_spec
 from typing import Any
 
-from manyheads.config import LoggerConfig, LoggerKind, ModelConfig
-from manyheads.config.model import PairKind
+from manyheads.config import LoggerConfig, LoggerKind, ModelConfig, PairKind
 
 PACKAGES = {  # any one of them
     LoggerKind.csv: (),

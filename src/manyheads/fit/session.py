@@ -8,8 +8,7 @@ import lightning.pytorch as pl
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from manyheads.config import OptimConfig, RunConfig, Task
-from manyheads.config.model import PairKind
+from manyheads.config import OptimConfig, PairKind, RunConfig, Task
 from manyheads.data.module import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach

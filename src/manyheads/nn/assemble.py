@@ -2,9 +2,8 @@
 
 from torch import nn
 
-from manyheads.config import ModelConfig, Placement, Positions
+from manyheads.config import ModelConfig, PairKind, Placement, Positions, Segments
 from manyheads.config import Pooling as PoolingKind
-from manyheads.config.model import PairKind, Segments
 from manyheads.nn.classifier import Classifier
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder, EncoderLayer

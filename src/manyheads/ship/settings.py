@@ -6,9 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import DataConfig, ModelConfig, Source, Task
+from manyheads.config import DataConfig, ModelConfig, PairKind, Source, Task
 from manyheads.config.knobs import check_ranges, knob, require
-from manyheads.config.model import PairKind
 from manyheads.config.plain import from_plain, to_plain
 
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
