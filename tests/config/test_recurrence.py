@@ -77,3 +77,21 @@ def test_the_first_token_of_a_one_way_encoder_has_read_nothing(pooling):
 
 def test_sizes_of_a_preset_that_a_recurrent_encoder_has_not_are_no_mistake():
     compose("train", ["model=small", "model.encoder=gru", "model.placement=post"])
+
+
+@pytest.mark.parametrize(
+    "word", ["model.score=general", "model.normaliser=sparsemax", "model.scale=2.0", "model.dropout_attention=0.1"]
+)
+def test_settings_of_attention_need_pooling_by_attention_where_a_class_is_asked_for(word):
+    assert complaint("model.encoder=gru", word) == (
+        f"{word} is of attention, which model.encoder=gru with model.pooling=mean does not have: "
+        "choose model.pooling=attention"
+    )
+    compose("train", ["model.encoder=gru", word, "model.pooling=attention"])
+    compose("train", ["model.encoder=gru", word, "task=seq2seq", "data=dates"])
+
+
+def test_pairs_across_are_of_classes():
+    assert complaint("model.pair=cross", "task=seq2seq", "data=dates") == (
+        "model.pair=cross compares two texts for a class, but task=seq2seq has none: leave it away"
+    )

@@ -5,6 +5,7 @@ from enum import Enum
 
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.plain import show
+from manyheads.config.task import Task
 
 WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends before memory is asked for
 MOST_TABLE = 2**27  # numbers in tables of positions: a model with more could not be loaded again
@@ -86,6 +87,12 @@ SELF_ATTENTION = {  # what a recurrent encoder could only ignore
     "windows": [],
     "causal": False,
     "pair": PairKind.joint,
+}
+OF_STATES = {  # the attention over recurrent states
+    "score": Score.scaled_dot,
+    "normaliser": Normaliser.softmax,
+    "scale": None,
+    "dropout_attention": 0.0,
 }
 CROSS_LAYERS = 1  # behind the encoder, where two texts are read apart
 
@@ -224,6 +231,22 @@ class ModelConfig:
             f"model.pooling={self.pooling.name} reads the first token, which has seen itself alone under "
             "model.bidirectional=false: choose model.pooling=attention, or model.bidirectional=true",
         )
+
+    def check_use(self, task: Task) -> None:
+        """Refuse what a model of this kind would leave unread in `task`."""
+        require(
+            task is Task.classify or self.pair is PairKind.joint,
+            "model.pair=cross compares two texts for a class, but task=seq2seq has none: leave it away",
+        )
+        if task is Task.seq2seq or not self.is_recurrent or self.pooling is Pooling.attention:
+            return
+        for name, default in OF_STATES.items():
+            value = getattr(self, name)
+            require(
+                value == default,
+                f"model.{name}={show(value)} is of attention, which model.encoder={self.encoder.name} with "
+                f"model.pooling={self.pooling.name} does not have: choose model.pooling=attention",
+            )
 
     def score_of(self, layer: int) -> Score:
         """The score of layer `layer`, from 0."""

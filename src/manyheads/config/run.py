@@ -73,6 +73,7 @@ class RunConfig:
             self.task is Task.classify or self.optim.class_weights == "none",
             f"optim.class_weights={self.optim.class_weights} weighs classes, but task=seq2seq has none: leave it away",
         )
+        self.model.check_use(self.task)
 
 
 @dataclass(kw_only=True, slots=True)
