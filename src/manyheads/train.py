@@ -1,4 +1,4 @@
-"""Train, judge and ship one classifier: the whole story of `manyheads train`."""
+"""Train, judge and ship one model: the whole story of `manyheads train`."""
 
 import logging
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ from manyheads.runfolder import is_first_process, leave_folder, refuse_taken, st
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from manyheads.fit.session import Training
+    from manyheads.fit.session import Network, Training
     from manyheads.judge.summary import Summary
-    from manyheads.nn import Classifier
     from manyheads.ship.deliverable import Deliverable
+    from manyheads.ship.translator import Translator
 
 log = logging.getLogger("manyheads")
 
@@ -110,28 +110,23 @@ def run_log(file: Path, notes: list[str]) -> Iterator[None]:
 
 
 def ship(
-    run: RunConfig, splits: Splits, tokenizer: "Tokenizer", classifier: "Classifier", training: "Training", folder: Path
-) -> "Deliverable":
+    run: RunConfig, splits: Splits, tokenizer: "Tokenizer", network: "Network", training: "Training", folder: Path
+) -> "Deliverable | Translator":
     """Write the deliverable and open it again: what is judged is what a user will load."""
-    from manyheads.ship.card import write_card
-    from manyheads.ship.deliverable import load, save_deliverable
+    from manyheads.nn.seq2seq import Seq2Seq
+    from manyheads.ship.card import write_card, write_translator_card
+    from manyheads.ship.deliverable import save_deliverable
+    from manyheads.ship.load import load
+    from manyheads.ship.translator import save_translator
 
-    best, pairs = training.best, splits.train.pairs is not None
-    card = write_card(
-        run.model,
-        labels=splits.labels,
-        pairs=pairs,
-        n_parameters=training.parameters,
-        figures={f"validation {best['metric']}": f"{best['value']:.4f}"} if best else None,
-    )
-    save_deliverable(
-        folder,
-        classifier,
-        model=run.model,
-        data=run.data,
-        tokenizer=tokenizer,
-        labels=splits.labels,
-        pairs=pairs,
-        card=card,
-    )
+    best = training.best
+    figures = {f"validation {best['metric']}": f"{best['value']:.4f}"} if best else {}
+    known = {"model": run.model, "data": run.data, "tokenizer": tokenizer}
+    if isinstance(network, Seq2Seq):
+        card = write_translator_card(run.model, n_parameters=training.parameters, figures=figures)
+        save_translator(folder, network, **known, card=card)
+        return load(folder)
+    what = {"labels": splits.labels, "pairs": splits.train.pairs is not None}
+    card = write_card(run.model, **what, n_parameters=training.parameters, figures=figures)
+    save_deliverable(folder, network, **known, **what, card=card)
     return load(folder)

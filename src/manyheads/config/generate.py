@@ -1,6 +1,6 @@
 """How a model that answers by texts finds its answer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from manyheads.config.knobs import check_ranges, knob, require
 
@@ -23,4 +23,18 @@ class GenerateConfig:
             self.n_beams > 1 or self.length_penalty == LENGTH_PENALTY,
             f"generate.length_penalty={self.length_penalty} does nothing with generate.n_beams=1: "
             "follow several answers, such as generate.n_beams=4, or leave it away",
+        )
+
+    def check_read(self, *, by_texts: bool) -> None:
+        """Refuse what is set for a model that does not answer `by_texts`, and reads nothing of it.
+
+        Raises:
+            ValueError: a setting differs from its default.
+        """
+        default = GenerateConfig()
+        typed = next((one.name for one in fields(self) if getattr(self, one.name) != getattr(default, one.name)), None)
+        require(
+            by_texts or typed is None,
+            f"generate.{typed}={getattr(self, str(typed), None)} does nothing here, as the model of run answers by "
+            "classes: leave it away",
         )

@@ -1,15 +1,19 @@
 """Where and in which precision a finished model computes."""
 
+from typing import TypeVar
+
 import torch
 
 from manyheads.config import Accelerator, InferenceHardware, Precision
 from manyheads.ship.deliverable import Deliverable
+from manyheads.ship.translator import Translator
 
+Shipped = TypeVar("Shipped", Deliverable, Translator, Deliverable | Translator)
 TYPES = {Precision.auto: None, Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
 
-def place(deliverable: Deliverable, hardware: InferenceHardware) -> Deliverable:
-    """The classifier on one device: a GPU if there is one and it is not refused; fp32 unless typed.
+def place(deliverable: Shipped, hardware: InferenceHardware) -> Shipped:
+    """The model on one device: a GPU if there is one and it is not refused; fp32 unless typed.
 
     Raises:
         ValueError: a GPU is asked for and there is none.

@@ -10,7 +10,7 @@ from manyheads.ship.settings import read_labels, read_settings
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
-    """Judge a run on its own test split, or on any data with its labels; returns the content of metrics.json.
+    """Judge a run on its own test split, or on any data with its answers; returns the content of metrics.json.
 
     Writes metrics.json, predictions.csv, pictures and report.html to `output`, else <run>/evaluate/<data>-<split>/
     (<data>-all for a single file, of which all rows are judged), where an earlier evaluation of the same data is
@@ -25,13 +25,18 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     settings = read_settings(model / "config.json")
     _check_output(config.output)
     task = find_task(config, home, settings, read_labels(model / "labels.json", settings))
+    folder = Path(config.output or (home or model) / "evaluate" / f"{task.name}-{task.split}")
 
     from manyheads.judge.device import place
     from manyheads.judge.results import judge_task, show_results, write_results
-    from manyheads.ship.deliverable import load
+    from manyheads.judge.translation_results import evaluate_texts
+    from manyheads.ship.load import load
+    from manyheads.ship.translator import Translator
 
-    results = judge_task(task, place(load(model), config.hardware), config)
-    folder = Path(config.output or (home or model) / "evaluate" / f"{task.name}-{task.split}")
+    deliverable = place(load(model), config.hardware)
+    if isinstance(deliverable, Translator):
+        return evaluate_texts(task, deliverable, config, folder, home)
+    results = judge_task(task, deliverable, config)
     metrics = write_results(folder, results, home)
     show_results(results, folder)
     return metrics

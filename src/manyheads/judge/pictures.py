@@ -22,7 +22,14 @@ MOST_CELLS_LABELLED = 20
 FEW_ROWS = 20  # a bin with fewer says little: it is drawn pale
 PANELS = {
     "loss": [("train_loss", BLUE, "-"), ("validation_loss", RED, "-")],
-    "accuracy": [("train_accuracy", BLUE, "-"), ("validation_accuracy", RED, "-"), ("validation_macro_f1", RED, ":")],
+    "accuracy": [
+        ("train_accuracy", BLUE, "-"),
+        ("validation_accuracy", RED, "-"),
+        ("validation_macro_f1", RED, ":"),
+        ("train_token_accuracy", BLUE, "-"),
+        ("validation_token_accuracy", RED, "-"),
+        ("validation_exact_match", RED, ":"),
+    ],
 }
 
 

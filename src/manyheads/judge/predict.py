@@ -5,25 +5,33 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from manyheads.config import PredictConfig
+from manyheads.judge.lines import Chunk
 from manyheads.judge.reading import check_texts, opened_texts
+from manyheads.ship.files import find_model
+from manyheads.ship.settings import read_settings
 from manyheads.whole import replace_file
+
+if TYPE_CHECKING:
+    from manyheads.ship.deliverable import Deliverable
+    from manyheads.ship.translator import Translator
 
 # Legal inside a JSON string, yet many readers break a line there, and terminals obey them.
 BREAKS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 
 
 def predict(config: PredictConfig) -> int:
-    """Label every text and write one JSON object a row; returns the number of rows.
+    """Answer every text and write one JSON object a row; returns the number of rows.
 
     An object holds the columns of its row (`text`, and `text_pair`, where input is lines), then `label` and
-    `probabilities`. A file whose name ends in .csv or .jsonl has columns, any other holds lines. A column that is
-    itself called `label` or `probabilities` is kept as `input_label`, `input_probabilities`. Only JSON goes to
-    standard output. An output file appears once it is whole.
+    `probabilities`, or `generated` where the model answers by texts. A file whose name ends in .csv or .jsonl has
+    columns, any other holds lines. A column that is itself called as what is added is kept as `input_label` and so
+    on. Only JSON goes to standard output. An output file appears once it is whole.
 
     Raises:
         ValueError: one sentence; the run, the input, the line in it, or the output.
@@ -31,15 +39,15 @@ def predict(config: PredictConfig) -> int:
     """
     _check(config)
     from manyheads.judge.device import place  # torch, once the settings are known to be good
-    from manyheads.ship.deliverable import Deliverable, load
+    from manyheads.ship.load import load
 
-    deliverable: Deliverable = place(load(config.run), config.hardware)
+    deliverable = place(load(config.run), config.hardware)
     n_rows = 0
     with opened_texts(config.text, config.input, deliverable) as chunks, _opened_output(config.output) as output:
         for chunk in chunks:
-            answers = deliverable.predict(chunk.texts, chunk.pairs, tokens=config.batch.tokens)
+            answers = _answers(deliverable, chunk, config)
             for kept, answer in zip(chunk.kept, answers, strict=True):
-                output.write(_line(kept, answer.label, answer.probabilities))
+                output.write(_line(kept, answer))
             output.flush()
             n_rows += len(answers)
     return n_rows
@@ -48,6 +56,8 @@ def predict(config: PredictConfig) -> int:
 def _check(config: PredictConfig) -> None:
     """Find what is wrong before torch is imported."""
     check_texts("predict", config.text, config.input)
+    settings = read_settings(find_model(Path(config.run)) / "config.json")
+    config.generate.check_read(by_texts=not settings.n_classes)
     if config.output == "-":
         return
     to_file = Path(config.output)
@@ -60,15 +70,26 @@ def _check(config: PredictConfig) -> None:
         raise ValueError(f"output={config.output} exists and is not empty: name another file, or remove it first")
 
 
-def _line(kept: dict[str, Any], label: str, probabilities: dict[str, float]) -> str:
+def _answers(deliverable: "Deliverable | Translator", chunk: Chunk, config: PredictConfig) -> list[dict[str, Any]]:
+    """What is added to each row of `chunk`."""
+    from manyheads.ship.translator import Translator
+
+    tokens = config.batch.tokens
+    if isinstance(deliverable, Translator):
+        texts = deliverable.generate(chunk.texts, **asdict(config.generate), tokens=tokens)
+        return [{"generated": text} for text in texts]
+    predictions = deliverable.predict(chunk.texts, chunk.pairs, tokens=tokens)
+    rounded = [{name: round(value, 6) for name, value in one.probabilities.items()} for one in predictions]
+    return [{"label": one.label, "probabilities": of} for one, of in zip(predictions, rounded, strict=True)]
+
+
+def _line(kept: dict[str, Any], answer: dict[str, Any]) -> str:
     row: dict[str, Any] = {}
     for name, cell in kept.items():
-        while name in row or name in ("label", "probabilities"):
+        while name in row or name in answer:
             name = f"input_{name}"
         row[name] = cell
-    row["label"] = label
-    row["probabilities"] = {name: round(value, 6) for name, value in probabilities.items()}
-    return json.dumps(row, ensure_ascii=False, allow_nan=False).translate(BREAKS) + "\n"
+    return json.dumps(row | answer, ensure_ascii=False, allow_nan=False).translate(BREAKS) + "\n"
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """What an evaluation found: judged, written to a folder, shown on the screen."""
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +55,7 @@ def write_results(folder: Path, results: Results, home: Path | None) -> dict[str
     Raises:
         ValueError: the folder cannot be written to.
     """
-    try:
+    with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         metrics = as_metrics(results)
         pictures = {"confusion": draw_confusion(results.scores), "reliability": draw_reliability(results.scores)}
@@ -65,11 +67,18 @@ def write_results(folder: Path, results: Results, home: Path | None) -> dict[str
         write_report(folder / "report.html", _page(results, curves))
         with replace_file(folder / "metrics.json") as part:
             part.write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return metrics
+
+
+@contextmanager
+def refuse_unwritable(folder: Path) -> Iterator[None]:
+    """Turn what the disk refuses into one sentence."""
+    try:
+        yield
     except OSError as error:
         raise ValueError(
             f"{folder} cannot be written to ({error.strerror}): name another folder by output=<folder>"
         ) from error
-    return metrics
 
 
 def as_metrics(results: Results) -> dict[str, Any]:
@@ -112,13 +121,20 @@ def show_results(results: Results, folder: Path) -> None:
 
 def _answer(deliverable: Deliverable, task: Task, tokens: int) -> Predictions:
     """All answers, with a bar on a terminal."""
+    with progress_bar(len(task.rows)) as progress:
+        return judge_rows(deliverable, task.rows, tokens=tokens, progress=progress)
+
+
+@contextmanager
+def progress_bar(n_rows: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, which is told how many more rows are done."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        rows = bar.add_task("rows", total=len(task.rows))
-        return judge_rows(deliverable, task.rows, tokens=tokens, progress=lambda n_rows: bar.advance(rows, n_rows))
+        rows = bar.add_task("rows", total=n_rows)
+        yield lambda n_done: bar.advance(rows, n_done)
 
 
 def _page(results: Results, curves: list[Curve]) -> ReportContent:

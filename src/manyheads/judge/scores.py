@@ -151,10 +151,15 @@ def change_of_answers(
 
 def mean_interval(values: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) -> Interval:
     """The mean of a figure a row, on the resamples that `score` draws for `seed`; of differences it is paired."""
-    value_n = np.asarray(values, dtype=np.float64)
-    _check_rows(len(value_n))
-    mean_R = [times_n @ value_n / len(value_n) for times_n in _resamples(len(value_n), n_resamples, seed)]
-    return _interval(np.array(mean_R))
+    return ratio_interval(values, np.ones(np.shape(values)), n_resamples=n_resamples, seed=seed)
+
+
+def ratio_interval(parts: ArrayLike, wholes: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) -> Interval:
+    """The sum of `parts` by that of `wholes`, a number a row each: such as right tokens by tokens."""
+    part_n, whole_n = (np.asarray(values, dtype=np.float64) for values in (parts, wholes))
+    _check_rows(len(part_n))
+    ratio_R = [times_n @ part_n / (times_n @ whole_n) for times_n in _resamples(len(part_n), n_resamples, seed)]
+    return _interval(np.array(ratio_R))
 
 
 @dataclass(slots=True)

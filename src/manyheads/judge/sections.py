@@ -34,7 +34,12 @@ FIGURES = {
 def tiles(scores: Scores) -> Html:
     shares = {"accuracy": scores.accuracy, "macro F1": scores.macro_f1}
     numbers = {"cross-entropy loss": scores.loss, "calibration error": scores.calibration_error}
-    made = [_tile(name, figure) for name, figure in (shares | numbers).items()]
+    return tile_row(shares | numbers)
+
+
+def tile_row(figures: dict[str, Interval]) -> Html:
+    """Figures large, each with its interval."""
+    made = [_tile(name, figure) for name, figure in figures.items()]
     return Html(f'<div class="tiles">{"".join(made)}</div>')
 
 

@@ -100,7 +100,7 @@ def figures_table(summary: Summary) -> Any:
     table.add_column("")
     for name in columns:
         table.add_column(as_text(name), justify="right")
-    for figure in FIGURES:
+    for figure in summary.validation:
         table.add_row(figure.replace("_", " "), *(cell(figures.get(figure)) for figures in columns.values()))
     return table
 

@@ -9,7 +9,7 @@ from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_split, read_splits
 from manyheads.data.tables import open_tables
-from manyheads.ship.settings import Columns, Settings
+from manyheads.ship.settings import COLUMNS, Columns, Settings
 
 DEFAULTS = DataConfig()
 ROLES = ("train", "validation", "test")
@@ -39,6 +39,8 @@ def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, lab
         ValueError: no data is named and there is no run folder to tell; the data is missing or broken, has no such
             split, other labels, or single texts where the model takes pairs.
     """
+    config.generate.check_read(by_texts=not settings.n_classes)
+    _check_columns(config.data, settings)
     if config.data.source is not Source.run or config.data.path:
         task = _named_data(config, settings, labels)
     else:
@@ -49,6 +51,17 @@ def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, lab
             "data.text_pair=<column>"
         )
     return task
+
+
+def _check_columns(data: DataConfig, settings: Settings) -> None:
+    """Refuse the column of an answer that a model of this task does not give."""
+    unread = "target" if settings.n_classes else "label"
+    name = getattr(data, unread)
+    if name != getattr(DEFAULTS, unread) and data.source in (Source.run, Source.files):
+        answers = "classes" if settings.n_classes else "texts"
+        raise ValueError(
+            f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: leave it away"
+        )
 
 
 def data_name(data: DataConfig) -> str:
@@ -68,7 +81,7 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str]) -> T
             "name the data to judge it on, by data.path=<file or folder> or data=<preset>"
         )
     run = read_run(home / "config.yaml")
-    splits = read_splits(run.data, run.seed, with_test=config.split == "test")
+    splits = read_splits(run.data, run.seed, task=run.task, with_test=config.split == "test")
     rows = splits.by_name().get(config.split)
     if rows is None:
         raise ValueError(f"split={config.split} is not in the data of run={config.run}: choose split=validation")
@@ -77,7 +90,7 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str]) -> T
             f"{rows.source} has changed since training: its labels are {', '.join(splits.labels)}, "
             f"the model's are {', '.join(labels)}"
         )
-    for part in splits.by_name().values():
+    for part in splits.by_name().values() if labels else ():
         part.labels = [labels.index(splits.labels[label]) for label in part.labels]
     return Task(rows, data_name(run.data), config.split, run, splits)
 
@@ -97,10 +110,6 @@ def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConf
     never = {} if pairs else {"text_pair": ""}
     if data.source not in (Source.run, Source.files):
         return replace(data, **never)
-    stored = {
-        name: getattr(columns, name)
-        for name in ("text", "text_pair", "label")
-        if getattr(data, name) == getattr(DEFAULTS, name)
-    }
-    source = Source.hub if columns.preset and len(stored) == 3 else Source.files
+    stored = {name: getattr(columns, name) for name in COLUMNS if getattr(data, name) == getattr(DEFAULTS, name)}
+    source = Source.hub if columns.preset and len(stored) == len(COLUMNS) else Source.files
     return replace(data, source=source, **(stored | never))

@@ -10,11 +10,17 @@ from manyheads.judge.predictions import Predictions, judge_rows, worst_mistakes
 from manyheads.judge.report import ReportContent, installed_versions, write_report
 from manyheads.judge.scores import Scores, score
 from manyheads.judge.summary import Summary, baseline_figures, facts, headline
+from manyheads.judge.translation_results import judge_texts_run
 from manyheads.ship.deliverable import Deliverable
+from manyheads.ship.translator import Translator
 
 
 def judge_run(
-    splits: Splits, deliverable: Deliverable, training: dict[str, Any], config: dict[str, Any], folder: Path
+    splits: Splits,
+    deliverable: Deliverable | Translator,
+    training: dict[str, Any],
+    config: dict[str, Any],
+    folder: Path,
 ) -> Summary:
     """Judge what a run shipped, as it was shipped, and write summary.json and report.html into `folder`.
 
@@ -22,6 +28,8 @@ def judge_run(
         training: the figures of Summary that only the training loop knows.
         config: the run's settings, for the report.
     """
+    if isinstance(deliverable, Translator):
+        return judge_texts_run(splits, deliverable, training, config, folder)
     predictions = {name: judge_rows(deliverable, rows) for name, rows in judged_splits(splits).items()}
     scores = {name: score_predictions(one) for name, one in predictions.items()}
     judged_on = "test" if "test" in scores else "validation"

@@ -1,6 +1,6 @@
 """README.md of a deliverable: what it is, what it answers, how good it is, how to open it."""
 
-from manyheads.config import ModelConfig
+from manyheads.config import ModelConfig, PairKind
 
 MOST_LABELS = 100
 
@@ -9,7 +9,8 @@ def write_card(
     model: ModelConfig, *, labels: list[str], pairs: bool, n_parameters: int, figures: dict[str, str] | None = None
 ) -> str:
     """Markdown. `figures` are lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`; no date, path or id."""
-    takes = "pairs of texts" if pairs else "texts"
+    apart = ", read apart and then across," if model.pair is PairKind.cross else ""
+    takes = f"pairs of texts{apart}" if pairs else "texts"
     shown = [f"- {_plain(label)}" for label in labels[:MOST_LABELS]]
     more = [f"- and {len(labels) - MOST_LABELS} more, in labels.json"] if len(labels) > MOST_LABELS else []
     call = '["a text"], ["its pair"]' if pairs else '["a text"]'
@@ -21,15 +22,7 @@ def write_card(
         f"{model.pooling.name} pooling.",
         "",
         *_figures(figures or {}),
-        "## Use",
-        "",
-        "```python",
-        "import manyheads",
-        'classifier = manyheads.load("this folder")',
-        f"print(classifier.predict({call}))",
-        "```",
-        "",
-        "It opens with torch, safetensors and tokenizers alone. Nothing in the folder is code.",
+        *_use("classifier", f"predict({call})"),
         "",
         "## Classes",
         "",
@@ -37,6 +30,34 @@ def write_card(
         *more,
     ]
     return "\n".join(lines) + "\n"
+
+
+def write_translator_card(model: ModelConfig, *, n_parameters: int, figures: dict[str, str] | None = None) -> str:
+    """The same of a model that answers texts by texts."""
+    kind = "recurrent encoder and decoder" if model.is_recurrent else "Transformer encoder and decoder"
+    lines = [
+        "# A model that answers texts by texts",
+        "",
+        f"A {kind} of {n_parameters:,} parameters: {_shape(model)} on either side, {model.positions.name} positions.",
+        "",
+        *_figures(figures or {}),
+        *_use("translator", 'generate(["a text"], n_beams=1)'),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _use(name: str, call: str) -> list[str]:
+    return [
+        "## Use",
+        "",
+        "```python",
+        "import manyheads",
+        f'{name} = manyheads.load("this folder")',
+        f"print({name}.{call})",
+        "```",
+        "",
+        "It opens with torch, safetensors and tokenizers alone. Nothing in the folder is code.",
+    ]
 
 
 def _shape(model: ModelConfig) -> str:

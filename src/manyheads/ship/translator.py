@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
 from tokenizers import Tokenizer
@@ -48,6 +48,7 @@ class Translator:
     max_length: int
     columns: Columns
     autocast: torch.dtype | None = None
+    pairs: ClassVar[bool] = False
 
     def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> "Translator":
         """The same model, moved to `device`."""
