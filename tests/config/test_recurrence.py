@@ -76,7 +76,7 @@ def test_the_first_token_of_a_one_way_encoder_has_read_nothing(pooling):
 
 
 def test_sizes_of_a_preset_that_a_recurrent_encoder_has_not_are_no_mistake():
-    compose("train", ["model=small", "model.encoder=gru", "model.placement=post"])
+    compose("train", ["model=small", "model.encoder=gru"])
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,3 @@ def test_settings_of_attention_need_pooling_by_attention_where_a_class_is_asked_
     )
     compose("train", ["model.encoder=gru", word, "model.pooling=attention"])
     compose("train", ["model.encoder=gru", word, "task=seq2seq", "data=dates"])
-
-
-def test_pairs_across_are_of_classes():
-    assert complaint("model.pair=cross", "task=seq2seq", "data=dates") == (
-        "model.pair=cross compares two texts for a class, but task=seq2seq has none: leave it away"
-    )

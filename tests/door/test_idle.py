@@ -61,6 +61,11 @@ LINES = [
         "train experiment=dates model.segments=always",
         "model.segments=always does nothing with task=seq2seq: leave it away",
     ),
+    ("train model=rnn_attention model.n_heads=8", "model.n_heads=8 does nothing with model.encoder=gru: leave it away"),
+    (
+        "train model.encoder=lstm model.placement=post",
+        "model.placement=post does nothing with model.encoder=lstm: leave it away",
+    ),
     ("train data.path=", "data.path= is empty: write data.path=VALUE, or leave it away"),
     ("train data.hub=", "data.hub= is empty: write data.hub=VALUE, or leave it away"),
     ("train -m data.path= seed=1,2", "data.path= is empty: write data.path=VALUE, or leave it away"),

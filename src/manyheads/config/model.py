@@ -234,10 +234,6 @@ class ModelConfig:
 
     def check_use(self, task: Task) -> None:
         """Refuse what a model of this kind would leave unread in `task`."""
-        require(
-            task is Task.classify or self.pair is PairKind.joint,
-            "model.pair=cross compares two texts for a class, but task=seq2seq has none: leave it away",
-        )
         if task is Task.seq2seq or not self.is_recurrent or self.pooling is Pooling.attention:
             return
         for name, default in OF_STATES.items():

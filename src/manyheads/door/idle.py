@@ -10,11 +10,14 @@ from manyheads.door.verbs import Config
 OF_THE_HUB = ("data.hub_config", "data.revision")
 OF_CLASSES = ("data.label", "data.text_pair", "optim.class_weights", "model.pooling", "model.pair", "model.segments")
 OF_TARGETS = ("data.target",)
+OF_TRANSFORMERS = tuple(
+    f"model.{name}" for name in ("n_heads", "d_k", "d_v", "d_ff", "activation", "norm", "norm_eps", "placement")
+)
 
 
 def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
     """Refuse what `evaluate` is told of data while it reads the run's own, which config.yaml describes, what is told
-    of a dataset of the hub while none is read, and of the other task.
+    of a dataset of the hub while none is read, of the other task, and of layers that a recurrent encoder has not.
 
     Raises:
         ValueError: names the first such setting.
@@ -30,6 +33,10 @@ def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
         for name in OF_CLASSES if config.task is Task.seq2seq else OF_TARGETS:
             if name in typed:
                 raise ValueError(f"{name}={show(typed[name])} does nothing with task={config.task.name}: leave it away")
+        for name in OF_TRANSFORMERS if config.model.is_recurrent else ():
+            if name in typed:
+                encoder = f"model.encoder={config.model.encoder.name}"
+                raise ValueError(f"{name}={show(typed[name])} does nothing with {encoder}: leave it away")
     for name in OF_THE_HUB:
         if typed.get(name):
             _refuse_without_hub(f"{name}={show(typed[name])}", config)
