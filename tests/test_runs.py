@@ -114,16 +114,20 @@ def test_eight_texts_are_learned_by_heart(tmp_path, monkeypatch):
     assert summary.validation["loss"].value < 0.1
 
 
-def test_pairs_are_trained_as_pairs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("pair", ["joint", "cross"])
+def test_pairs_are_trained_as_pairs(pair, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
     colours = ("red", "blue", "green", "black")
     rows = [(a, b, "same" if a == b else "other") for a in colours for b in colours for _ in range(3)]
     rows = [(f"{a} {n}", f"{b} thing", label) for n, (a, b, label) in enumerate(rows)]
     file = write_csv(tmp_path / "pairs.csv", rows, ("text", "text_pair", "label"))
-    train(run(file, tmp_path / "run", "trainer.max_epochs=1"))
+    train(run(file, tmp_path / "run", "trainer.max_epochs=1", f"model.pair={pair}"))
     shipped = manyheads.load(tmp_path / "run")
     assert shipped.pairs
-    assert shipped.classifier.embeddings.segments is not None
+    read_apart = pair == "cross"
+    assert (shipped.classifier.embeddings.segments is None) == read_apart
+    assert (shipped.classifier.cross is not None) == read_apart
+    assert shipped.predict(["red 1"], ["red thing"])[0].label in ("same", "other")
 
 
 def test_the_last_epoch_ends_with_the_steps_and_is_validated(animals, tmp_path):
