@@ -2,7 +2,7 @@
 
 import pytest
 
-from manyheads.config import ModelConfig
+from manyheads.config import ModelConfig, PairKind
 from manyheads.config.model import EncoderKind
 from manyheads.ship.card import write_card
 
@@ -32,6 +32,15 @@ def test_it_says_what_how_good_and_how_to_open() -> None:
 )
 def test_it_says_what_the_encoder_is(model: ModelConfig, words: str) -> None:
     assert words in write_card(model, labels=["a"], pairs=False, n_parameters=7)
+
+
+def test_it_says_how_pairs_are_read() -> None:
+    cards = [
+        write_card(ModelConfig(pair=pair), labels=["a", "b"], pairs=True, n_parameters=1)
+        for pair in (PairKind.joint, PairKind.cross)
+    ]
+    assert "sorts pairs of texts into 2 classes" in cards[0]
+    assert "sorts pairs of texts, read apart and then across, into 2 classes" in cards[1]
 
 
 def test_class_names_cannot_write_markdown_of_their_own() -> None:
