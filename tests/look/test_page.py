@@ -117,7 +117,7 @@ def test_a_layer_is_asked_for_once_those_before_are_written():
     assert "1.0e-07" in read(file.getvalue()).text
 
 
-def test_maps_come_back_within_half_a_step():
+def test_maps_come_back():
     given = [(name, data) for (name, data) in read(written()).scripts if name.get("id", "").startswith("map-")]
     assert [name["id"] for name, _ in given] == ["map-0-0", "map-0-1", "map-1-0", "map-1-1"]
     expected = [weights for _, maps in layers() for weights in maps.weights_HLM]
@@ -126,9 +126,9 @@ def test_maps_come_back_within_half_a_step():
         np.testing.assert_allclose((256 * planes[0] + planes[1]) / STEPS, weights_LM, atol=0.51 / STEPS)
 
 
-def test_whole_weights_and_none_are_exact():
-    planes = np.frombuffer(zlib.decompress(pack(torch.tensor([[0.0, 1.0]]))), np.uint8)
-    assert planes.tolist() == [0, 255, 0, 255]
+def test_only_zero_becomes_zero():
+    planes = np.frombuffer(zlib.decompress(pack(torch.tensor([[0.0, 1.0, 1e-9]]))), np.uint8)
+    assert planes.tolist() == [0, 255, 0, 0, 255, 1]
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (48, 48), (512, 300)])

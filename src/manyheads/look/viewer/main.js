@@ -109,11 +109,12 @@ function readout() {
   list.replaceChildren(...listed.map((at) => {
     const line = make("li", at === here ? { class: "here" } : {});
     const bar = make("i");
-    bar.style.width = `${(100 * seen.values[at]) / largest}%`;
+    bar.style.width = seen.values[at] < largest / 200 ? "0" : `${(100 * seen.values[at]) / largest}%`;
     line.append(make("span", {}, page.tokens[seen.start + at].text), make("span", {}, number(seen.values[at])), bar);
     return line;
   }));
-  const sum = seen.values.reduce((all, one) => all + one, 0), more = seen.values.length - listed.length;
+  // What is less than a step is kept as one: many of those would add up to too much.
+  const sum = seen.values.reduce((all, one) => (one * STEPS > 1.5 ? all + one : all), 0), more = seen.values.length - listed.length;
   $("rest").textContent = `${more > 0 ? `and ${more} more. ` : ""}All together ${sum.toFixed(3)}.`;
   const target = here === null ? order[0] : here;
   $("live").textContent =
