@@ -233,8 +233,9 @@ def test_the_number_of_parameters_is_that_of_the_papers_matrices(small):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("positions", [one.name for one in Positions])
-def test_a_gpu_gives_the_logits_of_the_cpu(small, positions):
-    classifier = fresh(small(positions=positions, d_k=8, d_v=8)).eval()
+@pytest.mark.parametrize("pair", [one.name for one in PairKind])
+def test_a_gpu_gives_the_logits_of_the_cpu(small, positions, pair):
+    classifier = fresh(small(positions=positions, pair=pair, d_k=8, d_v=8)).eval()
     ids, layout, segments = batch()
     expected = classifier(ids, layout, segments)
     classifier.cuda()
