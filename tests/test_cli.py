@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 
 from manyheads import __version__, cli
-from manyheads.config import AblateConfig, EvaluateConfig, LookConfig, PredictConfig, RunConfig
+from manyheads.config import AblateConfig, EvaluateConfig, ExplainConfig, LookConfig, PredictConfig, RunConfig
 from manyheads.door.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
-CONFIGS = {"train": RunConfig, "evaluate": EvaluateConfig, "predict": PredictConfig, "look": LookConfig, "ablate": AblateConfig}
+CONFIGS = {
+    "train": RunConfig,
+    "evaluate": EvaluateConfig,
+    "predict": PredictConfig,
+    "look": LookConfig,
+    "ablate": AblateConfig,
+    "explain": ExplainConfig,
+}
 
 
 def shell(*words, program=("-m", "manyheads.cli"), **more):

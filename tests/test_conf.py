@@ -21,6 +21,7 @@ NEEDED = {
     "look": ["run=x"],
     "train": [],
     "ablate": ["vary=optim.warmup", "values=[0,0.5]"],
+    "explain": [],
 }
 MORE = {
     ("data", "files"): ["data.path=x.csv"],

@@ -21,12 +21,13 @@ FORBIDDEN = {  # room or file: what it never imports, not even inside a function
         "manyheads.ship",
         "manyheads.look",
         "manyheads.ablate",
+        "manyheads.explain",
     ),
-    "fit/": ("manyheads.judge", "manyheads.ship", "manyheads.look", "manyheads.ablate"),
+    "fit/": ("manyheads.judge", "manyheads.ship", "manyheads.look", "manyheads.ablate", "manyheads.explain"),
     "ship/": ("lightning", "numpy", "datasets", "sklearn", "manyheads.fit", "manyheads.judge"),
-    "judge/": ("lightning", "manyheads.look", "manyheads.ablate"),
-    "ablate/": ("manyheads.judge", "manyheads.ship", "manyheads.look"),
-    "look/": ("lightning", "manyheads.fit", "manyheads.ablate"),
+    "judge/": ("lightning", "manyheads.look", "manyheads.ablate", "manyheads.explain"),
+    "ablate/": ("manyheads.judge", "manyheads.ship", "manyheads.look", "manyheads.explain"),
+    "look/": ("lightning", "manyheads.fit", "manyheads.ablate", "manyheads.explain"),
 }
 PURE_DATA = ("sources", "audit", "demo", "rows")  # standard library alone when imported
 

@@ -23,10 +23,11 @@ class ExplainConfig:
     """Everything `manyheads explain` can be told. The defaults take less than five minutes on two cores."""
 
     output: str = knob("", "folder of attention.json and the pictures; empty: outputs/explain")
-    only: Claim = knob(Claim.all, "one experiment alone; the others' figures in the folder stay")
+    page: str = knob("", "Markdown page whose figures marked by their place in the JSON are updated; empty: none")
+    only: Claim = knob(Claim.all, "one experiment; other figures stay")
     seed: int = knob(0, "seed of samples, sentences and weights", at_least=0, below=2**32)
-    samples: int = knob(50_000, "random pairs of q and k behind a moment", at_least=500, at_most=10_000_000)
-    repeats: int = knob(15, "timings behind a median, taken in turn", at_least=1, at_most=1000)
+    samples: int = knob(20_000, "random pairs of q and k behind a moment", at_least=500, at_most=10_000_000)
+    repeats: int = knob(9, "timings behind a median, taken in turn", at_least=1, at_most=1000)
     longest: int = knob(4096, "longest text that is timed, in tokens", at_least=128, at_most=65_536)
     steps: int = knob(800, "training steps of each of the two small models", at_least=1, at_most=100_000)
 

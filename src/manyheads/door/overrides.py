@@ -17,7 +17,7 @@ from manyheads.door.lightning_flags import checked_flag
 from manyheads.door.presets import choices, reads
 from manyheads.door.verbs import VERBS
 
-PATHS = frozenset({"input", "run", "output", "data.path", "tokenizer.path", "data.cache"})
+PATHS = frozenset({"input", "run", "output", "page", "data.path", "tokenizer.path", "data.cache"})
 VERBATIM = PATHS | {"text"}
 NEVER_EMPTY = frozenset({"data.path", "data.hub", "input", "text"})  # typed empty they would mean something else
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from manyheads.config import AblateConfig, EvaluateConfig, LookConfig, PredictConfig, RunConfig
+from manyheads.config import AblateConfig, EvaluateConfig, ExplainConfig, LookConfig, PredictConfig, RunConfig
 from manyheads.config.names import Setting, settings
 
-Config = RunConfig | EvaluateConfig | PredictConfig | LookConfig | AblateConfig
+Config = RunConfig | EvaluateConfig | PredictConfig | LookConfig | AblateConfig | ExplainConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,5 +113,12 @@ VERBS = {
             "hardware.nodes": "runs of one machine are compared, one after another",
         },
         prefix={"experiment": "ablate_"},
+    ),
+    "explain": Verb(
+        ExplainConfig,
+        "manyheads.explain.explain:explain",
+        "measure what is said of attention, with pictures",
+        {},
+        ("manyheads explain", "manyheads explain only=length longest=8192", "manyheads explain only=relations seed=1"),
     ),
 }

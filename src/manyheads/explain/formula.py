@@ -1,0 +1,162 @@
+"""The formula step by step: what each product is, its shape, and that our blocks compute the same.
+
+NumPy transcribes the papers with a token a row, Q = X W^Q; the blocks are those of manyheads.nn.
+
+T tokens . D d_model . H heads . K d_k . V d_v
+"""
+
+import math
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from manyheads.config.explain import ExplainConfig
+from manyheads.explain.drawing import INK, draw, png
+from manyheads.explain.finding import Finding
+from manyheads.layout import Packed
+from manyheads.nn.multihead import MultiHeadAttention
+
+T, D_MODEL, N_HEADS, D_K, D_V = 7, 16, 4, 6, 5  # all different, so that a shape tells which it is
+WIDTHS = [16, 64, 256, 1024]  # of the parameter-free form
+N_TEXTS = 50
+Array = np.ndarray
+
+
+def formula(config: ExplainConfig) -> Finding:
+    """Walk one text of seven tokens through four heads, then through attention without any weights."""
+    torch.manual_seed(config.seed)
+    layer = MultiHeadAttention(d_model=D_MODEL, n_heads=N_HEADS, d_k=D_K, d_v=D_V, bias=False)
+    x_TD = torch.randn(T, D_MODEL)
+    ours, steps = compute(layer, x_TD), transcribe(x_TD.numpy(), *weights_of(layer))
+    worst = max(float(np.abs(ours[name] - steps[name]).max()) for name in ours)
+    shapes = {name: list(steps[name].shape) for name in steps}
+    free = [parameter_free(width, config.seed) for width in WIDTHS]
+    says = (
+        f"the blocks and the transcribed formula differ by {worst:.0e} at most, from X {T}x{D_MODEL} to Y {T}x{D_MODEL}"
+    )
+    numbers = {
+        "tokens": T,
+        "d_model": D_MODEL,
+        "n_heads": N_HEADS,
+        "d_k": D_K,
+        "d_v": D_V,
+        "shapes": shapes,
+        "largest_difference": worst,
+        "parameter_free": free,
+    }
+    return Finding(says, numbers, {"formula": _picture(steps)})
+
+
+def weights_of(layer: MultiHeadAttention) -> tuple[Array, Array, Array, Array]:
+    """W^Q `(H, D, K)`, W^K `(H, D, K)`, W^V `(H, D, V)` and W^O `(H V, D)` as the papers write them."""
+    assert layer.project is not None
+    stacked = [part.T.detach().numpy() for part in layer.project.weight.split(layer.widths)]
+    w_q, w_k, w_v = (np.stack(np.split(part, layer.n_heads, axis=1)) for part in stacked)
+    return w_q, w_k, w_v, cast(nn.Linear, layer.output).weight.T.detach().numpy()
+
+
+def transcribe(x_TD: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> dict[str, Array]:
+    """Every step of head 1, then all heads together: Vaswani et al. (2017), sections 3.2.1 and 3.2.2."""
+    heads = []
+    steps: dict[str, Array] = {"X": x_TD, "W_1^Q": w_q[0], "W_1^K": w_k[0], "W_1^V": w_v[0]}
+    for head in range(len(w_q)):
+        q, k, v = x_TD @ w_q[head], x_TD @ w_k[head], x_TD @ w_v[head]
+        scores = q @ k.T / math.sqrt(q.shape[1])
+        weights = softmax_rows(scores)
+        heads.append(weights @ v)
+        if head == 0:
+            steps |= {"Q_1": q, "K_1": k, "V_1": v, "S_1": scores, "A_1": weights, "Z_1": heads[0]}
+    concat = np.concatenate(heads, axis=1)
+    return steps | {"Z": concat, "W^O": w_o, "Y": concat @ w_o}
+
+
+def softmax_rows(scores: Array) -> Array:
+    """Each row becomes positive and sums to one."""
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+@torch.no_grad()
+def compute(layer: MultiHeadAttention, x_TD: torch.Tensor) -> dict[str, Array]:
+    """The same quantities from our blocks."""
+    layout = Packed.of_lengths([x_TD.size(0)])
+    q_THK, k_THK, v_THV = layer.queries_keys_values(x_TD, None, layout, layout)
+    weights_BHLM, context_BHLV = layer.maps(x_TD, layout)
+    return {
+        "Q_1": q_THK[:, 0].numpy(),
+        "K_1": k_THK[:, 0].numpy(),
+        "V_1": v_THV[:, 0].numpy(),
+        "A_1": weights_BHLM[0, 0].numpy(),
+        "Z_1": context_BHLV[0, 0].numpy(),
+        "Z": context_BHLV[0].transpose(0, 1).flatten(1).numpy(),
+        "Y": layer(x_TD, layout).numpy(),
+    }
+
+
+@torch.no_grad()
+def parameter_free(d_model: int, seed: int) -> dict[str, Any]:
+    """softmax(X Xᵀ / √d) X of tokens of independent standard normals: how much a token keeps to itself.
+
+    x · x is near d where x · y is near 0, so the expected weight is about e^√d / (e^√d + (T − 1) √e).
+    """
+    layer = MultiHeadAttention(
+        d_model=d_model, n_heads=1, d_k=d_model, d_v=d_model, project=False, project_output=False
+    )
+    random = torch.Generator().manual_seed(seed)
+    on_itself, worst = [], 0.0
+    for _ in range(N_TEXTS):
+        x_TD = torch.randn(T, d_model, generator=random)
+        layout = Packed.of_lengths([T])
+        weights_BHLM, _ = layer.maps(x_TD, layout)
+        on_itself.append(float(weights_BHLM[0, 0].diagonal().mean()))
+        plain = x_TD.double().numpy()
+        expected = softmax_rows(plain @ plain.T / math.sqrt(d_model)) @ plain
+        worst = max(worst, float(np.abs(layer(x_TD, layout).numpy() - expected).max()))
+    root = math.sqrt(d_model)
+    return {
+        "d_model": d_model,
+        "weight_on_itself": float(np.mean(on_itself)),
+        "expected": 1 / (1 + (T - 1) * math.exp(0.5 - root)),
+        "parameters": sum(one.numel() for one in layer.parameters()),
+        "largest_difference": worst,
+    }
+
+
+def _picture(steps: dict[str, Array]) -> bytes:
+    """Each line one equation; a cell has the same size in every matrix, its colour is relative to the largest there."""
+    drawn = steps | {"K_1^T": steps["K_1"].T}
+    lines = [
+        ["X", "·", "W_1^Q", " ", "W_1^K", " ", "W_1^V", "=", "Q_1", " ", "K_1", " ", "V_1"],
+        ["Q_1", "·", "K_1^T", "/ √6  =", "S_1", "softmax\nof each row", "A_1", "·", "V_1", "=", "Z_1"],
+        ["Z", "·", "W^O", "=", "Y"],
+    ]
+    gaps = {" ": 1.2, "·": 2.4, "=": 2.6, "/ √6  =": 4.8, "softmax\nof each row": 7.0}
+    figure, panels = draw(1, 1, width=9.6, height=8.3)
+    axes, top, widest = panels[0, 0], 0.0, 0.0
+    for line in lines:
+        left, tallest = 0.0, max(len(drawn[name]) for name in line if name in drawn)
+        for name in line:
+            middle = top - tallest / 2
+            if name in drawn:
+                _draw_matrix(axes, name, drawn[name], left, middle)
+            else:
+                axes.text(left + gaps[name] / 2, middle, name, ha="center", va="center", fontsize=11, color=INK)
+            left += drawn[name].shape[1] if name in drawn else gaps[name]
+        widest, top = max(widest, left), top - tallest - 4.6
+    axes.set(xlim=(-0.5, widest + 0.5), ylim=(top + 2.6, 2.2), aspect="equal")
+    axes.axis("off")
+    return png(figure)
+
+
+def _draw_matrix(axes: Any, name: str, values: Array, left: float, middle: float) -> None:
+    rows, columns = values.shape
+    largest = float(np.abs(values).max())
+    low, colours = (0.0, "Blues") if name == "A_1" else (-largest, "RdBu_r")
+    extent = (left, left + columns, middle - rows / 2, middle + rows / 2)
+    axes.imshow(values, cmap=colours, vmin=low, vmax=largest, extent=extent)
+    title = "$[Z_1\\ Z_2\\ Z_3\\ Z_4]$" if name == "Z" else f"${name}$"
+    centre, above, below = left + columns / 2, middle + rows / 2 + 0.3, middle - rows / 2 - 0.4
+    axes.text(centre, above, title, ha="center", va="bottom", fontsize=11, color=INK)
+    axes.text(centre, below, f"{rows} x {columns}", ha="center", va="top", fontsize=8, color=INK)

@@ -1,0 +1,195 @@
+"""What attention looks at where relations decide: the two sentences of the seeds, and heads over a test split.
+
+The model is trained to say which bond of a sentence is broken (see sentences.py), so that a word has to be compared
+with its partner; neither of the two sentences is among its rows.
+
+Y layers . H heads . N tokens
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyheads.config.explain import ExplainConfig
+from manyheads.explain.drawing import draw, heatmap, name, png
+from manyheads.explain.finding import Finding
+from manyheads.explain.sentences import SEED_SENTENCES, Sentence, sentence_splits
+from manyheads.explain.training import train_small, untrained, vectors_and_weights
+from manyheads.nn import Classifier
+from manyheads.ship.deliverable import Deliverable
+
+TRAIN, JANE = SEED_SENTENCES
+ASKED = {  # one word exchanged: what does the model say?
+    "as in the seed": TRAIN,
+    "another place": "the train left the harbour on time",
+    "another vehicle": "the ship left the station on time",
+    "Jane, as in the seed": JANE,
+    "another pronoun": "Jane is hungry, and he's really craving pasta from Italy",
+    "another state": "Jane is thirsty, and she's really craving pasta from Italy",
+    "another country": "Jane is hungry, and she's really craving pasta from Japan",
+}
+PAIRS = {
+    TRAIN: (("train", "station"), ("train", "on"), ("train", "the"), ("station", "train")),
+    JANE: (
+        ("she", "jane"),
+        ("jane", "she"),
+        ("jane", "hungry"),
+        ("pasta", "italy"),
+        ("italy", "pasta"),
+        ("pasta", "hungry"),
+        ("hungry", "pasta"),
+    ),
+}
+MARKS = ("[CLS]", "[SEP]")
+RECIPE = ("model.dropout_tokens=0",)
+N_SEEDS = 3
+
+
+def relations(config: ExplainConfig) -> Finding:
+    """Train on sentences with a broken bond, then measure how much of a word's attention its partner gets.
+
+    Three models differ in their seed alone; the pictures and all but `seeds` are of the first.
+    """
+    splits = sentence_splits(config.seed)
+    rows = {split: [(one.text, one.label) for one in sentences] for split, sentences in splits.items()}
+    model, figures = train_small(config, *RECIPE, seed=config.seed, splits=rows)
+    fitting = {split: [one for one in splits[split] if one.label == "fits"] for split in ("validation", "test")}
+    numbers = {
+        "training": figures,
+        "bonds": {
+            "trained": bond_figures(model, model.classifier, fitting),
+            "untrained": bond_figures(model, untrained(model, config.seed), fitting),
+        },
+        "answers": {what: _answer(model, text) for what, text in ASKED.items()},
+        "seeds": [_seed_figures(model, figures)],
+    }
+    for seed in range(config.seed + 1, config.seed + N_SEEDS):
+        other = train_small(config, *RECIPE, seed=seed % 2**32, splits=rows)
+        numbers["seeds"].append(_seed_figures(*other))
+    place = numbers["bonds"]["trained"]["vehicle from place"]
+    says = (
+        f"{figures['test_accuracy']:.3f} right (bag of words {figures['bag_of_words_accuracy']:.3f}); a place gives "
+        f"its vehicle {place['most_of_any_head']:.2f} in the head that gives most, spread evenly {place['even']:.2f}"
+    )
+    pictures = {
+        "train": _maps_picture(*sentence_map(model, TRAIN), width=11.6, height=5.7),
+        "jane": _maps_picture(*sentence_map(model, JANE), width=13.2, height=7.1),
+    }
+    return Finding(says, numbers, pictures)
+
+
+def _seed_figures(model: Deliverable, figures: dict[str, float]) -> dict[str, Any]:
+    """Accuracy and the weights between chosen words of the two sentences."""
+    return {
+        "test_accuracy": figures["test_accuracy"],
+        "train": pair_weights(*sentence_map(model, TRAIN), PAIRS[TRAIN]),
+        "jane": pair_weights(*sentence_map(model, JANE), PAIRS[JANE]),
+    }
+
+
+def sentence_map(model: Deliverable, text: str) -> tuple[list[str], Tensor]:
+    """The tokens of a text, marks included, and the weights of every head `(Y, H, N, N)`."""
+    encoding = model.tokenizer.encode(text)
+    _, weights_YHNN = vectors_and_weights(model.classifier, torch.tensor(encoding.ids))
+    return encoding.tokens, weights_YHNN
+
+
+def bond_figures(
+    model: Deliverable, classifier: Classifier, sentences: dict[str, list[Sentence]]
+) -> dict[str, dict[str, Any]]:
+    """For each bond and direction: the head with most weight on the partner, chosen on validation, measured on test.
+
+    `first` is how often no other token gets more from that head, `even` the weight of evenly spread attention,
+    `mean_head` the weight averaged over all heads, `most_of_any_head` that of the head that gives most, sentence by
+    sentence: chosen afterwards, so it is to be read beside that of the untrained model.
+    """
+    chosen = _partner_weights(model, classifier, sentences["validation"])
+    measured = _partner_weights(model, classifier, sentences["test"])
+    figures = {}
+    for bond, (weights_SYH, _, _) in chosen.items():
+        best = divmod(int(weights_SYH.mean(0).argmax()), weights_SYH.size(2))
+        weights_SYH, firsts_SYH, evens_S = measured[bond]
+        figures[bond] = {
+            "layer": best[0] + 1,
+            "head": best[1] + 1,
+            "weight": float(weights_SYH[:, best[0], best[1]].mean()),
+            "first": float(firsts_SYH[:, best[0], best[1]].float().mean()),
+            "mean_head": float(weights_SYH.mean()),
+            "most_of_any_head": float(weights_SYH.flatten(1).amax(1).mean()),
+            "first_in_any_head": float(firsts_SYH.flatten(1).any(1).float().mean()),
+            "even": float(evens_S.mean()),
+            "sentences": len(evens_S),
+        }
+    return figures
+
+
+def _partner_weights(
+    model: Deliverable, classifier: Classifier, sentences: list[Sentence]
+) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+    """By bond and direction: the weight on the partner and whether it is the largest `(S, Y, H)`, and 1 / N `(S,)`."""
+    found: dict[str, list[tuple[Tensor, Tensor, float]]] = {}
+    for sentence in sentences:
+        encoding = model.tokenizer.encode(sentence.text)
+        _, weights_YHNN = vectors_and_weights(classifier, torch.tensor(encoding.ids))
+        for bond, words in sentence.bonds.items():
+            at = [encoding.tokens.index(word.lower()) for word in words]
+            for one, other, direction in ((*at, DIRECTIONS[bond][0]), (*at[::-1], DIRECTIONS[bond][1])):
+                row_YHN = weights_YHNN[:, :, one]
+                found.setdefault(direction, []).append(
+                    (row_YHN[..., other], row_YHN.argmax(-1) == other, 1 / len(encoding.ids))
+                )
+    return {
+        direction: (torch.stack(weights), torch.stack(firsts), torch.tensor(evens))
+        for direction, (weights, firsts, evens) in ((key, zip(*rows, strict=True)) for key, rows in found.items())
+    }
+
+
+DIRECTIONS = {  # of the first word to the second, and back
+    "place": ("place from vehicle", "vehicle from place"),
+    "pronoun": ("pronoun from name", "name from pronoun"),
+    "origin": ("country from food", "food from country"),
+    "state": ("food from state", "state from food"),
+}
+
+
+def pair_weights(tokens: list[str], weights_YHNN: Tensor, pairs: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """The weight that the first word of a pair gives the second: the mean of the heads of a layer and the most."""
+    figures = {}
+    for one, other in pairs:
+        weights_YH = weights_YHNN[:, :, tokens.index(one), tokens.index(other)]
+        figures[f"{one} to {other}"] = {
+            f"layer {layer + 1}": {"mean": float(weights_H.mean()), "most": float(weights_H.max())}
+            for layer, weights_H in enumerate(weights_YH)
+        }
+    return figures
+
+
+def _answer(model: Deliverable, text: str) -> dict[str, Any]:
+    label, probabilities = model.predict([text])[0]
+    return {"text": text, "says": label, "probability": probabilities[label]}
+
+
+def _maps_picture(tokens: list[str], weights_YHNN: Tensor, *, width: float, height: float) -> bytes:
+    """All heads; a row is a query, a column a key. The last column is what the two marks get together, so a row of
+    the picture sums to one."""
+    words = [at for at, token in enumerate(tokens) if token not in MARKS]
+    marks = [at for at, token in enumerate(tokens) if token in MARKS]
+    names = [tokens[at] for at in words]
+    n_layers, n_heads = weights_YHNN.shape[:2]
+    figure, panels = draw(n_layers, n_heads, width=width, height=height)
+    for (layer, head), axes in np.ndenumerate(panels):
+        rows = weights_YHNN[layer, head][words]
+        shown = np.concatenate([rows[:, words].numpy(), rows[:, marks].sum(1, keepdim=True).numpy()], axis=1)
+        heatmap(
+            axes,
+            shown,
+            rows=names if head == 0 else (),
+            columns=[*names, "(marks)"] if layer == n_layers - 1 else (),
+            numbers=False,
+        )
+        axes.axvline(len(words) - 0.5, color="white", linewidth=2)
+        name(axes, f"layer {layer + 1}, head {head + 1}")
+    figure.colorbar(panels[0, 0].images[0], ax=panels.ravel().tolist(), label="weight", shrink=0.5, pad=0.01)
+    return png(figure)
