@@ -2,11 +2,12 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from manyheads.config import DataConfig, OnBadRow, Source
+from manyheads.config import DataConfig, OnBadRow, Source, Task
 from manyheads.data.sources import read_split, read_splits
 
 
@@ -192,3 +193,58 @@ def test_a_preset_reads_a_local_copy(tmp_path, write, two_classes):
     splits = read_splits(data, 0)
     assert splits.test is not None
     assert (splits.test.source, splits.validation.source) == ("test.csv", "validation.csv")
+
+
+def test_texts_that_are_answered_by_texts(tmp_path, write):
+    rows = [(f"question {i}", f"answer {i % 3}", "ignored") for i in range(40)]
+    data = DataConfig(path=str(write(tmp_path / "all.csv", rows, ("source", "target", "label"))), text="source")
+    splits = read_splits(data, 0, task=Task.seq2seq)
+    assert splits.test is not None
+    assert (len(splits.train), len(splits.validation), len(splits.test), splits.labels) == (32, 4, 4, [])
+    for part in splits.by_name().values():
+        assert part.targets == [f"answer {int(text.split()[1]) % 3}" for text in part.texts]
+        assert part.labels == [0] * len(part)
+    assert splits.notes[0] == "test: 4 of 40 rows of all.csv carved out (data.test_share=0.1, seed=0)"
+    whole = read_split(data, "test", [])
+    assert (whole.targets or [])[:4] == ["answer 0", "answer 1", "answer 2", "answer 0"]
+    assert len(read_splits(replace(data, rows=5), 0, task=Task.seq2seq).train.targets or []) == 5
+
+
+@pytest.mark.parametrize(
+    ("rows", "header", "sentence"),
+    [
+        (
+            [("a", "b")],
+            ("source", "answer"),
+            "all.csv has no column 'target' (data.target): its columns are source, answer; name one by "
+            "data.target=<column>",
+        ),
+        (
+            [("a", "b"), ("c", "")],
+            ("source", "target"),
+            "all.csv, row 3: the target is empty; correct it, or leave such rows out by data.on_bad_row=drop",
+        ),
+        (
+            [("a", "b"), (" ", "c")],
+            ("source", "target"),
+            "all.csv, row 3: the text is only white space; correct it, or leave such rows out by data.on_bad_row=drop",
+        ),
+    ],
+)
+def test_mistakes_in_target_texts(rows, header, sentence, tmp_path, write):
+    data = DataConfig(path=str(write(tmp_path / "all.csv", rows, header)), text="source")
+    with pytest.raises(ValueError, match=r"^all\.csv") as refused:
+        read_splits(data, 0, task=Task.seq2seq)
+    assert str(refused.value) == sentence
+    if "on_bad_row" in sentence:
+        more = [*rows, *((f"t{i}", "x") for i in range(9))]
+        write(tmp_path / "all.csv", more, header)
+        dropped = read_splits(replace(data, on_bad_row=OnBadRow["drop"]), 0, task=Task.seq2seq)
+        assert sum(map(len, dropped.by_name().values())) == 10
+
+
+def test_one_text_with_two_targets_is_said(tmp_path, write):
+    rows = [("same", "one"), ("same", "two"), *((f"t{i}", "x") for i in range(20))]
+    data = DataConfig(path=str(write(tmp_path / "all.csv", rows, ("source", "target"))), text="source")
+    notes = read_splits(data, 0, task=Task.seq2seq).notes
+    assert "train (all.csv): 1 texts carry more than one target (first: row 2, one and two)" in notes
