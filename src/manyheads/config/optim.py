@@ -29,6 +29,9 @@ class OptimConfig:
     warmup: float = knob(0.06, "share of all steps in which the rate rises", at_least=0.0, at_most=1.0)
     schedule: Schedule = knob(Schedule.linear, "decay after the warm-up; wsd stays at the peak and falls at the end")
     decay_share: float = knob(0.2, "share of all steps in which wsd falls", above=0.0, at_most=1.0)
+    average: int = knob(
+        300, "the weights that are judged and kept are a mean over about so many last steps; 0: the last", at_least=0
+    )
     label_smoothing: float = knob(0.0, "probability mass spread over all classes", at_least=0.0, below=1.0)
     class_weights: Any = knob("none", "none, balanced, or weights by class name: {joy: 1, anger: 2.5}")
 
