@@ -76,3 +76,36 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder whose model/ takes pairs; read only."""
     return ship(tmp_path_factory.mktemp("pair-run") / "model", pairs=True).parent
+
+
+def ship_texts(folder: Path, *, encoder: str = "transformer", data: DataConfig | None = None) -> Path:
+    """Save an untrained model that answers texts by texts, whose answers end sooner or later; the same every time."""
+    import torch
+
+    from manyheads.config import EncoderKind
+    from manyheads.nn.seq2seq import assemble_seq2seq
+    from manyheads.ship.card import write_translator_card
+    from manyheads.ship.translator import save_translator
+
+    torch.manual_seed(2)
+    data = data or DataConfig(max_length=12, text="source")
+    shape = ModelConfig(
+        encoder=EncoderKind[encoder], n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=4, d_ff=24
+    )  # fmt: skip
+    seq2seq = assemble_seq2seq(shape, vocab_size=len(SPECIAL) + len(WORDS), max_length=data.max_length)
+    torch.nn.init.normal_(seq2seq.head.weight)
+    card = write_translator_card(shape, n_parameters=sum(p.numel() for p in seq2seq.parameters()))
+    save_translator(folder, seq2seq, model=shape, data=data, tokenizer=word_tokenizer(), card=card)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ship_translator() -> Callable[..., Path]:
+    """`ship_translator(folder, encoder=, data=)` saves a small model that answers by texts into `folder`."""
+    return ship_texts
+
+
+@pytest.fixture(scope="session")
+def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder whose model/ answers texts by texts; read only."""
+    return ship_texts(tmp_path_factory.mktemp("text-run") / "model").parent

@@ -42,6 +42,11 @@ class Batch(NamedTuple):
     scale: float
     targets: "Batch | None" = None
 
+    @property
+    def parts(self) -> "list[Batch]":
+        """The texts, and the texts they are answered by."""
+        return [self] if self.targets is None else [self, self.targets]
+
     def to(self, device: torch.device) -> "Batch":
         """The same rows on another device, copied while the host goes on."""
 

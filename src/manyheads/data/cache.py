@@ -21,7 +21,7 @@ from torch import Tensor
 from manyheads.config import DataConfig, RunConfig, TokenizerConfig
 from manyheads.data.learn import train_tokenizer
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.targets import check_lengths, check_spelling
+from manyheads.data.targets import check_lengths, check_marks, check_spelling
 from manyheads.data.tokens import Tokens, encode, load_tokenizer
 from manyheads.whole import replace_file
 
@@ -42,6 +42,8 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
         tokenizer = load_tokenizer(run.tokenizer.path, pairs=splits.train.pairs is not None)
     else:
         tokenizer = cached_tokenizer(splits.train, run.tokenizer, folder)
+    if splits.train.targets is not None:
+        check_marks(tokenizer)
     tokens: dict[str, Tokens] = {}
     for name, rows in splits.by_name().items():
         tokens[name] = cached_tokens(rows, tokenizer, run.data.max_length, folder)

@@ -10,19 +10,24 @@ from manyheads.data.rows import Rows
 from manyheads.data.tokens import ROWS_AT_ONCE, Tokens
 
 
-def marks(tokenizer: Tokenizer) -> tuple[int, int]:
-    """Ids of the marks before and after a text: with the one a target starts, with the other it ends.
+def marks(tokenizer: Tokenizer) -> tuple[int, int] | None:
+    """Ids of the marks before and after a text, if there are just these two: a target starts with one and ends with
+    the other."""
+    ids = tokenizer.encode("").ids
+    return (ids[0], ids[1]) if len(ids) == 2 and ids[0] != ids[1] else None
+
+
+def check_marks(tokenizer: Tokenizer) -> None:
+    """A model must be told where to start and say where it ends.
 
     Raises:
-        ValueError: there are not just these two.
+        ValueError: the tokenizer has not one mark before a text and another after it.
     """
-    ids = tokenizer.encode("").ids
-    if len(ids) != 2 or ids[0] == ids[1]:
+    if marks(tokenizer) is None:
         raise ValueError(
-            f"tokenizer.path names a tokenizer with {len(ids)} marks around a text, but a target needs one before and "
-            "another after it: give another tokenizer, or leave it empty to train one"
+            "tokenizer.path names a tokenizer that does not put one mark before a text and another after it, as a "
+            "target needs: give another one, or leave it empty to train one"
         )
-    return ids[0], ids[1]
 
 
 def decode(tokenizer: Tokenizer, ids: list[list[int]]) -> list[str]:
