@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from manyheads.ship.settings import read_settings
 
 if TYPE_CHECKING:
     from manyheads.look.texts import Looked
+    from manyheads.ship.deliverable import Deliverable
 
 WAYS = 'text="...", input=FILE or split=validation'
 
@@ -59,6 +61,8 @@ def look(config: LookConfig) -> Any:
         looked = look_at(deliverable, text, pair, chosen, folder=folder, source=source, png=config.png)
         _tell(looked)
         written += looked.files
+        if config.attribution:
+            written += _attribute(deliverable, text, pair, looked.files[0])
     return written
 
 
@@ -74,6 +78,8 @@ def _check(config: LookConfig) -> None:
     if config.text and config.rows:
         raise ValueError(f"rows={config.rows} does nothing beside text, which is one: leave it away")
     _refuse_idle(config)
+    if config.attribution and find_spec("captum") is None:
+        raise ValueError("attribution=true needs a package that is not installed: pip install 'manyheads[attribute]'")
     if not config.split:
         check_texts("look", config.text, config.input or "-")
 
@@ -81,11 +87,21 @@ def _check(config: LookConfig) -> None:
 def _refuse_idle(config: LookConfig) -> None:
     """What was asked of pages while a split is studied, or of a study while pages are made."""
     usual = LookConfig(run=config.run)
-    for name in ("layers", "heads", "png") if config.split else ("seed", "bootstrap", "batch"):
+    for name in ("layers", "heads", "png", "attribution") if config.split else ("seed", "bootstrap", "batch"):
         if getattr(config, name) != getattr(usual, name):
             typed = "batch.tokens" if name == "batch" else f"{name}={show(getattr(config, name))}"
             why = f"beside split={config.split}, of which all heads are measured" if config.split else "without split="
             raise ValueError(f"{typed} does nothing {why}: leave it away")
+
+
+def _attribute(deliverable: "Deliverable", text: str, pair: str | None, page: Path) -> list[Path]:
+    """What each token adds to the answer, beside the page of the text."""
+    from manyheads.look.attributed import show_attribution, write_attribution
+    from manyheads.look.attribution import attribute
+
+    found = attribute(deliverable, text, pair)
+    show_attribution(found)
+    return write_attribution(page, found)
 
 
 def _folder(config: LookConfig, model: Path) -> Path:

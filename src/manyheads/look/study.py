@@ -12,10 +12,10 @@ import numpy as np
 from manyheads.data.rows import Rows
 from manyheads.judge.scores import Interval
 from manyheads.look.ablation import Silenced, ablate_heads
+from manyheads.look.chosen import choose
 from manyheads.look.faithfulness import Faithfulness, faithfulness
 from manyheads.look.passes import tokens_of
 from manyheads.look.statistics import HeadStatistics, head_statistics
-from manyheads.look.chosen import choose
 from manyheads.ship.deliverable import Deliverable
 
 

@@ -1,0 +1,152 @@
+"""What each token adds to an answer, beside the attention it gets: integrated gradients by Captum.
+
+Sundararajan, Taly and Yan (2017), "Axiomatic Attribution for Deep Networks", section 3: the gradient of a class's
+logit is averaged along the straight line from a text without words to the text, and multiplied by the way. The sum over
+tokens is then the difference of the two logits (completeness, proposition 1): by how much it is not says how far the
+figures can be trusted. Positions and segments stay all the way.
+
+Without words means word vectors of zero, as of a text whose every token is silent. Where nothing is added to words the
+first norm would then see zero vectors, at which it jumps (a hundredth of a word is to it the whole word), and no number
+of points would do: such a model starts from the mean of its word vectors.
+
+L tokens of the text . B copies of it along the line . D d_model . C classes
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from manyheads.data.batches import Batch
+from manyheads.data.rows import Rows
+from manyheads.layout import Packed
+from manyheads.look.faithfulness import received
+from manyheads.look.passes import batches, look_at_batch, places, tokens_of
+from manyheads.look.words import read_words
+from manyheads.nn import Classifier
+from manyheads.ship.deliverable import Deliverable
+
+STEPS = (32, 64, 128, 256, 512)  # each is tried until the sum is as near as NEAR
+NEAR = 0.01
+INSTALL = "attribution=true needs a package that is not installed: pip install 'manyheads[attribute]'"
+
+
+@dataclass(slots=True)
+class Attribution:
+    """Of each token: its letters, what it adds to the logit of `label`, and the attention it gets (the mean over
+    queries, heads and layers).
+
+    `logit` is of the text, `baseline` of the same text without words; `error` the sum of `added` less their difference,
+    and `steps` the points on the line between them.
+    """
+
+    label: str
+    tokens: list[str]
+    added: list[float]
+    attention: list[float]
+    logit: float
+    baseline: float
+    error: float
+    steps: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, numbers and strings."""
+        return asdict(self)
+
+    @property
+    def off(self) -> float:
+        """The error as a share of the difference."""
+        return abs(self.error) / max(abs(self.logit - self.baseline), 1e-12)
+
+
+def attribute(
+    deliverable: Deliverable, text: str, pair: str | None = None, *, label: str = "", tokens: int = 4096
+) -> Attribution:
+    """Attribute the logit of `label`, else of the predicted class, to the tokens of a text or pair; in fp32.
+
+    Args:
+        tokens: most tokens that go through the model together.
+
+    Raises:
+        ValueError: Captum is not installed, no such class, or not the kind of text the model takes.
+    """
+    if label and label not in deliverable.labels:
+        raise ValueError(f"{label} is not a class of the model: choose one of {', '.join(deliverable.labels)}")
+    pairs = None if pair is None else [pair]
+    in_fp32 = replace(deliverable, autocast=None)
+    rows = Rows([text], pairs, [0], "text", [1])
+    (batch,) = batches(in_fp32, tokens_of(in_fp32, rows), budget=tokens)
+    maps = look_at_batch(in_fp32, batch)
+    answer = deliverable.labels.index(label) if label else int(maps.logits_BC[0].argmax())
+    logits = from_word_vectors(deliverable.classifier, batch)
+    with torch.no_grad():
+        words_LD = deliverable.classifier.embeddings.words(batch.ids_N)
+        nothing_LD = without_words(deliverable.classifier, batch).expand_as(words_LD)
+        logit, baseline = logits(torch.stack([words_LD, nothing_LD]))[:, answer].tolist()
+    most = max(tokens // len(batch.ids_N), 1)
+    added_L, steps = integrated_gradients(logits, words_LD, nothing_LD, answer, logit - baseline, most=most)
+    return Attribution(
+        label=deliverable.labels[answer],
+        tokens=[word.text for word in read_words(deliverable.tokenizer, text, pair, deliverable.max_length).words],
+        added=added_L.tolist(),
+        attention=received(maps, len(batch.ids_N)).tolist(),
+        logit=logit,
+        baseline=baseline,
+        error=float(added_L.sum()) - (logit - baseline),
+        steps=steps,
+    )
+
+
+def without_words(classifier: Classifier, batch: Batch) -> Tensor:
+    """The word vector that stands for no word: `(D,)`."""
+    embeddings = classifier.embeddings
+    segments = embeddings.segments is not None and batch.segments_N is not None and classifier.cross is None
+    mean_D = embeddings.words.weight.mean(0)
+    return torch.zeros_like(mean_D) if segments or embeddings.positions is not None else mean_D
+
+
+def from_word_vectors(classifier: Classifier, batch: Batch) -> Callable[[Tensor], Tensor]:
+    """The classifier as a function of the word vectors of one document: `(B, L, D)` to logits `(B, C)`."""
+
+    def logits(words_BLD: Tensor) -> Tensor:
+        n = len(words_BLD)
+        layout = Packed.of_lengths([len(batch.ids_N)] * n).to(words_BLD.device)
+        segments_N = None if batch.segments_N is None else batch.segments_N.repeat(n)
+        words_PD = words_BLD.flatten(0, 1)[places(classifier, layout, segments_N)]
+        handle = classifier.embeddings.words.register_forward_hook(lambda words, args, output: words_PD)
+        try:
+            return classifier(batch.ids_N.repeat(n), layout, segments_N)
+        finally:
+            handle.remove()
+
+    return logits
+
+
+def integrated_gradients(
+    logits: Callable[[Tensor], Tensor],
+    words_LD: Tensor,
+    nothing_LD: Tensor,
+    answer: int,
+    difference: float,
+    *,
+    most: int,
+) -> tuple[Tensor, int]:
+    """What each token adds, `(L,)`, and at how many points; more are taken until the sum is near `difference`."""
+    try:
+        from captum.attr import IntegratedGradients
+    except ImportError as error:
+        raise ValueError(INSTALL) from error
+    added_L, steps = torch.zeros(len(words_LD)), 0
+    for steps in STEPS:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=UserWarning, module="captum")
+            added_1LD = IntegratedGradients(logits, multiply_by_inputs=True).attribute(
+                words_LD[None], nothing_LD[None], answer, n_steps=steps, internal_batch_size=most
+            )
+        added_L = added_1LD[0].sum(-1).detach().cpu()
+        if abs(float(added_L.sum()) - difference) <= NEAR * abs(difference):
+            break
+    return added_L, steps
