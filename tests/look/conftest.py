@@ -21,7 +21,14 @@ os.dup2(reading, 3)
 os.dup2(writing, 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-FLAGS = ("--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
+FLAGS = (
+    "--headless=new",
+    "--remote-debugging-pipe",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+)
 KEYS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Enter": 13, "Tab": 9}
 
 
