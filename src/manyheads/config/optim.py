@@ -32,7 +32,7 @@ class OptimConfig:
     average: int = knob(
         300, "the weights that are judged and kept are a mean over about so many last steps; 0: the last", at_least=0
     )
-    label_smoothing: float = knob(0.0, "probability mass spread over all classes", at_least=0.0, below=1.0)
+    label_smoothing: float = knob(0.1, "probability mass spread over all classes", at_least=0.0, below=1.0)
     class_weights: Any = knob("none", "none, balanced, or weights by class name: {joy: 1, anger: 2.5}")
 
     def __post_init__(self) -> None:
