@@ -27,6 +27,11 @@ def study(config: LookConfig) -> dict[str, Any]:
     """
     model = find_model(Path(config.run))
     home = model.parent if model.name == "model" and (model.parent / "config.yaml").is_file() else None
+    if home is None:
+        raise ValueError(
+            f"run={config.run} is a model without its run folder, which would say what data it was trained on: "
+            "name the run folder"
+        )
     settings = read_settings(model / "config.json")
     labels = read_labels(model / "labels.json", settings)
     task = find_task(EvaluateConfig(run=config.run, split=config.split), home, settings, labels)
