@@ -58,23 +58,24 @@ class DecoderLayer(nn.Module):
         self, x_B1D: Tensor, here: Padded, past: KeysValues | None, memory: KeysValues
     ) -> tuple[Tensor, KeysValues]:
         """`forward` for the next token alone, at the position of `here`: vectors `(B, 1, D)`, and the grown past."""
-        block: MultiHeadAttention = self.attention.block  # type: ignore[assignment]
-        q, k, v = block.queries_keys_values(self.attention.before(x_B1D), None, here, here)
+        own, across = self._blocks()
+        q, k, v = own.queries_keys_values(self.attention.before(x_B1D), None, here, here)
         now = KeysValues.of_memory(k, v, here)
-        past = now if past is None else past.grown(now, block.window and block.window + 1)
-        x_B1D = self.attention.join(x_B1D, _one_query(block, q, past))
-
-        block: MultiHeadAttention = self.cross_attention.block  # type: ignore[assignment]
+        past = now if past is None else past.grown(now, own.window and own.window + 1)
+        x_B1D = self.attention.join(x_B1D, _one_query(own, q, past))
         before_B1D = self.cross_attention.before(x_B1D)
-        q, _, _ = block.queries_keys_values(before_B1D, before_B1D[:0], here, here)
-        x_B1D = self.cross_attention.join(x_B1D, _one_query(block, q, memory))
+        q, _, _ = across.queries_keys_values(before_B1D, before_B1D[:0], here, here)
+        x_B1D = self.cross_attention.join(x_B1D, _one_query(across, q, memory))
         return self.feed_forward(x_B1D), past
 
     def keys_values(self, memory: Tensor, layout: Layout) -> KeysValues:
         """What every step attends to in the memory."""
-        block: MultiHeadAttention = self.cross_attention.block  # type: ignore[assignment]
-        _, k, v = block.queries_keys_values(memory[:0], memory, layout, layout)
+        _, across = self._blocks()
+        _, k, v = across.queries_keys_values(memory[:0], memory, layout, layout)
         return KeysValues.of_memory(k, v, layout)
+
+    def _blocks(self) -> tuple[MultiHeadAttention, MultiHeadAttention]:
+        return self.attention.block, self.cross_attention.block  # type: ignore[return-value]
 
 
 class Decoder(nn.Module):
