@@ -90,7 +90,9 @@ def reached(file: str, seen: set[str]) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("file", [f"data/{name}.py" for name in PURE_DATA if f"data/{name}.py" in TREES] + ["cli.py"])
+@pytest.mark.parametrize(
+    "file", [f"data/{name}.py" for name in PURE_DATA if f"data/{name}.py" in TREES] + ["cli.py", "ablate/ablate.py"]
+)
 def test_data_mistakes_and_the_door_need_no_heavy_import(file):
     assert reached(file, set()) <= set(sys.stdlib_module_names)
 

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from manyheads.ablate.budget import Sizes, match_width, parameters
-from manyheads.config import ModelConfig, Placement, Positions, Score
+from manyheads.config import EncoderKind, ModelConfig, Placement, Pooling, Positions, Score
 from manyheads.nn import assemble
 
 SIZES = Sizes(vocab_size=300, n_classes=4, max_length=16, n_segments=0, mean_length=11.0)
@@ -38,13 +38,13 @@ def counted(model):
 
 
 @given(MODELS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_parameters_without_memory_are_those_of_the_built_model(model):
     assert parameters(model, SIZES) == allocated(model)
 
 
 @given(MODELS, MODELS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_any_model_reaches_the_size_of_any_other(first, other):
     other = replace(other, n_layers=first.n_layers)
     target = allocated(first)
@@ -56,7 +56,7 @@ def test_any_model_reaches_the_size_of_any_other(first, other):
 
 
 @given(MODELS, st.sampled_from([0.5, 0.9, 1.3, 2.0]))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_d_ff_is_the_nearest_of_all(model, share):
     target = share * allocated(model)
     try:
@@ -86,6 +86,16 @@ def test_d_model_moves_where_d_ff_would_all_but_vanish():
 def test_where_d_ff_costs_nothing_d_model_moves():
     found = match_width(ModelConfig(), 50, lambda model: model.d_model, levers=BOTH, tolerance=0.01)
     assert (found.model.d_model, found.difference) == (50, 0.0)
+
+
+@pytest.mark.parametrize("kind", [EncoderKind.gru, EncoderKind.lstm])
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_recurrent_layers_have_no_d_ff_so_d_model_moves(kind, bidirectional):
+    pooling = Pooling.attention
+    model = ModelConfig(encoder=kind, n_layers=1, d_ff=77, d_model=10, bidirectional=bidirectional, pooling=pooling)
+    found = match_width(model, allocated(ModelConfig()), counted, levers=BOTH, tolerance=0.02)
+    assert found.model == replace(model, d_model=found.model.d_model)
+    assert allocated(found.model) == pytest.approx(allocated(ModelConfig()), rel=0.02)
 
 
 def test_a_budget_out_of_reach_names_the_nearest():

@@ -62,11 +62,13 @@ def run_missing(
     config: AblateConfig, rows: "list[Row]", data: "dict[str, Prepared]", record: "Record", path: Path
 ) -> None:
     """All rows of one seed before the next, so that a stop leaves whole comparisons behind."""
-    from manyheads.ablate.training import train_run
+    from manyheads.ablate.training import train_run, warm_up
 
     asked = [(seed, row, record.at(row.set, row.name)) for seed in record.seeds for row in rows]
     missing = [(seed, row, measured) for seed, row, measured in asked if str(seed) not in measured.runs]
     record.write(path)
+    if missing:
+        warm_up(missing[0][1].run, data[missing[0][1].set])
     for at, (seed, row, measured) in enumerate(missing, start=1):
         run = replace(row.run, seed=seed)
         figures = train_run(run, data[row.set], config.seconds, paces=config.equal is Equal.seconds)

@@ -69,7 +69,7 @@ def match_width(model: ModelConfig, target: float, cost: Cost, *, levers: list[s
         if abs(by_d_ff.difference) <= tolerance and NARROWEST <= kept <= 1 / NARROWEST:
             return by_d_ff
     if "model.d_model" in levers and model.project and model.project_output:  # else d_model is that of the heads
-        found.insert(0, _by_d_model(model, target, cost, both="model.d_ff" in levers))
+        found.insert(0, _by_d_model(model, target, cost, both=by_d_ff is not None))
     for match in found:
         if abs(match.difference) <= tolerance:
             return match
@@ -88,11 +88,13 @@ def _by_d_ff(model: ModelConfig, target: float, cost: Cost) -> Match | None:
 
 def _by_d_model(model: ModelConfig, target: float, cost: Cost, *, both: bool) -> Match:
     share = model.d_ff / model.d_model if both else 0
+    grain = 2 if model.is_recurrent and model.bidirectional else 1  # half of d_model for each direction
 
-    def wide(width: int) -> ModelConfig:
+    def wide(step: int) -> ModelConfig:
+        width = grain * step
         return replace(model, d_model=width, d_ff=max(1, round(share * width)) if both else model.d_ff)
 
-    coarse = _nearest(target, cost, wide, min(WIDEST, int(4 * WIDEST / max(share, 4))))
+    coarse = _nearest(target, cost, wide, int(WIDEST / max(share / 4, 1)) // grain)
     fine = _by_d_ff(coarse.model, target, cost) if both else None
     return coarse if fine is None else min(coarse, fine, key=lambda one: abs(one.difference))
 

@@ -86,6 +86,33 @@ def train_run(run: RunConfig, prepared: Prepared, seconds: float, *, paces: bool
 
     Weights, order of rows and dropout are drawn by `run.seed`. No epoch is chosen by its validation figures.
     """
+    meter, deadline = Meter(), Deadline(seconds, paces=paces)
+    flags = {**run.trainer, "limit_val_batches": 0} | ({"max_epochs": -1, "max_steps": -1} if paces else {})
+    module, steps = _fit(replace(run, trainer=flags), prepared, [meter, deadline])
+    right_n, loss = judge(module.classifier.cpu().eval(), prepared.tokens["validation"])
+    figures = Figures(
+        accuracy=float(right_n.double().mean()),
+        loss=loss,
+        steps=steps,
+        tokens=meter.tokens,
+        seconds=meter.seconds,
+        tokens_per_s=meter.tokens_per_s,
+        stopped=deadline.is_over and not paces and steps < module.n_steps,
+        diverged=module.diverged_in is not None,
+        right="".join("01"[right] for right in right_n.tolist()),
+    )
+    del module  # it and its Trainer hold each other: a long series of runs would pile them up
+    gc.collect()
+    return figures
+
+
+def warm_up(run: RunConfig, prepared: Prepared) -> None:
+    """Two steps for nothing: the first steps of a process are slow, whatever they train."""
+    _fit(replace(run, trainer={**run.trainer, "max_epochs": -1, "max_steps": 2, "limit_val_batches": 0}), prepared, [])
+
+
+def _fit(run: RunConfig, prepared: Prepared, callbacks: list[Callback]) -> tuple[LitClassifier, int]:
+    """The module after training, and the steps it took; a run without an end in steps or epochs ends by a callback."""
     pl.seed_everything(run.seed, workers=True, verbose=False)
     sizes = prepared.sizes
     classifier = assemble(
@@ -95,30 +122,15 @@ def train_run(run: RunConfig, prepared: Prepared, seconds: float, *, paces: bool
         max_length=sizes.max_length,
         n_segments=sizes.n_segments,
     )
-    flags = {**run.trainer, "limit_val_batches": 0} | ({"max_epochs": -1, "max_steps": -1} if paces else {})
-    meter, deadline = Meter(), Deadline(seconds, paces=paces)
     averaging = [Average(run.optim.average)] if run.optim.average else []
-    trainer = build_trainer(replace(run, trainer=flags), None, [meter, deadline, *averaging], [])
+    trainer = build_trainer(run, None, [*callbacks, *averaging], [])
     data = TextData(prepared.tokens, run.batch, run.seed, max_steps=trainer.max_steps)
-    n_steps = PACES if paces else data.n_steps(trainer.max_epochs, trainer.max_steps)
+    ends = trainer.max_epochs not in (None, -1) or trainer.max_steps != -1
+    n_steps = data.n_steps(trainer.max_epochs, trainer.max_steps) if ends else PACES
     weights_C = class_weights(run.optim.class_weights, prepared.tokens["train"].labels, prepared.labels)
     module = LitClassifier(classifier, optim=run.optim, class_weights_C=weights_C, n_steps=n_steps)
     trainer.fit(module, data)
-    right_n, loss = judge(classifier.cpu().eval(), prepared.tokens["validation"])
-    figures = Figures(
-        accuracy=float(right_n.double().mean()),
-        loss=loss,
-        steps=trainer.global_step,
-        tokens=meter.tokens,
-        seconds=meter.seconds,
-        tokens_per_s=meter.tokens_per_s,
-        stopped=deadline.is_over and not paces and trainer.global_step < n_steps,
-        diverged=module.diverged_in is not None,
-        right="".join("01"[right] for right in right_n.tolist()),
-    )
-    del trainer, module, classifier, data  # they hold each other: a long series of runs would pile them up
-    gc.collect()
-    return figures
+    return module, trainer.global_step
 
 
 def judge(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:

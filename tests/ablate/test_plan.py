@@ -1,0 +1,89 @@
+"""Rows at the budget of the first: parameters, operations, tokens, or a time."""
+
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from manyheads.ablate.plan import plan_rows
+from manyheads.ablate.sets import prepare, read_sets
+from manyheads.compose import compose
+from manyheads.data.batches import Batches
+from manyheads.data.module import TextData
+from manyheads.nn import assemble
+from manyheads.nn.cost import flops_per_token
+
+
+def planned(*words):
+    config = compose("ablate", list(words))
+    data = prepare(read_sets(config)[0], config.run(config.variants()[0]))
+    return data, plan_rows(config, data)
+
+
+def built(row, data):
+    sizes = data.sizes
+    classifier = assemble(
+        row.run.model, vocab_size=sizes.vocab_size, n_classes=sizes.n_classes, max_length=sizes.max_length
+    )
+    return sum(parameter.numel() for parameter in classifier.parameters())
+
+
+def test_equal_parameters(words):
+    data, rows = planned(*words, "vary=model.score", "values=[dot,additive,general]", "model.d_ff=64")
+    for row in rows:
+        assert row.parameters == built(row, data)
+        assert row.difference == pytest.approx(built(row, data) / built(rows[0], data) - 1)
+        assert abs(row.difference) <= 0.01
+    assert rows[0].run.model.d_ff == 64
+    assert rows[1].run.model.d_ff < 64
+
+
+def test_equal_flops_at_the_mean_length_of_the_training_texts(words):
+    data, rows = planned(*words, "vary=model.d_k", "values=[8,16]", "equal=flops", "model.d_ff=128")
+    mean = float(data.tokens["train"].lengths.double().mean())
+    first, other = (flops_per_token(row.run.model, mean) for row in rows)
+    assert other == pytest.approx(first, rel=0.01)
+    assert rows[1].flops_per_token == other
+    assert rows[1].run.model.d_ff < 128
+
+
+def tokens_read(row, data):
+    batches = TextData(data.tokens, row.run.batch, row.run.seed)
+    sizes = (batch.ids_N.numel() for epoch in range(99) for batch in Batches(data.tokens["train"], batches.plan(epoch)))
+    return sum(islice(sizes, row.run.trainer["max_steps"] * row.run.batch.accumulate))
+
+
+@pytest.mark.parametrize("axis", [["vary=batch.rows", "values=[8,3]"], ["vary=batch.accumulate", "values=[1,2]"]])
+def test_equal_tokens(words, axis):
+    data, rows = planned(*words, *axis, "equal=tokens", "trainer.max_steps=60", "tolerance=0.02")
+    first, other = (tokens_read(row, data) for row in rows)
+    assert rows[1].difference == pytest.approx(other / first - 1)
+    assert abs(rows[1].difference) <= 0.02
+    assert rows[0].run.trainer["max_steps"] == 60
+
+
+def test_the_same_batches_need_the_same_steps(words):
+    _, rows = planned(*words, "equal=tokens")
+    assert [row.run.trainer["max_steps"] for row in rows] == [4, 4]
+    assert rows[1].difference == 0.0
+
+
+def test_equal_seconds_leaves_the_models_as_they_are(words):
+    _, rows = planned(*words, "vary=model.d_k", "values=[8,16]", "equal=seconds")
+    assert [row.run.model for row in rows] == [rows[0].run.model, replace(rows[0].run.model, d_k=16)]
+
+
+@pytest.mark.parametrize(
+    ("axis", "said"),
+    [
+        (["vary=model.n_heads", "values=[1,4000]"], r"^model\.n_heads=4000 on rows: no width brings this row to the "),
+        (["vary=[model.d_ff,model.d_model]", "values=[[8,8],[9,9]]"], r"9, 9 on rows: no width is left to make the "),
+        (
+            ["vary=batch.rows", "values=[8,60]", "equal=tokens"],
+            r"60 on rows: no number of steps reads the first row's ",
+        ),
+    ],
+)
+def test_a_budget_that_cannot_be_met_is_a_sentence(words, axis, said):
+    with pytest.raises(ValueError, match=said):
+        planned(*words, *axis)
