@@ -121,12 +121,20 @@ def ship(
 
     best = training.best
     figures = {f"validation {best['metric']}": f"{best['value']:.4f}"} if best else {}
-    known = {"model": run.model, "data": run.data, "tokenizer": tokenizer}
     if isinstance(network, Seq2Seq):
         card = write_translator_card(run.model, n_parameters=training.parameters, figures=figures)
-        save_translator(folder, network, **known, card=card)
+        save_translator(folder, network, model=run.model, data=run.data, tokenizer=tokenizer, card=card)
         return load(folder)
-    what = {"labels": splits.labels, "pairs": splits.train.pairs is not None}
-    card = write_card(run.model, **what, n_parameters=training.parameters, figures=figures)
-    save_deliverable(folder, network, **known, **what, card=card)
+    labels, pairs = splits.labels, splits.train.pairs is not None
+    card = write_card(run.model, labels=labels, pairs=pairs, n_parameters=training.parameters, figures=figures)
+    save_deliverable(
+        folder,
+        network,
+        model=run.model,
+        data=run.data,
+        tokenizer=tokenizer,
+        labels=labels,
+        pairs=pairs,
+        card=card,
+    )
     return load(folder)

@@ -22,25 +22,33 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
     plan = plan_epoch(lengths, tokens=run.batch.tokens, rows=run.batch.rows, seed=run.seed, epoch=0)
     n_parameters, mean_length = count_parameters(network), float(lengths.double().mean())
     cut = tokens["train"].n_truncated / len(lengths)
-    forward = flops_per_token(run.model, mean_length)
     n_devices = int(str(hardware["devices"])) * run.hardware.nodes
     n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1), n_devices)
     state = 16 * n_parameters  # weights, gradients and AdamW's two moments, four bytes each
     activations = activation_bytes(network, data.largest_batch(), precision=str(hardware["precision"]))
-    names = f"{len(splits.labels)}: {', '.join(splits.labels[:8])}{' ...' if len(splits.labels) > 8 else ''}"
     return {
-        **({"classes": names} if splits.labels else {}),
+        **of_classes(run, splits.labels, mean_length),
         "rows": ", ".join(f"{name} {len(one):,}" for name, one in tokens.items()),
         "tokens a text": f"{mean_length:.1f} on average, {int(lengths.max())} at most",
         "truncated": f"{cut:.1%} of the training texts, at {run.data.max_length}",
         "vocabulary": f"{words(network).num_embeddings:,}",
         "parameters": f"{n_parameters:,}",
-        **({"FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward"} if splits.labels else {}),
         "steps": f"{n_steps:,} of at most {run.batch.tokens * run.batch.accumulate * n_devices:,} tokens",
         "padding": f"{padding_share(plan, lengths):.1%}",
         "memory": f"{(state + activations) / 2**20:,.0f} MiB: {state / 2**20:,.0f} weights and optimiser, "
         f"{activations / 2**20:,.0f} activations of the largest batch",
         "device": f"{n_devices} x {hardware['accelerator']}, {hardware['precision']}",
+    }
+
+
+def of_classes(run: RunConfig, labels: list[str], mean_length: float) -> dict[str, str]:
+    """What is known of classifiers alone."""
+    if not labels:
+        return {}
+    forward = flops_per_token(run.model, mean_length)
+    return {
+        "classes": f"{len(labels)}: {', '.join(labels[:8])}{' ...' if len(labels) > 8 else ''}",
+        "FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward",
     }
 
 
