@@ -100,6 +100,10 @@ def test_command(command, reader, capsys):
         run_evaluation(words, reader)
     elif verb == "predict":
         run_prediction(words, capsys)
+    elif verb == "look":
+        run_look(words, reader)
+    elif verb in ("ablate", "explain"):  # minutes each: their own tests run them small
+        compose(verb, words)
     else:
         pytest.fail(f"no rule for {command}")
 
@@ -157,6 +161,18 @@ def run_prediction(words, capsys):
     lines = [json.loads(line) for line in said.splitlines()]
     assert [line["text"] for line in lines] == texts
     assert all(set(line["probabilities"]) == {"1", "3", "5"} and line["label"] in "135" for line in lines)
+
+
+def run_look(words, home):
+    """One page a text, or the figures of a split."""
+    config = compose("look", words)
+    before = set(home.glob("outputs/reviews/look/**/*"))
+    assert cli.main(["look", *words]) == 0
+    made = set(home.glob("outputs/reviews/look/**/*")) - before
+    n_texts = 1 if config.text else len(Path(config.input).read_text().splitlines()) if config.input else 0
+    assert sum(path.suffix == ".html" and path.stem.isdigit() for path in made) == n_texts
+    assert any(path.name == "study.json" for path in made) == bool(config.split)
+    assert any(path.name.endswith("attribution.png") for path in made) == config.attribution
 
 
 def check_values(config: RunConfig, words):
