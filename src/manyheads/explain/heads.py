@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from manyheads.config.explain import ExplainConfig
 from manyheads.explain.drawing import BLUE, GREY, RED, TEAL, draw, name, png, powers_of_two
 from manyheads.explain.finding import Finding
-from manyheads.explain.timing import median_seconds, peak_bytes
+from manyheads.explain.timing import median_seconds, peak_bytes, processor
 from manyheads.layout import Packed
 from manyheads.nn.cost import count_parameters
 from manyheads.nn.multihead import MultiHeadAttention
@@ -52,7 +52,13 @@ def heads(config: ExplainConfig) -> Finding:
         f"1 to {N_HEADS[-1]} heads: {costs[0]['parameters']:,} parameters each and the same matrix products, "
         f"but {N_HEADS[-1]} heads take {slowest:.1f} times as long at 256 tokens"
     )
-    numbers = {"d_model": D_MODEL, "tokens": TOKENS, "repeats": config.repeats, "heads": costs}
+    numbers = {
+        "processor": processor(),
+        "d_model": D_MODEL,
+        "tokens": TOKENS,
+        "repeats": config.repeats,
+        "heads": costs,
+    }
     return Finding(says, numbers, {"heads": _picture(costs)})
 
 

@@ -14,7 +14,7 @@ from manyheads.config.explain import ExplainConfig
 from manyheads.explain.drawing import BLUE, GREY, RED, TEAL, draw, name, png, powers_of_two
 from manyheads.explain.finding import Finding
 from manyheads.explain.heads import batch, forward_backward, make_layer
-from manyheads.explain.timing import median_seconds, peak_bytes
+from manyheads.explain.timing import median_seconds, peak_bytes, processor
 from manyheads.layout import Packed
 from manyheads.nn.attention import attend
 from manyheads.nn.multihead import MultiHeadAttention
@@ -23,7 +23,7 @@ D_MODEL, N_HEADS, WINDOW = 128, 2, 64
 SHORTEST = 64
 KINDS = {
     "textbook": ("the formula, all T² weights kept", RED, "o-"),
-    "fused": ("the library's kernel", BLUE, "s-"),
+    "fused": ("the library, fused kernel from 384 tokens on", BLUE, "s-"),
     "window": (f"the library, model.window={WINDOW}", TEAL, "^-"),
 }
 
@@ -59,6 +59,7 @@ def length(config: ExplainConfig) -> Finding:
         f"{last['megabytes']['window']:.0f} MiB"
     )
     numbers = {
+        "processor": processor(),
         "d_model": D_MODEL,
         "n_heads": N_HEADS,
         "window": WINDOW,

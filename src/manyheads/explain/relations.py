@@ -43,7 +43,7 @@ PAIRS = {
     ),
 }
 MARKS = ("[CLS]", "[SEP]")
-RECIPE = ("model.dropout_tokens=0",)
+RECIPE = ("model.dropout_tokens=0", "optim.average=0", "optim.label_smoothing=0")
 N_SEEDS = 3
 
 

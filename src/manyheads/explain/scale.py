@@ -76,7 +76,7 @@ def softmax_figures(d_k: int, factor: float, n_samples: int, random: torch.Gener
         jacobian_RMM = softmax_jacobian(weights[0, 0])
         entropies.append(entropy(weights[0, 0]))
         by_scores.append(jacobian_RMM.flatten(1).norm(dim=1))
-        by_query.append(factor * _norms_of_products(jacobian_RMM, k_MK))
+        by_query.append(factor * norms_of_products(jacobian_RMM, k_MK))
     norm_R, query_R = torch.cat(by_scores), torch.cat(by_query)
     low, median, high = norm_R.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)).tolist()
     return {
@@ -96,7 +96,7 @@ def softmax_jacobian(weights_RM: Tensor) -> Tensor:
     return weights_RM.diag_embed() - weights_RM[:, :, None] * weights_RM[:, None, :]
 
 
-def _norms_of_products(jacobian_RMM: Tensor, k_MK: Tensor) -> Tensor:
+def norms_of_products(jacobian_RMM: Tensor, k_MK: Tensor) -> Tensor:
     """Frobenius norm of each J K by the M x M matrix K Kᵀ, as d_k may be large: ‖J K‖² = trace(J K Kᵀ Jᵀ)."""
     squares_R = (jacobian_RMM @ (k_MK @ k_MK.T) * jacobian_RMM).sum((1, 2))
     return squares_R.clamp(min=0).sqrt()

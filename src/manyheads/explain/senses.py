@@ -24,6 +24,7 @@ from manyheads.ship.deliverable import Deliverable
 
 WORDS = ("check", "station")
 CONTROL = "."
+RECIPE = ("model.dropout_tokens=0.1", "optim.average=300", "optim.label_smoothing=0.1")
 DEPTHS = ("word", "word and position", "layer 1", "layer 2")
 SHOWN = {
     "check": (
@@ -31,14 +32,14 @@ SHOWN = {
         ("waited three days for the check", "bank"),
         ("escaped the check", "chess"),
         ("blocked the check", "chess"),
-        ("earned a check for the spelling", "homework"),
+        ("earned a check", "homework"),
         ("got a red check", "homework"),
     ),
     "station": (
-        ("off the express at the next station", "train"),
-        ("bought a ticket to the final station", "train"),
+        ("express at the next station", "train"),
+        ("ticket to the final station", "train"),
         ("filled the tank at the station", "fuel"),
-        ("bought diesel at the cheapest station", "fuel"),
+        ("diesel at the cheapest station", "fuel"),
         ("tuned in to the station", "radio"),
         ("a favourite song on the station", "radio"),
     ),
@@ -47,7 +48,7 @@ SHOWN = {
 
 def senses(config: ExplainConfig) -> Finding:
     """Train on the demo sentences, then compare what the encoder makes of a word in the sentences of the test split."""
-    model, figures = train_small(config, "model.dropout_tokens=0.1", seed=config.seed)
+    model, figures = train_small(config, *RECIPE, seed=config.seed)
     fresh = untrained(model, config.seed)
     rows = demo_splits(config.seed)["test"]
     words = {
@@ -116,7 +117,7 @@ def _cosines_of_shown(model: Deliverable, word: str, rows: list[tuple[str, str]]
 
 
 def _matrices_picture(matrices: dict[str, dict[str, Any]]) -> bytes:
-    figure, panels = draw(2, 2, width=9.2, height=6.4)
+    figure, panels = draw(2, 2, width=9.8, height=6.8)
     for row, (word, matrix) in zip(panels, matrices.items(), strict=True):
         for axes, key in zip(row, ("before", "after"), strict=True):
             names = matrix["names"] if key == "before" else ()

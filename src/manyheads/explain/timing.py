@@ -1,6 +1,9 @@
 """Time and memory of a piece of work, measured so that pieces can be compared."""
 
+import platform
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import median
 from time import process_time
 from typing import Any
@@ -38,6 +41,13 @@ def peak_bytes(work: Work) -> int:
     with _Allocations() as seen:
         work()
     return seen.peak
+
+
+def processor() -> str:
+    """What the figures were timed on, as the machine names it."""
+    listing = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*: (.+)", listing.read_text()) if listing.exists() else None
+    return named[1] if named else platform.processor() or platform.machine()
 
 
 class _Allocations(TorchDispatchMode):

@@ -1,5 +1,7 @@
 """A small model trained by the library itself, as `manyheads train` would, and what its layers hold of a text.
 
+The recipe is spelt out, so that figures stay when a default changes.
+
 N tokens of a text, with the marks around it . Y layers . H heads . D d_model
 """
 

@@ -1,0 +1,67 @@
+"""What the layers of a model hold of a text, against the model itself."""
+
+import pytest
+import torch
+
+import manyheads
+from manyheads.explain.relations import bond_figures, pair_weights
+from manyheads.explain.senses import agreement, cosines
+from manyheads.explain.sentences import Sentence
+from manyheads.explain.training import untrained, vectors_and_weights
+from manyheads.layout import Packed
+
+
+@pytest.fixture(scope="module")
+def model(model_folder):
+    return manyheads.load(model_folder)
+
+
+def test_vectors_lead_from_the_words_to_what_the_model_pools(model):
+    ids = torch.tensor(model.tokenizer.encode("a very good film").ids)
+    layout = Packed.of_lengths([len(ids)])
+    vectors_YND, weights_YHNN = vectors_and_weights(model.classifier, ids)
+    torch.testing.assert_close(vectors_YND[0], model.classifier.embeddings.words.weight[ids])
+    torch.testing.assert_close(vectors_YND[1], model.classifier.embeddings(ids, layout))
+    torch.testing.assert_close(vectors_YND[-1], model.classifier.encode(ids, layout))
+    assert weights_YHNN.shape == (2, 2, len(ids), len(ids))
+    torch.testing.assert_close(weights_YHNN.sum(-1), torch.ones(2, 2, len(ids)))
+
+
+def test_an_untrained_model_has_the_same_shape_and_other_weights(model):
+    fresh = untrained(model, 0)
+    assert {name: one.shape for name, one in fresh.named_parameters()} == {
+        name: one.shape for name, one in model.classifier.named_parameters()
+    }
+    assert not torch.equal(fresh.embeddings.words.weight, model.classifier.embeddings.words.weight)
+
+
+def test_cosines_are_torchs_and_do_not_see_length():
+    vectors_YSD = torch.randn(3, 4, 5)
+    theirs = torch.nn.functional.cosine_similarity(vectors_YSD[:, :, None], vectors_YSD[:, None], dim=-1)
+    torch.testing.assert_close(cosines(vectors_YSD), theirs)
+    torch.testing.assert_close(cosines(7 * vectors_YSD), theirs)
+
+
+def test_agreement_before_the_encoder_is_that_of_one_word_with_itself(model):
+    rows = [("good film", "good-a"), ("very good film", "good-a"), ("so good", "good-b"), ("bad film", "bad-a")]
+    found = agreement(model, model.classifier, rows, "good", "good")
+    assert found["sentences"] == 3
+    assert found["word"]["same_sense"] == pytest.approx(1)
+    assert found["word"]["other_sense"] == pytest.approx(1)
+    assert found["layer 2"]["same_sense"] < 1
+
+
+def test_the_weight_on_a_partner_is_read_from_the_row_of_the_word_that_looks(model):
+    text = "the film not good"
+    encoding = model.tokenizer.encode(text)
+    _, weights_YHNN = vectors_and_weights(model.classifier, torch.tensor(encoding.ids))
+    film, good = encoding.tokens.index("film"), encoding.tokens.index("good")
+    sentences = [Sentence(text, "fits", {"place": ("film", "good")})]
+    found = bond_figures(model, model.classifier, {"validation": sentences, "test": sentences})
+    there, back = weights_YHNN[:, :, film, good], weights_YHNN[:, :, good, film]
+    assert found["place from vehicle"]["weight"] == pytest.approx(float(there.max()))
+    assert found["vehicle from place"]["weight"] == pytest.approx(float(back.max()))
+    assert found["vehicle from place"]["mean_head"] == pytest.approx(float(back.mean()))
+    assert found["place from vehicle"]["even"] == pytest.approx(1 / len(encoding.ids))
+    pairs = pair_weights(encoding.tokens, weights_YHNN, (("film", "good"),))
+    assert pairs["film to good"]["layer 1"]["most"] == pytest.approx(float(there[0].max()))
