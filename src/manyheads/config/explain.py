@@ -22,7 +22,7 @@ class Claim(Enum):
 class ExplainConfig:
     """Everything `manyheads explain` can be told. The defaults take less than five minutes on two cores."""
 
-    output: str = knob("", "folder of attention.json and the pictures; empty: outputs/explain")
+    output: str = knob("", "folder of attention.json and the pictures; empty: outputs/explain-<seed>")
     page: str = knob("", "Markdown page whose figures marked by their place in the JSON are updated; empty: none")
     only: Claim = knob(Claim.all, "one experiment; other figures stay")
     seed: int = knob(0, "seed of samples, sentences and weights", at_least=0, below=2**32)

@@ -23,7 +23,7 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
     Raises:
         ValueError: one sentence; the output is a file, the attention.json in it is not ours, or the page.
     """
-    folder = Path(config.output or "outputs/explain")
+    folder = Path(config.output or f"outputs/explain-{config.seed}")
     figures = _figures_there(folder, config)
     check_page(config.page)
     folder.mkdir(parents=True, exist_ok=True)
