@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-CHUNK = 2**20  # numbers of a (B, H, l, M, K) chunk of pairs that are held at a time
+CHUNK = 2**22  # numbers of a (B, H, l, M, K) chunk of pairs that are held at a time
 FIRST_TEMPERATURE = 10.0  # of the cosine: from -10 to 10 the softmax can choose, and it learns from there
 
 
@@ -156,5 +156,6 @@ def scores_of_sums(q_BHLK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
 
 
 def _scores_of_chunk(q_BHlK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
-    sums_BHlMK = q_BHlK[:, :, :, None] + k_BHMK[:, :, None]
-    return (sums_BHlMK.tanh() * v_HK[:, None, None].to(sums_BHlMK.dtype)).sum(-1)
+    angles_BHlMK = (q_BHlK[:, :, :, None] + k_BHMK[:, :, None]).tanh_()
+    scores_BHP1 = angles_BHlMK.flatten(2, 3) @ v_HK[:, :, None].to(angles_BHlMK.dtype)  # P all pairs
+    return scores_BHP1.squeeze(-1).unflatten(2, angles_BHlMK.shape[2:4])
