@@ -2,10 +2,10 @@
 
     MANYHEADS_DATA=<folder of NAME/{train,validation,test}.csv> python benchmarks/from_scratch.py [NAME ...]
 
-Each dataset is one command, `manyheads train data.path=<folder>`, run alone and one after another; sick also
-with its texts read apart. The test split is read once, after training. fastText (word bigrams, rate and epochs chosen on a tenth of train) runs too where
-`pip install fasttext` was made. Figures go to from_scratch.json as they come; a second start measures only what is
-missing.
+Each dataset is one command, `manyheads train data.path=<folder>`, run alone and one after another; sick also with its
+texts read apart. The test split is read once, after training. fastText (word bigrams, rate and epochs chosen on a tenth
+of train) runs too where `pip install fasttext` was made. Figures go to from_scratch.json as they come; a second start
+measures only what is missing.
 """
 
 import csv
