@@ -29,7 +29,7 @@ DEPTHS = ("word", "word and position", "layer 1", "layer 2")
 SHOWN = {
     "check": (
         ("cashed the check", "bank"),
-        ("waited three days for the check", "bank"),
+        ("three days for the check", "bank"),
         ("escaped the check", "chess"),
         ("blocked the check", "chess"),
         ("earned a check", "homework"),
@@ -41,7 +41,7 @@ SHOWN = {
         ("filled the tank at the station", "fuel"),
         ("diesel at the cheapest station", "fuel"),
         ("tuned in to the station", "radio"),
-        ("a favourite song on the station", "radio"),
+        ("favourite song on the station", "radio"),
     ),
 }
 
@@ -66,7 +66,7 @@ def senses(config: ExplainConfig) -> Finding:
         f"{last['other_sense']:.2f}; below it {first['same_sense']:.2f} and {first['other_sense']:.2f}"
     )
     pictures = {"senses": _matrices_picture(matrices), "senses-depth": _depth_picture(words)}
-    return Finding(says, {"training": figures, "words": words}, pictures)
+    return Finding(says, {"training": figures, "words": words, "shown": matrices}, pictures)
 
 
 def agreement(
@@ -113,15 +113,15 @@ def _cosines_of_shown(model: Deliverable, word: str, rows: list[tuple[str, str]]
     vectors_YSD = torch.stack([vectors_at(model, model.classifier, text, word) for text in texts], dim=1)
     cosines_YSS = cosines(vectors_YSD)
     names = [f"{clause} ({sense})" for clause, sense in SHOWN[word]]
-    return {"names": names, "before": cosines_YSS[1].numpy(), "after": cosines_YSS[-1].numpy()}
+    return {"names": names, "before": cosines_YSS[1].tolist(), "after": cosines_YSS[-1].tolist()}
 
 
 def _matrices_picture(matrices: dict[str, dict[str, Any]]) -> bytes:
-    figure, panels = draw(2, 2, width=9.8, height=6.8)
+    figure, panels = draw(2, 2, width=9.3, height=6.0)
     for row, (word, matrix) in zip(panels, matrices.items(), strict=True):
         for axes, key in zip(row, ("before", "after"), strict=True):
             names = matrix["names"] if key == "before" else ()
-            heatmap(axes, matrix[key], rows=names, numbers=True)
+            heatmap(axes, np.array(matrix[key]), rows=names, numbers=True)
             name(axes, f'"{word}" {key} the encoder')
     figure.colorbar(panels[0, 0].images[0], ax=panels.ravel().tolist(), label="cosine", shrink=0.5, pad=0.02)
     return png(figure)
