@@ -9,7 +9,7 @@ import random
 from datetime import date, timedelta
 from functools import cache
 
-N_ROWS = {"train": 8000, "validation": 500, "test": 1000}
+N_ROWS = {"train": 16000, "validation": 500, "test": 1000}
 FIRST, LAST = date(1970, 1, 1), date(2069, 12, 31)
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
