@@ -26,7 +26,9 @@ class Average(Callback):
         self._seen = 0
 
     @torch.no_grad()
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         step = trainer.global_step
         if step == self._seen or step % EVERY:
             return
@@ -35,23 +37,28 @@ class Average(Callback):
         if not self._mean:
             self._mean = [weight.clone() for weight in weights]
         share = min(1.0, EVERY / min(self.steps, step / 5))
-        torch._foreach_lerp_(self._mean, weights, share)
+        for mean, weight in zip(self._mean, weights, strict=True):
+            mean.lerp_(weight, share)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._mean:
-            weights = _weights(pl_module)
-            self._own = [weight.clone() for weight in weights]
-            torch._foreach_copy_(weights, self._mean)
+            self._own = [weight.clone() for weight in _weights(pl_module)]
+            _put(self._mean, pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._own:
-            torch._foreach_copy_(_weights(pl_module), self._own)
+            _put(self._own, pl_module)
             self._own = []
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._mean:
-            torch._foreach_copy_(_weights(pl_module), self._mean)
+            _put(self._mean, pl_module)
 
 
 def _weights(module: pl.LightningModule) -> list[Tensor]:
     return [parameter.detach() for parameter in module.parameters()]
+
+
+def _put(weights: list[Tensor], module: pl.LightningModule) -> None:
+    for own, weight in zip(_weights(module), weights, strict=True):
+        own.copy_(weight)
