@@ -21,7 +21,7 @@ from manyheads.ablate.ablate import ablate
 from manyheads.ablate.record import Record
 from manyheads.compose import compose
 
-DISTANCES = (16, 32, 64, 128, 256, 512)
+DISTANCES = (8, 16, 32, 64)
 N_ROWS = {"train": 8000, "validation": 500}
 THINGS, COLOURS = ("box", "cup"), ("red", "blue", "green", "white")
 FILLER = "and so it was that they went on by day or night with all of the old ones as far as any could see"
