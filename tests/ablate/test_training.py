@@ -9,7 +9,7 @@ from manyheads.ablate.sets import prepare, read_sets
 from manyheads.ablate.training import train_run
 from manyheads.compose import compose
 from manyheads.fit.optim import rate_factor
-from manyheads.fit.trainer import build_trainer
+from manyheads.fit.session import build_trainer
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_the_weights_at_the_end_are_judged_as_lightning_judges_them(prepared, mo
         seen["trainer"] = build_trainer(*given)
         return seen["trainer"]
 
-    monkeypatch.setattr("manyheads.ablate.training.build_trainer", build)
+    monkeypatch.setattr("manyheads.fit.session.build_trainer", build)
     run, data = prepared
     figures = train_run(run, data, 60.0)
     trainer = seen["trainer"]

@@ -9,8 +9,9 @@ from safetensors.torch import load_file
 
 from manyheads.config import Metric, ModelConfig, OptimConfig
 from manyheads.fit.average import Average
-from manyheads.fit.classify import LitClassifier
+from manyheads.fit.classify import Classify
 from manyheads.fit.keep import KeepBest
+from manyheads.fit.module import LitModule
 from manyheads.nn import assemble
 
 
@@ -18,10 +19,10 @@ from manyheads.nn import assemble
 def module():
     model = ModelConfig(n_layers=1, d_model=8, d_k=4, d_v=4, d_ff=8)
     classifier = assemble(model, vocab_size=9, n_classes=2, max_length=4)
-    return LitClassifier(classifier, optim=OptimConfig(), class_weights_C=torch.ones(2), n_steps=1)
+    return LitModule(classifier, Classify(torch.ones(2), label_smoothing=0.0), optim=OptimConfig(), n_steps=1)
 
 
-def walk(average: Average, module: LitClassifier, n_steps: int) -> list[float]:
+def walk(average: Average, module: LitModule, n_steps: int) -> list[float]:
     """Every weight is the number of the step: what is where, and what the mean is after each step."""
     means = []
     for step in range(1, n_steps + 1):
@@ -34,12 +35,12 @@ def walk(average: Average, module: LitClassifier, n_steps: int) -> list[float]:
     return means
 
 
-def fill(module: LitClassifier, value: float) -> None:
+def fill(module: LitModule, value: float) -> None:
     for parameter in module.parameters():
         parameter.data.fill_(value)
 
 
-def weight_of(module: LitClassifier) -> float:
+def weight_of(module: LitModule) -> float:
     values = torch.cat([parameter.detach().flatten() for parameter in module.parameters()]).unique()
     assert len(values) == 1
     return values.item()
@@ -68,7 +69,7 @@ def test_steps_that_only_gather_gradients_do_not_count(module):
 
 
 def test_the_mean_is_what_is_kept_and_what_training_ends_with(module, tmp_path):
-    average, keep = Average(100), KeepBest(Metric.accuracy, module.classifier, tmp_path)
+    average, keep = Average(100), KeepBest(Metric.accuracy, module.network, tmp_path)
     walk(average, module, 200)
     figures = {"validation_accuracy": torch.tensor(0.5), "validation_loss": torch.tensor(0.1)}
     trainer = SimpleNamespace(callback_metrics=figures, current_epoch=0, global_step=200, is_global_zero=True)

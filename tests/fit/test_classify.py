@@ -1,4 +1,4 @@
-"""The LightningModule against plain torch and scikit-learn."""
+"""Training steps of a classifier against plain torch and scikit-learn."""
 
 from types import SimpleNamespace
 
@@ -10,8 +10,9 @@ from torch.nn import functional as F
 from manyheads.config import BatchConfig, ModelConfig, OptimConfig, Pooling, Positions
 from manyheads.data.batches import Batches, plan_epoch
 from manyheads.data.tokens import Tokens
-from manyheads.fit.classify import LitClassifier, class_weights
+from manyheads.fit.classify import Classify, class_weights, logits
 from manyheads.fit.metrics import make_metrics
+from manyheads.fit.module import LitModule
 from manyheads.nn import assemble
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6]
@@ -38,9 +39,8 @@ def make_module(weights_C=None, label_smoothing=0.0, **model):
         max_length=16,
     )
     weights_C = torch.ones(N_CLASSES) if weights_C is None else weights_C
-    module = LitClassifier(
-        classifier, optim=OptimConfig(label_smoothing=label_smoothing), class_weights_C=weights_C, n_steps=10
-    )
+    task = Classify(weights_C, label_smoothing=label_smoothing)
+    module = LitModule(classifier, task, optim=OptimConfig(), n_steps=10)
     module.log = lambda *args, **kwargs: None
     return module
 
@@ -57,7 +57,7 @@ def batches(tokens, **how):
 def test_the_loss_is_torchs_mean_cross_entropy(tokens, label_smoothing):
     module = make_module(label_smoothing=label_smoothing)
     (batch,) = batches(tokens)
-    expected = F.cross_entropy(module(batch), batch.labels_B, label_smoothing=label_smoothing)
+    expected = F.cross_entropy(logits(module.network, batch), batch.labels_B, label_smoothing=label_smoothing)
     torch.testing.assert_close(module.training_step(batch, 0), expected)
 
 
@@ -77,7 +77,7 @@ def test_class_weights_scale_each_rows_loss(tokens):
     weights_C = torch.tensor([1.0, 2.0, 0.5])
     module = make_module(weights_C)
     (batch,) = batches(tokens)
-    losses_B = F.cross_entropy(module(batch), batch.labels_B, reduction="none")
+    losses_B = F.cross_entropy(logits(module.network, batch), batch.labels_B, reduction="none")
     torch.testing.assert_close(module.training_step(batch, 0), (losses_B * weights_C[batch.labels_B]).mean())
 
 
@@ -107,20 +107,20 @@ def test_a_batch_without_rows_adds_zeros_to_every_gradient_and_nothing_to_the_fi
     (whole,) = batches(tokens)
     module.training_step(whole, 0).backward()
     module.validation_step(whole, 0)
-    before = [p.grad.clone() for p in module.classifier.parameters()]
-    loss, accuracy = module.train_loss.compute(), module.train_metrics.compute()
+    before = [p.grad.clone() for p in module.network.parameters()]
+    loss, accuracy = module.train_loss.compute(), module.task.train_metrics.compute()
     with torch.autocast("cpu", precision, enabled=precision != torch.float32):
         added = module.training_step(empty_batch(tokens), 1)
         module.validation_step(empty_batch(tokens), 1)
     assert float(added.detach()) == 0
-    reached = torch.autograd.grad(added, list(module.classifier.parameters()))  # raises where one has no part in it
+    reached = torch.autograd.grad(added, list(module.network.parameters()))  # raises where one has no part in it
     assert all(not gradient.any() for gradient in reached)
     module.training_step(empty_batch(tokens), 1).backward()
-    for parameter, old in zip(module.classifier.parameters(), before, strict=True):
+    for parameter, old in zip(module.network.parameters(), before, strict=True):
         assert torch.equal(parameter.grad, old)
     assert module.train_loss.compute() == loss
     assert module.validation_loss.compute().isfinite()
-    assert module.train_metrics.compute() == accuracy
+    assert module.task.train_metrics.compute() == accuracy
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -135,7 +135,7 @@ def test_a_loss_that_is_no_number_is_not_dropped_and_stops_training(tokens, valu
     assert logged["train_loss"].isfinite()
     assert (module.diverged_in, module.trainer.should_stop) == (None, False)
     with torch.no_grad():
-        module.classifier.head.weight.fill_(value)
+        module.network.head.weight.fill_(value)
     module.training_step(batch, 0)
     module.on_train_epoch_end()
     assert not logged["train_loss"].isfinite()
@@ -158,7 +158,7 @@ def test_gradients_are_clipped_by_norm_or_value(tokens):
     module = make_module()
     (batch,) = batches(tokens)
     (100 * module.training_step(batch, 0)).backward()
-    grads = [p.grad for p in module.classifier.parameters()]
+    grads = [p.grad for p in module.network.parameters()]
     module.configure_gradient_clipping(None, 0.5)
     assert float(torch.stack([g.norm() for g in grads]).norm()) == pytest.approx(0.5, rel=1e-3)
     module.configure_gradient_clipping(None, 0.01, "value")

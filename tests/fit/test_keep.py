@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from manyheads.config import Metric, ModelConfig, OptimConfig
-from manyheads.fit.classify import LitClassifier
+from manyheads.fit.classify import Classify
 from manyheads.fit.keep import KeepBest
+from manyheads.fit.module import LitModule
 from manyheads.nn import assemble
 
 NAN, INF = float("nan"), float("inf")
@@ -18,7 +19,7 @@ def module():
     classifier = assemble(
         ModelConfig(n_layers=1, d_model=8, d_k=4, d_v=4, d_ff=8), vocab_size=9, n_classes=2, max_length=4
     )
-    return LitClassifier(classifier, optim=OptimConfig(), class_weights_C=torch.ones(2), n_steps=1)
+    return LitModule(classifier, Classify(torch.ones(2), label_smoothing=0.0), optim=OptimConfig(), n_steps=1)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def module():
     ],
 )
 def test_the_best_finite_epoch_is_kept(metric, epochs, kept, module, tmp_path):
-    keep = KeepBest(metric, module.classifier, tmp_path)
+    keep = KeepBest(metric, module.network, tmp_path)
     for epoch, (accuracy, loss) in enumerate(epochs):
         figures = {"validation_accuracy": torch.tensor(accuracy), "validation_loss": torch.tensor(loss)}
         trainer = SimpleNamespace(callback_metrics=figures, current_epoch=epoch, global_step=epoch, is_global_zero=True)

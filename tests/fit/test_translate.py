@@ -1,4 +1,4 @@
-"""The LightningModule of texts for texts against plain torch and brute force."""
+"""Training steps of texts answered by texts against plain torch and brute force."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,8 @@ from torch.nn import functional as F
 from manyheads.config import ModelConfig, OptimConfig
 from manyheads.data.batches import Batches, plan_epoch
 from manyheads.data.tokens import Tokens
-from manyheads.fit.translate import LitTranslator, exact_matches, following
+from manyheads.fit.module import LitModule
+from manyheads.fit.translate import Translate, exact_matches, following, logits
 from manyheads.layout import Packed
 from manyheads.nn.seq2seq import assemble_seq2seq
 
@@ -38,7 +39,7 @@ def make_module(label_smoothing=0.0, encoder="transformer"):
         encoder=kind, n_layers=1, d_model=16, d_k=4, d_v=4, d_ff=32, n_heads=2, dropout=0.0, dropout_tokens=0.0,
     )  # fmt: skip
     seq2seq = assemble_seq2seq(model, vocab_size=20, max_length=16)
-    module = LitTranslator(seq2seq, optim=OptimConfig(label_smoothing=label_smoothing), n_steps=10)
+    module = LitModule(seq2seq, Translate(label_smoothing=label_smoothing), optim=OptimConfig(), n_steps=10)
     module.log = lambda *args, **kwargs: None
     return module
 
@@ -66,10 +67,10 @@ def test_a_batch_holds_the_targets_of_its_own_rows(tokens):
 def test_the_loss_is_torchs_of_each_row_alone(tokens, label_smoothing, encoder):
     module = make_module(label_smoothing, encoder)
     (batch,) = batches(tokens)
-    logits_NV = module(batch).split(batch.targets.layout.lengths_B.tolist())
+    logits_NV = logits(module.network, batch).split(batch.targets.layout.lengths_B.tolist())
     losses = [
-        F.cross_entropy(logits[:-1], target[1:], label_smoothing=label_smoothing)
-        for logits, (_, target) in zip(logits_NV, rows_of(batch), strict=True)
+        F.cross_entropy(logits_LV[:-1], target[1:], label_smoothing=label_smoothing)
+        for logits_LV, (_, target) in zip(logits_NV, rows_of(batch), strict=True)
     ]
     torch.testing.assert_close(module.training_step(batch, 0), torch.stack(losses).mean())
 
@@ -90,10 +91,10 @@ def test_a_batch_without_rows_adds_zeros(tokens, encoder):
     many = batches(tokens, rows=1, accumulate=8)
     empty = next(one for one in many if not len(one.rows_B))
     module.training_step(empty, 0).backward()
-    grads = [p.grad for p in module.seq2seq.parameters()]  # none of them None: a rank would wait for it
+    grads = [p.grad for p in module.network.parameters()]  # none of them None: a rank would wait for it
     assert all(grad is not None and (grad == 0).all() for grad in grads)
     module.validation_step(empty, 0)
-    assert module.train_metrics["token_accuracy"].weight == 0
+    assert module.task.train_metrics["token_accuracy"].weight == 0
 
 
 def test_nothing_follows_the_last_token(tokens):
@@ -111,7 +112,7 @@ def test_nothing_follows_the_last_token(tokens):
 def test_exact_match_is_that_of_answers_spelt_out_token_by_token(tokens, encoder):
     module = make_module(encoder=encoder).eval()
     with torch.no_grad():
-        module.seq2seq.head.bias[END] = 1.0  # so that some answers end
+        module.network.head.bias[END] = 1.0  # so that some answers end
     (batch,) = batches(tokens)
     answers = {
         row: spelt_out(module, source) for row, (source, _) in zip(batch.rows_B.tolist(), rows_of(batch), strict=True)
@@ -120,7 +121,7 @@ def test_exact_match_is_that_of_answers_spelt_out_token_by_token(tokens, encoder
     rows = [torch.tensor([START, *wanted[row], END], dtype=torch.int32) for row in range(len(wanted))]
     tokens.targets = Tokens(torch.cat(rows), torch.tensor([0, *map(len, rows)]).cumsum(0), None, torch.zeros(len(rows)))
     (batch,) = batches(tokens)
-    assert exact_matches(module.seq2seq, batch).tolist() == [row % 2 for row in batch.rows_B.tolist()]
+    assert exact_matches(module.network, batch).tolist() == [row % 2 for row in batch.rows_B.tolist()]
 
 
 def spelt_out(module, source, most=8):
@@ -129,8 +130,8 @@ def spelt_out(module, source, most=8):
     with torch.no_grad():
         while len(said) <= most:
             layouts = [Packed.of_lengths([len(source)]), Packed.of_lengths([len(said)])]
-            logits = module.seq2seq(source, layouts[0], torch.tensor(said), layouts[1])
-            said.append(int(logits[-1].argmax()))
+            logits_NV = module.network(source, layouts[0], torch.tensor(said), layouts[1])
+            said.append(int(logits_NV[-1].argmax()))
             if said[-1] == END:
                 return said[1:-1]
     return said[1:]
@@ -142,7 +143,7 @@ def test_a_loss_that_is_no_number_ends_training(tokens):
     trainer = SimpleNamespace(should_stop=False, current_epoch=3)
     module._trainer = trainer
     with torch.no_grad():
-        module.seq2seq.head.weight.fill_(float("nan"))
+        module.network.head.weight.fill_(float("nan"))
     (batch,) = batches(tokens)
     module.training_step(batch, 0)
     module.on_train_epoch_end()

@@ -7,7 +7,7 @@ import torch
 
 from manyheads.config import ModelConfig
 from manyheads.config.model import WIDEST
-from manyheads.nn import assemble
+from manyheads.nn import Classifier, assemble
 from manyheads.nn.cost import count_parameters
 
 Cost = Callable[[ModelConfig], float]
@@ -36,14 +36,18 @@ class Match:
 def parameters(model: ModelConfig, sizes: Sizes) -> int:
     """Trained numbers of the model, on torch's meta device: nothing is allocated, whatever the size."""
     with torch.device("meta"):
-        classifier = assemble(
-            model,
-            vocab_size=sizes.vocab_size,
-            n_classes=sizes.n_classes,
-            max_length=sizes.max_length,
-            n_segments=sizes.n_segments,
-        )
-    return count_parameters(classifier)
+        return count_parameters(untrained(model, sizes))
+
+
+def untrained(model: ModelConfig, sizes: Sizes) -> Classifier:
+    """A classifier with fresh weights, drawn from torch's generator."""
+    return assemble(
+        model,
+        vocab_size=sizes.vocab_size,
+        n_classes=sizes.n_classes,
+        max_length=sizes.max_length,
+        n_segments=sizes.n_segments,
+    )
 
 
 def match_width(model: ModelConfig, target: float, cost: Cost, *, levers: list[str], tolerance: float) -> Match:

@@ -6,7 +6,7 @@ n validation rows . C classes
 import gc
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -14,19 +14,19 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 from torch.nn import functional as F
 
+from manyheads.ablate.budget import untrained
 from manyheads.ablate.sets import Prepared
 from manyheads.config import RunConfig
 from manyheads.data.batches import Batches, plan_evaluation
-from manyheads.data.module import TextData
 from manyheads.data.tokens import Tokens
-from manyheads.fit.average import Average
-from manyheads.fit.classify import LitClassifier, class_weights
 from manyheads.fit.meter import Meter
+from manyheads.fit.module import LitModule
 from manyheads.fit.optim import rate_factor
-from manyheads.fit.trainer import build_trainer
-from manyheads.nn import Classifier, assemble
+from manyheads.fit.session import run_trainer
+from manyheads.nn import Classifier
 
 PACES = 10_000  # parts into which a budget of time is cut for the learning rate
+ENDLESS = 10**9  # steps of a run that the clock ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Deadline(Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        assert isinstance(pl_module, LitClassifier)
+        assert isinstance(pl_module, LitModule)
         if not self.paces:
             return
         share = min(1.0, (time.perf_counter() - self._since) / self.seconds)
@@ -87,9 +87,10 @@ def train_run(run: RunConfig, prepared: Prepared, seconds: float, *, paces: bool
     Weights, order of rows and dropout are drawn by `run.seed`. No epoch is chosen by its validation figures.
     """
     meter, deadline = Meter(), Deadline(seconds, paces=paces)
-    flags = {**run.trainer, "limit_val_batches": 0} | ({"max_epochs": -1, "max_steps": -1} if paces else {})
-    module, steps = _fit(replace(run, trainer=flags), prepared, [meter, deadline])
-    right_n, loss = judge(module.classifier.cpu().eval(), prepared.tokens["validation"])
+    limits = {"max_epochs": -1, "max_steps": ENDLESS} if paces else {}
+    module = _fit(run, prepared, [meter, deadline], limits)
+    steps = module.trainer.global_step
+    right_n, loss = judge(cast(Classifier, module.network.cpu().eval()), prepared.tokens["validation"])
     figures = Figures(
         accuracy=float(right_n.double().mean()),
         loss=loss,
@@ -108,29 +109,15 @@ def train_run(run: RunConfig, prepared: Prepared, seconds: float, *, paces: bool
 
 def warm_up(run: RunConfig, prepared: Prepared) -> None:
     """Two steps for nothing: the first steps of a process are slow, whatever they train."""
-    _fit(replace(run, trainer={**run.trainer, "max_epochs": -1, "max_steps": 2, "limit_val_batches": 0}), prepared, [])
+    _fit(run, prepared, [], {"max_epochs": -1, "max_steps": 2})
 
 
-def _fit(run: RunConfig, prepared: Prepared, callbacks: list[Callback]) -> tuple[LitClassifier, int]:
-    """The module after training, and the steps it took; a run without an end in steps or epochs ends by a callback."""
+def _fit(run: RunConfig, prepared: Prepared, callbacks: list[Callback], limits: dict[str, int]) -> LitModule:
+    """The module of a run that never looks at validation rows, after training."""
     pl.seed_everything(run.seed, workers=True, verbose=False)
-    sizes = prepared.sizes
-    classifier = assemble(
-        run.model,
-        vocab_size=sizes.vocab_size,
-        n_classes=sizes.n_classes,
-        max_length=sizes.max_length,
-        n_segments=sizes.n_segments,
-    )
-    averaging = [Average(run.optim.average)] if run.optim.average else []
-    trainer = build_trainer(run, None, [*callbacks, *averaging], [])
-    data = TextData(prepared.tokens, run.batch, run.seed, max_steps=trainer.max_steps)
-    ends = trainer.max_epochs not in (None, -1) or trainer.max_steps != -1
-    n_steps = data.n_steps(trainer.max_epochs, trainer.max_steps) if ends else PACES
-    weights_C = class_weights(run.optim.class_weights, prepared.tokens["train"].labels, prepared.labels)
-    module = LitClassifier(classifier, optim=run.optim, class_weights_C=weights_C, n_steps=n_steps)
-    trainer.fit(module, data)
-    return module, trainer.global_step
+    classifier = untrained(run.model, prepared.sizes)
+    run = replace(run, trainer={**run.trainer, "limit_val_batches": 0, **limits})
+    return run_trainer(run, classifier, prepared.tokens, prepared.labels, callbacks)
 
 
 def judge(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:

@@ -8,7 +8,7 @@ from manyheads.data.module import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.fit.hardware import trainer_hardware
-from manyheads.fit.session import Network
+from manyheads.fit.module import Network
 from manyheads.nn.cost import count_parameters, flops_per_token
 from manyheads.nn.seq2seq import Seq2Seq
 from manyheads.terminal import as_text, console

@@ -14,8 +14,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from manyheads.config import LoggerConfig, LoggerKind
 from manyheads.fit.checks import missing_package
-from manyheads.fit.classify import LitClassifier
-from manyheads.fit.translate import LitTranslator
+from manyheads.fit.module import LitModule
 from manyheads.whole import replace_file
 
 log = logging.getLogger("manyheads")
@@ -103,7 +102,7 @@ class EpochLines(Callback):
         self.started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, LitClassifier | LitTranslator)
+        assert isinstance(pl_module, LitModule)
         figures = {"loss": pl_module.train_loss.compute()}  # of all ranks; the module logs it only after its callbacks
         if not trainer.is_global_zero:
             return

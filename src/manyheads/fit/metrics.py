@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import lightning.pytorch as pl
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score, MulticlassPrecision, MulticlassRecall
 
@@ -32,20 +31,3 @@ def make_shares(prefix: str, names: Sequence[str]) -> MetricCollection:
 def make_loss_meter() -> MeanMetric:
     """The mean of a loss over rows; of a training that diverged it is not a number."""
     return MeanMetric(nan_strategy="disable")
-
-
-def log_epoch(module: pl.LightningModule, prefix: str, metrics: MetricCollection, loss: MeanMetric) -> bool:
-    """Log the figures of an epoch and start afresh; where the loss is no finite number, training is told to stop.
-
-    Figures are of all ranks: torchmetrics adds them up. So all ranks stop together.
-
-    Returns:
-        Whether the loss is a finite number.
-    """
-    mean = loss.compute()
-    module.log_dict({f"{prefix}loss": mean, **metrics.compute()})
-    is_finite = bool(mean.isfinite())
-    module.trainer.should_stop |= not is_finite
-    metrics.reset()
-    loss.reset()
-    return is_finite

@@ -1,29 +1,31 @@
 """One training run in memory: network, batches, module and Trainer put together, and what comes of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from manyheads.config import OptimConfig, PairKind, RunConfig, Task
+from manyheads.config import PairKind, RunConfig, Task
 from manyheads.data.module import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
 from manyheads.fit.average import Average
-from manyheads.fit.classify import LitClassifier, class_weights
+from manyheads.fit.classify import Classify, class_weights
 from manyheads.fit.keep import KeepBest
 from manyheads.fit.logs import MetricsFile, make_loggers
 from manyheads.fit.meter import Meter
+from manyheads.fit.module import LitModule, Network
 from manyheads.fit.trainer import build_trainer
-from manyheads.fit.translate import LitTranslator
+from manyheads.fit.translate import Translate
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.cost import count_parameters
-from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
-
-Network = Classifier | Seq2Seq
+from manyheads.nn.seq2seq import assemble_seq2seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,8 @@ def fit(
         ValueError: training diverged; said by the first process alone, the others end quietly.
     """
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
-    averaging = [Average(run.optim.average)] if run.optim.average else []
-    trainer = build_trainer(run, folder, [meter, keep, *averaging], make_loggers(run.logger, folder))
-    data = TextData(tokens, run.batch, run.seed, max_steps=trainer.max_steps)
-    n_steps = data.n_steps(trainer.max_epochs, trainer.max_steps, trainer.world_size)
-    module = lightning_module(run.optim, network, tokens["train"].labels, labels, n_steps)
-    trainer.fit(module, data)
+    module = run_trainer(run, network, tokens, labels, [meter, keep], folder, make_loggers(run.logger, folder))
+    trainer = module.trainer
     if not trainer.is_global_zero:
         return None
     if module.diverged_in is not None:
@@ -117,14 +115,31 @@ def fit(
     )
 
 
-def lightning_module(
-    optim: OptimConfig, network: Network, ids: Tensor, labels: list[str], n_steps: int
-) -> LitClassifier | LitTranslator:
-    """The steps of training `network`; `ids` are the classes of the training rows."""
-    if isinstance(network, Seq2Seq):
-        return LitTranslator(network, optim=optim, n_steps=n_steps)
-    weights_C = class_weights(optim.class_weights, ids, labels)
-    return LitClassifier(network, optim=optim, class_weights_C=weights_C, n_steps=n_steps)
+def run_trainer(
+    run: RunConfig,
+    network: Network,
+    tokens: dict[str, Tokens],
+    labels: list[str],
+    callbacks: list[Callback],
+    folder: Path | None = None,
+    loggers: Sequence[Logger] = (),
+) -> LitModule:
+    """Train `network` in place to the end of its steps, or until a callback ends it."""
+    averaging = [Average(run.optim.average)] if run.optim.average else []
+    trainer = build_trainer(run, folder, [*callbacks, *averaging], list(loggers))
+    data = TextData(tokens, run.batch, run.seed, max_steps=trainer.max_steps)
+    n_steps = data.n_steps(trainer.max_epochs, trainer.max_steps, trainer.world_size)
+    module = LitModule(network, make_task(run, tokens["train"].labels, labels), optim=run.optim, n_steps=n_steps)
+    trainer.fit(module, data)
+    return module
+
+
+def make_task(run: RunConfig, ids: Tensor, labels: list[str]) -> Classify | Translate:
+    """What a batch is trained on; `ids` are the classes of the training rows."""
+    smoothing = run.optim.label_smoothing
+    if run.task is Task.seq2seq:
+        return Translate(label_smoothing=smoothing)
+    return Classify(class_weights(run.optim.class_weights, ids, labels), label_smoothing=smoothing)
 
 
 def train_figures(trainer: pl.Trainer, epoch: int) -> dict[str, float]:

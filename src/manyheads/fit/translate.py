@@ -1,91 +1,54 @@
-"""The LightningModule of texts that are answered by texts: steps and hooks only.
+"""Texts that are answered by texts: what a row's loss is, and the figures of a split.
 
 B documents . N tokens of their targets . V vocabulary
 """
 
 from itertools import pairwise
-from typing import Any
 
-import lightning.pytorch as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from manyheads.config import OptimConfig
 from manyheads.data.batches import Batch
-from manyheads.fit.metrics import log_epoch, make_loss_meter, make_shares
-from manyheads.fit.optim import clip_gradients, stepwise
+from manyheads.fit.metrics import make_shares
 from manyheads.nn.generate import greedy
 from manyheads.nn.seq2seq import Seq2Seq
 
 IGNORED = -100
 
 
-class LitTranslator(pl.LightningModule):
-    """Cross-entropy of the next target token, all before it given: the mean over a row's tokens, then over rows.
+class Translate(nn.Module):
+    """Cross-entropy of the next target token, all before it given: the mean over a row's tokens.
 
-    After each epoch the validation split is also answered greedily: `exact_match` is the share of rows whose answer
-    has the very tokens of the target. A batch without rows adds zeros to the gradient and nothing to the figures.
-    `diverged_in` is the first epoch, from 1, whose loss is not a finite number; training ends with it.
-
-    Args:
-        n_steps: optimiser steps of the whole run; the schedule ends there.
+    Validation rows are also answered greedily: `exact_match` is the share of rows whose answer has the very tokens of
+    the target.
     """
 
-    def __init__(self, seq2seq: Seq2Seq, *, optim: OptimConfig, n_steps: int) -> None:
+    def __init__(self, *, label_smoothing: float) -> None:
         super().__init__()
-        self.seq2seq = seq2seq
-        self.optim = optim
-        self.n_steps = n_steps
-        self.diverged_in: int | None = None
+        self.label_smoothing = label_smoothing
         self.train_metrics = make_shares("train_", ["token_accuracy"])
-        self.train_loss = make_loss_meter()
         self.validation_metrics = make_shares("validation_", ["token_accuracy", "exact_match"])
-        self.validation_loss = make_loss_meter()
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits `(N, V)` of the token behind each target token, in single precision."""
-        assert batch.targets is not None
-        targets = batch.targets
-        return self.seq2seq(batch.ids_N, batch.layout, targets.ids_N, targets.layout).float()
-
-    def training_step(self, batch: Batch, index: int) -> Tensor:
-        logits_NV, next_N = self(batch), following(batch)
-        losses_B = row_losses(batch, logits_NV, next_N, label_smoothing=self.optim.label_smoothing)
-        if len(losses_B):
+    def learn(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
+        """The loss of each row `(B,)`, smoothed; its tokens count in the training figures."""
+        logits_NV, next_N = logits(seq2seq, batch), following(batch)
+        if len(batch.rows_B):
             self.train_metrics["token_accuracy"].update(*right(logits_NV.detach(), next_N))
-            self.train_loss.update(losses_B.detach())
-            self.log("loss", losses_B.detach().mean(), batch_size=len(losses_B), prog_bar=True)
-        return losses_B.sum() * batch.scale
+        return row_losses(batch, logits_NV, next_N, label_smoothing=self.label_smoothing)
 
-    def on_train_epoch_end(self) -> None:
-        self._log_epoch("train_", self.train_metrics, self.train_loss)
-
-    def validation_step(self, batch: Batch, index: int) -> None:
-        if not len(batch.rows_B):
-            return
-        logits_NV, next_N = self(batch), following(batch)
-        self.validation_loss.update(row_losses(batch, logits_NV, next_N))
+    def check(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
+        """The plain loss of each row `(B,)`; its tokens and its answer count in the validation figures."""
+        logits_NV, next_N = logits(seq2seq, batch), following(batch)
         self.validation_metrics["token_accuracy"].update(*right(logits_NV, next_N))
-        self.validation_metrics["exact_match"].update(exact_matches(self.seq2seq, batch))
+        self.validation_metrics["exact_match"].update(exact_matches(seq2seq, batch))
+        return row_losses(batch, logits_NV, next_N)
 
-    def on_validation_epoch_end(self) -> None:
-        self._log_epoch("validation_", self.validation_metrics, self.validation_loss)
 
-    def configure_optimizers(self) -> Any:
-        return stepwise(self.seq2seq, self.optim, self.n_steps, loss_is_scaled=self.trainer.scaler is not None)
-
-    def configure_gradient_clipping(
-        self,
-        optimizer: Any,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        clip_gradients(self.seq2seq, gradient_clip_val, gradient_clip_algorithm)
-
-    def _log_epoch(self, prefix: str, metrics: Any, loss: Any) -> None:
-        if not log_epoch(self, prefix, metrics, loss) and self.diverged_in is None:
-            self.diverged_in = self.current_epoch + 1
+def logits(seq2seq: Seq2Seq, batch: Batch) -> Tensor:
+    """Logits `(N, V)` of the token behind each target token, in single precision."""
+    assert batch.targets is not None
+    return seq2seq(batch.ids_N, batch.layout, batch.targets.ids_N, batch.targets.layout).float()
 
 
 def following(batch: Batch) -> Tensor:
