@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.layout import Packed, Padded
-from manyheads.nn import FeedForward, MultiHeadAttention
+from manyheads.nn import FeedForward, MultiHeadAttention, Residual
 from manyheads.nn.cache import KeysValues
 from manyheads.nn.decoder import Decoder, DecoderLayer
 
@@ -16,12 +16,13 @@ def layer(placement: str, activation: str = "relu", dropout: float = 0.0) -> Dec
     def norm(*where: str) -> nn.Module:
         return nn.LayerNorm(D) if placement in where else nn.Identity()
 
+    def residual(block: nn.Module) -> Residual:
+        return Residual(block, before=norm("pre", "both"), after=norm("post", "both"), dropout=dropout)
+
     block = DecoderLayer(
-        attention=MultiHeadAttention(d_model=D, n_heads=H, d_k=D // H, d_v=D // H, causal=True),
-        cross_attention=MultiHeadAttention(d_model=D, n_heads=H, d_k=D // H, d_v=D // H),
-        feed_forward=FeedForward(d_model=D, d_ff=WIDE, activation=activation),
-        norms=[(norm("pre", "both"), norm("post", "both")) for _ in range(3)],
-        dropout=dropout,
+        attention=residual(MultiHeadAttention(d_model=D, n_heads=H, d_k=D // H, d_v=D // H, causal=True)),
+        cross_attention=residual(MultiHeadAttention(d_model=D, n_heads=H, d_k=D // H, d_v=D // H)),
+        feed_forward=residual(FeedForward(d_model=D, d_ff=WIDE, activation=activation)),
     ).double()
     for parameter in block.parameters():
         nn.init.normal_(parameter, std=0.4)

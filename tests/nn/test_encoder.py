@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.layout import Packed, Padded
-from manyheads.nn import Encoder, EncoderLayer, FeedForward, MultiHeadAttention
+from manyheads.nn import Encoder, EncoderLayer, FeedForward, MultiHeadAttention, Residual
 
 D, H, F, LENGTHS = 12, 3, 20, [4, 1, 6]
 
@@ -17,11 +17,12 @@ def layer(placement: str, activation: str = "relu", dropout: float = 0.0) -> Enc
     def norm(*where: str) -> nn.Module:
         return nn.LayerNorm(D) if placement in where else nn.Identity()
 
+    def residual(block: nn.Module) -> Residual:
+        return Residual(block, before=norm("pre", "both"), after=norm("post", "both"), dropout=dropout)
+
     block = EncoderLayer(
-        attention=MultiHeadAttention(d_model=D, n_heads=H, d_k=D // H, d_v=D // H),
-        feed_forward=FeedForward(d_model=D, d_ff=F, activation=activation),
-        norms=[(norm("pre", "both"), norm("post", "both")) for _ in range(2)],
-        dropout=dropout,
+        attention=residual(MultiHeadAttention(d_model=D, n_heads=H, d_k=D // H, d_v=D // H)),
+        feed_forward=residual(FeedForward(d_model=D, d_ff=F, activation=activation)),
     ).double()
     for parameter in block.parameters():
         nn.init.normal_(parameter, std=0.4)

@@ -4,7 +4,7 @@ from manyheads.nn.assemble import assemble
 from manyheads.nn.attention import attend
 from manyheads.nn.classifier import Classifier
 from manyheads.nn.decoder import Decoder, DecoderLayer
-from manyheads.nn.encoder import Encoder, EncoderLayer
+from manyheads.nn.encoder import Encoder, EncoderLayer, Residual
 from manyheads.nn.feedforward import FeedForward
 from manyheads.nn.generate import beam_search, greedy
 from manyheads.nn.multihead import MultiHeadAttention
@@ -26,6 +26,7 @@ __all__ = [
     "MultiHeadAttention",
     "Pooling",
     "Recurrent",
+    "Residual",
     "Rotary",
     "Seq2Seq",
     "SinusoidalPositions",

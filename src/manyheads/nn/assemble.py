@@ -6,7 +6,7 @@ from manyheads.config import ModelConfig, PairKind, Placement, Positions, Segmen
 from manyheads.config import Pooling as PoolingKind
 from manyheads.nn.classifier import Classifier
 from manyheads.nn.embeddings import Embeddings
-from manyheads.nn.encoder import Encoder, EncoderLayer
+from manyheads.nn.encoder import Encoder, EncoderLayer, Residual
 from manyheads.nn.feedforward import FeedForward
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.norms import make_norm
@@ -65,10 +65,8 @@ def encoder(model: ModelConfig, max_length: int) -> Encoder | Recurrent:
     return Encoder(
         [
             EncoderLayer(
-                attention=self_attention(model, layer, max_length, causal=model.causal),
-                feed_forward=feed_forward(model),
-                norms=[norms(model) for _ in range(2)],
-                dropout=model.dropout_at("residual"),
+                attention=residual(model, self_attention(model, layer, max_length, causal=model.causal)),
+                feed_forward=residual(model, feed_forward(model)),
             )
             for layer in range(model.n_layers)
         ],
@@ -91,10 +89,8 @@ def cross(model: ModelConfig) -> Cross:
     """What two texts that were read apart go through together."""
     layers = [
         CrossLayer(
-            attention=cross_attention(model, model.n_layers + layer),
-            feed_forward=feed_forward(model),
-            norms=[norms(model) for _ in range(2)],
-            dropout=model.dropout_at("residual"),
+            attention=residual(model, cross_attention(model, model.n_layers + layer)),
+            feed_forward=residual(model, feed_forward(model)),
         )
         for layer in range(model.n_cross_layers)
     ]
@@ -174,9 +170,14 @@ def pooling(model: ModelConfig) -> nn.Module:
     return BertPooling(model.d_model) if model.pooling is PoolingKind.bert else Pooling(model.pooling.name)
 
 
-def norms(model: ModelConfig) -> tuple[nn.Module, nn.Module]:
-    """What stands before and after a block."""
-    return norm(model, Placement.pre, Placement.both), norm(model, Placement.post, Placement.both)
+def residual(model: ModelConfig, block: nn.Module) -> Residual:
+    """A block of a layer, with what stands before and after it."""
+    return Residual(
+        block,
+        before=norm(model, Placement.pre, Placement.both),
+        after=norm(model, Placement.post, Placement.both),
+        dropout=model.dropout_at("residual"),
+    )
 
 
 def norm(model: ModelConfig, *where: Placement) -> nn.Module:

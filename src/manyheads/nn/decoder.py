@@ -12,7 +12,6 @@ from manyheads.layout import Layout, Padded
 from manyheads.nn.attention import attend
 from manyheads.nn.cache import KeysValues
 from manyheads.nn.encoder import Residual
-from manyheads.nn.feedforward import FeedForward
 from manyheads.nn.multihead import MultiHeadAttention
 
 
@@ -33,21 +32,10 @@ class DecoderState:
 class DecoderLayer(nn.Module):
     """Tokens look at those before them, then at the memory, then each is thought over alone."""
 
-    def __init__(
-        self,
-        *,
-        attention: MultiHeadAttention,
-        cross_attention: MultiHeadAttention,
-        feed_forward: FeedForward,
-        norms: Iterable[tuple[nn.Module, nn.Module]],
-        dropout: float,
-    ) -> None:
+    def __init__(self, *, attention: Residual, cross_attention: Residual, feed_forward: Residual) -> None:
         super().__init__()
-        assert attention.causal, "a token must not see those that it is to say next"
-        self.attention, self.cross_attention, self.feed_forward = (
-            Residual(block, before=before, after=after, dropout=dropout)
-            for block, (before, after) in zip((attention, cross_attention, feed_forward), norms, strict=True)
-        )
+        self.attention, self.cross_attention, self.feed_forward = attention, cross_attention, feed_forward
+        assert self._blocks()[0].causal, "a token must not see those that it is to say next"
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
         """Tokens `(..., D)` to tokens `(..., D)`."""

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from manyheads.layout import Layout
 from manyheads.nn.dropout import Dropout
-from manyheads.nn.feedforward import FeedForward
-from manyheads.nn.multihead import MultiHeadAttention
 
 
 class Residual(nn.Module):
@@ -36,18 +34,9 @@ class Residual(nn.Module):
 class EncoderLayer(nn.Module):
     """Tokens of a document look at each other, then each is thought over alone."""
 
-    def __init__(
-        self,
-        *,
-        attention: MultiHeadAttention,
-        feed_forward: FeedForward,
-        norms: Iterable[tuple[nn.Module, nn.Module]],
-        dropout: float,
-    ) -> None:
+    def __init__(self, *, attention: Residual, feed_forward: Residual) -> None:
         super().__init__()
-        (before_attention, after_attention), (before_ff, after_ff) = norms
-        self.attention = Residual(attention, before=before_attention, after=after_attention, dropout=dropout)
-        self.feed_forward = Residual(feed_forward, before=before_ff, after=after_ff, dropout=dropout)
+        self.attention, self.feed_forward = attention, feed_forward
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Tokens `(..., D)` to tokens `(..., D)`."""

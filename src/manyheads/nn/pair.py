@@ -12,8 +12,6 @@ from torch.nn import functional as F
 
 from manyheads.layout import Layout, Packed, Padded
 from manyheads.nn.encoder import Residual
-from manyheads.nn.feedforward import FeedForward
-from manyheads.nn.multihead import MultiHeadAttention
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,18 +65,9 @@ class CrossLayer(nn.Module):
     nothing from it.
     """
 
-    def __init__(
-        self,
-        *,
-        attention: MultiHeadAttention,
-        feed_forward: FeedForward,
-        norms: Iterable[tuple[nn.Module, nn.Module]],
-        dropout: float,
-    ) -> None:
+    def __init__(self, *, attention: Residual, feed_forward: Residual) -> None:
         super().__init__()
-        (before_attention, after_attention), (before_ff, after_ff) = norms
-        self.attention = Residual(attention, before=before_attention, after=after_attention, dropout=dropout)
-        self.feed_forward = Residual(feed_forward, before=before_ff, after=after_ff, dropout=dropout)
+        self.attention, self.feed_forward = attention, feed_forward
 
     def forward(self, x: Tensor, pairs: Pairs) -> Tensor:
         """Tokens `(..., D)` to tokens `(..., D)`."""

@@ -18,8 +18,8 @@ from manyheads.nn.assemble import (
     encoder,
     feed_forward,
     norm,
-    norms,
     recurrent,
+    residual,
     self_attention,
     state_attention,
 )
@@ -108,11 +108,9 @@ def decoder(model: ModelConfig, max_length: int) -> Decoder | RecurrentDecoder:
     return Decoder(
         [
             DecoderLayer(
-                attention=self_attention(model, layer, max_length, causal=True),
-                cross_attention=cross_attention(model, layer),
-                feed_forward=feed_forward(model),
-                norms=[norms(model) for _ in range(3)],
-                dropout=model.dropout_at("residual"),
+                attention=residual(model, self_attention(model, layer, max_length, causal=True)),
+                cross_attention=residual(model, cross_attention(model, layer)),
+                feed_forward=residual(model, feed_forward(model)),
             )
             for layer in range(model.n_layers)
         ],
