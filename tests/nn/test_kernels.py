@@ -185,6 +185,20 @@ def test_the_fused_kernel_takes_over_at_its_threshold(monkeypatch):
         q, k, v = heads([1], H, K), heads([n_keys], H, K), heads([n_keys], H, V)
         attention(q, k, v, Packed.of_lengths([1]), Packed.of_lengths([n_keys]))
     assert taken == [kernels.SDPA_FROM]
+    with torch.no_grad():
+        q, k, v = heads([1], H, K), heads([1], H, K), heads([1], H, V)
+        attention(q, k, v, Packed.of_lengths([1]), Packed.of_lengths([1]))
+    assert taken[1:] == [1]
+
+
+@pytest.mark.parametrize("lengths", [[9], [4, 4], [3, 0, 5, 1], []])
+@pytest.mark.parametrize("causal", [False, True])
+def test_without_gradients_the_answers_are_the_same(lengths, causal):
+    layout = Packed.of_lengths(lengths)
+    q, k, v = heads(lengths, H, K), heads(lengths, H, K), heads(lengths, H, V)
+    with torch.no_grad():
+        answer = attention(q, k, v, layout, layout, causal=causal)
+    torch.testing.assert_close(answer, attention(q, k, v, layout, layout, causal=causal).detach())
 
 
 def test_long_documents_give_the_same_on_both_sides_of_the_threshold(monkeypatch):
