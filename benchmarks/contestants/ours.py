@@ -1,0 +1,99 @@
+"""manyheads: in a bare loop, and through all of its own `fit`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from contestants.settings import CLIP, DROPOUT, LR, N_STEPS, VOCAB_SIZE, WEIGHT_DECAY, Shape, Text
+from contestants.texts import n_classes
+from contestants.turns import Turns
+from manyheads.compose import compose
+from manyheads.config import Precision, RunConfig
+from manyheads.data.batches import Batch, Batches
+from manyheads.data.module import TextData
+from manyheads.data.tokens import Tokens
+from manyheads.fit.hardware import pick_precision
+from manyheads.fit.optim import clip_gradients, make_optimizer, make_schedule
+from manyheads.fit.session import fit
+from manyheads.nn import Classifier, assemble
+
+LOG_EVERY = 50
+
+
+def our_run(shape: Shape, text: Text, *more: str) -> RunConfig:
+    """The config as a user types it: what peers have too, all else as it comes."""
+    d_head = shape.d_model // shape.n_heads
+    words = [
+        *(f"model.{name}={getattr(shape, name)}" for name in ("d_model", "n_layers", "n_heads", "d_ff")),
+        *(f"model.d_k={d_head}", f"model.d_v={d_head}", f"data.max_length={text.max_length}"),
+        *(f"model.dropout={DROPOUT}", f"model.dropout_attention={DROPOUT}", "model.dropout_tokens=0"),
+        *(f"optim.lr={LR}", f"optim.weight_decay={WEIGHT_DECAY}", "optim.label_smoothing=0", "optim.average=0"),
+        *(f"trainer.gradient_clip_val={CLIP}", f"trainer.max_steps={N_STEPS}", "trainer.max_epochs=-1"),
+        *("trainer.limit_val_batches=0", "hardware.accelerator=cpu"),
+    ]
+    return compose("train", [*words, *more])
+
+
+def our_network(run: RunConfig, n_classes: int) -> Classifier:
+    torch.manual_seed(run.seed)
+    return assemble(run.model, vocab_size=VOCAB_SIZE, n_classes=n_classes, max_length=run.data.max_length)
+
+
+def by_fit(shape: Shape, text: Text, folder: Path, tokens: Tokens, turns: Turns, *more: str) -> None:
+    """manyheads' own `fit`, as the command line runs it; the step is told to the clock where the next one begins."""
+    run = our_run(shape, text, *more)
+    network = our_network(run, n_classes(tokens))
+    of_last_step: list[tuple[int, int, int]] = []
+
+    def between_steps(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if of_last_step:
+            turns.step(*of_last_step.pop())
+        of_last_step.append(counts(inputs[1]))
+
+    network.register_forward_pre_hook(between_steps)
+    fit_in(folder, run, network, {"train": tokens, "validation": tokens})
+
+
+def fit_in(folder: Path, run: RunConfig, network: Classifier, tokens: dict[str, Tokens]) -> None:
+    """Train `network` in place by manyheads' own `fit`."""
+    labels = [str(one) for one in range(n_classes(tokens["train"]))]
+    fit(run, network, tokens, labels, folder)
+
+
+def by_hand(shape: Shape, text: Text, tokens: Tokens, turns: Turns) -> None:
+    """Our network, batches, optimiser and precision in a bare loop."""
+    run = our_run(shape, text)
+    network = our_network(run, n_classes(tokens))
+    optimizer = make_optimizer(network, run.optim)
+    is_bf16 = pick_precision(run.hardware.precision, on_gpu=False) is Precision.bf16
+    schedule = make_schedule(optimizer, run.optim, N_STEPS)
+    for step, batch in enumerate(endless(run, tokens)):
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_bf16):
+            logits_BC = network(batch.ids_N, batch.layout, batch.segments_N).float()
+            loss = F.cross_entropy(logits_BC, batch.labels_B)
+        loss.backward()
+        clip_gradients(network, CLIP, "norm")
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if step % LOG_EVERY == 0:
+            loss.item()
+        turns.step(*counts(batch.layout))
+
+
+def endless(run: RunConfig, tokens: Tokens) -> Iterator[Batch]:
+    """Our batches, epoch after epoch."""
+    data = TextData({"train": tokens}, run.batch, run.seed)
+    epoch = 0
+    while True:
+        yield from Batches(tokens, data.plan(epoch))
+        epoch += 1
+
+
+def counts(layout: Any) -> tuple[int, int, int]:
+    """Real tokens, cells of the attention grid, rows."""
+    return int(layout.offsets[-1]), layout.n_documents * layout.longest, layout.n_documents

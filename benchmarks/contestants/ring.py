@@ -1,0 +1,61 @@
+"""One process a contestant, of which one trains while the others sleep."""
+
+import multiprocessing
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from contestants.process import take_part
+
+SECONDS, WARM_UP = 5.0, 4.0  # of a turn, and of the first one, which does not count
+PATIENCE = 600  # seconds after which a contestant that says nothing is given up
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # unset, so that each has all cores
+
+
+class Contestant:
+    """A process that trains when told to. One that fails says so and gets no more turns."""
+
+    def __init__(self, name: str, setting: str, folder: Path) -> None:
+        for variable in THREADS:
+            os.environ.pop(variable, None)
+        spawn = multiprocessing.get_context("spawn")
+        self.name = name
+        self._driver, theirs = spawn.Pipe()
+        self._process = spawn.Process(target=take_part, args=(name, setting, folder, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.threads: int | None = None
+        self.failed = False
+
+    def warm_up(self) -> None:
+        """Wait until it has started, and let it train for a while that does not count."""
+        self.threads = self._hear()
+        self.turn(WARM_UP)
+
+    def turn(self, seconds: float = SECONDS) -> dict[str, Any] | None:
+        """Let it train; returns what it did, or nothing once it has failed."""
+        return None if self.failed else self._hear(seconds)
+
+    def _hear(self, order: float | None = None) -> Any:
+        """What it says, after an order or unasked."""
+        try:
+            if order:
+                self._driver.send(order)
+            if self._driver.poll(PATIENCE):
+                return self._driver.recv()
+        except (EOFError, OSError):  # it has ended
+            pass
+        print(f"contestant {self.name} has failed: its error, if it had the time for one, stands above", flush=True)
+        self._process.kill()
+        self.failed = True
+
+    def __enter__(self) -> "Contestant":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._process.is_alive():
+            self._driver.close()  # which ends it: see `turns`
+            self._process.join(5)
+        self._process.kill()
+        self._process.join()
