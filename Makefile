@@ -4,10 +4,10 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-slow check bench
+.PHONY: help install train test test-slow check bench bench-accuracy bench-gpu
 
 help:  ## list what make can do
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
 install: $(INSTALLED)  ## the environment .venv with the package and all its tools
 
@@ -32,5 +32,13 @@ check: $(INSTALLED)  ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 
-bench: $(INSTALLED)  ## real datasets from scratch beside cheap models; needs MANYHEADS_DATA
+bench: $(INSTALLED)  ## CPU training speed beside what people use, half an hour; needs MANYHEADS_DATA
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python benchmarks/peers.py
+
+bench-accuracy: $(INSTALLED)  ## real datasets from scratch beside cheap models; needs MANYHEADS_DATA
 	$(BIN)/python benchmarks/from_scratch.py
+
+bench-gpu: $(INSTALLED)  ## training speed on one GPU, beside its peak and Hugging Face
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python benchmarks/gpu.py

@@ -93,10 +93,10 @@ def measure_setting(setting: str, data: Path, figures: dict[str, Any], results: 
             one.warm_up()
         figures["threads"] = {name: one.threads for name, one in ring.items()}
         for _ in range(missing(figures)):
-            turns = {name: one.turn() for name, one in ring.items()}
-            figures.setdefault("rounds", []).append({name: turn for name, turn in turns.items() if turn})
+            turns = {name: turn for name, one in ring.items() if (turn := one.turn())}
+            figures.setdefault("rounds", []).append(turns)
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-            shown = (f"{name} {per_second(turns[name]):,.0f}" for name in names if turns[name])
+            shown = (f"{name} {per_second(turns[name]):,.0f}" for name in names if name in turns)
             print(f"{setting}, round {len(figures['rounds'])}: {', '.join(shown)} tokens/s", flush=True)
 
 

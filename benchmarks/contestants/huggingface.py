@@ -52,8 +52,13 @@ PADDED = Way(to_longest_allowed=True)
 
 
 def best(text: Text) -> Way:
-    """Its fastest settings."""
-    return Way(rows=64, by_length=True, bf16=cpu_multiplies_bf16(), attention="eager")
+    """Its fastest settings in bf16, grouped by length, of those tried at d_model 256, in real tokens/s side by side.
+
+    Short texts: 5,640 with 32 rows, 7,051 with 64 and 7,537 with 128; sdpa instead of eager attention 6,437 with 64.
+    Texts of up to 256: 6,642 with 16, 5,841 with 32 and 6,005 with 64; sdpa 5,030 with 32.
+    """
+    rows = 128 if text.max_length <= 128 else 16
+    return Way(rows=rows, by_length=True, bf16=cpu_multiplies_bf16(), attention="eager")
 
 
 def by_trainer(shape: Shape, text: Text, tokenizer: Tokenizer, tokens: Tokens, turns: Turns, way: Way) -> None:
@@ -80,7 +85,7 @@ def make_bert(shape: Shape, n_classes: int, attention: str) -> Any:
         intermediate_size=shape.d_ff,
         hidden_dropout_prob=DROPOUT,
         attention_probs_dropout_prob=DROPOUT,
-        num_labels=n_classes,
+        num_labels=n_classes,  # pyright: ignore[reportCallIssue]
     )
     return AutoModelForSequenceClassification.from_config(config, attn_implementation=attention)
 
