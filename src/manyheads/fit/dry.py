@@ -9,7 +9,7 @@ from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.fit.hardware import trainer_hardware
 from manyheads.fit.module import Network
-from manyheads.nn.cost import count_parameters, flops_per_token
+from manyheads.nn.cost import count_parameters, flops_per_answer, flops_per_token
 from manyheads.nn.seq2seq import Seq2Seq
 from manyheads.terminal import as_text, console
 
@@ -20,16 +20,16 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
     lengths = tokens["train"].lengths
     data = TextData(tokens, run.batch, run.seed)
     plan = plan_epoch(lengths, tokens=run.batch.tokens, rows=run.batch.rows, seed=run.seed, epoch=0)
-    n_parameters, mean_length = count_parameters(network), float(lengths.double().mean())
+    n_parameters = count_parameters(network)
     cut = tokens["train"].n_truncated / len(lengths)
     n_devices = int(str(hardware["devices"])) * run.hardware.nodes
     n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1), n_devices)
     state = 16 * n_parameters  # weights, gradients and AdamW's two moments, four bytes each
     activations = activation_bytes(network, data.largest_batch(), precision=str(hardware["precision"]))
     return {
-        **of_classes(run, splits.labels, mean_length),
+        **of_task(run, splits.labels, tokens["train"], words(network).num_embeddings),
         "rows": ", ".join(f"{name} {len(one):,}" for name, one in tokens.items()),
-        "tokens a text": f"{mean_length:.1f} on average, {int(lengths.max())} at most",
+        "tokens a text": f"{mean(tokens['train']):.1f} on average, {int(lengths.max())} at most",
         "truncated": f"{cut:.1%} of the training texts, at {run.data.max_length}",
         "vocabulary": f"{words(network).num_embeddings:,}",
         "parameters": f"{n_parameters:,}",
@@ -41,15 +41,26 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
     }
 
 
-def of_classes(run: RunConfig, labels: list[str], mean_length: float) -> dict[str, str]:
-    """What is known of classifiers alone."""
-    if not labels:
-        return {}
-    forward = flops_per_token(run.model, mean_length)
+def of_task(run: RunConfig, labels: list[str], tokens: Tokens, vocab_size: int) -> dict[str, str]:
+    """The classes of a classifier, and what a text of mean length costs: as a whole where another text answers it."""
+    length = mean(tokens)
+    if tokens.targets is not None:
+        target = mean(tokens.targets)
+        forward = flops_per_answer(run.model, length, target, vocab_size)
+        return {
+            "tokens a target": f"{target:.1f} on average",
+            "FLOPs a text": f"{forward:,.0f} forward with its target, {3 * forward:,.0f} with backward",
+        }
+    forward = flops_per_token(run.model, length)
     return {
         "classes": f"{len(labels)}: {', '.join(labels[:8])}{' ...' if len(labels) > 8 else ''}",
         "FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward",
     }
+
+
+def mean(tokens: Tokens) -> float:
+    """Tokens of a text on average."""
+    return float(tokens.lengths.double().mean())
 
 
 def show_plan(figures: dict[str, str]) -> None:

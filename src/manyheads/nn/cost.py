@@ -1,4 +1,6 @@
-"""What a classifier costs: parameters, and floating-point operations of a token."""
+"""What a model costs: parameters, and floating-point operations of a token, or of a text and its answer."""
+
+from dataclasses import replace
 
 from torch import nn
 
@@ -32,12 +34,35 @@ def flops_per_token(model: ModelConfig, length: float) -> float:
     (Kaplan et al., 2020, "Scaling Laws", section 2.1).
     """
     if model.is_recurrent:
-        return _of_recurrence(model)
+        pooling = _of_key_states(model) + _of_match_of_states(model) if model.pooling is Pooling.attention else 0
+        return _of_cells(model, bidirectional=model.bidirectional) + pooling
     n_layers, n_cross = model.n_layers, model.n_cross_layers
     if not n_cross:
         return sum(_of_layer(model, layer, length) for layer in range(n_layers))
     read_apart = sum(_of_layer(model, layer, length / 2) for layer in range(n_layers))
     return read_apart + sum(_of_layer(model, n_layers + layer, length / 2, across=True) for layer in range(n_cross))
+
+
+def flops_per_answer(model: ModelConfig, source: float, target: float, vocab_size: int) -> float:
+    """Operations of one forward pass of a sequence-to-sequence model over texts of so many tokens, all at once.
+
+    Beside the encoder's and those of a causal layer a decoder has in each layer an attention to the source: queries
+    and W^O at each target token, keys and values at each source token. The head is 2 d_model `vocab_size` at each
+    target token. A recurrent decoder has one attention, behind its layers, and 4 d_model² to join what it finds with
+    each state.
+    """
+    head = 2 * model.d_model * vocab_size
+    if model.is_recurrent:
+        reads = _of_cells(model, bidirectional=model.bidirectional) + _of_key_states(model)
+        maps_query = model.score in (Score.general, *OF_TWO_TOKENS)
+        asks = 2 * (maps_query + 2) * model.d_model**2 + source * _of_match_of_states(model)
+        return source * reads + target * (_of_cells(model, bidirectional=False) + asks + head)
+    total = source * flops_per_token(model, source) + target * head
+    for layer in range(model.n_layers):
+        score = model.score_of(layer)
+        total += target * _of_layer(replace(model, causal=True), layer, target)
+        total += target * (_of_query(model, score) + source * _of_match(model, score)) + source * _of_key(model, score)
+    return total
 
 
 def keys_per_query(length: float, *, window: int, causal: bool) -> float:
@@ -50,22 +75,39 @@ def keys_per_query(length: float, *, window: int, causal: bool) -> float:
 
 
 def _of_layer(model: ModelConfig, layer: int, length: float, *, across: bool = False) -> float:
-    heads, kv_heads, score = model.n_heads, model.kv_heads, model.score_of(layer)
-    into = model.d_model * (heads * model.d_k + kv_heads * (model.d_k + model.d_v)) if model.project else 0
-    out_of = model.d_model * heads * model.d_v if model.project_output else 0
-    maps = {Score.general: heads, Score.additive: heads + kv_heads, Score.concat: 2 * heads}.get(score, 0)
-    is_gated = model.activation in (Activation.geglu, Activation.swiglu)
-    feed_forward = model.d_model * model.d_ff * (3 if is_gated else 2)
+    score = model.score_of(layer)
     keys = length if across else keys_per_query(length, window=model.window_of(layer), causal=model.causal)
-    of_pair = model.d_k * (2 if score in OF_TWO_TOKENS else 1) + model.d_v
-    return 2 * (into + out_of + maps * model.d_k**2 + feed_forward + heads * keys * of_pair)
+    is_gated = model.activation in (Activation.geglu, Activation.swiglu)
+    feed_forward = 2 * model.d_model * model.d_ff * (3 if is_gated else 2)
+    return _of_query(model, score) + _of_key(model, score) + keys * _of_match(model, score) + feed_forward
 
 
-def _of_recurrence(model: ModelConfig) -> int:
-    d_model, n_gates = model.d_model, 4 if model.encoder is EncoderKind.lstm else 3
-    width = d_model // 2 if model.bidirectional else d_model
-    cells = model.n_layers * n_gates * d_model * (d_model + width)
-    if model.pooling is not Pooling.attention:
-        return 2 * cells
-    looks_at_both = model.score in OF_TWO_TOKENS
-    return 2 * (cells + looks_at_both * d_model**2 + (3 if looks_at_both else 2) * d_model)
+def _of_query(model: ModelConfig, score: Score) -> int:
+    """W^Q, the score's map of it, and W^O."""
+    widths = model.d_k * model.project + model.d_v * model.project_output
+    maps = score in (Score.general, *OF_TWO_TOKENS)
+    return 2 * model.n_heads * (model.d_model * widths + maps * model.d_k**2)
+
+
+def _of_key(model: ModelConfig, score: Score) -> int:
+    """W^K, the score's map of it, and W^V."""
+    maps = {Score.additive: model.kv_heads, Score.concat: model.n_heads}.get(score, 0)
+    return 2 * (model.d_model * model.kv_heads * (model.d_k + model.d_v) * model.project + maps * model.d_k**2)
+
+
+def _of_match(model: ModelConfig, score: Score) -> int:
+    """A query and a key of every head, and the value weighed."""
+    return 2 * model.n_heads * (model.d_k * (1 + (score in OF_TWO_TOKENS)) + model.d_v)
+
+
+def _of_cells(model: ModelConfig, *, bidirectional: bool) -> int:
+    n_gates, width = 4 if model.encoder is EncoderKind.lstm else 3, model.d_model // (1 + bidirectional)
+    return 2 * model.n_layers * n_gates * model.d_model * (model.d_model + width)
+
+
+def _of_key_states(model: ModelConfig) -> int:
+    return 2 * (model.score in OF_TWO_TOKENS) * model.d_model**2
+
+
+def _of_match_of_states(model: ModelConfig) -> int:
+    return 2 * (2 + (model.score in OF_TWO_TOKENS)) * model.d_model
