@@ -117,6 +117,20 @@ def test_debug_fast_is_small_and_overfit_drops_nothing():
     assert overfit.model.n_layers == 4
 
 
+@pytest.mark.parametrize(
+    ("word", "encoder", "positions"),
+    [
+        ("model=rotary", "transformer", "rotary"),
+        ("model=rnn_attention", "gru", "none"),
+        ("model=tiny", "transformer", "sinusoidal"),
+    ],
+)
+def test_a_typed_preset_replaces_that_of_an_experiment(word, encoder, positions):
+    model = compose("train", ["experiment=dates", word]).model
+    assert (model.encoder.name, model.positions.name, model.dropout) == (encoder, positions, 0.1)
+    assert compose("train", ["experiment=dates"]) == compose("train", ["experiment=dates", "model=rotary"])
+
+
 def test_default_presets_equal_the_dataclasses():
     assert compose("train") == RunConfig()
 

@@ -7,7 +7,9 @@ import pytest
 
 from manyheads.cli import main
 
-MODELS = "base, bert_base, bert_medium, bert_mini, bert_small, bert_tiny, medium, mini, rnn_attention, small or tiny"
+MODELS = (
+    "base, bert_base, bert_medium, bert_mini, bert_small, bert_tiny, medium, mini, rnn_attention, rotary, small or tiny"
+)
 MISTAKES = [
     # unknown names
     ("train model.heads=4", "model.heads=4 is not a setting: did you mean model.n_heads?"),
