@@ -46,7 +46,7 @@ def measure(results: dict[str, Runs]) -> None:
     from contestants.texts import tokenize
 
     for name, text in SETS.items():
-        tokenizer, tokens = tokenize(text, Path(data))
+        tokenizer, tokens = tokenize(text, Path(data), with_test=True)
         trainers = {"f": train_ours, "a": train_peer}
         for seed in SEEDS:
             for trainer, train in trainers.items():

@@ -13,16 +13,16 @@ from manyheads.data.sources import read_splits
 from manyheads.data.tokens import Tokens
 
 
-def tokenize(text: Text, data: Path) -> tuple[Tokenizer, dict[str, Tokens]]:
-    """The tokenizer, and the tokens of the train, validation and test rows."""
+def tokenize(text: Text, data: Path, *, with_test: bool) -> tuple[Tokenizer, dict[str, Tokens]]:
+    """The tokenizer, and the tokens of the train, validation and, if wanted, test rows."""
     words = [f"data.path={data / text.folder}", f"data.max_length={text.max_length}"]
     run = compose("train", [*words, f"tokenizer.vocab_size={VOCAB_SIZE}"])
-    return prepare_tokens(read_splits(run.data, run.seed, task=run.task, with_test=True), run)
+    return prepare_tokens(read_splits(run.data, run.seed, task=run.task, with_test=with_test), run)
 
 
 def prepare(text: Text, data: Path, folder: Path) -> list[int]:
     """Write the ids of the training rows and the tokenizer into `folder`; returns the length of each row in tokens."""
-    tokenizer, tokens = tokenize(text, data)
+    tokenizer, tokens = tokenize(text, data, with_test=False)
     train = tokens["train"]
     tokenizer.save(str(folder / "tokenizer.json"))
     save_file({"ids": train.ids_N, "offsets": train.offsets, "labels": train.labels}, folder / "train.safetensors")
