@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from manyheads import processor
 from manyheads.config import Accelerator, HardwareConfig, Precision, Strategy
 from manyheads.fit import hardware
 
@@ -20,8 +21,8 @@ def test_several_devices_or_nodes_mean_ddp():
 
 @pytest.mark.parametrize(("flags", "expected"), [("avx2", Precision.fp32), ("avx512_bf16", Precision.bf16)])
 def test_precision_follows_the_processor(flags, expected, monkeypatch):
-    monkeypatch.setattr(hardware.Path, "read_text", lambda self: f"flags : fpu {flags} sse")
-    monkeypatch.setattr(hardware.Path, "exists", lambda self: True)
+    monkeypatch.setattr(processor.Path, "read_text", lambda self: f"flags : fpu {flags} sse")
+    monkeypatch.setattr(processor.Path, "exists", lambda self: True)
     assert hardware.pick_precision(Precision.auto, on_gpu=False) is expected
     assert hardware.pick_precision(Precision.bf16, on_gpu=False) is Precision.bf16
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from manyheads.config import Accelerator, InferenceHardware, PredictConfig
 from manyheads.judge.predict import predict
-from manyheads.ship.deliverable import load
+from manyheads.ship.load import load_to_answer as load
 
 TEXTS = ["a good film", "", "bad\x85bad\u2028bad", "naïve 爱 🙂", "tab\there", "so " * 50]
 

@@ -91,7 +91,7 @@ def test_wrong_arguments_are_one_sentence(model: Deliverable, pair_model: Delive
 
 def test_manyheads_load_opens_both_folders(model_folder: Path, model: Deliverable) -> None:
     for folder in (model_folder, str(model_folder / "model")):
-        assert torch.equal(manyheads.load(folder).logits(TEXTS), model.logits(TEXTS))
+        assert torch.equal(manyheads.load(folder, precision="fp32").logits(TEXTS), model.logits(TEXTS))
     assert not model.classifier.training
     with pytest.raises(AttributeError, match="no attribute 'lod'"):
         _ = manyheads.lod  # pyright: ignore[reportAttributeAccessIssue]
@@ -115,7 +115,7 @@ for name in ("numpy", "rich", "lightning"):
 import json, manyheads
 for folder, pairs in zip(sys.argv[2:], (None, ["bad", ""])):
     texts = ["a good film", ""] if pairs else json.loads(sys.argv[1])
-    print(json.dumps(manyheads.load(folder).logits(texts, pairs).tolist()))
+    print(json.dumps(manyheads.load(folder, precision="fp32").logits(texts, pairs).tolist()))
 """
 
 

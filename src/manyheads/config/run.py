@@ -81,7 +81,7 @@ class InferenceHardware:
     """Processor of `evaluate`, `predict` and `look`: one device."""
 
     accelerator: Accelerator = knob(Accelerator.auto, "auto takes a GPU, else the CPU")
-    precision: Precision = knob(Precision.auto, "auto: fp32")
+    precision: Precision = knob(Precision.auto, "auto: fp32; of predict bf16 where the processor computes in it")
     threads: int = knob(0, "CPU threads; 0: torch decides", at_least=0, at_most=1024)
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class InferenceHardware:
 class InferenceBatch:
     """Texts that `evaluate` and `predict` answer together. Answers do not depend on it, memory and speed do."""
 
-    tokens: int = knob(4096, "most tokens of a batch", at_least=1)
+    tokens: int = knob(2048, "most tokens of a batch", at_least=1)
 
     def __post_init__(self) -> None:
         check_ranges(self, "batch.")

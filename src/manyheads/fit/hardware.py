@@ -1,10 +1,9 @@
 """What the machine has, in Lightning's words."""
 
-from pathlib import Path
-
 import torch
 
 from manyheads.config import Accelerator, HardwareConfig, Precision, Strategy
+from manyheads.processor import cpu_multiplies_bf16
 
 LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}
 
@@ -39,13 +38,6 @@ def pick_precision(precision: Precision, *, on_gpu: bool) -> Precision:
         return precision
     fast = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else cpu_multiplies_bf16()
     return Precision.bf16 if fast else Precision.fp32
-
-
-def cpu_multiplies_bf16() -> bool:
-    """Whether the processor has bf16 instructions (avx512_bf16 or AMX), as Linux lists them."""
-    listing = Path("/proc/cpuinfo")
-    flags = listing.read_text().split() if listing.exists() else []
-    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def count_devices(hardware: HardwareConfig, *, on_gpu: bool) -> int:

@@ -4,16 +4,35 @@ from typing import TypeVar
 
 import torch
 
-from manyheads.config import Accelerator, InferenceHardware, Precision
+from manyheads.config import Accelerator, InferenceHardware
 from manyheads.ship.deliverable import Deliverable
+from manyheads.ship.load import to_answer
+from manyheads.ship.precision import exact
 from manyheads.ship.translator import Translator
 
 Shipped = TypeVar("Shipped", Deliverable, Translator, Deliverable | Translator)
-TYPES = {Precision.auto: None, Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
 
 def place(deliverable: Shipped, hardware: InferenceHardware) -> Shipped:
-    """The model on one device: a GPU if there is one and it is not refused; fp32 unless typed.
+    """The model on one device, to be judged or looked at: fp32 unless typed.
+
+    Raises:
+        ValueError: a GPU is asked for and there is none.
+    """
+    return deliverable.on(choose_device(hardware), exact(hardware.precision))
+
+
+def place_to_answer(deliverable: Deliverable | Translator, hardware: InferenceHardware) -> Deliverable | Translator:
+    """The model on one device, to answer: in the quickest type unless typed.
+
+    Raises:
+        ValueError: a GPU is asked for and there is none.
+    """
+    return to_answer(deliverable, hardware.precision, choose_device(hardware))
+
+
+def choose_device(hardware: InferenceHardware) -> torch.device:
+    """A GPU if there is one and it is not refused, else the CPU with as many threads as typed.
 
     Raises:
         ValueError: a GPU is asked for and there is none.
@@ -25,4 +44,4 @@ def place(deliverable: Shipped, hardware: InferenceHardware) -> Shipped:
         raise ValueError(
             "hardware.accelerator=gpu, but torch finds no GPU here: choose hardware.accelerator=cpu, or auto"
         )
-    return deliverable.on("cuda" if has_gpu else "cpu", TYPES[hardware.precision])
+    return torch.device("cuda" if has_gpu else "cpu")

@@ -38,10 +38,10 @@ def predict(config: PredictConfig) -> int:
         BrokenPipeError: the reader of standard output has gone.
     """
     _check(config)
-    from manyheads.judge.device import place  # torch, once the settings are known to be good
+    from manyheads.judge.device import place_to_answer  # torch, once the settings are known to be good
     from manyheads.ship.load import load
 
-    deliverable = place(load(config.run), config.hardware)
+    deliverable = place_to_answer(load(config.run), config.hardware)
     n_rows = 0
     with opened_texts(config.text, config.input, deliverable) as chunks, _opened_output(config.output) as output:
         for chunk in chunks:

@@ -1,8 +1,18 @@
-"""Where a deliverable lies."""
+"""Where a deliverable lies, and how it is opened."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from manyheads.config import Task
+from manyheads.ship.settings import Settings, read_settings
+
 FILES = ("config.json", "labels.json", "tokenizer.json", "model.safetensors")
+REMEDY = "name the folder that training wrote, or its model/ folder"
+OTHER_TASK = {  # said of a model that is not of the task needed
+    Task.classify: "answers by texts, not by classes, but a classifier is needed here",
+    Task.seq2seq: "is a classifier, but a model of task=seq2seq is needed here: name another",
+}
 
 
 def find_model(folder: Path) -> Path:
@@ -13,7 +23,7 @@ def find_model(folder: Path) -> Path:
     """
     if not folder.is_dir():
         what = "it is a file" if folder.exists() else "there is no such folder"
-        raise ValueError(f"run={folder} is not a run folder: {what}; {_REMEDY}")
+        raise ValueError(f"run={folder} is not a run folder: {what}; {REMEDY}")
     found = next((place for place in (folder, folder / "model") if (place / "config.json").is_file()), None)
     if found is None:
         began = (folder / "config.yaml").is_file()
@@ -22,11 +32,25 @@ def find_model(folder: Path) -> Path:
             if began
             else "there is no model/config.json in it"
         )
-        raise ValueError(f"run={folder} is not a run folder{' to use' if began else ''}: {what}; {_REMEDY}")
+        raise ValueError(f"run={folder} is not a run folder{' to use' if began else ''}: {what}; {REMEDY}")
     missing = [name for name in FILES if not (found / name).is_file()]
     if missing:
-        raise ValueError(f"run={folder} is not a run folder: {found} has no {' and no '.join(missing)}; {_REMEDY}")
+        raise ValueError(f"run={folder} is not a run folder: {found} has no {' and no '.join(missing)}; {REMEDY}")
     return found
 
 
-_REMEDY = "name the folder that training wrote, or its model/ folder"
+@contextmanager
+def opened(folder: str | Path, needed: Task | None = None) -> Iterator[tuple[Path, Settings]]:
+    """The folder of the deliverable and its config.json, while the other files are read.
+
+    Raises:
+        ValueError: there is none, it is not of the task `needed`, or a file cannot be read.
+    """
+    place = find_model(Path(folder))
+    try:
+        settings = read_settings(place / "config.json")
+        if needed not in (None, settings.task):
+            raise ValueError(f"run={place} {OTHER_TASK[needed]}")
+        yield place, settings
+    except OSError as error:
+        raise ValueError(f"{error.filename or place} cannot be read: {error.strerror or error}") from error

@@ -2,19 +2,44 @@
 
 from pathlib import Path
 
-from manyheads.config import Task
+import torch
+
+from manyheads.config import Precision, Task
+from manyheads.config.plain import one_of
 from manyheads.ship.deliverable import Deliverable
 from manyheads.ship.deliverable import load as load_classifier
-from manyheads.ship.files import find_model
-from manyheads.ship.settings import read_settings
+from manyheads.ship.files import opened
+from manyheads.ship.precision import exact, quick
 from manyheads.ship.translator import Translator, load_translator
 
 
 def load(folder: str | Path) -> Deliverable | Translator:
-    """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU.
+    """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU, in fp32: to be judged.
 
     Raises:
         ValueError: one sentence; the folder is no run, or a file in it is missing, broken or does not fit.
     """
-    settings = read_settings(find_model(Path(folder)) / "config.json")
-    return load_translator(folder) if settings.task is Task.seq2seq else load_classifier(folder)
+    with opened(folder) as (_, settings):
+        return load_translator(folder) if settings.task is Task.seq2seq else load_classifier(folder)
+
+
+def load_to_answer(folder: str | Path, precision: str = "auto") -> Deliverable | Translator:
+    """`manyheads.load`: open a run folder or its model/ folder, wherever it was moved, on the CPU, ready to answer.
+
+    Args:
+        precision: fp32, bf16, or auto: bf16 for a classifier where the processor multiplies in it, else fp32.
+
+    Raises:
+        ValueError: as of `load`, or `precision` is none of these.
+    """
+    names = [one.name for one in (Precision.auto, Precision.fp32, Precision.bf16)]
+    if precision not in names:
+        raise ValueError(f"precision={precision} is not a choice: choose {one_of(names)}")
+    return to_answer(load(folder), Precision[precision], torch.device("cpu"))
+
+
+def to_answer(model: Deliverable | Translator, precision: Precision, device: torch.device) -> Deliverable | Translator:
+    """The same model on `device` in the type it answers in."""
+    if isinstance(model, Translator):  # one other token changes all that follow it
+        return model.on(device, exact(precision))
+    return model.on(device, quick(precision, model.model, device))

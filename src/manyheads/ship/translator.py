@@ -21,8 +21,8 @@ from manyheads.data.tokens import Tokens, encode
 from manyheads.nn.generate import beam_search, greedy
 from manyheads.nn.seq2seq import Seq2Seq
 from manyheads.ship.deliverable import read_tokenizer, write_folder
-from manyheads.ship.files import find_model
-from manyheads.ship.settings import Columns, Settings, read_settings
+from manyheads.ship.files import opened
+from manyheads.ship.settings import Columns, Settings
 from manyheads.ship.tensors import read_seq2seq
 
 Found = TypeVar("Found")
@@ -153,17 +153,11 @@ def load_translator(folder: str | Path) -> Translator:
         ValueError: one sentence; the folder is no run, holds a classifier, or a file in it is missing, broken or does
             not fit.
     """
-    folder = find_model(Path(folder))
-    try:
-        settings = read_settings(folder / "config.json")
-        if settings.task is not Task.seq2seq:
-            raise ValueError(f"run={folder} is a classifier, but a model of task=seq2seq is needed here: name another")
-        tokenizer = read_tokenizer(folder / "tokenizer.json", settings)
+    with opened(folder, Task.seq2seq) as (place, settings):
+        tokenizer = read_tokenizer(place / "tokenizer.json", settings)
         if marks(tokenizer) is None:
-            raise ValueError(f"{folder / 'tokenizer.json'} does not put one mark before a text and another after it")
-        seq2seq = read_seq2seq(folder / "model.safetensors", settings)
-    except OSError as error:
-        raise ValueError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
+            raise ValueError(f"{place / 'tokenizer.json'} does not put one mark before a text and another after it")
+        seq2seq = read_seq2seq(place / "model.safetensors", settings)
     return Translator(
         seq2seq=seq2seq,
         tokenizer=tokenizer,
