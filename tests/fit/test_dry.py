@@ -2,12 +2,13 @@
 
 import torch
 
-from manyheads.config import BatchConfig, ModelConfig
+from manyheads.config import BatchConfig, ModelConfig, RunConfig
 from manyheads.data.batches import Batches, plan_epoch
 from manyheads.data.module import TextData
 from manyheads.data.tokens import Tokens
-from manyheads.fit.dry import activation_bytes
+from manyheads.fit.dry import activation_bytes, of_task
 from manyheads.nn import assemble
+from manyheads.nn.cost import flops_per_answer
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6, 9]
 
@@ -51,3 +52,13 @@ def test_half_precision_keeps_less():
     batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
     full, half = (activation_bytes(make_classifier(), batch, precision=p) for p in ("32-true", "bf16-mixed"))
     assert half < full
+
+
+def test_a_text_is_told_with_its_target():
+    tokens = make_tokens()
+    assert "FLOPs a token" in of_task(RunConfig(), ["a", "b"], tokens, 9)
+    tokens.targets = make_tokens()
+    length = sum(LENGTHS) / len(LENGTHS)
+    flops = flops_per_answer(ModelConfig(), length, length, 9)
+    told = of_task(RunConfig(), [], tokens, 9)["FLOPs a text"]
+    assert told == f"{flops:,.0f} forward with its target, {3 * flops:,.0f} with backward"

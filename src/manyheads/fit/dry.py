@@ -29,7 +29,7 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
     return {
         **of_task(run, splits.labels, tokens["train"], words(network).num_embeddings),
         "rows": ", ".join(f"{name} {len(one):,}" for name, one in tokens.items()),
-        "tokens a text": f"{mean(tokens['train']):.1f} on average, {int(lengths.max())} at most",
+        "tokens a text": f"{mean(tokens['train']):.1f} on average, {int(tokens['train'].offsets.diff().max())} at most",
         "truncated": f"{cut:.1%} of the training texts, at {run.data.max_length}",
         "vocabulary": f"{words(network).num_embeddings:,}",
         "parameters": f"{n_parameters:,}",
@@ -59,8 +59,8 @@ def of_task(run: RunConfig, labels: list[str], tokens: Tokens, vocab_size: int) 
 
 
 def mean(tokens: Tokens) -> float:
-    """Tokens of a text on average."""
-    return float(tokens.lengths.double().mean())
+    """Tokens of a text on average, its target not counted."""
+    return float(tokens.offsets.diff().double().mean())
 
 
 def show_plan(figures: dict[str, str]) -> None:
