@@ -11,7 +11,7 @@ from manyheads.config import BatchConfig, ModelConfig, OptimConfig, Pooling, Pos
 from manyheads.data.batches import Batches, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.fit.classify import Classify, class_weights, logits
-from manyheads.fit.metrics import make_metrics
+from manyheads.fit.metrics import ClassFigures
 from manyheads.fit.module import LitModule
 from manyheads.nn import assemble
 
@@ -145,7 +145,7 @@ def test_a_loss_that_is_no_number_is_not_dropped_and_stops_training(tokens, valu
 def test_epoch_figures_are_scikit_learns():
     torch.manual_seed(0)
     logits_nC, labels = torch.randn(200, 4), torch.randint(0, 4, (200,))
-    metrics = make_metrics(4, "x_")
+    metrics = ClassFigures(4, "x_")
     for part in range(0, 200, 30):
         metrics.update(logits_nC[part : part + 30], labels[part : part + 30])
     answers, found = logits_nC.argmax(1), metrics.compute()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.data.batches import Batch
-from manyheads.fit.metrics import make_metrics
+from manyheads.fit.metrics import ClassFigures
 from manyheads.nn import Classifier
 
 
@@ -27,8 +27,8 @@ class Classify(nn.Module):
         super().__init__()
         self.register_buffer("class_weights_C", class_weights_C, persistent=False)
         self.label_smoothing = label_smoothing
-        self.train_metrics = make_metrics(class_weights_C.numel(), "train_")
-        self.validation_metrics = make_metrics(class_weights_C.numel(), "validation_")
+        self.train_metrics = ClassFigures(class_weights_C.numel(), "train_")
+        self.validation_metrics = ClassFigures(class_weights_C.numel(), "validation_")
 
     def learn(self, classifier: Classifier, batch: Batch) -> Tensor:
         """The loss of each row `(B,)`, weighted and smoothed; its answer counts in the training figures."""

@@ -1,33 +1,77 @@
-"""Figures of a split during training, by torchmetrics; added up batch by batch, computed once an epoch."""
+"""Figures of a split during training: added up where the batches are, computed once an epoch.
+
+Nothing here is read back in a step, so a GPU is never waited for. torchmetrics' own classes do: they look for values
+out of range and for NaN, and copy a weight to the device.
+
+B rows . C classes
+"""
 
 from collections.abc import Sequence
 
-from torchmetrics import MeanMetric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score, MulticlassPrecision, MulticlassRecall
+import torch
+from torch import Tensor
+from torchmetrics import Metric, MetricCollection
 
 
-def make_metrics(n_classes: int, prefix: str) -> MetricCollection:
-    """Accuracy over rows; F1, precision and recall averaged over classes, which share their counts.
+class Mean(Metric):
+    """The mean of values, weighted if weights are given; of a training that diverged it is not a number."""
 
-    Groups are named, not found at the first batch: a rank of several may never see one.
-    """
-    return MetricCollection(
-        {
-            "accuracy": MulticlassAccuracy(n_classes, average="micro"),
-            "macro_f1": MulticlassF1Score(n_classes, average="macro"),
-            "macro_precision": MulticlassPrecision(n_classes, average="macro"),
-            "macro_recall": MulticlassRecall(n_classes, average="macro"),
-        },
-        prefix=prefix,
-        compute_groups=[["accuracy"], ["macro_f1", "macro_precision", "macro_recall"]],
-    )
+    full_state_update = False
+    total: Tensor
+    weight: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("total", "weight"):
+            self.add_state(name, torch.zeros(()), dist_reduce_fx="sum")
+
+    def update(self, values: Tensor, weights: Tensor | None = None) -> None:
+        """Values and weights of one shape."""
+        self.total += (values if weights is None else values * weights).sum()
+        self.weight += values.numel() if weights is None else weights.sum()
+
+    def compute(self) -> Tensor:
+        return self.total / self.weight
+
+
+class ClassFigures(Metric):
+    """Accuracy over rows; F1, precision and recall averaged over the classes that occur in labels or answers."""
+
+    full_state_update = False
+    rows_C: Tensor
+    answers_C: Tensor
+    right_C: Tensor
+
+    def __init__(self, n_classes: int, prefix: str) -> None:
+        super().__init__()
+        self.prefix = prefix
+        for name in ("rows_C", "answers_C", "right_C"):
+            self.add_state(name, torch.zeros(n_classes, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, logits_BC: Tensor, labels_B: Tensor) -> None:
+        """Logits and class ids."""
+        answers_B = logits_BC.argmax(-1)
+        one_B = torch.ones_like(labels_B)
+        self.rows_C.index_add_(0, labels_B, one_B)
+        self.answers_C.index_add_(0, answers_B, one_B)
+        self.right_C.index_add_(0, labels_B, (answers_B == labels_B).long())
+
+    def compute(self) -> dict[str, Tensor]:
+        occurs_C = self.rows_C + self.answers_C > 0
+
+        def macro(numerator_C: Tensor, denominator_C: Tensor) -> Tensor:
+            """The mean over the classes that occur; 0 for one without a denominator."""
+            return (numerator_C / denominator_C.clamp(min=1)).sum() / occurs_C.sum()
+
+        figures = {
+            "accuracy": self.right_C.sum() / self.rows_C.sum(),
+            "macro_f1": macro(2 * self.right_C, self.rows_C + self.answers_C),
+            "macro_precision": macro(self.right_C, self.answers_C),
+            "macro_recall": macro(self.right_C, self.rows_C),
+        }
+        return {f"{self.prefix}{name}": figure for name, figure in figures.items()}
 
 
 def make_shares(prefix: str, names: Sequence[str]) -> MetricCollection:
     """Shares of what is right, each told by itself of its rows or tokens."""
-    return MetricCollection({name: MeanMetric() for name in names}, prefix=prefix, compute_groups=False)
-
-
-def make_loss_meter() -> MeanMetric:
-    """The mean of a loss over rows; of a training that diverged it is not a number."""
-    return MeanMetric(nan_strategy="disable")
+    return MetricCollection({name: Mean() for name in names}, prefix=prefix, compute_groups=False)

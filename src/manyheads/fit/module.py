@@ -12,7 +12,7 @@ from torchmetrics import Metric, MetricCollection
 from manyheads.config import OptimConfig
 from manyheads.data.batches import Batch
 from manyheads.fit.classify import Classify
-from manyheads.fit.metrics import make_loss_meter
+from manyheads.fit.metrics import Mean
 from manyheads.fit.optim import clip_gradients, stepwise
 from manyheads.fit.translate import Translate
 from manyheads.nn import Classifier
@@ -39,8 +39,8 @@ class LitModule(pl.LightningModule):
         self.optim = optim
         self.n_steps = n_steps
         self.diverged_in: int | None = None
-        self.train_loss = make_loss_meter()
-        self.validation_loss = make_loss_meter()
+        self.train_loss = Mean()
+        self.validation_loss = Mean()
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         losses_B = self.task.learn(self.network, batch)
@@ -70,7 +70,7 @@ class LitModule(pl.LightningModule):
     ) -> None:
         clip_gradients(self.network, gradient_clip_val, gradient_clip_algorithm)
 
-    def _log_epoch(self, prefix: str, metrics: MetricCollection, loss: Metric) -> None:
+    def _log_epoch(self, prefix: str, metrics: Metric | MetricCollection, loss: Metric) -> None:
         """Log the figures and start afresh. They are of all ranks, torchmetrics adds them up: so where the loss is no
         finite number all ranks stop together."""
         mean = loss.compute()
