@@ -3,6 +3,9 @@
 Standard library only until something is printed with rich.
 """
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,3 +30,22 @@ def console() -> "Console":
     from rich.console import Console
 
     return Console(markup=False, emoji=False, highlight=False)
+
+
+def show_files(folder: Path, names: Sequence[str]) -> None:
+    """Print where files lie, a line each, never broken."""
+    screen = console()
+    for name in names:
+        screen.print(as_text(folder / name), soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(n_rows: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, which is told how many more rows are done; nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        rows = bar.add_task("rows", total=n_rows)
+        yield lambda n_done: bar.advance(rows, n_done)

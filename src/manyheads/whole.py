@@ -44,6 +44,21 @@ def replace_file(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+@contextmanager
+def refuse_unwritable(folder: Path) -> Iterator[None]:
+    """Turn what the disk refuses into one sentence.
+
+    Raises:
+        ValueError: an `OSError` came.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"{folder} cannot be written to ({error.strerror}): name another folder by output=<folder>"
+        ) from error
+
+
 def _beside(path: Path, end: str) -> Path:
     """A hidden name in the same folder that nobody else has: a process id alone is unique to its machine, not to a
     disk that several machines share."""

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from manyheads.judge.baselines import MAJORITY, TFIDF, Baseline
+from manyheads.judge.class_report import class_sections, verdict
 from manyheads.judge.predictions import Mistake
-from manyheads.judge.report import ReportContent, dotted, installed_versions, render, verdict, write_report
+from manyheads.judge.report import Report, dotted, installed_versions, render, write_report
 from manyheads.judge.scores import Answers, Interval, Scores, score
 
 EVIL = "<script>alert(1)</script> \"on\" & 'x' <img src=http://evil.example/x onerror=alert(1)> \x00\x1b\u202e"
@@ -56,13 +57,14 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def full() -> ReportContent:
-    return ReportContent(
+def full() -> Report:
+    mistakes = [Mistake(7, EVIL, None, EVIL, "b", 0.9), Mistake(1234, "x" * 5000, EVIL, "b", EVIL, 0.8)]
+    return Report(
         title=f"title {EVIL}",
         subtitle=EVIL,
-        scores=scored(3, [EVIL, "b", "$c$"]),
-        baselines=[baseline(MAJORITY, 0.2), baseline(TFIDF, 0.5)],
-        mistakes=[Mistake(7, EVIL, None, EVIL, "b", 0.9), Mistake(1234, "x" * 5000, EVIL, "b", EVIL, 0.8)],
+        sections=class_sections(
+            scored(3, [EVIL, "b", "$c$"]), [baseline(MAJORITY, 0.2), baseline(TFIDF, 0.5)], mistakes
+        ),
         curves=[{"step": 1.0, "train_loss": 1.0, "validation_accuracy": 0.5}],
         facts={"parameters": EVIL},
         notes=[EVIL],
@@ -106,13 +108,13 @@ def test_everything_given_is_said() -> None:
 
 
 def test_what_is_empty_is_left_out() -> None:
-    text = Reader(render(ReportContent(title="t", subtitle="s", scores=scored()))).text
+    text = Reader(render(Report(title="t", subtitle="s", sections=class_sections(scored())))).text
     for words in ("Worst mistakes", "Notes", "Settings", "Learning curves", "Beside"):
         assert words not in text
 
 
 def test_many_classes_show_their_confusions_as_a_table() -> None:
-    text = Reader(render(ReportContent(title="t", subtitle="s", scores=scored(30)))).text
+    text = Reader(render(Report(title="t", subtitle="s", sections=class_sections(scored(30))))).text
     assert "Most frequent confusions" in text
     assert "Most frequent confusions" not in Reader(render(full())).text
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -144,7 +145,7 @@ def test_the_interval_of_a_mean_is_the_normal_one() -> None:
 
 def test_json_is_plain_and_whole() -> None:
     scores = score(*some_rows(50, 3), n_resamples=10)
-    read = json.loads(json.dumps(scores.as_json(), allow_nan=False))
+    read = json.loads(json.dumps(asdict(scores), allow_nan=False))
     assert set(read["accuracy"]) == {"value", "low", "high"}
     assert read["n_rows"] == sum(map(sum, read["confusion"])) == sum(one["n_rows"] for one in read["reliability"])
 
@@ -157,6 +158,6 @@ def test_no_rows_is_a_sentence() -> None:
 @pytest.mark.parametrize(("n_rows", "n_classes"), [(25_000, 2), (3_080, 77)])
 def test_a_thousand_resamples_take_a_moment(n_rows: int, n_classes: int) -> None:
     rows = some_rows(n_rows, n_classes)
-    started = time.perf_counter()
+    started = time.process_time()
     score(*rows, n_resamples=1000)
-    assert time.perf_counter() - started < 10  # 0.3 s on an idle machine
+    assert time.process_time() - started < 10  # 0.3 s on an idle machine

@@ -13,7 +13,8 @@ from manyheads.data.rows import Rows
 from manyheads.judge import translations as module
 from manyheads.judge.evaluate import evaluate
 from manyheads.judge.predict import predict
-from manyheads.judge.translation_report import TranslationPage, render, verdict
+from manyheads.judge.report import Report, render
+from manyheads.judge.translation_report import translation_sections, verdict
 from manyheads.judge.translations import (
     COPY,
     NEAREST,
@@ -83,8 +84,8 @@ def test_the_csv_holds_texts_as_they_are(translations, tmp_path):
 
 
 def test_the_page_shows_wrong_answers_with_their_targets_and_texts_stay_texts(translations):
-    page = TranslationPage(title="t", subtitle="s", scores=score_texts(translations), translations=translations)
-    html = render(page)
+    sections = translation_sections(score_texts(translations), translations, {})
+    html = render(Report(title="t", subtitle="s", sections=sections))
     assert "&lt;b&gt;good&lt;/b&gt;" in html
     assert "<b>good" not in html
     assert "Wrong answers" in html

@@ -8,8 +8,7 @@ from sklearn.metrics import accuracy_score
 
 from manyheads.data.rows import Rows, Splits
 from manyheads.judge.baselines import MAJORITY, TFIDF
-from manyheads.judge.predictions import judge_rows
-from manyheads.judge.verdict import judge_run, judged_splits, score_predictions
+from manyheads.judge.verdict import judge_run
 from manyheads.ship.deliverable import load
 
 TRAINING = {
@@ -55,11 +54,3 @@ def test_the_split_judged_last_is_the_one_reported(model_folder: Path, tmp_path:
     assert f"{summary.judged_on}.csv, {summary.judged_on} split" in page
     assert "a &lt;note&gt;" in page
     assert sorted(one.name for one in tmp_path.iterdir()) == ["report.html", "summary.json"]
-
-
-def test_splits_and_scores(model_folder: Path) -> None:
-    assert list(judged_splits(splits(test=True))) == ["validation", "test"]
-    assert list(judged_splits(splits(test=False))) == ["validation"]
-    predictions = judge_rows(load(model_folder), rows("test", 12))
-    right = [a == b for a, b in zip(predictions.answers, predictions.labels, strict=True)]
-    assert score_predictions(predictions).accuracy.value == pytest.approx(sum(right) / 12)

@@ -22,29 +22,19 @@ class Bin:
     accuracy: float
 
 
-def confidence_bins(confidence_n: NDArray[np.float64], n_bins: int = N_BINS) -> NDArray[np.int64]:
-    """Which of `n_bins` equally wide bins of [0, 1] each confidence falls into: `(n,)`."""
-    inner_edges = np.linspace(0, 1, n_bins + 1)[1:-1]
-    return np.digitize(confidence_n, inner_edges)
+def confidence_bins(confidence_n: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Which of equally wide bins of [0, 1] each confidence falls into: `(n,)`."""
+    return np.digitize(confidence_n, np.linspace(0, 1, N_BINS + 1)[1:-1])
 
 
-def calibration_error(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool_], n_bins: int = N_BINS) -> float:
-    """Expected calibration error: mean gap of confidence and accuracy over bins, weighted by their rows.
-
-    Guo et al. (2017), "On Calibration of Modern Neural Networks", equation 3.
-    """
-    gaps = np.bincount(confidence_bins(confidence_n, n_bins), weights=confidence_n - right_n, minlength=n_bins)
-    return float(np.abs(gaps).sum() / len(confidence_n))
-
-
-def reliability(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool_], n_bins: int = N_BINS) -> list[Bin]:
+def reliability(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool_]) -> list[Bin]:
     """The bins that hold rows, from the least to the most confident."""
-    bin_n = confidence_bins(confidence_n, n_bins)
-    counts = np.bincount(bin_n, minlength=n_bins)
-    confidence = np.bincount(bin_n, weights=confidence_n, minlength=n_bins)
-    right = np.bincount(bin_n, weights=right_n, minlength=n_bins)
+    bin_n = confidence_bins(confidence_n)
+    counts = np.bincount(bin_n, minlength=N_BINS)
+    confidence = np.bincount(bin_n, weights=confidence_n, minlength=N_BINS)
+    right = np.bincount(bin_n, weights=right_n, minlength=N_BINS)
     return [
-        Bin(at / n_bins, (at + 1) / n_bins, count, confident / count, correct / count)
+        Bin(at / N_BINS, (at + 1) / N_BINS, count, confident / count, correct / count)
         for at, (count, confident, correct) in enumerate(
             zip(counts.tolist(), confidence.tolist(), right.tolist(), strict=True)
         )

@@ -5,7 +5,7 @@ from typing import Any
 
 from manyheads.config import EvaluateConfig
 from manyheads.judge.task import find_task
-from manyheads.ship.files import find_model
+from manyheads.ship.files import find_model, run_folder
 from manyheads.ship.settings import read_labels, read_settings
 
 
@@ -21,7 +21,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             before torch is imported.
     """
     model = find_model(Path(config.run))
-    home = model.parent if model.name == "model" and (model.parent / "config.yaml").is_file() else None
+    home = run_folder(model)
     settings = read_settings(model / "config.json")
     _check_output(config.output)
     task = find_task(config, home, settings, read_labels(model / "labels.json", settings))

@@ -4,7 +4,7 @@ n rows . C classes . R resamples . P pairs (class, answer) that occur
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,11 @@ FIGURES_OF_ANSWERS = tuple(Answers.__dataclass_fields__)
 
 @dataclass(slots=True)
 class Scores:
-    """All figures of one split. `confusion[i][j]` counts rows of class i answered j; `loss` is in nats."""
+    """All figures of one split. `confusion[i][j]` counts rows of class i answered j; `loss` is in nats.
+
+    The calibration error is the gap of confidence and accuracy, a mean over bins weighted by their rows: Guo et al.
+    (2017), "On Calibration of Modern Neural Networks", equation 3.
+    """
 
     accuracy: Interval
     macro_f1: Interval
@@ -73,10 +77,6 @@ class Scores:
     per_class: list[ClassScore]
     confusion: list[list[int]]
     reliability: list[Bin]
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, numbers and strings."""
-        return asdict(self)
 
 
 def score(

@@ -28,6 +28,20 @@ class Task:
     run: RunConfig | None = None
     splits: Splits | None = None
 
+    @property
+    def title(self) -> str:
+        return f"{self.name}: {'all rows' if self.split == 'all' else f'{self.split} split'}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What was noticed in the data."""
+        return self.splits.notes if self.splits else []
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What metrics.json says of the rows."""
+        return {"data": self.name, "split": self.split, "source": self.rows.source}
+
 
 def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, labels: list[str]) -> Task:
     """Read the rows.

@@ -1,65 +1,34 @@
-"""report.html of a model that answers texts by texts: how often, beside what, and where it errs."""
+"""What report.html says of a model that answers by texts: how often it is right, beside what, and where it errs."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
-from manyheads.judge.curves import Curve
 from manyheads.judge.markup import Html, excerpt, interval_bar, section, shown, table, two_lines
-from manyheads.judge.report import dotted, page
+from manyheads.judge.report import Sections
 from manyheads.judge.scores import Interval
-from manyheads.judge.sections import data_notes, learning_curves, named_values, tile_row
+from manyheads.judge.sections import tile_row
 from manyheads.judge.translations import Translations, TranslationScores, targets
-from manyheads.whole import replace_file
 
 MOST_WRONG, MOST_RIGHT = 20, 5
 
 
-@dataclass(kw_only=True, slots=True)
-class TranslationPage:
-    """Everything the page shows; what is empty is left out. Fields as of `judge.report.ReportContent`."""
-
-    title: str
-    subtitle: str
-    scores: TranslationScores
-    translations: Translations
-    baselines: dict[str, Interval] = field(default_factory=dict)
-    curves: Sequence[Curve] = ()
-    facts: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    config: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-
-
-def write_translation_report(path: Path, content: TranslationPage) -> None:
-    """Write the page, whole or not at all."""
-    with replace_file(path) as part:
-        part.write_text(render(content), encoding="utf-8", errors="replace")
-
-
-def render(content: TranslationPage) -> str:
-    """The page as a string."""
-    scores = content.scores
+def translation_sections(
+    scores: TranslationScores, translations: Translations, baselines: dict[str, Interval]
+) -> Sections:
+    """Scores and answers of one split, and the exact match of `baselines` on the same rows."""
     figures = {
         "exact match": scores.exact_match,
         "token accuracy": scores.token_accuracy,
         "loss of a token": scores.loss,
     }
-    right = content.translations.right
-    parts = [
-        tile_row(figures),
-        Html(f"<p class=verdict>{shown(verdict(scores, content.baselines))}</p>"),
-        *comparison(scores, content.baselines),
-        *learning_curves(content.curves),
-        *listed("Wrong answers", content.translations, [at for at, good in enumerate(right) if not good], MOST_WRONG),
-        *listed("Right answers", content.translations, [at for at, good in enumerate(right) if good], MOST_RIGHT),
-        *data_notes(content.notes),
-        *named_values("Run", dict(content.facts)),
-        *named_values("Settings", dict(dotted(content.config))),
-        *named_values("Versions", dict(content.versions)),
-    ]
-    return page(content.title, content.subtitle, parts)
+    said = Html(f"<p class=verdict>{shown(verdict(scores, baselines))}</p>")
+    right = translations.right
+    return Sections(
+        [tile_row(figures), said, *comparison(scores, baselines)],
+        [
+            *listed("Wrong answers", translations, [at for at, good in enumerate(right) if not good], MOST_WRONG),
+            *listed("Right answers", translations, [at for at, good in enumerate(right) if good], MOST_RIGHT),
+        ],
+    )
 
 
 def verdict(scores: TranslationScores, baselines: dict[str, Interval]) -> str:

@@ -1,18 +1,30 @@
 """The end of a training run: every split judged, cheap models beside it, summary.json and report.html written."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from manyheads.config import GenerateConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.judge.baselines import judge_baselines
+from manyheads.judge.class_report import class_sections
 from manyheads.judge.curves import read_curves
-from manyheads.judge.predictions import Predictions, judge_rows, worst_mistakes
-from manyheads.judge.report import ReportContent, installed_versions, write_report
-from manyheads.judge.scores import Scores, score
+from manyheads.judge.predictions import judge_rows, worst_mistakes
+from manyheads.judge.report import Report, Sections, installed_versions, write_report
+from manyheads.judge.scores import Interval, score
 from manyheads.judge.summary import Summary, baseline_figures, facts, headline
-from manyheads.judge.translation_results import judge_texts_run
+from manyheads.judge.translation_report import translation_sections
+from manyheads.judge.translations import judge_texts, score_texts, text_baselines
 from manyheads.ship.deliverable import Deliverable
 from manyheads.ship.translator import Translator
+
+
+class Judged(NamedTuple):
+    """Figures by split, those of cheap models on the split judged last, and what the page says of that one."""
+
+    title: str
+    figures: dict[str, dict[str, Interval]]
+    baselines: dict[str, dict[str, Interval]]
+    sections: Sections
 
 
 def judge_run(
@@ -28,43 +40,60 @@ def judge_run(
         training: the figures of Summary that only the training loop knows.
         config: the run's settings, for the report.
     """
+    named = {name: rows for name, rows in splits.by_name().items() if name != "train"}
+    judged_on, rows = list(named.items())[-1]
     if isinstance(deliverable, Translator):
-        return judge_texts_run(splits, deliverable, training, config, folder)
-    predictions = {name: judge_rows(deliverable, rows) for name, rows in judged_splits(splits).items()}
-    scores = {name: score_predictions(one) for name, one in predictions.items()}
-    judged_on = "test" if "test" in scores else "validation"
-    rows = judged_splits(splits)[judged_on]
-    baselines = judge_baselines(splits.train, rows, len(splits.labels))
+        judged = judge_answers(deliverable, splits.train, named)
+    else:
+        judged = judge_classes(deliverable, splits.train, named)
     summary = Summary(
         output=str(folder),
-        rows={"train": len(splits.train), **{name: len(one.labels) for name, one in predictions.items()}},
-        validation=headline(scores["validation"]),
-        test=headline(scores["test"]) if "test" in scores else {},
+        rows={name: len(one) for name, one in splits.by_name().items()},
+        validation=judged.figures["validation"],
+        test=judged.figures.get("test", {}),
         judged_on=judged_on,
-        baselines=baseline_figures(baselines),
+        baselines=judged.baselines,
         versions=installed_versions(),
         **training,
     )
-    content = ReportContent(
-        title="A text classifier and what it is worth",
-        subtitle=f"{rows.source}, {judged_on} split, {len(rows):,} rows, {len(splits.labels)} classes",
-        scores=scores[judged_on],
-        baselines=baselines,
-        mistakes=worst_mistakes(predictions[judged_on]),
+    classes = f", {len(splits.labels)} classes" if splits.labels else ""
+    report = Report(
+        title=judged.title,
+        subtitle=f"{rows.source}, {judged_on} split, {len(rows):,} rows{classes}",
+        sections=judged.sections,
         curves=read_curves(folder / "metrics.csv"),
         facts=facts(summary),
         notes=splits.notes,
         config=config,
-        versions=summary.versions,
     )
-    write_report(folder / "report.html", content)
+    write_report(folder / "report.html", report)
     summary.write(folder / "summary.json")
     return summary
 
 
-def judged_splits(splits: Splits) -> dict[str, Rows]:
-    return {"validation": splits.validation, **({} if splits.test is None else {"test": splits.test})}
+def judge_classes(classifier: Deliverable, train: Rows, named: dict[str, Rows]) -> Judged:
+    """A classifier on splits, the last of which is the one that counts."""
+    found = {name: judge_rows(classifier, rows) for name, rows in named.items()}
+    scores = {name: score(one.labels, one.probabilities_nC.numpy(), one.names) for name, one in found.items()}
+    last = list(named)[-1]
+    baselines = judge_baselines(train, named[last], len(classifier.labels))
+    return Judged(
+        "A text classifier and what it is worth",
+        {name: headline(one) for name, one in scores.items()},
+        baseline_figures(baselines),
+        class_sections(scores[last], baselines, worst_mistakes(found[last])),
+    )
 
 
-def score_predictions(predictions: Predictions) -> Scores:
-    return score(predictions.labels, predictions.probabilities_nC.numpy(), predictions.names)
+def judge_answers(translator: Translator, train: Rows, named: dict[str, Rows]) -> Judged:
+    """The same of a model that answers by texts, greedily."""
+    found = {name: judge_texts(translator, rows, GenerateConfig()) for name, rows in named.items()}
+    scores = {name: score_texts(one) for name, one in found.items()}
+    last = list(named)[-1]
+    baselines = text_baselines(train, named[last])
+    return Judged(
+        "A model that answers texts by texts, and what it is worth",
+        {name: one.by_name() for name, one in scores.items()},
+        {name: {"exact_match": figure} for name, figure in baselines.items()},
+        translation_sections(scores[last], found[last], baselines),
+    )

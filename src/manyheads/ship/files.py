@@ -39,6 +39,11 @@ def find_model(folder: Path) -> Path:
     return found
 
 
+def run_folder(model: Path) -> Path | None:
+    """The run folder around model/, which says what data it was trained on; None where model/ stands alone."""
+    return model.parent if model.name == "model" and (model.parent / "config.yaml").is_file() else None
+
+
 @contextmanager
 def opened(folder: str | Path, needed: Task | None = None) -> Iterator[tuple[Path, Settings]]:
     """The folder of the deliverable and its config.json, while the other files are read.
