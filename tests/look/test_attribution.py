@@ -19,7 +19,7 @@ from manyheads.config import (
     Placement,
     Positions,
 )
-from manyheads.look.attributed import draw_attribution, show_attribution, write_attribution
+from manyheads.look.attributed import attribution_section, draw_attribution, show_attribution, write_attribution
 from manyheads.look.attribution import INSTALL, Attribution, attribute, integrated_gradients
 from manyheads.look.look import look
 from manyheads.ship.deliverable import Deliverable, load
@@ -131,10 +131,23 @@ def test_what_is_found_is_written_and_said(
     assert (picture.name, record.name) == ("3-attribution.png", "3-attribution.json")
     assert Attribution(**json.loads(record.read_text())) == found
     assert picture.read_bytes().startswith(b"\x89PNG")
+    section = attribution_section(found)
+    assert section.count("<tr>") == 1 + len(found.tokens)
+    assert all(f"<td>{value:+.3f}</td>" in section for value in found.added)
+    assert section.count('class="less"') == sum(value < 0 for value in found.added)
+    assert section.count('width="100.00%"') == 1
     show_attribution(found)
     printed = capsys.readouterr().out
     assert f"less {found.baseline:.4f} without words is {found.logit - found.baseline:+.4f}: error" in printed
     assert "film" in printed
+
+
+def test_the_section_holds_any_token_and_no_markup_of_theirs() -> None:
+    tokens = ["<b>", "a", "b"]
+    section = attribution_section(Attribution("<i>", tokens, [0.0, 0.0, 0.0], [0.1, 0.2, 0.3], 1.0, 1.0, 0.0, 32))
+    assert "&lt;b&gt;" in section
+    assert "adds to &lt;i&gt;" in section
+    assert "<b>" not in section
 
 
 def test_any_token_can_be_drawn() -> None:
@@ -155,7 +168,7 @@ def test_mistakes_are_one_sentence(model: Deliverable, monkeypatch: pytest.Monke
     assert str(caught.value) == INSTALL
 
 
-def test_the_verb_attributes_beside_its_page(
+def test_the_verb_attributes_in_and_beside_its_page(
     model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(model_folder / "model", tmp_path / "model")
@@ -166,6 +179,7 @@ def test_the_verb_attributes_beside_its_page(
     written = look(config)
     assert [one.name for one in written] == ["1.html", "1-attribution.png", "1-attribution.json"]
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == sorted(one.name for one in written)
+    assert "What does each token add to the answer?" in written[0].read_text(encoding="utf-8")
     assert "error" in capsys.readouterr().out
     with pytest.raises(ValueError, match="attribution=true does nothing beside split=test"):
         look(LookConfig(run=str(tmp_path), split="test", attribution=True, hardware=hardware))

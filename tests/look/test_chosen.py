@@ -46,5 +46,5 @@ def test_one_layer_alone():
 
 
 def test_recurrent_models_have_no_maps():
-    with pytest.raises(ValueError, match=r"^the run has model\.encoder=gru, which reads .* no attention maps: look at"):
+    with pytest.raises(ValueError, match=r"^look shows heads of .* model\.encoder=gru, which has none: train one with"):
         choose(ModelConfig(encoder=EncoderKind.gru, pooling=Pooling.attention), "", "")

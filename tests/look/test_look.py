@@ -116,7 +116,7 @@ def test_at_the_door(capsys):
 def test_recurrent_models_are_refused(ship_model, tmp_path):
     shape = ModelConfig(encoder=EncoderKind.lstm, pooling=Pooling.attention, n_layers=1, d_model=16)
     ship_model(tmp_path / "model", shape=shape)
-    with pytest.raises(ValueError, match=r"^the run has model\.encoder=lstm, which reads a text token by token"):
+    with pytest.raises(ValueError, match=r"^look shows heads of self-attention, .* model\.encoder=lstm"):
         look(config(tmp_path, text="good"))
     assert not (tmp_path / "look").exists()
 

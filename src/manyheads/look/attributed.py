@@ -1,18 +1,39 @@
-"""An attribution beside the page of its text: a picture, JSON, and lines on the terminal."""
+"""An attribution shown: a section of the page of its text, a picture and JSON beside it, lines on the terminal."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from manyheads.judge.markup import Html, shown
 from manyheads.judge.pictures import BLUE, GREY, INK, RED, png, quiet
 from manyheads.look.attribution import Attribution
 from manyheads.terminal import as_text, console
 from manyheads.whole import replace_file
 
-MOST_DRAWN = 60  # tokens of a picture; of a longer text those that add most, in their order
+MOST_DRAWN = 60  # tokens of a table or picture; of a longer text those that add most, in their order
 MOST_SHOWN = 12
 LETTERS = 18  # most of a token
+
+
+def attribution_section(found: Attribution) -> Html:
+    """A section of the page: what each token adds, with a bar that is red below zero, and the attention it gets."""
+    largest = max(map(abs, found.added)) or 1.0
+    head = f"<tr><th>token</th><th></th><th>adds to {shown(found.label)}</th><th>attention it gets</th></tr>"
+    rows = ""
+    for token in sorted(_largest(found, MOST_DRAWN)):
+        added, attention = found.added[token], found.attention[token]
+        bar = f'<rect class="{"more" if added >= 0 else "less"}" width="{abs(added) / largest:.2%}" height="100%"/>'
+        rows += (
+            f'<tr><th scope="row">{shown(found.tokens[token])}</th><td class="long"><svg aria-hidden="true">{bar}</svg>'
+            f"</td><td>{added:+.3f}</td><td>{attention:.3f}</td></tr>"
+        )
+    return Html(
+        '<section class="adds"><h2>What does each token add to the answer?</h2>'
+        f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+        f"<p>Integrated gradients of the logit. {shown(completeness(found).strip())}.</p></section>"
+    )
 
 
 def write_attribution(page: Path, found: Attribution) -> list[Path]:
@@ -21,7 +42,7 @@ def write_attribution(page: Path, found: Attribution) -> list[Path]:
     with replace_file(picture) as part:
         part.write_bytes(draw_attribution(found))
     with replace_file(record) as part:
-        part.write_text(json.dumps(found.as_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(asdict(found), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return [picture, record]
 
 

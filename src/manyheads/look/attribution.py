@@ -14,8 +14,7 @@ L tokens of the text . B copies of it along the line . D d_model . C classes
 
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -51,10 +50,6 @@ class Attribution:
     baseline: float
     error: float
     steps: int
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, numbers and strings."""
-        return asdict(self)
 
     @property
     def off(self) -> float:

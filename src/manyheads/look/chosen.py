@@ -24,8 +24,8 @@ def choose(model: ModelConfig, layers: str, heads: str) -> Chosen:
     """
     if model.is_recurrent:
         raise ValueError(
-            f"the run has model.encoder={model.encoder.name}, which reads a text token by token and has no attention "
-            "maps: look at a run with model.encoder=transformer"
+            f"look shows heads of self-attention, and the run has model.encoder={model.encoder.name}, which has none: "
+            "train one with model.encoder=transformer, such as model=tiny, and look at that"
         )
     return Chosen(
         _numbers("layers", layers, model.n_layers + model.n_cross_layers), _numbers("heads", heads, model.n_heads)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import LookConfig, Task
 from manyheads.config.plain import show
 from manyheads.judge.reading import check_texts, opened_texts
-from manyheads.look.chosen import choose
-from manyheads.ship.files import find_model
+from manyheads.look.chosen import Chosen, choose
+from manyheads.ship.files import find_model, run_folder
 from manyheads.ship.settings import read_settings
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ def look(config: LookConfig) -> Any:
     _check_output(folder)
 
     from manyheads.judge.device import place  # torch, once the settings are known to be good
-    from manyheads.look.texts import look_at
     from manyheads.ship.deliverable import load
 
     deliverable = place(load(model), config.hardware)
@@ -56,14 +55,33 @@ def look(config: LookConfig) -> Any:
     if not texts:
         raise ValueError(f"input={config.input} holds no texts: give one a line")
     source = (model.parent if model.name == "model" else model).name
-    written: list[Path] = []
-    for text, pair in texts:
-        looked = look_at(deliverable, text, pair, chosen, folder=folder, source=source, png=config.png)
+    return [path for one in texts for path in _page(config, deliverable, one, chosen, folder, source)]
+
+
+def _page(
+    config: LookConfig,
+    deliverable: "Deliverable",
+    texts: tuple[str, str | None],
+    chosen: Chosen,
+    folder: Path,
+    source: str,
+) -> list[Path]:
+    """The page of a text or pair, and what is written beside it."""
+    from manyheads.look.texts import look_at
+
+    if not config.attribution:
+        looked = look_at(deliverable, *texts, chosen, folder=folder, source=source, png=config.png)
         _tell(looked)
-        written += looked.files
-        if config.attribution:
-            written += _attribute(deliverable, text, pair, looked.files[0])
-    return written
+        return looked.files
+    from manyheads.look.attributed import attribution_section, show_attribution, write_attribution
+    from manyheads.look.attribution import attribute
+
+    found = attribute(deliverable, *texts)
+    more = attribution_section(found)
+    looked = look_at(deliverable, *texts, chosen, folder=folder, source=source, png=config.png, more=more)
+    _tell(looked)
+    show_attribution(found)
+    return [*looked.files, *write_attribution(looked.files[0], found)]
 
 
 def _check(config: LookConfig) -> None:
@@ -94,16 +112,6 @@ def _refuse_idle(config: LookConfig) -> None:
             raise ValueError(f"{typed} does nothing {why}: leave it away")
 
 
-def _attribute(deliverable: "Deliverable", text: str, pair: str | None, page: Path) -> list[Path]:
-    """What each token adds to the answer, beside the page of the text."""
-    from manyheads.look.attributed import show_attribution, write_attribution
-    from manyheads.look.attribution import attribute
-
-    found = attribute(deliverable, text, pair)
-    show_attribution(found)
-    return write_attribution(page, found)
-
-
 def _folder(config: LookConfig, model: Path) -> Path:
     """Where pages go."""
     if config.output:
@@ -111,8 +119,8 @@ def _folder(config: LookConfig, model: Path) -> Path:
     run = Path(config.run)
     if model != run:
         return run / "look"
-    if model.name == "model" and (model.parent / "config.yaml").is_file():
-        return model.parent / "look"
+    if home := run_folder(model):
+        return home / "look"
     raise ValueError(
         f"run={config.run} is a model without its run folder, which would hold what is found: name a folder by output="
     )

@@ -44,7 +44,10 @@ class Block:
 
 @dataclass(kw_only=True, slots=True)
 class Shown:
-    """What a page says besides its maps. `probabilities` are by class; `texts` the text, or both of a pair."""
+    """What a page says besides its maps.
+
+    `probabilities` are by class; `texts` the text, or both of a pair; `more` is markup of a section below the maps.
+    """
 
     source: str
     texts: list[str]
@@ -52,6 +55,7 @@ class Shown:
     label: str
     probabilities: dict[str, float]
     note: str = ""
+    more: str = ""
 
 
 def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, LayerMaps]]) -> dict[str, float]:
@@ -71,6 +75,7 @@ def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, Layer
         "texts": "".join(_text(text) for text in content.texts),
         "note": f'<p class="soft">{shown(content.note)}</p>' if content.note else "",
         "answer": _answer(content),
+        "more": content.more,
     }
     blocks: list[dict[str, Any]] = []
     for at, piece in enumerate(re.split(r"\{\{(\w+)\}\}", _file("page.html"))):

@@ -38,10 +38,11 @@ def look_at(
     folder: Path,
     source: str,
     png: bool = False,
+    more: str = "",
 ) -> Looked:
     """Write the page of a text, or pair, into `folder`, and with `png` a picture of each of its maps.
 
-    One layer's maps are held at a time.
+    One layer's maps are held at a time. `more` is a section below them.
     """
     reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length)
     segments_N = torch.tensor(reading.segments) if pair is not None else None
@@ -58,6 +59,7 @@ def look_at(
         note=f"{reading.n_cut} tokens at the end were cut off: the model reads {len(reading.ids)}."
         if reading.n_cut
         else "",
+        more=more,
     )
     pictures: list[Path] = []
     with _next_page(folder) as (part, page):
