@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from manyheads.config.data import BatchConfig, DataConfig, Source, TokenizerConfig
+from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
 from manyheads.config.hardware import HardwareConfig
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.model import ModelConfig
@@ -55,10 +55,6 @@ class AblateConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
-        require(
-            self.data.source is not Source.run,
-            "data.source=run is the data of a finished run, which only evaluate reads: choose demo, files or hub",
-        )
         require(
             not (self.sets and (self.data.path or self.data.hub)),
             f"sets={_shown(self.sets)} and data.{'path' if self.data.path else 'hub'}="
