@@ -16,8 +16,8 @@ OF_TRANSFORMERS = tuple(
 
 
 def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
-    """Refuse what `evaluate` is told of data while it reads the run's own, which config.yaml describes, what is told
-    of a dataset of the hub while none is read, of the other task, and of layers that a recurrent encoder has not.
+    """Refuse a typed setting that nothing would read: of data, where `evaluate` reads the run's own; of the other
+    task; of layers that a recurrent encoder has not; of the hub, where no dataset of it is read.
 
     Raises:
         ValueError: names the first such setting.
