@@ -72,3 +72,15 @@ def test_class_weights_are_finite_and_positive(weight):
 )
 def test_flags_that_would_bend_the_schedule_name_ours(word, remedy):
     assert complaint(word) == f"{word}: this flag is decided elsewhere: {remedy}"
+
+
+def test_tokens_of_a_batch_are_a_whole_number_or_auto():
+    assert compose("train", ["batch.tokens=auto"]).batch.is_auto
+    assert compose("train", ["batch.tokens=1e4"]).batch.tokens == 10_000
+    for value, shown in (("0", "0"), ("1.5", "1.5"), ("many", "many"), ("true", "true"), ("null", "null")):
+        assert complaint(f"batch.tokens={value}") == (
+            f"batch.tokens={shown} is not understood: it must be auto, or a whole number of at least 1; "
+            "the default is 8192"
+        )
+    with pytest.raises(ValueError, match=r"^batch\.tokens=auto depends on the model, but all rows of a table see the"):
+        compose("ablate", ["experiment=ablate_scores", "batch.tokens=auto"])

@@ -9,6 +9,8 @@ from manyheads.config import BatchConfig
 from manyheads.data.module import COUNTED_EPOCHS, TextData
 from manyheads.data.tokens import Tokens
 
+CPU = torch.device("cpu")
+
 
 @pytest.fixture
 def data() -> TextData:
@@ -20,7 +22,8 @@ def data() -> TextData:
 
 
 def attach(data: TextData, **place: int) -> None:
-    data.trainer = SimpleNamespace(**{"current_epoch": 0, "world_size": 1, "global_rank": 0, **place})  # type: ignore[assignment]
+    here = {"current_epoch": 0, "world_size": 1, "global_rank": 0, "strategy": SimpleNamespace(root_device=CPU)}
+    data.trainer = SimpleNamespace(**{**here, **place})  # type: ignore[assignment]
 
 
 def rows(batches) -> list[int]:

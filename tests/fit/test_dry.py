@@ -26,12 +26,15 @@ def make_classifier(**model):
     return assemble(ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, **model), vocab_size=9, n_classes=2, max_length=16)
 
 
-def test_the_largest_batch_has_the_most_cells():
+def test_the_largest_batch_has_the_most_tokens_and_cells():
     tokens = make_tokens()
     plan = plan_epoch(tokens.lengths, tokens=64, rows=3, seed=0, epoch=0)
-    cells = [batch.layout.n_documents * batch.layout.longest for batch in Batches(tokens, plan)]
+
+    def size(batch):
+        return batch.ids_N.numel() + batch.layout.n_documents * batch.layout.longest
+
     largest = TextData({"train": tokens}, BatchConfig(tokens=64, rows=3), 0).largest_batch()
-    assert largest.layout.n_documents * largest.layout.longest == max(cells)
+    assert size(largest) == max(map(size, Batches(tokens, plan)))
 
 
 def test_activations_grow_with_layers_by_the_same_amount_each():

@@ -1,9 +1,11 @@
 """What the tests of the blocks share: one seed and small models."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from manyheads.config import ModelConfig
 from manyheads.config.model import (
@@ -31,6 +33,8 @@ CHOICES = {
     "score": Score,
     "normaliser": Normaliser,
 }
+
+Kept = tuple[Tensor, Tensor, Tensor]  # output, logarithm of the sum, state of the generator
 
 SMALL: dict[str, Any] = {
     "n_layers": 2,
@@ -64,3 +68,56 @@ def small():
         return ModelConfig(**(SMALL | chosen))
 
     return build
+
+
+@pytest.fixture(scope="session")
+def _varlen_kernels() -> None:
+    """torch's attention of variable length for the CPU, which torch itself does not have: formulas, text by text."""
+    import torch.nn.attention.varlen  # it declares what is registered here
+
+    def texts(cuts_q: Tensor, cuts_k: Tensor) -> Iterator[tuple[slice, slice]]:
+        for first, last, begin, end in zip(cuts_q, cuts_q[1:], cuts_k, cuts_k[1:], strict=False):
+            yield slice(int(first), int(last)), slice(int(begin), int(end))
+
+    def weights(q: Tensor, k: Tensor, scale: float | None, reach: list[int] | None) -> Tensor:
+        left, right = reach or (-1, -1)
+        ahead = torch.arange(k.size(0)) - torch.arange(q.size(0))[:, None]
+        keep = (ahead >= -left if left >= 0 else ahead == ahead) & (ahead <= right if right >= 0 else ahead == ahead)
+        scores = torch.einsum("lhk,mhk->hlm", q.float(), k.float()) * (scale or q.size(-1) ** -0.5)
+        return scores.masked_fill(~keep, -torch.inf).softmax(-1)
+
+    def forward(q, k, v, cuts_q, cuts_k, max_q, max_k, is_causal=False, scale=None, reach=None, *rest) -> Kept:
+        assert cuts_q.dtype == cuts_k.dtype == torch.int32
+        assert int(cuts_q.diff().max()) <= max_q
+        assert int(cuts_k.diff().max()) <= max_k
+        out = torch.full_like(q, torch.nan)  # what belongs to no text is never written
+        for of_q, of_k in texts(cuts_q, cuts_k):
+            w = weights(q[of_q], k[of_k], scale, reach)
+            out[of_q] = torch.einsum("hlm,mhk->lhk", w, v[of_k].float()).to(q.dtype)
+        return out, torch.zeros(q.size(1), q.size(0)), torch.zeros(2, dtype=torch.uint64)
+
+    def backward(toward, q, k, v, out, lse, cuts_q, cuts_k, max_q, max_k, is_causal, rng, scale=None, reach=None):
+        dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
+        for of_q, of_k in texts(cuts_q, cuts_k):
+            w, g = weights(q[of_q], k[of_k], scale, reach), toward[of_q].float()
+            dw = torch.einsum("lhk,mhk->hlm", g, v[of_k].float())
+            ds = w * (dw - (w * dw).sum(-1, keepdim=True)) * (scale or q.size(-1) ** -0.5)
+            dq[of_q] = torch.einsum("hlm,mhk->lhk", ds, k[of_k].float()).to(q.dtype)
+            dk[of_k] = torch.einsum("hlm,lhk->mhk", ds, q[of_q].float()).to(q.dtype)
+            dv[of_k] = torch.einsum("hlm,lhk->mhk", w, g).to(q.dtype)
+        return dq, dk, dv
+
+    torch.library.register_kernel("torch_attn::_varlen_attn", "cpu", forward)
+    torch.library.register_kernel("torch_attn::_varlen_attn_backward", "cpu", backward)
+
+
+@pytest.fixture
+def flash_on_cpu(_varlen_kernels, monkeypatch):
+    """Attention takes the way through torch's kernel of variable length, as on a GPU."""
+    from manyheads.layout import Packed
+    from manyheads.nn import kernels
+
+    def fits(q, v, queries, keys) -> bool:
+        return all(isinstance(one, Packed) and one.longest > 0 for one in (queries, keys))
+
+    monkeypatch.setattr(kernels, "_flash_fits", fits)

@@ -67,7 +67,10 @@ class AblateConfig:
                 f"leave hardware.{name} at 1",
             )
         for variant in self.variants():
-            self.run(variant)
+            require(
+                not self.run(variant).batch.is_auto,
+                "batch.tokens=auto depends on the model, but all rows of a table see the same batches: give a number",
+            )
 
     @property
     def varied(self) -> list[str]:

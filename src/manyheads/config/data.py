@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from manyheads.config.knobs import check_ranges, knob, require
+from manyheads.config.plain import show
 
 
 class Source(Enum):
@@ -81,9 +83,20 @@ class TokenizerConfig:
 class BatchConfig:
     """One optimiser step of one device reads `tokens * accumulate` tokens at the most."""
 
-    tokens: int = knob(8192, "most tokens of a batch", at_least=1)
+    tokens: Any = knob(8192, "most tokens of a batch, a whole number; auto: as many as the GPU has memory for")
     rows: int = knob(64, "most rows of a batch", at_least=1)
     accumulate: int = knob(1, "batches summed into one optimiser step", at_least=1, at_most=4096)
 
     def __post_init__(self) -> None:
         check_ranges(self, "batch.")
+        is_count = isinstance(self.tokens, int) and not isinstance(self.tokens, bool) and self.tokens >= 1
+        require(
+            is_count or self.is_auto,
+            f"batch.tokens={show(self.tokens)} is not understood: it must be auto, or a whole number of at least 1; "
+            "the default is 8192",
+        )
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the number of tokens is still to be found."""
+        return self.tokens == "auto"

@@ -53,7 +53,8 @@ def convert(name: str, kind: Any, value: Any, default: Any) -> Any:
     if value is None and optional:
         return None
     if inner is Any:
-        return flat(name, value)
+        number = _scalar(int, value) if isinstance(default, int) else None
+        return flat(name, value) if number is None else number
     if get_origin(inner) is dict:
         return _flags(name, value)
     if get_origin(inner) is list:

@@ -6,6 +6,7 @@ from manyheads.config import Accelerator, HardwareConfig, Precision, Strategy
 from manyheads.processor import cpu_multiplies_bf16
 
 LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}
+AUTOCAST = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
 
 def uses_gpu(accelerator: Accelerator) -> bool:
@@ -55,6 +56,11 @@ def count_devices(hardware: HardwareConfig, *, on_gpu: bool) -> int:
             f"hardware.devices={available}, or 0 for all"
         )
     return hardware.devices
+
+
+def autocast_type(hardware: HardwareConfig) -> torch.dtype | None:
+    """What products are computed in; None: in the type of the weights."""
+    return AUTOCAST[pick_precision(hardware.precision, on_gpu=uses_gpu(hardware.accelerator))]
 
 
 def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:

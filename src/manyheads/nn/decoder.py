@@ -13,6 +13,7 @@ from manyheads.nn.attention import attend
 from manyheads.nn.cache import KeysValues
 from manyheads.nn.encoder import Residual
 from manyheads.nn.multihead import MultiHeadAttention
+from manyheads.nn.walk import Walk, through
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +68,22 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Layers one after another, and the norm that pre-norm leaves to the end."""
+    """Layers one after another, and the norm that pre-norm leaves to the end.
+
+    While training each layer is gone through by `walk`: see walk.py.
+    """
 
     def __init__(self, layers: Iterable[DecoderLayer], *, norm: nn.Module) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.norm = norm
+        self.walk: Walk = through
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
         """Tokens `(..., D)` beside a memory `(..., D)` to tokens `(..., D)`, all positions at once."""
+        walk = self.walk if self.training else through
         for layer in self.layers:
-            x = layer(x, layout, memory, memory_layout)
+            x = walk(layer, x, layout, memory, memory_layout)
         return self.norm(x)
 
     def start(self, memory: Tensor, memory_layout: Layout) -> DecoderState:

@@ -6,7 +6,7 @@ B documents . L positions . D d_model
 import torch
 from torch import Tensor, nn
 
-from manyheads.layout import Layout
+from manyheads.layout import Layout, Packed
 from manyheads.nn.normalisers import softmax
 
 
@@ -19,7 +19,7 @@ class Pooling(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Tokens `(..., D)` to documents `(B, D)`."""
-        return self.pool(layout.grid(x), layout.keep_BL)
+        return self.pool(x, layout)
 
 
 class BertPooling(nn.Module):
@@ -31,8 +31,7 @@ class BertPooling(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Tokens `(..., D)` to documents `(B, D)`."""
-        first_BD = first(layout.grid(x), layout.keep_BL)
-        return torch.tanh(self.dense(first_BD)).masked_fill(~layout.keep_BL.any(1, keepdim=True), 0.0)
+        return torch.tanh(self.dense(first(x, layout))).masked_fill(layout.lengths_B[:, None] == 0, 0.0)
 
 
 class AttentionPooling(nn.Module):
@@ -49,11 +48,12 @@ class AttentionPooling(nn.Module):
         return (weights_B1L @ silence(layout.grid(x), layout.keep_BL)).squeeze(1)
 
 
-def mean(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:
-    return silence(x_BLD, keep_BL).sum(1) / keep_BL.sum(1, keepdim=True).clamp(min=1)
+def mean(x: Tensor, layout: Layout) -> Tensor:
+    return silence(layout.grid(x), layout.keep_BL).sum(1) / layout.lengths_B[:, None].clamp(min=1)
 
 
-def maximum(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:
+def maximum(x: Tensor, layout: Layout) -> Tensor:
+    x_BLD, keep_BL = layout.grid(x), layout.keep_BL
     if x_BLD.size(1) == 0:
         return x_BLD.sum(1)
     lowest = torch.finfo(x_BLD.dtype).min
@@ -61,8 +61,12 @@ def maximum(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:
     return highest_BD.masked_fill(~keep_BL.any(1, keepdim=True), 0.0)
 
 
-def first(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:
-    return silence(x_BLD[:, :1], keep_BL[:, :1]).sum(1)
+def first(x: Tensor, layout: Layout) -> Tensor:
+    """Of packed tokens no others are touched."""
+    if not isinstance(layout, Packed) or not x.size(0):
+        return silence(layout.grid(x)[:, :1], layout.keep_BL[:, :1]).sum(1)
+    at_B = layout.offsets[:-1].clamp(max=x.size(0) - 1)  # a document without tokens may begin behind the last
+    return x.index_select(0, at_B).masked_fill(layout.lengths_B[:, None] == 0, 0.0)
 
 
 def silence(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:

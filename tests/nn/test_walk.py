@@ -1,0 +1,111 @@
+"""Layers gone through in other ways than as written: the same answers, the same gradients, the same random numbers."""
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from manyheads.layout import Packed
+from manyheads.nn import assemble
+from manyheads.nn.seq2seq import assemble_seq2seq
+from manyheads.nn.walk import make_walk, through
+
+LENGTHS = [3, 5, 8]
+
+
+def gradients(model, layout: Packed) -> list[torch.Tensor]:
+    """Of some loss with respect to every weight, the generator set anew."""
+    torch.manual_seed(7)
+    ids = torch.randint(20, (layout.n_tokens + layout.tail,))
+    loss = model(ids, layout).square().sum()
+    return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("placement", ["pre", "post"])
+def test_recomputed_layers_have_the_same_gradients_and_random_numbers(small, dropout, placement):
+    model = assemble(small(dropout=dropout, placement=placement), vocab_size=20, n_classes=3, max_length=16)
+    layout = Packed.of_lengths(LENGTHS)
+    expected = gradients(model, layout)
+    behind = torch.random.get_rng_state()
+    model.encoder.walk = make_walk(recompute=True)
+    torch.testing.assert_close(gradients(model, layout), expected, rtol=0, atol=0)
+    assert torch.equal(torch.random.get_rng_state(), behind)
+
+
+def test_recomputed_decoders_too(small):
+    model = assemble_seq2seq(small(dropout=0.3), vocab_size=20, max_length=16)
+    sources, targets = Packed.of_lengths([2, 4]), Packed.of_lengths([5, 3])
+
+    def answer() -> list[torch.Tensor]:
+        torch.manual_seed(7)
+        loss = model(torch.randint(20, (6,)), sources, torch.randint(20, (8,)), targets).square().sum()
+        return list(torch.autograd.grad(loss, list(model.parameters())))
+
+    expected = answer()
+    model.encoder.walk = model.decoder.walk = make_walk(recompute=True)
+    torch.testing.assert_close(answer(), expected, rtol=0, atol=0)
+
+
+def test_recomputing_keeps_less(small):
+    model = assemble(small(n_layers=6), vocab_size=20, n_classes=3, max_length=16)
+    as_written = numbers_kept(model)
+    model.encoder.walk = make_walk(recompute=True)
+    assert numbers_kept(model) < as_written / 3
+
+
+def numbers_kept(model) -> int:
+    """Of all tensors for the backward pass, weights left out."""
+    weights, kept = {p.data_ptr() for p in model.parameters()}, {}
+    layout = Packed.of_lengths(LENGTHS)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.update({x.data_ptr(): x}) or x, lambda x: x):
+        model(torch.arange(16), layout)
+    return sum(x.numel() for at, x in kept.items() if at not in weights)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_compiled_layers_have_the_same_gradients(small, flash_on_cpu, recompute):
+    model = assemble(small(d_v=4), vocab_size=20, n_classes=3, max_length=16)
+    layout = Packed.of_lengths(LENGTHS).rounded(32)
+    expected = gradients(model, layout)
+    model.encoder.walk = make_walk(mode="default", recompute=recompute, backend="aot_eager")
+    torch.testing.assert_close(gradients(model, layout), expected)
+
+
+def test_the_way_of_a_gpu_is_compiled_once_for_all_layers_and_batches(small, flash_on_cpu):
+    """Packed texts through the kernel of variable length, nothing left to the interpreter, few counts of anything."""
+    counter = CompileCounterWithBackend("aot_eager")
+    torch.compiler.reset()
+    model = assemble(small(n_layers=4, d_v=4), vocab_size=20, n_classes=3, max_length=16)
+    layers, walk = model.encoder.layers, torch.compile(through, backend=counter, fullgraph=True)
+    counts = []
+    for lengths in (LENGTHS, [4, 4, 3], [7, 9, 8], [1, 8, 7, 5, 4], [2, 6], [16, 1, 16]):
+        layout = Packed.of_lengths(lengths).rounded(8)
+        layout.bounds  # noqa: B018 - made once a batch, outside of what is compiled
+        x = torch.randn(layout.n_tokens + layout.tail, 12, requires_grad=True)
+        ours = theirs = x
+        for layer in layers:
+            ours, theirs = walk(layer, ours, layout), through(layer, theirs, layout)
+        torch.testing.assert_close(ours, theirs)
+        weights = list(layers.parameters())
+        torch.testing.assert_close(*(torch.autograd.grad(one.square().sum(), weights) for one in (ours, theirs)))
+        counts.append(counter.frame_count)
+    assert counts[0] == 1, "for all layers"
+    assert counts[2:] == [counts[2]] * 4, "for all batches, when torch has seen which numbers change"
+
+
+def test_what_is_not_trained_is_gone_through_as_written(small):
+    model = assemble(small(), vocab_size=20, n_classes=3, max_length=16).eval()
+    model.encoder.walk = None  # would fail
+    model(torch.arange(16), Packed.of_lengths(LENGTHS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_the_way_of_a_cpu_can_be_compiled_too(small, backend):
+    model = assemble(small(), vocab_size=20, n_classes=3, max_length=16)
+    for lengths in (LENGTHS, [4, 4, 3], [7, 9]):
+        layout = Packed.of_lengths(lengths)
+        model.encoder.walk = through
+        expected = gradients(model, layout)
+        model.encoder.walk = make_walk(mode="default", backend=backend)
+        torch.testing.assert_close(gradients(model, layout), expected, atol=1e-4, rtol=1e-4)
