@@ -78,22 +78,8 @@ class PairKind(Enum):
     cross = "cross"
 
 
-SELF_ATTENTION = {  # what a recurrent encoder could only ignore
-    "n_kv_heads": 0,
-    "scores": [],
-    "project": True,
-    "project_output": True,
-    "window": 0,
-    "windows": [],
-    "causal": False,
-    "pair": PairKind.joint,
-}
-OF_STATES = {  # the attention over recurrent states
-    "score": Score.scaled_dot,
-    "normaliser": Normaliser.softmax,
-    "scale": None,
-    "dropout_attention": 0.0,
-}
+OF_SELF_ATTENTION = ("n_kv_heads", "scores", "project", "project_output", "window", "windows", "causal", "pair")
+OF_STATES = ("score", "normaliser", "scale", "dropout_attention")  # of the attention over recurrent states
 CROSS_LAYERS = 1  # behind the encoder, where two texts are read apart
 
 
@@ -213,14 +199,10 @@ class ModelConfig:
             f"model.d_model={self.d_model} is odd, but {encoder} reads both ways with half of it each: "
             f"use an even width such as model.d_model={self.d_model + 1}, or model.bidirectional=false",
         )
-        for name, default in SELF_ATTENTION.items():
-            value = getattr(self, name)
-            names = [getattr(one, "name", one) for one in value] if isinstance(value, list) else value
-            require(
-                value == default,
-                f"model.{name}={show(names)} is of self-attention, which {encoder} does not have: "
-                f"leave out model.{name}, or use model.encoder=transformer",
-            )
+        self._refuse_set(
+            OF_SELF_ATTENTION,
+            f"is of self-attention, which {encoder} does not have: leave it away, or use model.encoder=transformer",
+        )
         require(
             self.positions not in (Positions.rotary, Positions.alibi),
             f"model.positions={self.positions.name} enters self-attention, which {encoder} does not have: "
@@ -236,13 +218,18 @@ class ModelConfig:
         """Refuse what a model of this kind would leave unread in `task`."""
         if task is Task.seq2seq or not self.is_recurrent or self.pooling is Pooling.attention:
             return
-        for name, default in OF_STATES.items():
+        self._refuse_set(
+            OF_STATES,
+            f"is of attention, which model.encoder={self.encoder.name} with model.pooling={self.pooling.name} does not "
+            "have: choose model.pooling=attention",
+        )
+
+    def _refuse_set(self, names: tuple[str, ...], why: str) -> None:
+        default = ModelConfig()
+        for name in names:
             value = getattr(self, name)
-            require(
-                value == default,
-                f"model.{name}={show(value)} is of attention, which model.encoder={self.encoder.name} with "
-                f"model.pooling={self.pooling.name} does not have: choose model.pooling=attention",
-            )
+            said = [getattr(one, "name", one) for one in value] if isinstance(value, list) else value
+            require(value == getattr(default, name), f"model.{name}={show(said)} {why}")
 
     def score_of(self, layer: int) -> Score:
         """The score of layer `layer`, from 0."""
