@@ -31,7 +31,8 @@ from manyheads.door.lightning_flags import checked_flag
 from manyheads.door.mistakes import composition_sentence, hydra_sentence
 from manyheads.door.overrides import PATHS, VERBATIM, Grammar, Parsed, Typed, read_overrides
 from manyheads.door.plain_yaml import as_yaml, read_mapping, read_yaml
-from manyheads.door.presets import conf_folder
+from manyheads.door.presets import conf_folder, folder_url
+from manyheads.door.resumed import resumed_folder, resumed_values
 from manyheads.door.sweeps import (
     every_choice,
     first_difference,
@@ -73,7 +74,10 @@ def compose(verb: str, overrides: Sequence[str] = (), *, config_dir: str | None 
     Raises:
         ValueError: one sentence on the first mistake.
     """
-    typed = read_overrides(verb, overrides, GRAMMAR, more=config_dir)
+    words, resumed = resumed_folder(verb, overrides)
+    typed = read_overrides(verb, words, GRAMMAR, more=config_dir)
+    if resumed:
+        return _build(verb, resumed_values(to_plain(read_run(resumed)), resumed, typed), typed.values)
     _imply_data(verb, typed, config_dir)
     _refuse_hydra_settings(verb, typed, [], config_dir)
     return _build(verb, _preset_values(verb, typed.groups, config_dir), typed.values)
@@ -217,7 +221,7 @@ def _preset_values(verb: str, groups: Choices, config_dir: str | None) -> dict[s
 def _composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | None) -> DictConfig:
     """Presets, and in the node `hydra` Hydra's own settings with the words `own`."""
     chosen = _chosen(groups)
-    search = [f"hydra.searchpath=[{GRAMMAR.quote(_folder_url(config_dir))}]"] if config_dir else []
+    search = [f"hydra.searchpath=[{GRAMMAR.quote(folder_url(config_dir))}]"] if config_dir else []
     _register_schema(verb)
     with _own_hydra():
         try:
@@ -228,15 +232,6 @@ def _composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | 
 
 def _chosen(groups: Choices) -> list[str]:
     return [f"{group}={name}" for group, name in groups.items() if name]  # Hydra takes no null for a group
-
-
-def _folder_url(config_dir: str) -> str:
-    folder = Path(config_dir).expanduser().resolve()
-    if not folder.is_dir():
-        raise ValueError(
-            f"--config-dir {config_dir} is not a folder: name one that holds presets, such as mine/model/wide.yaml"
-        )
-    return f"file://{folder}"
 
 
 def _refuse_hydra_settings(verb: str, typed: Typed, own: Sequence[str], config_dir: str | None) -> None:

@@ -13,18 +13,23 @@ from pathlib import Path
 HANDED_ON = "MANYHEADS_OUTPUT"
 
 
-def start_folder(output: str = "") -> Path:
+def start_folder(output: str = "", *, again: bool = False) -> Path:
     """Make the folder of a run and return its absolute path; other processes of the same run get the same.
 
     Args:
         output: the folder that was asked for; empty: outputs/<date>-<time>-<4 hex digits>.
+        again: it may hold a run already, which goes on.
 
     Raises:
         ValueError: the folder asked for exists and is not empty, or cannot be agreed on.
     """
     if _rank() > 0:
         return _folder_of_others(output)
-    folder = _make_named(Path(output).expanduser()) if output else _make_new(_job_name())
+    if again:
+        folder = named_folder(output)
+        folder.mkdir(parents=True, exist_ok=True)
+    else:
+        folder = _make_named(Path(output).expanduser()) if output else _make_new(_job_name())
     folder = folder.absolute()
     os.environ[HANDED_ON] = str(folder)
     return folder
@@ -34,6 +39,21 @@ def leave_folder() -> None:
     """Hand the folder on no longer: the next run of this process gets its own. For the process that made it."""
     if is_first_process():
         os.environ.pop(HANDED_ON, None)
+
+
+def named_folder(output: str) -> Path:
+    """The folder that `output` names, or the number of the job: one that a second start finds again.
+
+    Raises:
+        ValueError: neither does.
+    """
+    handed_on = os.environ.get(HANDED_ON)
+    if _rank() > 0 and handed_on:
+        return Path(handed_on)
+    name = output or (f"outputs/{_job_name()}" if _job_name() else "")
+    if not name:
+        raise ValueError("output is empty, but resume=auto and resume=must go on in a folder: name it by output=FOLDER")
+    return Path(name).expanduser().absolute()
 
 
 def refuse_taken(output: str) -> None:

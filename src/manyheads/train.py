@@ -9,12 +9,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from manyheads.compose import save_run
-from manyheads.config import RunConfig
+from manyheads.config import Resume, RunConfig
 from manyheads.config.plain import to_plain
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.fit.checks import check_class_names, check_end, check_logger, check_pair
-from manyheads.runfolder import is_first_process, leave_folder, refuse_taken, start_folder
+from manyheads.fit.resume import find_start
+from manyheads.runfolder import is_first_process, leave_folder, start_folder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -31,16 +32,21 @@ def train(run: RunConfig) -> "Summary | None":
     """Fit the model `run` describes, judge it and leave a run folder behind.
 
     Returns:
-        The figures of summary.json; nothing after a dry run, or in a process that is not the first of several.
+        The figures of summary.json; nothing after a dry run, where a run is found finished, or in a process that is
+        not the first of several.
 
     Raises:
+        Stopped: a signal or `trainer.max_time` ended the run, whose state is saved.
         ValueError: a mistake in the config, the data or what is asked of the machine, in one sentence, before
             anything is written, those of the data before torch is imported; or training diverged.
     """
     started = perf_counter()
-    refuse_taken(run.output)
     check_end(run.trainer)
     check_logger(run.logger)
+    start = find_start(run)
+    if start.finished:
+        return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
+    run = start.settled(run)
     splits = read_splits(run.data, run.seed, task=run.task, with_test=run.test)
     check_class_names(run.optim.class_weights, splits.labels)
     check_pair(run.model, pairs=splits.train.pairs is not None)
@@ -48,7 +54,7 @@ def train(run: RunConfig) -> "Summary | None":
     # torch and Lightning take seconds to import: only now are they needed
     from manyheads.data.cache import prepare_tokens
     from manyheads.fit.dry import plan_figures, show_plan
-    from manyheads.fit.session import assemble_network, fit
+    from manyheads.fit.session import assemble_network, check_tokens, fit
     from manyheads.fit.trainer import check_trainer
     from manyheads.judge.summary import show_summary
     from manyheads.judge.verdict import judge_run
@@ -58,12 +64,13 @@ def train(run: RunConfig) -> "Summary | None":
     network = assemble_network(run, splits, tokenizer)
     if run.dry:
         return show_plan(plan_figures(run, splits, tokens, network))
-    with run_folder(run, splits.notes) as folder:
-        training = fit(run, network, tokens, splits.labels, folder)
+    check_tokens(start, tokens)
+    with run_folder(run, [*splits.notes, *start.notes]) as folder:
+        training = fit(run, network, tokens, splits.labels, folder, start, started - start.seconds)
         if training is None:
             return None
         deliverable = ship(run, splits, tokenizer, network, training, folder / "model")
-        known = {**asdict(training), "wall_seconds": perf_counter() - started}
+        known = {**asdict(training), "wall_seconds": perf_counter() - started + start.seconds}
         summary = judge_run(splits, deliverable, known, to_plain(run), folder)
     show_summary(summary)
     return summary
@@ -72,7 +79,7 @@ def train(run: RunConfig) -> "Summary | None":
 @contextmanager
 def run_folder(run: RunConfig, notes: list[str]) -> Iterator[Path]:
     """The folder of the run while it goes on, with config.yaml in it and run.log under way."""
-    folder = start_folder(run.output)
+    folder = start_folder(run.output, again=run.resume is not Resume.never)
     try:
         if is_first_process():
             save_run(run, folder / "config.yaml")

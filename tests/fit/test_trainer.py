@@ -27,7 +27,6 @@ def run_with(**flags) -> RunConfig:
         ("gradient_clip_algorithm", "abs", "`gradient_clip_algorithm` abs is invalid. Allowed algorithms: "),
         ("gradient_clip_val", "much", "`gradient_clip_val` should be an int or a float. Got much."),
         ("profiler", "no such", "When passing string value for the `profiler` parameter of `Trainer`, it can only be "),
-        ("max_time", "soon", ""),
         ("limit_val_batches", 1.5, "You have passed invalid value 1.5 for limit_val_batches, it has to be in [0.0,"),
     ],
 )

@@ -19,7 +19,7 @@ from manyheads.config.model import (
     Segments,
 )
 from manyheads.config.optim import CheckpointConfig, Metric, OptimConfig, Schedule
-from manyheads.config.run import EvaluateConfig, InferenceHardware, LookConfig, PredictConfig, RunConfig
+from manyheads.config.run import EvaluateConfig, InferenceHardware, LookConfig, PredictConfig, Resume, RunConfig
 from manyheads.config.task import Task
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "Positions",
     "Precision",
     "PredictConfig",
+    "Resume",
     "RunConfig",
     "Schedule",
     "Score",

@@ -65,7 +65,10 @@ FIGURES = {  # of the validation split, while a model is trained
 
 @dataclass(kw_only=True, slots=True)
 class CheckpointConfig:
-    """Which epoch's weights become the model, and when to stop waiting for a better one."""
+    """Which epoch's weights become the model, when to stop waiting for a better one, and what a run resumes from."""
+
+    every: int = knob(0, "steps between two checkpoints; 0: each epoch and each minute", at_least=0)
+    keep: int = knob(2, "newest checkpoints that are kept", at_least=2, at_most=1000)
 
     metric: Metric = knob(Metric.accuracy, "validation figure that chooses the kept weights")
     patience: int = knob(0, "epochs without a better figure before training stops; 0: never", at_least=0)

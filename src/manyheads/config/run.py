@@ -1,6 +1,7 @@
 """One dataclass a verb: everything `train`, `evaluate`, `predict` and `look` can be told."""
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from manyheads.config.data import BatchConfig, DataConfig, Source, TokenizerConfig
@@ -11,6 +12,12 @@ from manyheads.config.model import MOST_TABLE, ModelConfig
 from manyheads.config.optim import FIGURES, CheckpointConfig, OptimConfig
 from manyheads.config.plain import one_of
 from manyheads.config.task import Task
+
+
+class Resume(Enum):
+    never = "never"
+    auto = "auto"
+    must = "must"
 
 
 def default_trainer() -> dict[str, Any]:
@@ -25,6 +32,9 @@ class RunConfig:
     task: Task = knob(Task.classify, "what a text is answered with: a class, or another text")
     seed: int = knob(0, "seed of the weights, the row order, dropout and carved-out splits", at_least=0, below=2**32)
     output: str = knob("", "run folder; empty: a new one under outputs/")
+    resume: Resume = knob(
+        Resume.never, "never; auto: go on in output where it stopped, or start; must; or the folder of a run, alone"
+    )
     test: bool = knob(True, "judge the test split at the end; false leaves it unread")
     dry: bool = knob(False, "print sizes, steps and figures of the data, train nothing")
     data: DataConfig = knob(DataConfig, "texts and labels")

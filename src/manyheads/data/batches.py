@@ -102,17 +102,19 @@ def padding_share(plan: Sequence[Planned], lengths: Tensor) -> float:
 
 
 class Batches:
-    """The batches of a plan, built one by one as they are asked for."""
+    """The batches of a plan, built one by one as they are asked for; the first `done` of them are left out, though
+    counted."""
 
-    def __init__(self, tokens: Tokens, plan: Sequence[Planned]) -> None:
+    def __init__(self, tokens: Tokens, plan: Sequence[Planned], done: int = 0) -> None:
         self.tokens = tokens
         self.plan = plan
+        self.done = done
 
     def __len__(self) -> int:
         return len(self.plan)
 
     def __iter__(self) -> Iterator[Batch]:
-        return (gather(self.tokens, planned) for planned in self.plan)
+        return (gather(self.tokens, planned) for planned in self.plan[self.done :])
 
 
 def gather(tokens: Tokens, planned: Planned) -> Batch:

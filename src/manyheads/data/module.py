@@ -17,12 +17,14 @@ class TextData(LightningDataModule):
 
     The Trainer must be built with `reload_dataloaders_every_n_epochs=1`, since each epoch has its own plan, and
     `use_distributed_sampler=False`, since the plan already deals rows to ranks. The epoch in which `max_steps` is
-    reached ends there, so that Lightning validates what was trained in it.
+    reached ends there, so that Lightning validates what was trained in it. Training begins in the epoch and behind the
+    number of its batches that `begin` holds.
     """
 
     def __init__(self, tokens: dict[str, Tokens], batch: BatchConfig, seed: int, *, max_steps: int = -1) -> None:
         super().__init__()
         self.max_steps = max_steps
+        self.begin = (0, 0)
         self.tokens = tokens
         self.batch = batch
         self.seed = seed
@@ -64,9 +66,10 @@ class TextData(LightningDataModule):
     def train_dataloader(self) -> Batches:
         epoch, world_size, rank = self._place()
         plan = self.plan(epoch, world_size, rank)
+        done = self.begin[1] if epoch == self.begin[0] else 0
         if self.max_steps >= 0 and self.trainer is not None:
-            plan = plan[: (self.max_steps - self.trainer.global_step) * self.batch.accumulate]
-        return Batches(self.tokens["train"], plan)
+            plan = plan[: done + (self.max_steps - self.trainer.global_step) * self.batch.accumulate]
+        return Batches(self.tokens["train"], plan, done)
 
     def largest_batch(self) -> Batch:
         """The training batch of the first epoch with the most cells: the one that needs the most memory."""

@@ -11,6 +11,20 @@ def conf_folder() -> Path:
     return inside if inside.is_dir() else Path(__file__).resolve().parents[3] / "conf"
 
 
+def folder_url(config_dir: str) -> str:
+    """The user's own folder of presets as Hydra names it.
+
+    Raises:
+        ValueError: it is no folder.
+    """
+    folder = Path(config_dir).expanduser().resolve()
+    if not folder.is_dir():
+        raise ValueError(
+            f"--config-dir {config_dir} is not a folder: name one that holds presets, such as mine/model/wide.yaml"
+        )
+    return f"file://{folder}"
+
+
 def choices(verb: str, group: str, more: str | Path | None = None) -> list[str]:
     """Names of the presets of one group that the verb may read, sorted.
 

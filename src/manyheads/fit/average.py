@@ -25,6 +25,15 @@ class Average(Callback):
         self._own: list[Tensor] = []
         self._seen = 0
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self._mean, "seen": self._seen}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._mean, self._seen = state_dict["mean"], state_dict["seen"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._mean = [mean.to(pl_module.device) for mean in self._mean]
+
     @torch.no_grad()
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

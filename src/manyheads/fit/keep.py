@@ -53,6 +53,12 @@ class KeepBest(Callback):
             with replace_file(self.path) as part:
                 save_file(self.network.state_dict(), part)
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": asdict(self.best), "rank": self._rank} if self.best else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best, self._rank = Best(**state_dict["best"]), state_dict["rank"]
+
     def restore(self) -> dict[str, Any]:
         """Load the kept weights; returns what `Best` holds, or nothing where no validation was ever made."""
         if self.best is None:

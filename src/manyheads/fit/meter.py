@@ -56,6 +56,13 @@ class Meter(Callback):
         self.tokens, self.cells, self.rows = summed.tolist()
         self.seconds = float(trainer.strategy.reduce(seconds, reduce_op="max"))
 
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("tokens", "cells", "rows", "steps", "seconds")}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for name, value in state_dict.items():
+            setattr(self, name, value)
+
     def _stop(self) -> None:
         if self._since is not None:
             self.seconds += time.perf_counter() - self._since

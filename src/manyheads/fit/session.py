@@ -16,11 +16,15 @@ from manyheads.data.module import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
 from manyheads.fit.average import Average
+from manyheads.fit.checkpoint import Checkpoint
 from manyheads.fit.classify import Classify, class_weights
 from manyheads.fit.keep import KeepBest
 from manyheads.fit.logs import MetricsFile, make_loggers
 from manyheads.fit.meter import Meter
 from manyheads.fit.module import LitModule, Network
+from manyheads.fit.resume import Start
+from manyheads.fit.state import hash_tokens
+from manyheads.fit.stop import Stop, seconds_of
 from manyheads.fit.trainer import build_trainer
 from manyheads.fit.translate import Translate
 from manyheads.nn import Classifier, assemble
@@ -77,19 +81,46 @@ def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Ne
     return assemble_seq2seq(run.model, vocab_size=reach(tokenizer).ids, max_length=run.data.max_length)
 
 
+def check_tokens(start: Start, tokens: dict[str, Tokens]) -> None:
+    """A run goes on with the rows it began with: which of them are done is told by their numbers.
+
+    Raises:
+        ValueError: texts, their order or their labels are others.
+    """
+    if start.checkpoint is not None and start.progress["data"] != hash_tokens(tokens):
+        raise ValueError(
+            f"the rows are not those that {start.checkpoint} was trained on: give the same data, "
+            "or start a new run in another folder"
+        )
+
+
 def fit(
-    run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str], folder: Path
+    run: RunConfig,
+    network: Network,
+    tokens: dict[str, Tokens],
+    labels: list[str],
+    folder: Path,
+    start: Start,
+    started: float,
 ) -> Training | None:
     """Train `network` in place and leave it with the best epoch's weights, on the CPU.
+
+    Args:
+        start: what it goes on from, if anything.
+        started: `perf_counter()` when the run began, less what it took before.
 
     Returns:
         The figures of the run; None in a process that is not the first of several.
 
     Raises:
         ValueError: training diverged; said by the first process alone, the others end quietly.
+        Stopped: it was asked to end, and its state is saved.
     """
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
-    module = run_trainer(run, network, tokens, labels, [meter, keep], folder, make_loggers(run.logger, folder))
+    stop = Stop(seconds_of(run.trainer.get("max_time")))
+    checkpoint = Checkpoint(run.checkpoint, stop, keep, start, data=hash_tokens(tokens), started=started)
+    loggers = make_loggers(run.logger, folder)
+    module = run_trainer(run, network, tokens, labels, [meter, keep], folder, loggers, checkpoint)
     trainer = module.trainer
     if not trainer.is_global_zero:
         return None
@@ -123,14 +154,19 @@ def run_trainer(
     callbacks: list[Callback],
     folder: Path | None = None,
     loggers: Sequence[Logger] = (),
+    checkpoint: Checkpoint | None = None,
 ) -> LitModule:
     """Train `network` in place to the end of its steps, or until a callback ends it."""
     averaging = [Average(run.optim.average)] if run.optim.average else []
-    trainer = build_trainer(run, folder, [*callbacks, *averaging], list(loggers))
+    saving = [checkpoint] if checkpoint else []
+    trainer = build_trainer(run, folder, [*callbacks, *averaging, *saving], list(loggers))
     data = TextData(tokens, run.batch, run.seed, max_steps=trainer.max_steps)
     n_steps = data.n_steps(trainer.max_epochs, trainer.max_steps, trainer.world_size)
     module = LitModule(network, make_task(run, tokens["train"].labels, labels), optim=run.optim, n_steps=n_steps)
-    trainer.fit(module, data)
+    if checkpoint:
+        checkpoint.fit(trainer, module, data)
+    else:
+        trainer.fit(module, data)
     return module
 
 

@@ -12,9 +12,10 @@ from lightning.pytorch.utilities.exceptions import (
     MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from manyheads.config import CheckpointConfig, Metric, RunConfig
+from manyheads.config import CheckpointConfig, Metric, Resume, RunConfig
 from manyheads.fit.hardware import trainer_hardware
 from manyheads.fit.logs import EpochLines, shows_bar
+from manyheads.fit.stop import seconds_of
 
 LIGHTNING_NOISE = (  # warnings about what Lightning does itself, or what we mean to do
     ".*does not have many workers",
@@ -29,9 +30,15 @@ def check_trainer(run: RunConfig) -> None:
 
     Raises:
         ValueError: devices that are not there, a precision they do not have, flags that Lightning refuses, two
-            intervals of validation.
+            intervals of validation, a time limit that is no time, several processes where one alone can be saved.
     """
-    build_trainer(run, None, [], [])
+    trainer = build_trainer(run, None, [], [])
+    asked = ["resume"] * (run.resume is not Resume.never) + ["trainer.max_time"] * ("max_time" in run.trainer)
+    if trainer.world_size > 1 and asked:
+        raise ValueError(
+            f"{asked[0]} needs a run of one process, but this one has {trainer.world_size}, whose state is not saved: "
+            "leave it away, or use hardware.devices=1"
+        )
 
 
 def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger]) -> pl.Trainer:
@@ -45,6 +52,7 @@ def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback]
     for noise in LIGHTNING_NOISE:
         warnings.filterwarnings("ignore", module=r"lightning\.", message=noise)
     flags: dict[str, Any] = {**trainer_hardware(run.hardware), **validation(run.trainer)}
+    seconds_of(flags.pop("max_time", None))  # kept by fit/stop.py: Lightning would end the run as if it were done
     try:
         return lightning_trainer(run, folder, callbacks, loggers, flags)
     except (ValueError, TypeError, MisconfigurationException, ModuleNotFoundError) as refusal:

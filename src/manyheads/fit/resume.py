@@ -1,0 +1,140 @@
+"""Where a run begins: anew, at its newest checkpoint, or nowhere since it is finished. Standard library only."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from manyheads.compose import read_run
+from manyheads.config import Resume, RunConfig
+from manyheads.config.plain import show, to_plain
+from manyheads.fit.saved import clear_passing, newest, read_json
+from manyheads.runfolder import named_folder, refuse_taken
+
+log = logging.getLogger("manyheads")
+
+FREE = frozenset(  # say nothing of the model
+    {"output", "resume", "dry", "test", "data.path", "data.cache", "checkpoint.every", "checkpoint.keep"}
+    | {"logger.kind", "logger.every", "logger.project", "trainer.max_time", "hardware.recompute"}
+)
+WARNED = frozenset(  # the model is another than without the change, and is meant to be
+    {"hardware.accelerator", "hardware.precision", "hardware.threads", "hardware.compile"}
+    | {"trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val", "trainer.gradient_clip_algorithm"}
+    | {"trainer.val_check_interval", "trainer.check_val_every_n_epoch", "trainer.limit_val_batches"}
+)
+REFUSED = (  # what the state in the checkpoint is made of; a name that ends in a dot is a whole section
+    *("task", "seed", "tokenizer.", "batch.", "model.", "optim.", "checkpoint.metric", "checkpoint.patience"),
+    *("data.source", "data.hub", "data.hub_config", "data.revision", "data.text", "data.text_pair", "data.label"),
+    *("data.target", "data.train_split", "data.validation_split", "data.test_split", "data.validation_share"),
+    *("data.test_share", "data.max_length", "data.rows", "data.on_bad_row"),
+    *("hardware.devices", "hardware.nodes", "hardware.strategy", "trainer."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The checkpoint to go on from, if any, and what its progress.json holds; or that there is nothing left to do.
+
+    `tokens` is what batch.tokens=auto came to when the run began.
+    """
+
+    checkpoint: Path | None = None
+    progress: dict[str, Any] = field(default_factory=dict)
+    finished: bool = False
+    notes: list[str] = field(default_factory=list)
+    tokens: int | None = None
+
+    @property
+    def seconds(self) -> float:
+        """What the run took before."""
+        return float(self.progress.get("seconds", 0.0))
+
+    def settled(self, run: RunConfig) -> RunConfig:
+        """`run` with the batches it began with."""
+        return run if self.tokens is None else replace(run, batch=replace(run.batch, tokens=self.tokens))
+
+
+def find_start(run: RunConfig) -> Start:
+    """What `run.resume` means for the folder `run.output`. Nothing is written but leftovers of a kill deleted.
+
+    Raises:
+        ValueError: the folder holds what is not to be touched, nothing to go on from where there must be, or a run
+            with other settings.
+    """
+    if run.resume is Resume.never or run.dry:
+        refuse_taken(run.output)
+        return Start()
+    folder = named_folder(run.output)
+    if not folder.is_dir() or not any(folder.iterdir()):
+        refuse_taken(str(folder))  # a file
+        _refuse_nothing(run, folder)
+        return Start()
+    if not (folder / "config.yaml").is_file():
+        raise ValueError(f"output={folder} is not empty and holds no run with its config.yaml: name another folder")
+    if (folder / "summary.json").is_file():
+        return Start(finished=True)
+    clear_passing(folder / "checkpoints")
+    checkpoint = newest(folder / "checkpoints")
+    if checkpoint is None:
+        _refuse_nothing(run, folder)
+        return Start()
+    progress = read_json(checkpoint / "progress.json")
+    assert isinstance(progress, dict), "its hash agrees"
+    before = read_run(folder)
+    start = Start(checkpoint, progress, tokens=before.batch.tokens if run.batch.is_auto else None)
+    notes = list(_changes(before, start.settled(run), folder, int(progress["step"])))
+    if notes and progress.get("finished"):
+        late = notes[0].partition(" ")[0]
+        raise ValueError(f"the run in {folder} is trained to its end, too late for {late}: leave that away")
+    return replace(start, notes=notes)
+
+
+def verdict(name: str) -> str:
+    """What a setting that changed does to a run that is resumed: free, warned or refused.
+
+    Raises:
+        KeyError: nobody has decided.
+    """
+    if name in FREE:
+        return "free"
+    if name in WARNED:
+        return "warned"
+    if any(name == one or (one.endswith(".") and name.startswith(one)) for one in REFUSED):
+        return "refused"
+    raise KeyError(name)
+
+
+def _refuse_nothing(run: RunConfig, folder: Path) -> None:
+    if run.resume is Resume.must:
+        raise ValueError(
+            f"resume=must, but {folder / 'checkpoints'} holds no checkpoint that is whole: "
+            "use resume=auto to start anew there, or name another folder by output="
+        )
+
+
+def _changes(before: RunConfig, now: RunConfig, folder: Path, step: int) -> Iterator[str]:
+    """What to say of settings that differ.
+
+    Raises:
+        ValueError: one that may not.
+    """
+    old, new = _flat(to_plain(before)), _flat(to_plain(now))
+    for name in dict.fromkeys([*old, *new]):
+        was, typed = f"{name}={show(old.get(name))}", f"{name}={show(new.get(name))}"
+        if old.get(name) == new.get(name) or verdict(name) == "free":
+            continue
+        if verdict(name) == "refused":
+            raise ValueError(
+                f"{typed}, but the run in {folder} has {was}, which its checkpoints are made of: leave that as it was, "
+                "or start a new run in another folder"
+            )
+        yield f"{typed} from step {step} on, where the run began with {was}"
+
+
+def _flat(values: dict[str, Any], where: str = "") -> dict[str, Any]:
+    """Dotted names; mappings that are values, such as class weights, are taken apart as well, which changes nothing."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{where}{key}.") if isinstance(value, dict) and value else {f"{where}{key}": value}
+    return found

@@ -1,0 +1,171 @@
+"""Checkpoints on disk: a folder a step, whole or absent, found by its manifest. Standard library only.
+
+`<run>/checkpoints/step-00000120/` holds some files and, written last, `manifest.json` with the size and sha256 of each.
+It is written under a passing name in the same folder, every file is flushed to the disk, then it is renamed. What is
+cut short never bears the final name; what is damaged later is passed over, since its hashes no longer agree.
+"""
+
+import hashlib
+import io
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, cast
+
+from manyheads.faults import fault
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+_NAME = re.compile(r"step-(\d{8,})")
+_PASSING = re.compile(r"\.step-\d+\.[0-9a-f]+\.(part|old)")
+
+
+class _Hashing(io.FileIO):
+    """A file that is hashed while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "x")
+        self.digest = hashlib.sha256()
+
+    def write(self, content: Any) -> int:
+        self.digest.update(content)
+        left = memoryview(content).cast("B")
+        while left:
+            left = left[super().write(left) or 0 :]
+            fault("within")
+        return memoryview(content).nbytes
+
+
+Write = Callable[[IO[bytes]], object]
+
+
+def save(folder: Path, step: int, files: Mapping[str, Write], kept: Mapping[str, Path], *, keep: int) -> Path:
+    """Write the checkpoint of `step` and delete the oldest beyond `keep`, once the new one is verified.
+
+    Args:
+        files: what writes each file.
+        kept: files on the same disk that belong to it, taken over by a link.
+
+    Raises:
+        OSError: the disk is full, or may not be written to; older checkpoints are untouched.
+    """
+    target = folder / f"step-{step:08d}"
+    if valid(target):
+        return target
+    fault("begin")
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{target.name}.{secrets.token_hex(8)}.part"
+    try:
+        part.mkdir()
+        listed = {name: _written(part / name, write) for name, write in files.items()}
+        listed |= {name: _taken_over(path, part / name) for name, path in kept.items()}
+        fault("manifest")
+        content = json.dumps({"format": FORMAT, "step": step, "files": listed}, indent=1).encode()
+        _written(part / MANIFEST, lambda file: file.write(content))
+        _flush(part)
+        fault("rename")
+        shutil.rmtree(target, ignore_errors=True)  # damaged: found invalid above
+        os.rename(part, target)
+        _flush(folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    fault("renamed")
+    if not valid(target):
+        raise OSError(f"{target} does not read back as it was written: its disk is not to be trusted")
+    _delete_beyond(folder, keep)
+    return target
+
+
+def newest(folder: Path) -> Path | None:
+    """The checkpoint of the highest step in `folder` whose files are all there and as they were written."""
+    return next((one for one in _by_step(folder) if valid(one)), None)
+
+
+def valid(checkpoint: Path) -> bool:
+    """Whether each file that the manifest lists has its size and hash."""
+    name = _NAME.fullmatch(checkpoint.name)
+    manifest = read_json(checkpoint / MANIFEST)
+    if not name or not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        return False
+    files = manifest.get("files")
+    if manifest.get("step") != int(name[1]) or not isinstance(files, dict) or not files:
+        return False
+    return all(name == Path(name).name and _agrees(checkpoint / name, facts) for name, facts in files.items())
+
+
+def read_json(path: Path) -> Any:
+    """What the file holds, or None where it cannot be read."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def clear_passing(folder: Path) -> None:
+    """Delete what a process that was killed while it saved has left behind."""
+    if folder.is_dir():
+        for one in folder.iterdir():
+            if _PASSING.fullmatch(one.name):
+                shutil.rmtree(one, ignore_errors=True)
+
+
+def _by_step(folder: Path) -> list[Path]:
+    """Folders with the name of a checkpoint, newest first."""
+    if not folder.is_dir():
+        return []
+    named = [(int(name[1]), one) for one in folder.iterdir() if (name := _NAME.fullmatch(one.name))]
+    return [one for _, one in sorted(named, reverse=True)]
+
+
+def _written(path: Path, write: Write) -> tuple[int, str]:
+    fault("between")
+    with _Hashing(path) as part:
+        write(cast(IO[bytes], part))
+        os.fsync(part.fileno())
+        return part.tell(), part.digest.hexdigest()
+
+
+def _taken_over(source: Path, path: Path) -> tuple[int, str]:
+    """A second name for the same file, which is replaced and never written to; a copy where disks know no links."""
+    try:
+        os.link(source, path)
+    except OSError:
+        shutil.copyfile(source, path)
+        _flush(path)
+    return path.stat().st_size, _hash(path)
+
+
+def _agrees(path: Path, facts: Any) -> bool:
+    try:
+        return [path.stat().st_size, _hash(path)] == facts
+    except OSError:
+        return False
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _delete_beyond(folder: Path, keep: int) -> None:
+    """Delete the oldest; one that is being deleted has no checkpoint's name any more."""
+    for one in _by_step(folder)[keep:]:
+        fault("delete")
+        gone = folder / f".{one.name}.{secrets.token_hex(8)}.old"
+        os.rename(one, gone)
+        (gone / MANIFEST).unlink(missing_ok=True)
+        fault("deleting")
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

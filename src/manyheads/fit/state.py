@@ -1,0 +1,129 @@
+"""What a training consists of between two optimiser steps: gathered as plain values and tensors, and put back.
+
+All of it is read through `state_dict()`, so that whatever an optimiser or a callback holds travels with it.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+from torchmetrics import Metric
+
+from manyheads.data.tokens import Tokens
+from manyheads.fit.logs import MetricsFile
+from manyheads.fit.meter import Meter
+
+
+def of_all(trainer: pl.Trainer) -> dict[str, Any]:
+    """What is the same in every process: optimiser, schedule, precision, and what the callbacks hold."""
+    return {
+        "optimizers": [one.state_dict() for one in trainer.optimizers],
+        "schedules": [one.scheduler.state_dict() for one in trainer.lr_scheduler_configs],
+        "precision": trainer.precision_plugin.state_dict(),
+        "callbacks": {one.state_key: one.state_dict() for one in _callbacks(trainer) if not isinstance(one, Meter)},
+    }
+
+
+def of_one(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
+    """What each process has of its own: random numbers, figures of the epoch under way, what was counted."""
+    return {
+        "random": random_numbers(module.device),
+        "figures": {name: (one.update_count, dict(one.metric_state)) for name, one in _figures(module)},
+        "callbacks": {one.state_key: one.state_dict() for one in _callbacks(trainer) if isinstance(one, Meter)},
+    }
+
+
+def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[str, Any], own: dict[str, Any]) -> None:
+    """Undo `of_all` and `of_one`, but for the random numbers. A Trainer that does not train has no optimisers."""
+    for optimizer, its in zip(trainer.optimizers, everyones["optimizers"], strict=False):
+        optimizer.load_state_dict(its)
+    for config, its in zip(trainer.lr_scheduler_configs, everyones["schedules"], strict=False):
+        config.scheduler.load_state_dict(its)
+    trainer.precision_plugin.load_state_dict(everyones["precision"])
+    by_key = everyones["callbacks"] | own["callbacks"]
+    for callback in _callbacks(trainer):
+        if its := by_key.get(callback.state_key):
+            callback.load_state_dict(its)
+    for name, one in _figures(module):
+        updates, its = own["figures"][name]
+        one._update_count = updates  # else torchmetrics takes it for one that saw nothing
+        for key, value in its.items():
+            setattr(one, key, value.to(module.device))
+
+
+def random_numbers(device: torch.device) -> dict[str, Tensor]:
+    """The state of torch's default generators: nothing else is drawn from while a network trains."""
+    states = {"cpu": torch.get_rng_state()}
+    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
+
+
+def put_random_numbers(states: dict[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+def place_of(trainer: pl.Trainer) -> dict[str, int]:
+    """Epochs done, batches of the next one done, and steps and batches of the whole run."""
+    batches = trainer.fit_loop.epoch_loop.batch_progress
+    return {
+        "step": trainer.global_step,
+        "epoch": trainer.current_epoch,
+        "batch": batches.current.completed,
+        "batches": batches.total.completed,
+    }
+
+
+def put_place(trainer: pl.Trainer, place: dict[str, int]) -> None:
+    """Set the counters of Lightning's loops, but for the batches of the epoch, which start from 0 in any case."""
+    epochs, steps = trainer.fit_loop.epoch_progress, trainer.fit_loop.epoch_loop
+    for one in (epochs.total, epochs.current):
+        one.load_state_dict(dict.fromkeys(("ready", "started", "processed", "completed"), place["epoch"]))
+    steps.batch_progress.total.load_state_dict(
+        dict.fromkeys(("ready", "started", "processed", "completed"), place["batches"])
+    )
+    done = steps.automatic_optimization.optim_progress.optimizer.step.total
+    done.load_state_dict({"ready": place["step"], "completed": place["step"]})
+    steps.on_load_checkpoint({"_batches_that_stepped": place["step"]})  # by which rows of metrics.csv are numbered
+
+
+def put_batch(trainer: pl.Trainer, n_batches: int) -> None:
+    """Count the batches of the epoch that were done before, in the first `on_train_batch_start`."""
+    batches = trainer.fit_loop.epoch_loop.batch_progress.current
+    batches.load_state_dict(dict.fromkeys(("started", "processed", "completed"), n_batches))
+    batches.ready = n_batches + 1
+
+
+def rows_of(trainer: pl.Trainer) -> list[dict[str, float]]:
+    """The rows of metrics.csv so far."""
+    return [row for one in trainer.loggers if isinstance(one, MetricsFile) for row in one.rows.values()]
+
+
+def put_rows(trainer: pl.Trainer, rows: list[dict[str, float]]) -> None:
+    for one in trainer.loggers:
+        if isinstance(one, MetricsFile):
+            one.rows = {int(row["step"]): row for row in rows}
+
+
+def hash_tokens(tokens: dict[str, Tokens]) -> str:
+    """Of everything that is trained and validated on."""
+    digest = hashlib.sha256()
+    for name in ("train", "validation"):
+        for one in (tokens[name], tokens[name].targets):
+            for tensor in (one.ids_N, one.offsets, one.segments_N, one.labels) if one else ():
+                digest.update(b"none" if tensor is None else tensor.contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def _callbacks(trainer: pl.Trainer) -> list[Callback]:
+    return list(trainer.callbacks)  # type: ignore[attr-defined]
+
+
+def _figures(module: pl.LightningModule) -> Iterator[tuple[str, Metric]]:
+    for name, one in module.named_modules():
+        if isinstance(one, Metric):
+            yield name, one

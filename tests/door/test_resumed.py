@@ -1,0 +1,41 @@
+"""`resume=FOLDER` goes on by the settings of the run in it."""
+
+import pytest
+
+from manyheads.compose import compose, save_run
+from manyheads.config import DataConfig, ModelConfig, Resume, RunConfig
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save_run(RunConfig(seed=7, model=ModelConfig(n_heads=3), data=DataConfig(rows=50)), tmp_path / "config.yaml")
+    return tmp_path
+
+
+def test_the_settings_are_those_of_the_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    for word in (f"resume={folder}", f"resume={folder.name}"):
+        run = compose("train", [word, "trainer.max_steps=9", "checkpoint.every=5"])
+        assert (run.output, run.resume) == (str(folder), Resume.must)
+        assert (run.seed, run.model.n_heads, run.data.rows) == (7, 3, 50)
+        assert (run.trainer["max_steps"], run.checkpoint.every) == (9, 5)
+
+
+@pytest.mark.parametrize("word", ["model=tiny", "output=elsewhere", "experiment=many_heads"])
+def test_what_would_do_nothing_is_refused(word, folder):
+    with pytest.raises(ValueError, match=rf"^{word} does nothing with resume=.*: leave it away$"):
+        compose("train", [f"resume={folder}", word])
+
+
+@pytest.mark.parametrize("word", ["resume=nowhere", "resume="])
+def test_a_folder_that_is_no_run(word):
+    sentence = rf"^{word} is neither never, auto or must nor the folder of a run with its config.yaml$"
+    with pytest.raises(ValueError, match=sentence):
+        compose("train", [word])
+
+
+def test_the_words_themselves():
+    assert compose("train", ["resume=auto"]).resume is Resume.auto
+    assert compose("train", []).resume is Resume.never
+    with pytest.raises(ValueError, match="resume=x is a setting of train, not of predict"):
+        compose("predict", ["run=a", "resume=x"])

@@ -1,0 +1,77 @@
+"""Signals and time limits set a flag; a second signal ends the process at once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from manyheads.fit.stop import SIGNALS, Stop, seconds_of
+
+
+@pytest.mark.parametrize(("one", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
+def test_a_signal_is_noted_and_named(one, code):
+    stop = Stop()
+    before = [signal.getsignal(each) for each in SIGNALS]
+    with stop.listening():
+        assert stop.asked() is None
+        os.kill(os.getpid(), signal.Signals[one])
+        asked = stop.asked()
+    assert asked is not None
+    assert (asked.why, asked.code) == (one, code)
+    assert [signal.getsignal(each) for each in SIGNALS] == before
+
+
+def test_time_that_is_up(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    stop = Stop(5.0)
+    now = 104.9
+    assert stop.asked() is None
+    now = 105.0
+    asked = stop.asked()
+    assert asked is not None
+    assert (asked.why, asked.code) == ("trainer.max_time", 124)
+
+
+def test_the_second_signal_ends_at_once():
+    body = (
+        "import os, signal\nfrom manyheads.fit.stop import Stop\nwith Stop().listening():\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n    print('still here', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n    print('never')"
+    )
+    done = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (130, "still here\n")
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"),
+    [
+        (None, None),
+        ("00:00:01:30", 90),
+        ("1:02:00:00", 93600),
+        ({"hours": 2}, 7200),
+        ({"minutes": 1, "seconds": 1}, 61),
+    ],
+)
+def test_time_limits(limit, seconds):
+    assert seconds_of(limit) == seconds
+
+
+@pytest.mark.parametrize("limit", ["", "90", "1:30", "a:b:c:d", "00:00:00:00", {}, {"weeks": 1}, {"hours": -1}, 5])
+def test_what_is_no_time(limit):
+    with pytest.raises(
+        ValueError, match=r"^trainer.max_time=.* is not a time: write days:hours:minutes:seconds, such "
+    ):
+        seconds_of(limit)
+
+
+def test_a_signal_that_was_ignored_stays_ignored():
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    stop = Stop()
+    with stop.listening():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert stop.asked() is None
+    signal.signal(signal.SIGUSR1, before)

@@ -1,0 +1,247 @@
+"""A run that was stopped goes on as if nothing had been: the same bits, the same rows, once each."""
+
+import csv
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from manyheads import faults
+from manyheads.cli import main
+from manyheads.fit.module import LitModule
+from manyheads.fit.saved import newest
+from manyheads.fit.stop import Stopped
+from manyheads.judge import verdict
+
+TINY = [
+    "debug=fast", "hardware=cpu", "model.dropout=0.1", "model.dropout_tokens=0.1", "batch.rows=4", "optim.average=20",
+    "trainer.max_epochs=3",
+]  # fmt: skip
+PER_EPOCH = 8  # optimiser steps, of 32 rows, where nothing is accumulated
+TIMES = ("seconds", "wall_seconds", "real_tokens_per_s", "output")
+
+
+@pytest.fixture
+def seen(monkeypatch) -> list[tuple[int, list[int]]]:
+    """The epoch and the row numbers of each batch that was trained on."""
+    steps: list[tuple[int, list[int]]] = []
+    step = LitModule.training_step
+
+    def noting(self, batch, index):
+        steps.append((self.current_epoch, batch.rows_B.tolist()))
+        return step(self, batch, index)
+
+    monkeypatch.setattr(LitModule, "training_step", noting)
+    return steps
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """`train(name, *words, stops=, finish=)`: a run in tmp_path / name, stopped at each of the faults and resumed."""
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(verdict, "judge_baselines", lambda *_: [])  # seconds that say nothing here
+    monkeypatch.setattr(verdict, "write_report", lambda path, _: path.touch())
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        texts = [f"number {n} {('purrs', 'barks')[n % 2]} {'so ' * (n % 5)}" for n in range(40)]
+        rows = [(text, ("cat", "dog")[n % 2], text.split()[-1]) for n, text in enumerate(texts)]
+        csv.writer(file).writerows([("text", "label", "target"), *rows])
+
+    def run(name: str, *words: str, stops: tuple[str, ...] = (), finish: bool = True) -> Path:
+        folder = tmp_path / name
+        command = ["train", f"data.path={tmp_path / 'rows.csv'}", f"output={folder}", "resume=auto", *TINY, *words]
+        for stop in stops:
+            faults.forget()
+            monkeypatch.setenv(faults.VARIABLE, f"{stop}:term")
+            with pytest.raises(Stopped) as stopped:
+                main(command)
+            assert stopped.value.code == 143
+            assert newest(folder / "checkpoints")
+        monkeypatch.delenv(faults.VARIABLE, raising=False)
+        assert not finish or main(command) == 0
+        return folder
+
+    return run
+
+
+def content(folder: Path) -> dict:
+    """Everything a run leaves behind that does not tell the time, and the state it ended in."""
+    last = newest(folder / "checkpoints")
+    assert last is not None
+    state = {name: torch.load(last / name, weights_only=True) for name in ("state.pt", "ranks.pt")}
+    for rank in state["ranks.pt"]:
+        for counted in rank["callbacks"].values():
+            counted.pop("seconds")
+    summary = json.loads((folder / "summary.json").read_text())
+    progress = json.loads((last / "progress.json").read_text())
+    return {
+        "files": sorted(path.name for path in folder.iterdir()),
+        "checkpoint": (last.name, progress["step"], progress["epoch"], progress["batches"]),
+        "state": state,
+        "weights": load_file(last / "weights.safetensors"),
+        "model": (folder / "model" / "model.safetensors").read_bytes(),
+        "rows": (folder / "metrics.csv").read_text(),
+        "summary": {name: value for name, value in summary.items() if name not in TIMES},
+    }
+
+
+def assert_same(one, other, where: str = "") -> None:
+    """Equal to the bit, whatever is nested in what."""
+    assert type(one) is type(other), where
+    if isinstance(one, dict):
+        assert list(one) == list(other), where
+        for key in one:
+            assert_same(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), where
+        for index, pair in enumerate(zip(one, other, strict=True)):
+            assert_same(*pair, f"{where}[{index}]")
+    elif isinstance(one, torch.Tensor):
+        assert one.dtype == other.dtype, where
+        assert one.shape == other.shape, where
+        assert torch.equal(one.flatten().view(torch.uint8), other.flatten().view(torch.uint8)), where
+    else:
+        assert one == other, where
+
+
+SEGMENTS = {
+    "before the first step, and in mid-epoch": ([], ("step:1", "step:5")),
+    "twice in one epoch, gradients accumulated": (["batch.accumulate=2"], ("step:2", "step:3")),
+    "within a validation, and behind the last step": (["trainer.max_epochs=2"], ("validation:1", "trained:1")),
+    "twice in one epoch": ([], ("step:4", "step:3")),
+    "at the ends of epochs": ([], (f"step:{PER_EPOCH + 1}", f"step:{PER_EPOCH + 1}")),
+    "where gradients are accumulated": (["batch.accumulate=2"], ("step:3", "step:4")),
+    "between validations within an epoch": (["trainer.val_check_interval=3"], ("step:4", "validation:2")),
+    "with part of an epoch between validations": (["trainer.val_check_interval=0.5"], ("step:5", "step:3")),
+    "with a limit of steps": (["trainer.max_steps=13"], ("step:6", "step:7")),
+    "with patience": (["checkpoint.patience=1"], ("step:6", "step:3")),
+    "with texts that are answered by texts": (["task=seq2seq"], ("step:5", "validation:1")),
+    "in every step": (["trainer.max_epochs=1"], ("step:2",) * 7),
+}
+
+
+QUICK = 3  # the others take a minute together
+
+
+@pytest.mark.parametrize(
+    "kind", [*[*SEGMENTS][:QUICK], *[pytest.param(one, marks=pytest.mark.slow) for one in [*SEGMENTS][QUICK:]]]
+)
+def test_three_segments_are_one_run(kind, train, seen):
+    words, stops = SEGMENTS[kind]
+    whole = train("whole", *words)
+    at_once = seen[:]
+    seen.clear()
+    parts = train("parts", *words, stops=stops)
+    assert seen == at_once, "every batch once, in the same order"
+    assert_same(content(parts), content(whole))
+
+
+def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, capsys):
+    folder = train("run", "trainer.max_epochs=1", stops=("step:3",))
+    said = (folder / "run.log").read_text().splitlines()
+    assert "stopped by SIGTERM at step 2: resume=auto goes on from there" in said
+    assert "resumed at step 2" in said
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    capsys.readouterr()
+    assert main(["train", f"resume={folder}"]) == 0
+    assert capsys.readouterr().out == f"{folder} is finished: summary.json and report.html in it have its figures\n"
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_time_that_is_up_stops_with_a_checkpoint(train, tmp_path):
+    with pytest.raises(Stopped) as stopped:
+        train("run", "trainer.max_time=00:00:00:01", "trainer.max_epochs=100000", "trainer.max_steps=-1")
+    assert stopped.value.code == 124
+    assert "stopped by trainer.max_time at step " in (tmp_path / "run" / "run.log").read_text()
+    assert newest(tmp_path / "run" / "checkpoints")
+
+
+@pytest.mark.parametrize(("code", "why"), [(errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only")])
+def test_a_disk_that_takes_no_checkpoint_ends_the_run_in_one_sentence(code, why, train, tmp_path, monkeypatch, capsys):
+    def refuse(path: Path, target: Path) -> None:
+        if target.name == "step-00000004":
+            raise OSError(code, os.strerror(code))
+        rename(path, target)
+
+    rename = os.rename
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "rename", refuse)
+        with pytest.raises(AssertionError):
+            train("run", "checkpoint.every=2", "trainer.max_epochs=1")
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"the checkpoint of step 4 cannot be written to {tmp_path / 'run' / 'checkpoints'} ({why}")
+    assert said.endswith("make room there or let it be written to, then go on by resume=auto")
+    assert newest(tmp_path / "run" / "checkpoints") == tmp_path / "run" / "checkpoints" / "step-00000002"
+    whole, rest = train("whole", "trainer.max_epochs=1"), train("run", "trainer.max_epochs=1")
+    assert_same(content(rest), content(whole))
+
+
+def test_other_rows_and_other_settings_are_refused(train, tmp_path, capsys):
+    folder = train("run", stops=("step:3",), finish=False)
+    rows = tmp_path / "rows.csv"
+    rows.write_text(rows.read_text().replace("number 7 ", "number 77 "))
+    before, last = sorted(folder.rglob("*")), newest(folder / "checkpoints")
+    for word, sentence in {
+        "resume=auto": f"the rows are not those that {last} was trained on: give the same data, "
+        "or start a new run in another folder",
+        "model.n_heads=1": f"model.n_heads=1, but the run in {folder} has model.n_heads=2, which its checkpoints are "
+        "made of: leave that as it was, or start a new run in another folder",
+    }.items():
+        assert main(["train", f"data.path={rows}", f"output={folder}", "resume=auto", *TINY, word]) == 2
+        assert capsys.readouterr().err.splitlines()[-1] == sentence
+    assert sorted(folder.rglob("*")) == before
+
+
+SERVER = """
+import json, os, sys
+import manyheads.fit.session, manyheads.judge.report, manyheads.ship.load
+from manyheads.cli import main
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        os.dup2(2, 1)
+        os._exit(main(json.loads(line)))
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_two_hundred_kills_at_random_moments_lose_nothing(train, tmp_path):
+    """Processes of their own, forked where all is imported. A run that ends makes way for the next, in a new folder."""
+    draw, kills, ended = random.Random(0), 0, 0
+    words = ["checkpoint.every=3", "trainer.max_epochs=12"]
+    whole = content(train("whole", *words))
+    server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert server.stdin
+    assert server.stdout
+    with server:
+        while kills < 200:
+            folder, step = tmp_path / f"run-{ended}", 0
+            command = ["train", f"data.path={tmp_path / 'rows.csv'}", f"output={folder}", "resume=auto", *TINY, *words]
+            code = None
+            while code != 0:
+                print(json.dumps(command), file=server.stdin, flush=True)
+                child = int(server.stdout.readline())
+                time.sleep(draw.uniform(0, 4))
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+                code = int(server.stdout.readline())
+                assert code in (0, -signal.SIGKILL)
+                kills += code != 0
+                found = newest(folder / "checkpoints")
+                reached = int(found.name[5:]) if found else 0
+                assert reached >= step, "nothing that was saved is lost"
+                step = reached
+            assert_same(content(folder) | {"summary": None}, whole | {"summary": None})
+            ended += 1
+    print(f"{kills} kills, {ended} runs")
