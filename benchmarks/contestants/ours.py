@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from manyheads.data.module import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.fit.hardware import pick_precision
 from manyheads.fit.optim import clip_gradients, make_optimizer, make_schedule
+from manyheads.fit.resume import Start
 from manyheads.fit.session import fit
 from manyheads.nn import Classifier, assemble
 
@@ -33,7 +35,7 @@ def our_run(shape: Shape, text: Text, *more: str) -> RunConfig:
         *(f"model.dropout={DROPOUT}", f"model.dropout_attention={DROPOUT}", "model.dropout_tokens=0"),
         *(f"optim.lr={LR}", f"optim.weight_decay={WEIGHT_DECAY}", "optim.label_smoothing=0", "optim.average=0"),
         *(f"trainer.gradient_clip_val={CLIP}", f"trainer.max_steps={N_STEPS}", "trainer.max_epochs=-1"),
-        *("trainer.limit_val_batches=0", "hardware.accelerator=cpu"),
+        *("trainer.limit_val_batches=0", f"checkpoint.every={N_STEPS}", "hardware.accelerator=cpu"),
     ]
     return compose("train", [*words, *more])
 
@@ -61,7 +63,7 @@ def by_fit(shape: Shape, text: Text, folder: Path, tokens: Tokens, turns: Turns,
 def fit_in(folder: Path, run: RunConfig, network: Classifier, tokens: dict[str, Tokens]) -> None:
     """Train `network` in place by manyheads' own `fit`."""
     labels = [str(one) for one in range(n_classes(tokens["train"]))]
-    fit(run, network, tokens, labels, folder)
+    fit(run, network, tokens, labels, folder, Start(), perf_counter())
 
 
 def by_hand(shape: Shape, text: Text, tokens: Tokens, turns: Turns) -> None:
