@@ -115,6 +115,40 @@ def test_a_padded_layout_answers_as_the_packed_one(lengths):
     assert padded.flat(x_BL) is x_BL
 
 
+@over_lengths
+@given(lengths_strategy, st.integers(1, 7))
+@example([3, 3], 4)
+@example([0, 0], 2)
+def test_a_tail_changes_nothing_for_the_documents(lengths, tail):
+    bare = Packed.of_lengths(lengths)
+    tailed = Packed(bare.offsets, bare.longest, tail)
+    x_N = torch.randn(sum(lengths) + tail, 2, 3, dtype=torch.float64, requires_grad=True)
+    assert tailed.positions.tolist() == [*bare.positions.tolist(), *[0] * tail]
+    kept = bare.keep_BL[..., None, None]
+    assert torch.equal(tailed.grid(x_N) * kept, bare.grid(x_N[: sum(lengths)]))
+    assert torch.equal(tailed.flat(tailed.grid(x_N)), torch.cat([x_N[: sum(lengths)], torch.zeros(tail, 2, 3)]))
+    toward = torch.randn(len(lengths), bare.longest, 2, 3, dtype=torch.float64) * kept
+    (ours,) = torch.autograd.grad(tailed.grid(x_N), x_N, toward)
+    (without,) = torch.autograd.grad(bare.grid(x_N[: sum(lengths)]), x_N, toward)
+    assert torch.equal(ours, without)
+    x_BL = torch.randn_like(toward, requires_grad=True)
+    of_tokens = torch.randn(sum(lengths), 2, 3, dtype=torch.float64)
+    (ours,) = torch.autograd.grad(tailed.flat(x_BL), x_BL, torch.cat([of_tokens, torch.zeros(tail, 2, 3)]))
+    (without,) = torch.autograd.grad(bare.flat(x_BL), x_BL, of_tokens)
+    assert torch.equal(ours * kept, without)
+
+
+@pytest.mark.parametrize(("n_tokens", "filled"), [(511, 511), (512, 512), (513, 576), (640, 640), (701, 704)])
+def test_many_tokens_are_filled_up_with_zeros_to_a_round_number(n_tokens, filled):
+    layout, x_N = Packed.of_lengths([n_tokens - 5, 5]), torch.randn(n_tokens, 2)
+    full_N, of_full = layout.filled_up(x_N)
+    assert torch.equal(full_N, torch.cat([x_N, torch.zeros(filled - n_tokens, 2)]))
+    assert (of_full.n_tokens, of_full.tail) == (n_tokens, filled - n_tokens)
+    assert of_full.filled_up(full_N)[1].tail == of_full.tail
+    padded = Padded(layout.keep_BL)
+    assert padded.filled_up(layout.grid(x_N))[1] is padded
+
+
 def test_positions_behind_the_end_of_a_document_never_pass_its_last():
     layout = Padded(torch.tensor([[True, True, False, False], [False] * 4]))
     assert layout.positions.tolist() == [[0, 1, 1, 1], [0, 0, 0, 0]]

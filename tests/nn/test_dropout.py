@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from manyheads.nn.dropout import Dropout, dropout
+from manyheads.nn.dropout import Dropout, dropout, kept, random_bits
+
+WORD = 2**64
 
 
 @pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.9])
@@ -44,3 +46,43 @@ def test_the_generator_decides_and_the_dtype_is_kept():
         torch.manual_seed(3)
         assert torch.equal(first, dropout(torch.ones(9, dtype=dtype), 0.5))
         assert first.dtype is dtype
+
+
+def split_mix(seed: int, n: int) -> list[int]:
+    """Steele et al. (2014), figure 17, from the counter 0 on, in numbers without an end."""
+    words = []
+    for counter in range(n):
+        z = (seed + counter * 0x9E3779B97F4A7C15) % WORD
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % WORD
+        words.append(z ^ (z >> 31))
+    return words
+
+
+def test_the_bits_are_those_of_the_papers_generator():
+    torch.manual_seed(7)
+    ours = [one % WORD for one in random_bits(50, torch.device("cpu")).tolist()]
+    torch.manual_seed(7)
+    assert ours == split_mix(int(torch.randint(2**62, ())), 50)
+
+
+def test_two_draws_have_nothing_to_do_with_each_other():
+    torch.manual_seed(0)
+    first, second = (kept(torch.ones(200_000), 0.5) for _ in range(2))
+    assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < 0.02
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_what_is_kept_is_one_in_every_type(dtype):
+    assert kept(torch.ones(1000, dtype=dtype), 0.5).unique().tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_change_is_added_as_if_it_were_dropped_first(dtype):
+    layer = Dropout(0.25)
+    x, change = torch.randn(30, 8), torch.randn(30, 8).to(dtype)
+    torch.manual_seed(1)
+    both = layer.add(x, change)
+    torch.manual_seed(1)
+    torch.testing.assert_close(both, x + kept(change, 0.25).float() * change.float() / 0.75)
+    assert torch.equal(layer.eval().add(x, change), x + change)

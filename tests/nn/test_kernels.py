@@ -224,7 +224,7 @@ def test_dropout_silences_weights_on_every_path(path):
 def test_the_flash_kernel_is_never_taken_on_a_cpu():
     layout = Packed.of_lengths([3])
     q, v = torch.randn(3, H, 8).bfloat16(), torch.randn(3, H, 8).bfloat16()
-    assert not kernels._flash_fits(q, v, layout, layout, 0.0)
+    assert not kernels._flash_fits(q, v, layout, layout)
 
 
 def heads_on_a_gpu(width: int = 64, dtype: torch.dtype = torch.bfloat16) -> SimpleNamespace:
@@ -236,30 +236,30 @@ def test_the_flash_kernel_fits_packed_half_precision_and_nothing_else(monkeypatc
     packed, padded = Packed.of_lengths([2, 3]), Padded(torch.ones(2, 3).bool())
     q = heads_on_a_gpu()
     fits = kernels._flash_fits
-    assert fits(q, q, packed, packed, 0.0)
-    assert fits(heads_on_a_gpu(dtype=torch.float16), q, packed, packed, 0.0)
-    assert not fits(heads_on_a_gpu(dtype=torch.float32), q, packed, packed, 0.0)
-    assert not fits(q, heads_on_a_gpu(width=32), packed, packed, 0.0), "d_v is not d_k"
-    assert not fits(heads_on_a_gpu(12), heads_on_a_gpu(12), packed, packed, 0.0), "no multiple of 8"
-    assert not fits(heads_on_a_gpu(264), heads_on_a_gpu(264), packed, packed, 0.0), "wider than the kernel"
-    assert not fits(q, q, Packed.of_lengths([]), Packed.of_lengths([]), 0.0), "no document: it refuses"
-    assert not fits(q, q, packed, Packed.of_lengths([0, 0]), 0.0), "no key"
-    assert not fits(q, q, padded, packed, 0.0)
-    assert not fits(q, q, packed, padded, 0.0)
-    assert not fits(q, q, packed, packed, 0.1)
+    assert fits(q, q, packed, packed)
+    assert fits(heads_on_a_gpu(dtype=torch.float16), q, packed, packed)
+    assert not fits(heads_on_a_gpu(dtype=torch.float32), q, packed, packed)
+    assert not fits(q, heads_on_a_gpu(width=32), packed, packed), "d_v is not d_k"
+    assert not fits(heads_on_a_gpu(12), heads_on_a_gpu(12), packed, packed), "no multiple of 8"
+    assert not fits(heads_on_a_gpu(264), heads_on_a_gpu(264), packed, packed), "wider than the kernel"
+    assert not fits(q, q, Packed.of_lengths([]), Packed.of_lengths([])), "no document: it refuses"
+    assert not fits(q, q, packed, Packed.of_lengths([0, 0])), "no key"
+    assert not fits(q, q, padded, packed)
+    assert not fits(q, q, packed, padded)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
-    assert not fits(q, q, packed, packed, 0.0), "older than the kernel"
+    assert not fits(q, q, packed, packed), "older than the kernel"
 
 
 @pytest.mark.parametrize("n_kv_heads", [2, 4])
 def test_the_flash_kernel_is_called_as_the_oldest_torch_knows_it(monkeypatch, n_kv_heads):
-    def varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k):  # torch 2.11: no grouped heads
-        assert query.size(1) == key.size(1) == value.size(1)
-        assert key.is_contiguous()
-        assert value.is_contiguous()
+    def varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale=None, window_size=(-1, -1)):
+        assert query.size(1) == key.size(1) == value.size(1), "torch 2.11: no grouped heads"
+        assert query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
         assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+        assert (scale, window_size) == (pytest.approx(K**-0.5), (-1, -1))
         lengths = [offsets.diff().tolist() for offsets in (cu_seq_q, cu_seq_k)]
-        assert [max_q, max_k] == [max(each) for each in lengths]
+        assert max_q >= max(lengths[0])
+        assert max_k >= max(lengths[1])
         return document_by_document(query, key, value, *lengths, None)
 
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
@@ -267,6 +267,36 @@ def test_the_flash_kernel_is_called_as_the_oldest_torch_knows_it(monkeypatch, n_
     q, k, v = heads(QUERIES, H, K), heads(KEYS, n_kv_heads, K), heads(KEYS, n_kv_heads, K)
     context = attention(q, k, v, Packed.of_lengths(QUERIES), Packed.of_lengths(KEYS))
     torch.testing.assert_close(context, document_by_document(q, k, v, QUERIES, KEYS, None))
+
+
+@pytest.mark.parametrize("tail", [0, 5])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [0, 2])
+@pytest.mark.parametrize("n_kv_heads", [2, 4])
+def test_the_way_through_the_flash_kernel_gives_what_the_others_give(flash_on_cpu, n_kv_heads, window, causal, tail):
+    """Also where a tail belongs to no text: there the answer is finite, and no gradient comes from it."""
+    layout, settled = Packed.of_lengths(LOCAL), Packed(Packed.of_lengths(LOCAL).offsets, max(LOCAL), tail)
+    q, k, v = (heads([*LOCAL, tail], n, K).float().detach().requires_grad_() for n in (H, n_kv_heads, n_kv_heads))
+    ours = attention(q, k, v, settled, settled, window=window, causal=causal)
+    n_tokens = sum(LOCAL)
+    padded = Padded(layout.keep_BL)  # the kernel takes no such
+    theirs = layout.flat(
+        attention(*(layout.grid(x[:n_tokens]) for x in (q, k, v)), padded, padded, window=window, causal=causal)
+    )
+    torch.testing.assert_close(ours[:n_tokens], theirs)
+    assert ours.isfinite().all()
+    toward = torch.randn_like(theirs)
+    mine = torch.autograd.grad((ours[:n_tokens] * toward).sum(), (q, k, v))
+    torch.testing.assert_close(mine, torch.autograd.grad(theirs, (q, k, v), toward), atol=1e-5, rtol=1e-4)
+
+
+def test_windows_between_two_sequences_and_dropout_go_another_way(flash_on_cpu, monkeypatch):
+    monkeypatch.setattr(kernels, "_flash", None)  # would fail
+    q, k, v = heads(QUERIES, H, K), heads(KEYS, H, K), heads(KEYS, H, K)
+    attention(q, k, v, Packed.of_lengths(QUERIES), Packed.of_lengths(KEYS), window=1)
+    layout = Packed.of_lengths(QUERIES)
+    attention(q, q, q, layout, layout, dropout=0.1)
+    attention(q, q, q, layout, layout, bias_HLM=torch.zeros(H, 5, 5))
 
 
 @pytest.mark.gpu
@@ -277,7 +307,7 @@ def test_flash_is_torchs_attention_of_each_document(monkeypatch, n_kv_heads, que
     q, k, v = heads(queries, H, 16), heads(keys, n_kv_heads, 16), heads(keys, n_kv_heads, 16)
     half = [x.detach().to("cuda", torch.bfloat16).requires_grad_() for x in (q, k, v)]
     query_layout, key_layout = Packed.of_lengths(queries).to("cuda"), Packed.of_lengths(keys).to("cuda")
-    assert kernels._flash_fits(half[0], half[2], query_layout, key_layout, 0.0)
+    assert kernels._flash_fits(half[0], half[2], query_layout, key_layout)
     ours = attention(*half, query_layout, key_layout)
     theirs = document_by_document(q, k, v, queries, keys, None)
     torch.testing.assert_close(ours.cpu().double(), theirs, atol=3e-2, rtol=3e-2)

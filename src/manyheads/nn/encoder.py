@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from manyheads.layout import Layout
 from manyheads.nn.dropout import Dropout
+from manyheads.nn.walk import Walk, through
 
 
 class Residual(nn.Module):
@@ -28,7 +29,7 @@ class Residual(nn.Module):
 
     def join(self, x: Tensor, change: Tensor) -> Tensor:
         """What is left to do once the block has answered."""
-        return self.after(x + self.dropout(change))
+        return self.after(self.dropout.add(x, change))
 
 
 class EncoderLayer(nn.Module):
@@ -44,15 +45,21 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Layers one after another, and the norm that pre-norm leaves to the end."""
+    """Layers one after another, and the norm that pre-norm leaves to the end.
+
+    While training each layer is gone through by `walk`: see walk.py.
+    """
 
     def __init__(self, layers: Iterable[EncoderLayer], *, norm: nn.Module) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.norm = norm
+        self.walk: Walk = through
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Tokens `(..., D)` to tokens `(..., D)`."""
+        walk = self.walk if self.training else through
+        filled, of_filled = layout.filled_up(x)
         for layer in self.layers:
-            x = layer(x, layout)
-        return self.norm(x)
+            filled = walk(layer, filled, of_filled)
+        return self.norm(filled[: x.size(0)])

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from manyheads.layout import Layout, Packed
 from manyheads.nn.attention import attend, share_heads
 from manyheads.nn.normalisers import Normaliser, softmax
+from manyheads.nn.plain import attend_plainly
 from manyheads.nn.scores import Dot, Score
 
 SDPA_FROM = 384
@@ -54,11 +55,12 @@ def attention(
         The contexts in the layout of the queries: `(N, H, V)` packed, `(B, L, H, V)` padded.
     """
     score = score or Dot(q_NHK.size(-1) ** -0.5)
+    is_whole = queries is keys and isinstance(keys, Packed) and bias_HLM is None and not (window or causal)
     is_plain = score.dot_scale is not None and normalise is softmax  # what torch's own kernels compute
-    is_masked = bias_HLM is not None or window > 0 or causal
-    if is_plain and not is_masked and _flash_fits(q_NHK, v_NGV, queries, keys, dropout):
-        q_NHK = q_NHK * (score.dot_scale * q_NHK.size(-1) ** 0.5)  # type: ignore[operator]
-        return _flash(q_NHK, k_NGK, v_NGV, cast(Packed, queries), cast(Packed, keys))
+    is_placed = bias_HLM is None and (queries is keys or not (window or causal))  # else positions are counted otherwise
+    if is_plain and is_placed and dropout == 0.0 and _flash_fits(q_NHK, v_NGV, queries, keys):
+        reach = (window or -1, 0 if causal else window or -1)
+        return _flash(q_NHK, k_NGK, v_NGV, cast(Packed, queries), cast(Packed, keys), score.dot_scale, reach)
     q_BHLK, k_BGMK, v_BGMV = (
         layout.grid(x).transpose(1, 2) for x, layout in ((q_NHK, queries), (k_NGK, keys), (v_NGV, keys))
     )
@@ -69,6 +71,8 @@ def attention(
     keep = kept(queries, keys, window, causal)
     if is_plain and keys.longest >= (SDPA_FROM if torch.is_grad_enabled() and not q_NHK.is_cuda else 1):
         context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias_HLM, dropout, score.dot_scale)
+    elif is_plain and is_whole:
+        context_BHLV = attend_plainly(q_BHLK, k_BGMK, v_BGMV, keep, scale=score.dot_scale, dropout=dropout)  # type: ignore[arg-type]
     else:
         context_BHLV = textbook(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM)
     return queries.flat(context_BHLV.transpose(1, 2))
@@ -146,8 +150,8 @@ def fused(
     return context_BHLV.masked_fill(~keep.any(-1, keepdim=True), 0.0)
 
 
-def _flash_fits(q_NHK: Tensor, v_NGV: Tensor, queries: Layout, keys: Layout, dropout: float) -> bool:
-    """Packed documents on a GPU in half precision, without what the variable-length kernel lacks."""
+def _flash_fits(q_NHK: Tensor, v_NGV: Tensor, queries: Layout, keys: Layout) -> bool:
+    """Packed documents on a GPU in half precision, of widths that the variable-length kernel has."""
     return (
         q_NHK.is_cuda
         and isinstance(queries, Packed)
@@ -158,22 +162,39 @@ def _flash_fits(q_NHK: Tensor, v_NGV: Tensor, queries: Layout, keys: Layout, dro
         and q_NHK.size(-1) % 8 == 0
         and q_NHK.size(-1) <= 256
         and torch.cuda.get_device_capability(q_NHK.device) >= (8, 0)
-        and dropout == 0.0
     )
 
 
-def _flash(q_NHK: Tensor, k_NGK: Tensor, v_NGV: Tensor, queries: Packed, keys: Packed) -> Tensor:
-    """Flash attention over documents end to end (Dao, 2023, "FlashAttention-2"); no padding is ever made."""
+def _flash(
+    q_NHK: Tensor,
+    k_NGK: Tensor,
+    v_NGV: Tensor,
+    queries: Packed,
+    keys: Packed,
+    scale: float | None,
+    reach: tuple[int, int] = (-1, -1),
+) -> Tensor:
+    """Flash attention over documents end to end (Dao, 2023, "FlashAttention-2"); no padding is ever made.
+
+    The tail is a document like any other to it: so what stands there is finite, and its gradient is zero.
+
+    Args:
+        scale: of the scores.
+        reach: keys that a query attends to on its left and right; -1: all.
+    """
     from torch.nn.attention.varlen import varlen_attn  # not in every build of torch for the CPU
 
     k_NHK, v_NHV = (share_heads(x, q_NHK.size(1)) for x in (k_NGK, v_NGV))  # torch 2.11 cannot group heads here
+    of_queries, of_keys = queries.bounds, keys.bounds
     context_NHV = varlen_attn(
         q_NHK,
-        k_NHK.contiguous(),
-        v_NHV.contiguous(),
-        queries.offsets.int(),
-        keys.offsets.int(),
-        queries.longest,
-        keys.longest,
+        k_NHK,
+        v_NHV,
+        of_queries.cuts,
+        of_keys.cuts,
+        of_queries.longest,
+        of_keys.longest,
+        scale=scale,
+        window_size=reach,
     )
     return cast(Tensor, context_NHV)

@@ -1,0 +1,67 @@
+"""Plain attention, softmax(q kᵀ · scale) v, with its backward pass written out: `attend` in fewer passes over memory.
+
+B documents . L query positions . M key positions . H query heads . G key/value heads . K d_k . V d_v
+"""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from manyheads.nn.attention import share_heads
+from manyheads.nn.dropout import kept
+
+
+def attend_plainly(
+    q_BHLK: Tensor, k_BGMK: Tensor, v_BGMV: Tensor, keep_B11M: Tensor | None, *, scale: float, dropout: float
+) -> Tensor:
+    """What `attend` answers with a scaled dot product and softmax, `(B, H, L, V)`.
+
+    With a mask and without keys a document has a mean of its values in place of zeros: so the queries of such a
+    document must not be looked at, and of packed texts are not, since there are none. A training step on the CPU
+    takes 2 to 5 % less time than by autograd, the less the longer the texts.
+    """
+    k_BHMK, v_BHMV = (share_heads(x, q_BHLK.size(1)) for x in (k_BGMK, v_BGMV))
+    kind = q_BHLK.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else q_BHLK.dtype
+    q, k, v = (x.to(dtype) for x in (q_BHLK, k_BHMK, v_BHMV))
+    return cast(Tensor, _Attend.apply(q, k, v, keep_B11M, scale, dropout))
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep_B11M: Tensor | None, scale: float, dropout: float
+    ) -> Tensor:
+        B, H, L, _ = q.shape
+        q, k, v = (x.reshape(B * H, *x.shape[2:]) for x in (q, k, v))
+        scores = _scaled_product(q, k.transpose(1, 2), scale)
+        if keep_B11M is not None:
+            scores.view(B, H, L, k.size(1)).masked_fill_(~keep_B11M, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1)
+        factors = kept(weights, dropout).mul_(1 / (1 - dropout)) if dropout else None
+        ctx.save_for_backward(q, k, v, weights, factors)
+        ctx.scale = scale
+        return torch.bmm(_dropped(weights, factors), v).view(B, H, L, v.size(-1))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        q, k, v, weights, factors = ctx.saved_tensors
+        B, H = grad.shape[:2]
+        grad = grad.reshape(B * H, *grad.shape[2:])
+        grad_v = torch.bmm(_dropped(weights, factors).transpose(1, 2), grad)
+        grad_weights = _dropped(torch.bmm(grad, v.transpose(1, 2)), factors)
+        grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+        grad_q = _scaled_product(grad_scores, k, ctx.scale)
+        grad_k = _scaled_product(grad_scores.transpose(1, 2), q, ctx.scale)
+        return *(x.view(B, H, *x.shape[1:]) for x in (grad_q, grad_k, grad_v)), None, None, None
+
+
+def _scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    return torch.baddbmm(a.new_empty(a.size(0), a.size(1), b.size(2)), a, b, beta=0, alpha=scale)
+
+
+def _dropped(weights: Tensor, factors: Tensor | None) -> Tensor:
+    return weights if factors is None else weights * factors
