@@ -18,6 +18,7 @@ from manyheads.data.batches import Batch, Batches
 from manyheads.data.module import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.fit.hardware import pick_precision
+from manyheads.fit.heap import keep_freed_memory
 from manyheads.fit.optim import clip_gradients, make_optimizer, make_schedule
 from manyheads.fit.resume import Start
 from manyheads.fit.session import fit
@@ -68,9 +69,10 @@ def fit_in(folder: Path, run: RunConfig, network: Classifier, tokens: dict[str, 
 
 def by_hand(shape: Shape, text: Text, tokens: Tokens, turns: Turns) -> None:
     """Our network, batches, optimiser and precision in a bare loop."""
+    keep_freed_memory()
     run = our_run(shape, text)
     network = our_network(run, n_classes(tokens))
-    optimizer = make_optimizer(network, run.optim)
+    optimizer = make_optimizer(network, run.optim, lazy=True)
     is_bf16 = pick_precision(run.hardware.precision, on_gpu=False) is Precision.bf16
     schedule = make_schedule(optimizer, run.optim, N_STEPS)
     for step, batch in enumerate(endless(run, tokens)):

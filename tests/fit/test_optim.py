@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from manyheads.config import ModelConfig, OptimConfig, Schedule
-from manyheads.fit.optim import make_optimizer, make_schedule, rate_factor
+from manyheads.fit import optim as optim_module
+from manyheads.fit.lazy import LazyAdamW
+from manyheads.fit.optim import clip_gradients, make_optimizer, make_schedule, rate_factor
 from manyheads.nn import assemble
 
 
@@ -85,3 +87,28 @@ def test_one_step_is_the_papers_update():
     first, second = 0.2 * gradient / (1 - 0.8), 0.1 * gradient**2 / (1 - 0.9)
     expected = before * (1 - 0.1 * 0.2) - 0.1 * first / (second.sqrt() + 1e-8)
     torch.testing.assert_close(linear.weight.detach(), expected)
+
+
+@pytest.mark.parametrize("algorithm", ["norm", "value", None])
+@pytest.mark.parametrize("most", [0.05, 1e3])
+def test_clipping_is_torchs_also_of_rows_that_a_batch_reads_twice(most, algorithm):
+    torch.manual_seed(0)
+    dense, rows = nn.Embedding(9, 3), nn.Embedding(9, 3, sparse=True)
+    rows.load_state_dict(dense.state_dict())
+    ids = torch.tensor([1, 4, 1, 8])
+    for table in (dense, rows):
+        (table(ids) ** 2).sum().backward()
+    clip_gradients(rows, most, algorithm)
+    if algorithm == "value":
+        nn.utils.clip_grad_value_(dense.parameters(), most)
+    else:
+        nn.utils.clip_grad_norm_(dense.parameters(), most)
+    torch.testing.assert_close(rows.weight.grad.to_dense(), dense.weight.grad)
+
+
+def test_large_embeddings_are_updated_by_rows_where_that_pays(monkeypatch):
+    monkeypatch.setattr(optim_module, "LAZY_FROM", 100 * 128)
+    small, large = (assemble(ModelConfig(), vocab_size=n, n_classes=3, max_length=8) for n in (99, 100))
+    for model, lazily in ((small, False), (large, True)):
+        assert isinstance(make_optimizer(model, OptimConfig(), lazy=True), LazyAdamW) is lazily
+        assert not isinstance(make_optimizer(model, OptimConfig(), lazy=False), LazyAdamW)

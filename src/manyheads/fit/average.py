@@ -7,6 +7,8 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
+from manyheads.fit.lazy import settle
+
 EVERY = 10  # steps between two looks: neighbouring weights are nearly the same
 
 
@@ -42,6 +44,7 @@ class Average(Callback):
         if step == self._seen or step % EVERY:
             return
         self._seen = step
+        settle(trainer.optimizers)
         weights = _weights(pl_module)
         if not self._mean:
             self._mean = [weight.clone() for weight in weights]

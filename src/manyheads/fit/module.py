@@ -60,7 +60,8 @@ class LitModule(pl.LightningModule):
         self._log_epoch("validation_", self.task.validation_metrics, self.validation_loss)
 
     def configure_optimizers(self) -> Any:
-        return stepwise(self.network, self.optim, self.n_steps, loss_is_scaled=self.trainer.scaler is not None)
+        scaled, lazy = self.trainer.scaler is not None, self.trainer.world_size == 1 and self.device.type == "cpu"
+        return stepwise(self.network, self.optim, self.n_steps, loss_is_scaled=scaled, lazy=lazy)
 
     def configure_gradient_clipping(
         self,

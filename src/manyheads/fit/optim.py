@@ -4,37 +4,70 @@ import math
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from manyheads.config import OptimConfig, Schedule
+from manyheads.fit.lazy import LazyAdamW
+
+LAZY_FROM = 4_000_000
+"""Numbers of an embedding from which it is quicker to find the rows that a batch reads than to update them all: at
+30,522 rows of 256 a step takes 7 ms for it instead of 11, at fewer than 16,384 such rows nothing is gained."""
 
 
-def stepwise(model: nn.Module, optim: OptimConfig, n_steps: int, *, loss_is_scaled: bool) -> dict[str, Any]:
+def stepwise(
+    model: nn.Module, optim: OptimConfig, n_steps: int, *, loss_is_scaled: bool, lazy: bool = False
+) -> dict[str, Any]:
     """What a LightningModule configures: AdamW, and its rate a step. With fp16 a fused step would clip the scaled
     gradients."""
-    optimizer = make_optimizer(model, optim, fused=not loss_is_scaled)
+    optimizer = make_optimizer(model, optim, fused=not loss_is_scaled, lazy=lazy)
     schedule = make_schedule(optimizer, optim, n_steps)
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
 def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) -> None:
-    """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing."""
+    """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing.
+
+    Of a sparse gradient the rows that it names are clipped.
+    """
     if not most:
         return
+    tensors = [gradient_values(p) for p in model.parameters() if p.grad is not None]
     if algorithm == "value":
-        torch.nn.utils.clip_grad_value_(model.parameters(), most)
-    else:
-        torch.nn.utils.clip_grad_norm_(model.parameters(), most)
+        for tensor in tensors:
+            tensor.clamp_(-most, most)
+        return
+    factor = (most / (nn.utils.get_total_norm(tensors) + 1e-6)).clamp(max=1.0)
+    torch._foreach_mul_(tensors, factor)
 
 
-def make_optimizer(model: nn.Module, optim: OptimConfig, *, fused: bool = True) -> torch.optim.AdamW:
-    """AdamW; matrices of the layers decay, vectors (biases, norms) and embeddings do not."""
-    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+def gradient_values(parameter: nn.Parameter) -> Tensor:
+    """The gradient itself, or the rows of a sparse one, each named once; what is done to it is done to the gradient."""
+    assert parameter.grad is not None
+    if not parameter.grad.is_sparse:
+        return parameter.grad
+    parameter.grad = parameter.grad.coalesce()
+    return parameter.grad._values()
+
+
+def make_optimizer(
+    model: nn.Module, optim: OptimConfig, *, fused: bool = True, lazy: bool = False
+) -> torch.optim.AdamW:
+    """AdamW; matrices of the layers decay, vectors (biases, norms) and embeddings do not.
+
+    With `lazy` large embeddings are updated row by row. That pays on one CPU, where a step reads and writes ten times
+    as many numbers as an embedding has; a GPU does so at once, and several processes add up whole gradients.
+    """
+    embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
+    of_embeddings = {id(m.weight) for m in embeddings}
     parameters = [p for p in model.parameters() if p.requires_grad]
-    decaying = [p for p in parameters if p.ndim >= 2 and id(p) not in embeddings]
-    steady = [p for p in parameters if p.ndim < 2 or id(p) in embeddings]
+    decaying = [p for p in parameters if p.ndim >= 2 and id(p) not in of_embeddings]
+    steady = [p for p in parameters if p.ndim < 2 or id(p) in of_embeddings]
     groups = [{"params": decaying, "weight_decay": optim.weight_decay}, {"params": steady, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), eps=optim.eps, fused=fused)
+    tables = [m for m in embeddings if lazy and m.weight.requires_grad and m.weight.numel() >= LAZY_FROM]
+    settings = {"lr": optim.lr, "betas": (optim.beta1, optim.beta2), "eps": optim.eps}
+    if tables:
+        return LazyAdamW(groups, tables, **settings)
+    return torch.optim.AdamW(groups, **settings, fused=fused)
 
 
 def make_schedule(

@@ -18,11 +18,14 @@ from manyheads.data.tokens import Tokens, reach
 from manyheads.fit.average import Average
 from manyheads.fit.checkpoint import Checkpoint
 from manyheads.fit.classify import Classify, class_weights
+from manyheads.fit.heap import keep_freed_memory
 from manyheads.fit.keep import KeepBest
+from manyheads.fit.lazy import Settle
 from manyheads.fit.logs import MetricsFile, make_loggers
 from manyheads.fit.meter import Meter
 from manyheads.fit.module import LitModule, Network
 from manyheads.fit.resume import Start
+from manyheads.fit.speed import speed_up
 from manyheads.fit.state import hash_tokens
 from manyheads.fit.stop import Stop, seconds_of
 from manyheads.fit.trainer import build_trainer
@@ -157,11 +160,13 @@ def run_trainer(
     checkpoint: Checkpoint | None = None,
 ) -> LitModule:
     """Train `network` in place to the end of its steps, or until a callback ends it."""
+    keep_freed_memory()
     averaging = [Average(run.optim.average)] if run.optim.average else []
     saving = [checkpoint] if checkpoint else []
-    trainer = build_trainer(run, folder, [*callbacks, *averaging, *saving], list(loggers))
+    trainer = build_trainer(run, folder, [Settle(), *callbacks, *averaging, *saving], list(loggers))
     data = TextData(tokens, run.batch, run.seed, max_steps=trainer.max_steps)
     n_steps = data.n_steps(trainer.max_epochs, trainer.max_steps, trainer.world_size)
+    speed_up(run, network, data, trainer, n_steps)
     module = LitModule(network, make_task(run, tokens["train"].labels, labels), optim=run.optim, n_steps=n_steps)
     if checkpoint:
         checkpoint.fit(trainer, module, data)

@@ -1,0 +1,32 @@
+"""What is kept, by the page faults of a process that takes and frees the same memory again and again."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+PAGES = """
+import resource, sys, torch
+from manyheads.fit.heap import keep_freed_memory
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+def faults():
+    torch.ones(12_000_000).sum()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    faults()
+before = faults()
+for _ in range(9):
+    after = faults()
+print(after - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries of C have no such setting")
+def test_freed_memory_is_not_asked_for_again():
+    lent, kept = (
+        int(subprocess.run([sys.executable, "-c", PAGES, how], capture_output=True, check=True).stdout)
+        for how in ("lent", "kept")
+    )
+    assert kept * 10 < lent

@@ -1,0 +1,97 @@
+"""AdamW by rows against torch's AdamW, which reads and writes all of them in every step."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from manyheads.fit.lazy import PERIOD, LazyAdamW, settle
+
+ROWS, WIDTH, RATE = 200, 6, 1e-2
+
+
+def build(*, lazy: bool, eps: float) -> tuple[nn.Embedding, nn.Linear, torch.optim.AdamW]:
+    torch.manual_seed(0)
+    table, head = nn.Embedding(ROWS, WIDTH).double(), nn.Linear(WIDTH, 3).double()
+    groups = [
+        {"params": list(head.parameters()), "weight_decay": 0.1},
+        {"params": [table.weight], "weight_decay": 0.0},
+    ]
+    if lazy:
+        return table, head, LazyAdamW(groups, [table], lr=RATE, eps=eps)
+    return table, head, torch.optim.AdamW(groups, lr=RATE, eps=eps)
+
+
+def texts(steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Ids of which some come in every step and some almost never."""
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        yield (torch.rand(12, generator=generator) ** 4 * ROWS).long(), torch.randint(3, (12,), generator=generator)
+
+
+def train(table: nn.Embedding, head: nn.Linear, optimizer: torch.optim.AdamW, steps: int, skip: int = 0) -> None:
+    """With a rate that falls, as in a run; `skip` steps were made before."""
+    for step, (ids, labels) in enumerate(texts(steps)):
+        if step < skip:
+            continue
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * (1 - step / 400)
+        optimizer.zero_grad()
+        F.cross_entropy(head(table(ids)), labels).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("steps", [1, 7, PERIOD - 1, PERIOD, 2 * PERIOD + 5])
+def test_the_weights_are_those_of_torch(steps):
+    (ours, our_head, lazy), (theirs, their_head, dense) = (build(lazy=lazy, eps=1e-16) for lazy in (True, False))
+    train(ours, our_head, lazy, steps)
+    train(theirs, their_head, dense, steps)
+    settle([lazy])
+    torch.testing.assert_close(ours.weight, theirs.weight, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(our_head.weight, their_head.weight, rtol=1e-6, atol=1e-7)
+
+
+def test_a_common_epsilon_moves_a_weight_by_less_than_a_tenth_of_a_step():
+    (ours, our_head, lazy), (theirs, their_head, dense) = (build(lazy=lazy, eps=1e-8) for lazy in (True, False))
+    train(ours, our_head, lazy, 300)
+    train(theirs, their_head, dense, 300)
+    settle([lazy])
+    assert float((ours.weight - theirs.weight).detach().abs().max()) < 0.1 * RATE
+
+
+def test_a_row_is_up_to_date_when_it_is_read():
+    (ours, our_head, lazy), (theirs, their_head, dense) = (build(lazy=lazy, eps=1e-16) for lazy in (True, False))
+    train(ours, our_head, lazy, 50)
+    train(theirs, their_head, dense, 50)
+    every = torch.arange(ROWS)
+    assert not torch.allclose(ours.weight, theirs.weight, atol=1e-7)
+    torch.testing.assert_close(ours(every), theirs(every), rtol=1e-6, atol=1e-7)
+
+
+def test_settling_twice_is_settling_once():
+    table, head, lazy = build(lazy=True, eps=1e-8)
+    train(table, head, lazy, 20)
+    settle([lazy])
+    once = table.weight.detach().clone()
+    settle([lazy])
+    assert torch.equal(table.weight, once)
+
+
+def test_a_saved_state_goes_on_to_the_same_weights(tmp_path):
+    straight = build(lazy=True, eps=1e-8)
+    train(*straight, 150)
+    half = build(lazy=True, eps=1e-8)
+    train(*half, 60)
+    torch.save(
+        {"table": half[0].state_dict(), "head": half[1].state_dict(), "optimizer": half[2].state_dict()},
+        tmp_path / "half",
+    )
+    saved = torch.load(tmp_path / "half", weights_only=True)
+    table, head, lazy = build(lazy=True, eps=1e-8)
+    table.load_state_dict(saved["table"])
+    head.load_state_dict(saved["head"])
+    lazy.load_state_dict(saved["optimizer"])
+    train(table, head, lazy, 150, skip=60)
+    assert torch.equal(table.weight, straight[0].weight)
