@@ -3,10 +3,11 @@
     MANYHEADS_DATA=<folder of NAME/train.csv> python benchmarks/accuracy_parity.py
     python benchmarks/accuracy_parity.py table
 
-Contestants (a) and (f) of peers.py, as they are measured there, train the shape of d_model 128 and two layers for three epochs, the Trainer's
-default, from ids that are the same for both. Both rise over the first 6 % of their steps and fall linearly. Each takes
-the best of the same learning rates by validation accuracy with seed 0; then two more seeds. What is judged are the last
-weights. Figures go to accuracy_parity.json after each run, and a second start makes only what is missing.
+Contestants (a) and (f) of peers.py, as they are measured there, train the shape of d_model 128 and two layers for three
+epochs, the Trainer's default, from ids that are the same for both. Both rise over the first 6 % of their steps and fall
+linearly. Each takes the better of the same learning rates by validation accuracy with seed 0; then two more seeds. What
+is judged are the last weights. Figures go to accuracy_parity.json after each run, and a second start makes only what is
+missing.
 """
 
 import json
