@@ -54,6 +54,7 @@ def train(run: RunConfig) -> "Summary | None":
     # torch and Lightning take seconds to import: only now are they needed
     from manyheads.data.cache import prepare_tokens
     from manyheads.fit.dry import plan_figures, show_plan
+    from manyheads.fit.memory import settle_batch
     from manyheads.fit.session import assemble_network, check_tokens, fit
     from manyheads.fit.trainer import check_trainer
     from manyheads.judge.summary import show_summary
@@ -62,6 +63,7 @@ def train(run: RunConfig) -> "Summary | None":
     check_trainer(run)
     tokenizer, tokens = prepare_tokens(splits, run)
     network = assemble_network(run, splits, tokenizer)
+    run = settle_batch(run, network, tokens, splits.labels)
     if run.dry:
         return show_plan(plan_figures(run, splits, tokens, network))
     check_tokens(start, tokens)

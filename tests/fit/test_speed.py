@@ -7,7 +7,10 @@ import torch
 
 from manyheads.config import HardwareConfig, ModelConfig, RunConfig
 from manyheads.config.hardware import Compile
-from manyheads.config.model import EncoderKind
+from manyheads.config.model import EncoderKind, Pooling, Positions
+from manyheads.data.batches import gather, plan_epoch
+from manyheads.data.tokens import Tokens
+from manyheads.fit.classify import Classify
 from manyheads.fit.speed import COMPILE_FROM, GRAPHS_BELOW, compile_mode, set_walks, speed_up
 from manyheads.nn import assemble
 from manyheads.nn.walk import through
@@ -63,3 +66,25 @@ def test_recomputing_is_for_layers_of_attention():
     assert network.encoder.walk is not through
     with pytest.raises(ValueError, match=r"^hardware\.recompute=true computes layers .* which model\.encoder=gru"):
         RunConfig(model=ModelConfig(encoder=EncoderKind.gru), hardware=HardwareConfig(recompute=True))
+
+
+@pytest.mark.parametrize("pooling", list(Pooling))
+@pytest.mark.parametrize(
+    "change", [{"positions": Positions.rotary}, {"positions": Positions.alibi, "n_bigrams": 32}, {"window": 2}]
+)
+def test_a_tail_changes_neither_losses_nor_gradients(pooling, change):
+    torch.manual_seed(0)
+    model = ModelConfig(
+        **{"n_layers": 2, "n_heads": 2, "d_model": 8, "d_k": 4, "d_v": 4, "d_ff": 8},
+        **{"dropout": 0.0, "dropout_tokens": 0.0, "pooling": pooling},
+        **change,
+    )
+    network = assemble(model, vocab_size=30, n_classes=3, max_length=16).double()
+    offsets = torch.tensor([0, 5, 8, 17, 21])
+    rows = Tokens(torch.randint(5, 30, (21,)).int(), offsets, None, torch.tensor([0, 2, 1, 0]))
+    (planned,) = plan_epoch(rows.lengths, tokens=99, rows=9, seed=0, epoch=0)
+    task, found = Classify(torch.ones(3), label_smoothing=0.1), []
+    for few_counts in (False, True):
+        losses_B = task.learn(network, gather(rows, planned, few_counts=few_counts))
+        found.append([losses_B, *torch.autograd.grad(losses_B.sum(), list(network.parameters()))])
+    torch.testing.assert_close(*found)

@@ -84,6 +84,11 @@ class RunConfig:
             f"optim.class_weights={self.optim.class_weights} weighs classes, but task=seq2seq has none: leave it away",
         )
         self.model.check_use(self.task)
+        require(
+            not (self.hardware.recompute and self.model.is_recurrent),
+            f"hardware.recompute=true computes layers of self-attention again, which "
+            f"model.encoder={self.model.encoder.name} does not have: leave it away",
+        )
 
 
 @dataclass(kw_only=True, slots=True)

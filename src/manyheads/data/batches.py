@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 
 WINDOW_IN_BATCHES = 64  # rows of about so many batches are sorted by length: more pads less and shuffles less
+FEWEST = 512  # tokens that a batch is filled up to where few counts shall occur
 
 
 class Planned(NamedTuple):
@@ -50,15 +52,12 @@ class Batch(NamedTuple):
     def to(self, device: torch.device) -> "Batch":
         """The same rows on another device, copied while the host goes on."""
 
-        def moved(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=True)
-
         return Batch(
-            moved(self.ids_N),
-            None if self.segments_N is None else moved(self.segments_N),
+            sent(self.ids_N, device),
+            None if self.segments_N is None else sent(self.segments_N, device),
             self.layout.to(device, non_blocking=True),
-            moved(self.labels_B),
-            moved(self.rows_B),
+            sent(self.labels_B, device),
+            sent(self.rows_B, device),
             self.scale,
             None if self.targets is None else self.targets.to(device),
         )
@@ -105,38 +104,57 @@ class Batches:
     """The batches of a plan, built one by one as they are asked for; the first `done` of them are left out, though
     counted."""
 
-    def __init__(self, tokens: Tokens, plan: Sequence[Planned], done: int = 0) -> None:
+    def __init__(self, tokens: Tokens, plan: Sequence[Planned], done: int = 0, *, few_counts: bool = False) -> None:
         self.tokens = tokens
         self.plan = plan
         self.done = done
+        self.few_counts = few_counts
 
     def __len__(self) -> int:
         return len(self.plan)
 
     def __iter__(self) -> Iterator[Batch]:
-        return (gather(self.tokens, planned) for planned in self.plan[self.done :])
+        return (gather(self.tokens, planned, few_counts=self.few_counts) for planned in self.plan[self.done :])
 
 
-def gather(tokens: Tokens, planned: Planned) -> Batch:
-    """Copy the planned rows out of the flat tensors."""
-    rows = planned.rows
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """`tensor` on `device`, copied while the host goes on: to a GPU by way of pinned memory."""
+    if tensor.device.type == "cpu" and device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def gather(tokens: Tokens, planned: Planned, *, few_counts: bool = False) -> Batch:
+    """Copy the planned rows out of the flat tensors, on the device where these are; their offsets are on the host.
+
+    Args:
+        few_counts: a tail of zeros makes the tokens a power of two, since a CUDA graph is made for each count.
+    """
+    rows, device = planned.rows, tokens.ids_N.device
     starts, ends = tokens.offsets[rows], tokens.offsets[rows + 1]
     lengths_B = ends - starts
     offsets = torch.zeros(rows.numel() + 1, dtype=torch.int64)
     torch.cumsum(lengths_B, 0, out=offsets[1:])
-    n_tokens = int(offsets[-1])
-    shift_N = (starts - offsets[:-1]).repeat_interleave(lengths_B, output_size=n_tokens)
-    where_N = torch.arange(n_tokens) + shift_N
-    segments_N = None if tokens.segments_N is None else tokens.segments_N[where_N].long()
-    longest = int(lengths_B.max()) if rows.numel() else 0
+    layout = Packed(offsets, int(lengths_B.max()) if rows.numel() else 0)
+    if few_counts:
+        layout = layout.rounded(max(FEWEST, 1 << (layout.n_tokens - 1).bit_length()))
+    shift_B = sent(starts - offsets[:-1], device)
+    n_tokens, layout, rows_B = layout.n_tokens, layout.to(device, non_blocking=True), sent(rows, device)
+    shift_N = shift_B.repeat_interleave(layout.lengths_B, output_size=n_tokens)
+    where_N = torch.arange(n_tokens, device=device) + shift_N
+    ids_N, segments_N = (
+        None if of_all is None else F.pad(of_all[where_N].long(), (0, layout.tail))
+        for of_all in (tokens.ids_N, tokens.segments_N)
+    )
+    assert ids_N is not None
     return Batch(
-        tokens.ids_N[where_N].long(),
+        ids_N,
         segments_N,
-        Packed(offsets, longest),
-        tokens.labels[rows],
-        rows,
+        layout,
+        tokens.labels[rows_B],
+        rows_B,
         planned.scale,
-        None if tokens.targets is None else gather(tokens.targets, planned),
+        None if tokens.targets is None else gather(tokens.targets, planned, few_counts=few_counts),
     )
 
 

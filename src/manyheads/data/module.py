@@ -7,8 +7,10 @@ from lightning.pytorch import LightningDataModule
 
 from manyheads.config import BatchConfig
 from manyheads.data.batches import Batch, Batches, Planned, gather, plan_epoch, plan_evaluation
+from manyheads.data.resident import moved, n_bytes
 from manyheads.data.tokens import Tokens
 
+RESIDENT = 0.05  # share of a GPU's free memory that a split may take for good
 COUNTED_EPOCHS = 32  # counted one by one; later epochs are taken to be as long as these on average
 
 
@@ -18,7 +20,7 @@ class TextData(LightningDataModule):
     The Trainer must be built with `reload_dataloaders_every_n_epochs=1`, since each epoch has its own plan, and
     `use_distributed_sampler=False`, since the plan already deals rows to ranks. The epoch in which `max_steps` is
     reached ends there, so that Lightning validates what was trained in it. Training begins in the epoch and behind the
-    number of its batches that `begin` holds.
+    number of its batches that `begin` holds. With `few_counts` training batches get a tail: see `gather`.
     """
 
     def __init__(self, tokens: dict[str, Tokens], batch: BatchConfig, seed: int, *, max_steps: int = -1) -> None:
@@ -28,6 +30,8 @@ class TextData(LightningDataModule):
         self.tokens = tokens
         self.batch = batch
         self.seed = seed
+        self._resident: dict[str, Tokens] = {}
+        self.few_counts = False
         self._lengths = {name: split.lengths for name, split in tokens.items()}
 
     def plan(self, epoch: int, world_size: int = 1, rank: int = 0) -> list[Planned]:
@@ -63,19 +67,27 @@ class TextData(LightningDataModule):
             total = round(total / epoch * epochs)
         return total if steps is None else min(total, steps)
 
+    def mean_tokens(self) -> float:
+        """Tokens of a training batch of the first epoch, on average."""
+        return float(self._lengths["train"].sum()) / max(1, len(self.plan(0)))
+
     def train_dataloader(self) -> Batches:
         epoch, world_size, rank = self._place()
         plan = self.plan(epoch, world_size, rank)
         done = self.begin[1] if epoch == self.begin[0] else 0
         if self.max_steps >= 0 and self.trainer is not None:
             plan = plan[: done + (self.max_steps - self.trainer.global_step) * self.batch.accumulate]
-        return Batches(self.tokens["train"], plan, done)
+        return Batches(self._near("train"), plan, done, few_counts=self.few_counts)
 
     def largest_batch(self) -> Batch:
-        """The training batch of the first epoch with the most cells: the one that needs the most memory."""
+        """The training batch of the first epoch with the most tokens and cells: the one that needs the most memory."""
         lengths = self._lengths["train"]
-        plan = [one for one in self.plan(0) if one.rows.numel()]
-        return gather(self.tokens["train"], max(plan, key=lambda one: one.rows.numel() * int(lengths[one.rows].max())))
+
+        def size(planned: Planned) -> int:
+            of_rows = lengths[planned.rows]
+            return int(of_rows.sum()) + of_rows.numel() * int(of_rows.max())
+
+        return gather(self.tokens["train"], max((one for one in self.plan(0) if one.rows.numel()), key=size))
 
     def val_dataloader(self) -> Batches:
         return self._evaluation("validation")
@@ -92,7 +104,17 @@ class TextData(LightningDataModule):
         plan = plan_evaluation(
             lengths, tokens=self.batch.tokens, rows=self.batch.rows, world_size=world_size, rank=rank
         )
-        return Batches(self.tokens[split], plan)
+        return Batches(self._near(split), plan)
+
+    def _near(self, split: str) -> Tokens:
+        """The tokens of a split, moved to the GPU once and for all where they are few beside its memory."""
+        device = torch.device("cpu") if self.trainer is None else self.trainer.strategy.root_device
+        tokens = self.tokens[split]
+        if device.type != "cuda":
+            return tokens
+        if split not in self._resident and n_bytes(tokens) <= RESIDENT * torch.cuda.mem_get_info(device)[0]:
+            self._resident[split] = moved(tokens, device)
+        return self._resident.get(split, tokens)
 
     def _place(self) -> tuple[int, int, int]:
         """Epoch, number of ranks and own rank; those of a run on one device where no Trainer is attached."""

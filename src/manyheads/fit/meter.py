@@ -14,7 +14,7 @@ class Meter(Callback):
     """Counts what this process trains on; when training has ended, what all processes did.
 
     `seconds` runs from the first step to the end of the last, loader, loss, clip, optimiser and logging included,
-    validation and checkpoints between epochs excluded. In the end tokens, cells and rows are added up over the
+    validation and checkpoints excluded. In the end tokens, cells and rows are added up over the
     processes, and `seconds` is that of the slowest.
     """
 
@@ -30,7 +30,7 @@ class Meter(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         for part in batch.parts:
-            self.tokens += part.ids_N.numel()
+            self.tokens += part.layout.n_tokens
             self.cells += part.layout.n_documents * part.layout.longest
         self.rows += batch.layout.n_documents
         self.steps += 1
@@ -55,6 +55,11 @@ class Meter(Callback):
         summed: Any = trainer.strategy.reduce(counts, reduce_op="sum")
         self.tokens, self.cells, self.rows = summed.tolist()
         self.seconds = float(trainer.strategy.reduce(seconds, reduce_op="max"))
+
+    def leave_out(self, seconds: float) -> None:
+        """What has just passed was not training."""
+        if self._since is not None:
+            self._since += seconds
 
     def state_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("tokens", "cells", "rows", "steps", "seconds")}

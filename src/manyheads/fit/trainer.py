@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.callbacks import Callback, EarlyStopping, TQDMProgressBar
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import (
     MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
@@ -17,6 +17,7 @@ from manyheads.fit.hardware import trainer_hardware
 from manyheads.fit.logs import EpochLines, shows_bar
 from manyheads.fit.stop import seconds_of
 
+BAR_EVERY = 20  # steps
 LIGHTNING_NOISE = (  # warnings about what Lightning does itself, or what we mean to do
     ".*does not have many workers",
     ".*smaller than the logging interval",
@@ -83,7 +84,7 @@ def lightning_trainer(
     """What the config decides is in `flags`; the rest is ours to set."""
     return pl.Trainer(
         accumulate_grad_batches=run.batch.accumulate,
-        callbacks=[*callbacks, *early_stopping(run.checkpoint), EpochLines()],
+        callbacks=[*callbacks, *early_stopping(run.checkpoint), EpochLines(), *bar()],
         logger=loggers,
         enable_progress_bar=shows_bar(),
         log_every_n_steps=run.logger.every,
@@ -95,6 +96,11 @@ def lightning_trainer(
         num_sanity_val_steps=0,
         **flags,
     )
+
+
+def bar() -> list[Callback]:
+    """A progress bar on a terminal. It reads the loss, and so waits for a GPU, once in `BAR_EVERY` steps alone."""
+    return [TQDMProgressBar(refresh_rate=BAR_EVERY)] if shows_bar() else []
 
 
 def early_stopping(checkpoint: CheckpointConfig) -> list[Callback]:
