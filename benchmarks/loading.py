@@ -1,0 +1,108 @@
+"""Texts to batches: tokenised once, read again at the next start, and never waited for in a step: loading.json.
+
+    MANYHEADS_DATA=<folder of NAME/train.csv> python benchmarks/loading.py [NAME ...]
+
+`learn` is the tokenizer learned from the training texts, `tokenise` all texts of all splits to ids and into the cache,
+`read again` what a later start does instead: hash the texts, read and check the files. `waiting` is the share of the
+training loop in which a step waits for its batch: 60 steps through Lightning at 4 x 256, no worker processes.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from prediction import machine
+
+RESULTS = Path(__file__).with_suffix(".json")
+STEPS = 60
+SHAPE = ("model=mini", "tokenizer.vocab_size=30522", f"trainer.max_steps={STEPS}", "trainer.limit_val_batches=0")
+
+
+def main() -> None:
+    data = os.environ.get("MANYHEADS_DATA")
+    if not data:
+        sys.exit("MANYHEADS_DATA is not set: it names the folder that holds NAME/train.csv")
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results |= {
+        "machine": machine(),
+        "versions": {name: version(name) for name in ("torch", "tokenizers", "lightning")},
+    }
+    for name in sys.argv[1:] or ["ag_news_10k", "imdb"]:
+        with tempfile.TemporaryDirectory() as scratch:
+            results[name] = measure(Path(data) / name, Path(scratch))
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        print(name, json.dumps(results[name], indent=1), flush=True)
+
+
+def measure(data: Path, scratch: Path) -> dict[str, Any]:
+    from manyheads.compose import compose
+    from manyheads.data.cache import cached_tokenizer, prepare_tokens
+    from manyheads.data.sources import read_splits
+
+    run = compose("train", [f"data.path={data}", f"data.cache={scratch}", f"output={scratch / 'run'}", *SHAPE])
+    started = perf_counter()
+    splits = read_splits(run.data, run.seed)
+    figures = {"read and check the files s": perf_counter() - started}
+    texts = [text for rows in splits.by_name().values() for text in rows.texts]
+    megabytes = sum(len(text.encode()) for text in texts) / 1e6
+    started = perf_counter()
+    cached_tokenizer(splits.train, run.tokenizer, scratch)
+    learnt = perf_counter()
+    prepare_tokens(splits, run)
+    tokenised = perf_counter()
+    figures |= {"learn s": learnt - started, "tokenise s": tokenised - learnt}
+    figures |= {"texts": len(texts), "MB": megabytes, "tokenise MB/s": megabytes / (tokenised - learnt)}
+    again = []
+    for _ in range(5):
+        started = perf_counter()
+        prepare_tokens(splits, run)
+        again.append(perf_counter() - started)
+    figures |= {"read again s": sorted(again)[2], "read again s, slowest": max(again)}
+    if data.name == "ag_news_10k":
+        figures |= waiting(run)
+    return {name: round(value, 4) for name, value in figures.items()}
+
+
+class LearntError(Exception):
+    """Training has ended; the rest of the run is not of interest."""
+
+
+def waiting(run: Any) -> dict[str, float]:
+    """Seconds in which the loop asks for batches, beside those of the whole loop."""
+    from manyheads.data.batches import Batch, Batches
+    from manyheads.fit.meter import Meter
+    from manyheads.train import train
+
+    asked: list[float] = []
+    loop: list[float] = []
+    batches = Batches.__iter__
+
+    def timed(self: Batches) -> Iterator[Batch]:
+        made = batches(self)
+        while True:
+            started = perf_counter()
+            batch = next(made, None)
+            asked.append(perf_counter() - started)
+            if batch is None:
+                return
+            yield batch
+
+    def end(self: Meter, *_: Any) -> None:
+        loop.append(self.seconds)
+        raise LearntError
+
+    Batches.__iter__, Meter.on_train_end = timed, end
+    with suppress(LearntError):
+        train(run)
+    return {"loop s": loop[0], "waiting s": sum(asked), "waiting share": sum(asked) / loop[0], "steps": STEPS}
+
+
+if __name__ == "__main__":
+    main()

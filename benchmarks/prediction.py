@@ -1,0 +1,211 @@
+"""Prediction on the CPU, text in and label out, beside a Hugging Face pipeline of the same shape: prediction.json.
+
+    pip install 'manyheads[bench]'
+    MANYHEADS_DATA=<folder of NAME/{train,test}.csv> python benchmarks/prediction.py [many] [one] [labels=RUN]
+
+Test texts of ag_news_10k (43 tokens on average), 4 layers of d_model 256, 4 heads, vocabulary 30,522, all threads,
+nothing else running. `many` answers 400 texts at a time, each peer at its fastest batch size; `one` answers one text of
+46 to 54 tokens after another. Contestants take turns; weights are random, as speed does not depend on them. `labels`
+counts the test texts of ag_news_10k to which the trained run RUN gives another label in bf16 than in fp32. int8 is
+torch's own dynamic quantisation of the same classifier. What is measured again replaces what was there.
+"""
+
+import copy
+import json
+import os
+import platform
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
+from typing import Any
+
+RESULTS = Path(__file__).with_suffix(".json")
+ROUNDS, TEXTS, SIZES = 5, 400, (1, 8, 32, 128)
+CALLS, WARM, ABOUT_50 = 500, 30, range(46, 55)
+Answer = Callable[[list[str]], Any]
+
+
+def main() -> None:
+    data = os.environ.get("MANYHEADS_DATA")
+    if not data:
+        sys.exit("MANYHEADS_DATA is not set: it names the folder that holds ag_news_10k/{train,test}.csv")
+    if find_spec("transformers") is None:
+        sys.exit("transformers not found: pip install 'manyheads[bench]'")
+    words = sys.argv[1:] or ["many", "one"]
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    import torch
+
+    results["machine"] = machine() | {"threads": torch.get_num_threads(), "TFLOP/s of a matrix product": peaks()}
+    results["versions"] = {name: version(name) for name in ("torch", "transformers", "tokenizers", "manyheads")}
+    tokenizer, texts = read(Path(data) / "ag_news_10k")
+    for word in words:
+        name, _, run = word.partition("=")
+        if name == "labels":
+            results["labels changed"] = labels_changed(Path(run), texts)
+        else:
+            of = contestants(tokenizer)
+            results[name] = many(of, texts[:TEXTS]) if name == "many" else one(of, tokenizer, texts)
+        print(json.dumps(results, indent=1), flush=True)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def read(folder: Path) -> tuple[Any, list[str]]:
+    """A tokenizer learned from the training texts, and the test texts."""
+    from manyheads.compose import compose
+    from manyheads.data.cache import cache_folder, cached_tokenizer
+    from manyheads.data.sources import read_splits
+
+    run = compose("train", [f"data.path={folder}", "tokenizer.vocab_size=30522"])
+    splits = read_splits(run.data, run.seed)
+    assert splits.test is not None
+    return cached_tokenizer(splits.train, run.tokenizer, cache_folder(run.data)), splits.test.texts
+
+
+def contestants(tokenizer: Any) -> dict[str, Answer]:
+    """What answers a list of texts, by name; a pipeline takes its batch size too."""
+    import torch
+
+    import manyheads
+
+    with tempfile.TemporaryDirectory() as scratch:
+        ship(Path(scratch) / "model", tokenizer)
+        ours = {name: manyheads.load(scratch, precision=name) for name in ("auto", "fp32")}
+    whole = ours["fp32"]
+    eighths = copy.deepcopy(whole)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is to leave torch one day
+        eighths.classifier = torch.ao.quantization.quantize_dynamic(whole.classifier, {torch.nn.Linear}, torch.qint8)
+    types = {"pipeline fp32": torch.float32, "pipeline bf16": torch.bfloat16}
+    return {
+        "manyheads": ours["auto"].predict,
+        "manyheads fp32": whole.predict,
+        "manyheads int8": eighths.predict,
+        **{name: pipeline_of(tokenizer, kind) for name, kind in types.items()},
+    }
+
+
+def ship(folder: Path, tokenizer: Any) -> None:
+    """An untrained classifier of four classes."""
+    import torch
+
+    from manyheads.config import DataConfig, ModelConfig
+    from manyheads.nn import assemble
+    from manyheads.ship.deliverable import save_deliverable
+
+    torch.manual_seed(0)
+    model = ModelConfig(n_layers=4, n_heads=4, d_model=256, d_k=64, d_v=64, d_ff=1024)
+    classifier = assemble(model, vocab_size=tokenizer.get_vocab_size(), n_classes=4, max_length=512)
+    labels = ["world", "sports", "business", "science"]
+    about = {"model": model, "data": DataConfig(), "tokenizer": tokenizer, "labels": labels}
+    save_deliverable(folder, classifier, **about, pairs=False, card="")
+
+
+def pipeline_of(tokenizer: Any, kind: Any) -> Answer:
+    """A pipeline as its users build it; only the weights are random."""
+    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast, logging, pipeline
+
+    logging.set_verbosity_error()
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    sizes = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+    config = BertConfig(vocab_size=tokenizer.get_vocab_size(), num_labels=4, **sizes)
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=copy.deepcopy(tokenizer), model_max_length=512, **names)
+    model = BertForSequenceClassification(config).to(kind).eval()
+    return partial(pipeline("text-classification", model=model, tokenizer=wrapped, device="cpu"), truncation=True)
+
+
+def many(of: dict[str, Answer], texts: list[str]) -> dict[str, Any]:
+    """Texts a second of each round, and the batch size with which a pipeline was fastest on a quarter of the texts."""
+    sizes: dict[str, int] = {}
+    for name, answer in of.items():
+        answer(texts[:40])
+        if name.startswith("pipeline"):
+            speeds = {size: per_second(partial(answer, batch_size=size), texts[: len(texts) // 4]) for size in SIZES}
+            sizes[name] = max(speeds, key=lambda size: speeds[size])
+            of[name] = partial(answer, batch_size=sizes[name])
+    rounds = [{name: round(per_second(answer, texts), 1) for name, answer in of.items()} for _ in range(ROUNDS)]
+    figures = {name: spread([turn[name] for turn in rounds]) for name in of}
+    ratios = {
+        f"manyheads / {name}": spread([turn["manyheads"] / turn[name] for turn in rounds])
+        for name in of
+        if name != "manyheads"
+    }
+    return {"texts per second": figures, "ratio of each round": ratios, "batch size": sizes}
+
+
+def per_second(answer: Answer, texts: list[str]) -> float:
+    started = perf_counter()
+    answer(texts)
+    return len(texts) / (perf_counter() - started)
+
+
+def one(of: dict[str, Answer], tokenizer: Any, texts: list[str]) -> dict[str, Any]:
+    """Milliseconds of a call with one text, all of them different."""
+    short = [text for text in texts if len(tokenizer.encode(text).ids) in ABOUT_50][: CALLS + WARM]
+    taken: dict[str, list[float]] = {name: [] for name in of}
+    for start in range(0, len(short), 50):  # turns of 50 calls
+        for name, answer in of.items():
+            for text in short[start : start + 50]:
+                started = perf_counter()
+                answer([text])
+                taken[name].append(1000 * (perf_counter() - started))
+    return {name: latency(all_of_them[WARM:]) for name, all_of_them in taken.items()} | {"calls": len(short) - WARM}
+
+
+def latency(taken: list[float]) -> dict[str, float]:
+    cuts = quantiles(taken, n=100)
+    named = {"p50": cuts[49], "p90": cuts[89], "p99": cuts[98], "min": min(taken)}
+    return {f"{name} ms": round(value, 3) for name, value in named.items()}
+
+
+def labels_changed(run: Path, texts: list[str]) -> dict[str, Any]:
+    """How many labels bf16 changes, and by how much a probability moves."""
+    import manyheads
+
+    exact, half = (manyheads.load(run, precision=name).predict(texts) for name in ("fp32", "bf16"))
+    changed = sum(a.label != b.label for a, b in zip(exact, half, strict=True))
+    moved = [
+        max(abs(a.probabilities[name] - b.probabilities[name]) for name in a.probabilities)
+        for a, b in zip(exact, half, strict=True)
+    ]
+    share = round(changed / len(texts), 6)
+    return {
+        "texts": len(texts),
+        "changed": changed,
+        "share": share,
+        "largest move of a probability": round(max(moved), 4),
+    }
+
+
+def peaks() -> dict[str, float]:
+    """What the machine reaches at the moment with 4096 x 4096, of two products of each type."""
+    import torch
+
+    def tflops(factor: torch.Tensor) -> float:
+        factor @ factor
+        started = perf_counter()
+        factor @ factor
+        return round(2 * 4096**3 / (perf_counter() - started) / 1e12, 3)
+
+    one = torch.randn(4096, 4096)
+    return {"fp32": tflops(one), "bf16": tflops(one.bfloat16())}
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"median": round(median(values), 2), "min": round(min(values), 2), "max": round(max(values), 2)}
+
+
+def machine() -> dict[str, Any]:
+    listing = Path("/proc/cpuinfo")
+    names = [line for line in listing.read_text().splitlines() if "model name" in line] if listing.exists() else []
+    return {"processor": names[0].split(":")[1].strip() if names else platform.processor(), "cores": os.cpu_count()}
+
+
+if __name__ == "__main__":
+    main()
