@@ -320,6 +320,33 @@ def test_flash_is_torchs_attention_of_each_document(monkeypatch, n_kv_heads, que
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [0, 2])
+@pytest.mark.parametrize("tail", [0, 5])
+def test_flash_hides_what_lies_beyond_a_window_and_leaves_the_tail_alone(causal, window, tail):
+    n_tokens, grid = sum(LOCAL), Packed.of_lengths(LOCAL)
+    q, k, v = (heads([*LOCAL, tail], H, 16).detach().requires_grad_() for _ in range(3))
+    half = [x.detach().to("cuda", torch.bfloat16).requires_grad_() for x in (q, k, v)]
+    layout = Packed(grid.offsets, grid.longest, tail)
+    layout.n_tokens  # noqa: B018 - known before it is on the device
+    layout = layout.to("cuda")
+    assert kernels._flash_fits(half[0], half[2], layout, layout)
+    ours = attention(*half, layout, layout, window=window, causal=causal)
+    padded = Padded(grid.keep_BL)
+    theirs = grid.flat(
+        attention(*(grid.grid(x[:n_tokens]) for x in (q, k, v)), padded, padded, window=window, causal=causal)
+    )
+    torch.testing.assert_close(ours[:n_tokens].cpu().double(), theirs, atol=3e-2, rtol=3e-2)
+    assert ours.isfinite().all()
+    toward = torch.randn_like(theirs)
+    mine = torch.autograd.grad((ours[:n_tokens] * toward.to(ours)).sum(), half)
+    expected = torch.autograd.grad(theirs, (q, k, v), toward)
+    for one, other in zip(mine, expected, strict=True):
+        torch.testing.assert_close(one.cpu().double(), other, atol=6e-2, rtol=6e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("queries", "keys"), [([], []), ([0, 0], [0, 0]), ([2, 3], [0, 0]), ([0, 0], [2, 3])])
 def test_attention_without_queries_or_keys_is_zero_on_a_gpu(dtype, queries, keys):
