@@ -1,6 +1,7 @@
 """A document's logits are its own: whatever travels beside it, however it is laid out, and what they depend on."""
 
 from itertools import product
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from manyheads import layout
 from manyheads.config.model import PairKind, Placement, Pooling, Positions
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
@@ -55,6 +57,12 @@ def packed_logits(classifier: Classifier, documents: list[Document]) -> Tensor:
     return classifier(ids, Packed.of_lengths([len(ids) for ids, _ in documents]), segments)
 
 
+def filled_logits(classifier: Classifier, documents: list[Document]) -> Tensor:
+    """With a tail behind the last document, as many tokens get one."""
+    with patch.object(layout, "FILL_FROM", 0):
+        return packed_logits(classifier, documents)
+
+
 def padded_logits(classifier: Classifier, documents: list[Document], extra: int) -> Tensor:
     """With garbage ids and segments behind the end of each document."""
     lengths = torch.tensor([len(ids) for ids, _ in documents])
@@ -68,8 +76,12 @@ def padded_logits(classifier: Classifier, documents: list[Document], extra: int)
 def assert_logits_are_its_own(classifier: Classifier, documents: list[Document], extra: int, order: list[int]) -> None:
     alone = torch.cat([packed_logits(classifier, [document]) for document in documents])
     assert alone.isfinite().all()
+    with torch.enable_grad():  # where other kernels serve
+        trained = packed_logits(classifier, documents), filled_logits(classifier, documents)
     for logits in (
+        *trained,
         packed_logits(classifier, documents),
+        filled_logits(classifier, documents),
         padded_logits(classifier, documents, 0),
         padded_logits(classifier, documents, extra),
     ):
@@ -84,6 +96,23 @@ def test_logits_are_the_same_alone_packed_padded_and_reordered(build, positions,
         (torch.randint(VOCAB, (length,)).tolist(), torch.randint(2, (length,)).tolist()) for length in (5, 0, 9, 1, 4)
     ]
     assert_logits_are_its_own(build(positions, pooling, placement, pair), documents, extra=7, order=[3, 1, 4, 0, 2])
+
+
+@pytest.mark.parametrize(("positions", "pooling", "placement", "pair"), EVERY)
+def test_gradients_are_the_same_packed_with_a_tail_and_padded(build, positions, pooling, placement, pair):
+    classifier = build(positions, pooling, placement, pair)
+    documents = [
+        (torch.randint(VOCAB, (length,)).tolist(), torch.randint(2, (length,)).tolist()) for length in (5, 0, 9, 1, 4)
+    ]
+    toward = torch.randn(len(documents), N_CLASSES)
+    parameters = list(classifier.parameters())
+
+    def gradients(logits: Tensor) -> list[Tensor]:
+        return [*torch.autograd.grad(logits, parameters, toward, materialize_grads=True)]
+
+    padded = gradients(padded_logits(classifier, documents, 2))
+    for logits in (packed_logits(classifier, documents), filled_logits(classifier, documents)):
+        torch.testing.assert_close(gradients(logits), padded, atol=1e-5, rtol=1e-5)
 
 
 @settings(max_examples=60, deadline=None)

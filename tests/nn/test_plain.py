@@ -1,6 +1,5 @@
 """Attention with its own backward pass against torch's attention, against `attend` by autograd, and by differences."""
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
