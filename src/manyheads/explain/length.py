@@ -40,8 +40,7 @@ def length(config: ExplainConfig) -> Finding:
             "fused": partial(forward_backward, full, x, layout),
             "window": partial(forward_backward, local, x, layout),
         }
-        repeats = max(1, min(config.repeats, config.repeats * 512 // n_tokens))
-        seconds = median_seconds(works, repeats)
+        seconds = median_seconds(works, max(1, min(config.repeats, config.repeats * 512 // n_tokens)))
         costs.append(
             {
                 "tokens": n_tokens,

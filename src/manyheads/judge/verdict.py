@@ -36,9 +36,7 @@ def judge_run(
 ) -> Summary:
     """Judge what a run shipped, as it was shipped, and write summary.json and report.html into `folder`.
 
-    Args:
-        training: the figures of Summary that only the training loop knows.
-        config: the run's settings, for the report.
+    `training` holds the figures of Summary that only the training loop knows, `config` the run's settings.
     """
     named = {name: rows for name, rows in splits.by_name().items() if name != "train"}
     judged_on, rows = list(named.items())[-1]

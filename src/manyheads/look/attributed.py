@@ -18,7 +18,7 @@ LETTERS = 18  # most of a token
 
 
 def attribution_section(found: Attribution) -> Html:
-    """A section of the page: what each token adds, with a bar that is red below zero, and the attention it gets."""
+    """A section of the page: what each token adds, its bar of another colour below zero, and the attention it gets."""
     largest = max(map(abs, found.added)) or 1.0
     head = f"<tr><th>token</th><th></th><th>adds to {shown(found.label)}</th><th>attention it gets</th></tr>"
     rows = ""

@@ -26,13 +26,7 @@ def study(config: LookConfig) -> dict[str, Any]:
             found before torch is imported.
     """
     model = find_model(Path(config.run))
-    home = run_folder(model)
-    if home is None:
-        raise ValueError(
-            f"run={config.run} is a model without its run folder, which would say what data it was trained on: "
-            "name the run folder"
-        )
-    settings = read_settings(model / "config.json")
+    home, settings = _home(config.run, model), read_settings(model / "config.json")
     labels = read_labels(model / "labels.json", settings)
     task = find_task(EvaluateConfig(run=config.run, split=config.split), home, settings, labels)
 
@@ -57,6 +51,16 @@ def study(config: LookConfig) -> dict[str, Any]:
     show_study(found, f"{task.name}, {task.split}: the heads over {len(rows):,} rows")
     show_files(folder, ["study.json", "heads.csv", "study.html"])
     return written
+
+
+def _home(run: str, model: Path) -> Path:
+    home = run_folder(model)
+    if home is None:
+        raise ValueError(
+            f"run={run} is a model without its run folder, which would say what data it was trained on: "
+            "name the run folder"
+        )
+    return home
 
 
 def write_study(folder: Path, found: "Study", task: Task) -> dict[str, Any]:
