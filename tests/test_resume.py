@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 from manyheads import faults
 from manyheads.cli import main
+from manyheads.fit import optim
 from manyheads.fit.module import LitModule
 from manyheads.fit.saved import newest
 from manyheads.fit.stop import Stopped
@@ -143,6 +144,13 @@ def test_three_segments_are_one_run(kind, train, seen):
     parts = train("parts", *words, stops=stops)
     assert seen == at_once, "every batch once, in the same order"
     assert_same(content(parts), content(whole))
+
+
+def test_embeddings_that_are_updated_by_rows_go_on_too(train, monkeypatch):
+    monkeypatch.setattr(optim, "LAZY_FROM", 1)
+    whole = content(train("whole", "trainer.max_epochs=2"))
+    assert any("owed" in one for one in whole["state"]["state.pt"]["optimizers"][0]["state"].values())
+    assert_same(content(train("parts", "trainer.max_epochs=2", stops=("step:5", "step:8"))), whole)
 
 
 def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, capsys):

@@ -13,6 +13,7 @@ from manyheads.fit.stop import SIGNALS, Stop, seconds_of
 
 @pytest.mark.parametrize(("one", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
 def test_a_signal_is_noted_and_named(one, code):
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run behind a `&`
     stop = Stop()
     before = [signal.getsignal(each) for each in SIGNALS]
     with stop.listening():
@@ -22,6 +23,7 @@ def test_a_signal_is_noted_and_named(one, code):
     assert asked is not None
     assert (asked.why, asked.code) == (one, code)
     assert [signal.getsignal(each) for each in SIGNALS] == before
+    signal.signal(signal.SIGINT, found)
 
 
 def test_time_that_is_up(monkeypatch):
@@ -38,7 +40,8 @@ def test_time_that_is_up(monkeypatch):
 
 def test_the_second_signal_ends_at_once():
     body = (
-        "import os, signal\nfrom manyheads.fit.stop import Stop\nwith Stop().listening():\n"
+        "import os, signal\nfrom manyheads.fit.stop import Stop\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\nwith Stop().listening():\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n    print('still here', flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n    print('never')"
     )

@@ -67,7 +67,9 @@ FIGURES = {  # of the validation split, while a model is trained
 class CheckpointConfig:
     """Which epoch's weights become the model, when to stop waiting for a better one, and what a run resumes from."""
 
-    every: int = knob(0, "steps between two checkpoints; 0: each epoch and each minute", at_least=0)
+    every: int = knob(
+        0, "steps between two checkpoints; 0: each epoch and each minute, 2 % of the time at most", at_least=0
+    )
     keep: int = knob(2, "newest checkpoints that are kept", at_least=2, at_most=1000)
 
     metric: Metric = knob(Metric.accuracy, "validation figure that chooses the kept weights")

@@ -109,6 +109,13 @@ def put_rows(trainer: pl.Trainer, rows: list[dict[str, float]]) -> None:
             one.rows = {int(row["step"]): row for row in rows}
 
 
+def leave_out(trainer: pl.Trainer, seconds: float) -> None:
+    """Count the time of a save as none of training."""
+    for one in _callbacks(trainer):
+        if isinstance(one, Meter):
+            one.leave_out(seconds)
+
+
 def hash_tokens(tokens: dict[str, Tokens]) -> str:
     """Of everything that is trained and validated on."""
     digest = hashlib.sha256()
