@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from manyheads.compose import read_run
 from manyheads.config import Resume, RunConfig
 from manyheads.config.plain import show, to_plain
 from manyheads.fit.saved import clear_passing, newest, read_json
@@ -81,6 +80,8 @@ def find_start(run: RunConfig) -> Start:
         return Start()
     progress = read_json(checkpoint / "progress.json")
     assert isinstance(progress, dict), "its hash agrees"
+    from manyheads.compose import read_run  # it brings Hydra, without which all else here works
+
     before = read_run(folder)
     start = Start(checkpoint, progress, tokens=before.batch.tokens if run.batch.is_auto else None)
     notes = list(_changes(before, start.settled(run), folder, int(progress["step"])))
