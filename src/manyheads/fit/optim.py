@@ -37,7 +37,7 @@ def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) 
             tensor.clamp_(-most, most)
         return
     factor = (most / (nn.utils.get_total_norm(tensors) + 1e-6)).clamp(max=1.0)
-    torch._foreach_mul_(tensors, factor)
+    torch._foreach_mul_(tensors, factor)  # pyright: ignore[reportPrivateImportUsage, reportAttributeAccessIssue]
 
 
 def gradient_values(parameter: nn.Parameter) -> Tensor:

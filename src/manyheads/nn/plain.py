@@ -53,7 +53,7 @@ class _Attend(torch.autograd.Function):
         grad = grad.reshape(B * H, *grad.shape[2:])
         grad_v = torch.bmm(_dropped(weights, factors).transpose(1, 2), grad)
         grad_weights = _dropped(torch.bmm(grad, v.transpose(1, 2)), factors)
-        grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+        grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)  # pyright: ignore
         grad_q = _scaled_product(grad_scores, k, ctx.scale)
         grad_k = _scaled_product(grad_scores.transpose(1, 2), q, ctx.scale)
         return *(x.view(B, H, *x.shape[1:]) for x in (grad_q, grad_k, grad_v)), None, None, None
