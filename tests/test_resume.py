@@ -125,7 +125,7 @@ SEGMENTS = {
     "with part of an epoch between validations": (["trainer.val_check_interval=0.5"], ("step:5", "step:3")),
     "with a limit of steps": (["trainer.max_steps=13"], ("step:6", "step:7")),
     "with patience": (["checkpoint.patience=1"], ("step:6", "step:3")),
-    "with texts that are answered by texts": (["task=seq2seq"], ("step:5", "validation:1")),
+    "with texts that are answered by texts": (["task=seq2seq", "data.text=text"], ("step:5", "validation:1")),
     "in every step": (["trainer.max_epochs=1"], ("step:2",) * 7),
 }
 

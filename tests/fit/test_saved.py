@@ -127,7 +127,8 @@ def test_a_name_that_is_no_checkpoint_is_left_alone(tmp_path):
     for name in ("step-2", "step-00000009x", "notes", ".step-00000009"):
         (folder / name).mkdir()
     (folder / "best.safetensors").touch()
-    (folder / ".step-00000009.0123abcd.part").mkdir()
+    (folder / ".best.safetensors.77-0123456789abcdef.part").touch()
+    (folder / ".step-00000009.0123456789abcdef.part").mkdir()
     clear_passing(folder)
     assert newest(folder) == folder / "step-00000001"
     assert len(names(folder)) == 6

@@ -73,7 +73,8 @@ def find_start(run: RunConfig) -> Start:
         raise ValueError(f"output={folder} is not empty and holds no run with its config.yaml: name another folder")
     if (folder / "summary.json").is_file():
         return Start(finished=True)
-    clear_passing(folder / "checkpoints")
+    for one in (folder, folder / "checkpoints"):
+        clear_passing(one)
     checkpoint = newest(folder / "checkpoints")
     if checkpoint is None:
         _refuse_nothing(run, folder)

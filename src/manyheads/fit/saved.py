@@ -21,7 +21,7 @@ from manyheads.faults import fault
 MANIFEST = "manifest.json"
 FORMAT = 1
 _NAME = re.compile(r"step-(\d{8,})")
-_PASSING = re.compile(r"\.step-\d+\.[0-9a-f]+\.(part|old)")
+_PASSING = re.compile(r"\..+\.(\d+-)?[0-9a-f]{16}\.(part|old)")  # ours, and those of whole.py
 
 
 class _Hashing(io.FileIO):
@@ -107,11 +107,12 @@ def read_json(path: Path) -> Any:
 
 
 def clear_passing(folder: Path) -> None:
-    """Delete what a process that was killed while it saved has left behind."""
-    if folder.is_dir():
-        for one in folder.iterdir():
-            if _PASSING.fullmatch(one.name):
-                shutil.rmtree(one, ignore_errors=True)
+    """Delete what a process that was killed while it wrote has left behind under a passing name."""
+    for one in folder.iterdir() if folder.is_dir() else ():
+        if _PASSING.fullmatch(one.name) and one.is_dir():
+            shutil.rmtree(one, ignore_errors=True)
+        elif _PASSING.fullmatch(one.name):
+            one.unlink(missing_ok=True)
 
 
 def _by_step(folder: Path) -> list[Path]:
