@@ -27,7 +27,7 @@ def walk(average: Average, module: LitModule, n_steps: int) -> list[float]:
     means = []
     for step in range(1, n_steps + 1):
         fill(module, step)
-        average.on_train_batch_end(SimpleNamespace(global_step=step), module, None, None, 0)
+        average.on_train_batch_end(SimpleNamespace(global_step=step, optimizers=[]), module, None, None, 0)
         average.on_validation_start(None, module)
         means.append(weight_of(module))
         average.on_validation_end(None, module)
@@ -62,9 +62,9 @@ def test_steps_that_only_gather_gradients_do_not_count(module):
     once, often = Average(50), Average(50)
     for step in range(1, 101):
         fill(module, step)
-        once.on_train_batch_end(SimpleNamespace(global_step=step), module, None, None, 0)
+        once.on_train_batch_end(SimpleNamespace(global_step=step, optimizers=[]), module, None, None, 0)
         for _ in range(3):
-            often.on_train_batch_end(SimpleNamespace(global_step=step), module, None, None, 0)
+            often.on_train_batch_end(SimpleNamespace(global_step=step, optimizers=[]), module, None, None, 0)
     assert torch.equal(once._mean[0], often._mean[0])
 
 

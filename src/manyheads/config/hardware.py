@@ -40,7 +40,7 @@ class HardwareConfig:
     strategy: Strategy = knob(Strategy.auto, "auto: one device alone, several by ddp")
     precision: Precision = knob(Precision.auto, "auto: bf16 where the processor computes in it, else fp32")
     threads: int = knob(0, "CPU threads of a process; 0: torch decides", at_least=0, at_most=1024)
-    compile: Compile = knob(Compile.auto, "compile the encoder's layers; auto: on a GPU, where the run is long enough")
+    compile: Compile = knob(Compile.never, "compile the layers; auto: on a GPU, where the run is long enough")
     recompute: bool = knob(
         False, "keep only the input of each layer and compute it again for the gradient: slower, in far less memory"
     )

@@ -67,13 +67,12 @@ FIGURES = {  # of the validation split, while a model is trained
 class CheckpointConfig:
     """Which epoch's weights become the model, when to stop waiting for a better one, and what a run resumes from."""
 
+    metric: Metric = knob(Metric.accuracy, "validation figure that chooses the kept weights")
+    patience: int = knob(0, "epochs without a better figure before training stops; 0: never", at_least=0)
     every: int = knob(
         0, "steps between two checkpoints; 0: each epoch and each minute, 2 % of the time at most", at_least=0
     )
     keep: int = knob(2, "newest checkpoints that are kept", at_least=2, at_most=1000)
-
-    metric: Metric = knob(Metric.accuracy, "validation figure that chooses the kept weights")
-    patience: int = knob(0, "epochs without a better figure before training stops; 0: never", at_least=0)
 
     def __post_init__(self) -> None:
         check_ranges(self, "checkpoint.")

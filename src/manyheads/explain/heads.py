@@ -81,8 +81,11 @@ def forward_backward(layer: MultiHeadAttention, x: Tensor, layout: Packed) -> No
 
 
 def count_flops(layer: MultiHeadAttention, x: Tensor, layout: Packed) -> int:
-    """Floating-point operations of the matrix products of one forward pass, as torch counts them."""
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    """Floating-point operations of the matrix products of one forward pass, as torch counts them.
+
+    With gradients: without them a kernel serves on a CPU whose products torch does not count.
+    """
+    with FlopCounterMode(display=False) as counter:
         layer(x, layout)
     return counter.get_total_flops()
 
