@@ -127,8 +127,10 @@ def test_it_opens_with_torch_safetensors_and_tokenizers_alone(
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     single, pair = (torch.tensor(json.loads(line)) for line in done.stdout.splitlines())
-    assert torch.equal(single, model.logits(TEXTS))
-    assert torch.equal(pair, pair_model.logits(["a good film", ""], ["bad", ""]))
+    torch.testing.assert_close(single, model.logits(TEXTS))
+    torch.testing.assert_close(
+        pair, pair_model.logits(["a good film", ""], ["bad", ""])
+    )  # addresses may change the last bit
 
 
 def test_the_same_model_gives_the_same_bytes(model_folder: Path, tmp_path: Path, ship_model: Any) -> None:
