@@ -1,6 +1,7 @@
 """`manyheads VERB key=value ...`: nothing heavy is imported before the settings are valid.
 
-Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one sentence), 130 Ctrl-C, 141 output closed.
+Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one sentence), 124 time is up, 130 Ctrl-C,
+138 SIGUSR1, 141 output closed, 143 SIGTERM.
 """
 
 import importlib

@@ -27,8 +27,8 @@ def top_help() -> str:
         f"manyheads {__version__}: train, judge and ship Transformer text classifiers from configuration\n\n"
         f"usage: manyheads VERB key=value ...\n\nverbs\n{verbs}\n\n"
         f"`manyheads VERB --help` lists every setting of a verb.\n\n{_FLAGS}\n\n"
-        "exit codes: 0 done, 1 a bug (with a traceback), 2 a mistake in what was asked (one sentence), 130 Ctrl-C,\n"
-        "  141 the reader of our output went away"
+        "exit codes: 0 done, 1 a bug (with a traceback), 2 a mistake in what was asked (one sentence),\n"
+        "  124 trainer.max_time is up, 130 Ctrl-C, 138 SIGUSR1, 141 the reader of our output went away, 143 SIGTERM"
     )
 
 
