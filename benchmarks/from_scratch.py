@@ -11,13 +11,14 @@ measures only what is missing.
 import csv
 import json
 import os
-import platform
 import random
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from machine import machine
 
 NAMES = ["trec6", "sst2", "snips", "banking77", "sick", "sick-cross", "indonlu_smsa", "emotion", "ag_news_10k", "imdb"]
 MORE = {"sick-cross": ["model.pair=cross"]}  # the same data with a setting more; the name before the dash is the folder
@@ -84,12 +85,6 @@ def rows(file: Path) -> list[tuple[str, str]]:
     with file.open(newline="", encoding="utf-8") as lines:
         table = list(csv.DictReader(lines))
     return [(" ".join(f"{one['text']} {one.get('text_pair', '')}".lower().split()), one["label"]) for one in table]
-
-
-def machine() -> dict[str, Any]:
-    listing = Path("/proc/cpuinfo")
-    names = [line for line in listing.read_text().splitlines() if "model name" in line] if listing.exists() else []
-    return {"processor": names[0].split(":")[1].strip() if names else platform.processor(), "cores": os.cpu_count()}
 
 
 def table(sets: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from prediction import machine
+from machine import machine
 
 RESULTS = Path(__file__).with_suffix(".json")
 STEPS = 60

@@ -13,7 +13,6 @@ first seconds are left out. Figures go to peers.json after each round; a second 
 
 import json
 import os
-import platform
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -26,6 +25,7 @@ from contestants.process import PEAK
 from contestants.ring import Contestant
 from contestants.settings import SETTINGS, flops_per_token, mean_length_met, shape_of, text_of
 from contestants.tables import fill_document, per_second, speed_tables
+from machine import machine
 
 HERE = Path(__file__).parent
 RESULTS, DOCUMENT = HERE / "peers.json", HERE.parent / "docs" / "performance.md"
@@ -98,12 +98,6 @@ def measure_setting(setting: str, data: Path, figures: dict[str, Any], results: 
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
             shown = (f"{name} {per_second(turns[name]):,.0f}" for name in names if name in turns)
             print(f"{setting}, round {len(figures['rounds'])}: {', '.join(shown)} tokens/s", flush=True)
-
-
-def machine() -> dict[str, Any]:
-    listing = Path("/proc/cpuinfo")
-    names = [line for line in listing.read_text().splitlines() if "model name" in line] if listing.exists() else []
-    return {"processor": names[0].split(":")[1].strip() if names else platform.processor(), "cores": os.cpu_count()}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ torch's own dynamic quantisation of the same classifier. What is measured again 
 import copy
 import json
 import os
-import platform
 import sys
 import tempfile
 import warnings
@@ -25,6 +24,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
+
+from machine import machine
 
 RESULTS = Path(__file__).with_suffix(".json")
 ROUNDS, TEXTS, SIZES = 5, 400, (1, 8, 32, 128)
@@ -199,12 +200,6 @@ def peaks() -> dict[str, float]:
 
 def spread(values: list[float]) -> dict[str, float]:
     return {"median": round(median(values), 2), "min": round(min(values), 2), "max": round(max(values), 2)}
-
-
-def machine() -> dict[str, Any]:
-    listing = Path("/proc/cpuinfo")
-    names = [line for line in listing.read_text().splitlines() if "model name" in line] if listing.exists() else []
-    return {"processor": names[0].split(":")[1].strip() if names else platform.processor(), "cores": os.cpu_count()}
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 
-from prediction import machine, read, ship, spread
+from machine import machine
+from prediction import read, ship, spread
 
 RESULTS = Path(__file__).with_suffix(".json")
 CLI = [sys.executable, "-m", "manyheads.cli"]

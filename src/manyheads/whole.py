@@ -20,11 +20,11 @@ def replace_folder(folder: Path) -> Iterator[Path]:
         mode = _usual_mode(part / ".mode")
         for file in files:
             file.chmod(mode)
-            _flush(file)
+            flush(file)
         if folder.exists():
             os.rename(folder, old)
         os.rename(part, folder)
-        _flush(folder.parent)
+        flush(folder.parent)
     finally:
         shutil.rmtree(part, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
@@ -38,7 +38,7 @@ def replace_file(path: Path) -> Iterator[Path]:
         mode = _usual_mode(part)
         yield part
         part.chmod(mode)
-        _flush(part)
+        flush(part)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
@@ -76,7 +76,7 @@ def _usual_mode(probe: Path) -> int:
     return mode
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Wait until the disk holds it, so that a power cut cannot leave an empty file under a final name."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -122,11 +123,9 @@ def _can_connect() -> bool:
 
     def connect() -> None:
         port = url.port or (80 if url.scheme == "http" else 443)
-        try:
+        with suppress(OSError):  # not reached, which is the answer
             socket.create_connection((url.hostname or "", port), timeout=SECONDS_TO_CONNECT).close()
             reached.append(True)
-        except OSError:
-            pass
 
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from manyheads.faults import fault
+from manyheads.whole import flush
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -66,11 +67,11 @@ def save(folder: Path, step: int, files: Mapping[str, Write], kept: Mapping[str,
         fault("manifest")
         content = json.dumps({"format": FORMAT, "step": step, "files": listed}, indent=1).encode()
         _written(part / MANIFEST, lambda file: file.write(content))
-        _flush(part)
+        flush(part)
         fault("rename")
         shutil.rmtree(target, ignore_errors=True)  # damaged: found invalid above
         os.rename(part, target)
-        _flush(folder)
+        flush(folder)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
@@ -137,7 +138,7 @@ def _taken_over(source: Path, path: Path) -> tuple[int, str]:
         os.link(source, path)
     except OSError:
         shutil.copyfile(source, path)
-        _flush(path)
+        flush(path)
     return path.stat().st_size, _hash(path)
 
 
@@ -162,11 +163,3 @@ def _delete_beyond(folder: Path, keep: int) -> None:
         (gone / MANIFEST).unlink(missing_ok=True)
         fault("deleting")
         shutil.rmtree(gone, ignore_errors=True)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
