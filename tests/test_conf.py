@@ -68,6 +68,9 @@ TOGETHER = {
     "model.bidirectional": None,
 }
 
+OTHER_TEXTS = {"optim.class_weights": "balanced", "data.hub": "imdb", "slurm.time": "60", "slurm.partition": "x"}
+OTHER_TEXTS |= {"slurm.account": "x", "slurm.options": "--mem=4g"}
+
 
 def other(one):
     """A value of a setting that differs from its default, within its limits."""
@@ -85,7 +88,7 @@ def other(one):
         return str(one.default * 2 or 1)
     if inner is float:
         return str(one.default / 2 or 0.25)
-    return {"optim.class_weights": "balanced", "data.hub": "imdb"}.get(one.name, "/x") if inner is str else "0.25"
+    return OTHER_TEXTS.get(one.name, "/x") if inner is str else "0.25"
 
 
 OF_FILES = ("data.path", "data.source")  # the hub is read without them

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from manyheads import __version__
+from manyheads.config import RunConfig
 from manyheads.config.names import nearest, nearest_setting, settings
 from manyheads.config.plain import one_of
 from manyheads.door.mistakes import user_sentence
 from manyheads.door.verbs import VERBS, Config
+from manyheads.slurm import is_for_the_queue, write_job
 
 COMPLETION = ("-sc", "--shell-completion")
 ALONE = {"-m": "-m", "--multirun": "-m", "--resolve": "--resolve"}
@@ -107,7 +109,11 @@ def _run(words: list[str]) -> int:
     if asked.flags:
         run_hydra(verb, asked.flags, asked.overrides, lambda make: _one_of_many(verb, make), asked.config_dir)
         return 0
-    call(verb, compose(verb, asked.overrides, config_dir=asked.config_dir))
+    config = compose(verb, asked.overrides, config_dir=asked.config_dir)
+    if isinstance(config, RunConfig) and is_for_the_queue(config):
+        print(write_job(config, asked.overrides, asked.config_dir))
+        return 0
+    call(verb, config)
     return 0
 
 

@@ -20,6 +20,7 @@ from manyheads.config.model import (
 )
 from manyheads.config.optim import CheckpointConfig, Metric, OptimConfig, Schedule
 from manyheads.config.run import EvaluateConfig, InferenceHardware, LookConfig, PredictConfig, Resume, RunConfig
+from manyheads.config.slurm import SlurmConfig
 from manyheads.config.task import Task
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "Schedule",
     "Score",
     "Segments",
+    "SlurmConfig",
     "Source",
     "Strategy",
     "Task",

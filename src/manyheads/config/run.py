@@ -11,6 +11,7 @@ from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.model import MOST_TABLE, ModelConfig
 from manyheads.config.optim import FIGURES, CheckpointConfig, OptimConfig
 from manyheads.config.plain import one_of
+from manyheads.config.slurm import SlurmConfig
 from manyheads.config.task import Task
 
 
@@ -44,6 +45,7 @@ class RunConfig:
     optim: OptimConfig = knob(OptimConfig, "the optimiser")
     checkpoint: CheckpointConfig = knob(CheckpointConfig, "the weights kept")
     hardware: HardwareConfig = knob(HardwareConfig, "processors")
+    slurm: SlurmConfig = knob(SlurmConfig, "the job that hardware=slurm writes")
     logger: LoggerConfig = knob(LoggerConfig, "logged figures")
     trainer: dict[str, Any] = knob(default_trainer, "any other flag of Lightning's Trainer")
 

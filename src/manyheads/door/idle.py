@@ -17,7 +17,8 @@ OF_TRANSFORMERS = tuple(
 
 def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
     """Refuse a typed setting that nothing would read: of data, where `evaluate` reads the run's own; of the other
-    task; of layers that a recurrent encoder has not; of the hub, where no dataset of it is read.
+    task; of layers that a recurrent encoder has not; of a job of SLURM, where none is written; of the hub, where no
+    dataset of it is read.
 
     Raises:
         ValueError: names the first such setting.
@@ -37,9 +38,19 @@ def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
             if name in typed:
                 encoder = f"model.encoder={config.model.encoder.name}"
                 raise ValueError(f"{name}={show(typed[name])} does nothing with {encoder}: leave it away")
+    _refuse_without_script(config, typed)
     for name in OF_THE_HUB:
         if typed.get(name):
             _refuse_without_hub(f"{name}={show(typed[name])}", config)
+
+
+def _refuse_without_script(config: Config, typed: Mapping[str, Any]) -> None:
+    """What a job of SLURM is told, where none is written."""
+    for name in typed if isinstance(config, RunConfig) and not config.slurm.script else ():
+        if name.startswith("slurm.") and name != "slurm.script":
+            raise ValueError(
+                f"{name}={show(typed[name])} does nothing without hardware=slurm: add that, or leave it away"
+            )
 
 
 def _refuse_without_hub(setting: str, config: Any) -> None:

@@ -12,9 +12,11 @@ from manyheads.door.verbs import VERBS, Config
 
 
 def refuse_many_devices(config: Config) -> None:
-    """Refuse a sweep over several devices: their processes would each start the whole sweep again."""
+    """Refuse a sweep over several devices, whose processes would each start the whole sweep again, and over scripts."""
     if not isinstance(config, RunConfig):
         return
+    if config.slurm.script:
+        raise ValueError("hardware=slurm is refused under -m, which writes no scripts: start each run alone")
     for name, count in (("devices", config.hardware.devices), ("nodes", config.hardware.nodes)):
         if count != 1:
             raise ValueError(

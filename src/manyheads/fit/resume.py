@@ -10,12 +10,14 @@ from manyheads.config import Resume, RunConfig
 from manyheads.config.plain import show, to_plain
 from manyheads.fit.saved import clear_passing, newest, read_json
 from manyheads.runfolder import named_folder, refuse_taken
+from manyheads.slurm import holds_a_script_alone
 
 log = logging.getLogger("manyheads")
 
 FREE = frozenset(  # say nothing of the model
     {"output", "resume", "dry", "test", "data.path", "data.cache", "checkpoint.every", "checkpoint.keep"}
     | {"logger.kind", "logger.every", "logger.project", "trainer.max_time", "hardware.recompute"}
+    | {"slurm.script", "slurm.time", "slurm.partition", "slurm.account", "slurm.options"}
 )
 WARNED = frozenset(  # the model is another than without the change, and is meant to be
     {"hardware.accelerator", "hardware.precision", "hardware.threads", "hardware.compile"}
@@ -65,8 +67,9 @@ def find_start(run: RunConfig) -> Start:
         refuse_taken(run.output)
         return Start()
     folder = named_folder(run.output)
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not folder.is_dir():
         refuse_taken(str(folder))  # a file
+    if not folder.is_dir() or holds_a_script_alone(folder):
         _refuse_nothing(run, folder)
         return Start()
     if not (folder / "config.yaml").is_file():

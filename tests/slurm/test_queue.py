@@ -1,0 +1,135 @@
+"""Runs in a real queue: two tasks are one run, a job that is put back ends as if nothing had been."""
+
+import csv
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from manyheads.fit.saved import newest
+
+pytestmark = pytest.mark.slurm
+PROGRAM = (sys.executable, "-m", "manyheads.cli")
+WORDS = [
+    "data.path=rows.csv", "debug=fast", "hardware.accelerator=cpu", "hardware.devices=2", "batch.rows=4",
+    "model.dropout=0.1", "optim.average=20", "trainer.max_epochs=40", "checkpoint.patience=0", "checkpoint.every=20",
+]  # fmt: skip
+TIMES = ("seconds", "wall_seconds", "real_tokens_per_s", "output")
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "PREEMPTED")
+SHOW = """
+import json, os, sys
+from manyheads.ranks import this_process
+one = this_process()
+said = [sys.argv[1], one.rank, one.n_ranks, one.local_rank, one.n_local, one.node, one.started_by]
+print(json.dumps([said, {name: value for name, value in os.environ.items() if name.startswith("SLURM_")}]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, cluster) -> Path:
+    """A folder with data, where commands are typed."""
+    home = tmp_path_factory.mktemp("home")
+    with (home / "rows.csv").open("w", newline="") as file:
+        rows = [(f"number {n} {('purrs', 'barks')[n % 2]} {'so ' * (n % 5)}", ("cat", "dog")[n % 2]) for n in range(64)]
+        csv.writer(file).writerows([("text", "label"), *rows])
+    cluster.environment["MANYHEADS_CACHE"] = str(home / "cache")
+    return home
+
+
+def queued(cluster, home: Path, *words: str) -> tuple[str, Path]:
+    """The number of a job that was submitted by the line that was printed, and its folder."""
+    line = shlex.split(cluster.run(*PROGRAM, "train", "hardware=slurm", *words, cwd=home))
+    return cluster.submit(line, home), Path(line[1]).parent
+
+
+def said(folder: Path) -> str:
+    return "\n".join(file.read_text() for file in folder.glob("slurm-*.out"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster, home) -> Path:
+    """The folder of a run in the queue that nobody stopped."""
+    number, folder = queued(cluster, home, *WORDS, "output=undisturbed")
+    job = cluster.wait(number, *ENDED)
+    assert (job["JobState"], job["ExitCode"], job["Restarts"]) == ("COMPLETED", "0:0", "0"), said(folder)
+    return folder
+
+
+def result(folder: Path) -> dict:
+    """What a run comes to, but for the time it took and where it was."""
+    summary = json.loads((folder / "summary.json").read_text())
+    return {
+        "model": (folder / "model" / "model.safetensors").read_bytes(),
+        "rows": (folder / "metrics.csv").read_text(),
+        "summary": {name: value for name, value in summary.items() if name not in TIMES},
+    }
+
+
+def test_two_tasks_are_one_run(undisturbed):
+    assert sorted(path.name for path in undisturbed.glob("ranks/*.log")) == ["rank-1.log"]
+    assert (undisturbed / "report.html").is_file()
+    (log,) = undisturbed.glob("slurm-*.out")
+    assert log.read_text().count("figures and their 95 % intervals") == 1
+
+
+def test_the_queue_and_our_own_launcher_end_alike(undisturbed, cluster, home):
+    cluster.run(*PROGRAM, "train", *WORDS, "output=launched", cwd=home)
+    assert result(home / "launched") == result(undisturbed)
+
+
+def a_newer_checkpoint(cluster, number: str, folder: Path, than: Path | None) -> Path:
+    until = time.monotonic() + 180
+    while (found := newest(folder / "checkpoints")) == than or found is None:
+        assert time.monotonic() < until, f"{cluster.job(number)}\n{said(folder)}"
+        time.sleep(0.2)
+    return found
+
+
+def test_a_job_that_is_preempted_twice_ends_as_if_nothing_had_been(undisturbed, cluster, home):
+    """First by SIGUSR1, as at the end of its time: its script puts it back. Then by SLURM, for an urgent job."""
+    number, folder = queued(cluster, home, *WORDS, "output=preempted")
+    first = a_newer_checkpoint(cluster, number, folder, None)
+    cluster.run("scancel", "--signal=USR1", number)
+    a_newer_checkpoint(cluster, number, folder, newest(folder / "checkpoints") or first)
+    job = cluster.wait(number, "RUNNING", *ENDED)
+    assert (job["JobState"], job["Restarts"]) == ("RUNNING", "1"), said(folder)
+    urgent = cluster.submit(["sbatch", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=true"], home)
+    assert cluster.wait(urgent, *ENDED)["JobState"] == "COMPLETED"
+    job = cluster.wait(number, *ENDED)
+    assert (job["JobState"], job["ExitCode"], job["Restarts"]) == ("COMPLETED", "0:0", "2"), said(folder)
+    assert said(folder).count("resumed at step") == 2
+    assert result(folder) == result(undisturbed)
+
+
+def test_a_mistake_is_not_put_back(cluster, home):
+    number, folder = queued(cluster, home, "data.path=nowhere.csv", "output=mistaken")
+    job = cluster.wait(number, *ENDED)
+    assert (job["JobState"], job["ExitCode"], job["Restarts"]) == ("FAILED", "2:0", "0")
+    assert "nowhere.csv does not exist" in said(folder)
+
+
+def test_srun_without_a_script_is_one_run(cluster, home):
+    few = [word for word in WORDS if not word.startswith(("trainer.", "hardware.devices"))]
+    cluster.run("srun", "--ntasks=2", *PROGRAM, "train", *few, cwd=home)
+    (folder,) = (home / "outputs").iterdir()
+    assert folder.name.startswith("slurm-")
+    assert json.loads((folder / "summary.json").read_text())["epochs"] == 1
+    assert [path.name for path in folder.glob("ranks/*.log")] == ["rank-1.log"]
+
+
+def test_ranks_are_those_of_a_step_alone(cluster, home):
+    (home / "show.py").write_text(SHOW)
+    show = shlex.join([sys.executable, "show.py"])
+    lines = [f"{show} batch", f"srun -n 1 {show} one", f"srun {show} step", f"srun -n 1 bash -c '{show} shell'"]
+    (home / "ranks.sbatch").write_text("\n".join(["#!/bin/bash", *lines]))
+    number = cluster.submit(["sbatch", "--ntasks=2", "--output=ranks.out", "ranks.sbatch"], home)
+    assert cluster.wait(number, *ENDED)["JobState"] == "COMPLETED"
+    seen = sorted(json.loads(line)[0] for line in (home / "ranks.out").read_text().splitlines())
+    alone = [0, 1, 0, 1, 0, ""]
+    assert seen == [
+        ["batch", *alone], ["one", *alone], ["shell", *alone],
+        ["step", 0, 2, 0, 2, 0, "srun"], ["step", 1, 2, 1, 2, 0, "srun"],
+    ]  # fmt: skip
