@@ -5,12 +5,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyheads.data.batches import Batches, gather, padding_share, plan_epoch, plan_evaluation
+from manyheads.data.batches import (
+    Batches,
+    Planned,
+    gather,
+    micro_batches,
+    padding_share,
+    plan_epoch,
+    plan_evaluation,
+)
 from manyheads.data.tokens import Tokens
 
 lengths_of = st.lists(st.integers(0, 60), max_size=120).map(lambda values: torch.tensor(values, dtype=torch.int64))
 budgets = st.fixed_dictionaries({"tokens": st.integers(1, 200), "rows": st.integers(1, 12)})
-places = st.fixed_dictionaries({"world_size": st.integers(1, 4), "accumulate": st.integers(1, 3)})
+accumulations, splits = st.integers(1, 5), st.sampled_from([1, 2, 4])
 
 
 def tokens_of(lengths: list[int], *, paired: bool = False) -> Tokens:
@@ -20,30 +28,59 @@ def tokens_of(lengths: list[int], *, paired: bool = False) -> Tokens:
     return Tokens(ids, offsets, (ids % 2).to(torch.uint8) if paired else None, torch.arange(len(lengths)) % 3)
 
 
+def by_rank(lengths: torch.Tensor, n_ranks: int, **how) -> list[list[list[Planned]]]:
+    """The batches of each step, of each rank."""
+    each = micro_batches(how.get("accumulate", 1), n_ranks, how.get("split", 1))
+    plans = [plan_epoch(lengths, n_ranks=n_ranks, rank=rank, **how) for rank in range(n_ranks)]
+    assert len({len(plan) for plan in plans}) == 1, "all ranks take equally many steps"
+    assert len(plans[0]) % each == 0
+    return [[plan[at : at + each] for at in range(0, len(plan), each)] for plan in plans]
+
+
+def rows_of(batches: list[Planned]) -> list[int]:
+    return [row for one in batches for row in one.rows.tolist()]
+
+
 @settings(deadline=None)
-@given(lengths_of, budgets, places, st.integers(0, 2**32 - 1), st.integers(0, 100))
-def test_an_epoch_reads_every_row_once_within_budget_and_all_ranks_in_step(lengths, budget, place, seed, epoch):
-    world_size, accumulate = place["world_size"], place["accumulate"]
-    plans = [plan_epoch(lengths, seed=seed, epoch=epoch, rank=rank, **budget, **place) for rank in range(world_size)]
-    rows = [row for plan in plans for planned in plan for row in planned.rows.tolist()]
-    assert sorted(rows) == list(range(lengths.numel()))
-    assert len({len(plan) for plan in plans}) == 1
-    assert len(plans[0]) % accumulate == 0
-    for planned in (planned for plan in plans for planned in plan):
-        assert planned.rows.numel() <= budget["rows"]
-        assert planned.rows.numel() <= 1 or int(lengths[planned.rows].sum()) <= budget["tokens"]
-    for start in range(0, len(plans[0]), accumulate):
-        of_step = [planned for plan in plans for planned in plan[start : start + accumulate]]
-        n_rows = sum(planned.rows.numel() for planned in of_step)
-        assert n_rows > 0
-        for planned in of_step:
-            assert planned.scale == pytest.approx(world_size * accumulate / n_rows)
+@given(lengths_of, budgets, accumulations, splits, st.integers(1, 5), st.integers(0, 2**32 - 1), st.integers(0, 100))
+def test_an_epoch_reads_every_row_once_in_the_same_steps_on_however_many_ranks(
+    lengths, budget, accumulate, split, n_ranks, seed, epoch
+):
+    how = {**budget, "seed": seed, "epoch": epoch, "accumulate": accumulate}
+    plans = by_rank(lengths, n_ranks, split=split, **how)
+    steps = [[one for batches in of_ranks for one in batches] for of_ranks in zip(*plans, strict=True)]
+    assert sorted(row for step in steps for row in rows_of(step)) == list(range(lengths.numel()))
+    alone = by_rank(lengths, 1, **how)[0]
+    assert [sorted(rows_of(step)) for step in steps] == [sorted(rows_of(step)) for step in alone]
+    for step in steps:
+        assert {one.scale for one in step} == {len(step) / len(rows_of(step))}
+        for one in step:
+            assert one.rows.numel() <= budget["rows"]
+            assert one.rows.numel() <= 1 or int(lengths[one.rows].sum()) <= budget["tokens"]
+
+
+@settings(deadline=None)
+@given(lengths_of, budgets, accumulations, splits, st.integers(1, 5))
+def test_ranks_are_loaded_evenly(lengths, budget, accumulate, split, n_ranks):
+    """No rank has more tokens than another by more than the largest batch has."""
+    how = {**budget, "seed": 1, "epoch": 2, "accumulate": accumulate}
+    for step in zip(*by_rank(lengths, n_ranks, split=split, **how), strict=True):
+        loads = [sum(int(lengths[one.rows].sum()) for one in batches) for batches in step]
+        largest = max(int(lengths[one.rows].sum()) for batches in step for one in batches)
+        assert max(loads) - min(loads) <= largest
+
+
+def test_one_batch_is_shared_among_ranks_to_the_row():
+    lengths = torch.randint(20, 60, (4000,), generator=torch.Generator().manual_seed(0))
+    for step in zip(*by_rank(lengths, 8, tokens=8192, rows=512, seed=0, epoch=0), strict=True):
+        loads = [int(lengths[batches[0].rows].sum()) for batches in step]
+        assert max(loads) - min(loads) <= max(int(lengths[batches[0].rows].max()) for batches in step)
 
 
 @settings(deadline=None)
 @given(lengths_of, budgets, st.integers(1, 4))
-def test_evaluation_reads_every_row_once(lengths, budget, world_size):
-    plans = [plan_evaluation(lengths, world_size=world_size, rank=rank, **budget) for rank in range(world_size)]
+def test_evaluation_reads_every_row_once(lengths, budget, n_ranks):
+    plans = [plan_evaluation(lengths, n_ranks=n_ranks, rank=rank, **budget) for rank in range(n_ranks)]
     rows = [row for plan in plans for planned in plan for row in planned.rows.tolist()]
     assert sorted(rows) == list(range(lengths.numel()))
     assert len({len(plan) for plan in plans}) == 1
@@ -65,12 +102,8 @@ def test_a_plan_depends_on_its_arguments_alone():
 
 def test_the_mean_over_ranks_and_micro_batches_is_the_mean_over_rows():
     lengths, losses = torch.randint(3, 40, (101,)), torch.rand(101)
-    plans = [
-        plan_epoch(lengths, tokens=300, rows=16, seed=0, epoch=0, world_size=3, rank=rank, accumulate=2)
-        for rank in range(3)
-    ]
-    for step in range(len(plans[0]) // 2):
-        micro = [planned for plan in plans for planned in plan[2 * step : 2 * step + 2]]
+    for step in zip(*by_rank(lengths, 3, tokens=300, rows=16, seed=0, epoch=0, accumulate=5, split=2), strict=True):
+        micro = [one for batches in step for one in batches]
         averaged = sum(float(losses[one.rows].sum()) * one.scale for one in micro) / len(micro)
         assert averaged == pytest.approx(float(losses[torch.cat([one.rows for one in micro])].mean()), rel=1e-5)
 
@@ -120,7 +153,7 @@ def test_very_many_micro_batches_halve_the_largest_until_each_has_a_row(n_rows):
 
 def test_a_batch_may_have_no_rows():
     tokens = tokens_of([3, 2])
-    plan = plan_epoch(tokens.lengths, tokens=64, rows=8, seed=0, epoch=0, world_size=4, rank=3)
+    plan = plan_epoch(tokens.lengths, tokens=64, rows=8, seed=0, epoch=0, n_ranks=4, rank=3)
     assert [one.rows.numel() for one in plan] == [0]
     batch = gather(tokens, plan[0])
     assert (batch.ids_N.numel(), batch.layout.n_documents, batch.layout.longest, batch.labels_B.numel()) == (0, 0, 0, 0)

@@ -48,25 +48,35 @@ def test_ranks_share_the_rows(data, loader):
     assert sorted(seen) == list(range(200))
 
 
-@pytest.mark.parametrize("world_size", [1, 3])
-def test_steps_are_counted_exactly(data, world_size):
+@pytest.mark.parametrize(("world_size", "per_step"), [(1, 2), (2, 1), (3, 1)])
+def test_steps_are_counted_exactly_on_however_many_ranks(data, world_size, per_step):
     expected = 0
+    assert data.per_step(world_size) == per_step
     for epoch in range(3):
         attach(data, current_epoch=epoch, world_size=world_size)
-        n_batches = len(data.train_dataloader())
-        assert n_batches % 2 == 0
-        expected += n_batches // 2
-    assert data.n_steps(3, -1, world_size) == expected
-    assert data.n_steps(3, 5, world_size) == 5
-    assert data.n_steps(-1, 1000, world_size) == 1000
-    assert data.n_steps(3, 10**6, world_size) == expected
+        expected += len(data.train_dataloader()) // per_step
+    assert data.n_steps(3, -1) == expected
+    assert data.n_steps(3, 5) == 5
+    assert data.n_steps(-1, 1000) == 1000
+    assert data.n_steps(3, 10**6) == expected
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_the_last_steps_and_the_first_are_cut_off(data, world_size):
+    attach(data, world_size=world_size)
+    per_step, whole = data.per_step(world_size), rows(data.train_dataloader())
+    data.max_steps, data.begin = 7, (0, 3 * per_step)
+    attach(data, world_size=world_size, global_step=3)
+    batches = data.train_dataloader()
+    assert len(batches) == 7 * per_step
+    found = rows(batches)
+    assert 0 < len(found) < len(whole)
+    assert found == whole[-len(whole) :][whole.index(found[0]) :][: len(found)]
 
 
 def test_very_many_epochs_are_counted_from_the_first(data, monkeypatch):
     planned = []
-    monkeypatch.setattr(
-        data, "plan", lambda epoch, world_size: planned.append(epoch) or [None] * (20 + 2 * (epoch % 2))
-    )
+    monkeypatch.setattr(data, "steps_of", lambda epoch: planned.append(epoch) or 10 + epoch % 2)
     assert data.n_steps(COUNTED_EPOCHS, -1) == COUNTED_EPOCHS * 21 // 2
     planned.clear()
     assert data.n_steps(10**9, -1) == 10**9 * 21 // 2

@@ -81,11 +81,16 @@ class TokenizerConfig:
 
 @dataclass(kw_only=True, slots=True)
 class BatchConfig:
-    """One optimiser step of one device reads `tokens * accumulate` tokens at the most."""
+    """One optimiser step reads `tokens * accumulate` tokens at the most, dealt to however many devices there are."""
 
     tokens: Any = knob(8192, "most tokens of a batch, a whole number; auto: as many as the GPU has memory for")
     rows: int = knob(64, "most rows of a batch", at_least=1)
-    accumulate: int = knob(1, "batches summed into one optimiser step", at_least=1, at_most=4096)
+    accumulate: int = knob(
+        1,
+        "batches of one optimiser step, shared among the devices, one after the other on each",
+        at_least=1,
+        at_most=4096,
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self, "batch.")

@@ -1,7 +1,7 @@
 """Tokens to batches of whole rows under a token budget. Torch only.
 
 The order is a pure function of its arguments, so there is no state to save or lose: every rank computes the plan of
-all ranks and keeps its own part.
+all ranks and keeps its own part. What is learned in a step, and in which order, does not depend on the number of ranks.
 
 B rows of a batch . N tokens of the batch, end to end
 """
@@ -70,27 +70,49 @@ def plan_epoch(
     rows: int,
     seed: int,
     epoch: int,
-    world_size: int = 1,
-    rank: int = 0,
     accumulate: int = 1,
+    n_ranks: int = 1,
+    rank: int = 0,
+    split: int = 1,
 ) -> list[Planned]:
-    """The batches of one rank in one epoch of training: at most `tokens` tokens and `rows` rows each.
+    """The batches of one rank in one epoch of training: `micro_batches(accumulate, n_ranks, split)` of them a step.
 
-    Every row is in exactly one batch of one rank; all ranks get equally many batches, a multiple of `accumulate`.
-    Rows of like length travel together: windows of a seeded shuffle are sorted. A row longer than the budget travels
-    alone.
+    The rows of a step are those of `plan_steps`, whatever the number of ranks; each is in one batch of one rank.
+
+    Args:
+        split: parts that a batch is cut into, where it is too large for the memory of a device.
+    """
+    steps = plan_steps(lengths, tokens=tokens, rows=rows, seed=seed, epoch=epoch, accumulate=accumulate)
+    return [one for step in steps for one in _deal(step, lengths, rows, accumulate, n_ranks, split)[rank]]
+
+
+def plan_steps(
+    lengths: Tensor, *, tokens: int, rows: int, seed: int, epoch: int, accumulate: int = 1
+) -> list[list[Tensor]]:
+    """The optimiser steps of an epoch: the rows of each, in at most `accumulate` batches of at most `tokens` tokens and
+    `rows` rows.
+
+    Every row is in exactly one step. Rows of like length travel together: windows of a seeded shuffle are sorted. A row
+    longer than the budget travels alone.
     """
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
     order = _sorted_windows(lengths, torch.randperm(lengths.numel(), generator=generator), tokens, rows)
     batches = _cut(order, lengths, tokens, rows)
     shuffled = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
-    return _deal(shuffled, world_size, rank, accumulate)
+    return [shuffled[at : at + accumulate] for at in range(0, len(shuffled), accumulate)]
 
 
-def plan_evaluation(lengths: Tensor, *, tokens: int, rows: int, world_size: int = 1, rank: int = 0) -> list[Planned]:
+def plan_evaluation(lengths: Tensor, *, tokens: int, rows: int, n_ranks: int = 1, rank: int = 0) -> list[Planned]:
     """The batches of one rank that together read each row exactly once, longest rows first."""
     order = torch.sort(lengths, descending=True, stable=True).indices
-    return _deal(_cut(order, lengths, tokens, rows), world_size, rank, accumulate=1)
+    batches = _cut(order, lengths, tokens, rows)
+    rounds = [batches[at : at + n_ranks] for at in range(0, len(batches), n_ranks)]
+    return [one for of_all in rounds for one in _deal(of_all, lengths, rows, n_ranks, n_ranks)[rank]]
+
+
+def micro_batches(accumulate: int, n_ranks: int, split: int = 1) -> int:
+    """Batches that each rank reads in one optimiser step, so that all of them together read `accumulate` or more."""
+    return -(-accumulate // n_ranks) * split
 
 
 def padding_share(plan: Sequence[Planned], lengths: Tensor) -> float:
@@ -185,23 +207,35 @@ def _cut(order: Tensor, lengths: Tensor, tokens: int, rows: int) -> list[Tensor]
     return [order[a:b] for a, b in zip(bounds, [*bounds[1:], len(sizes)], strict=True) if b > a]
 
 
-def _deal(batches: list[Tensor], world_size: int, rank: int, accumulate: int) -> list[Planned]:
-    """Deal batches to ranks step by step; halves of the largest fill the last step, then batches of no rows."""
-    step = world_size * accumulate
-    batches = list(batches)
-    by_size = [(-one.numel(), index) for index, one in enumerate(batches)]
-    heapq.heapify(by_size)
-    for index in range(len(batches), -(-len(batches) // step) * step):
-        _, largest = heapq.heappop(by_size)
-        half = batches[largest].numel() // 2
-        halves = batches[largest].tensor_split([half]) if half else (batches[largest], batches[largest][:0])
-        batches[largest] = halves[0]
-        batches.append(halves[1])
-        for one in (largest, index):
-            heapq.heappush(by_size, (-batches[one].numel(), one))
-    dealt = []
-    for start in range(0, len(batches), step):
-        of_step = batches[start : start + step]
-        scale = step / sum(one.numel() for one in of_step)
-        dealt += [Planned(one, scale) for one in of_step[rank * accumulate : (rank + 1) * accumulate]]
-    return dealt
+def _deal(
+    step: list[Tensor], lengths: Tensor, rows: int, accumulate: int, n_ranks: int, split: int = 1
+) -> list[list[Planned]]:
+    """The batches of each rank in one step, all ranks equally many and about equally long; some may have no rows.
+
+    Fewer batches than there are places for are dealt anew, row by row. A mean over places is the mean over rows.
+    """
+    each = micro_batches(accumulate, n_ranks)
+    if len(step) < n_ranks * each:
+        step = _even_out(torch.cat(step), lengths, n_ranks * each, rows)
+    if split > 1:
+        step = [part for one in step for part in _even_out(one, lengths, split, rows)]
+    scale = len(step) / sum(one.numel() for one in step)
+    of_ranks = _spread([int(lengths[one].sum()) for one in step], n_ranks, each * split)
+    return [[Planned(step[at], scale) for at in sorted(places)] for places in of_ranks]
+
+
+def _even_out(rows: Tensor, lengths: Tensor, n_parts: int, most: int) -> list[Tensor]:
+    """`rows` in parts of about equally many tokens and at most `most` rows each, in the order they were in."""
+    return [rows[sorted(part)] for part in _spread(lengths[rows].tolist(), n_parts, most)]
+
+
+def _spread(sizes: list[int], n_parts: int, most: int) -> list[list[int]]:
+    """Which sizes go where: the largest first, each to the part with the smallest sum that has room."""
+    parts: list[list[int]] = [[] for _ in range(n_parts)]
+    with_room = [(0, 0, at) for at in range(n_parts)]
+    for index in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
+        used, n, at = heapq.heappop(with_room)
+        parts[at].append(index)
+        if n + 1 < most:
+            heapq.heappush(with_room, (used + sizes[index], n + 1, at))
+    return parts

@@ -6,7 +6,16 @@ import torch
 from lightning.pytorch import LightningDataModule
 
 from manyheads.config import BatchConfig
-from manyheads.data.batches import Batch, Batches, Planned, gather, plan_epoch, plan_evaluation
+from manyheads.data.batches import (
+    Batch,
+    Batches,
+    Planned,
+    gather,
+    micro_batches,
+    plan_epoch,
+    plan_evaluation,
+    plan_steps,
+)
 from manyheads.data.resident import moved, n_bytes
 from manyheads.data.tokens import Tokens
 
@@ -18,14 +27,21 @@ class TextData(LightningDataModule):
     """Train, validation and test batches of this rank.
 
     The Trainer must be built with `reload_dataloaders_every_n_epochs=1`, since each epoch has its own plan, and
-    `use_distributed_sampler=False`, since the plan already deals rows to ranks. The epoch in which `max_steps` is
-    reached ends there, so that Lightning validates what was trained in it. Training begins in the epoch and behind the
-    number of its batches that `begin` holds. With `few_counts` training batches get a tail: see `gather`.
+    `use_distributed_sampler=False`, since the plan already deals rows to ranks, and has to accumulate `per_step`
+    batches. The epoch in which `max_steps` is reached ends there, so that Lightning validates what was trained in it.
+    Training begins in the epoch and behind the number of its batches that `begin` holds. With `few_counts` training
+    batches get a tail: see `gather`.
+
+    Args:
+        split: parts that a batch is cut into, where it is too large for the memory of a device.
     """
 
-    def __init__(self, tokens: dict[str, Tokens], batch: BatchConfig, seed: int, *, max_steps: int = -1) -> None:
+    def __init__(
+        self, tokens: dict[str, Tokens], batch: BatchConfig, seed: int, *, max_steps: int = -1, split: int = 1
+    ) -> None:
         super().__init__()
         self.max_steps = max_steps
+        self.split = split
         self.begin = (0, 0)
         self.tokens = tokens
         self.batch = batch
@@ -34,7 +50,7 @@ class TextData(LightningDataModule):
         self.few_counts = False
         self._lengths = {name: split.lengths for name, split in tokens.items()}
 
-    def plan(self, epoch: int, world_size: int = 1, rank: int = 0) -> list[Planned]:
+    def plan(self, epoch: int, n_ranks: int = 1, rank: int = 0) -> list[Planned]:
         """The training batches of `rank` in `epoch`."""
         return plan_epoch(
             self._lengths["train"],
@@ -42,13 +58,32 @@ class TextData(LightningDataModule):
             rows=self.batch.rows,
             seed=self.seed,
             epoch=epoch,
-            world_size=world_size,
-            rank=rank,
             accumulate=self.batch.accumulate,
+            n_ranks=n_ranks,
+            rank=rank,
+            split=self.split,
         )
 
-    def n_steps(self, max_epochs: int | None, max_steps: int | None = None, world_size: int = 1) -> int:
-        """Optimiser steps of the whole run; None or -1 stands for no limit.
+    def per_step(self, n_ranks: int = 1) -> int:
+        """Batches of each rank in an optimiser step."""
+        return micro_batches(self.batch.accumulate, n_ranks, self.split)
+
+    def steps_of(self, epoch: int) -> int:
+        """Optimiser steps of `epoch`, on however many ranks."""
+        batch = self.batch
+        return len(
+            plan_steps(
+                self._lengths["train"],
+                tokens=batch.tokens,
+                rows=batch.rows,
+                seed=self.seed,
+                epoch=epoch,
+                accumulate=batch.accumulate,
+            )
+        )
+
+    def n_steps(self, max_epochs: int | None, max_steps: int | None = None) -> int:
+        """Optimiser steps of the whole run, on however many ranks; None or -1 stands for no limit.
 
         Exact where `max_steps` ends the run, and for `COUNTED_EPOCHS` epochs. Of more epochs the further ones count
         as much as these do on average: epochs differ by a few steps, so this is off by less than one in a hundred,
@@ -61,22 +96,22 @@ class TextData(LightningDataModule):
             return steps
         total, epoch = 0, 0
         while epoch < min(epochs, COUNTED_EPOCHS) and (steps is None or total < steps):
-            total += len(self.plan(epoch, world_size)) // self.batch.accumulate
+            total += self.steps_of(epoch)
             epoch += 1
         if epoch < epochs and (steps is None or total < steps):
             total = round(total / epoch * epochs)
         return total if steps is None else min(total, steps)
 
     def mean_tokens(self) -> float:
-        """Tokens of a training batch of the first epoch, on average."""
+        """Tokens of a training batch of the first epoch on one rank, on average."""
         return float(self._lengths["train"].sum()) / max(1, len(self.plan(0)))
 
     def train_dataloader(self) -> Batches:
-        epoch, world_size, rank = self._place()
-        plan = self.plan(epoch, world_size, rank)
+        epoch, n_ranks, rank = self._place()
+        plan = self.plan(epoch, n_ranks, rank)
         done = self.begin[1] if epoch == self.begin[0] else 0
         if self.max_steps >= 0 and self.trainer is not None:
-            plan = plan[: done + (self.max_steps - self.trainer.global_step) * self.batch.accumulate]
+            plan = plan[: done + (self.max_steps - self.trainer.global_step) * self.per_step(n_ranks)]
         return Batches(self._near("train"), plan, done, few_counts=self.few_counts)
 
     def largest_batch(self) -> Batch:
@@ -99,10 +134,9 @@ class TextData(LightningDataModule):
         return batch if device.type == "cpu" else batch.to(device)
 
     def _evaluation(self, split: str) -> Batches:
-        _, world_size, rank = self._place()
-        lengths = self._lengths[split]
+        _, n_ranks, rank = self._place()
         plan = plan_evaluation(
-            lengths, tokens=self.batch.tokens, rows=self.batch.rows, world_size=world_size, rank=rank
+            self._lengths[split], tokens=self.batch.tokens, rows=self.batch.rows, n_ranks=n_ranks, rank=rank
         )
         return Batches(self._near(split), plan)
 

@@ -23,7 +23,7 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
     n_parameters = count_parameters(network)
     cut = tokens["train"].n_truncated / len(lengths)
     n_devices = int(str(hardware["devices"])) * run.hardware.nodes
-    n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1), n_devices)
+    n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1))
     state = 16 * n_parameters  # weights, gradients and AdamW's two moments, four bytes each
     activations = activation_bytes(network, data.largest_batch(), precision=str(hardware["precision"]))
     return {
@@ -33,7 +33,7 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
         "truncated": f"{cut:.1%} of the training texts, at {run.data.max_length}",
         "vocabulary": f"{words(network).num_embeddings:,}",
         "parameters": f"{n_parameters:,}",
-        "steps": f"{n_steps:,} of at most {run.batch.tokens * run.batch.accumulate * n_devices:,} tokens",
+        "steps": f"{n_steps:,} of at most {run.batch.tokens * run.batch.accumulate:,} tokens",
         "padding": f"{padding_share(plan, lengths):.1%}",
         "memory": f"{(state + activations) / 2**20:,.0f} MiB: {state / 2**20:,.0f} weights and optimiser, "
         f"{activations / 2**20:,.0f} activations of the largest batch",
