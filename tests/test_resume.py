@@ -20,6 +20,7 @@ from manyheads import faults
 from manyheads.cli import main
 from manyheads.fit import optim
 from manyheads.fit.module import LitModule
+from manyheads.fit.nest import read_nest
 from manyheads.fit.saved import newest
 from manyheads.fit.stop import Stopped
 from manyheads.judge import verdict
@@ -78,8 +79,8 @@ def content(folder: Path) -> dict:
     """Everything a run leaves behind that does not tell the time, and the state it ended in."""
     last = newest(folder / "checkpoints")
     assert last is not None
-    state = {name: torch.load(last / name, weights_only=True) for name in ("state.pt", "ranks.pt")}
-    for rank in state["ranks.pt"]:
+    state = {name: read_nest(last / f"{name}.safetensors") for name in ("state", "ranks")}
+    for rank in state["ranks"]:
         for counted in rank["callbacks"].values():
             counted.pop("seconds")
     summary = json.loads((folder / "summary.json").read_text())
@@ -149,7 +150,7 @@ def test_three_segments_are_one_run(kind, train, seen):
 def test_embeddings_that_are_updated_by_rows_go_on_too(train, monkeypatch):
     monkeypatch.setattr(optim, "LAZY_FROM", 1)
     whole = content(train("whole", "trainer.max_epochs=2"))
-    assert any("owed" in one for one in whole["state"]["state.pt"]["optimizers"][0]["state"].values())
+    assert any("owed" in one for one in whole["state"]["state"]["optimizers"][0]["state"].values())
     assert_same(content(train("parts", "trainer.max_epochs=2", stops=("step:5", "step:8"))), whole)
 
 

@@ -25,6 +25,7 @@ from manyheads.data.module import TextData
 from manyheads.faults import fault
 from manyheads.fit import state
 from manyheads.fit.keep import KeepBest
+from manyheads.fit.nest import read_nest, write_nest
 from manyheads.fit.resume import Start
 from manyheads.fit.saved import Write, save
 from manyheads.fit.stop import Stop, Stopped
@@ -117,10 +118,10 @@ class Checkpoint(Callback):
 
     def restore(self, trainer: pl.Trainer, module: pl.LightningModule, folder: Path) -> None:
         """Put back everything but what the first batch needs last: random numbers, and its place in the epoch."""
-        ranks = torch.load(folder / "ranks.pt", map_location="cpu", weights_only=True)
+        ranks = read_nest(folder / "ranks.safetensors")
         own = ranks[trainer.global_rank]
         module.load_state_dict(safetensors.torch.load_file(folder / "weights.safetensors"))
-        everyones = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
+        everyones = read_nest(folder / "state.safetensors")
         state.put_back(trainer, module, everyones, own)
         state.put_rows(trainer, json.loads((folder / "rows.json").read_bytes()))
         state.put_place(trainer, self.start.progress)
@@ -142,8 +143,8 @@ class Checkpoint(Callback):
         progress = place | {"seconds": perf_counter() - self.started, "data": self.data, "manyheads": __version__}
         files: dict[str, Write] = {
             "weights.safetensors": lambda part: part.write(safetensors.torch.save(module.state_dict())),
-            "state.pt": lambda part: torch.save(state.of_all(trainer), part),
-            "ranks.pt": lambda part: torch.save([state.of_one(trainer, module)], part),
+            "state.safetensors": lambda part: write_nest(state.of_all(trainer), part),
+            "ranks.safetensors": lambda part: write_nest([state.of_one(trainer, module)], part),
             "rows.json": lambda part: part.write(json.dumps(state.rows_of(trainer)).encode()),
             "progress.json": lambda part: part.write(json.dumps(progress).encode()),
         }
