@@ -201,9 +201,25 @@ def test_a_file_that_unpacks_without_end_is_one_sentence(tmp_path, kind, monkeyp
     assert read_file(path).column("text") == ODD
     monkeypatch.setattr(files, "MOST_BYTES", 2**6)
     assert complaint(path) == (
-        f"{path} holds more than {2**6 / 2**30:g} GiB once decompressed: decompress it yourself and give the plain "
-        "file, or split it"
+        f"{path} holds more than 64 bytes once decompressed: decompress it yourself and give the plain file, or split it"
     )
+
+
+def test_the_smaller_a_file_the_less_it_may_unpack_to(tmp_path):
+    path = tmp_path / "a.csv.xz"
+    with lzma.open(path, "wb", preset=1) as file:
+        for _ in range(140):
+            file.write(b"x" * 2**20)
+    assert path.stat().st_size < 2**16
+    assert complaint(path).startswith(f"{path} holds more than {2**27:,} bytes once decompressed: ")
+
+
+def test_a_row_of_few_cells_costs_no_more_than_they_do(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [["text", *map(str, range(100_000))], *[["a"]] * 10_000])
+    table = read_file(path)
+    assert len(table.broken) == 10_000
+    assert table.column("text") == ["a"] * 10_000
+    assert table.column("99999") == [""] * 10_000
 
 
 def test_a_damaged_json_array_is_one_sentence(tmp_path):

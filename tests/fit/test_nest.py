@@ -103,10 +103,12 @@ def test_any_damaged_byte_is_read_or_refused(tmp_path: Path) -> None:
         for _ in range(draw.randrange(4) if damaged else 0):
             damaged[draw.randrange(min(len(damaged), 700))] = draw.randrange(256)
         (tmp_path / "damaged").write_bytes(damaged)
+        said = ""
         try:
             read_nest(tmp_path / "damaged")
         except ValueError as refused:
-            assert str(tmp_path / "damaged") in str(refused)
+            said = str(refused)
+        assert said.startswith(f"{tmp_path / 'damaged'} is not") or not said
 
 
 def test_one_tensor_after_the_other_is_written(tmp_path: Path) -> None:

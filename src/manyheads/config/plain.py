@@ -186,6 +186,12 @@ def one_of(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
+def listed(names: list[str], most: int = 12) -> str:
+    """Names as a sentence lists them: of many the first, each shortened."""
+    shown = ", ".join(map(show, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+
+
 def _scalar(kind: type, value: Any) -> Any:
     """The value as `kind`, or None where it is of another type. 1e4 is a whole number, 3 a number."""
     if kind is bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyheads.config import DataConfig, Source, Task
+from manyheads.config.plain import listed
 from manyheads.data.rows import Table
 
 ANSWER = {Task.classify: "label", Task.seq2seq: "target"}  # the setting that names its column
@@ -46,8 +47,7 @@ def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> 
             near = next((name for name in table.names if name.casefold() == typed.casefold()), None)
             remedy = f"did you mean data.{key}={near}?" if near else f"name one by data.{key}=<column>"
             raise ValueError(
-                f"{table.source} has no column '{typed}' (data.{key}): its columns are {', '.join(table.names)}; "
-                f"{remedy}"
+                f"{table.source} has no column '{typed}' (data.{key}): its columns are {listed(table.names)}; {remedy}"
             )
         return typed
 
@@ -71,7 +71,7 @@ def require_columns(table: Table, columns: Columns) -> None:
         if name not in table.names:
             raise ValueError(
                 f"{table.source} has no column '{name}' (data.{key}), which the training split has: "
-                f"its columns are {', '.join(table.names)}"
+                f"its columns are {listed(table.names)}"
             )
 
 

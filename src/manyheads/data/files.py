@@ -17,11 +17,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from manyheads.config.plain import show
 from manyheads.data.rows import Table
 
 Packed = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 OPENERS: dict[str, Callable[[Path], Packed]] = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}
 MOST_BYTES = 2**32  # of a decompressed file: a small one may unpack to more than any memory holds
+MOST_TIMES = 100  # its own size, where that is more than FREE_BYTES: texts come to a tenth or a third
+FREE_BYTES = 2**27
 BLOCK = 2**24  # bytes decompressed at once
 TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json")
 KINDS = (*TEXT_KINDS, ".parquet")
@@ -84,17 +87,22 @@ def _text(path: Path, is_table: bool) -> str:
 
 def _unpacked(path: Path) -> bytes:
     """The decompressed content, block by block, so that what is too large is refused before it fills the memory."""
-    blocks, n_bytes = [], 0
+    blocks, n_bytes, most = [], 0, most_unpacked(path)
     with OPENERS[path.suffix.lower()](path) as file:
         while block := file.read(BLOCK):
             blocks.append(block)
             n_bytes += len(block)
-            if n_bytes > MOST_BYTES:
+            if n_bytes > most:
                 raise ValueError(
-                    f"{path} holds more than {MOST_BYTES / 2**30:g} GiB once decompressed: "
+                    f"{path} holds more than {most:,} bytes once decompressed: "
                     "decompress it yourself and give the plain file, or split it"
                 )
     return b"".join(blocks)
+
+
+def most_unpacked(path: Path) -> int:
+    """Bytes that a file of this size may hold once decompressed."""
+    return min(MOST_BYTES, max(FREE_BYTES, MOST_TIMES * path.stat().st_size))
 
 
 def _read_csv(path: Path, text: str) -> Table:
@@ -144,9 +152,10 @@ def _from_records(path: Path, records: list[list[str]]) -> Table:
     if not records or not any(records[0]):
         raise ValueError(f"{path} has no header: its first row must name the columns, such as text,label")
     names = [name.strip() for name in records[0]]
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated is not None:
-        raise ValueError(f"{path}, row 1: the header names the column '{repeated}' twice; rename one")
+    where = {name: at for at, name in enumerate(names)}
+    if len(where) < len(names):
+        repeated = next(name for at, name in enumerate(names) if where[name] != at)
+        raise ValueError(f"{path}, row 1: the header names the column '{show(repeated)}' twice; rename one")
     body = records[1:]
     numbers: Any = range(2, len(records) + 1)
     if [] in body:
@@ -157,9 +166,14 @@ def _from_records(path: Path, records: list[list[str]]) -> Table:
     for index, record in enumerate(body):
         if len(record) != width:
             broken[index] = f"has {len(record)} cells, but the header has {width}: quote texts that hold the separator"
-            body[index] = (record + [""] * width)[:width]
-    cells = dict(zip(names, map(list, zip(*body, strict=True)), strict=True)) if body else {name: [] for name in names}
-    return Table(names=names, column=cells.__getitem__, numbers=numbers, source=path.name, broken=broken)
+
+    def column(name: str) -> list[str]:
+        at = where[name]
+        if not broken:
+            return [record[at] for record in body]
+        return [record[at] if at < len(record) else "" for record in body]
+
+    return Table(names=names, column=column, numbers=numbers, source=path.name, broken=broken)
 
 
 def _read_json(path: Path, text: str) -> Table:

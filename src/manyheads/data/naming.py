@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from manyheads.config import DataConfig
+from manyheads.config.plain import listed
 from manyheads.data.files import KINDS_IN_WORDS, kind_of, stem_of
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str)
             other = next((name for name in names if name in ALIASES[role]), None)
             found |= {} if other is None else {role: other}
         elif typed:
-            raise ValueError(f"data.{role}_split={typed} is not a split of {source}: its splits are {', '.join(names)}")
+            raise ValueError(f"data.{role}_split={typed} is not a split of {source}: its splits are {listed(names)}")
     if "train" not in found and len(names) == 1:
         return {"all": names[0]}
     return _all_in_one(found, source, names)
@@ -101,7 +102,7 @@ def _stems(folder: Path) -> dict[str, list[Path]]:
 def _all_in_one(found: dict[str, T], source: str, names: list[str]) -> dict[str, T]:
     if "train" not in found:
         raise ValueError(
-            f"{source} has no training split: it holds {', '.join(names)}; name one of them train, "
+            f"{source} has no training split: it holds {listed(names)}; name one of them train, "
             "or give one file by data.path=<file>"
         )
     return {"all": found["train"]} if len(found) == 1 else found

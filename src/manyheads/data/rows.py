@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+from manyheads.config.plain import listed
+
 
 @dataclass(slots=True)
 class Table:
@@ -29,8 +31,8 @@ def joined(shards: list[Table]) -> Table:
     other = next((shard for shard in shards if shard.names != shards[0].names), None)
     if other is not None:
         raise ValueError(
-            f"{other.source} has the columns {', '.join(other.names)}, but {shards[0].source} has "
-            f"{', '.join(shards[0].names)}: files of one split must have the same columns"
+            f"{other.source} has the columns {listed(other.names)}, but {shards[0].source} has "
+            f"{listed(shards[0].names)}: files of one split must have the same columns"
         )
     ends = list(accumulate(len(shard.numbers) for shard in shards))
     starts = [0, *ends[:-1]]

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from manyheads.config import DataConfig, OnBadRow, Task
+from manyheads.config.plain import listed, show
 from manyheads.data.audit import audit, label_names, screen, text_faults
 from manyheads.data.columns import Columns, find_columns, label_cells, natural_order, require_columns
 from manyheads.data.rows import Rows, Splits, Table
@@ -63,8 +64,8 @@ def read_split(data: DataConfig, split: str, labels: list[str]) -> Rows:
     strange = [name for name in found if name not in labels]
     if strange:
         raise ValueError(
-            f"{table.source} has labels the model does not know: the data's labels are {_listed(found)}, "
-            f"the model's are {_listed(labels)}; rename the data's labels, or choose another column by data.label"
+            f"{table.source} has labels the model does not know: the data's labels are {listed(found)}, "
+            f"the model's are {listed(labels)}; rename the data's labels, or choose another column by data.label"
         )
     _answer(rows, answers, labels)
     for note in notes:
@@ -85,7 +86,9 @@ def _checked(
         faults = text_faults(answers, "the target")
     if known and not set(answers) <= {*known, ""}:
         outside = {index: name for index, name in enumerate(answers) if name and name not in known}
-        faults |= {index: f"the label '{name}' has no row in the training split" for index, name in outside.items()}
+        faults |= {
+            index: f"the label '{show(name)}' has no row in the training split" for index, name in outside.items()
+        }
     faults |= text_faults(texts, "the text")
     faults |= {} if pairs is None else text_faults(pairs, "the second text")
     faults |= table.broken
@@ -105,7 +108,7 @@ def _order(names: list[str], declared: list[str] | None, source: str, notes: lis
     unused = [name for name in declared if name not in used]
     if unused:
         notes.append(
-            f"{source}: {len(unused)} declared classes have no training row and are left out: {_listed(unused)}"
+            f"{source}: {len(unused)} declared classes have no training row and are left out: {listed(unused)}"
         )
     return [name for name in declared if name in used]
 
@@ -144,8 +147,3 @@ def _shortened(splits: Splits, n_rows: int, seed: int) -> Splits:
     if len(train) < len(splits.train):
         splits.notes.append(f"data.rows={n_rows}: {len(train):,} of {len(splits.train):,} training rows are used")
     return Splits(train, validation, test, splits.labels, [one_line(note) for note in splits.notes])
-
-
-def _listed(names: list[str], most: int = 12) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -2,10 +2,12 @@
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, BinaryIO
 
+from manyheads.config.plain import listed, show
 from manyheads.data.files import delimiter_of
 from manyheads.judge.lines import CHUNK, MOST_LINE, Chunk, decode, whole_lines
 
@@ -31,9 +33,9 @@ def read_table(stream: BinaryIO, name: str, *, text: list[str], text_pair: list[
     header = next(rows, None)
     if header is None:
         raise ValueError(f"{name} is empty: its first line must name the columns")
-    twice = sorted({one for one in header if header.count(one) > 1})
-    if twice:
-        raise ValueError(f"{name} has the column {twice[0]!r} twice: name every column once")
+    twice, times = Counter(header).most_common(1)[0]
+    if times > 1:
+        raise ValueError(f"{name} has the column '{show(twice)}' twice: name every column once")
     first, second = _columns(header, name, text, text_pair)
     yield from _chunks((_record(row, header, name, reader.line_num) for row in rows), first, second)
 
@@ -107,7 +109,7 @@ def _columns(header: list[str], name: str, text: list[str], text_pair: list[str]
     for names, one in zip((text, text_pair), found, strict=True):
         if names and one is None:
             raise ValueError(
-                f"{name} has no column {names[0]!r}, which the model reads: its columns are {', '.join(header)}; "
+                f"{name} has no column {names[0]!r}, which the model reads: its columns are {listed(header)}; "
                 "rename one of them"
             )
     first, second = found

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from manyheads.compose import read_run
 from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source
+from manyheads.config.plain import listed
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_split, read_splits
 from manyheads.data.tables import open_tables
@@ -13,6 +14,7 @@ from manyheads.ship.settings import COLUMNS, Columns, Settings
 
 DEFAULTS = DataConfig()
 ROLES = ("train", "validation", "test")
+LONGEST = 60  # letters of a name, four bytes each at the most, that a disk takes
 
 
 @dataclass(slots=True)
@@ -85,7 +87,7 @@ def data_name(data: DataConfig) -> str:
         path = Path(data.path).expanduser()
         name = path.name if path.is_dir() else path.name.split(".")[0]
         name = f"{path.absolute().parent.name}-{name}" if name in ROLES and not path.is_dir() else name
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "data"
+    return re.sub(r"[^\w.-]+", "-", name)[:LONGEST].strip("-.") or "data"
 
 
 def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str]) -> Task:
@@ -101,8 +103,8 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str]) -> T
         raise ValueError(f"split={config.split} is not in the data of run={config.run}: choose split=validation")
     if sorted(splits.labels) != sorted(labels):
         raise ValueError(
-            f"{rows.source} has changed since training: its labels are {', '.join(splits.labels)}, "
-            f"the model's are {', '.join(labels)}"
+            f"{rows.source} has changed since training: its labels are {listed(splits.labels)}, "
+            f"the model's are {listed(labels)}"
         )
     for part in splits.by_name().values() if labels else ():
         part.labels = [labels.index(splits.labels[label]) for label in part.labels]
