@@ -1,17 +1,23 @@
 """Faults on purpose, so that tests can see what a run survives. Standard library only.
 
-`MANYHEADS_FAULT=point`, `point:nth` or `point:nth:action`: when the process comes to that point for the nth time (the
-first unless told) it is killed at once (`kill`), told to end (`term`), or finds the disk full (`full`). Without the
-variable a point costs one look into the environment.
+`MANYHEADS_FAULT=point`, `point:nth`, `point:nth:action` or `point:nth:action:rank`: when the process, that of one rank
+or any, comes to that point for the nth time (the first unless told) it is killed at once (`kill`), told to end
+(`term`), finds the disk full (`full`), or has a loss that is no number (`nan`). Some points have a number of their own
+in the place of that count, and `oom` raises as torch does wherever this number is above n. Without the variable a point
+costs one look into the environment.
 """
 
 import errno
 import os
 import signal
 
+from manyheads.ranks import this_process
+
 VARIABLE = "MANYHEADS_FAULT"
 POINTS = (  # in the order in which a run comes to them
     "step",  # between two optimiser steps
+    "loss",  # of a micro-batch, told by the number of its optimiser step, from 1
+    "memory",  # for a micro-batch, told by its tokens
     "validation",  # in the midst of one
     "begin",  # of a save: nothing is written
     "within",  # a file is begun
@@ -23,31 +29,41 @@ POINTS = (  # in the order in which a run comes to them
     "deleting",  # the old one has lost its name and is half gone
     "trained",  # the last step is done and saved, nothing is judged
 )
-ACTIONS = ("kill", "term", "full")
+ACTIONS = ("kill", "term", "full", "nan", "oom")
 _passed: dict[str, int] = {}
 
 
-def fault(point: str) -> None:
-    """Do here what the environment says, if it names this point.
+def fault(point: str, number: int | None = None) -> bool:
+    """Do here what the environment says, if it names this point; whether the loss is to be none is for the caller.
+
+    Args:
+        number: counts here, instead of how often the process came by.
 
     Raises:
         OSError: the disk is said to be full.
+        OutOfMemoryError: so is the memory.
     """
     wanted = os.environ.get(VARIABLE)
     if not wanted:
-        return
-    name, _, rest = wanted.partition(":")
-    nth, _, action = rest.partition(":")
+        return False
+    name, nth, action, rank = (*wanted.split(":"), "", "", "")[:4]
     assert name in POINTS, f"{VARIABLE}={wanted}: there is no such point"
     assert action in ("", *ACTIONS), f"{VARIABLE}={wanted}: there is no such action"
-    if name != point:
-        return
-    _passed[wanted] = _passed.get(wanted, 0) + 1
-    if _passed[wanted] != int(nth or 1):
-        return
+    if name != point or rank not in ("", str(this_process().rank)):
+        return False
+    if number is None:
+        number = _passed[wanted] = _passed.get(wanted, 0) + 1
+    if action == "oom" and number > int(nth):
+        from torch import OutOfMemoryError
+
+        raise OutOfMemoryError(f"out of memory on purpose: {number} above {nth}")
+    if action == "oom" or number != int(nth or 1):
+        return False
     if action == "full":
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    os.kill(os.getpid(), signal.SIGTERM if action == "term" else signal.SIGKILL)
+    if action != "nan":
+        os.kill(os.getpid(), signal.SIGTERM if action == "term" else signal.SIGKILL)
+    return action == "nan"
 
 
 def forget() -> None:

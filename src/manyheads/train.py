@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -13,13 +13,16 @@ from manyheads.config import Resume, RunConfig
 from manyheads.config.plain import to_plain
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
+from manyheads.fit.again import StartAgain
 from manyheads.fit.checks import check_class_names, check_end, check_logger, check_pair
-from manyheads.fit.resume import find_start
+from manyheads.fit.resume import Start, find_start
+from manyheads.ranks import this_process
 from manyheads.runfolder import is_first_process, leave_folder, start_folder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from manyheads.data.tokens import Tokens
     from manyheads.fit.session import Network, Training
     from manyheads.judge.summary import Summary
     from manyheads.ship.deliverable import Deliverable
@@ -37,6 +40,7 @@ def train(run: RunConfig) -> "Summary | None":
 
     Raises:
         Stopped: a signal or `trainer.max_time` ended the run, whose state is saved.
+        StartAgain: in several processes: whoever started them is to start them again.
         ValueError: a mistake in the config, the data or what is asked of the machine, in one sentence, before
             anything is written, those of the data before torch is imported; or training diverged.
     """
@@ -55,7 +59,7 @@ def train(run: RunConfig) -> "Summary | None":
     from manyheads.data.cache import prepare_tokens
     from manyheads.fit.dry import plan_figures, show_plan
     from manyheads.fit.memory import settle_batch
-    from manyheads.fit.session import assemble_network, check_tokens, fit
+    from manyheads.fit.session import assemble_network, check_tokens
     from manyheads.fit.trainer import check_trainer
     from manyheads.judge.summary import show_summary
     from manyheads.judge.verdict import judge_run
@@ -68,7 +72,7 @@ def train(run: RunConfig) -> "Summary | None":
         return show_plan(plan_figures(run, splits, tokens, network))
     check_tokens(start, tokens)
     with run_folder(run, [*splits.notes, *start.notes]) as folder:
-        training = fit(run, network, tokens, splits.labels, folder, start, started - start.seconds)
+        network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, started - start.seconds)
         if training is None:
             return None
         deliverable = ship(run, splits, tokenizer, network, training, folder / "model")
@@ -76,6 +80,33 @@ def train(run: RunConfig) -> "Summary | None":
         summary = judge_run(splits, deliverable, known, to_plain(run), folder)
     show_summary(summary)
     return summary
+
+
+def fit_on(
+    run: RunConfig,
+    network: "Network",
+    splits: Splits,
+    tokenizer: "Tokenizer",
+    tokens: dict[str, "Tokens"],
+    folder: Path,
+    start: Start,
+    started: float,
+) -> "tuple[Network, Training | None]":
+    """The network and the figures of its training, begun again from the newest checkpoint where a guard asks for it."""
+    from manyheads.fit.memory import give_back
+    from manyheads.fit.session import assemble_network, fit
+
+    while True:
+        try:
+            return network, fit(run, network, tokens, splits.labels, folder, start, started)
+        except StartAgain:
+            if this_process().n_ranks > 1:
+                raise
+        give_back()  # only here: while it is handled, the exception holds on to all that it passed
+        start = find_start(replace(run, output=str(folder), resume=Resume.auto))
+        for note in start.notes:
+            log.info("%s", note)
+        network = assemble_network(run, splits, tokenizer)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from manyheads.fit.lazy import PERIOD, LazyAdamW, settle
 ROWS, WIDTH, RATE = 200, 6, 1e-2
 
 
-def build(*, lazy: bool, eps: float) -> tuple[nn.Embedding, nn.Linear, torch.optim.AdamW]:
+def build(*, lazy: bool, eps: float, fused: bool = False) -> tuple[nn.Embedding, nn.Linear, torch.optim.AdamW]:
     torch.manual_seed(0)
     table, head = nn.Embedding(ROWS, WIDTH).double(), nn.Linear(WIDTH, 3).double()
     groups = [
@@ -21,7 +21,7 @@ def build(*, lazy: bool, eps: float) -> tuple[nn.Embedding, nn.Linear, torch.opt
     ]
     if lazy:
         return table, head, LazyAdamW(groups, [table], lr=RATE, eps=eps)
-    return table, head, torch.optim.AdamW(groups, lr=RATE, eps=eps)
+    return table, head, torch.optim.AdamW(groups, lr=RATE, eps=eps, fused=fused)
 
 
 def texts(steps: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -77,6 +77,26 @@ def test_settling_twice_is_settling_once():
     once = table.weight.detach().clone()
     settle([lazy])
     assert torch.equal(table.weight, once)
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_steps_that_are_told_to_change_nothing_are_as_if_they_had_not_been(lazy):
+    steps, out = PERIOD + 20, {0, 1, 40, PERIOD, PERIOD + 3}
+
+    def made(*, told: bool) -> tuple[Tensor, dict]:
+        table, head, optimizer = build(lazy=lazy, eps=1e-8, fused=True)
+        for step, (ids, labels) in enumerate(texts(steps)):
+            optimizer.zero_grad()
+            F.cross_entropy(head(table(ids)), labels).backward()
+            optimizer.found_inf = torch.tensor(float(told and step in out))
+            if told or step not in out:
+                optimizer.step()
+        settle([optimizer])
+        return table.weight, optimizer.state_dict()["state"]
+
+    (told, its), (never, others) = made(told=True), made(told=False)
+    assert torch.equal(told, never)
+    torch.testing.assert_close(its, others, rtol=0, atol=0)
 
 
 def test_a_saved_state_goes_on_to_the_same_weights(tmp_path):

@@ -1,7 +1,5 @@
 """Training steps of texts answered by texts against plain torch and brute force."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -135,17 +133,3 @@ def spelt_out(module, source, most=8):
             if said[-1] == END:
                 return said[1:-1]
     return said[1:]
-
-
-def test_a_loss_that_is_no_number_ends_training(tokens):
-    module = make_module()
-    module.log_dict = lambda *args, **kwargs: None
-    trainer = SimpleNamespace(should_stop=False, current_epoch=3)
-    module._trainer = trainer
-    with torch.no_grad():
-        module.network.head.weight.fill_(float("nan"))
-    (batch,) = batches(tokens)
-    module.training_step(batch, 0)
-    module.on_train_epoch_end()
-    assert trainer.should_stop
-    assert module.diverged_in == 4

@@ -19,6 +19,7 @@ from manyheads.config.model import Pooling, Positions
 from manyheads.data.batches import gather, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.fit.classify import Classify
+from manyheads.fit.guard import Guard
 from manyheads.fit.module import LitModule
 from manyheads.fit.optim import make_optimizer, make_schedule
 from manyheads.fit.session import run_trainer
@@ -72,7 +73,7 @@ def module_of(model: ModelConfig, *, seq2seq: bool = False) -> LitModule:
         task = Classify(torch.ones(3), label_smoothing=0.1)
     module = LitModule(network, task, optim=optim, n_steps=10)
     module.log = lambda *args, **kwargs: None  # Lightning's, which keeps the tensor as it is
-    module._trainer = SimpleNamespace(scaler=None)
+    module._trainer = SimpleNamespace(scaler=None, global_step=0)
     return module
 
 
@@ -149,7 +150,7 @@ def test_on_a_gpu_a_whole_run_never_waits_between_two_logged_steps(compile):
     rows = many(tokens(), 40)
     network = assemble(run.model, vocab_size=30, n_classes=3, max_length=16)
     watch = Watch(10, 50)
-    run_trainer(run, network, {"train": rows, "validation": rows}, ["a", "b", "c"], [watch])
+    run_trainer(run, network, {"train": rows, "validation": rows}, ["a", "b", "c"], [Guard(run), watch])
     assert watch.watched == 40
 
 

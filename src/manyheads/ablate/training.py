@@ -19,6 +19,7 @@ from manyheads.ablate.sets import Prepared
 from manyheads.config import RunConfig
 from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.tokens import Tokens
+from manyheads.fit.guard import DivergedError, Guard
 from manyheads.fit.meter import Meter
 from manyheads.fit.module import LitModule
 from manyheads.fit.optim import rate_factor
@@ -88,7 +89,7 @@ def train_run(run: RunConfig, prepared: Prepared, seconds: float, *, paces: bool
     """
     meter, deadline = Meter(), Deadline(seconds, paces=paces)
     limits = {"max_epochs": -1, "max_steps": ENDLESS} if paces else {}
-    module = _fit(run, prepared, [meter, deadline], limits)
+    module, diverged = _fit(run, prepared, [meter, deadline], limits)
     steps = module.trainer.global_step
     right_n, loss = judge(cast(Classifier, module.network.cpu().eval()), prepared.tokens["validation"])
     figures = Figures(
@@ -99,7 +100,7 @@ def train_run(run: RunConfig, prepared: Prepared, seconds: float, *, paces: bool
         seconds=meter.seconds,
         tokens_per_s=meter.tokens_per_s,
         stopped=deadline.is_over and not paces and steps < module.n_steps,
-        diverged=module.diverged_in is not None,
+        diverged=diverged,
         right="".join("01"[right] for right in right_n.tolist()),
     )
     del module  # it and its Trainer hold each other: a long series of runs would pile them up
@@ -112,12 +113,17 @@ def warm_up(run: RunConfig, prepared: Prepared) -> None:
     _fit(run, prepared, [], {"max_epochs": -1, "max_steps": 2})
 
 
-def _fit(run: RunConfig, prepared: Prepared, callbacks: list[Callback], limits: dict[str, int]) -> LitModule:
-    """The module of a run that never looks at validation rows, after training."""
+def _fit(
+    run: RunConfig, prepared: Prepared, callbacks: list[Callback], limits: dict[str, int]
+) -> tuple[LitModule, bool]:
+    """The module of a run that never looks at validation rows, after training, and whether that diverged."""
     pl.seed_everything(run.seed, workers=True, verbose=False)
     classifier = untrained(run.model, prepared.sizes)
     run = replace(run, trainer={**run.trainer, "limit_val_batches": 0, **limits})
-    return run_trainer(run, classifier, prepared.tokens, prepared.labels, callbacks)
+    try:
+        return run_trainer(run, classifier, prepared.tokens, prepared.labels, [Guard(run), *callbacks]), False
+    except DivergedError as end:
+        return end.module, True
 
 
 def judge(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:

@@ -4,6 +4,7 @@ from manyheads.config.ablate import AblateConfig, Equal
 from manyheads.config.data import BatchConfig, DataConfig, OnBadRow, Source, TokenizerConfig, TokenizerKind
 from manyheads.config.explain import Claim, ExplainConfig
 from manyheads.config.generate import GenerateConfig
+from manyheads.config.guard import GuardConfig, Nonfinite
 from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, LoggerKind, Precision, Strategy
 from manyheads.config.model import (
     Activation,
@@ -36,6 +37,7 @@ __all__ = [
     "EvaluateConfig",
     "ExplainConfig",
     "GenerateConfig",
+    "GuardConfig",
     "HardwareConfig",
     "InferenceHardware",
     "LoggerConfig",
@@ -43,6 +45,7 @@ __all__ = [
     "LookConfig",
     "Metric",
     "ModelConfig",
+    "Nonfinite",
     "Norm",
     "Normaliser",
     "OnBadRow",

@@ -6,6 +6,7 @@ from typing import Any
 
 from manyheads.config.data import BatchConfig, DataConfig, Source, TokenizerConfig
 from manyheads.config.generate import GenerateConfig
+from manyheads.config.guard import GuardConfig
 from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, Precision
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.model import MOST_TABLE, ModelConfig
@@ -44,6 +45,7 @@ class RunConfig:
     model: ModelConfig = knob(ModelConfig, "the encoder classifier")
     optim: OptimConfig = knob(OptimConfig, "the optimiser")
     checkpoint: CheckpointConfig = knob(CheckpointConfig, "the weights kept")
+    guard: GuardConfig = knob(GuardConfig, "steps that go wrong")
     hardware: HardwareConfig = knob(HardwareConfig, "processors")
     slurm: SlurmConfig = knob(SlurmConfig, "the job that hardware=slurm writes")
     logger: LoggerConfig = knob(LoggerConfig, "logged figures")

@@ -23,8 +23,11 @@ class LazyAdamW(torch.optim.AdamW):
     and a row is moved by it when it is read again. That is AdamW but for rounding and an ε that fades as √v does.
 
     A table is read through `nn.Embedding(sparse=True)`, whose gradient names its rows. Read in any other way, it has to
-    be brought up to date by `settle` first. Tables do not decay.
+    be brought up to date by `settle` first. Tables do not decay. A step in which `found_inf` is one changes nothing and
+    counts for nothing, as with torch's own fused steps.
     """
+
+    found_inf: Tensor | None = None
 
     def __init__(self, groups: list[dict[str, Any]], tables: list[nn.Embedding], **settings: Any) -> None:
         super().__init__(groups, fused=True, **settings)
@@ -37,6 +40,8 @@ class LazyAdamW(torch.optim.AdamW):
     def step(self, closure: Any = None) -> Any:
         with torch.enable_grad():
             loss = None if closure is None else closure()
+        if self.found_inf is not None and bool(self.found_inf):
+            return loss
         gradients = [table.grad for table in self.tables]
         for table in self.tables:
             table.grad = None  # AdamW of torch knows no sparse gradients

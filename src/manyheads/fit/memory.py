@@ -1,5 +1,6 @@
-"""The largest batch is tried before anything is trained: so memory runs out at the start or not at all."""
+"""The largest batch is tried before anything is trained: so memory runs out at the start, or hardly ever."""
 
+import gc
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -125,6 +126,13 @@ def tried(
         task.train_metrics.reset()
         if cuda:
             torch.cuda.empty_cache()
+
+
+def give_back() -> None:
+    """Give the device the memory of what nobody holds any more: a Trainer and its module hold each other."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def with_tokens(run: RunConfig, n_tokens: int) -> RunConfig:

@@ -3,14 +3,17 @@
 B documents
 """
 
+import math
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from manyheads.config import OptimConfig
 from manyheads.data.batches import Batch
+from manyheads.faults import fault
 from manyheads.fit.classify import Classify
 from manyheads.fit.metrics import Mean
 from manyheads.fit.optim import clip_gradients, stepwise
@@ -25,8 +28,12 @@ class LitModule(pl.LightningModule):
     """Trains `network` by what `task` makes of a batch: the loss of each row, and the figures of its split.
 
     The loss of a step is the mean over the rows of the global batch. A batch without rows, which a rank gets where
-    there are too few, adds zeros to the gradient and nothing to the figures. `diverged_in` is the first epoch, from 1,
-    whose loss is not a finite number; training ends with it.
+    there are too few, adds zeros to the gradient and nothing to the figures.
+
+    A loss that is no finite number makes a gradient that is none, and such a gradient changes nothing: the optimiser is
+    told so on the device, so no step waits for it (fit/guard.py). Nor do the steps `left_out`, from 1. Rows without a
+    finite loss are left out of the mean of the epoch. `norm` is that of the last gradient, before it was clipped, and
+    `n_rows` the size of the batch under way.
 
     Args:
         n_steps: optimiser steps of the whole run; the schedule ends there.
@@ -38,16 +45,23 @@ class LitModule(pl.LightningModule):
         self.task: Any = task  # that of `network`
         self.optim = optim
         self.n_steps = n_steps
-        self.diverged_in: int | None = None
+        self.left_out: frozenset[int] = frozenset()
+        self.norm = torch.zeros(())
+        self.n_rows = 0
         self.train_loss = Mean()
         self.validation_loss = Mean()
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
+        self.n_rows = len(batch.rows_B)
+        fault("memory", batch.layout.n_tokens)
         losses_B = self.task.learn(self.network, batch)
+        if fault("loss", self.global_step + 1):
+            losses_B = losses_B * math.nan
         if len(losses_B):
-            self.train_loss.update(losses_B.detach())
+            self.train_loss.update(losses_B.detach().nan_to_num(0.0, 0.0, 0.0), losses_B.isfinite())
             self.log("loss", losses_B.detach().mean(), batch_size=len(losses_B), prog_bar=True)
-        return losses_B.sum() * batch.scale
+        total = losses_B.sum()
+        return total * (batch.scale + 0 * total.detach())
 
     def on_train_epoch_end(self) -> None:
         self._log_epoch("train_", self.task.train_metrics, self.train_loss)
@@ -69,15 +83,13 @@ class LitModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        clip_gradients(self.network, gradient_clip_val, gradient_clip_algorithm)
+        self.norm = clip_gradients(self.network, gradient_clip_val, gradient_clip_algorithm)
+        if optimizer.defaults["fused"]:  # with fp16 it is not: there the scaler of the losses does it
+            is_out = self.global_step + 1 in self.left_out
+            optimizer.found_inf = (torch.ones_like(self.norm) if is_out else ~self.norm.isfinite()).float()
 
     def _log_epoch(self, prefix: str, metrics: Metric | MetricCollection, loss: Metric) -> None:
-        """Log the figures and start afresh. They are of all ranks, torchmetrics adds them up: so where the loss is no
-        finite number all ranks stop together."""
-        mean = loss.compute()
-        self.log_dict({f"{prefix}loss": mean, **metrics.compute()})
-        if not mean.isfinite():
-            self.trainer.should_stop = True
-            self.diverged_in = self.diverged_in or self.current_epoch + 1
+        """Log the figures and start afresh. They are of all ranks, torchmetrics adds them up."""
+        self.log_dict({f"{prefix}loss": loss.compute(), **metrics.compute()})
         metrics.reset()
         loss.reset()

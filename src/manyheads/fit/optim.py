@@ -24,20 +24,23 @@ def stepwise(
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) -> None:
+def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) -> Tensor:
     """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing.
 
     Of a sparse gradient the rows that it names are clipped.
+
+    Returns:
+        The norm of all gradients together before; where a number of them is not finite, nor is this.
     """
-    if not most:
-        return
     tensors = [gradient_values(p) for p in model.parameters() if p.grad is not None]
-    if algorithm == "value":
+    norm = nn.utils.get_total_norm(tensors)
+    if most and algorithm == "value":
         for tensor in tensors:
             tensor.clamp_(-most, most)
-        return
-    factor = (most / (nn.utils.get_total_norm(tensors) + 1e-6)).clamp(max=1.0)
-    torch._foreach_mul_(tensors, factor)  # pyright: ignore[reportPrivateImportUsage, reportAttributeAccessIssue]
+    elif most:
+        factor = (most / (norm + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_(tensors, factor)  # pyright: ignore[reportPrivateImportUsage, reportAttributeAccessIssue]
+    return norm
 
 
 def gradient_values(parameter: nn.Parameter) -> Tensor:

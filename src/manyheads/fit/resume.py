@@ -8,6 +8,7 @@ from typing import Any
 
 from manyheads.config import Resume, RunConfig
 from manyheads.config.plain import show, to_plain
+from manyheads.fit.again import Again, read_again
 from manyheads.fit.saved import clear_passing, newest, read_json
 from manyheads.runfolder import named_folder, refuse_taken
 from manyheads.slurm import holds_a_script_alone
@@ -17,12 +18,14 @@ log = logging.getLogger("manyheads")
 FREE = frozenset(  # say nothing of the model
     {"output", "resume", "dry", "test", "data.path", "data.cache", "checkpoint.every", "checkpoint.keep"}
     | {"logger.kind", "logger.every", "logger.project", "trainer.max_time", "hardware.recompute"}
+    | {"guard.at_most", "guard.halve"}
     | {"slurm.script", "slurm.time", "slurm.partition", "slurm.account", "slurm.options"}
 )
 WARNED = frozenset(  # the model is another than without the change, and is meant to be
     {"hardware.accelerator", "hardware.precision", "hardware.threads", "hardware.compile"}
     | {"trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val", "trainer.gradient_clip_algorithm"}
     | {"trainer.val_check_interval", "trainer.check_val_every_n_epoch", "trainer.limit_val_batches"}
+    | {"guard.nonfinite"}
 )
 REFUSED = (  # what the state in the checkpoint is made of; a name that ends in a dot is a whole section
     *("task", "seed", "tokenizer.", "batch.", "model.", "optim.", "checkpoint.metric", "checkpoint.patience"),
@@ -37,7 +40,7 @@ REFUSED = (  # what the state in the checkpoint is made of; a name that ends in 
 class Start:
     """The checkpoint to go on from, if any, and what its progress.json holds; or that there is nothing left to do.
 
-    `tokens` is what batch.tokens=auto came to when the run began.
+    `tokens` is what batch.tokens=auto came to when the run began, `again` what it does otherwise than then.
     """
 
     checkpoint: Path | None = None
@@ -45,6 +48,7 @@ class Start:
     finished: bool = False
     notes: list[str] = field(default_factory=list)
     tokens: int | None = None
+    again: Again = Again()
 
     @property
     def seconds(self) -> float:
@@ -81,18 +85,18 @@ def find_start(run: RunConfig) -> Start:
     checkpoint = newest(folder / "checkpoints")
     if checkpoint is None:
         _refuse_nothing(run, folder)
-        return Start()
+        return _anew(run, folder)
     progress = read_json(checkpoint / "progress.json")
     assert isinstance(progress, dict), "its hash agrees"
     from manyheads.compose import read_run  # it brings Hydra, without which all else here works
 
-    before = read_run(folder)
-    start = Start(checkpoint, progress, tokens=before.batch.tokens if run.batch.is_auto else None)
+    before, again = read_run(folder), read_again(folder)
+    start = Start(checkpoint, progress, tokens=before.batch.tokens if run.batch.is_auto else None, again=again)
     notes = list(_changes(before, start.settled(run), folder, int(progress["step"])))
     if notes and progress.get("finished"):
         late = notes[0].partition(" ")[0]
         raise ValueError(f"the run in {folder} is trained to its end, too late for {late}: leave that away")
-    return replace(start, notes=notes)
+    return replace(start, notes=[*notes, *again.notes()])
 
 
 def verdict(name: str) -> str:
@@ -108,6 +112,22 @@ def verdict(name: str) -> str:
     if any(name == one or (one.endswith(".") and name.startswith(one)) for one in REFUSED):
         return "refused"
     raise KeyError(name)
+
+
+def _anew(run: RunConfig, folder: Path) -> Start:
+    """The start of a run without a checkpoint: what was written down for its next start counts for the same alone."""
+    again = read_again(folder)
+    if again == Again():
+        return Start()
+    from manyheads.compose import read_run
+
+    before = read_run(folder)
+    start = Start(tokens=before.batch.tokens if run.batch.is_auto else None, again=again, notes=again.notes())
+    try:
+        list(_changes(before, start.settled(run), folder, 0))
+    except ValueError:
+        return Start()
+    return start
 
 
 def _refuse_nothing(run: RunConfig, folder: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from tokenizers import Tokenizer
@@ -18,6 +19,7 @@ from manyheads.data.tokens import Tokens, reach
 from manyheads.fit.average import Average
 from manyheads.fit.checkpoint import Checkpoint
 from manyheads.fit.classify import Classify, class_weights
+from manyheads.fit.guard import Guard
 from manyheads.fit.heap import keep_freed_memory
 from manyheads.fit.keep import KeepBest
 from manyheads.fit.lazy import Settle
@@ -47,6 +49,8 @@ class Training:
     padding_share: float
     truncated_share: float
     precision: str
+    split: int
+    left_out: list[int]
     best: dict[str, Any]
     train: dict[str, float]
 
@@ -116,23 +120,22 @@ def fit(
         The figures of the run; None in a process that is not the first of several.
 
     Raises:
-        ValueError: training diverged; said by the first process alone, the others end quietly.
+        ValueError: training diverged, or memory runs out whatever the size of a batch.
+        StartAgain: it is to go on from its newest checkpoint in another way, which is written down.
         Stopped: it was asked to end, and its state is saved.
     """
+    guard = Guard(run, folder, start.again)
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
     stop = Stop(seconds_of(run.trainer.get("max_time")))
     checkpoint = Checkpoint(run.checkpoint, stop, keep, start, data=hash_tokens(tokens), started=started)
     loggers = make_loggers(run.logger, folder)
-    module = run_trainer(run, network, tokens, labels, [meter, keep], folder, loggers, checkpoint)
+    try:
+        module = run_trainer(run, network, tokens, labels, [guard, meter, keep], folder, loggers, checkpoint)
+    except torch.OutOfMemoryError as error:
+        raise guard.halved() from error
     trainer = module.trainer
     if not trainer.is_global_zero:
         return None
-    if module.diverged_in is not None:
-        raise ValueError(
-            f"training diverged in epoch {module.diverged_in}: its loss is not a finite number at "
-            f"optim.lr={run.optim.lr:g}; use a smaller rate, such as optim.lr={run.optim.lr / 10:g}, and a new folder: "
-            f"{folder} keeps the figures so far in run.log and metrics.csv, and holds no model"
-        )
     network.cpu().eval()
     best = keep.restore()
     return Training(
@@ -144,6 +147,8 @@ def fit(
         padding_share=meter.padding_share,
         truncated_share=tokens["train"].n_truncated / max(1, len(tokens["train"])),
         precision=str(trainer.precision),
+        split=start.again.split,
+        left_out=guard.left_out,
         best=best,
         train=train_figures(trainer, best.get("epoch", trainer.current_epoch)),
     )
@@ -164,8 +169,10 @@ def run_trainer(
     averaging = [Average(run.optim.average)] if run.optim.average else []
     saving = [checkpoint] if checkpoint else []
     trainer = build_trainer(run, folder, [Settle(), *callbacks, *averaging, *saving], list(loggers))
-    data = TextData(tokens, run.batch, run.seed, max_steps=trainer.max_steps)
-    n_steps = data.n_steps(trainer.max_epochs, trainer.max_steps, trainer.world_size)
+    split = checkpoint.start.again.split if checkpoint else 1
+    data = TextData(tokens, run.batch, run.seed, max_steps=trainer.max_steps, split=split)
+    trainer.accumulate_grad_batches = data.per_step(trainer.world_size)
+    n_steps = data.n_steps(trainer.max_epochs, trainer.max_steps)
     speed_up(run, network, data, trainer, n_steps)
     module = LitModule(network, make_task(run, tokens["train"].labels, labels), optim=run.optim, n_steps=n_steps)
     if checkpoint:

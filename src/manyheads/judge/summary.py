@@ -1,7 +1,7 @@
 """The figures of a training run: summary.json, and the table at the end."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ class Summary:
     `seconds` and `real_tokens_per_s` are of the training steps, padding not counted as tokens; `wall_seconds` is
     everything up to the first figure of the finished model. `best` names the validation figure the weights were kept
     for. `train` figures are those of the kept epoch, taken while it trained, dropout on. `baselines` were fitted on
-    the train split and judged on `judged_on`.
+    the train split and judged on `judged_on`. Memory ran out until micro-batches were cut into `split` parts; the
+    optimiser steps `left_out`, from 1, had a loss or gradient that was no number and changed nothing.
     """
 
     output: str
@@ -41,6 +42,8 @@ class Summary:
     judged_on: str
     baselines: dict[str, dict[str, Interval]]
     versions: dict[str, str]
+    split: int = 1
+    left_out: list[int] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""
@@ -62,6 +65,11 @@ def facts(summary: Summary) -> dict[str, str]:
     """What a run was, in a reader's words."""
     best = summary.best
     kept = f"epoch {best['epoch']}, for its validation {best['metric']} of {best['value']:.4f}" if best else "the last"
+    steps = ", ".join(map(str, summary.left_out))
+    guarded = {
+        "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step",
+        "left out": f"step {steps}, whose loss or gradient was no number: their rows are in nonfinite.json",
+    }
     return {
         "parameters": f"{summary.parameters:,}",
         "rows": ", ".join(f"{name} {n:,}" for name, n in summary.rows.items()),
@@ -70,6 +78,8 @@ def facts(summary: Summary) -> dict[str, str]:
         "speed": f"{summary.real_tokens_per_s:,.0f} real tokens/s in {summary.precision}",
         "padding": f"{summary.padding_share:.1%} of the attention grids",
         "truncated": f"{summary.truncated_share:.1%} of the training texts",
+        **({"memory": guarded["memory"]} if summary.split > 1 else {}),
+        **({"left out": guarded["left out"]} if summary.left_out else {}),
     }
 
 
