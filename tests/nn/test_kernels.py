@@ -23,7 +23,8 @@ QUERIES, KEYS = [3, 0, 5, 1, 2], [4, 2, 3, 0, 1]  # a document without queries, 
 @pytest.fixture(params=["plain", "fused"])
 def path(request, monkeypatch):
     """The textbook formula or torch's fused kernel, whatever the length."""
-    monkeypatch.setattr(kernels, "SDPA_FROM", 0 if request.param == "fused" else 10**9)
+    for name in ("SDPA_FROM", "SDPA_FROM_PLAIN"):
+        monkeypatch.setattr(kernels, name, 0 if request.param == "fused" else 10**9)
     return request.param
 
 
@@ -184,11 +185,24 @@ def test_the_fused_kernel_takes_over_at_its_threshold(monkeypatch):
     for n_keys in (kernels.SDPA_FROM - 1, kernels.SDPA_FROM):
         q, k, v = heads([1], H, K), heads([n_keys], H, K), heads([n_keys], H, V)
         attention(q, k, v, Packed.of_lengths([1]), Packed.of_lengths([n_keys]))
+        attention(q, k, v, Packed.of_lengths([1]), Packed.of_lengths([n_keys]), dropout=0.1)
     assert taken == [kernels.SDPA_FROM]
     with torch.no_grad():
         q, k, v = heads([1], H, K), heads([1], H, K), heads([1], H, V)
         attention(q, k, v, Packed.of_lengths([1]), Packed.of_lengths([1]))
     assert taken[1:] == [1]
+
+
+def test_beside_plain_attention_the_fused_kernel_takes_over_later_and_with_dropout_never(monkeypatch):
+    taken = []
+    monkeypatch.setattr(kernels, "fused", lambda q, *_: taken.append(q.size(2)) or torch.zeros(1, H, q.size(2), V))
+    for n_tokens, dropout in [(kernels.SDPA_FROM_PLAIN - 1, 0.0), (kernels.SDPA_FROM_PLAIN, 0.1)]:
+        q, k, v = heads([n_tokens], H, K), heads([n_tokens], H, K), heads([n_tokens], H, V)
+        layout = Packed.of_lengths([n_tokens])
+        attention(q, k, v, layout, layout, dropout=dropout)
+        assert not taken
+    attention(q, k, v, layout, layout)
+    assert taken == [kernels.SDPA_FROM_PLAIN]
 
 
 @pytest.mark.parametrize("lengths", [[9], [4, 4], [3, 0, 5, 1], []])
@@ -202,11 +216,11 @@ def test_without_gradients_the_answers_are_the_same(lengths, causal):
 
 
 def test_long_documents_give_the_same_on_both_sides_of_the_threshold(monkeypatch):
-    lengths = [kernels.SDPA_FROM + 16, 7]
+    lengths = [kernels.SDPA_FROM_PLAIN + 16, 7]
     layout = Packed.of_lengths(lengths)
     q, k, v = (heads(lengths, 1, 8).float() for _ in range(3))
     by_fused = attention(q, k, v, layout, layout)
-    monkeypatch.setattr(kernels, "SDPA_FROM", 10**9)
+    monkeypatch.setattr(kernels, "SDPA_FROM_PLAIN", 10**9)
     torch.testing.assert_close(by_fused, attention(q, k, v, layout, layout), atol=1e-5, rtol=1e-4)
 
 

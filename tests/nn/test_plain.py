@@ -1,7 +1,8 @@
 """Attention with its own backward pass against torch's attention, against `attend` by autograd, and by differences."""
 
+import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
@@ -13,11 +14,18 @@ from manyheads.nn.plain import attend_plainly
 SCALE = 0.3
 
 
+@pytest.fixture(autouse=True, params=["all at once", "one by one"])
+def at_once(request, monkeypatch) -> None:
+    """Documents are attended to together, or in parts."""
+    if request.param == "one by one":
+        monkeypatch.setattr(plain, "AT_ONCE", 1)
+
+
 def heads(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(*shape, dtype=dtype, requires_grad=True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), groups=st.sampled_from([1, 2]))
 def test_values_and_gradients_are_those_of_torchs_attention(lengths, groups):
     n, longest = len(lengths), max(lengths)
@@ -40,7 +48,8 @@ def test_the_backward_pass_is_that_of_the_differences():
 def test_with_dropout_the_gradient_is_that_of_the_weights_that_were_kept(monkeypatch):
     torch.manual_seed(0)
     kept = (torch.rand(6, 5, 5) > 0.3).double()
-    monkeypatch.setattr(plain, "kept", lambda weights, p: kept.clone())
+    left = list(kept.clone())
+    monkeypatch.setattr(plain, "kept", lambda weights, p: torch.stack([left.pop(0) for _ in weights]))
     q, k, v = heads(2, 3, 5, 4), heads(2, 3, 5, 4), heads(2, 3, 5, 2)
     ours = attend_plainly(q, k, v, None, scale=SCALE, dropout=0.3)
     weights = (q @ k.mT * SCALE).softmax(-1) * kept.view(2, 3, 5, 5) / 0.7

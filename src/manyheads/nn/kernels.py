@@ -17,9 +17,11 @@ from manyheads.nn.normalisers import Normaliser, softmax
 from manyheads.nn.plain import attend_plainly
 from manyheads.nn.scores import Dot, Score
 
-SDPA_FROM = 384
-"""Key positions from which torch's fused CPU kernel beats two plain matmuls in bf16, forward and backward:
-8 against 37 ms at 64 positions, 16 against 46 at 128, 26 against 37 at 256, but 70 against 57 at 512.
+SDPA_FROM, SDPA_FROM_PLAIN = 384, 1024
+"""Key positions from which torch's fused CPU kernel beats in bf16, forward and backward, the textbook's two matmuls (8
+against 37 ms at 64 positions, 16 against 46 at 128, 26 against 37 at 256, but 70 against 57 at 512), and
+`attend_plainly` (113 against 139 ms at 512, 233 against 216 at 1024). With dropout it has no fused form there and never
+wins: 490 against 113 ms at 512, 1794 against 863 at 2048.
 Forward alone it never loses by much: 0.12 against 0.33 ms for one text of 50, 10.3 against 9.1 for 80 such, 15 against
 31 for 16 of 256. So without gradients it is taken always."""
 
@@ -69,7 +71,9 @@ def attention(
         context_BHLV = banded(q_BHLK, k_BGMK, v_BGMV, keys.keep_BL, window, causal, textbook)
         return queries.flat(context_BHLV.transpose(1, 2))
     keep = kept(queries, keys, window, causal)
-    if is_plain and keys.longest >= (SDPA_FROM if torch.is_grad_enabled() and not q_NHK.is_cuda else 1):
+    least = SDPA_FROM_PLAIN if is_whole else SDPA_FROM
+    learns_on_cpu = torch.is_grad_enabled() and not q_NHK.is_cuda
+    if is_plain and (not learns_on_cpu or (dropout == 0.0 and keys.longest >= least)):
         context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias_HLM, dropout, score.dot_scale)
     elif is_plain and is_whole:
         context_BHLV = attend_plainly(q_BHLK, k_BGMK, v_BGMV, keep, scale=score.dot_scale, dropout=dropout)  # type: ignore[arg-type]

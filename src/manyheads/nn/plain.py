@@ -12,6 +12,11 @@ from torch.autograd.function import once_differentiable
 from manyheads.nn.attention import share_heads
 from manyheads.nn.dropout import kept
 
+AT_ONCE = 2**22
+"""Bytes of a map of weights made at a time: as many documents as that holds, so that it stays in the cache while it is
+masked, normalised and dropped. Forward and backward of 8192 tokens, 4 heads, two cores: 92 ms at 512 positions instead
+of 128, 200 instead of 282 at 1024, 52 instead of 68 at 256."""
+
 
 def attend_plainly(
     q_BHLK: Tensor, k_BGMK: Tensor, v_BGMV: Tensor, keep_B11M: Tensor | None, *, scale: float, dropout: float
@@ -20,7 +25,7 @@ def attend_plainly(
 
     With a mask and without keys a document has a mean of its values in place of zeros: so the queries of such a
     document must not be looked at, and of packed texts are not, since there are none. A training step on the CPU
-    takes 2 to 5 % less time than by autograd, the less the longer the texts.
+    takes 2 to 5 % less time than by autograd.
     """
     k_BHMK, v_BHMV = (share_heads(x, q_BHLK.size(1)) for x in (k_BGMK, v_BGMV))
     kind = q_BHLK.device.type
@@ -35,28 +40,41 @@ class _Attend(torch.autograd.Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep_B11M: Tensor | None, scale: float, dropout: float
     ) -> Tensor:
         B, H, L, _ = q.shape
-        q, k, v = (x.reshape(B * H, *x.shape[2:]) for x in (q, k, v))
-        scores = _scaled_product(q, k.transpose(1, 2), scale)
-        if keep_B11M is not None:
-            scores.view(B, H, L, k.size(1)).masked_fill_(~keep_B11M, torch.finfo(scores.dtype).min)
-        weights = scores.softmax(-1)
-        factors = kept(weights, dropout).mul_(1 / (1 - dropout)) if dropout else None
-        ctx.save_for_backward(q, k, v, weights, factors)
-        ctx.scale = scale
-        return torch.bmm(_dropped(weights, factors), v).view(B, H, L, v.size(-1))
+        M = k.size(2)
+        n_documents = max(1, AT_ONCE // max(1, H * L * M * q.element_size()))
+        ctx.scale, ctx.parts = scale, [slice(at, at + n_documents) for at in range(0, max(1, B), n_documents)]
+        context, saved = q.new_empty(*q.shape[:3], v.size(-1)), []
+        for part in ctx.parts:
+            q_, k_, v_ = (x[part].flatten(0, 1) for x in (q, k, v))
+            scores = _scaled_product(q_, k_.transpose(1, 2), scale)
+            if keep_B11M is not None:
+                scores.view(*q[part].shape[:3], M).masked_fill_(~keep_B11M[part], torch.finfo(scores.dtype).min)
+            weights = scores.softmax(-1)
+            factors = kept(weights, dropout).mul_(1 / (1 - dropout)) if dropout else None
+            context[part] = torch.bmm(_dropped(weights, factors), v_).view_as(context[part])
+            saved += [q_, k_, v_, weights, factors]
+        ctx.save_for_backward(*saved)
+        return context
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        q, k, v, weights, factors = ctx.saved_tensors
-        B, H = grad.shape[:2]
-        grad = grad.reshape(B * H, *grad.shape[2:])
-        grad_v = torch.bmm(_dropped(weights, factors).transpose(1, 2), grad)
-        grad_weights = _dropped(torch.bmm(grad, v.transpose(1, 2)), factors)
-        grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)  # pyright: ignore
-        grad_q = _scaled_product(grad_scores, k, ctx.scale)
-        grad_k = _scaled_product(grad_scores.transpose(1, 2), q, ctx.scale)
-        return *(x.view(B, H, *x.shape[1:]) for x in (grad_q, grad_k, grad_v)), None, None, None
+        saved = [ctx.saved_tensors[at : at + 5] for at in range(0, len(ctx.saved_tensors), 5)]
+        parts = [_gradients(grad[part], its, ctx.scale) for part, its in zip(ctx.parts, saved, strict=True)]
+        return *(torch.cat(of_all) for of_all in zip(*parts, strict=True)), None, None, None
+
+
+def _gradients(grad: Tensor, saved: tuple[Any, ...], scale: float) -> tuple[Tensor, ...]:
+    """Of q, k and v."""
+    q, k, v, weights, factors = saved
+    B, H = grad.shape[:2]
+    grad = grad.flatten(0, 1)
+    grad_v = torch.bmm(_dropped(weights, factors).transpose(1, 2), grad)
+    grad_weights = _dropped(torch.bmm(grad, v.transpose(1, 2)), factors)
+    grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)  # pyright: ignore
+    grad_q = _scaled_product(grad_scores, k, scale)
+    grad_k = _scaled_product(grad_scores.transpose(1, 2), q, scale)
+    return tuple(x.view(B, H, *x.shape[1:]) for x in (grad_q, grad_k, grad_v))
 
 
 def _scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:
