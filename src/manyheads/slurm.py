@@ -14,7 +14,7 @@ from pathlib import Path
 
 from manyheads.config import Accelerator, Resume, RunConfig
 from manyheads.config.plain import show
-from manyheads.runfolder import leave_folder, start_folder
+from manyheads.runfolder import start_folder
 from manyheads.whole import refuse_unwritable, replace_file
 
 SCRIPT, LOG = "job.sbatch", "slurm-{}.out"
@@ -62,7 +62,6 @@ def write_job(run: RunConfig, words: Sequence[str], config_dir: str | None = Non
         )
     _refuse_name(os.path.abspath(os.path.expanduser(run.output or "outputs")))
     folder = start_folder(run.output, again=run.resume is not Resume.never)
-    leave_folder()
     script = folder / SCRIPT
     with refuse_unwritable(folder), replace_file(script) as part:
         part.write_text(job_script(run, folder, _command(words, folder, config_dir)), encoding="utf-8")
