@@ -16,12 +16,13 @@ import pytest
 DAEMONS = ("munged", "slurmctld", "slurmd")
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 WAIT = 180  # seconds: two processes import torch on a machine that may be busy
+HOST = socket.gethostname().partition(".")[0]
+NODES = (HOST, "second")  # the name of the first can be looked up
 CONF = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge/socket,cred_expire=5
 CredType=cred/munge
@@ -37,12 +38,12 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=2
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
+SlurmdLogFile={folder}/slurmd-%n.log
+NodeName={nodes[0]},{nodes[1]} NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]},{ports[2]}] CPUs=2 State=UNKNOWN
 PartitionName=usual Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9
 """
@@ -55,7 +56,7 @@ class Cluster:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "MANYHEADS_"))}
         for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
             kept.pop(name, None)
-        self.folder = folder
+        self.folder, self.daemons = folder, list[subprocess.Popen[bytes]]()
         self.environment = kept | {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATH, "OMP_NUM_THREADS": "1"}
 
     def run(self, *command: str | Path, cwd: Path | None = None, code: int = 0) -> str:
@@ -91,7 +92,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """One node of two processors, and two partitions: jobs of `urgent` take the place of those of `usual`."""
+    """Two nodes of two processors, and two partitions: jobs of `urgent` take the place of those of `usual`."""
     missing = [name for name in (*DAEMONS, "sbatch", "srun") if shutil.which(name, path=PATH) is None]
     if missing:
         pytest.skip(f"{missing[0]} is not installed: apt-get install slurm-wlm munge")
@@ -107,7 +108,8 @@ def cluster() -> Iterator[Cluster]:
         stack.enter_context(daemon(cluster, "munged", "--foreground", *key, *own, user="munge"))
         wait_for((folder / "munge" / "socket").exists, cluster)
         stack.enter_context(daemon(cluster, "slurmctld", "-D", "-i"))
-        stack.enter_context(daemon(cluster, "slurmd", "-D"))
+        for name in NODES:
+            stack.enter_context(daemon(cluster, "slurmd", "-D", "-N", name))
         wait_for(lambda: is_idle(cluster), cluster)
         stack.callback(cancel_all, cluster)
         yield cluster
@@ -116,12 +118,13 @@ def cluster() -> Iterator[Cluster]:
 def write_settings(folder: Path) -> None:
     """slurm.conf and a key of munge. Others than root must be able to look into the folder."""
     folder.chmod(0o755)
-    for name in ("munge", "state", "spool"):
+    for name in ("munge", "state"):
         (folder / name).mkdir(mode=0o755)
-    host = socket.gethostname().partition(".")[0]
-    text = CONF.format(folder=folder, host=host, ports=free_ports(2))
+    text = CONF.format(folder=folder, host=HOST, ports=free_ports(3), nodes=NODES)
     (folder / "slurm.conf").write_text(text)
-    (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+    version = subprocess.run(["slurmd", "-V"], env={"PATH": PATH}, capture_output=True, text=True).stdout.split()[-1]
+    unused = "cgroup/v1" if int(version.partition(".")[0]) < 23 else "disabled"  # 22.05 knows no other word for none
+    (folder / "cgroup.conf").write_text(f"CgroupPlugin={unused}\n")
     (folder / "munge" / "key").write_bytes(os.urandom(1024))
     (folder / "munge" / "key").chmod(0o600)
     try:
@@ -154,6 +157,7 @@ def daemon(cluster: Cluster, *command: str | Path, user: str | None = None) -> I
             group=user,
             extra_groups=[] if user else None,
         )
+        cluster.daemons.append(process)
         try:
             yield
         finally:
@@ -167,15 +171,15 @@ def daemon(cluster: Cluster, *command: str | Path, user: str | None = None) -> I
 def wait_for(condition, cluster: Cluster) -> None:
     until = time.monotonic() + 60
     while not condition():
-        if time.monotonic() > until:
+        if time.monotonic() > until or any(one.poll() is not None for one in cluster.daemons):
             pytest.skip(f"SLURM does not come up on this machine:\n{cluster.logs()}")
         time.sleep(0.2)
 
 
 def is_idle(cluster: Cluster) -> bool:
-    command = ["sinfo", "--noheader", "--format=%T"]
+    command = ["sinfo", "--noheader", "--Node", "--partition=usual", "--format=%T"]
     said = subprocess.run(command, env=cluster.environment, capture_output=True, text=True, timeout=60)
-    return "idle" in said.stdout
+    return said.stdout.split() == ["idle", "idle"]
 
 
 def cancel_all(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from manyheads.fit.saved import newest
+from manyheads.ranks import first_host
 
 pytestmark = pytest.mark.slurm
 PROGRAM = (sys.executable, "-m", "manyheads.cli")
@@ -24,7 +25,7 @@ import json, os, sys
 from manyheads.ranks import this_process
 one = this_process()
 said = [sys.argv[1], one.rank, one.n_ranks, one.local_rank, one.n_local, one.node, one.started_by]
-print(json.dumps([said, {name: value for name, value in os.environ.items() if name.startswith("SLURM_")}]), flush=True)
+open(f"seen-{os.getpid()}.json", "w").write(json.dumps(said))
 """
 
 
@@ -96,7 +97,8 @@ def test_a_job_that_is_preempted_twice_ends_as_if_nothing_had_been(undisturbed, 
     a_newer_checkpoint(cluster, number, folder, newest(folder / "checkpoints") or first)
     job = cluster.wait(number, "RUNNING", *ENDED)
     assert (job["JobState"], job["Restarts"]) == ("RUNNING", "1"), said(folder)
-    urgent = cluster.submit(["sbatch", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=true"], home)
+    place = ["--partition=urgent", "--ntasks=2", f"--nodelist={job['BatchHost']}", "--output=/dev/null"]
+    urgent = cluster.submit(["sbatch", *place, "--wrap=true"], home)
     assert cluster.wait(urgent, *ENDED)["JobState"] == "COMPLETED"
     job = cluster.wait(number, *ENDED)
     assert (job["JobState"], job["ExitCode"], job["Restarts"]) == ("COMPLETED", "0:0", "2"), said(folder)
@@ -120,16 +122,29 @@ def test_srun_without_a_script_is_one_run(cluster, home):
     assert [path.name for path in folder.glob("ranks/*.log")] == ["rank-1.log"]
 
 
+LISTS = ["node7", "gpu-[07-09,12],login", "a,b[1-2]", "rack[2-3]gpu[04,08]", "x[1,3-5]y"]
+
+
+def test_the_first_of_a_list_of_machines_is_the_one_slurm_names(cluster):
+    for names in LISTS:
+        assert first_host(names) == cluster.run("scontrol", "show", "hostnames", names).split()[0]
+
+
 def test_ranks_are_those_of_a_step_alone(cluster, home):
     (home / "show.py").write_text(SHOW)
     show = shlex.join([sys.executable, "show.py"])
-    lines = [f"{show} batch", f"srun -n 1 {show} one", f"srun {show} step", f"srun -n 1 bash -c '{show} shell'"]
+    lines = [
+        f"{show} batch",
+        f"srun -N 1 -n 1 {show} one",
+        f"srun {show} step",
+        f"srun -N 1 -n 1 bash -c '{show} shell'",
+    ]
     (home / "ranks.sbatch").write_text("\n".join(["#!/bin/bash", *lines]))
-    number = cluster.submit(["sbatch", "--ntasks=2", "--output=ranks.out", "ranks.sbatch"], home)
+    number = cluster.submit(["sbatch", "--nodes=2", "--ntasks=3", "--output=ranks.out", "ranks.sbatch"], home)
     assert cluster.wait(number, *ENDED)["JobState"] == "COMPLETED"
-    seen = sorted(json.loads(line)[0] for line in (home / "ranks.out").read_text().splitlines())
+    seen = sorted(json.loads(file.read_text()) for file in home.glob("seen-*.json"))
     alone = [0, 1, 0, 1, 0, ""]
     assert seen == [
         ["batch", *alone], ["one", *alone], ["shell", *alone],
-        ["step", 0, 2, 0, 2, 0, "srun"], ["step", 1, 2, 1, 2, 0, "srun"],
+        ["step", 0, 3, 0, 2, 0, "srun"], ["step", 1, 3, 1, 2, 0, "srun"], ["step", 2, 3, 0, 1, 1, "srun"],
     ]  # fmt: skip
