@@ -4,9 +4,10 @@ import copy
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from manyheads.config import ModelConfig, Precision
+from manyheads.nn.pair import Cross
 from manyheads.processor import cpu_multiplies_bf16
 
 TYPES = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
@@ -34,6 +35,22 @@ def quick(precision: Precision, model: ModelConfig, device: torch.device) -> tor
     return torch.bfloat16 if multiplies and not model.is_recurrent else None
 
 
+class LaidOut(nn.Module):
+    """A linear map whose matrix in bf16 lies in memory as oneDNN multiplies by it.
+
+    Else each call puts it so anew: at 4 x 256 on two cores a fifth of the time of many texts and a quarter of that of
+    one. The answers have the same bits.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x.to(torch.bfloat16), self.weight, self.bias, "none", [], "")
+
+
 def cast_once(network: Network, autocast: torch.dtype | None) -> Network:
     """A copy whose matrices are in the type that autocast would cast them to in every call; the rest is shared.
 
@@ -46,8 +63,21 @@ def cast_once(network: Network, autocast: torch.dtype | None) -> Network:
     network = copy.deepcopy(network, {id(one): one for one in held if id(one) not in cast})
     for module in _linear(network):
         module.to(autocast)
+    if _can_lay_out(network, autocast):
+        for module in list(network.modules()):
+            for name, child in module.named_children():
+                if isinstance(child, nn.Linear):
+                    setattr(module, name, LaidOut(child))
     return network
 
 
 def _linear(network: nn.Module) -> list[nn.Linear]:
     return [module for module in network.modules() if isinstance(module, nn.Linear)]
+
+
+def _can_lay_out(network: nn.Module, dtype: torch.dtype) -> bool:
+    """Cross-attention takes its matrix apart, for which it must lie as it is written."""
+    on_cpu = all(module.weight.device.type == "cpu" for module in _linear(network))
+    crossed = any(isinstance(module, Cross) for module in network.modules())
+    known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return dtype == torch.bfloat16 and on_cpu and not crossed and known and torch.ops.mkldnn._is_mkldnn_bf16_supported()
