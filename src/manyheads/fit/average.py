@@ -8,6 +8,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from manyheads.fit.lazy import settle
+from manyheads.fit.shards import parted
 
 EVERY = 10  # steps between two looks: neighbouring weights are nearly the same
 
@@ -34,7 +35,9 @@ class Average(Callback):
         self._mean, self._seen = state_dict["mean"], state_dict["seen"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._mean = [mean.to(pl_module.device) for mean in self._mean]
+        if self._mean:
+            weights = zip(self._mean, _weights(pl_module), strict=True)
+            self._mean = [parted(mean.to(pl_module.device), weight) for mean, weight in weights]
 
     @torch.no_grad()
     def on_train_batch_end(

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from manyheads.config import Metric
+from manyheads.fit.shards import whole
 from manyheads.whole import replace_file
 
 
@@ -48,10 +49,11 @@ class KeepBest(Callback):
             return
         self._rank = rank
         self.best = Best(self.metric.name, value, trainer.current_epoch + 1, trainer.global_step)
+        weights = whole(pl_module.network.state_dict())  # type: ignore[union-attr]
         if trainer.is_global_zero:
             self.path.parent.mkdir(exist_ok=True)
             with replace_file(self.path) as part:
-                save_file(self.network.state_dict(), part)
+                save_file(weights, part)
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": asdict(self.best), "rank": self._rank} if self.best else {}

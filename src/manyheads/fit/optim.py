@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from manyheads.config import OptimConfig, Schedule
 from manyheads.fit.lazy import LazyAdamW
+from manyheads.fit.shards import is_in_parts, part, total_norm
 
 LAZY_FROM = 4_000_000
 """Numbers of an embedding from which it is quicker to find the rows that a batch reads than to update them all: at
@@ -32,8 +33,9 @@ def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) 
     Returns:
         The norm of all gradients together before; where a number of them is not finite, nor is this.
     """
-    tensors = [gradient_values(p) for p in model.parameters() if p.grad is not None]
-    norm = nn.utils.get_total_norm(tensors)
+    parameters = [p for p in model.parameters() if p.grad is not None]
+    tensors = [gradient_values(p) for p in parameters]
+    norm = total_norm(tensors, in_parts=any(is_in_parts(p) for p in parameters))
     if most and algorithm == "value":
         for tensor in tensors:
             tensor.clamp_(-most, most)
@@ -44,10 +46,11 @@ def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) 
 
 
 def gradient_values(parameter: nn.Parameter) -> Tensor:
-    """The gradient itself, or the rows of a sparse one, each named once; what is done to it is done to the gradient."""
+    """The gradient itself, or this rank's part of it, or the rows of a sparse one, each named once; what is done to it
+    is done to the gradient."""
     assert parameter.grad is not None
     if not parameter.grad.is_sparse:
-        return parameter.grad
+        return part(parameter.grad)
     parameter.grad = parameter.grad.coalesce()
     return parameter.grad._values()
 
