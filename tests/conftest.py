@@ -1,6 +1,15 @@
-"""What the tests of several rooms share: small shipped models."""
+"""What the tests of several rooms share: small shipped models, and runs of several processes."""
 
-from collections.abc import Callable
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +118,138 @@ def ship_translator() -> Callable[..., Path]:
 def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder whose model/ answers texts by texts; read only."""
     return ship_texts(tmp_path_factory.mktemp("text-run") / "model").parent
+
+
+PATIENCE = 240.0  # seconds; a machine that is shared imports torch in twenty
+OF_RANKS = (
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
+    "MANYHEADS_OUTPUT", "MANYHEADS_FAULT", "MANYHEADS_AGAIN",
+)  # fmt: skip
+
+
+@dataclass
+class Job:
+    """A command in a session of its own, and whatever it starts, known by a mark in the environment."""
+
+    process: subprocess.Popen[bytes]
+    mark: str
+    said: Path
+
+    @property
+    def out(self) -> str:
+        """What it and its processes have written to standard output so far."""
+        return self.said.with_suffix(".out").read_text(errors="replace")
+
+    @property
+    def err(self) -> str:
+        """What it and its processes have written to standard error so far."""
+        return self.said.with_suffix(".err").read_text(errors="replace")
+
+    def processes(self) -> dict[int, dict[str, str]]:
+        """All that are alive, the command itself among them: number and environment."""
+        found = {}
+        for one in Path("/proc").iterdir():
+            with suppress(OSError, ValueError):
+                environment = (one / "environ").read_bytes()
+                if (
+                    self.mark.encode() in environment
+                    and (one / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+                ):
+                    pairs = (pair.partition("=") for pair in environment.decode(errors="replace").split("\0"))
+                    found[int(one.name)] = {name: value for name, _, value in pairs}
+        return found
+
+    def ranks(self) -> dict[int, int]:
+        """Number of the process of each rank that has begun."""
+        return {int(env["RANK"]): number for number, env in self.processes().items() if "RANK" in env}
+
+    def until(self, holds: Callable[[], Any], timeout: float = PATIENCE) -> Any:
+        """Wait until `holds()` does, and return what it says; the command must go on meanwhile."""
+        end = time.monotonic() + timeout
+        while not (found := holds()):
+            assert self.process.poll() is None, f"it ended with {self.process.returncode}: {self.err}"
+            assert time.monotonic() < end, f"waited {timeout} s in vain: {self.err}"
+            time.sleep(0.05)
+        return found
+
+    def code(self, timeout: float = PATIENCE) -> int:
+        """Wait for the end of the command; its exit code."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still going after {timeout} s: {self.err}") from None
+
+    def left(self, within: float = 10.0) -> dict[int, dict[str, str]]:
+        """What outlives the command by `within` seconds: to be nothing."""
+        end = time.monotonic() + within
+        while (alive := self.processes()) and time.monotonic() < end:
+            time.sleep(0.1)
+        return alive
+
+    def end(self) -> None:
+        """Kill all of it."""
+        for number in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        self.process.wait()
+
+
+@dataclass
+class Jobs:
+    """Starts commands; all that is left of them ends with the test."""
+
+    folder: Path
+    jobs: list[Job]
+
+    def start(self, command: Sequence[str], cwd: str = "", **environment: str) -> Job:
+        """Any command, in the test's folder unless told, with one thread a process, offline and quiet."""
+        mark = f"MANYHEADS_TEST={secrets.token_hex(8)}"
+        env = {name: value for name, value in os.environ.items() if name not in OF_RANKS}
+        env |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MANYHEADS_CACHE": str(self.folder / "cache")}
+        env |= {"MANYHEADS_TEST": mark.partition("=")[2], **environment}
+        said = self.folder / f"said-{len(self.jobs)}"
+        with said.with_suffix(".out").open("wb") as out, said.with_suffix(".err").open("wb") as err:
+            process = subprocess.Popen(
+                list(command), cwd=cwd or self.folder, env=env, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+        self.jobs.append(Job(process, mark, said))
+        return self.jobs[-1]
+
+    def manyheads(self, *words: str, **environment: str) -> Job:
+        """`manyheads WORDS`: `hardware.devices=2 hardware=cpu` among them starts two processes by our own launcher."""
+        return self.start([sys.executable, "-m", "manyheads.cli", *words], **environment)
+
+    def torchrun(self, *words: str, n: int = 2, flags: Sequence[str] = (), **environment: str) -> Job:
+        """`torchrun --nproc-per-node=N -m manyheads.cli WORDS`."""
+        begin = ["-m", "torch.distributed.run", f"--nproc-per-node={n}", f"--master-port={free_port()}", *flags]
+        return self.start([sys.executable, *begin, "-m", "manyheads.cli", *words], **environment)
+
+    def script(self, text: str, *, n: int = 2, **environment: str) -> list[Job]:
+        """Python source in `n` processes that find each other by the environment, as `launch.py` sets it."""
+        file = self.folder / f"script-{len(self.jobs)}.py"
+        file.write_text(text, encoding="utf-8")
+        port = str(free_port())
+        shared = {"WORLD_SIZE": str(n), "LOCAL_WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        return [
+            self.start([sys.executable, str(file)], **shared, RANK=str(rank), LOCAL_RANK=str(rank), **environment)
+            for rank in range(n)
+        ]
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses, below those that outgoing connections take."""
+    while True:
+        port = 20000 + secrets.randbelow(12000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+@pytest.fixture
+def ranks_run(tmp_path: Path) -> Iterator[Jobs]:
+    """Starts commands of several processes (`manyheads`, `torchrun`, `script`, `start`) and leaves none behind."""
+    jobs = Jobs(tmp_path, [])
+    yield jobs
+    for job in jobs.jobs:
+        job.end()

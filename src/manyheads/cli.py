@@ -20,6 +20,7 @@ from manyheads.door.mistakes import user_sentence
 from manyheads.door.verbs import VERBS, Config
 from manyheads.slurm import is_for_the_queue, write_job
 
+MISTAKE = 2  # the exit code of a user's mistake
 COMPLETION = ("-sc", "--shell-completion")
 ALONE = {"-m": "-m", "--multirun": "-m", "--resolve": "--resolve"}
 WITH_VALUE = {"--cfg": "--cfg", "-c": "--cfg", "--package": "--package", "-p": "--package"}
@@ -39,21 +40,23 @@ NEVER |= {"-cp": NEVER["--config-path"], "-cn": NEVER["--config-name"]}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, `sys.argv` unless given, and return its exit code."""
     try:
-        code = _answer(list(sys.argv[1:] if arguments is None else arguments))
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        code = answer(lambda: _run(words), _say)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
         return _reader_left()
 
 
-def _answer(words: list[str]) -> int:
+def answer(work: Callable[[], int], say: Callable[[str, int], int]) -> int:
+    """Do the work and return its exit code; `say` is given the sentence of a mistake and the code for it."""
     try:
-        return _run(words)
+        return work()
     except KeyboardInterrupt:
-        return _say("stopped by Ctrl-C", 130)
+        return say("stopped by Ctrl-C", 130)
     except SystemExit as stop:  # Lightning turns Ctrl-C into exit(1)
         if isinstance(stop.__context__, KeyboardInterrupt):
-            return _say("stopped by Ctrl-C", 130)
+            return say("stopped by Ctrl-C", 130)
         raise
     except BrokenPipeError:
         raise
@@ -61,8 +64,8 @@ def _answer(words: list[str]) -> int:
         sentence = user_sentence(error)
         if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
             traceback.print_exc()
-            return 1 if sentence is None else 2
-        return _say(sentence, 2)
+            return 1 if sentence is None else MISTAKE
+        return say(sentence, MISTAKE)
 
 
 def _reader_left() -> int:

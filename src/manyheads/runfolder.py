@@ -1,16 +1,21 @@
 """The folder of a run, chosen once however many processes take part in it. Standard library only.
 
-One process alone, or the first of those that Lightning starts, makes the folder and hands its path on by
-the environment variable MANYHEADS_OUTPUT. Processes started side by side, by torchrun or srun, agree on a
-name made from the number of their job.
+One process alone makes it. Processes that `launch.py` starts are told its path by the environment variable
+MANYHEADS_OUTPUT; those started side by side, by torchrun or srun, agree on a name made from that of their job.
 """
 
 import os
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from manyheads.ranks import job_name, this_process
+
 HANDED_ON = "MANYHEADS_OUTPUT"
+RANKS = "ranks"  # the folder of what each process of several writes of itself
+LOOK = 0.05  # seconds
 
 
 def start_folder(output: str = "", *, again: bool = False) -> Path:
@@ -23,34 +28,50 @@ def start_folder(output: str = "", *, again: bool = False) -> Path:
     Raises:
         ValueError: the folder asked for exists and is not empty, or cannot be agreed on.
     """
-    if _rank() > 0:
-        return _folder_of_others(output)
-    if again:
+    if this_process().started_by or again:
         folder = named_folder(output)
-        folder.mkdir(parents=True, exist_ok=True)
-    else:
-        folder = _make_named(Path(output).expanduser()) if output else _make_new(_job_name())
-    folder = folder.absolute()
-    os.environ[HANDED_ON] = str(folder)
-    return folder
+        if is_first_process():
+            if not again:
+                refuse_taken(str(folder))
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+    return (_make_named(Path(output).expanduser()) if output else _make_new()).absolute()
 
 
-def leave_folder() -> None:
-    """Hand the folder on no longer: the next run of this process gets its own. For the process that made it."""
-    if is_first_process():
-        os.environ.pop(HANDED_ON, None)
+@contextmanager
+def reserved_folder(output: str = "") -> Iterator[Path]:
+    """The folder for a run of processes that are still to be started: made if `output` names none, so that it is
+    nobody else's, and removed in the end where nothing was written."""
+    if output:
+        yield Path(output).expanduser().absolute()
+        return
+    above = Path("outputs")
+    was_there = above.is_dir()
+    folder = _make_new().absolute()
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # it holds something
+            folder.rmdir()
+            if not was_there:
+                above.rmdir()
 
 
 def named_folder(output: str) -> Path:
-    """The folder that `output` names, or the number of the job: one that a second start finds again.
+    """The folder that was handed on, that `output` names, or the name of the job: a second start finds it again.
 
     Raises:
-        ValueError: neither does.
+        ValueError: none of them does.
     """
+    started = this_process().started_by
     handed_on = os.environ.get(HANDED_ON)
-    if _rank() > 0 and handed_on:
+    if started and handed_on:
         return Path(handed_on)
-    name = output or (f"outputs/{_job_name()}" if _job_name() else "")
+    name = output or (f"outputs/{job_name()}" if job_name() else "")
+    if not name and started:
+        raise ValueError(
+            "output is empty, but several processes run side by side: name the folder of the run by output=FOLDER"
+        )
     if not name:
         raise ValueError("output is empty, but resume=auto and resume=must go on in a folder: name it by output=FOLDER")
     return Path(name).expanduser().absolute()
@@ -63,7 +84,7 @@ def refuse_taken(output: str) -> None:
         ValueError: the folder is a file, or not empty.
     """
     folder = Path(output).expanduser()
-    if not output or _rank() > 0:
+    if not output or not is_first_process():
         return
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"output={folder} is a file: name a new folder")
@@ -71,9 +92,30 @@ def refuse_taken(output: str) -> None:
         raise ValueError(f"output={folder} exists and is not empty: name a new folder, or delete this one")
 
 
+def ranks_folder(folder: Path, timeout: float) -> Path:
+    """The folder, within that of a run, where each of several processes writes of itself. The first makes it, when
+    the run's own folder is its own; the others wait for that.
+
+    Raises:
+        ValueError: it did not come within `timeout` seconds.
+    """
+    place = folder / RANKS
+    if is_first_process():
+        place.mkdir(exist_ok=True)
+    until = time.monotonic() + timeout
+    while not place.is_dir():
+        if time.monotonic() > until:
+            raise ValueError(
+                f"rank 0 has not made {place} within hardware.timeout={timeout:g} seconds: name a folder that all "
+                "machines see by output=FOLDER"
+            )
+        time.sleep(LOOK)
+    return place
+
+
 def is_first_process() -> bool:
     """Whether this process is the one that writes what belongs to the whole run."""
-    return _rank() == 0
+    return this_process().is_first
 
 
 def _make_named(folder: Path) -> Path:
@@ -82,47 +124,13 @@ def _make_named(folder: Path) -> Path:
     return folder
 
 
-def _make_new(job: str) -> Path:
+def _make_new() -> Path:
     """A folder nobody else has: made, not looked for, so that runs that start together stay apart."""
     while True:
-        name = job or f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(2)}"
-        folder = Path("outputs", name)
+        folder = Path("outputs", f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(2)}")
         folder.parent.mkdir(exist_ok=True)
         try:
             folder.mkdir()
         except FileExistsError:
-            if job:
-                return _make_named(folder)
             continue
         return folder
-
-
-def _folder_of_others(output: str) -> Path:
-    handed_on = os.environ.get(HANDED_ON)
-    if handed_on:
-        return Path(handed_on)
-    name = output or (f"outputs/{_job_name()}" if _job_name() else "")
-    if not name:
-        raise ValueError(
-            "output is empty, but several processes run side by side: name the folder of the run by output=FOLDER"
-        )
-    return Path(name).expanduser().absolute()
-
-
-def _rank() -> int:
-    """Number of this process among those of the run: Lightning's own, torchrun's or srun's."""
-    if "RANK" in os.environ:
-        return int(os.environ["RANK"])
-    if int(os.environ.get("SLURM_NTASKS", 1)) > 1 and "SLURM_PROCID" in os.environ:
-        return int(os.environ["SLURM_PROCID"])
-    return int(os.environ.get("LOCAL_RANK", 0)) + int(os.environ.get("NODE_RANK", 0))
-
-
-def _job_name() -> str:
-    """A name that all processes of a job started side by side can work out alone, empty for a single process."""
-    elastic = os.environ.get("TORCHELASTIC_RUN_ID", "none")
-    if elastic != "none":
-        return f"torchrun-{elastic}"
-    if int(os.environ.get("SLURM_NTASKS", 1)) > 1 and "SLURM_JOB_ID" in os.environ:
-        return f"slurm-{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_STEP_ID', '0')}"
-    return ""

@@ -14,10 +14,20 @@ from manyheads.config.plain import to_plain
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.fit.again import StartAgain
+from manyheads.fit.alive import watched
 from manyheads.fit.checks import check_class_names, check_end, check_logger, check_pair
 from manyheads.fit.resume import Start, find_start
+from manyheads.launch import n_to_start, on_all, settled
 from manyheads.ranks import this_process
-from manyheads.runfolder import is_first_process, leave_folder, start_folder
+from manyheads.runfolder import (
+    RANKS,
+    is_first_process,
+    named_folder,
+    ranks_folder,
+    refuse_taken,
+    reserved_folder,
+    start_folder,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -47,6 +57,9 @@ def train(run: RunConfig) -> "Summary | None":
     started = perf_counter()
     check_end(run.trainer)
     check_logger(run.logger)
+    if n_local := 0 if run.dry else n_to_start(run.hardware):
+        return train_together(run, n_local)
+    run = replace(run, hardware=settled(run.hardware))
     start = find_start(run)
     if start.finished:
         return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
@@ -72,7 +85,8 @@ def train(run: RunConfig) -> "Summary | None":
         return show_plan(plan_figures(run, splits, tokens, network))
     check_tokens(start, tokens)
     with run_folder(run, [*splits.notes, *start.notes]) as folder:
-        network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, started - start.seconds)
+        with watched(folder / RANKS, run.hardware.timeout):
+            network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, started - start.seconds)
         if training is None:
             return None
         deliverable = ship(run, splits, tokenizer, network, training, folder / "model")
@@ -109,37 +123,50 @@ def fit_on(
         network = assemble_network(run, splits, tokenizer)
 
 
+def train_together(run: RunConfig, n_local: int) -> "Summary | None":
+    """`train` in `n_local` processes of this machine, which are started for it."""
+    if run.resume is Resume.never:
+        refuse_taken(run.output)
+    else:
+        named_folder(run.output)
+    with reserved_folder(run.output) as folder:
+        on_all("train", run, n_local=n_local, timeout=run.hardware.timeout, folder=folder)
+        from manyheads.judge.summary import read_summary
+
+        return read_summary(folder / "summary.json")
+
+
 @contextmanager
 def run_folder(run: RunConfig, notes: list[str]) -> Iterator[Path]:
-    """The folder of the run while it goes on, with config.yaml in it and run.log under way."""
+    """The folder of the run while it goes on, with config.yaml in it, and the log of this process under way."""
     folder = start_folder(run.output, again=run.resume is not Resume.never)
-    try:
-        if is_first_process():
-            save_run(run, folder / "config.yaml")
-        with run_log(folder / "run.log", notes):
-            yield folder
-    finally:
-        leave_folder()
+    ranks, file = this_process(), folder / "run.log"
+    if ranks.is_first:
+        save_run(run, folder / "config.yaml")
+    if ranks.n_ranks > 1:
+        place = ranks_folder(folder, run.hardware.timeout)
+        file = file if ranks.is_first else place / f"rank-{ranks.rank}.log"
+    with run_log(file, notes):
+        yield folder
 
 
 @contextmanager
 def run_log(file: Path, notes: list[str]) -> Iterator[None]:
-    """Lines go to the screen and to `file` for a while, of the first process alone: first what to know of the data."""
+    """Lines go to `file` for a while, and to the screen from the first process: first what to know of the data."""
     before = log.level, log.propagate
-    first = is_first_process()
-    handlers = [logging.StreamHandler(), logging.FileHandler(file, encoding="utf-8")] if first else []
+    screen = [logging.StreamHandler()] if is_first_process() else []
+    handlers = [*screen, logging.FileHandler(file, encoding="utf-8")]
     for handler in handlers:
         log.addHandler(handler)
-    log.setLevel(logging.INFO if first else logging.ERROR)
+    log.setLevel(logging.INFO)
     log.propagate = False
     try:
         for note in notes:
             log.info("%s", note)
         yield
     except ValueError as mistake:  # the screen shows it in the end; the folder, too, says why it holds no model
-        if first:
-            with file.open("a", encoding="utf-8") as written:
-                written.write(f"{mistake}\n")
+        with file.open("a", encoding="utf-8") as written:
+            written.write(f"{mistake}\n")
         raise
     finally:
         for handler in handlers:

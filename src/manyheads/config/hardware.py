@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from manyheads.config.knobs import check_ranges, knob
+from manyheads.config.knobs import check_ranges, knob, require
 
 
 class Accelerator(Enum):
@@ -15,6 +15,7 @@ class Accelerator(Enum):
 class Strategy(Enum):
     auto = "auto"
     ddp = "ddp"
+    fsdp = "fsdp"
 
 
 class Precision(Enum):
@@ -37,9 +38,12 @@ class HardwareConfig:
     accelerator: Accelerator = knob(Accelerator.auto, "auto takes the GPUs, else the CPU")
     devices: int = knob(1, "GPUs, or CPU processes, of each node; 0: all GPUs there are", at_least=0, at_most=1024)
     nodes: int = knob(1, "machines", at_least=1, at_most=4096)
-    strategy: Strategy = knob(Strategy.auto, "auto: one device alone, several by ddp")
+    strategy: Strategy = knob(
+        Strategy.auto, "ddp: each device holds all weights; fsdp: its share of them; auto: ddp where there are several"
+    )
     precision: Precision = knob(Precision.auto, "auto: bf16 where the processor computes in it, else fp32")
     threads: int = knob(0, "CPU threads of a process; 0: torch decides", at_least=0, at_most=1024)
+    timeout: int = knob(600, "seconds without an answer after which a process is given up", at_least=1, at_most=604_800)
     compile: Compile = knob(Compile.never, "compile the layers; auto: on a GPU, where the run is long enough")
     recompute: bool = knob(
         False, "keep only the input of each layer and compute it again for the gradient: slower, in far less memory"
@@ -47,6 +51,17 @@ class HardwareConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self, "hardware.")
+        in_parts = self.strategy is Strategy.fsdp
+        require(
+            not (in_parts and self.precision is Precision.fp16),
+            "hardware.precision=fp16 cannot stand beside hardware.strategy=fsdp, where a device sees its own share of a "
+            "gradient alone: use hardware.precision=bf16, or hardware.strategy=ddp",
+        )
+        require(
+            not (in_parts and self.compile is Compile.always),
+            "hardware.compile=always cannot stand beside hardware.strategy=fsdp, which gathers weights between the "
+            "layers: leave it away, or use hardware.strategy=ddp",
+        )
 
 
 class LoggerKind(Enum):

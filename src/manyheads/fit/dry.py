@@ -7,7 +7,7 @@ from manyheads.data.batches import Batch, padding_share, plan_epoch
 from manyheads.data.module import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
-from manyheads.fit.hardware import trainer_hardware
+from manyheads.fit.hardware import count_devices, trainer_hardware
 from manyheads.fit.module import Network
 from manyheads.nn.cost import count_parameters, flops_per_answer, flops_per_token
 from manyheads.nn.seq2seq import Seq2Seq
@@ -22,7 +22,7 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
     plan = plan_epoch(lengths, tokens=run.batch.tokens, rows=run.batch.rows, seed=run.seed, epoch=0)
     n_parameters = count_parameters(network)
     cut = tokens["train"].n_truncated / len(lengths)
-    n_devices = int(str(hardware["devices"])) * run.hardware.nodes
+    n_devices = count_devices(run.hardware, on_gpu=hardware["accelerator"] == "gpu") * run.hardware.nodes
     n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1))
     state = 16 * n_parameters  # weights, gradients and AdamW's two moments, four bytes each
     activations = activation_bytes(network, data.largest_batch(), precision=str(hardware["precision"]))

@@ -1,9 +1,12 @@
 """What the machine has, in Lightning's words."""
 
+import os
+
 import torch
 
 from manyheads.config import Accelerator, HardwareConfig, Precision, Strategy
 from manyheads.processor import cpu_multiplies_bf16
+from manyheads.ranks import this_process
 
 LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}
 AUTOCAST = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
@@ -63,17 +66,33 @@ def autocast_type(hardware: HardwareConfig) -> torch.dtype | None:
     return AUTOCAST[pick_precision(hardware.precision, on_gpu=uses_gpu(hardware.accelerator))]
 
 
+def share_of_threads(hardware: HardwareConfig) -> int:
+    """Threads of this process: as many as were asked for, or where several are on this machine its share of the
+    processors; 0 leaves it to torch."""
+    n_local = this_process().n_local
+    if hardware.threads or n_local == 1 or "OMP_NUM_THREADS" in os.environ:
+        return hardware.threads
+    if "SLURM_CPUS_PER_TASK" in os.environ:
+        return int(os.environ["SLURM_CPUS_PER_TASK"])
+    return max(1, len(os.sched_getaffinity(0)) // n_local)
+
+
 def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
-    """The Trainer's flags of accelerator, devices, nodes, strategy and precision."""
+    """The Trainer's flags of accelerator, devices, nodes, strategy and precision: of the processes that there are."""
+    from manyheads.fit.cluster import Started, ddp  # Lightning, which the rest here does without
+    from manyheads.fit.sharded import fsdp
+
     on_gpu = uses_gpu(hardware.accelerator)
-    devices = count_devices(hardware, on_gpu=on_gpu)
-    if hardware.threads:
-        torch.set_num_threads(hardware.threads)
-    several = devices * hardware.nodes > 1
+    count_devices(hardware, on_gpu=on_gpu)
+    if n_threads := share_of_threads(hardware):
+        torch.set_num_threads(n_threads)
+    ranks, spread = this_process(), fsdp if hardware.strategy is Strategy.fsdp else ddp
+    several = ranks.n_ranks > 1 or hardware.strategy is Strategy.ddp
     return {
         "accelerator": "gpu" if on_gpu else "cpu",
-        "devices": devices,
-        "num_nodes": hardware.nodes,
-        "strategy": "ddp" if several or hardware.strategy is Strategy.ddp else "auto",
+        "devices": ranks.n_local,
+        "num_nodes": max(1, ranks.n_ranks // ranks.n_local),
+        "plugins": [Started()],
+        "strategy": spread(hardware.timeout, on_gpu=on_gpu) if several else "auto",
         "precision": LIGHTNING_PRECISION[pick_precision(hardware.precision, on_gpu=on_gpu)],
     }

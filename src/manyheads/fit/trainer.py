@@ -13,13 +13,16 @@ from lightning.pytorch.utilities.exceptions import (
 )
 
 from manyheads.config import CheckpointConfig, Metric, Resume, RunConfig
+from manyheads.fit.cluster import Marks
 from manyheads.fit.hardware import trainer_hardware
 from manyheads.fit.logs import EpochLines, shows_bar
 from manyheads.fit.stop import seconds_of
+from manyheads.ranks import this_process
 
 BAR_EVERY = 20  # steps
 LIGHTNING_NOISE = (  # warnings about what Lightning does itself, or what we mean to do
     ".*does not have many workers",
+    ".*`srun` command is available on your system but is not used",
     ".*smaller than the logging interval",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
     r".*recommended to use `self\.log\('(train|validation)_",  # torchmetrics has added up the ranks before
@@ -82,9 +85,10 @@ def lightning_trainer(
     run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger], flags: dict[str, Any]
 ) -> pl.Trainer:
     """What the config decides is in `flags`; the rest is ours to set."""
+    watched = [Marks()] if this_process().n_ranks > 1 else []
     return pl.Trainer(
         accumulate_grad_batches=run.batch.accumulate,
-        callbacks=[*callbacks, *early_stopping(run.checkpoint), EpochLines(), *bar()],
+        callbacks=[*watched, *callbacks, *early_stopping(run.checkpoint), EpochLines(), *bar()],
         logger=loggers,
         enable_progress_bar=shows_bar(),
         log_every_n_steps=run.logger.every,

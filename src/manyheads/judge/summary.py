@@ -51,6 +51,18 @@ class Summary:
             part.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def read_summary(path: Path) -> Summary | None:
+    """What `write` has written; None where there is no file."""
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf-8"))
+    for split in ("validation", "test"):
+        found[split] = {name: Interval(**figure) for name, figure in found[split].items()}
+    for name, figures in found["baselines"].items():
+        found["baselines"][name] = {key: Interval(**figure) for key, figure in figures.items()}
+    return Summary(**found)
+
+
 def headline(scores: Scores) -> dict[str, Interval]:
     """The figures of one split that fit in a table."""
     return {name: getattr(scores, name) for name in FIGURES}
