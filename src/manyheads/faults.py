@@ -2,7 +2,8 @@
 
 `MANYHEADS_FAULT=point`, `point:nth`, `point:nth:action` or `point:nth:action:rank`: when the process, that of one rank
 or any, comes to that point for the nth time (the first unless told) it is killed at once (`kill`), told to end
-(`term`), finds the disk full (`full`), or has a loss that is no number (`nan`). Some points have a number of their own
+(`term`), stops for ever (`stop`), fails (`fail`), leaves as if all were well (`leave`), does nothing for ever (`hang`),
+finds the disk full (`full`), or has a loss that is no number (`nan`). Some points have a number of their own
 in the place of that count, and `oom` raises as torch does wherever this number is above n. Without the variable a point
 costs one look into the environment.
 """
@@ -10,6 +11,7 @@ costs one look into the environment.
 import errno
 import os
 import signal
+import time
 
 from manyheads.ranks import this_process
 
@@ -29,7 +31,8 @@ POINTS = (  # in the order in which a run comes to them
     "deleting",  # the old one has lost its name and is half gone
     "trained",  # the last step is done and saved, nothing is judged
 )
-ACTIONS = ("kill", "term", "full", "nan", "oom")
+SIGNALS = {"": signal.SIGKILL, "kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
+ACTIONS = (*SIGNALS, "fail", "leave", "hang", "full", "nan", "oom")
 _passed: dict[str, int] = {}
 
 
@@ -48,7 +51,7 @@ def fault(point: str, number: int | None = None) -> bool:
         return False
     name, nth, action, rank = (*wanted.split(":"), "", "", "")[:4]
     assert name in POINTS, f"{VARIABLE}={wanted}: there is no such point"
-    assert action in ("", *ACTIONS), f"{VARIABLE}={wanted}: there is no such action"
+    assert action in ACTIONS, f"{VARIABLE}={wanted}: there is no such action"
     if name != point or rank not in ("", str(this_process().rank)):
         return False
     if number is None:
@@ -59,11 +62,22 @@ def fault(point: str, number: int | None = None) -> bool:
         raise OutOfMemoryError(f"out of memory on purpose: {number} above {nth}")
     if action == "oom" or number != int(nth or 1):
         return False
+    if action == "nan":
+        return True
+    _do(action)
+    return False
+
+
+def _do(action: str) -> None:
     if action == "full":
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if action != "nan":
-        os.kill(os.getpid(), signal.SIGTERM if action == "term" else signal.SIGKILL)
-    return action == "nan"
+    if action == "fail":
+        raise RuntimeError("failed on purpose")
+    if action == "leave":
+        raise SystemExit(0)
+    while action == "hang":
+        time.sleep(1)
+    os.kill(os.getpid(), SIGNALS[action])
 
 
 def forget() -> None:

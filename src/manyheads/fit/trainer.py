@@ -12,7 +12,7 @@ from lightning.pytorch.utilities.exceptions import (
     MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from manyheads.config import CheckpointConfig, Metric, Resume, RunConfig
+from manyheads.config import CheckpointConfig, Metric, RunConfig
 from manyheads.fit.cluster import Marks
 from manyheads.fit.hardware import trainer_hardware
 from manyheads.fit.logs import EpochLines, shows_bar
@@ -34,15 +34,9 @@ def check_trainer(run: RunConfig) -> None:
 
     Raises:
         ValueError: devices that are not there, a precision they do not have, flags that Lightning refuses, two
-            intervals of validation, a time limit that is no time, several processes where one alone can be saved.
+            intervals of validation, a time limit that is no time.
     """
-    trainer = build_trainer(run, None, [], [])
-    asked = ["resume"] * (run.resume is not Resume.never) + ["trainer.max_time"] * ("max_time" in run.trainer)
-    if trainer.world_size > 1 and asked:
-        raise ValueError(
-            f"{asked[0]} needs a run of one process, but this one has {trainer.world_size}, whose state is not saved: "
-            "leave it away, or use hardware.devices=1"
-        )
+    build_trainer(run, None, [], [])
 
 
 def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger]) -> pl.Trainer:
