@@ -19,7 +19,8 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from manyheads.config import RunConfig
-from manyheads.fit.again import Again, StartAgain, write_again
+from manyheads.fit.again import FILE as NEXT
+from manyheads.fit.again import Again, StartAgain, read_again, write_again
 from manyheads.fit.module import LitModule
 from manyheads.fit.optim import rate_factor
 from manyheads.fit.saved import read_json
@@ -80,6 +81,8 @@ class Guard(Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, LitModule)
         pl_module.left_out = frozenset(self.again.left_out)
+        if self.folder and trainer.is_global_zero and self.again == Again():
+            (self.folder / NEXT).unlink(missing_ok=True)  # of a run with other settings
         if trainer.strategy.root_device.type == "cpu":
             self.every = 1
 
@@ -130,12 +133,19 @@ class Guard(Callback):
         self.skipped, self._in_a_row = list(state_dict["skipped"]), state_dict["in_a_row"]
         self._read = [Step(**one) for one in state_dict["read"]]
 
-    def halved(self) -> StartAgain:
-        """What to raise after memory ran out: smaller batches are written down for the next start.
+    def answered(self) -> StartAgain | None:
+        """What to raise where torch has failed: after memory ran out here smaller batches are written down for the next
+        start; where it did elsewhere, and this rank but lost the other, that is there already. None: it was neither.
 
         Raises:
-            ValueError: they are not wanted, or there are none smaller.
+            ValueError: smaller batches are not wanted, or there are none.
         """
+        if self._out_of_memory:
+            return self._halved()
+        written = read_again(self.folder) if self.folder else self.again
+        return StartAgain(written) if written != self.again else None
+
+    def _halved(self) -> StartAgain:
         remedy = "use a smaller data.max_length or model, or set hardware.recompute=true"
         if not self.config.halve:
             raise ValueError(f"{self._out_of_memory}: set guard.halve=true, use a smaller batch.tokens, or {remedy}")
@@ -161,7 +171,6 @@ class Guard(Callback):
         if trainer.scaler is not None:
             bad = [step for step in steps if self._is_beyond_scaling(step)]
         if bad:
-            assert isinstance(module, LitModule)
             self._answer(trainer, module, bad)
 
     def _is_beyond_scaling(self, step: Step) -> bool:
@@ -169,8 +178,9 @@ class Guard(Callback):
         self._in_a_row = 0 if math.isfinite(step.norm) else self._in_a_row + 1
         return self._in_a_row >= SCALINGS
 
-    def _answer(self, trainer: pl.Trainer, module: LitModule, bad: list[Step]) -> None:
+    def _answer(self, trainer: pl.Trainer, module: pl.LightningModule, bad: list[Step]) -> None:
         """All ranks come here together, with the same steps."""
+        assert isinstance(module, LitModule)
         everyones = torch.as_tensor([step.loss for step in bad], device=module.device)
         losses = module.all_gather(everyones).reshape(-1, len(bad)).T.tolist()  # type: ignore[union-attr]
         if trainer.is_global_zero and self.folder:

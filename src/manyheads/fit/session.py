@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from tokenizers import Tokenizer
@@ -131,8 +130,10 @@ def fit(
     loggers = make_loggers(run.logger, folder)
     try:
         module = run_trainer(run, network, tokens, labels, [guard, meter, keep], folder, loggers, checkpoint)
-    except torch.OutOfMemoryError as error:
-        raise guard.halved() from error
+    except RuntimeError as error:
+        if again := guard.answered():
+            raise again from error
+        raise
     trainer = module.trainer
     if not trainer.is_global_zero:
         return None
