@@ -122,7 +122,7 @@ def test_srun_without_a_script_is_one_run(cluster, home):
     assert [path.name for path in folder.glob("ranks/*.log")] == ["rank-1.log"]
 
 
-LISTS = ["node7", "gpu-[07-09,12],login", "a,b[1-2]", "rack[2-3]gpu[04,08]", "x[1,3-5]y"]
+LISTS = ["node7", "gpu-[07-09,12],login", "a,b[1-2]", "rack[2-3]gpu[04,08]", "n[9-11]"]
 
 
 def test_the_first_of_a_list_of_machines_is_the_one_slurm_names(cluster):
