@@ -12,6 +12,7 @@ from manyheads.whole import replace_file
 
 FILE = "again.json"
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: try again
+MOST_SPLIT = 2**20  # more parts than a micro-batch has rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def read_again(folder: Path) -> Again:
     split, left_out, why = found.get("split"), found.get("left_out"), found.get("why")
     steps = left_out if isinstance(left_out, list) else []
     return Again(
-        split if isinstance(split, int) and split > 0 and split & (split - 1) == 0 else 1,
+        split if isinstance(split, int) and 0 < split <= MOST_SPLIT and split & (split - 1) == 0 else 1,
         tuple(step for step in steps if isinstance(step, int)),
         why if isinstance(why, str) else "",
     )

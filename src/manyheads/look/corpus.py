@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import EvaluateConfig, LookConfig
 from manyheads.judge.task import Task, find_task
+from manyheads.links import within
 from manyheads.ship.files import find_model, run_folder
 from manyheads.ship.settings import read_labels, read_settings
 from manyheads.terminal import progress_bar, show_files
@@ -46,7 +47,7 @@ def study(config: LookConfig) -> dict[str, Any]:
             seed=config.seed,
             progress=progress,
         )
-    folder = Path(config.output or home / "look") / config.split
+    folder = Path(config.output, config.split) if config.output else within(home, "look", config.split)
     written = write_study(folder, found, task)
     show_study(found, f"{task.name}, {task.split}: the heads over {len(rows):,} rows")
     show_files(folder, ["study.json", "heads.csv", "study.html"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import LookConfig, Task
 from manyheads.config.plain import show
 from manyheads.judge.reading import check_texts, opened_texts
+from manyheads.links import within
 from manyheads.look.chosen import Chosen, choose
 from manyheads.ship.files import find_model, run_folder
 from manyheads.ship.settings import read_settings
@@ -117,10 +118,8 @@ def _folder(config: LookConfig, model: Path) -> Path:
     if config.output:
         return Path(config.output)
     run = Path(config.run)
-    if model != run:
-        return run / "look"
-    if home := run_folder(model):
-        return home / "look"
+    if home := run if model != run else run_folder(model):
+        return within(home, "look")
     raise ValueError(
         f"run={config.run} is a model without its run folder, which would hold what is found: name a folder by output="
     )
