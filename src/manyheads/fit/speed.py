@@ -6,7 +6,7 @@ import lightning.pytorch as pl
 from torch import nn
 
 from manyheads.config import PairKind, RunConfig, Task
-from manyheads.config.hardware import Compile, HardwareConfig
+from manyheads.config.hardware import Compile, HardwareConfig, Strategy
 from manyheads.data.module import TextData
 from manyheads.nn.decoder import Decoder
 from manyheads.nn.encoder import Encoder
@@ -51,13 +51,16 @@ def compile_mode(hardware: HardwareConfig, *, on_gpu: bool, n_steps: int, mean_t
     """`default` or `reduce-overhead` (CUDA graphs), or nothing where layers are not compiled.
 
     A CUDA graph writes to the same memory each time. So it is left out where gradients live longer than a step or are
-    given to others: with accumulated batches, several devices and recomputed layers.
+    given to others: with accumulated batches, several devices and recomputed layers. Where layers are gathered one by
+    one nothing is compiled: a program would not see it.
 
     Args:
         mean_tokens: of a batch.
         alone: a step is one batch on one device.
     """
-    if hardware.compile is Compile.never or (hardware.compile is Compile.auto and not on_gpu):
+    if hardware.strategy is Strategy.fsdp or hardware.compile is Compile.never:
+        return ""
+    if hardware.compile is Compile.auto and not on_gpu:
         return ""
     if hardware.compile is Compile.auto and n_steps < COMPILE_FROM:
         return ""
