@@ -1,0 +1,146 @@
+"""Processes that torchrun starts: one run, begun again from its files, the same on one machine and on two."""
+
+import csv
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from manyheads.fit.saved import newest
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+SCRIPT = str(Path(__file__).parents[1] / "scripts" / "train.py")
+SMALL = ["data.path=rows.csv", "debug=fast", "hardware.accelerator=cpu", "batch.rows=4", "model.dropout=0.1"]
+LONG = [*SMALL, "optim.average=20", "trainer.max_epochs=40", "checkpoint.patience=0", "checkpoint.every=20"]
+TIMES = ("seconds", "wall_seconds", "real_tokens_per_s", "output")
+WAIT = 300  # seconds, on a machine that is busy
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    with (home / "rows.csv").open("w", newline="") as file:
+        rows = [(f"number {n} {('purrs', 'barks')[n % 2]} {'so ' * (n % 5)}", ("cat", "dog")[n % 2]) for n in range(64)]
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return home
+
+
+@pytest.fixture
+def start(home):
+    """`start(*words)`: a command in a session of its own, whose processes are killed in the end."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "MANYHEADS_"))}
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        environment.pop(name, None)
+    environment |= {"MANYHEADS_CACHE": str(home / "cache"), "OMP_NUM_THREADS": "1"}
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            words,
+            cwd=home,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        for one in [*family(process.pid), process]:
+            with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                one.kill()
+        process.wait()
+
+
+def family(process: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(process).children(recursive=True)
+    return []
+
+
+def finished(process: subprocess.Popen[str], code: int = 0) -> str:
+    """What it said."""
+    said, _ = process.communicate(timeout=WAIT)
+    assert process.returncode == code, said
+    return said
+
+
+def result(folder: Path) -> dict:
+    """What a run comes to, but for the time it took and where it was."""
+    summary = json.loads((folder / "summary.json").read_text())
+    return {
+        "model": (folder / "model" / "model.safetensors").read_bytes(),
+        "rows": (folder / "metrics.csv").read_text(),
+        "summary": {name: value for name, value in summary.items() if name not in TIMES},
+    }
+
+
+def test_two_processes_are_one_run(start, home):
+    said = finished(start(*TORCHRUN, "--standalone", "--nproc-per-node=2", SCRIPT, *SMALL))
+    (folder,) = (home / "outputs").iterdir()
+    assert {path.name for path in folder.iterdir()} >= {"config.yaml", "summary.json", "model", "run.log"}
+    assert [path.name for path in folder.glob("ranks/*.log")] == ["rank-1.log"]
+    assert said.count("figures and their 95 % intervals") == 1
+    assert said.count("epoch 1, step") == 1
+
+
+def test_another_number_of_devices_is_refused(start, home):
+    words = [*TORCHRUN, "--standalone", "--nproc-per-node=2", SCRIPT, *SMALL, "hardware.devices=3", "output=refused"]
+    said = finished(start(*words), code=1)  # the exit code of torchrun itself
+    assert (
+        "hardware.devices=3, but torchrun started processes for 2: give the same number to both, or leave "
+        "hardware.devices away\n"
+    ) in said
+    assert "/manyheads/" not in said, "no traceback of ours"
+    assert not (home / "refused").exists()
+
+
+@pytest.fixture(scope="module")
+def launched(home) -> Path:
+    """The folder of the same run in two processes of our own launcher."""
+    words = [sys.executable, SCRIPT, *LONG, "hardware.devices=2", "output=launched"]
+    environment = os.environ | {"MANYHEADS_CACHE": str(home / "cache"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, timeout=WAIT)
+    assert done.returncode == 0, done.stderr
+    return home / "launched"
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_started_again_and_the_end_is_the_same(start, home, launched):
+    again = ["--max-restarts=2", "--nproc-per-node=2", "--standalone"]
+    run = start(*TORCHRUN, *again, SCRIPT, *LONG, "output=killed", "resume=auto")
+    until = time.monotonic() + WAIT
+    while newest(home / "killed" / "checkpoints") is None:
+        assert time.monotonic() < until
+        assert run.poll() is None, finished(run)
+        time.sleep(0.1)
+    (second,) = [one for one in family(run.pid) if one.environ().get("RANK") == "1"]
+    second.send_signal(signal.SIGKILL)
+    assert finished(run).count("resumed at step") == 1
+    assert result(home / "killed") == result(launched)
+
+
+@pytest.mark.slow
+def test_two_machines_are_one_run(start, home, launched):
+    """Two torchrun of this one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
+    words = [SCRIPT, *LONG, "output=machines", "hardware.nodes=2"]
+    both = [start(*TORCHRUN, *place, f"--node-rank={node}", *words) for node in (0, 1)]
+    for one in both:
+        finished(one)
+    assert result(home / "machines") == result(launched)
+    assert [path.name for path in (home / "machines").glob("ranks/*.log")] == ["rank-1.log"]
