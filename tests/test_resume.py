@@ -79,8 +79,10 @@ def content(folder: Path) -> dict:
     """Everything a run leaves behind that does not tell the time, and the state it ended in."""
     last = newest(folder / "checkpoints")
     assert last is not None
-    state = {name: read_nest(last / f"{name}.safetensors") for name in ("state", "ranks")}
-    for rank in state["ranks"]:
+    state = {
+        one.stem: read_nest(one) for one in sorted(last.glob("*.safetensors")) if one.stem[:5] in ("state", "rank-")
+    }
+    for rank in (its for name, its in state.items() if name != "state"):
         for counted in rank["callbacks"].values():
             counted.pop("seconds")
     summary = json.loads((folder / "summary.json").read_text())

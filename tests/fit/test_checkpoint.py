@@ -12,6 +12,7 @@ from manyheads.fit.checkpoint import Checkpoint
 from manyheads.fit.meter import Meter
 from manyheads.fit.resume import Start
 from manyheads.fit.stop import Stop
+from manyheads.fit.votes import Votes
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def clock(monkeypatch) -> list[float]:
 
 def made(every: int = 0) -> Any:
     best: Any = SimpleNamespace(path=Path("checkpoints", "best.safetensors"), best=None)
-    return Checkpoint(CheckpointConfig(every=every), Stop(), best, Start(), data="", started=0.0)
+    return Checkpoint(CheckpointConfig(every=every), Stop(), Votes(9.0), best, Start(), data="", started=0.0)
 
 
 def due(checkpoint: Any, step: int, epoch: int) -> bool:

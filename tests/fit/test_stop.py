@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from manyheads.fit.stop import SIGNALS, Stop, seconds_of
+from manyheads.fit.stop import ASKS_IN_EACH_BATCH, SIGNALS, Stop, ending, seconds_of
 
 
 @pytest.mark.parametrize(("one", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
@@ -17,11 +17,11 @@ def test_a_signal_is_noted_and_named(one, code):
     stop = Stop()
     before = [signal.getsignal(each) for each in SIGNALS]
     with stop.listening():
-        assert stop.asked() is None
+        assert ending(stop.votes()) is None
         os.kill(os.getpid(), signal.Signals[one])
-        asked = stop.asked()
-    assert asked is not None
-    assert (asked.why, asked.code) == (one, code)
+        stopped = ending(stop.votes())
+    assert stopped is not None
+    assert (stopped.why, stopped.code) == (one, code)
     assert [signal.getsignal(each) for each in SIGNALS] == before
     signal.signal(signal.SIGINT, found)
 
@@ -31,11 +31,11 @@ def test_time_that_is_up(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: now)
     stop = Stop(5.0)
     now = 104.9
-    assert stop.asked() is None
+    assert ending(stop.votes()) is None
     now = 105.0
-    asked = stop.asked()
-    assert asked is not None
-    assert (asked.why, asked.code) == ("trainer.max_time", 124)
+    stopped = ending(stop.votes())
+    assert stopped is not None
+    assert (stopped.why, stopped.code) == ("trainer.max_time", 124)
 
 
 def test_the_second_signal_ends_at_once():
@@ -76,5 +76,14 @@ def test_a_signal_that_was_ignored_stays_ignored():
     stop = Stop()
     with stop.listening():
         os.kill(os.getpid(), signal.SIGUSR1)
-        assert stop.asked() is None
+        assert ending(stop.votes()) is None
     signal.signal(signal.SIGUSR1, before)
+
+
+def test_lightning_waits_for_rank_0_in_each_batch_until_it_is_told_not_to():
+    from lightning.pytorch import Trainer
+
+    loop = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False).fit_loop.epoch_loop
+    assert hasattr(type(loop), ASKS_IN_EACH_BATCH), "if it does no more, delete Stop.quieten"
+    Stop().quieten(loop)
+    assert getattr(loop, ASKS_IN_EACH_BATCH)() is None

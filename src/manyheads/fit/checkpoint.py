@@ -5,14 +5,19 @@ validation, its rows of metrics.csv and, between epochs, the figures of the epoc
 alone are put back, not the loops by their own `load_state_dict`: that makes them "restart", which knows a dozen places
 to stand in, skips hooks, and counts a step twice where a validation came before it. With the counters set, an epoch
 that goes on is an epoch like any other whose loader leaves out the batches that were done. Which they are follows
-from seed and epoch alone (data/batches.py), so the place in the data is two numbers.
+from seed and epoch alone (data/batches.py), so the place in the data is two numbers, on however many ranks.
+
+Of several ranks the first writes and the others wait for it; what each has of its own is gathered there.
 """
 
+import io
 import json
 import logging
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import IO, Any
 
 import lightning.pytorch as pl
 import safetensors.torch
@@ -24,11 +29,15 @@ from manyheads.config import CheckpointConfig
 from manyheads.data.module import TextData
 from manyheads.faults import fault
 from manyheads.fit import state
+from manyheads.fit.alive import phase
+from manyheads.fit.fits import fitting
 from manyheads.fit.keep import KeepBest
 from manyheads.fit.nest import read_nest, write_nest
 from manyheads.fit.resume import Start
-from manyheads.fit.saved import Write, save
-from manyheads.fit.stop import Stop, Stopped
+from manyheads.fit.saved import Write, read_json, save
+from manyheads.fit.stop import Stop, Stopped, ending
+from manyheads.fit.together import from_first, gathered
+from manyheads.fit.votes import Votes
 from manyheads.whole import replace_file
 
 A_WHILE = 60.0  # seconds between two saves within an epoch, where `checkpoint.every` is 0
@@ -48,57 +57,70 @@ class Checkpoint(Callback):
     """
 
     def __init__(
-        self, config: CheckpointConfig, stop: Stop, best: KeepBest, start: Start, *, data: str, started: float
+        self,
+        config: CheckpointConfig,
+        stop: Stop,
+        votes: Votes,
+        best: KeepBest,
+        start: Start,
+        *,
+        data: str,
+        started: float,
     ) -> None:
         self.config = config
         self.stop = stop
+        self.votes = votes
         self.best = best
         self.start = start
         self.data = data
         self.started = started
-        self._random: dict[str, torch.Tensor] = {}
+        self._batches: TextData | None = None
+        self._random: dict[str, torch.Tensor] | None = None
         self._saved = {"step": 0, "epoch": 0}
-        self._since, self._took = perf_counter(), 0.0
+        self._since, self._took, self._voted = perf_counter(), 0.0, False
 
     def fit(self, trainer: pl.Trainer, module: pl.LightningModule, data: TextData) -> None:
-        """Train from where the run is to go on; where only its training is done, put back what came of it.
-
-        Several processes are trained, not saved.
-        """
-        if trainer.world_size > 1:
-            trainer.callbacks.remove(self)  # type: ignore[attr-defined]
-            trainer.fit(module, data)
-            return
-        folder, place = self.start.checkpoint, self.start.progress
-        if folder is not None and place.get("finished"):
+        """Train from where the run is to go on; where only its training is done, put back what came of it."""
+        self._batches = data
+        if self.start.progress.get("finished"):
             module.trainer = trainer
-            self.restore(trainer, module, folder)
+            if trainer.is_global_zero and self.start.checkpoint is not None:
+                with fitting(self.start.checkpoint):
+                    self.restore(trainer, module)
             return
-        if folder is not None:
-            data.begin = place["epoch"], place["batch"]
         with self.stop.listening():
             trainer.fit(module, data)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.votes.join(trainer.world_size)
+        self.stop.quieten(trainer.fit_loop.epoch_loop)
+        self._agree(trainer)
         if self.start.checkpoint is not None:
-            self.restore(trainer, pl_module, self.start.checkpoint)
+            with fitting(self.start.checkpoint):
+                self.restore(trainer, pl_module)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.stop.listen()
         self._since = perf_counter()
+        if self.start.checkpoint is None and trainer.global_rank > 0:
+            self._seed(trainer)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        if self._random:
+        if self._random is not None:
             state.put_batch(trainer, self.start.progress["batch"])
-            state.put_random_numbers(self._random, pl_module.device)
-            self._random = {}
+            if self._random:
+                state.put_random_numbers(self._random, pl_module.device)
+            else:
+                self._seed(trainer)
+            self._random = None
         place = state.place_of(trainer)
-        if place["batch"] % trainer.accumulate_grad_batches == 0:
+        if place["batch"] % place["per_step"] == 0:
             fault("step")
-            stopped = self.stop.asked()
-            if stopped or self._is_due(place):
+            outcome = self._cast(trainer, place)
+            stopped = ending(outcome)
+            if stopped or outcome["save"] or (self.config.every and self._is_due(place)):
                 self._save(trainer, pl_module, place)
             if stopped:
                 raise self._said(stopped, place)
@@ -109,28 +131,73 @@ class Checkpoint(Callback):
         fault("validation")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if getattr(pl_module, "diverged_in", None) is None:
-            place = state.place_of(trainer) | {"batch": 0, "finished": True}
-            self._save(trainer, pl_module, place)
-            fault("trained")
-            if stopped := self.stop.asked():
-                raise self._said(stopped, place)
+        place = state.place_of(trainer) | {"batch": 0, "finished": True}
+        self._save(trainer, pl_module, place)
+        fault("trained")
+        self.votes.put(self.stop.votes())
+        if stopped := ending(self.votes.settle()):
+            raise self._said(stopped, place)
 
-    def restore(self, trainer: pl.Trainer, module: pl.LightningModule, folder: Path) -> None:
+    def restore(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Put back everything but what the first batch needs last: random numbers, and its place in the epoch."""
-        ranks = read_nest(folder / "ranks.safetensors")
-        own = ranks[trainer.global_rank]
-        module.load_state_dict(safetensors.torch.load_file(folder / "weights.safetensors"))
-        everyones = read_nest(folder / "state.safetensors")
-        state.put_back(trainer, module, everyones, own)
+        folder, place = self.start.checkpoint, self.start.progress
+        assert folder is not None
+        assert self._batches is not None
+        own = self._own(trainer, folder, place["ranks"])
+        place = state.counted_by(place, trainer.accumulate_grad_batches)
+        state.put_weights(trainer, module, safetensors.torch.load_file(folder / "weights.safetensors"))
+        state.put_back(trainer, module, read_nest(folder / "state.safetensors"), own)
         state.put_rows(trainer, json.loads((folder / "rows.json").read_bytes()))
-        state.put_place(trainer, self.start.progress)
+        state.put_place(trainer, place)
+        self._batches.begin = place["epoch"], place["batch"]
         best = folder / self.best.path.name
         if trainer.is_global_zero and best.is_file():
             with replace_file(self.best.path) as part:
                 part.write_bytes(best.read_bytes())
-        self._random, self._saved = own["random"], self.start.progress
-        log.info("resumed at step %d", self.start.progress["step"])
+        self._random, self._saved = own["random"], place
+        self.start = replace(self.start, progress=place)
+        log.info("resumed at step %d", place["step"])
+
+    def _agree(self, trainer: pl.Trainer) -> None:
+        """Go on from the checkpoint that rank 0 found, should the disk have shown this rank another.
+
+        Raises:
+            ValueError: this rank would train on other rows than rank 0, or otherwise.
+        """
+        assert self._batches is not None
+        found = self.start.checkpoint.name if self.start.checkpoint else ""
+        same = {"rows": self.data, "batches": self._batches.batch.tokens, "again": self.start.again.notes()}
+        firsts = json.loads(from_first(json.dumps([found, same]).encode(), self.votes.group))
+        if firsts[1] != same:
+            what = ", ".join(name for name in same if same[name] != firsts[1][name])
+            raise ValueError(
+                f"process {trainer.global_rank} has other {what} than process 0: give all machines the same data and "
+                "the same folder, and start all processes with the same words"
+            )
+        if firsts[0] != found:
+            folder = self.best.path.parent / firsts[0] if firsts[0] else None
+            progress = read_json(folder / "progress.json") if folder else {}
+            self.start = replace(self.start, checkpoint=folder, progress=progress)
+
+    def _own(self, trainer: pl.Trainer, folder: Path, n_before: int) -> dict[str, Any]:
+        """What this rank had of its own, or has now that there are more of them or fewer."""
+        if trainer.world_size == n_before:
+            return read_nest(folder / f"rank-{trainer.global_rank}.safetensors")
+        log.info("%d processes go on where there were %d: dropout draws other numbers", trainer.world_size, n_before)
+        ranks = [read_nest(folder / f"rank-{rank}.safetensors") for rank in range(n_before)]
+        return state.share_out(ranks, trainer.global_rank)
+
+    def _seed(self, trainer: pl.Trainer) -> None:
+        assert self._batches is not None
+        state.seed_rank(self._batches.seed, trainer.global_rank, trainer.global_step)
+
+    def _cast(self, trainer: pl.Trainer, place: dict[str, int]) -> dict[str, int]:
+        """Take to the vote whether to stop, and, from rank 0 alone, whether a save is due by the clock."""
+        self.votes.put(self.stop.votes())
+        if trainer.is_global_zero and not self.config.every and not self._voted and self._is_due(place):
+            self._voted = True
+            self.votes.put({"save": 1})
+        return self.votes.cast()
 
     def _is_due(self, place: dict[str, int]) -> bool:
         if self.config.every:
@@ -140,28 +207,49 @@ class Checkpoint(Callback):
         return place["step"] > self._saved["step"] and waited >= least
 
     def _save(self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any]) -> None:
-        progress = place | {"seconds": perf_counter() - self.started, "data": self.data, "manyheads": __version__}
-        files: dict[str, Write] = {
-            "weights.safetensors": lambda part: part.write(safetensors.torch.save(module.state_dict())),
-            "state.safetensors": lambda part: write_nest(state.of_all(trainer), part),
-            "ranks.safetensors": lambda part: write_nest([state.of_one(trainer, module)], part),
-            "rows.json": lambda part: part.write(json.dumps(state.rows_of(trainer)).encode()),
-            "progress.json": lambda part: part.write(json.dumps(progress).encode()),
-        }
-        kept = {self.best.path.name: self.best.path} if self.best.best else {}
-        folder, began = self.best.path.parent, perf_counter()
-        try:
-            save(folder, place["step"], files, kept, keep=self.config.keep)
-        except OSError as problem:
-            why = problem.strerror or str(problem)
-            raise ValueError(
-                f"the checkpoint of step {place['step']} cannot be written to {folder} ({why}): make room there or "
-                "let it be written to, then go on by resume=auto"
-            ) from problem
-        self._saved, self._since = place, perf_counter()
+        """All ranks come here, and leave when it is done."""
+        began = perf_counter()
+        with phase("a checkpoint"):
+            files = self._files(trainer, module, place)
+            refusal = self._write(place["step"], files) if trainer.is_global_zero else ""
+            if refusal := from_first(refusal.encode(), self.votes.group).decode():
+                raise ValueError(refusal)
+        self._saved, self._since, self._voted = place, perf_counter(), False
         self._took = self._since - began
         state.leave_out(trainer, self._took)
+
+    def _files(self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any]) -> dict[str, Write]:
+        """What writes each file, on rank 0: all ranks give what they have."""
+        facts = {"seconds": perf_counter() - self.started, "data": self.data, "manyheads": __version__}
+        weights, everyones, own = state.weights_of(trainer, module), state.of_all(trainer), io.BytesIO()
+        write_nest(state.of_one(trainer, module), own)
+        ranks = gathered(own.getvalue(), self.votes.group)
+        progress = json.dumps({**place, "ranks": len(ranks), **facts}).encode()
+        rows = json.dumps(state.rows_of(trainer)).encode()
+        return {
+            "weights.safetensors": lambda part: part.write(safetensors.torch.save(weights)),
+            "state.safetensors": partial(write_nest, everyones),
+            **{f"rank-{rank}.safetensors": partial(_put, its) for rank, its in enumerate(ranks)},
+            "rows.json": partial(_put, rows),
+            "progress.json": partial(_put, progress),
+        }
+
+    def _write(self, step: int, files: dict[str, Write]) -> str:
+        """Returns why it could not be written, in one sentence, or nothing."""
+        folder, kept = self.best.path.parent, {self.best.path.name: self.best.path} if self.best.best else {}
+        try:
+            save(folder, step, files, kept, keep=self.config.keep)
+        except OSError as problem:
+            return (
+                f"the checkpoint of step {step} cannot be written to {folder} ({problem.strerror or problem}): make "
+                "room there or let it be written to, then go on by resume=auto"
+            )
+        return ""
 
     def _said(self, stopped: Stopped, place: dict[str, Any]) -> Stopped:
         log.info("stopped by %s at step %d: resume=auto goes on from there", stopped.why, place["step"])
         return stopped
+
+
+def _put(content: bytes, part: IO[bytes]) -> None:
+    part.write(content)

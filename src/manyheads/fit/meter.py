@@ -68,6 +68,12 @@ class Meter(Callback):
         for name, value in state_dict.items():
             setattr(self, name, value)
 
+    @staticmethod
+    def summed(states: list[dict[str, Any]]) -> dict[str, Any]:
+        """The state of one process that has done what several did; its seconds are those of the slowest."""
+        slowest = {name: max(one[name] for one in states) for name in ("steps", "seconds")}
+        return {name: sum(one[name] for one in states) for name in states[0]} | slowest
+
     def _stop(self) -> None:
         if self._since is not None:
             self.seconds += time.perf_counter() - self._since

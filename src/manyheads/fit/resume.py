@@ -9,7 +9,9 @@ from typing import Any
 from manyheads.config import Resume, RunConfig
 from manyheads.config.plain import show, to_plain
 from manyheads.fit.again import Again, read_again
-from manyheads.fit.saved import clear_passing, newest, read_json
+from manyheads.fit.fits import read_progress
+from manyheads.fit.saved import clear_passing, newest
+from manyheads.links import refuse_links
 from manyheads.runfolder import named_folder, refuse_taken
 from manyheads.slurm import holds_a_script_alone
 
@@ -17,12 +19,13 @@ log = logging.getLogger("manyheads")
 
 FREE = frozenset(  # say nothing of the model
     {"output", "resume", "dry", "test", "data.path", "data.cache", "checkpoint.every", "checkpoint.keep"}
-    | {"logger.kind", "logger.every", "logger.project", "trainer.max_time", "hardware.recompute"}
+    | {"logger.kind", "logger.every", "logger.project", "trainer.max_time", "hardware.recompute", "hardware.timeout"}
     | {"guard.at_most", "guard.halve"}
     | {"slurm.script", "slurm.time", "slurm.partition", "slurm.account", "slurm.options"}
 )
 WARNED = frozenset(  # the model is another than without the change, and is meant to be
-    {"hardware.accelerator", "hardware.precision", "hardware.threads", "hardware.compile"}
+    {"hardware.accelerator", "hardware.devices", "hardware.nodes", "hardware.strategy"}
+    | {"hardware.precision", "hardware.threads", "hardware.compile"}
     | {"trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val", "trainer.gradient_clip_algorithm"}
     | {"trainer.val_check_interval", "trainer.check_val_every_n_epoch", "trainer.limit_val_batches"}
     | {"guard.nonfinite"}
@@ -31,8 +34,9 @@ REFUSED = (  # what the state in the checkpoint is made of; a name that ends in 
     *("task", "seed", "tokenizer.", "batch.", "model.", "optim.", "checkpoint.metric", "checkpoint.patience"),
     *("data.source", "data.hub", "data.hub_config", "data.revision", "data.text", "data.text_pair", "data.label"),
     *("data.target", "data.train_split", "data.validation_split", "data.test_split", "data.validation_share"),
+    "data.split_seed",
     *("data.test_share", "data.max_length", "data.rows", "data.on_bad_row"),
-    *("hardware.devices", "hardware.nodes", "hardware.strategy", "trainer."),
+    "trainer.",
 )
 
 
@@ -78,6 +82,7 @@ def find_start(run: RunConfig) -> Start:
         return Start()
     if not (folder / "config.yaml").is_file():
         raise ValueError(f"output={folder} is not empty and holds no run with its config.yaml: name another folder")
+    refuse_links(folder)
     if (folder / "summary.json").is_file():
         return Start(finished=True)
     for one in (folder, folder / "checkpoints"):
@@ -86,8 +91,7 @@ def find_start(run: RunConfig) -> Start:
     if checkpoint is None:
         _refuse_nothing(run, folder)
         return _anew(run, folder)
-    progress = read_json(checkpoint / "progress.json")
-    assert isinstance(progress, dict), "its hash agrees"
+    progress = read_progress(checkpoint)
     from manyheads.compose import read_run  # it brings Hydra, without which all else here works
 
     before, again = read_run(folder), read_again(folder)

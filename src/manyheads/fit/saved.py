@@ -20,7 +20,8 @@ from manyheads.faults import fault
 from manyheads.whole import flush
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
+MOST_JSON = 2**26  # bytes of a JSON file of ours
 _NAME = re.compile(r"step-(\d{8,})")
 _PASSING = re.compile(r"\..+\.(\d+-)?[0-9a-f]{16}\.(part|old)")  # ours, and those of whole.py
 
@@ -100,9 +101,9 @@ def valid(checkpoint: Path) -> bool:
 
 
 def read_json(path: Path) -> Any:
-    """What the file holds, or None where it cannot be read."""
+    """What the file holds, or None where it cannot be read, or is too large or a pipe, which might never end."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(path.read_bytes()) if path.is_file() and path.stat().st_size <= MOST_JSON else None
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -144,8 +145,8 @@ def _taken_over(source: Path, path: Path) -> tuple[int, str]:
 
 def _agrees(path: Path, facts: Any) -> bool:
     try:
-        return [path.stat().st_size, _hash(path)] == facts
-    except OSError:
+        return path.is_file() and [path.stat().st_size] == facts[:1] and [_hash(path)] == facts[1:]
+    except (OSError, ValueError, TypeError):  # ValueError: a name with a NUL; TypeError: facts that are none
         return False
 
 

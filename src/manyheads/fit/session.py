@@ -31,6 +31,7 @@ from manyheads.fit.state import hash_tokens
 from manyheads.fit.stop import Stop, seconds_of
 from manyheads.fit.trainer import build_trainer
 from manyheads.fit.translate import Translate
+from manyheads.fit.votes import Votes
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.cost import count_parameters
 from manyheads.nn.seq2seq import assemble_seq2seq
@@ -126,7 +127,8 @@ def fit(
     guard = Guard(run, folder, start.again)
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
     stop = Stop(seconds_of(run.trainer.get("max_time")))
-    checkpoint = Checkpoint(run.checkpoint, stop, keep, start, data=hash_tokens(tokens), started=started)
+    votes = Votes(run.hardware.timeout)
+    checkpoint = Checkpoint(run.checkpoint, stop, votes, keep, start, data=hash_tokens(tokens), started=started)
     loggers = make_loggers(run.logger, folder)
     try:
         module = run_trainer(run, network, tokens, labels, [guard, meter, keep], folder, loggers, checkpoint)

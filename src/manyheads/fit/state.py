@@ -14,18 +14,26 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from manyheads.data.tokens import Tokens
+from manyheads.fit import shards
+from manyheads.fit.fits import check_alike, check_moments
 from manyheads.fit.logs import MetricsFile
 from manyheads.fit.meter import Meter
 
 
 def of_all(trainer: pl.Trainer) -> dict[str, Any]:
-    """What is the same in every process: optimiser, schedule, precision, and what the callbacks hold."""
-    return {
+    """What is the same in every process: optimiser, schedule, precision, and what the callbacks hold, all of it whole.
+    All ranks call it."""
+    everyones = {
         "optimizers": [one.state_dict() for one in trainer.optimizers],
         "schedules": [one.scheduler.state_dict() for one in trainer.lr_scheduler_configs],
         "precision": trainer.precision_plugin.state_dict(),
-        "callbacks": {one.state_key: one.state_dict() for one in _callbacks(trainer) if not isinstance(one, Meter)},
+        "callbacks": {
+            one.state_key: its
+            for one in _callbacks(trainer)
+            if not isinstance(one, Meter) and (its := one.state_dict())
+        },
     }
+    return shards.whole(everyones)
 
 
 def of_one(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
@@ -37,13 +45,27 @@ def of_one(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
     }
 
 
+def weights_of(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
+    """The weights by name, whole. All ranks call it."""
+    return shards.whole(module.state_dict())
+
+
+def put_weights(trainer: pl.Trainer, module: pl.LightningModule, weights: dict[str, Tensor]) -> None:
+    """Undo `weights_of`."""
+    shards.put_weights(module, weights)
+
+
 def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[str, Any], own: dict[str, Any]) -> None:
     """Undo `of_all` and `of_one`, but for the random numbers. A Trainer that does not train has no optimisers."""
-    for optimizer, its in zip(trainer.optimizers, everyones["optimizers"], strict=False):
-        optimizer.load_state_dict(its)
-    for config, its in zip(trainer.lr_scheduler_configs, everyones["schedules"], strict=False):
+    for optimizer, its in zip(trainer.optimizers, everyones["optimizers"], strict=bool(trainer.optimizers)):
+        shards.put_optimizer(optimizer, its)
+    check_moments(trainer.optimizers)
+    for config, its in zip(trainer.lr_scheduler_configs, everyones["schedules"], strict=bool(trainer.optimizers)):
+        check_alike("schedule", its, config.scheduler.state_dict())
         config.scheduler.load_state_dict(its)
     trainer.precision_plugin.load_state_dict(everyones["precision"])
+    if own["random"]:
+        torch.Generator().set_state(own["random"]["cpu"])  # as it will be, later: found out now
     by_key = everyones["callbacks"] | own["callbacks"]
     for callback in _callbacks(trainer):
         if its := by_key.get(callback.state_key):
@@ -53,6 +75,31 @@ def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[st
         one._update_count = updates  # else torchmetrics takes it for one that saw nothing
         for key, value in its.items():
             setattr(one, key, value.to(module.device))
+
+
+def share_out(ranks: list[dict[str, Any]], rank: int) -> dict[str, Any]:
+    """What rank `rank` goes on from, where the number of ranks is not that of `ranks`: `of_one` of each.
+
+    Rank 0 takes over what all of them had counted. Random numbers there are for as many ranks as before.
+    """
+    first = ranks[0]
+    figures = {
+        name: (0, {key: torch.zeros_like(one[key]) for key in one}) for name, (_, one) in first["figures"].items()
+    }
+    own = {"random": ranks[rank]["random"] if rank < len(ranks) else {}, "figures": figures, "callbacks": {}}
+    if rank == 0:
+        for name, (_, one) in first["figures"].items():
+            sums = {key: sum(other["figures"][name][1][key] for other in ranks) for key in one}
+            own["figures"][name] = sum(other["figures"][name][0] for other in ranks), sums
+        for key in first["callbacks"]:
+            own["callbacks"][key] = Meter.summed([other["callbacks"][key] for other in ranks])
+    return own
+
+
+def seed_rank(seed: int, rank: int, step: int) -> None:
+    """Let `rank` draw random numbers that no other draws: Lightning seeds all ranks alike."""
+    digest = hashlib.sha256(f"{seed}, rank {rank}, step {step}".encode()).digest()
+    torch.manual_seed(int.from_bytes(digest[:8]))
 
 
 def random_numbers(device: torch.device) -> dict[str, Tensor]:
@@ -68,14 +115,22 @@ def put_random_numbers(states: dict[str, Tensor], device: torch.device) -> None:
 
 
 def place_of(trainer: pl.Trainer) -> dict[str, int]:
-    """Epochs done, batches of the next one done, and steps and batches of the whole run."""
+    """Epochs done, batches of the next one done, steps and batches of the whole run, and batches of a step: all of
+    them as one rank counts."""
     batches = trainer.fit_loop.epoch_loop.batch_progress
     return {
+        "per_step": trainer.accumulate_grad_batches,
         "step": trainer.global_step,
         "epoch": trainer.current_epoch,
         "batch": batches.current.completed,
         "batches": batches.total.completed,
     }
+
+
+def counted_by(place: dict[str, Any], per_step: int) -> dict[str, Any]:
+    """The same place where a step has `per_step` batches of each rank."""
+    batches = {name: place[name] * per_step // place["per_step"] for name in ("batch", "batches")}
+    return place | batches | {"per_step": per_step}
 
 
 def put_place(trainer: pl.Trainer, place: dict[str, int]) -> None:

@@ -1,20 +1,23 @@
 """Ending a run on request: a signal or the time limit sets a flag, which is looked at between optimiser steps.
 
-Lightning's own handlers are put aside: on SIGTERM they end the process with exit code 0, and on SIGUSR1 they save
-within the handler, wherever the step may be. Standard library only.
+Several processes tell each other of it by a vote, so that all of them end behind the same step. Lightning's handlers
+are put aside: on SIGTERM they end the process with exit code 0, and on SIGUSR1 they save within the handler, wherever
+the step may be. So is its own way to tell others of a SIGTERM, which waits for rank 0 in each batch. Standard library
+only.
 """
 
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 OUT_OF_TIME = 124  # the exit code of timeout(1)
+ASKS_IN_EACH_BATCH = "_broadcast_sigterm_tensor"
 
 
 class Stopped(SystemExit):
@@ -25,8 +28,15 @@ class Stopped(SystemExit):
         self.why = why
 
 
+def ending(outcome: Mapping[str, int]) -> Stopped | None:
+    """What to raise where the votes say that the run shall end, or None while it may go on."""
+    if outcome["signal"]:
+        return Stopped(signal.Signals(outcome["signal"]).name, 128 + outcome["signal"])
+    return Stopped("trainer.max_time", OUT_OF_TIME) if outcome["late"] else None
+
+
 class Stop:
-    """Whether the run shall end, and why.
+    """Whether this process was asked to end, and why.
 
     Args:
         seconds: the time limit, counted from here; None: none.
@@ -57,13 +67,15 @@ class Stop:
                 if signal.getsignal(one) is not signal.SIG_IGN:  # as in a script that goes on behind a `&`
                     signal.signal(one, self._note)
 
-    def asked(self) -> Stopped | None:
-        """What to raise, or None while the run may go on."""
-        if self._signal is not None:
-            return Stopped(self._signal.name, 128 + self._signal)
-        if self._until is not None and time.monotonic() >= self._until:
-            return Stopped("trainer.max_time", OUT_OF_TIME)
-        return None
+    def votes(self) -> dict[str, int]:
+        """What this process puts to the vote: the signal that came, and whether its time is up (fit/votes.py)."""
+        late = self._until is not None and time.monotonic() >= self._until
+        return {"signal": self._signal or 0, "late": int(late)}
+
+    def quieten(self, epoch_loop: object) -> None:
+        """Let Lightning's loop over the batches no longer ask rank 0 in each of them whether a SIGTERM came."""
+        assert hasattr(epoch_loop, ASKS_IN_EACH_BATCH), "Lightning has changed"
+        setattr(epoch_loop, ASKS_IN_EACH_BATCH, lambda: None)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._signal is not None:
