@@ -59,8 +59,9 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        saved = [ctx.saved_tensors[at : at + 5] for at in range(0, len(ctx.saved_tensors), 5)]
-        parts = [_gradients(grad[part], its, ctx.scale) for part, its in zip(ctx.parts, saved, strict=True)]
+        saved = ctx.saved_tensors  # once: what is recomputed may be taken out once alone
+        of_parts = [saved[at : at + 5] for at in range(0, len(saved), 5)]
+        parts = [_gradients(grad[part], its, ctx.scale) for part, its in zip(ctx.parts, of_parts, strict=True)]
         return *(torch.cat(of_all) for of_all in zip(*parts, strict=True)), None, None, None
 
 
