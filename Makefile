@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-slow check bench bench-accuracy bench-gpu
+.PHONY: help install train test test-slow test-slurm check bench bench-accuracy bench-gpu
 
 help:  ## list what make can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -26,6 +26,9 @@ test: $(INSTALLED)  ## all fast tests
 
 test-slow: $(INSTALLED)  ## the tests that take minutes
 	$(BIN)/pytest -m slow
+
+test-slurm: $(INSTALLED)  ## runs in a SLURM of their own: as root, with Debian's slurm-wlm and munge, else skipped
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/slurm -m slurm -rs
 
 check: $(INSTALLED)  ## format, lint and types
 	$(BIN)/ruff format --check .

@@ -137,7 +137,7 @@ MISTAKES = [
     ("train trainer.max_epochs=ten", "trainer.max_epochs=ten has the wrong type: Lightning takes int or null"),
     # verbs and dashes
     ("trian", "trian is not a verb: did you mean train?"),
-    ("frobnicate", "frobnicate is not a verb: choose train, evaluate, predict, look, ablate or explain"),
+    ("frobnicate", "frobnicate is not a verb: choose train, evaluate, predict, look, ablate, tune or explain"),
     ("seed=3 train", "seed=3 stands before the verb: write manyheads train seed=3 ..."),
     ("train --lr=0.1", "--lr=0.1 is not a flag: settings are typed without dashes, such as optim.lr=0.1"),
     ("train --multrun", "--multrun is not a flag: did you mean --multirun?"),
@@ -159,8 +159,13 @@ MISTAKES = [
     ("train -m seed=1,2 +model.x=1", "+model.x=1: settings are set, never added or deleted: write model.x=1"),
     (
         "train -m seed=1,2 hardware.devices=4",
-        "hardware.devices=4 is refused under -m, which runs on one device: start each run alone, for example "
-        "`for heads in 2 4; do manyheads train model.n_heads=$heads hardware.devices=4; done`",
+        "hardware.devices=4 is refused under -m, which runs on one device: use "
+        "`manyheads tune model.n_heads=2,4 hardware.devices=4`",
+    ),
+    (
+        "train -m seed=1,2 hardware=slurm",
+        "hardware=slurm is refused under -m, which writes no script: start each run alone, such as "
+        "`for n in 2 4; do manyheads train model.n_heads=$n hardware=slurm; done`",
     ),
 ]
 

@@ -15,14 +15,17 @@ def refuse_many_devices(config: Config) -> None:
     """Refuse a sweep over several devices, whose processes would each start the whole sweep again, and over scripts."""
     if not isinstance(config, RunConfig):
         return
-    if config.slurm.script:
-        raise ValueError("hardware=slurm is refused under -m, which writes no scripts: start each run alone")
-    for name, count in (("devices", config.hardware.devices), ("nodes", config.hardware.nodes)):
-        if count != 1:
-            raise ValueError(
-                f"hardware.{name}={count} is refused under -m, which runs on one device: start each run alone, "
-                f"for example `for heads in 2 4; do manyheads train model.n_heads=$heads hardware.{name}={count}; done`"
-            )
+    devices, nodes = f"hardware.devices={config.hardware.devices}", f"hardware.nodes={config.hardware.nodes}"
+    refused = [
+        ("hardware=slurm", config.slurm.script, "which writes no script"),
+        (nodes, config.hardware.nodes != 1, "which runs on one device"),
+        (devices, config.hardware.devices != 1, "which runs on one device"),
+    ]
+    for word, holds, why in refused:
+        if holds:
+            alone = f"start each run alone, such as `for n in 2 4; do manyheads train model.n_heads=$n {word}; done`"
+            remedy = f"use `manyheads tune model.n_heads=2,4 {word}`" if word == devices else alone
+            raise ValueError(f"{word} is refused under -m, {why}: {remedy}")
 
 
 def refuse_shared_output(config: Config, typed: Typed) -> None:
