@@ -31,6 +31,7 @@ from manyheads.fit.stop import OUT_OF_TIME, SIGNALS
 from manyheads.ranks import this_process
 from manyheads.runfolder import HANDED_ON
 
+PROGRAM = ("-m", "manyheads.launched")
 MOST_STARTS = 20
 GRACE = 10.0  # seconds in which the others leave by themselves once one has failed
 MISTAKE = 2  # exit code of a user's mistake
@@ -140,7 +141,7 @@ class _Crew:
     """The processes of one start; leaving the block ends those that are left."""
 
     def __init__(self, verb: str, config: Any, n_local: int, folder: Path | None, start: int) -> None:
-        self.folder = folder
+        self.folder, self.n_ranks = folder, n_local * getattr(config.hardware, "nodes", 1)
         self.asked: list[int] = []  # signals that came
         self.children: list[_Child] = []
         self._words = verb, json.dumps(to_plain(config)).encode() + b"\n"
@@ -199,7 +200,7 @@ class _Crew:
             if sentence := child.mistake():
                 raise ValueError(sentence)
         if code not in ENDS_TOGETHER and not (code == LOST and first.rank == 0) and not (code < 0 and self.asked):
-            print("\n".join(_failure(first, code, self.folder)), file=sys.stderr)
+            print("\n".join(_failure(first, code, self.folder, self.n_ranks)), file=sys.stderr)
         return code if code > 0 else 128 - code
 
 
@@ -213,10 +214,10 @@ def _blame(child: _Child) -> tuple[bool, bool, int]:
     return (child.code or 0) > 0, child.code == LOST, child.rank
 
 
-def _failure(child: _Child, code: int, folder: Path | None) -> list[str]:
+def _failure(child: _Child, code: int, folder: Path | None, n_ranks: int) -> list[str]:
     """What to say of a process that failed: where it was, and its last words."""
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
-    where = last_seen(folder, child.rank) if folder else ""
+    where = last_seen(folder, child.rank, n_ranks) if folder else ""
     if child.lines is None:
         return [f"rank {child.rank} {how}{where}"]
     child.lines.seek(0)
@@ -263,7 +264,7 @@ def _start(verb: str, config: bytes, environment: dict[str, str]) -> _Child:
     read_config, write_config = os.pipe()
     read_report, write_report = os.pipe()
     lines = None if environment["LOCAL_RANK"] == "0" else tempfile.TemporaryFile()  # noqa: SIM115 - closed by the crew
-    words = [sys.executable, "-P", "-m", "manyheads.launched", verb, str(read_config), str(write_report)]
+    words = [sys.executable, "-P", *PROGRAM, verb, str(read_config), str(write_report)]
     process = subprocess.Popen(  # noqa: S603 - our own words
         words,
         env=environment,

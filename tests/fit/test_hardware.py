@@ -1,22 +1,50 @@
 """What the config asks for, in Lightning's words."""
 
+from dataclasses import replace
+from datetime import timedelta
+
+import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.strategies import DDPStrategy
 
 from manyheads import processor
 from manyheads.config import Accelerator, HardwareConfig, Precision, Strategy
 from manyheads.fit import hardware
 
 
-def test_several_devices_or_nodes_mean_ddp():
-    def strategy(config: HardwareConfig) -> object:
-        return hardware.trainer_hardware(config)["strategy"]
+def test_several_processes_mean_ddp(monkeypatch):
+    one = HardwareConfig(accelerator=Accelerator.cpu)
+    assert hardware.trainer_hardware(one)["strategy"] == "auto"
+    assert hardware.trainer_hardware(replace(one, devices=2))["strategy"] == "auto", "nobody has started two"
+    assert isinstance(hardware.trainer_hardware(replace(one, strategy=Strategy.ddp))["strategy"], DDPStrategy)
+    for name, value in {"RANK": "5", "WORLD_SIZE": "6", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    flags = hardware.trainer_hardware(replace(one, timeout=7))
+    assert (flags["devices"], flags["num_nodes"]) == (2, 3)
+    trainer = pl.Trainer(**flags, logger=False, enable_checkpointing=False)  # type: ignore[arg-type]
+    assert (trainer.world_size, trainer.global_rank, trainer.local_rank, trainer.node_rank) == (6, 5, 1, 2)
+    strategy = trainer.strategy
+    assert isinstance(strategy, DDPStrategy)
+    assert strategy._timeout == timedelta(seconds=7)
+    assert strategy.cluster_environment is not None
+    assert strategy.cluster_environment.creates_processes_externally, "Lightning starts none"
 
-    cpu = Accelerator.cpu
-    assert strategy(HardwareConfig(accelerator=cpu)) == "auto"
-    assert strategy(HardwareConfig(accelerator=cpu, devices=2)) == "ddp"
-    assert strategy(HardwareConfig(accelerator=cpu, nodes=2)) == "ddp"
-    assert strategy(HardwareConfig(accelerator=cpu, strategy=Strategy.ddp)) == "ddp"
+
+def test_threads_are_shared_by_the_processes_of_a_machine(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(7)))
+    assert hardware.share_of_threads(HardwareConfig()) == 0, "torch decides"
+    for name, value in {"RANK": "0", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "3"}.items():
+        monkeypatch.setenv(name, value)
+    assert hardware.share_of_threads(HardwareConfig()) == 2
+    assert hardware.share_of_threads(HardwareConfig(threads=5)) == 5
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "9")
+    assert hardware.share_of_threads(HardwareConfig()) == 1
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
+    assert hardware.share_of_threads(HardwareConfig()) == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert hardware.share_of_threads(HardwareConfig()) == 0, "torch has read it"
 
 
 @pytest.mark.parametrize(("flags", "expected"), [("avx2", Precision.fp32), ("avx512_bf16", Precision.bf16)])

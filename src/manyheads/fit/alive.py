@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,8 +35,8 @@ log = logging.getLogger("manyheads")
 class Record:
     """What a process writes of itself.
 
-    `marks` counts the places it came by, so that of several the one that is stuck has the least; `ended` is empty
-    while it goes on, "done", or what became of it.
+    `marks` counts the places it came by, so that of several the one that is stuck has the least. `ended` is empty while
+    it goes on, then "done", "stopped" on request, "failed", or "lost" where it left for another; `why` says more.
     """
 
     rank: int
@@ -46,6 +46,7 @@ class Record:
     step: int = 0
     marks: int = 0
     ended: str = ""
+    why: str = ""
     time: float = 0.0
 
     @property
@@ -89,7 +90,7 @@ def watched(folder: Path, timeout: float) -> Iterator[None]:
         yield
         _own.ended = "done"
     except (Stopped, StartAgain) as asked:
-        _own.ended = f"stopped ({asked.code})"
+        _own.ended, _own.why = "stopped", str(asked.code)
         raise
     except BaseException as error:
         raise watch.explained(error) from error
@@ -117,10 +118,19 @@ def phase(name: str) -> Iterator[None]:
     mark(phase=before)
 
 
-def last_seen(folder: Path, rank: int) -> str:
-    """Where a process was when it wrote last, in words that follow what became of it; empty where it has not."""
-    found = _read(folder / RANKS / f"rank-{rank}.json")
-    return f" {found.place}" if found else ""
+def last_seen(folder: Path, rank: int, n_ranks: int) -> str:
+    """Where a process of `n_ranks` was, in words that follow what became of it; empty where it has not written."""
+    found = {one: _parsed(_text(folder / RANKS / f"rank-{one}.json")) for one in range(n_ranks)}
+    record = found[rank]
+    return f" {_place(record, found.values())}" if record else ""
+
+
+def _place(record: Record, all_records: Iterable[Record | None]) -> str:
+    """Where a process ended. It writes once a second, and steps may be shorter: had it not come as far as another has
+    by then, that would have waited for it."""
+    if record.ended:
+        return record.place
+    return max((one for one in all_records if one), key=lambda one: one.marks).place
 
 
 class _Watch:
@@ -141,9 +151,7 @@ class _Watch:
             self.write()
             self.look()
             if why := self.lost():
-                self.own.ended = f"left, as {why}"
-                self.write()
-                _say(why, self.own.rank)
+                self._leave(why)
                 os._exit(LOST)
 
     def write(self) -> None:
@@ -172,16 +180,24 @@ class _Watch:
     def explained(self, error: BaseException) -> BaseException:
         """`error`, or `Lost` where it only says that a connection broke: given a moment, the others' files say why."""
         if not _is_of_transport(error):
-            self.own.ended = _said(error)
+            self.own.ended, self.own.why = "failed", _said(error)
             return error
+        self.over.set()  # from here on it looks by itself
         until = time.monotonic() + 2 * QUIET
         while not (why := self._gone(QUIET)) and time.monotonic() < until:
             time.sleep(BEAT / 10)
+            self.write()
             self.look()
         why = why or self._behind() or f"another process broke the connection {self.own.place}"
-        self.own.ended = f"left, as {why}"
-        _say(why, self.own.rank)
+        self._leave(why)
         return Lost(why)
+
+    def _leave(self, why: str) -> None:
+        self.own.ended, self.own.why = "lost", why
+        self.write()
+        log.error("%s: the run ends, and resume=auto goes on from its newest checkpoint", why)
+        if self.own.rank:  # its log does not reach the screen
+            print(why, file=sys.stderr, flush=True)
 
     def _gone(self, quiet: float) -> str:
         """A process that died or left early; else one that has been silent for `quiet` seconds; else one that left for
@@ -191,16 +207,17 @@ class _Watch:
             record, silence = self._seen.get(rank), time.monotonic() - since
             if record is None:
                 silent = silent or (f"rank {rank} has not begun within {silence:.0f} seconds" * (silence > quiet))
-            elif record.ended.startswith(("done", "stopped")):
+            elif record.ended in ("done", "stopped"):
                 continue
-            elif record.ended.startswith("left"):
-                left = f"rank {rank} {record.ended}"
+            elif record.ended == "lost":
+                left = record.why
             elif record.ended:
-                return f"rank {rank} failed {record.place}: {record.ended}"
+                return f"rank {rank} failed {record.place}: {record.why}"
             elif record.machine == self.own.machine and not _runs(record.process):
-                return f"rank {rank} died {record.place}"
+                return f"rank {rank} died {_place(record, (record, self.own))}"
             elif silence > quiet:
-                silent = f"rank {rank} stopped answering {record.place}, {silence:.0f} seconds ago"
+                place = _place(record, (record, self.own))
+                silent = f"rank {rank} stopped answering {place}, {silence:.0f} seconds ago"
         return silent or left
 
     def _stuck(self) -> str:
@@ -217,16 +234,9 @@ class _Watch:
         return f"rank {least.rank} got no further {least.place} for {self.timeout:g} seconds"
 
 
-def _say(why: str, rank: int) -> None:
-    """To the log, which only of the first process reaches the screen."""
-    log.error("%s: the run ends, and resume=auto goes on from its newest checkpoint", why)
-    if rank:
-        print(why, file=sys.stderr, flush=True)
-
-
 def _said(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return f"left with exit code {0 if error.code is None else error.code}"
+        return f"it left with exit code {0 if error.code is None else error.code}"
     return " ".join(f"{type(error).__name__}: {error}".split())[:500]
 
 
@@ -259,7 +269,3 @@ def _parsed(text: str) -> Record | None:
         return Record(**json.loads(text))
     except (ValueError, TypeError):
         return None
-
-
-def _read(file: Path) -> Record | None:
-    return _parsed(_text(file))

@@ -74,6 +74,9 @@ class Marks(Callback):
 
 
 def ddp(timeout: float, *, on_gpu: bool) -> DDPStrategy:
-    """Each process has the whole model, and gradients are averaged; `timeout` seconds is what one waits for others."""
+    """Each process has the whole model, and gradients are averaged; `timeout` seconds is what one waits for others.
+
+    Buffers are not sent around in each step: ours are tables that no step changes.
+    """
     backend = "nccl" if on_gpu else "gloo"
-    return DDPStrategy(process_group_backend=backend, timeout=timedelta(seconds=timeout))
+    return DDPStrategy(process_group_backend=backend, timeout=timedelta(seconds=timeout), broadcast_buffers=False)
