@@ -150,11 +150,13 @@ def test_what_is_read_late_comes_to_the_same(nan, monkeypatch):
 def test_what_waits_to_be_read_travels_with_a_checkpoint(tmp_path):
     guard, other = Guard(run_of("raise"), tmp_path), Guard(run_of("raise"), tmp_path)
     guard._kept, guard._figures = [(5, 0, 4), (6, 1, 0)], [torch.tensor([0.5, math.nan]), torch.tensor([0.5, 1.0])]
+    guard.skipped = [2]
     state = guard.state_dict()
     assert not guard._kept
     other.load_state_dict(json.loads(json.dumps(state)))
     assert [(step.number, step.epoch, step.slot, step.loss) for step in other._read] == [(5, 0, 4, 0.5), (6, 1, 0, 0.5)]
     assert [math.isfinite(step.norm) for step in other._read] == [False, True]
+    assert other.left_out == [2]
     assert len(guard._read) == 2, "and is answered here as well"
 
 
