@@ -59,12 +59,13 @@ def test_the_script_asks_for_what_the_settings_say(tmp_path, capsys):
     )  # fmt: skip
     assert script == tmp_path / "runs" / "my run" / "job.sbatch"
     assert asked(script) == [
-        "--mem=64G", "--exclusive", "--gpus-per-node=4", "--job-name=my_run", "--nodes=2", "--ntasks-per-node=4",
+        "--mem=64G", "--exclusive", "--signal=USR1@90", "--gpus-per-node=4", "--job-name=my_run", "--nodes=2",
+        "--ntasks-per-node=4",
         "--time=1-12:00:00", "--partition=a100,h100", "--account=nlp-lab", "--cpus-per-task=8",
-        f'--output="{tmp_path}/runs/my run/slurm-%j.out"', "--open-mode=append", "--signal=USR1@90", "--requeue",
+        f'--output="{tmp_path}/runs/my run/slurm-%j.out"', "--open-mode=append", "--requeue",
     ]  # fmt: skip
-    own = written(capsys, "hardware.accelerator=gpu", "slurm.options=--gres=gpu:h100:1", "output=own")
-    assert [one for one in asked(own) if "gpu" in one] == ["--gres=gpu:h100:1"]
+    own = written(capsys, "hardware.accelerator=gpu", "slurm.options=--gres=gpu:h100:1 --signal=USR1@600", "output=own")
+    assert [one for one in asked(own) if "gpu" in one or "signal" in one] == ["--gres=gpu:h100:1", "--signal=USR1@600"]
     bare = written(capsys)
     assert bare.parent.parent == tmp_path / "outputs"
     assert {one.partition("=")[0] for one in asked(bare)} == {
@@ -121,6 +122,7 @@ def test_a_job_that_was_signalled_is_put_back_and_one_that_asks_begins_again(cap
     assert queue(script, 138) == (138, "requeue 7\n")
     assert queue(script, 75, 75, 0) == (0, "")
     assert queue(script, 75, 138) == (138, "requeue 7\n")
+    assert queue(script, *[75] * 20) == (75, ""), "it is not tried for ever"
 
 
 def test_a_folder_of_a_script_and_logs_is_where_a_run_begins(tmp_path, capsys):

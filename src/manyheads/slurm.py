@@ -1,7 +1,8 @@
 """`hardware=slurm`: the script that starts these very words in a SLURM queue, and again until they are done.
 
-Standard library only. SLURM sends SIGUSR1 to every task 90 s before the time is up; the run saves its state and ends
-with 138, and the script puts its job back into the queue, where the same words go on by resume=auto.
+Standard library only. SLURM sends SIGUSR1 to every task 90 s before the time is up (`slurm.options=--signal=USR1@600`:
+ten minutes); the run saves its state and ends with 138, and the script puts its job back into the queue, where the same
+words go on by resume=auto.
 """
 
 import os
@@ -22,10 +23,10 @@ _PATH = re.compile(r"[\w/.,:+=@~ -]+")  # no quote, and no % that SLURM would re
 _BODY = """
 cd -- {here} || exit 2
 export SRUN_CPUS_PER_TASK="${{SLURM_CPUS_PER_TASK:-1}}"
-code=75
-while [ "$code" -eq 75 ]; do  # 75: the run asks to be started again, from its newest checkpoint
+for start in {{1..20}}; do
     srun {command}
     code=$?
+    [ "$code" -eq 75 ] || break  # 75: the run asks to be started again, from its newest checkpoint
 done
 if [ "$code" -eq 138 ]; then  # SIGUSR1: the time is nearly up, the state is saved
     scontrol requeue "$SLURM_JOB_ID"
@@ -72,6 +73,8 @@ def job_script(run: RunConfig, folder: Path, command: Sequence[str]) -> str:
     """The text of the script: what is asked of SLURM, and `command` on every task."""
     hardware, slurm = run.hardware, run.slurm
     own = slurm.options.split()
+    if not any(one.startswith("--signal=") for one in own):
+        own.append("--signal=USR1@90")
     if hardware.accelerator is Accelerator.gpu and not any(one.startswith(("--gres", "--gpus")) for one in own):
         own.append(f"--gpus-per-node={hardware.devices}")
     asked = {
@@ -88,7 +91,6 @@ def job_script(run: RunConfig, folder: Path, command: Sequence[str]) -> str:
         *(f"{name}={value}" for name, value in asked.items() if value),
         f'--output="{folder}/{LOG.format("%j")}"',
         "--open-mode=append",
-        "--signal=USR1@90",
         "--requeue",
     ]
     lines = ["#!/bin/bash", *(f"#SBATCH {one}" for one in options)]
