@@ -205,7 +205,10 @@ class _Crew:
 
 
 def _grace(first: _Child, timeout: float) -> float:
-    """Seconds in which the others may leave by themselves: rank 0 may be saving what all have agreed on."""
+    """Seconds in which the others may leave by themselves: rank 0 may be saving what all have agreed on. To begin again
+    is for one to decide: the others may never hear of it."""
+    if first.code == AGAIN:
+        return GRACE
     return max(timeout, GRACE) if first.code in ENDS_TOGETHER else 2.0 if first.code == MISTAKE else GRACE
 
 
