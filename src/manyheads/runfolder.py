@@ -4,6 +4,7 @@ One process alone makes it. Processes that `launch.py` starts are told its path 
 MANYHEADS_OUTPUT; those started side by side, by torchrun or srun, agree on a name made from that of their job.
 """
 
+import fcntl
 import os
 import secrets
 import time
@@ -16,6 +17,7 @@ from manyheads.ranks import job_name, this_process
 HANDED_ON = "MANYHEADS_OUTPUT"
 RANKS = "ranks"  # the folder of what each process of several writes of itself
 LOOK = 0.05  # seconds
+_held: set[Path] = set()
 
 
 def start_folder(output: str = "", *, again: bool = False) -> Path:
@@ -55,6 +57,51 @@ def reserved_folder(output: str = "") -> Iterator[Path]:
             folder.rmdir()
             if not was_there:
                 above.rmdir()
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """No other run can be in `folder` while the block lasts. For the first process; the others go on as it does.
+
+    The kernel holds the lock, on the folder itself, so that a process that is killed leaves none behind. Disks that
+    know no locks hold none.
+
+    Raises:
+        ValueError: another run is in it.
+    """
+    if folder in _held or not is_first_process():
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor, folder)
+        _held.add(folder)
+        yield
+    finally:
+        _held.discard(folder)
+        os.close(descriptor)
+
+
+def refuse_held(folder: Path) -> None:
+    """Before processes are started that would write there.
+
+    Raises:
+        ValueError: another run is in `folder`.
+    """
+    if folder.is_dir():
+        with held(folder):
+            return
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ValueError(
+            f"output={folder} holds a run that still goes on: wait for its end, or name another folder"
+        ) from None
+    except OSError:
+        return  # such a disk
 
 
 def named_folder(output: str) -> Path:

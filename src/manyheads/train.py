@@ -21,9 +21,11 @@ from manyheads.launch import n_to_start, on_all, settled
 from manyheads.ranks import this_process
 from manyheads.runfolder import (
     RANKS,
+    held,
     is_first_process,
     named_folder,
     ranks_folder,
+    refuse_held,
     refuse_taken,
     reserved_folder,
     start_folder,
@@ -128,7 +130,7 @@ def train_together(run: RunConfig, n_local: int) -> "Summary | None":
     if run.resume is Resume.never:
         refuse_taken(run.output)
     else:
-        named_folder(run.output)
+        refuse_held(named_folder(run.output))
     with reserved_folder(run.output) as folder:
         on_all("train", run, n_local=n_local, timeout=run.hardware.timeout, folder=folder)
         from manyheads.judge.summary import read_summary
@@ -141,13 +143,14 @@ def run_folder(run: RunConfig, notes: list[str]) -> Iterator[Path]:
     """The folder of the run while it goes on, with config.yaml in it, and the log of this process under way."""
     folder = start_folder(run.output, again=run.resume is not Resume.never)
     ranks, file = this_process(), folder / "run.log"
-    if ranks.is_first:
-        save_run(run, folder / "config.yaml")
-    if ranks.n_ranks > 1:
-        place = ranks_folder(folder, run.hardware.timeout)
-        file = file if ranks.is_first else place / f"rank-{ranks.rank}.log"
-    with run_log(file, notes):
-        yield folder
+    with held(folder):
+        if ranks.is_first:
+            save_run(run, folder / "config.yaml")
+        if ranks.n_ranks > 1:
+            place = ranks_folder(folder, run.hardware.timeout)
+            file = file if ranks.is_first else place / f"rank-{ranks.rank}.log"
+        with run_log(file, notes):
+            yield folder
 
 
 @contextmanager

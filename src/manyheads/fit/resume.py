@@ -12,7 +12,7 @@ from manyheads.fit.again import Again, read_again
 from manyheads.fit.fits import read_progress
 from manyheads.fit.saved import clear_passing, newest
 from manyheads.links import refuse_links
-from manyheads.runfolder import named_folder, refuse_taken
+from manyheads.runfolder import held, is_first_process, named_folder, refuse_taken
 from manyheads.slurm import holds_a_script_alone
 
 log = logging.getLogger("manyheads")
@@ -65,7 +65,8 @@ class Start:
 
 
 def find_start(run: RunConfig) -> Start:
-    """What `run.resume` means for the folder `run.output`. Nothing is written but leftovers of a kill deleted.
+    """What `run.resume` means for the folder `run.output`. Nothing is written; the first process deletes leftovers of a
+    kill. Nothing else changes there before all have seen it, and they go on from what the first has seen.
 
     Raises:
         ValueError: the folder holds what is not to be touched, nothing to go on from where there must be, or a run
@@ -81,13 +82,16 @@ def find_start(run: RunConfig) -> Start:
         _refuse_nothing(run, folder)
         return Start()
     if not (folder / "config.yaml").is_file():
+        if not is_first_process():
+            return Start()  # the first is about to write it, or refuses
         raise ValueError(f"output={folder} is not empty and holds no run with its config.yaml: name another folder")
     refuse_links(folder)
     if (folder / "summary.json").is_file():
         return Start(finished=True)
-    for one in (folder, folder / "checkpoints"):
-        clear_passing(one)
-    checkpoint = newest(folder / "checkpoints")
+    with held(folder):
+        for one in (folder, folder / "checkpoints") if is_first_process() else ():
+            clear_passing(one)
+        checkpoint = newest(folder / "checkpoints")
     if checkpoint is None:
         _refuse_nothing(run, folder)
         return _anew(run, folder)
@@ -97,8 +101,9 @@ def find_start(run: RunConfig) -> Start:
     before, again = read_run(folder), read_again(folder)
     start = Start(checkpoint, progress, tokens=before.batch.tokens if run.batch.is_auto else None, again=again)
     notes = list(_changes(before, start.settled(run), folder, int(progress["step"])))
-    if notes and progress.get("finished"):
-        late = notes[0].partition(" ")[0]
+    too_late = [note for note in notes if not note.startswith("hardware.")]
+    if too_late and progress.get("finished"):
+        late = too_late[0].partition(" ")[0]
         raise ValueError(f"the run in {folder} is trained to its end, too late for {late}: leave that away")
     return replace(start, notes=[*notes, *again.notes()])
 

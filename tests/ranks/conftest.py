@@ -1,0 +1,108 @@
+"""Runs of several processes, forked where all is imported, without a launcher: as torchrun and srun start them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SERVER = Path(__file__).with_name("server.py")
+PATIENCE = 120.0  # seconds
+
+
+class Server:
+    """See server.py."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, str(SERVER)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        )
+
+    def ask(self, *question: Any) -> list[int]:
+        assert self.process.stdin
+        assert self.process.stdout
+        print(json.dumps(question), file=self.process.stdin, flush=True)
+        return json.loads(self.process.stdout.readline())
+
+
+@dataclass
+class Crew:
+    """The processes of one start, in the order of their ranks."""
+
+    server: Server
+    folder: Path
+    processes: list[int]
+
+    def send(self, number: int, *ranks: int) -> None:
+        """A signal to these ranks, or to all."""
+        for rank in ranks or range(len(self.processes)):
+            os.kill(self.processes[rank], number)
+
+    def codes(self) -> list[int]:
+        """Wait for all, and kill those that do not end: -9 among these is a failure that says nothing."""
+        late = threading.Timer(PATIENCE, self.end)
+        late.start()
+        codes = self.server.ask("wait", self.processes)
+        late.cancel()
+        self.processes = []
+        return codes
+
+    def said(self, rank: int) -> str:
+        """Its output so far."""
+        return (self.folder / f"out-{rank}").read_text(errors="replace")
+
+    def end(self) -> None:
+        for process in self.processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    found = Server()
+    with found.process:
+        yield found
+        assert found.process.stdin
+        found.process.stdin.close()
+
+
+@pytest.fixture
+def start(server, tmp_path) -> Iterator[Callable[..., Crew]]:
+    """`start(words, n=2, **environment)`: in `n` processes, all of which end with the test."""
+    crews: list[Crew] = []
+
+    def begin(words: Sequence[str], n: int = 2, **environment: str) -> Crew:
+        folder = tmp_path / f"said-{len(crews)}"
+        folder.mkdir()
+        shared = {"MANYHEADS_CACHE": str(tmp_path / "cache"), **environment}
+        places: list[dict[str, str]] = [{}]
+        if n > 1:
+            shared |= {"WORLD_SIZE": str(n), "LOCAL_WORLD_SIZE": str(n), "NODE_RANK": "0"}
+            shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+            places = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(n)]
+        processes = server.ask("start", str(folder), [shared | one for one in places], [str(word) for word in words])
+        crews.append(Crew(server, folder, processes))
+        return crews[-1]
+
+    yield begin
+    for crew in crews:
+        if crew.processes:
+            crew.end()
+            crew.codes()

@@ -1,0 +1,64 @@
+"""A process that has imported all that a run needs, and forks the processes of a run: seconds less for each of them.
+
+A line of its input is a JSON list: `["start", folder, environments, words]` forks a process for each environment, in a
+session of its own, whose output goes to `folder/out-0` ..., and answers with their numbers. `["wait", numbers]` answers
+with their exit codes, below 0 where a signal ended them. `words` are those of the command line, or, where they begin
+with the path of a python file, what its function `main` is called with.
+"""
+
+import json
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+import lightning.pytorch  # noqa: F401
+
+import manyheads.compose
+import manyheads.fit.session
+import manyheads.judge.report
+import manyheads.ship.load  # noqa: F401
+from manyheads.cli import main
+from manyheads.judge import verdict
+
+
+def child(words: list[str]) -> int:
+    if words[0].endswith(".py"):
+        return runpy.run_path(words[0], run_name="rank")["main"](*words[1:]) or 0
+    verdict.judge_baselines = lambda *_: []  # seconds that say nothing here
+    verdict.write_report = lambda path, _: path.touch()
+    return main(words)
+
+
+def start(folder: str, environment: dict[str, str], words: list[str], number: int) -> int:
+    process = os.fork()
+    if process:
+        return process
+    os.setsid()
+    out = os.open(Path(folder, f"out-{number}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(out, stream)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ.update(environment)
+    try:
+        code = child(words)
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        kind, *what = json.loads(line)
+        if kind == "start":
+            folder, environments, words = what
+            answer = [start(folder, one, words, number) for number, one in enumerate(environments)]
+        else:
+            answer = [os.waitstatus_to_exitcode(os.waitpid(one, 0)[1]) for one in what[0]]
+        print(json.dumps(answer), flush=True)
