@@ -97,11 +97,13 @@ class RunConfig:
 
 @dataclass(kw_only=True, slots=True)
 class InferenceHardware:
-    """Processor of `evaluate`, `predict` and `look`: one device."""
+    """Processors of `evaluate` and `predict`, and the one of `look`."""
 
     accelerator: Accelerator = knob(Accelerator.auto, "auto takes a GPU, else the CPU")
+    devices: int = knob(1, "GPUs, or CPU processes, that share the rows; 0: all GPUs", at_least=0, at_most=1024)
     precision: Precision = knob(Precision.auto, "auto: fp32; of predict bf16 where the processor computes in it")
-    threads: int = knob(0, "CPU threads; 0: torch decides", at_least=0, at_most=1024)
+    threads: int = knob(0, "CPU threads of a process; 0: torch decides", at_least=0, at_most=1024)
+    timeout: int = knob(600, "seconds without an answer after which a process is given up", at_least=1)
 
     def __post_init__(self) -> None:
         check_ranges(self, "hardware.")

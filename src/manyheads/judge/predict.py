@@ -4,20 +4,24 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from manyheads.config import PredictConfig
 from manyheads.judge.lines import Chunk
+from manyheads.judge.processes import answer_together
 from manyheads.judge.reading import check_texts, opened_texts
+from manyheads.launch import n_to_start, on_all
 from manyheads.ship.files import find_model
 from manyheads.ship.settings import read_settings
 from manyheads.whole import replace_file
 
 if TYPE_CHECKING:
+    from manyheads.ship.crew import Crew
     from manyheads.ship.deliverable import Deliverable
     from manyheads.ship.translator import Translator
 
@@ -28,6 +32,8 @@ BREAKS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029
 def predict(config: PredictConfig) -> int:
     """Answer every text and write one JSON object a row; returns the number of rows.
 
+    Where there are several processes, the first does so, and 0 is returned in those that help it.
+
     An object holds the columns of its row (`text`, and `text_pair`, where input is lines), then `label` and
     `probabilities`, or `generated` where the model answers by texts. A file whose name ends in .csv or .jsonl has
     columns, any other holds lines. A column that is itself called as what is added is kept as `input_label` and so
@@ -37,11 +43,23 @@ def predict(config: PredictConfig) -> int:
         ValueError: one sentence; the run, the input, the line in it, or the output.
         BrokenPipeError: the reader of standard output has gone.
     """
-    _check(config)
-    from manyheads.judge.device import place_to_answer  # torch, once the settings are known to be good
-    from manyheads.ship.load import load
+    if n_local := n_to_start(config.hardware):
+        return _predict_elsewhere(config, n_local)
+    return answer_together(partial(_predict, config), partial(_opened, config), config.hardware.timeout) or 0
 
-    deliverable = place_to_answer(load(config.run), config.hardware)
+
+def _predict_elsewhere(config: PredictConfig, n_local: int) -> int:
+    """In processes that are started for it; 0 where the rows have passed by."""
+    _check(config)
+    on_all("predict", config, n_local=n_local, timeout=config.hardware.timeout)
+    output = Path(config.output)
+    with output.open("rb") if config.output != "-" and output.is_file() else nullcontext() as lines:
+        return sum(1 for _ in lines or ())
+
+
+def _predict(config: PredictConfig, crew: "Crew | None") -> int:
+    _check(config)
+    deliverable = replace(_opened(config), crew=crew)
     n_rows = 0
     with opened_texts(config.text, config.input, deliverable) as chunks, _opened_output(config.output) as output:
         for chunk in chunks:
@@ -51,6 +69,13 @@ def predict(config: PredictConfig) -> int:
             output.flush()
             n_rows += len(answers)
     return n_rows
+
+
+def _opened(config: PredictConfig) -> "Deliverable | Translator":
+    from manyheads.judge.device import place_to_answer  # torch, once the settings are known to be good
+    from manyheads.ship.load import load
+
+    return place_to_answer(load(config.run), config.hardware)
 
 
 def _check(config: PredictConfig) -> None:

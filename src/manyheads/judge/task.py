@@ -44,6 +44,11 @@ class Task:
         """What metrics.json says of the rows."""
         return {"data": self.name, "split": self.split, "source": self.rows.source}
 
+    @property
+    def folder(self) -> str:
+        """What the folder of its results is called."""
+        return f"{self.name}-{self.split}"
+
 
 def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, labels: list[str]) -> Task:
     """Read the rows.
@@ -57,16 +62,26 @@ def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     """
     config.generate.check_read(by_texts=not settings.n_classes)
     _check_columns(config.data, settings)
-    if config.data.source is not Source.run or config.data.path:
-        task = _named_data(config, settings, labels)
-    else:
-        task = _own_data(config, home, labels)
+    task = _named_data(config, settings, labels) if _names_data(config) else _own_data(config, home, labels)
     if settings.pairs and task.rows.pairs is None:
         raise ValueError(
             f"{task.rows.source} holds single texts, but the model takes pairs: name the column of the second text by "
             "data.text_pair=<column>"
         )
     return task
+
+
+def results_name(config: EvaluateConfig, home: Path | None, settings: Settings) -> str:
+    """`Task.folder` of what `find_task` finds, without its rows."""
+    if _names_data(config):
+        data = with_columns(config.data, settings.columns, pairs=settings.pairs)
+        return f"{data_name(data)}-{_split_of(data, config.split)}"
+    assert home is not None, "find_task comes first"
+    return f"{data_name(read_run(home / 'config.yaml').data)}-{config.split}"
+
+
+def _names_data(config: EvaluateConfig) -> bool:
+    return config.data.source is not Source.run or bool(config.data.path)
 
 
 def _check_columns(data: DataConfig, settings: Settings) -> None:
@@ -114,8 +129,11 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str]) -> T
 def _named_data(config: EvaluateConfig, settings: Settings, labels: list[str]) -> Task:
     data = with_columns(config.data, settings.columns, pairs=settings.pairs)
     rows = read_split(data, config.split, labels)
-    split = "all" if data.path and "all" in open_tables(data) else config.split
-    return Task(rows, data_name(data), split)
+    return Task(rows, data_name(data), _split_of(data, config.split))
+
+
+def _split_of(data: DataConfig, split: str) -> str:
+    return "all" if data.path and "all" in open_tables(data) else split
 
 
 def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConfig:

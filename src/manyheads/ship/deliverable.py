@@ -3,13 +3,13 @@
 It opens with torch, safetensors and tokenizers alone. Every file in it is read as a stranger's: nothing runs,
 nothing large is allocated before the shapes agree, and whatever is wrong is one sentence.
 
-n texts . N tokens of a batch . B texts of a batch . C classes
+n texts . m of them . N tokens of a batch . B texts of a batch . C classes
 """
 
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import Tokenizer
@@ -20,6 +20,7 @@ from manyheads.data.batches import Batch, Batches, plan_evaluation
 from manyheads.data.tokens import Tokens, encode, load_tokenizer, reach
 from manyheads.layout import Packed
 from manyheads.nn import Classifier
+from manyheads.ship.crew import WHOLE, Crew, Part, dealt
 from manyheads.ship.files import opened
 from manyheads.ship.precision import cast_once
 from manyheads.ship.settings import Columns, Settings, read_labels, write_settings
@@ -51,6 +52,7 @@ class Deliverable:
     pairs: bool
     columns: Columns
     autocast: torch.dtype | None = None
+    crew: Crew | None = field(default=None, repr=False)  # processes that answer together with this one
     _cast: Classifier | None = field(default=None, repr=False)  # the classifier with matrices of that type
 
     def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> "Deliverable":
@@ -69,20 +71,29 @@ class Deliverable:
         """
         self.check(texts, pairs)
         encoded = encode(self.tokenizer, texts, pairs, None, self.max_length)
-        batches = (
-            [_alone(encoded)]
-            if len(texts) == 1  # nothing to plan or copy, which takes a tenth of the time of a short text
-            else Batches(encoded, plan_evaluation(encoded.lengths, tokens=tokens, rows=ROWS))
-        )
+        asked = {"tokens": tokens}
+        found = self.found(encoded, asked) if self.crew is None else self.crew.found(self, encoded, asked)
         logits_nC = torch.empty(len(texts), len(self.labels))
+        logits_nC[found["rows"]] = found["logits"]
+        return logits_nC
+
+    def found(self, encoded: Tokens, asked: dict[str, Any], part: Part = WHOLE) -> dict[str, Tensor]:
+        """`rows` `(m,)`, whose batches are of `part`, and their `logits` `(m, C)`, as of `logits`; `asked` is the most
+        `tokens` of a batch. Batches are the same whatever the parts."""
+        batches = (
+            [_alone(encoded)][part[0] :]
+            if len(encoded) == 1  # nothing to plan or copy, which takes a tenth of the time of a short text
+            else Batches(encoded, dealt(plan_evaluation(encoded.lengths, tokens=asked["tokens"], rows=ROWS), part))
+        )
+        rows_m, logits_mC = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, len(self.labels))]
         device = self.classifier.embeddings.words.weight.device
         classifier = self.classifier if self.autocast is None or self._cast is None else self._cast
         with torch.inference_mode(), torch.autocast(device.type, self.autocast, enabled=self.autocast is not None):
             for batch in batches:
                 moved = batch if device.type == "cpu" else batch.to(device)
-                logits_BC = classifier(moved.ids_N, moved.layout, moved.segments_N)
-                logits_nC[batch.rows_B] = logits_BC.float().cpu()
-        return logits_nC
+                rows_m.append(batch.rows_B)
+                logits_mC.append(classifier(moved.ids_N, moved.layout, moved.segments_N).float().cpu())
+        return {"rows": torch.cat(rows_m), "logits": torch.cat(logits_mC)}
 
     def predict(self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = TOKENS) -> list[Prediction]:
         """One prediction a text, in order. Arguments and errors as of `logits`."""

@@ -1,16 +1,17 @@
 """A model that answers texts by texts, as a folder: the same files as a classifier's, labels.json an empty list.
 
-n texts . N tokens of a batch's targets . B texts of a batch
+n texts . m of them . N tokens of a batch's targets . B texts of a batch
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.config import DataConfig, ModelConfig, Task
@@ -20,6 +21,7 @@ from manyheads.data.targets import decode, marks
 from manyheads.data.tokens import Tokens, encode
 from manyheads.nn.generate import beam_search, greedy
 from manyheads.nn.seq2seq import Seq2Seq
+from manyheads.ship.crew import WHOLE, Crew, Part, dealt
 from manyheads.ship.deliverable import read_tokenizer, write_folder
 from manyheads.ship.files import opened
 from manyheads.ship.settings import Columns, Settings
@@ -48,6 +50,7 @@ class Translator:
     max_length: int
     columns: Columns
     autocast: torch.dtype | None = None
+    crew: Crew | None = field(default=None, repr=False)  # processes that answer together with this one
     pairs: ClassVar[bool] = False
 
     def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> "Translator":
@@ -81,23 +84,39 @@ class Translator:
                 f"generate.max_length={max_length} is more than the {self.max_length} tokens the model was trained to "
                 "write at most: use a smaller one"
             )
-        start, end = self.marks
-        limits = {"start": start, "end": end, "max_length": max_length or self.max_length}
-
-        def answer(batch: Batch) -> list[list[int]]:
-            if n_beams == 1:
-                return greedy(self.seq2seq, batch.ids_N, batch.layout, **limits)
-            search = {"n_beams": n_beams, "length_penalty": length_penalty}
-            return beam_search(self.seq2seq, batch.ids_N, batch.layout, **limits, **search)
-
-        encoded = encode(self.tokenizer, texts, None, None, self.max_length)
-        return decode(self.tokenizer, self._each(encoded, answer, max(1, tokens // n_beams), max(1, ROWS // n_beams)))
+        asked = {"n_beams": n_beams, "length_penalty": length_penalty, "max_length": max_length or self.max_length}
+        found = self._asked(encode(self.tokenizer, texts, None, None, self.max_length), asked | {"tokens": tokens})
+        answers = found["ids"].split(found["lengths"].tolist())
+        by_row = dict(zip(found["rows"].tolist(), answers, strict=True))
+        return decode(self.tokenizer, [by_row[row].tolist() for row in range(len(texts))])
 
     def follow(self, texts: list[str], targets: list[str], *, tokens: int = 8192) -> list[Followed]:
         """How well the model tells each next token of the targets; one beyond `max_length` is cut."""
         encoded = encode(self.tokenizer, texts, None, None, self.max_length)
         encoded.targets = encode(self.tokenizer, targets, None, None, self.max_length)
-        return self._each(encoded, self._follow, tokens, ROWS)
+        found = self._asked(encoded, {"tokens": tokens})
+        by_row = dict(zip(found["rows"].tolist(), found["followed"].tolist(), strict=True))
+        return [Followed(int(of[0]), int(of[1]), of[2]) for of in (by_row[row] for row in range(len(texts)))]
+
+    def found(self, encoded: Tokens, asked: dict[str, Any], part: Part = WHOLE) -> dict[str, Tensor]:
+        """`rows` `(m,)`, whose batches are of `part`, and how the targets of each were `followed` `(m, 3)`; where there
+        are no targets, the tokens of their answers: `ids`, end to end, and the `lengths` `(m,)` of these."""
+        tokens, n_beams = asked["tokens"], asked.get("n_beams", 1)
+        if encoded.targets is not None:
+            rows, followed = self._each(encoded, self._follow, tokens, ROWS, part)
+            return {"rows": rows, "followed": torch.tensor(followed, dtype=torch.float64).reshape(-1, 3)}
+        start, end = self.marks
+        limits = {"start": start, "end": end, "max_length": asked["max_length"]}
+
+        def answer(batch: Batch) -> list[list[int]]:
+            if n_beams == 1:
+                return greedy(self.seq2seq, batch.ids_N, batch.layout, **limits)
+            search = {"n_beams": n_beams, "length_penalty": asked["length_penalty"]}
+            return beam_search(self.seq2seq, batch.ids_N, batch.layout, **limits, **search)
+
+        rows, answers = self._each(encoded, answer, max(1, tokens // n_beams), max(1, ROWS // n_beams), part)
+        lengths = torch.tensor([len(ids) for ids in answers], dtype=torch.int64)
+        return {"rows": rows, "ids": torch.tensor([*chain(*answers)], dtype=torch.int64), "lengths": lengths}
 
     @property
     def marks(self) -> tuple[int, int]:
@@ -118,16 +137,20 @@ class Translator:
             for a, b in pairwise(bounds)
         ]
 
-    def _each(self, encoded: Tokens, answer: Callable[[Batch], list[Found]], tokens: int, rows: int) -> list[Found]:
-        """What `answer` says of each row, batch by batch, in the order of the rows."""
-        plan = plan_evaluation(encoded.lengths, tokens=tokens, rows=rows)
+    def _asked(self, encoded: Tokens, asked: dict[str, Any]) -> dict[str, Tensor]:
+        return self.found(encoded, asked) if self.crew is None else self.crew.found(self, encoded, asked)
+
+    def _each(
+        self, encoded: Tokens, answer: Callable[[Batch], list[Found]], tokens: int, rows: int, part: Part
+    ) -> tuple[Tensor, list[Found]]:
+        """Rows of `part`, batch by batch, and what `answer` says of each."""
+        plan = dealt(plan_evaluation(encoded.lengths, tokens=tokens, rows=rows), part)
         device = self.seq2seq.head.weight.device
-        found: dict[int, Found] = {}
+        found: list[Found] = []
         with torch.inference_mode(), torch.autocast(device.type, self.autocast, enabled=self.autocast is not None):
             for batch in Batches(encoded, plan):
-                moved = batch if device.type == "cpu" else batch.to(device)
-                found |= zip(batch.rows_B.tolist(), answer(moved), strict=True)
-        return [found[row] for row in range(len(encoded))]
+                found += answer(batch if device.type == "cpu" else batch.to(device))
+        return torch.cat([torch.empty(0, dtype=torch.int64), *(planned.rows for planned in plan)]), found
 
 
 def save_translator(

@@ -1,0 +1,32 @@
+"""A verb in one process, or in the first of several with the help of the others. Nothing heavy is imported for one."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from manyheads.ranks import this_process
+
+if TYPE_CHECKING:
+    from manyheads.ship.crew import Answers, Crew
+
+Result = TypeVar("Result")
+
+
+def answer_together(
+    verb: "Callable[[Crew | None], Result]", opened: "Callable[[], Answers]", timeout: float
+) -> Result | None:
+    """What `verb` returns, which is given the processes to share the work with, if there are several; None in those
+    that help the first, by the model `opened`.
+
+    Raises:
+        Lost: another process ended, or gave no answer for `timeout` seconds.
+    """
+    ranks = this_process()
+    if ranks.n_ranks == 1:
+        return verb(None)
+    from manyheads.judge.shares import joined
+
+    with joined(ranks, timeout) as shares:
+        if ranks.is_first:
+            return verb(shares)
+        shares.help(opened)
+    return None

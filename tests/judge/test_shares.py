@@ -1,0 +1,107 @@
+"""Several processes answer and judge as one does: every row once, to the last bit, also where a process has no row."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("sharing.py")
+ROWS = range(1, 18)
+SHARED = (2, 3)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, model_folder: Path, pair_folder: Path, text_folder: Path) -> Path:
+    """What one, two and three processes left: a folder for each number, in it one for each process."""
+    folder = tmp_path_factory.mktemp("sharing")
+    words = [sys.executable, "-W", "ignore", str(PROGRAM), *map(str, (folder, model_folder, pair_folder, text_folder))]
+    environment = {name: word for name, word in os.environ.items() if not name.startswith(("SLURM_", "RANK", "WORLD"))}
+    environment |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    run = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        _, said = run.communicate(timeout=300)
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+    assert run.returncode == 0, said
+    return folder
+
+
+def found(done: Path, n_ranks: int, rank: int = 0) -> dict[str, Any]:
+    return json.loads((done / str(n_ranks) / str(rank) / "found.json").read_text())
+
+
+@pytest.mark.parametrize("n_ranks", SHARED)
+def test_every_row_is_answered_once(done: Path, n_ranks: int) -> None:
+    of_ranks = [found(done, n_ranks, rank)["seen"] for rank in range(n_ranks)]
+    for kind, asked in {"classes": 1, "pairs": 1, "texts": 3}.items():
+        by_question = list(zip(*(seen[kind] for seen in of_ranks), strict=True))
+        assert len(by_question) == asked * len(ROWS)
+        for at, parts in enumerate(by_question):
+            assert sorted(row for part in parts for row in part) == list(range(1 + at // asked))
+        assert sum(not part for part in by_question[0]) == n_ranks - 1  # a single row: the others have none
+        assert all(by_question[-1])
+
+
+@pytest.mark.parametrize("n_ranks", SHARED)
+@pytest.mark.parametrize("kind", ["classes", "pairs", "texts"])
+def test_answers_are_those_of_one_process(done: Path, n_ranks: int, kind: str) -> None:
+    alone = found(done, 1)["answers"][kind]
+    assert [len(one) if kind != "texts" else len(one[0]) for one in alone] == list(ROWS)
+    assert found(done, n_ranks)["answers"][kind] == alone
+    assert all(found(done, n_ranks, rank)["answers"][kind] is None for rank in range(1, n_ranks))
+
+
+@pytest.mark.parametrize("n_ranks", SHARED)
+def test_files_are_those_of_one_process(done: Path, n_ranks: int) -> None:
+    """Predictions of 2,500 lines, of texts for texts and of what is typed; figures, pictures and pages."""
+    alone, shared = done / "1" / "0", done / str(n_ranks) / "0"
+    names = sorted(str(file.relative_to(alone)) for file in alone.rglob("*") if file.is_file())
+    assert {"classes.jsonl", "texts.jsonl", "typed.jsonl", "classes/metrics.json", "texts/report.html"} <= set(names)
+    assert sorted(str(file.relative_to(shared)) for file in shared.rglob("*") if file.is_file()) == names
+    for name in set(names) - {"found.json"}:
+        assert (shared / name).read_bytes() == (alone / name).read_bytes(), name
+    assert len((shared / "classes.jsonl").read_bytes().splitlines()) == 2500
+    assert [json.loads(line)["text"] for line in (shared / "typed.jsonl").open()] == ["good", *typed(2)]
+    for rank in range(1, n_ranks):
+        left = {file.name for file in (done / str(n_ranks) / str(rank)).iterdir()}
+        assert left == {"found.json", "in.txt", "few.txt", "rows.csv", "broken.txt", "said.txt"}
+        assert not (done / str(n_ranks) / str(rank) / "said.txt").read_bytes()
+
+
+def typed(n: int) -> list[str]:
+    words = ["good", "bad", "fine", "awful", "film", "very", "not", "so"]
+    return [" ".join(words[(at + step) % 8] for step in range(1 + at * 5 % 9)) for at in range(1, n + 1)]
+
+
+@pytest.mark.parametrize("n_ranks", SHARED)
+def test_a_mistake_is_said_by_the_first_process_alone(done: Path, n_ranks: int) -> None:
+    said = found(done, n_ranks)["mistakes"]
+    assert said == found(done, 1)["mistakes"]
+    assert "line 1501 is not UTF-8" in said["a line"]
+    assert set(said) == {"a line", "no run", "no folder"}
+    assert all(found(done, n_ranks, rank)["mistakes"] == {} for rank in range(1, n_ranks))
+
+
+@pytest.mark.parametrize("n_ranks", SHARED)
+def test_validation_within_training_counts_every_row_once(done: Path, n_ranks: int) -> None:
+    """Figures are of all processes, and the same in each."""
+    of_ranks = [found(done, n_ranks, rank)["validations"] for rank in range(n_ranks)]
+    for n, alone, *shared in zip(ROWS, found(done, 1)["validations"], *of_ranks, strict=True):
+        assert alone.pop("rows of this process") == n
+        assert sum(one.pop("rows of this process") for one in shared) == n
+        assert all(one == shared[0] for one in shared)
+        assert shared[0].keys() == alone.keys() >= {"validation_loss", "validation_accuracy"}
+        assert shared[0].pop("validation_loss") == pytest.approx(alone.pop("validation_loss"), abs=1e-6)
+        assert shared[0] == alone  # quotients of counts
+
+
+@pytest.mark.parametrize("how", ["silent", "ended"])
+def test_a_lost_process_ends_the_first_with_one_sentence(done: Path, how: str) -> None:
+    said = (done / f"{how}-0.txt").read_text()
+    assert said.startswith("another process of this command has ended, or gave no answer for hardware.timeout=")
