@@ -113,6 +113,13 @@ def test_a_connection_that_broke_is_told_by_who_broke_it(error, two, tmp_path):
     assert (own_record(tmp_path).ended, own_record(tmp_path).why) == ("lost", said.why)
 
 
+def test_one_that_begins_again_takes_the_others_along(two, tmp_path):
+    said = broken(two, tmp_path, CLOSED, ended="stopped", why="75")
+    assert type(said) is SystemExit
+    assert said.code == 75
+    assert (own_record(tmp_path).ended, own_record(tmp_path).why) == ("stopped", "75")
+
+
 def test_of_three_the_one_that_began_it_is_named(two, tmp_path):
     why = "rank 2 died at step 4 (training)"
     assert getattr(broken(two, tmp_path, CLOSED, ended="lost", why=why), "why", "") == why

@@ -185,6 +185,9 @@ class _Watch:
         self.over.set()  # from here on it looks by itself
         until = time.monotonic() + 2 * QUIET
         while not (why := self._gone(QUIET)) and time.monotonic() < until:
+            if code := next((int(one.why) for one in self._seen.values() if one.ended == "stopped"), 0):
+                self.own.ended, self.own.why = "stopped", str(code)
+                return SystemExit(code)  # this one ends as the other did, which has said why
             time.sleep(BEAT / 10)
             self.write()
             self.look()
