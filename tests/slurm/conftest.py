@@ -82,7 +82,7 @@ class Cluster:
         until = time.monotonic() + WAIT
         while (job := self.job(number))["JobState"] not in states:
             assert time.monotonic() < until, f"{job}\n{self.logs()}"
-            time.sleep(0.3)
+            time.sleep(0.2)
         return job
 
     def logs(self) -> str:

@@ -92,11 +92,13 @@ def a_newer_checkpoint(cluster, number: str, folder: Path, than: Path | None) ->
 def test_a_job_that_is_preempted_twice_ends_as_if_nothing_had_been(undisturbed, cluster, home):
     """First by SIGUSR1, as at the end of its time: its script puts it back. Then by SLURM, for an urgent job."""
     number, folder = queued(cluster, home, *WORDS, "output=preempted")
-    first = a_newer_checkpoint(cluster, number, folder, None)
+    a_newer_checkpoint(cluster, number, folder, None)
     cluster.run("scancel", "--signal=USR1", number)
-    a_newer_checkpoint(cluster, number, folder, newest(folder / "checkpoints") or first)
+    cluster.wait(number, "PENDING", *ENDED)
+    saved = newest(folder / "checkpoints")
     job = cluster.wait(number, "RUNNING", *ENDED)
     assert (job["JobState"], job["Restarts"]) == ("RUNNING", "1"), said(folder)
+    a_newer_checkpoint(cluster, number, folder, saved)
     place = ["--partition=urgent", "--ntasks=2", f"--nodelist={job['BatchHost']}", "--output=/dev/null"]
     urgent = cluster.submit(["sbatch", *place, "--wrap=true"], home)
     assert cluster.wait(urgent, *ENDED)["JobState"] == "COMPLETED"
@@ -113,9 +115,9 @@ def test_a_mistake_is_not_put_back(cluster, home):
     assert "nowhere.csv does not exist" in said(folder)
 
 
-def test_srun_without_a_script_is_one_run(cluster, home):
+def test_srun_without_a_script_is_one_run_on_two_nodes(cluster, home):
     few = [word for word in WORDS if not word.startswith(("trainer.", "hardware.devices"))]
-    cluster.run("srun", "--ntasks=2", *PROGRAM, "train", *few, cwd=home)
+    cluster.run("srun", "--nodes=2", "--ntasks-per-node=1", *PROGRAM, "train", *few, cwd=home)
     (folder,) = (home / "outputs").iterdir()
     assert folder.name.startswith("slurm-")
     assert json.loads((folder / "summary.json").read_text())["epochs"] == 1
