@@ -201,7 +201,8 @@ def test_a_file_that_unpacks_without_end_is_one_sentence(tmp_path, kind, monkeyp
     assert read_file(path).column("text") == ODD
     monkeypatch.setattr(files, "MOST_BYTES", 2**6)
     assert complaint(path) == (
-        f"{path} holds more than 64 bytes once decompressed: decompress it yourself and give the plain file, or split it"
+        f"{path} holds more than 64 bytes once decompressed: decompress it yourself and give the plain file, "
+        "or split it"
     )
 
 

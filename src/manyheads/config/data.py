@@ -1,11 +1,14 @@
 """Where texts and labels come from, how they become tokens, and how tokens become batches."""
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.plain import show
+
+HUB_ID = re.compile(r"(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}")  # no path, no address
 
 
 class Source(Enum):
@@ -41,6 +44,7 @@ class DataConfig:
         0.1, "share of train carved out where no validation split exists", above=0.0, below=1.0
     )
     test_share: float = knob(0.1, "share carved out for testing where one file holds everything", above=0.0, below=1.0)
+    split_seed: int | None = knob(None, "seed of carved-out splits; null: that of the run", at_least=0, below=2**32)
     max_length: int = knob(512, "tokens a text is cut to, special tokens included", at_least=4, at_most=2**20)
     rows: int = knob(0, "rows read of each split; 0: all", at_least=0)
     on_bad_row: OnBadRow = knob(OnBadRow["raise"], "an empty text or unknown label: raise or drop")
@@ -52,6 +56,11 @@ class DataConfig:
             self.source is not Source.hub or bool(self.hub or self.path),
             "data.hub is empty, but data=hub reads a Hugging Face dataset: name one, for example data.hub=imdb, "
             "or give local files by data.path=<file or folder>",
+        )
+        require(
+            not self.hub or HUB_ID.fullmatch(self.hub) is not None,
+            f"data.hub={show(self.hub)} is no dataset id, such as stanfordnlp/imdb: name one, or local files by "
+            "data.path=<file or folder>",
         )
         require(
             self.source is not Source.files or bool(self.path),

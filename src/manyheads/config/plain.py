@@ -90,11 +90,11 @@ def unknown_sentence(name: str, value: Any, schema: type, where: str = "") -> st
         return _code_sentence(name, value)
     near = nearest_setting(name, schema, where)
     remedy = f"did you mean {near}?" if near else "`manyheads VERB --help` lists every setting"
-    return f"{name}={show(value)} is not a setting: {remedy}"
+    return f"{show(name)}={show(value)} is not a setting: {remedy}"
 
 
 def _code_sentence(name: str, value: Any) -> str:
-    return f"{name}={show(value)} names code to call, which a setting never may: remove it"
+    return f"{show(name)}={show(value)} names code to call, which a setting never may: remove it"
 
 
 def interpolation_sentence(typed: str) -> str:
@@ -114,7 +114,7 @@ def refuse_code(values: Any, name: str = "", verbatim: frozenset[str] = frozense
         for value in values:
             refuse_code(value, name, verbatim)
     elif isinstance(values, str) and "${" in values and name not in verbatim:
-        raise ValueError(interpolation_sentence(f"{name}={show(values)}"))
+        raise ValueError(interpolation_sentence(f"{show(name)}={show(values)}"))
 
 
 def show(value: Any) -> str:

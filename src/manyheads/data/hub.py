@@ -75,11 +75,14 @@ def open_hub(data: DataConfig) -> dict[str, Any]:
 
 
 def table_of(dataset: Any, source: str) -> Table:
-    """A `datasets.Dataset` as a table; class names come from its features."""
-    plain = dataset.with_format(None)
+    """A `datasets.Dataset` as a table; class names come from its features.
+
+    Cells are what is stored: to decode a picture or a sound would open the file or the address that a cell names.
+    """
+    stored = dataset.with_format("arrow")
 
     def column(name: str) -> list[Any]:
-        return plain.select_columns([name])[:][name]
+        return stored.select_columns([name])[:].column(name).to_pylist()
 
     return Table(
         names=list(dataset.column_names),

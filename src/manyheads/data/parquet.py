@@ -4,8 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from manyheads.config.plain import show
 from manyheads.data.columns import class_names
+from manyheads.data.files import most_unpacked
 from manyheads.data.rows import Table
+
+CELL = 8  # bytes of a list that each takes
 
 
 def read_parquet(path: Path) -> Table:
@@ -14,7 +18,7 @@ def read_parquet(path: Path) -> Table:
     Class names that `datasets` wrote into the schema are kept.
 
     Raises:
-        ValueError: not parquet, truncated, or a text that is not UTF-8; names the file.
+        ValueError: not parquet, truncated, a text that is not UTF-8, or cells that fill the memory; names the file.
     """
     import pyarrow
     import pyarrow.parquet
@@ -22,18 +26,25 @@ def read_parquet(path: Path) -> Table:
     damaged = f"{path} cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
     try:
         file = pyarrow.parquet.ParquetFile(path)
-    except (pyarrow.ArrowException, OSError):
+        schema = file.schema_arrow
+        texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
+        packed = pyarrow.parquet.ParquetFile(path, read_dictionary=texts)
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
         raise ValueError(damaged) from None
+    most = most_unpacked(path)
 
     def column(name: str) -> list[Any]:
         try:
+            if _n_bytes(packed, name, most) > most:
+                much = f"{most:,} bytes once decompressed"
+                raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
             return file.read(columns=[name]).column(name).to_pylist()
         except UnicodeDecodeError:
-            raise ValueError(f"{path}: the column '{name}' holds text that is not UTF-8; write it as UTF-8") from None
-        except (pyarrow.ArrowException, OSError):
+            named = f"the column '{show(name)}'"
+            raise ValueError(f"{path}: {named} holds text that is not UTF-8; write it as UTF-8") from None
+        except (pyarrow.ArrowException, OSError, KeyError):
             raise ValueError(damaged) from None
 
-    schema = file.schema_arrow
     return Table(
         names=schema.names,
         column=column,
@@ -43,8 +54,26 @@ def read_parquet(path: Path) -> Table:
     )
 
 
+def _n_bytes(packed: Any, name: str, most: int) -> int:
+    """What the cells take, or some more than `most`: a text that stands in the file once may be in a million rows."""
+    import pyarrow.compute
+
+    n_bytes = 0
+    for batch in packed.iter_batches(columns=[name]):
+        cells = batch.column(0)
+        n_bytes += CELL * len(cells)
+        if isinstance(cells, pyarrow.DictionaryArray):
+            lengths = pyarrow.compute.binary_length(cells.dictionary).take(cells.indices)
+            n_bytes += pyarrow.compute.sum(lengths).as_py() or 0
+        else:
+            n_bytes += cells.nbytes
+        if n_bytes > most:
+            break
+    return n_bytes
+
+
 def _classes(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
     try:
         return class_names(json.loads(metadata[b"huggingface"])["info"]["features"])
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return {}

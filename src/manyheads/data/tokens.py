@@ -3,21 +3,29 @@
 N tokens of all rows, end to end; row i is `ids_N[offsets[i]:offsets[i + 1]]`
 """
 
+import base64
+import json
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
+from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
+
+from manyheads.config.plain import show
 
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
 ROWS_AT_ONCE = 4096
 MOST_BYTES = 2**28  # of a tokenizer.json
 MOST_IDS = 2_000_000  # as of tokenizer.vocab_size
+MOST_GROWTH = 64  # times longer that a tokenizer's replacements may make a text
 PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 
 
@@ -56,14 +64,25 @@ def reach(tokenizer: Tokenizer, *, pairs: bool = False) -> Reach:
     Raises:
         ValueError: it fails on a text.
     """
-    try:
+    with tokenizing("it fails on a text"):
         probe = tokenizer.encode(PROBE, PROBE) if pairs else tokenizer.encode(PROBE)
-    except BaseException as problem:  # a panic of the library is no Exception, and its errors are nothing narrower
-        if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
-            raise
-        raise ValueError(f"it fails on a text ({problem})") from problem
     largest = max([*tokenizer.get_vocab(with_added_tokens=True).values(), *probe.ids], default=0)
     return Reach(largest + 1, max(probe.type_ids, default=0) + 1)
+
+
+@contextmanager
+def tokenizing(what: str) -> Iterator[None]:
+    """Say in a sentence that begins with `what` how the library failed. Its panics are no Exception.
+
+    Raises:
+        ValueError: it did.
+    """
+    try:
+        yield
+    except BaseException as problem:  # its errors are nothing narrower
+        if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{what} ({show(problem)})") from problem
 
 
 def load_tokenizer(path: str | Path, *, pairs: bool = False) -> Tokenizer:
@@ -79,12 +98,16 @@ def load_tokenizer(path: str | Path, *, pairs: bool = False) -> Tokenizer:
         raise ValueError(f"tokenizer.path={path} does not exist: name a tokenizer.json, or leave it empty to train one")
     if file.stat().st_size > MOST_BYTES:
         raise ValueError(f"tokenizer.path={path} is larger than {MOST_BYTES // 2**20} MiB: name a tokenizer.json")
-    try:
-        tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
-    except Exception as problem:  # the library raises nothing narrower
-        raise ValueError(f"tokenizer.path={path} is not a tokenizer.json ({problem}): name one, or train one") from None
+    with tokenizing(f"tokenizer.path={path} is not a tokenizer.json: name one, or train one"):
+        text = file.read_text(encoding="utf-8")
+        if "charsmap" in text or "\\u" in text:  # spelt out or not
+            _check_tables(json.loads(text))
+        tokenizer = Tokenizer.from_str(text)
     tokenizer.no_padding()
     tokenizer.no_truncation()
+    if hasattr(tokenizer.model, "dropout"):
+        tokenizer.model.dropout = None  # of bpe: a text has the same tokens every time
+    _check_growth(tokenizer, path)
     if tokenizer.num_special_tokens_to_add(False) == 0:
         raise ValueError(
             f"tokenizer.path={path} puts no marks such as [CLS] and [SEP] around a text: "
@@ -92,6 +115,38 @@ def load_tokenizer(path: str | Path, *, pairs: bool = False) -> Tokenizer:
         )
     _check_reach(tokenizer, path, pairs=pairs)
     return tokenizer
+
+
+def _check_tables(part: Any) -> None:
+    """A table of characters says how long it is, and the library takes the memory for that before it looks."""
+    for inner in part.values() if isinstance(part, dict) else part:
+        if isinstance(inner, dict | list):
+            _check_tables(inner)
+    table = part.get("precompiled_charsmap") if isinstance(part, dict) else None
+    if isinstance(table, str):
+        table = base64.b64decode(table)
+        if int.from_bytes(table[:4], "little") > len(table):
+            raise ValueError("a table of characters is cut short")
+
+
+def _check_growth(tokenizer: Tokenizer, path: str | Path) -> None:
+    """Replacements that are replaced again double a text with each line of the file, up to any size."""
+    for step in (tokenizer.normalizer, tokenizer.decoder):
+        if step is not None and _growth(json.loads(step.__getstate__())) > MOST_GROWTH:
+            raise ValueError(
+                f"tokenizer.path={path} makes texts more than {MOST_GROWTH} times longer by what it replaces: "
+                "give another one, or leave it empty to train one"
+            )
+
+
+def _growth(step: Any) -> float:
+    """How many times longer a text may become by the replacements of a normalizer or decoder."""
+    inner = step.get("normalizers") or step.get("decoders") or []
+    pattern = step.get("pattern")
+    found = pattern.get("String", "") if isinstance(pattern, dict) else ""
+    put = step.get("content", step.get("prepend")) or ""
+    own = len(put) / len(found) if found else 1 + len(put)
+    return prod((max(own, 1.0), *map(_growth, inner)))
 
 
 def _check_reach(tokenizer: Tokenizer, path: str | Path, *, pairs: bool) -> None:
@@ -128,7 +183,9 @@ def encode(
         for start in range(0, len(texts), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
             batch = texts[rows] if pairs is None else list(zip(texts[rows], pairs[rows], strict=True))
-            for encoding in tokenizer.encode_batch_fast(batch):
+            with tokenizing("the tokenizer fails on a text: use another one"):
+                encodings = tokenizer.encode_batch_fast(batch)
+            for encoding in encodings:
                 ids.extend(encoding.ids)
                 lengths.append(len(encoding))
                 if pairs is not None:
