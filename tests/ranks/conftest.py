@@ -58,6 +58,11 @@ class Crew:
         self.processes = []
         return codes
 
+    def rows(self) -> list[tuple[int, int, list[int]]]:
+        """The step, the epoch and the rows of each batch that its processes trained on."""
+        files = sorted(self.folder.glob("rows-*"))
+        return [tuple(json.loads(line)) for file in files for line in file.read_text().splitlines()]
+
     def said(self, rank: int) -> str:
         """Its output so far."""
         return (self.folder / f"out-{rank}").read_text(errors="replace")

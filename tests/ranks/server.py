@@ -1,9 +1,10 @@
 """A process that has imported all that a run needs, and forks the processes of a run: seconds less for each of them.
 
 A line of its input is a JSON list: `["start", folder, environments, words]` forks a process for each environment, in a
-session of its own, whose output goes to `folder/out-0` ..., and answers with their numbers. `["wait", numbers]` answers
-with their exit codes, below 0 where a signal ended them. `words` are those of the command line, or, where they begin
-with the path of a python file, what its function `main` is called with.
+session of its own, whose output goes to `folder/out-0` ..., and answers with their numbers; the rows that a rank trains
+on are in `folder/rows-0` ... `["wait", numbers]` answers with their exit codes, below 0 where a signal ended them.
+`words` are those of the command line, or, where they begin with the path of a python file, what its function `main` is
+called with.
 """
 
 import json
@@ -20,12 +21,27 @@ import manyheads.fit.session
 import manyheads.judge.report
 import manyheads.ship.load  # noqa: F401
 from manyheads.cli import main
+from manyheads.fit.module import LitModule
 from manyheads.judge import verdict
+from manyheads.ranks import this_process
 
 
-def child(words: list[str]) -> int:
+def note_rows(folder: Path) -> None:
+    """Let each rank write down the step, the epoch and the rows of each batch that it trains on."""
+    step = LitModule.training_step
+
+    def noting(self, batch, index):
+        with (folder / f"rows-{this_process().rank}").open("a") as file:
+            print(json.dumps([self.global_step, self.current_epoch, batch.rows_B.tolist()]), file=file)
+        return step(self, batch, index)
+
+    LitModule.training_step = noting
+
+
+def child(words: list[str], folder: Path) -> int:
     if words[0].endswith(".py"):
         return runpy.run_path(words[0], run_name="rank")["main"](*words[1:]) or 0
+    note_rows(folder)
     verdict.judge_baselines = lambda *_: []  # seconds that say nothing here
     verdict.write_report = lambda path, _: path.touch()
     return main(words)
@@ -42,7 +58,7 @@ def start(folder: str, environment: dict[str, str], words: list[str], number: in
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ.update(environment)
     try:
-        code = child(words)
+        code = child(words, Path(folder))
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else int(left.code is not None)
     except BaseException:

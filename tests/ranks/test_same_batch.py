@@ -133,9 +133,7 @@ def test_losses_and_weights_do_not_depend_on_the_number_of_processes(n_ranks, fo
         for step, ((rows, loss), (other_rows, other)) in enumerate(zip(alone, together, strict=True)):
             assert rows == other_rows, (case, step)
             assert other == pytest.approx(loss, abs=1e-5), (case, step)
-        one, *others = (
-            load_file(folders[n] / f"{case}-{rank}.safetensors") for n in (1, n_ranks) for rank in range(n)
-        )
+        one, *others = (load_file(folders[n] / f"{case}-{rank}.safetensors") for n in (1, n_ranks) for rank in range(n))
         for name, its in others[0].items():
             assert all(torch.equal(other[name], its) for other in others), (case, name)
             if optimiser == "sgd":  # AdamW makes whole steps of gradients that are zero but for rounding
