@@ -1,0 +1,287 @@
+"""Weights held in parts by two processes, against two that hold them whole, and against one alone.
+
+This file is also what the processes run: `main` of it, in each.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from manyheads import faults
+from manyheads.config import (
+    BatchConfig,
+    CheckpointConfig,
+    DataConfig,
+    HardwareConfig,
+    LoggerConfig,
+    Metric,
+    ModelConfig,
+    OptimConfig,
+    RunConfig,
+    Strategy,
+    Task,
+)
+from manyheads.config.hardware import Accelerator, Compile, Precision
+from manyheads.config.model import EncoderKind
+from manyheads.data.tokens import Tokens
+from manyheads.fit.module import LitModule
+from manyheads.fit.nest import read_nest
+from manyheads.fit.resume import Start
+from manyheads.fit.saved import newest, read_json
+from manyheads.fit.session import fit
+from manyheads.fit.sharded import Sharded
+from manyheads.fit.shards import part
+from manyheads.fit.stop import Stopped
+from manyheads.nn import assemble
+from manyheads.nn.seq2seq import assemble_seq2seq
+
+LIMIT = 240  # seconds for two processes, which import torch side by side on a machine that is busy
+WORDS, STEPS = 30, 20
+FSDP, DDP, ALONE = Strategy.fsdp, Strategy.ddp, Strategy.auto
+
+
+def run_of(strategy: Strategy = FSDP, **more: Any) -> RunConfig:
+    """20 steps of 8 rows at most, in two micro-batches, of 22 rows: some steps are short, and no dropout is."""
+    shape: dict[str, Any] = {"dropout": 0.0, "dropout_tokens": 0.0, **more.pop("model", {})}
+    return RunConfig(
+        task=more.pop("task", Task.classify),
+        data=DataConfig(path="nowhere.csv"),
+        model=ModelConfig(n_layers=2, n_heads=2, d_model=10, d_k=4, d_v=4, d_ff=11, **shape),
+        batch=BatchConfig(rows=4, accumulate=more.pop("accumulate", 2)),
+        optim=OptimConfig(lr=1e-2, eps=1e-2, average=more.pop("average", 0)),  # ε: no step is made of rounding alone
+        checkpoint=CheckpointConfig(every=7, patience=0, metric=Metric.loss),
+        hardware=HardwareConfig(
+            accelerator=Accelerator.cpu,
+            strategy=strategy,
+            devices=1 if strategy is ALONE else 2,
+            precision=Precision[more.pop("precision", "fp32")],
+            recompute=more.pop("recompute", False),
+        ),
+        logger=LoggerConfig(every=1),
+        trainer={"max_epochs": -1, "max_steps": STEPS, "gradient_clip_val": 0.5},
+        **more,
+    )
+
+
+def tokens(n_rows: int, seed: int, *, targets: bool = False) -> Tokens:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(3, 9, (n_rows,), generator=generator)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    ids_N = torch.randint(5, WORDS, (int(offsets[-1]),), dtype=torch.int32, generator=generator)
+    answers = tokens(n_rows, seed + 10) if targets else None
+    if targets:
+        answers.ids_N[answers.offsets[:-1]], answers.ids_N[answers.offsets[1:] - 1] = 2, 3
+    return Tokens(ids_N, offsets, None, torch.arange(n_rows) % 3, targets=answers)
+
+
+class Watched(LitModule):
+    """Notes the loss of each micro-batch, as it goes into the mean over all of them, and what this rank holds."""
+
+    losses: list[float] = []
+    numbers: dict[str, int] = {}
+
+    def training_step(self, batch, index):
+        loss = super().training_step(batch, index)
+        self.losses.append(float(loss.detach()) / self.trainer.accumulate_grad_batches)
+        return loss
+
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        (optimizer,) = self.trainer.optimizers
+        weights = [one for group in optimizer.param_groups for one in group["params"]]
+        moments = [one for its in optimizer.state.values() for one in its.values() if one.ndim]
+        self.numbers.update(weights=sum(part(one).numel() for one in weights))
+        self.numbers.update(moments=sum(part(one).numel() for one in moments))
+
+
+def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> None:
+    """`fit` into `folder`, stopped at each of the faults and gone on with; what came of it is left there."""
+    from manyheads.fit import session
+
+    session.LitModule = Watched  # type: ignore[misc]
+    rank = os.environ.get("RANK", "0")
+    Watched.losses.clear()
+    torch.manual_seed(1)
+    texts = run.task is Task.seq2seq
+    rows = {"train": tokens(22, 0, targets=texts), "validation": tokens(9, 1, targets=texts)}
+    for stop in (*stops, *([""] if finish else [])):
+        faults.forget()
+        os.environ[faults.VARIABLE] = stop
+        checkpoint = newest(folder / "checkpoints")
+        start = Start(checkpoint, read_json(checkpoint / "progress.json")) if checkpoint else Start()
+        torch.manual_seed(1)
+        network = (
+            assemble_seq2seq(run.model, vocab_size=WORDS, max_length=16)
+            if texts
+            else assemble(run.model, vocab_size=WORDS, n_classes=3, max_length=16)
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(Stopped):
+            fit(run, network, rows, ["a", "b", "c"], folder, start, time.perf_counter())  # type: ignore[arg-type]
+    if rank == "0" and finish:
+        save_file({name: one.contiguous() for name, one in network.state_dict().items()}, folder / "best")
+    (folder / f"seen-{rank}.json").write_text(json.dumps({"losses": Watched.losses, **Watched.numbers}))
+
+
+@pytest.fixture
+def two(tmp_path) -> Callable[[str], Path]:
+    """`two(job)` lets two processes do the job of that name, and gives the folder with what came of it."""
+
+    def run(job: str) -> Path:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        settings = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        environment = os.environ | settings | {"OMP_NUM_THREADS": "1"}
+        command = [sys.executable, __file__, job, str(tmp_path)]
+        ranks = [
+            subprocess.Popen(
+                command,
+                env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                start_new_session=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        try:
+            said = [rank.communicate(timeout=LIMIT)[0] for rank in ranks]
+        finally:
+            for rank in ranks:
+                with suppress(ProcessLookupError):
+                    os.killpg(rank.pid, signal.SIGKILL)
+        assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
+        return tmp_path
+
+    return run
+
+
+def of_ranks(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(one.read_text()) for one in sorted(folder.glob("seen-*.json"))]
+
+
+def losses(folder: Path) -> torch.Tensor:
+    """The loss of each step: the mean over ranks and micro-batches."""
+    of_rank = torch.tensor([its["losses"] for its in of_ranks(folder)], dtype=torch.float64)
+    return of_rank.mean(0).reshape(STEPS, -1).sum(1)
+
+
+def assert_same_run(one: Path, other: Path, tolerance: float = 1e-6) -> None:
+    """The same losses, kept weights, checkpoints and files, up to `tolerance`."""
+    torch.testing.assert_close(losses(one), losses(other), rtol=0, atol=10 * tolerance)
+    torch.testing.assert_close(load_file(one / "best"), load_file(other / "best"), rtol=0, atol=tolerance)
+    mine, its = newest(one / "checkpoints"), newest(other / "checkpoints")
+    assert mine
+    assert its
+    assert sorted(file.name for file in mine.iterdir()) == sorted(file.name for file in its.iterdir())
+    weights, state = "weights.safetensors", "state.safetensors"
+    torch.testing.assert_close(load_file(mine / weights), load_file(its / weights), rtol=0, atol=tolerance)
+    assert_close(read_nest(mine / state), read_nest(its / state), tolerance)
+
+
+def assert_close(one: Any, other: Any, tolerance: float) -> None:
+    """Numbers and tensors up to `tolerance`, all else equal, whatever is nested in what."""
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        one, other = [*one.values()], [*other.values()]
+    if isinstance(one, list | tuple):
+        for mine, its in zip(one, other, strict=True):
+            assert_close(mine, its, tolerance)
+    elif isinstance(one, float | torch.Tensor):
+        torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
+    else:
+        assert one == other
+
+
+def job_plain(folder: Path) -> None:
+    train(folder / "fsdp", run_of(FSDP))
+    train(folder / "ddp", run_of(DDP))
+
+
+def test_parts_train_as_the_whole_does_on_two_ranks_and_on_one(two, tmp_path):
+    train(tmp_path / "alone", run_of(ALONE))
+    folder = two("plain")
+    assert_same_run(folder / "fsdp", folder / "ddp")
+    torch.testing.assert_close(losses(folder / "fsdp"), losses(folder / "alone"), rtol=0, atol=1e-5)
+    whole, halves = of_ranks(folder / "ddp"), of_ranks(folder / "fsdp")
+    for what in ("weights", "moments"):
+        assert sum(its[what] for its in halves) == whole[0][what]
+        assert max(its[what] for its in halves) < 0.6 * whole[0][what]
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "bf16": {"precision": "bf16"},
+    "recomputed": {"recompute": True},
+    "averaged": {"average": 10},
+    "ranks without rows": {"accumulate": 7},
+    "texts for texts": {"task": Task.seq2seq},
+    "recurrent": {"model": {"encoder": EncoderKind.gru}},
+    "recurrent texts for texts": {"task": Task.seq2seq, "model": {"encoder": EncoderKind.lstm}},
+}
+
+
+def job_forms(folder: Path) -> None:
+    for name, form in FORMS.items():
+        train(folder / name / "fsdp", run_of(FSDP, **form))
+        train(folder / name / "ddp", run_of(DDP, **form))
+
+
+@pytest.mark.slow
+def test_every_form_of_training_is_that_of_the_whole(two):
+    folder = two("forms")
+    for name in FORMS:
+        assert_same_run(folder / name / "fsdp", folder / name / "ddp")
+
+
+DROPOUT = {"model": {"dropout": 0.2, "dropout_tokens": 0.2, "dropout_attention": 0.1}, "average": 10}
+
+
+def job_segments(folder: Path) -> None:
+    train(folder / "whole", run_of(**DROPOUT))
+    train(folder / "parts", run_of(**DROPOUT), "step:5:term", "step:9:term")
+
+
+@pytest.mark.slow
+def test_three_segments_in_parts_are_one_run_to_the_bit(two):
+    folder = two("segments")
+    assert_same_run(folder / "parts", folder / "whole", tolerance=0)
+
+
+def job_begun(folder: Path) -> None:
+    train(folder / "parts", run_of(FSDP, average=10))
+    for strategy in (DDP, FSDP):
+        train(folder / strategy.name, run_of(FSDP, average=10), "step:9:term", finish=False)
+        train(folder / strategy.name, run_of(strategy, average=10))
+    train(folder / "alone", run_of(FSDP, average=10), "step:9:term", finish=False)
+
+
+@pytest.mark.slow
+def test_a_run_in_parts_goes_on_whole_and_in_one_process(two):
+    folder = two("begun")
+    train(folder / "alone", run_of(ALONE, average=10))
+    for name in ("ddp", "fsdp", "alone"):
+        torch.testing.assert_close(
+            load_file(folder / name / "best"), load_file(folder / "parts" / "best"), rtol=0, atol=1e-6
+        )
+
+
+def main() -> None:
+    globals()[f"job_{sys.argv[1]}"](Path(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()
