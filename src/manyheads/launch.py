@@ -39,6 +39,7 @@ TAIL = 30  # last lines shown of a process that failed
 STARTS = "MANYHEADS_AGAIN"  # how often the processes were started before
 LOOK = 0.05  # seconds
 ENDS_TOGETHER = (AGAIN, OUT_OF_TIME, *(128 + one for one in SIGNALS))  # exit codes that all processes agree on
+QUIET = (*ENDS_TOGETHER, 141)  # of which nothing is said; 141: who read the output has gone
 
 
 def n_to_start(hardware: Any) -> int:
@@ -199,7 +200,7 @@ class _Crew:
         for child in (first, *self.children):
             if sentence := child.mistake():
                 raise ValueError(sentence)
-        if code not in ENDS_TOGETHER and not (code == LOST and first.rank == 0) and not (code < 0 and self.asked):
+        if code not in QUIET and not (code == LOST and first.rank == 0) and not (code < 0 and self.asked):
             print("\n".join(_failure(first, code, self.folder, self.n_ranks)), file=sys.stderr)
         return code if code > 0 else 128 - code
 
