@@ -1,9 +1,12 @@
 """The cache gives back what was put in, is keyed by all it depends on, and survives damage and company."""
 
+import errno
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 import pytest
 import torch
@@ -157,3 +160,84 @@ def test_the_cache_folder_is_typed_or_from_the_environment_or_at_home(monkeypatc
     assert cache_folder(DataConfig()) == Path("/somewhere")
     monkeypatch.delenv("MANYHEADS_CACHE")
     assert cache_folder(DataConfig()) == Path.home() / ".cache" / "manyheads"
+
+
+COMPANY = """
+import sys, time
+from pathlib import Path
+from manyheads.config import TokenizerConfig
+from manyheads.data import cache
+from test_cache import ROWS
+Path(sys.argv[1], "ready-" + sys.argv[2]).touch()
+while not Path(sys.argv[1], "go").exists():
+    time.sleep(0.01)
+folder, work = Path(sys.argv[1], "cache"), {name: getattr(cache, name) for name in ("train_tokenizer", "encode")}
+for name in work:
+    def counted(*words, name=name):
+        with Path(sys.argv[1], name).open("a") as file:
+            file.write(sys.argv[2])
+        time.sleep(1)
+        return work[name](*words)
+    setattr(cache, name, counted)
+tokenizer = cache.cached_tokenizer(ROWS, TokenizerConfig(), folder)
+print(cache.cached_tokens(ROWS, tokenizer, 64, folder).ids_N.sum().item())
+"""
+
+
+def test_of_two_that_start_together_one_does_the_work(ranks_run):
+    folder = ranks_run.folder
+    words = [sys.executable, "-c", COMPANY, str(folder)]
+    two = [ranks_run.start([*words, str(rank)], PYTHONPATH=str(Path(__file__).parent)) for rank in range(2)]
+    for job in two:
+        job.until(lambda: len(list(folder.glob("ready-*"))) == 2)
+    (folder / "go").touch()
+    assert [job.code() for job in two] == [0, 0], two[0].err + two[1].err
+    assert two[0].out == two[1].out != ""
+    assert len((folder / "train_tokenizer").read_text()) == 1
+    assert len((folder / "encode").read_text()) == 1
+    assert {path.suffix for path in (folder / "cache").iterdir()} == {".json", ".safetensors"}, "no lock is left"
+
+
+HOLDER = """
+import fcntl, sys, time
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def held(ranks_run, tokenizer, tmp_path):
+    """Somebody who holds the lock of the tokens of ROWS, and the file they will be in."""
+    cached_tokens(ROWS, tokenizer, 64, tmp_path / "held")
+    (file,) = (tmp_path / "held").iterdir()
+    file.unlink()
+    job = ranks_run.start([sys.executable, "-S", "-c", HOLDER, str(file.with_suffix(".lock"))])
+    job.until(lambda: job.out)
+    return job, file
+
+
+def test_who_is_killed_leaves_no_lock_behind(held, tokenizer):
+    job, file = held
+    Timer(0.5, job.process.kill).start()
+    assert len(cached_tokens(ROWS, tokenizer, 64, file.parent, patience=60.0)) == 50
+    assert job.code() == -9, "it was waited for"
+    assert file.is_file()
+
+
+def test_patience_ends(held, tokenizer):
+    job, file = held
+    assert len(cached_tokens(ROWS, tokenizer, 64, file.parent, patience=0.2)) == 50
+    assert job.process.poll() is None
+    assert file.is_file()
+
+
+def test_a_disk_without_locks_is_a_cache_all_the_same(tmp_path, tokenizer, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(cache.fcntl, "flock", refuse)
+    first = cached_tokens(ROWS, tokenizer, 64, tmp_path / "new")
+    monkeypatch.setattr(cache, "encode", None)
+    assert_same(cached_tokens(ROWS, tokenizer, 64, tmp_path / "new"), first)

@@ -1,14 +1,18 @@
 """Token ids and trained tokenizers on disk, so that the second start tokenizes nothing.
 
-A file is named by a hash of everything it depends on and is put in place whole: two runs that start together may both
-write it, and either file is right. A damaged file is made again.
+A file is named by a hash of everything it depends on and is put in place whole. Of processes that start together one
+computes it, under a lock, and the others wait and read; where there are no locks two may write it, and either file is
+right. A damaged file is made again.
 """
 
+import fcntl
 import hashlib
 import logging
 import os
+import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import safetensors
@@ -25,6 +29,8 @@ from manyheads.data.targets import check_lengths, check_marks, check_spelling
 from manyheads.data.tokens import Tokens, encode, load_tokenizer
 from manyheads.whole import replace_file
 
+PATIENCE = 600.0  # seconds
+LOOK = 0.05  # seconds
 FORMAT = f"1 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
 
@@ -37,23 +43,24 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     Raises:
         ValueError: the tokenizer cannot be used, or not for the target texts.
     """
-    folder = cache_folder(run.data)
+    folder, patience = cache_folder(run.data), float(run.hardware.timeout)
     if run.tokenizer.path:
         tokenizer = load_tokenizer(run.tokenizer.path, pairs=splits.train.pairs is not None)
     else:
-        tokenizer = cached_tokenizer(splits.train, run.tokenizer, folder)
+        tokenizer = cached_tokenizer(splits.train, run.tokenizer, folder, patience)
     if splits.train.targets is not None:
         check_marks(tokenizer)
     tokens: dict[str, Tokens] = {}
     for name, rows in splits.by_name().items():
-        tokens[name] = cached_tokens(rows, tokenizer, run.data.max_length, folder)
+        tokens[name] = cached_tokens(rows, tokenizer, run.data.max_length, folder, patience)
         if cut := tokens[name].n_truncated:
             splits.notes.append(
                 f"{name}: {cut:,} of {len(rows):,} texts ({cut / len(rows):.1%}) are cut to "
                 f"data.max_length={run.data.max_length} tokens"
             )
         if rows.targets is not None:
-            tokens[name].targets = targets = cached_tokens(rows.as_targets(), tokenizer, run.data.max_length, folder)
+            texts, longest = rows.as_targets(), run.data.max_length
+            tokens[name].targets = targets = cached_tokens(texts, tokenizer, longest, folder, patience)
             check_lengths(rows, targets, tokenizer, run.data.max_length)
             splits.notes += check_spelling(rows, targets, tokenizer, name)
     return tokenizer, tokens
@@ -64,32 +71,73 @@ def cache_folder(data: DataConfig) -> Path:
     return Path(data.cache or os.environ.get("MANYHEADS_CACHE") or "~/.cache/manyheads").expanduser()
 
 
-def cached_tokenizer(rows: Rows, config: TokenizerConfig, folder: Path) -> Tokenizer:
-    """The tokenizer trained on `rows`, from the cache where it was trained before."""
+def cached_tokenizer(rows: Rows, config: TokenizerConfig, folder: Path, patience: float = PATIENCE) -> Tokenizer:
+    """The tokenizer trained on `rows`, from the cache where it was trained before, or is just being trained: that is
+    waited for, `patience` seconds at the most."""
     settings = f"{FORMAT} {config.kind.name} {config.vocab_size} {config.lowercase}"
     path = folder / f"tokenizer-{_key([settings], rows)}.json"
-    if path.is_file():
-        try:
-            return load_tokenizer(path)
-        except ValueError:
-            log.warning("%s is damaged and is made again", path)
-    tokenizer = train_tokenizer(rows, config)
-    _put(path, lambda part: part.write_text(tokenizer.to_str(), encoding="utf-8"))
-    return tokenizer
+    with _turn(path, patience):
+        if path.is_file():
+            try:
+                return load_tokenizer(path)
+            except ValueError:
+                log.warning("%s is damaged and is made again", path)
+        tokenizer = train_tokenizer(rows, config)
+        _put(path, lambda part: part.write_text(tokenizer.to_str(), encoding="utf-8"))
+        return tokenizer
 
 
-def cached_tokens(rows: Rows, tokenizer: Tokenizer, max_length: int, folder: Path) -> Tokens:
-    """The tokens of `rows`, from the cache where the same texts met the same tokenizer and length before."""
+def cached_tokens(
+    rows: Rows, tokenizer: Tokenizer, max_length: int, folder: Path, patience: float = PATIENCE
+) -> Tokens:
+    """The tokens of `rows`, from the cache where the same texts met the same tokenizer and length before, or just now
+    meet them: that is waited for, `patience` seconds at the most."""
     path = folder / f"tokens-{_key([FORMAT, tokenizer.to_str(), str(max_length)], rows)}.safetensors"
     labels = torch.tensor(rows.labels, dtype=torch.int64)
-    if path.is_file():
-        found = _read(path, labels, paired=rows.pairs is not None)
-        if found is not None:
-            return found
-        log.warning("%s is damaged and is made again", path)
-    tokens = encode(tokenizer, rows.texts, rows.pairs, rows.labels, max_length)
-    _put(path, lambda part: _write(part, tokens))
-    return tokens
+    with _turn(path, patience):
+        if path.is_file():
+            found = _read(path, labels, paired=rows.pairs is not None)
+            if found is not None:
+                return found
+            log.warning("%s is damaged and is made again", path)
+        tokens = encode(tokenizer, rows.texts, rows.pairs, rows.labels, max_length)
+        _put(path, lambda part: _write(part, tokens))
+        return tokens
+
+
+@contextmanager
+def _turn(path: Path, patience: float) -> Iterator[None]:
+    """One process at a time computes `path`, unless it is there. The kernel holds the lock, beside the file, so that a
+    process that is killed leaves none behind; who has waited for `patience` seconds goes on all the same, as does
+    everybody on a disk that knows no locks."""
+    lock = path.with_suffix(".lock")
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = None if path.is_file() else os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
+    except OSError:  # the cache cannot be written, which is said later
+        descriptor = None
+    if descriptor is None:
+        yield
+        return
+    try:
+        _lock(descriptor, time.monotonic() + patience)
+        yield
+    finally:
+        with suppress(OSError):
+            lock.unlink()  # who waits for it still holds it open, and finds the file in place
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, until: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return None
+            time.sleep(LOOK)
+        except OSError:
+            return None
 
 
 def _key(settings: Iterable[str], rows: Rows) -> str:
