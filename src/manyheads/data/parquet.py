@@ -63,8 +63,8 @@ def _n_bytes(packed: Any, name: str, most: int) -> int:
         cells = batch.column(0)
         n_bytes += CELL * len(cells)
         if isinstance(cells, pyarrow.DictionaryArray):
-            lengths = pyarrow.compute.binary_length(cells.dictionary).take(cells.indices)
-            n_bytes += pyarrow.compute.sum(lengths).as_py() or 0
+            lengths = pyarrow.compute.call_function("binary_length", [cells.dictionary]).take(cells.indices)
+            n_bytes += pyarrow.compute.call_function("sum", [lengths]).as_py() or 0
         else:
             n_bytes += cells.nbytes
         if n_bytes > most:

@@ -48,7 +48,8 @@ def read_nest(path: Path) -> Any:
     """
     try:
         with safetensors.safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            # copies: what is mapped would die with the file
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
             nest = (file.metadata() or {})["nest"]
         return _together(json.loads(nest), tensors)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as problem:
