@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from manyheads.compose import compose, read_run, save_run
-from manyheads.config import Pooling, RunConfig, Source, Strategy
+from manyheads.config import Pooling, RunConfig, Source
 
 
 def test_no_words_are_the_defaults():
@@ -93,7 +93,9 @@ def test_class_weights(typed, weights):
 
 
 def test_hardware_presets():
-    assert compose("train", ["hardware=ddp"]).hardware.strategy is Strategy.ddp
+    assert compose("train", ["hardware=ddp"]).hardware.devices == 0
+    assert compose("evaluate", ["run=x", "hardware=ddp"]).hardware.devices == 0
+    assert compose("predict", ["run=x", "hardware=ddp", "hardware.devices=3"]).hardware.devices == 3
     assert compose("train", ["hardware=ddp", "hardware.devices=2"]).hardware.devices == 2
 
 

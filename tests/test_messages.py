@@ -75,11 +75,19 @@ MISTAKES = [
     ("train data=run", None),
     (
         "train hardware=tpu",
-        "hardware=tpu is not a choice: choose auto, cpu, ddp or gpu",
+        "hardware=tpu is not a choice: choose auto, cpu, ddp, fsdp, gpu or slurm",
     ),
     (
-        "evaluate run=x hardware=ddp",
-        "hardware=ddp is several devices, but evaluate uses one: choose auto, cpu or gpu",
+        "evaluate run=x hardware=fsdp",
+        "hardware=fsdp is a way to hold weights in training: choose auto, cpu, ddp or gpu",
+    ),
+    (
+        "look run=x hardware.devices=2",
+        "hardware.devices=2 does nothing in look, where one device is used: leave it away",
+    ),
+    (
+        "predict -m run=x hardware.devices=2 batch.tokens=512,1024",
+        "hardware.devices=2 is refused under -m, which runs on one device: start each alone, or leave it away",
     ),
     (
         "train model.n_heads=2,4",

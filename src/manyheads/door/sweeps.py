@@ -6,13 +6,16 @@ Hydra imports and calls what its own settings name. They come from Hydra alone; 
 from itertools import product
 from typing import Any
 
-from manyheads.config import RunConfig
+from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.door.overrides import Typed
 from manyheads.door.verbs import VERBS, Config
 
 
 def refuse_many_devices(config: Config) -> None:
     """Refuse a sweep over several devices, whose processes would each start the whole sweep again, and over scripts."""
+    if isinstance(config, EvaluateConfig | PredictConfig) and config.hardware.devices != 1:
+        devices = f"hardware.devices={config.hardware.devices}"
+        raise ValueError(f"{devices} is refused under -m, which runs on one device: start each alone, or leave it away")
     if not isinstance(config, RunConfig):
         return
     devices, nodes = f"hardware.devices={config.hardware.devices}", f"hardware.nodes={config.hardware.nodes}"

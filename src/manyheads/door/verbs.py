@@ -62,7 +62,7 @@ VERBS = {
         "judge a trained model on its own or other data",
         {"data": "run", "hardware": "auto"},
         ("manyheads evaluate run=outputs/eight-heads", "manyheads evaluate run=outputs/eight-heads data.path=new.csv"),
-        {"ddp": "several devices, but evaluate uses one", "slurm": "a job of training"},
+        {"fsdp": "a way to hold weights in training", "slurm": "a job of training"},
         {
             "data.max_length": "texts are cut as the model was trained to",
             "data.cache": "nothing is cached",
@@ -79,7 +79,7 @@ VERBS = {
             'manyheads predict run=outputs/eight-heads text="the best film of the year"',
             "manyheads predict run=outputs/eight-heads input=texts.txt output=labels.jsonl",
         ),
-        {"ddp": "several devices, but predict uses one", "slurm": "a job of training"},
+        {"fsdp": "a way to hold weights in training", "slurm": "a job of training"},
     ),
     "look": Verb(
         LookConfig,
@@ -90,7 +90,12 @@ VERBS = {
             'manyheads look run=outputs/eight-heads text="the best film of the year"',
             "manyheads look run=outputs/eight-heads split=validation rows=500",
         ),
-        {"ddp": "several devices, but look uses one", "slurm": "a job of training"},
+        {
+            "ddp": "several devices, but look uses one",
+            "fsdp": "several devices, but look uses one",
+            "slurm": "a job of training",
+        },
+        {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
     ),
     "ablate": Verb(
         AblateConfig,
