@@ -81,8 +81,8 @@ def answers(folder: Path, kind: str, seen: list[list[int]]) -> list[Any] | None:
 
     def of_rows(model: Any, n: int) -> Any:
         if kind == "texts":
-            beams = model.generate(TEXTS[:n], n_beams=2, tokens=TOKENS)
-            return [model.generate(TEXTS[:n], tokens=TOKENS), beams, model.follow(TEXTS[:n], PAIRS[:n], tokens=TOKENS)]
+            said = model.generate(TEXTS[:n], n_beams=1 + n % 2, tokens=TOKENS)
+            return [said, model.follow(TEXTS[:n], PAIRS[:n], tokens=TOKENS)]
         return model.logits(TEXTS[:n], PAIRS[:n] if kind == "pairs" else None, tokens=TOKENS).tolist()
 
     def verb(crew: Any) -> list[Any]:
@@ -94,11 +94,11 @@ def answers(folder: Path, kind: str, seen: list[list[int]]) -> list[Any] | None:
 
 def predictions(classifier: Path, translator: Path, rank: int) -> None:
     """Files of answers, in the current folder."""
-    lines = [TEXTS[at % MOST_ROWS] for at in range(2500)]
+    lines = [TEXTS[at % MOST_ROWS] for at in range(1100)]
     Path("in.txt").write_text("".join(f"{line}\n" for line in lines))
     few = {"batch": InferenceBatch(tokens=200), "hardware": CPU}
     n_rows = predict(PredictConfig(run=str(classifier), input="in.txt", output="classes.jsonl", **few))
-    assert n_rows == (0 if rank else 2500)
+    assert n_rows == (0 if rank else 1100)
     beams = GenerateConfig(n_beams=2)
     Path("few.txt").write_text("\n".join(TEXTS))
     predict(PredictConfig(run=str(translator), input="few.txt", output="texts.jsonl", generate=beams, **few))
@@ -133,7 +133,7 @@ def evaluations(classifier: Path, translator: Path) -> None:
 
 def mistakes(classifier: Path) -> dict[str, str]:
     """What is said of each, by the first process alone."""
-    Path("broken.txt").write_bytes(b"good\n" * 1500 + b"b\xe9d\n")
+    Path("broken.txt").write_bytes(b"good\n" * 1100 + b"b\xe9d\n")
     said = {}
     for name, typed in MISTAKES.items():
         try:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from manyheads.config import Accelerator, InferenceHardware, Precision
-from manyheads.judge.device import place
+from manyheads.judge.device import choose_device, place
 from manyheads.ship.deliverable import load
 
 TEXTS = ["a good film", "very bad", ""]
@@ -38,3 +38,25 @@ def test_a_gpu_gives_the_same_logits(model_folder: Path) -> None:
     placed = place(load(model_folder), InferenceHardware(accelerator=Accelerator.gpu))
     assert placed.classifier.head.weight.is_cuda
     torch.testing.assert_close(placed.logits(TEXTS), exact, atol=1e-4, rtol=1e-4)
+
+
+def test_processes_side_by_side_share_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes the GPU of its number, or its part of the processor."""
+    for name, word in {"RANK": 3, "LOCAL_RANK": 1, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(word))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    on_cpu = InferenceHardware(accelerator=Accelerator.cpu)
+    assert choose_device(on_cpu).type == "cpu"
+    choose_device(InferenceHardware(accelerator=Accelerator.cpu, threads=3))
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    choose_device(on_cpu)
+    assert asked == [2, 3]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device(InferenceHardware()) == torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match=r"hardware.devices=2, but this machine has 1: use hardware.devices=1, or 0"):
+        choose_device(InferenceHardware())

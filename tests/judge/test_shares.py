@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, PredictConfig, Source
+from manyheads.judge.evaluate import evaluate
+from manyheads.judge.predict import predict
 
 PROGRAM = Path(__file__).with_name("sharing.py")
 ROWS = range(1, 18)
@@ -39,7 +44,7 @@ def found(done: Path, n_ranks: int, rank: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize("n_ranks", SHARED)
 def test_every_row_is_answered_once(done: Path, n_ranks: int) -> None:
     of_ranks = [found(done, n_ranks, rank)["seen"] for rank in range(n_ranks)]
-    for kind, asked in {"classes": 1, "pairs": 1, "texts": 3}.items():
+    for kind, asked in {"classes": 1, "pairs": 1, "texts": 2}.items():
         by_question = list(zip(*(seen[kind] for seen in of_ranks), strict=True))
         assert len(by_question) == asked * len(ROWS)
         for at, parts in enumerate(by_question):
@@ -59,14 +64,14 @@ def test_answers_are_those_of_one_process(done: Path, n_ranks: int, kind: str) -
 
 @pytest.mark.parametrize("n_ranks", SHARED)
 def test_files_are_those_of_one_process(done: Path, n_ranks: int) -> None:
-    """Predictions of 2,500 lines, of texts for texts and of what is typed; figures, pictures and pages."""
+    """Answers to 1,100 lines, more than one chunk, to texts by texts, to what is typed; figures, pictures, pages."""
     alone, shared = done / "1" / "0", done / str(n_ranks) / "0"
     names = sorted(str(file.relative_to(alone)) for file in alone.rglob("*") if file.is_file())
     assert {"classes.jsonl", "texts.jsonl", "typed.jsonl", "classes/metrics.json", "texts/report.html"} <= set(names)
     assert sorted(str(file.relative_to(shared)) for file in shared.rglob("*") if file.is_file()) == names
     for name in set(names) - {"found.json"}:
         assert (shared / name).read_bytes() == (alone / name).read_bytes(), name
-    assert len((shared / "classes.jsonl").read_bytes().splitlines()) == 2500
+    assert len((shared / "classes.jsonl").read_bytes().splitlines()) == 1100
     assert [json.loads(line)["text"] for line in (shared / "typed.jsonl").open()] == ["good", *typed(2)]
     for rank in range(1, n_ranks):
         left = {file.name for file in (done / str(n_ranks) / str(rank)).iterdir()}
@@ -83,7 +88,7 @@ def typed(n: int) -> list[str]:
 def test_a_mistake_is_said_by_the_first_process_alone(done: Path, n_ranks: int) -> None:
     said = found(done, n_ranks)["mistakes"]
     assert said == found(done, 1)["mistakes"]
-    assert "line 1501 is not UTF-8" in said["a line"]
+    assert "line 1101 is not UTF-8" in said["a line"]
     assert set(said) == {"a line", "no run", "no folder"}
     assert all(found(done, n_ranks, rank)["mistakes"] == {} for rank in range(1, n_ranks))
 
@@ -105,3 +110,37 @@ def test_validation_within_training_counts_every_row_once(done: Path, n_ranks: i
 def test_a_lost_process_ends_the_first_with_one_sentence(done: Path, how: str) -> None:
     said = (done / f"{how}-0.txt").read_text()
     assert said.startswith("another process of this command has ended, or gave no answer for hardware.timeout=")
+
+
+def test_processes_are_started_where_several_devices_are_asked_for(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in typed(17)))
+    words: dict[str, Any] = {"run": str(model_folder), "input": str(tmp_path / "in.txt")}
+    for n in (1, 2):
+        hardware = InferenceHardware(accelerator=Accelerator.cpu, devices=n)
+        assert predict(PredictConfig(**words, output=str(tmp_path / f"{n}.jsonl"), hardware=hardware)) == 17
+    assert (tmp_path / "2.jsonl").read_bytes() == (tmp_path / "1.jsonl").read_bytes()
+    (tmp_path / "in.txt").write_bytes(b"good\nb\xe9d\n")
+    with pytest.raises(ValueError, match=r"in\.txt, line 2 is not UTF-8"):
+        predict(PredictConfig(**words, output=str(tmp_path / "3.jsonl"), hardware=hardware))
+
+
+@pytest.mark.slow
+def test_an_evaluation_in_processes_of_its_own_returns_its_figures(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    run = str(shutil.copytree(model_folder, tmp_path / "run"))
+    labels = ("bad", "good", "so-so")
+    rows = [f"{text},{labels[at % 3]}\n" for at, text in enumerate(typed(17))]
+    (tmp_path / "rows.csv").write_text("".join(["text,label\n", *rows]))
+    data = DataConfig(source=Source.run, path=str(tmp_path / "rows.csv"))
+    found, said = {}, {}
+    for n in (1, 2):
+        hardware = InferenceHardware(accelerator=Accelerator.cpu, devices=n)
+        found[n] = evaluate(EvaluateConfig(run=run, data=data, bootstrap=100, hardware=hardware))
+        said[n] = capfd.readouterr().out
+    assert json.loads(json.dumps(found[1])) == found[2]
+    assert said[1] == said[2] != ""
