@@ -108,15 +108,14 @@ def test_what_was_written_down_counts_for_the_same_run_alone(train, tmp_path, ca
     assert summary(tmp_path / "same")["split"] == 8
 
 
-def together(tmp_path: Path, *words: str, fault: str) -> Path:
-    """A run of two processes, in `tmp_path / "two"`."""
-    folder = tmp_path / "two"
-    command = [sys.executable, "-m", "manyheads.cli", "train", f"data.path={tmp_path / 'rows.csv'}", f"output={folder}"]
+def together(folder: Path, *words: str, fault: str) -> tuple[int, str]:
+    """The exit code of a run of two processes in `folder`, and what it said."""
+    command = [sys.executable, "-m", "manyheads.cli", "train", f"data.path={folder.parent / 'rows.csv'}"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", faults.VARIABLE: fault}
     for name in (HANDED_ON, "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"):
         environment.pop(name, None)
     process = subprocess.Popen(
-        [*command, *WORDS, "hardware.devices=2", *words],
+        [*command, f"output={folder}", *WORDS, "hardware.devices=2", *words],
         env=environment,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -128,9 +127,8 @@ def together(tmp_path: Path, *words: str, fault: str) -> Path:
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, said
     assert "Traceback" not in said, said
-    return folder
+    return process.returncode, said
 
 
 @pytest.mark.parametrize(
@@ -146,7 +144,8 @@ def test_two_processes_agree_though_one_alone_went_wrong(fault, words, train, tm
     memory = fault.startswith("memory")
     alone = [word for word in words if not word.startswith("hardware.")]
     assert train("one", *alone, fault="" if memory else "loss:6:nan") == 0
-    folder = together(tmp_path, *words, fault=fault)
+    folder = tmp_path / "two"
+    assert together(folder, *words, fault=fault)[0] == 0
     torch.testing.assert_close(weights(folder), weights(tmp_path / "one"), rtol=0, atol=2e-6)
     figures = summary(folder)
     assert figures["steps"] == STEPS
@@ -158,3 +157,20 @@ def test_two_processes_agree_though_one_alone_went_wrong(fault, words, train, tm
     assert [loss == "nan" for loss in two["losses"]] == [False, True]
     assert sorted(row for rows in two["rows"] for row in rows) == sorted(one["rows"][0])
     assert all(two["rows"])
+
+
+@pytest.mark.slow
+def test_two_processes_end_in_one_sentence_behind_the_last_good_step(train, tmp_path):
+    assert train("one", "checkpoint.every=5") == 0  # data and cache
+    folder = tmp_path / "two"
+    code, said = together(folder, "checkpoint.every=5", fault="loss:6:nan:1")
+    assert code == 2
+    sentence = "training diverged at step 6: the loss is nan and the norm of the gradient nan, at a learning rate of "
+    assert said.splitlines()[-1].startswith(sentence)
+    assert said.count(sentence) == 1
+    last = newest(folder / "checkpoints")
+    assert last
+    assert last.name == "step-00000005"
+    assert together(folder, "checkpoint.every=5", "resume=auto", "guard.nonfinite=skip", fault="loss:6:nan:1")[0] == 0
+    assert train("skipped", "guard.nonfinite=skip", fault="loss:6:nan") == 0
+    torch.testing.assert_close(weights(folder), weights(tmp_path / "skipped"), rtol=0, atol=2e-6)
