@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from manyheads import cli
+from manyheads.compose import compose
 from manyheads.config import Resume, RunConfig
 from manyheads.config.slurm import SlurmConfig
 from manyheads.fit.resume import find_start
 from manyheads.slurm import is_for_the_queue
+from manyheads.train import train
 
 FAKE_SRUN = """#!/bin/bash
 printf '%s\\0' "$@" >> "$RECORD/srun"
@@ -161,6 +163,14 @@ def test_within_a_job_and_in_a_dry_run_nothing_is_written(tmp_path, monkeypatch,
     assert seen == [True, True]
     assert list(tmp_path.iterdir()) == []
     assert not is_for_the_queue(RunConfig())
+
+
+def test_a_call_from_python_has_no_words_to_write_down(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"^hardware=slurm writes down a command line, which a call from Python is not"
+    ):
+        train(compose("train", ["hardware=slurm"]))
+    assert list(tmp_path.iterdir()) == []
 
 
 MISTAKES = [

@@ -19,7 +19,7 @@ from manyheads.fit.saved import newest
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 SCRIPT = str(Path(__file__).parents[1] / "scripts" / "train.py")
 SMALL = ["data.path=rows.csv", "debug=fast", "hardware.accelerator=cpu", "batch.rows=4", "model.dropout=0.1"]
-LONG = [*SMALL, "optim.average=20", "trainer.max_epochs=40", "checkpoint.patience=0", "checkpoint.every=20"]
+LONG = [*SMALL, "optim.average=20", "trainer.max_epochs=28", "checkpoint.patience=0", "checkpoint.every=10"]
 TIMES = ("seconds", "wall_seconds", "real_tokens_per_s", "output")
 WAIT = 300  # seconds, on a machine that is busy
 

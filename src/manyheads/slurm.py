@@ -40,6 +40,19 @@ def is_for_the_queue(run: RunConfig) -> bool:
     return run.slurm.script and not run.dry and "SLURM_JOB_ID" not in os.environ
 
 
+def refuse_unwritten(run: RunConfig) -> None:
+    """Refuse to begin here what was meant for a queue.
+
+    Raises:
+        ValueError: hardware=slurm outside of a job, where nothing was typed that a script could say.
+    """
+    if is_for_the_queue(run):
+        raise ValueError(
+            "hardware=slurm writes down a command line, which a call from Python is not: type manyheads train "
+            "hardware=slurm and the other settings, or leave it away"
+        )
+
+
 def holds_a_script_alone(folder: Path) -> bool:
     """Whether a run may begin in the folder: it is empty but for a script, and what SLURM wrote of jobs of it."""
     return all(one.name == SCRIPT or fnmatch(one.name, LOG.format("*")) for one in folder.iterdir())

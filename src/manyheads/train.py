@@ -30,6 +30,7 @@ from manyheads.runfolder import (
     reserved_folder,
     start_folder,
 )
+from manyheads.slurm import refuse_unwritten
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -59,6 +60,7 @@ def train(run: RunConfig) -> "Summary | None":
     started = perf_counter()
     check_end(run.trainer)
     check_logger(run.logger)
+    refuse_unwritten(run)
     if n_local := 0 if run.dry else n_to_start(run.hardware):
         return train_together(run, n_local)
     run = replace(run, hardware=settled(run.hardware))

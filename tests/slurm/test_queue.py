@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slurm
 PROGRAM = (sys.executable, "-m", "manyheads.cli")
 WORDS = [
     "data.path=rows.csv", "debug=fast", "hardware.accelerator=cpu", "hardware.devices=2", "batch.rows=4",
-    "model.dropout=0.1", "optim.average=20", "trainer.max_epochs=40", "checkpoint.patience=0", "checkpoint.every=20",
+    "model.dropout=0.1", "optim.average=20", "trainer.max_epochs=28", "checkpoint.patience=0", "checkpoint.every=10",
 ]  # fmt: skip
 TIMES = ("seconds", "wall_seconds", "real_tokens_per_s", "output")
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "PREEMPTED")
