@@ -33,6 +33,7 @@ from manyheads.door.overrides import PATHS, VERBATIM, Grammar, Parsed, Typed, re
 from manyheads.door.plain_yaml import as_yaml, read_mapping, read_yaml
 from manyheads.door.presets import conf_folder, folder_url
 from manyheads.door.resumed import resumed_folder, resumed_values
+from manyheads.door.secrets import refuse_secrets
 from manyheads.door.sweeps import (
     every_choice,
     first_difference,
@@ -196,6 +197,7 @@ def _build(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
     for name, value in typed.items():
         section, _, key = name.rpartition(".")
         (values[section] if section else values)[key] = value
+    refuse_secrets(values)
     for name in PATHS:
         section, _, key = name.rpartition(".")
         holder = values.get(section, {}) if section else values

@@ -32,7 +32,7 @@ def open_saved(folder: Path) -> dict[str, Any]:
 
     try:
         saved = datasets.load_from_disk(str(folder))
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as problem:  # arrow's and json's are among them
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError, AttributeError, AssertionError) as problem:
         raise ValueError(
             f"{folder} cannot be read as a save_to_disk folder ({_first_line(problem)}); save it again"
         ) from None

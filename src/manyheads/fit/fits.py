@@ -66,6 +66,8 @@ def check_moments(optimizers: list[Any]) -> None:
         ValueError: something is missing, or of another shape.
     """
     for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            [math.isfinite(group[name]) for name in ("lr", "eps", "weight_decay", "initial_lr")]  # else a TypeError
         for weight, kept in optimizer.state.items():
             if not {"step", *MOMENTS} <= kept.keys() or kept["step"].numel() != 1:
                 raise ValueError("its optimiser lacks what AdamW keeps")
