@@ -61,10 +61,10 @@ launched.main()
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from manyheads import launch
+from manyheads import launch, supervise
 from manyheads.cli import answer, _say
 from manyheads.config import RunConfig
-launch.PROGRAM, launch.GRACE = ("stand_in.py",), 1.5
+supervise.PROGRAM, supervise.GRACE = ("stand_in.py",), 1.5
 def work():
     launch.on_all("train", RunConfig(seed=7), n_local=2, timeout=3.0, folder=Path("given").absolute())
     return 0
@@ -151,8 +151,8 @@ def test_it_is_not_started_for_ever(monkeypatch):
     starts = []
 
     class Fake:
-        def __init__(self, verb, config, n_local, folder, start) -> None:
-            starts.append((start, config.resume))
+        def __init__(self, verb, config, environments, folder) -> None:
+            starts.append(([one["MANYHEADS_AGAIN"] for one in environments], config.resume))
 
         def __enter__(self):
             return self
@@ -163,11 +163,11 @@ def test_it_is_not_started_for_ever(monkeypatch):
         def wait(self, timeout) -> int:
             return launch.AGAIN
 
-    monkeypatch.setattr(launch, "_Crew", Fake)
+    monkeypatch.setattr(launch, "Crew", Fake)
     with pytest.raises(SystemExit) as stopped:
         launch.on_all("train", RunConfig(), n_local=2, timeout=1.0)
     assert stopped.value.code == 75
-    assert [start for start, _ in starts] == list(range(launch.MOST_STARTS))
+    assert [start for start, _ in starts] == [[str(start)] * 2 for start in range(launch.MOST_STARTS)]
     assert [resume for _, resume in starts] == [Resume.never] + [Resume.auto] * (launch.MOST_STARTS - 1)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from manyheads.compose import read_run
 from manyheads.runfolder import HANDED_ON
 
 N_TRAIN, N_TEST = 7, 9  # two ranks of four micro-batches of two rows: a rank has micro-batches without rows
@@ -55,9 +56,14 @@ def test_there_is_one_run_folder_with_everything_in_it(done):
     folder, _ = done
     assert sorted(path.name for path in folder.iterdir()) == ["cache", "data", "outputs"]
     (run,) = (folder / "outputs").iterdir()
-    names = {"config.yaml", "summary.json", "metrics.csv", "checkpoints", "model", "report.html", "run.log"}
+    names = {"config.yaml", "summary.json", "metrics.csv", "checkpoints", "model", "report.html", "run.log", "ranks"}
     assert {path.name for path in run.iterdir()} == names
     assert len(list(folder.rglob("summary.json"))) == 1
+    assert {path.name for path in (run / "ranks").iterdir()} == {"rank-0.json", "rank-1.json", "rank-1.log"}
+    for rank in (0, 1):
+        record = json.loads((run / "ranks" / f"rank-{rank}.json").read_text())
+        assert (record["rank"], record["step"], record["ended"]) == (rank, 2, "done")
+    assert read_run(run).hardware.devices == 2
 
 
 def test_every_row_is_counted_once(done):

@@ -89,8 +89,7 @@ def train(run: RunConfig) -> "Summary | None":
         return show_plan(plan_figures(run, splits, tokens, network))
     check_tokens(start, tokens)
     with run_folder(run, [*splits.notes, *start.notes]) as folder:
-        with watched(folder / RANKS, run.hardware.timeout):
-            network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, started - start.seconds)
+        network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, started - start.seconds)
         if training is None:
             return None
         deliverable = ship(run, splits, tokenizer, network, training, folder / "model")
@@ -116,7 +115,8 @@ def fit_on(
 
     while True:
         try:
-            return network, fit(run, network, tokens, splits.labels, folder, start, started)
+            with watched(folder / RANKS, run.hardware.timeout):
+                return network, fit(run, network, tokens, splits.labels, folder, start, started)
         except StartAgain:
             if this_process().n_ranks > 1:
                 raise
