@@ -12,9 +12,8 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -34,15 +33,14 @@ from manyheads.config import (
     Strategy,
     Task,
 )
-from manyheads.config.hardware import Accelerator, Compile, Precision
+from manyheads.config.hardware import Accelerator, Precision
 from manyheads.config.model import EncoderKind
 from manyheads.data.tokens import Tokens
-from manyheads.fit.module import LitModule
+from manyheads.fit.module import LitModule, Network
 from manyheads.fit.nest import read_nest
 from manyheads.fit.resume import Start
 from manyheads.fit.saved import newest, read_json
 from manyheads.fit.session import fit
-from manyheads.fit.sharded import Sharded
 from manyheads.fit.shards import part
 from manyheads.fit.stop import Stopped
 from manyheads.nn import assemble
@@ -81,17 +79,24 @@ def tokens(n_rows: int, seed: int, *, targets: bool = False) -> Tokens:
     lengths = torch.randint(3, 9, (n_rows,), generator=generator)
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
     ids_N = torch.randint(5, WORDS, (int(offsets[-1]),), dtype=torch.int32, generator=generator)
+    ids_N[offsets[:-1]], ids_N[offsets[1:] - 1] = 2, 3  # as every text begins and ends
     answers = tokens(n_rows, seed + 10) if targets else None
-    if targets:
-        answers.ids_N[answers.offsets[:-1]], answers.ids_N[answers.offsets[1:] - 1] = 2, 3
     return Tokens(ids_N, offsets, None, torch.arange(n_rows) % 3, targets=answers)
+
+
+def untrained(model: ModelConfig, *, texts: bool) -> Network:
+    """The same weights at every call."""
+    torch.manual_seed(1)
+    if texts:
+        return assemble_seq2seq(model, vocab_size=WORDS, max_length=16)
+    return assemble(model, vocab_size=WORDS, n_classes=3, max_length=16)
 
 
 class Watched(LitModule):
     """Notes the loss of each micro-batch, as it goes into the mean over all of them, and what this rank holds."""
 
-    losses: list[float] = []
-    numbers: dict[str, int] = {}
+    losses: ClassVar[list[float]] = []
+    numbers: ClassVar[dict[str, int]] = {}
 
     def training_step(self, batch, index):
         loss = super().training_step(batch, index)
@@ -111,27 +116,20 @@ def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> Non
     from manyheads.fit import session
 
     session.LitModule = Watched  # type: ignore[misc]
-    rank = os.environ.get("RANK", "0")
+    rank, texts = os.environ.get("RANK", "0"), run.task is Task.seq2seq
     Watched.losses.clear()
-    torch.manual_seed(1)
-    texts = run.task is Task.seq2seq
     rows = {"train": tokens(22, 0, targets=texts), "validation": tokens(9, 1, targets=texts)}
     for stop in (*stops, *([""] if finish else [])):
         faults.forget()
         os.environ[faults.VARIABLE] = stop
         checkpoint = newest(folder / "checkpoints")
         start = Start(checkpoint, read_json(checkpoint / "progress.json")) if checkpoint else Start()
-        torch.manual_seed(1)
-        network = (
-            assemble_seq2seq(run.model, vocab_size=WORDS, max_length=16)
-            if texts
-            else assemble(run.model, vocab_size=WORDS, n_classes=3, max_length=16)
-        )
+        network = untrained(run.model, texts=texts)
         folder.mkdir(parents=True, exist_ok=True)
         with suppress(Stopped):
             fit(run, network, rows, ["a", "b", "c"], folder, start, time.perf_counter())  # type: ignore[arg-type]
-    if rank == "0" and finish:
-        save_file({name: one.contiguous() for name, one in network.state_dict().items()}, folder / "best")
+        if rank == "0" and not stop:
+            save_file({name: one.contiguous() for name, one in network.state_dict().items()}, folder / "best")
     (folder / f"seen-{rank}.json").write_text(json.dumps({"losses": Watched.losses, **Watched.numbers}))
 
 

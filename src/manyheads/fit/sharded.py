@@ -89,8 +89,8 @@ def in_parts(network: nn.Module, mesh: DeviceMesh) -> nn.Module:
             setattr(module, name, nn.Parameter(torch.empty_like(weight, device="meta"), weight.requires_grad))
     layers = [layer for one in taken.modules() if isinstance(one, Encoder | Decoder) for layer in one.layers]
     for one in (*layers, taken):
-        fully_shard(one, mesh=mesh)
-        one.set_force_sum_reduction_for_comms(True)  # gloo takes a mean for a sum, and says nothing
+        gathered = fully_shard(one, mesh=mesh)
+        gathered.set_force_sum_reduction_for_comms(True)  # gloo takes a mean for a sum, and says nothing
     return taken
 
 
