@@ -22,6 +22,7 @@ NEEDED = {
     "train": [],
     "ablate": ["vary=optim.warmup", "values=[0,0.5]"],
     "explain": [],
+    "tune": ["trainer.gradient_clip_val=0.5,1"],
 }
 MORE = {
     ("data", "files"): ["data.path=x.csv"],
@@ -34,7 +35,7 @@ READ = [(verb, group, name) for verb in VERBS for group in VERBS[verb].groups fo
 @pytest.mark.parametrize(("verb", "group", "name"), READ)
 def test_every_preset_composes(verb, group, name):
     more = MORE.get((group, name), [])
-    if (verb, group, name) == ("train", "data", "dates"):
+    if verb in ("train", "tune") and (group, name) == ("data", "dates"):
         more = ["task=seq2seq"]
     assert type(compose(verb, [f"{group}={name}", *NEEDED[verb], *more])) is VERBS[verb].config
 
@@ -66,6 +67,7 @@ TOGETHER = {
     "model.n_kv_heads": "8",
     "model.encoder": None,  # recurrent ones have few of the other settings: tests/config/test_recurrence.py
     "model.bidirectional": None,
+    "data.split_seed": "7",
 }
 
 OTHER_TEXTS = {"optim.class_weights": "balanced", "data.hub": "imdb", "slurm.time": "60", "slurm.partition": "x"}

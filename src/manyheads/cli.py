@@ -109,6 +109,8 @@ def _run(words: list[str]) -> int:
     asked = _read_flags(verb, words[1:])
     from manyheads.compose import compose, run_hydra
 
+    if verb == "tune" and "-m" in asked.flags:
+        raise ValueError("-m does nothing in tune, which runs one training after another itself: leave it away")
     if asked.flags:
         run_hydra(verb, asked.flags, asked.overrides, lambda make: _one_of_many(verb, make), asked.config_dir)
         return 0

@@ -23,7 +23,7 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig, TuneConfig
 from manyheads.config.plain import from_plain, refuse_code, to_plain
 from manyheads.config.run import default_trainer
 from manyheads.door.idle import refuse_idle
@@ -33,6 +33,7 @@ from manyheads.door.overrides import PATHS, VERBATIM, Grammar, Parsed, Typed, re
 from manyheads.door.plain_yaml import as_yaml, read_mapping, read_yaml
 from manyheads.door.presets import conf_folder, folder_url
 from manyheads.door.resumed import resumed_folder, resumed_values
+from manyheads.door.search import searched, settle_search
 from manyheads.door.secrets import refuse_secrets
 from manyheads.door.sweeps import (
     every_choice,
@@ -76,12 +77,15 @@ def compose(verb: str, overrides: Sequence[str] = (), *, config_dir: str | None 
         ValueError: one sentence on the first mistake.
     """
     words, resumed = resumed_folder(verb, overrides)
+    words, search = searched(verb, words, _parse)
     typed = read_overrides(verb, words, GRAMMAR, more=config_dir)
     if resumed:
         return _build(verb, resumed_values(to_plain(read_run(resumed)), resumed, typed), typed.values)
     _imply_data(verb, typed, config_dir)
     _refuse_hydra_settings(verb, typed, [], config_dir)
-    return _build(verb, _preset_values(verb, typed.groups, config_dir), typed.values)
+    values = _preset_values(verb, typed.groups, config_dir)
+    settle_search(values, search, typed)
+    return _build(verb, values, typed.values)
 
 
 def save_run(run: Config, path: str | Path) -> None:
@@ -210,7 +214,7 @@ def _build(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
 
 
 def _check_trainer(config: Config) -> None:
-    if isinstance(config, RunConfig | AblateConfig) and config.trainer != default_trainer():
+    if isinstance(config, RunConfig | AblateConfig | TuneConfig) and config.trainer != default_trainer():
         for name, value in config.trainer.items():
             config.trainer[name] = checked_flag(name, value)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from manyheads.ablate.sheets import Sheet
-from manyheads.ablate.tables import fill_document, markdown
+from manyheads.ablate.tables import fill_document
+from manyheads.sheet import Sheet, markdown
 
 
 def test_markdown_is_a_table_of_plain_cells():

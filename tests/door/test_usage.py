@@ -21,12 +21,12 @@ def test_help_of_a_verb_lists_every_setting_group_and_choice(verb, capsys):
     said = capsys.readouterr().out
     assert said == verb_help(verb) + "\n"
     for name, one in VERBS[verb].settings().items():
-        assert f"  {name}{'.' if isinstance(one.default, dict) else '='}" in said
+        assert f"  {name}{'.' if one.default and isinstance(one.default, dict) else '='}" in said
     for name in VERBS[verb].unread:
         assert f"  {name}=" not in said
     for group in VERBS[verb].groups:
         assert f"  {group}=" in said
-    assert ("(mean, first, bert, max, attention" in said) == (verb in ("train", "ablate"))
+    assert ("(mean, first, bert, max, attention" in said) == (verb in ("train", "ablate", "tune"))
     assert max(map(len, said.splitlines())) < 160
 
 

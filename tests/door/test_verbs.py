@@ -4,7 +4,15 @@ from dataclasses import is_dataclass
 
 import pytest
 
-from manyheads.config import AblateConfig, EvaluateConfig, ExplainConfig, LookConfig, PredictConfig, RunConfig
+from manyheads.config import (
+    AblateConfig,
+    EvaluateConfig,
+    ExplainConfig,
+    LookConfig,
+    PredictConfig,
+    RunConfig,
+    TuneConfig,
+)
 from manyheads.config.names import settings
 from manyheads.door.presets import conf_folder
 from manyheads.door.verbs import VERBS
@@ -17,6 +25,7 @@ def test_entries_are_modules_of_the_package():
         "predict": PredictConfig,
         "look": LookConfig,
         "ablate": AblateConfig,
+        "tune": TuneConfig,
         "explain": ExplainConfig,
     }
     for verb in VERBS.values():

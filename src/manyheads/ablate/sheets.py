@@ -4,7 +4,6 @@ S seeds . n rows
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import numpy as np
@@ -12,16 +11,7 @@ import numpy as np
 from manyheads.ablate.pairs import holm, rows_differ, runs_differ
 from manyheads.ablate.record import Measured, Record
 from manyheads.ablate.training import Figures
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """A table as texts, and what to know to read it."""
-
-    title: str
-    columns: list[str]
-    lines: list[list[str]]
-    notes: list[str]
+from manyheads.sheet import Sheet
 
 
 def sheets(record: Record) -> list[Sheet]:

@@ -23,6 +23,7 @@ from manyheads.config.optim import CheckpointConfig, Metric, OptimConfig, Schedu
 from manyheads.config.run import EvaluateConfig, InferenceHardware, LookConfig, PredictConfig, Resume, RunConfig
 from manyheads.config.slurm import SlurmConfig
 from manyheads.config.task import Task
+from manyheads.config.tune import Method, Prune, TuneConfig
 
 __all__ = [
     "AblateConfig",
@@ -43,6 +44,7 @@ __all__ = [
     "LoggerConfig",
     "LoggerKind",
     "LookConfig",
+    "Method",
     "Metric",
     "ModelConfig",
     "Nonfinite",
@@ -56,6 +58,7 @@ __all__ = [
     "Positions",
     "Precision",
     "PredictConfig",
+    "Prune",
     "Resume",
     "RunConfig",
     "Schedule",
@@ -67,4 +70,5 @@ __all__ = [
     "Task",
     "TokenizerConfig",
     "TokenizerKind",
+    "TuneConfig",
 ]

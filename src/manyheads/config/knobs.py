@@ -63,6 +63,11 @@ def range_words(metadata: Any) -> list[str]:
     return [words for words, _ in _bounds(metadata)]
 
 
+def within(value: Any, metadata: Any) -> bool:
+    """Whether a number keeps the limits of a knob."""
+    return all(holds(value) for _, holds in _bounds(metadata))
+
+
 def _bounds(metadata: Any) -> list[tuple[str, Any]]:
     rules = [
         ("at_least", "at least", lambda limit: lambda value: value >= limit),

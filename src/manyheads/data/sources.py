@@ -17,7 +17,7 @@ from manyheads.terminal import one_line
 
 
 def read_splits(data: DataConfig, seed: int, *, task: Task = Task.classify, with_test: bool = True) -> Splits:
-    """The splits of a run, checked; a missing validation split is carved out of train by `seed`.
+    """The splits of a run, checked; a missing validation split is carved out of train by `data.split_seed`, or `seed`.
 
     Where one file or split holds everything, test is carved out first. `with_test=False` leaves the test split
     unread; the others are the same as with it.
@@ -26,6 +26,7 @@ def read_splits(data: DataConfig, seed: int, *, task: Task = Task.classify, with
         ValueError: one sentence that names the file and the row, or the setting, and the remedy.
     """
     tables = open_tables(data)
+    seed = seed if data.split_seed is None else data.split_seed
     notes: list[str] = []
     table = (tables.get("all") or tables["train"])()
     columns = find_columns(table, data, task)

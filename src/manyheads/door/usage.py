@@ -50,7 +50,7 @@ def _group(verb: str, group: str, default: str | None) -> str:
 
 
 def _setting(one: Setting) -> str:
-    if isinstance(one.default, dict):
+    if isinstance(one.default, dict) and one.default:
         return "\n".join(
             [
                 _line(f"{one.name}.{key}={show(value)}", "a flag of Lightning's Trainer")

@@ -2,10 +2,18 @@
 
 from dataclasses import dataclass, field
 
-from manyheads.config import AblateConfig, EvaluateConfig, ExplainConfig, LookConfig, PredictConfig, RunConfig
+from manyheads.config import (
+    AblateConfig,
+    EvaluateConfig,
+    ExplainConfig,
+    LookConfig,
+    PredictConfig,
+    RunConfig,
+    TuneConfig,
+)
 from manyheads.config.names import Setting, settings
 
-Config = RunConfig | EvaluateConfig | PredictConfig | LookConfig | AblateConfig | ExplainConfig
+Config = RunConfig | EvaluateConfig | PredictConfig | LookConfig | AblateConfig | ExplainConfig | TuneConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,7 @@ VERBS = {
             "data.cache": "nothing is cached",
             "data.validation_share": "no split is carved out",
             "data.test_share": "no split is carved out",
+            "data.split_seed": "no split is carved out",
         },
     ),
     "predict": Verb(
@@ -110,6 +119,7 @@ VERBS = {
         {
             "run": "the data of a finished run, which only evaluate reads",
             "ddp": "several devices, but ablate compares runs of one device",
+            "fsdp": "several devices, but ablate compares runs of one device",
             "slurm": "a job of one training",
             "dates": "a task of texts for texts, but ablate compares classifiers",
         },
@@ -119,6 +129,27 @@ VERBS = {
             "hardware.nodes": "runs of one machine are compared, one after another",
         },
         prefix={"experiment": "ablate_"},
+    ),
+    "tune": Verb(
+        TuneConfig,
+        "manyheads.tune.tune:tune",
+        "try settings, a process each, and rank them by validation",
+        {
+            "task": "classify",
+            "data": "demo",
+            "model": "tiny",
+            "optim": "scratch",
+            "hardware": "auto",
+            "logger": "csv",
+            "experiment": None,
+        },
+        (
+            "manyheads tune optim.lr=3e-4,1e-3,3e-3 model.dropout=0,0.1 data.path=reviews.csv",
+            "manyheads tune optim.lr=log:1e-4..1e-2 model.n_layers=1..4 trials=20 seeds=3 output=outputs/search",
+            "manyheads tune optim.lr=log:1e-4..1e-2 model.dropout=0..0.3 method=tpe prune=median jobs=2 minutes=5",
+        ),
+        {"run": "the data of a finished run, which only evaluate reads", "slurm": "a job of one training"},
+        {"hardware.nodes": "all runs are of this machine"},
     ),
     "explain": Verb(
         ExplainConfig,

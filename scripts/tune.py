@@ -1,0 +1,8 @@
+"""Try settings, a process each, and rank them by validation: the same door as `manyheads tune`."""
+
+import sys
+
+from manyheads.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["tune", *sys.argv[1:]]))

@@ -1,0 +1,155 @@
+"""What `manyheads tune` can be told: settings with several values, how they are chosen, and the run they share."""
+
+import math
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any
+
+from manyheads.config.axis import Axis, make_axis
+from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
+from manyheads.config.guard import GuardConfig
+from manyheads.config.hardware import HardwareConfig, LoggerConfig
+from manyheads.config.knobs import check_ranges, knob, require
+from manyheads.config.model import ModelConfig
+from manyheads.config.optim import CheckpointConfig, OptimConfig
+from manyheads.config.plain import from_plain, show, to_plain
+from manyheads.config.run import Resume, RunConfig, default_trainer
+from manyheads.config.task import Task
+
+USUAL = 20  # trials of a search without an end of its own
+MOST = 10_000
+EXAMPLE = "optim.lr=1e-4,3e-4,1e-3, or a range, such as optim.lr=log:1e-4..1e-2"
+
+
+class Method(Enum):
+    auto = "auto"
+    grid = "grid"
+    random = "random"
+    tpe = "tpe"
+    gp = "gp"
+    cmaes = "cmaes"
+
+
+class Prune(Enum):
+    never = "never"
+    median = "median"
+    halving = "halving"
+
+
+OF_OPTUNA = (Method.tpe, Method.gp, Method.cmaes)
+
+
+@dataclass(kw_only=True, slots=True)
+class TuneConfig:
+    """Everything `manyheads tune` can be told. The sections are those of a training run, shared by all trials."""
+
+    search: Any = knob(dict, f"what varies; typed as the setting itself with several values: {EXAMPLE}")
+    method: Method = knob(Method.auto, "auto: grid where all values are listed, else random; tpe, gp, cmaes: Optuna's")
+    trials: int = knob(0, f"settings tried; 0: all of a grid, else {USUAL}", at_least=0, at_most=MOST)
+    seeds: int = knob(1, "runs of each setting, with the seeds from seed upwards; their mean counts", at_least=1,
+                      at_most=100)  # fmt: skip
+    jobs: int = knob(
+        1, "runs at once, which share the processor's threads, or have a GPU each", at_least=1, at_most=256
+    )
+    minutes: float = knob(0.0, "most minutes of training of a run, whose best figure so far counts; 0: no limit",
+                          at_least=0.0)  # fmt: skip
+    prune: Prune = knob(Prune.never, "give up a setting early by its validation figures: Optuna's rules; never: none")
+    task: Task = knob(Task.classify, "what a text is answered with: a class, or another text")
+    seed: int = knob(0, "the first seed of the runs, and that of what is drawn", at_least=0, below=2**31)
+    output: str = knob("", "folder of the search, which goes on where it was; empty: outputs/tune-<what varies>")
+    data: DataConfig = knob(DataConfig, "texts and labels")
+    tokenizer: TokenizerConfig = knob(TokenizerConfig, "text to tokens")
+    batch: BatchConfig = knob(BatchConfig, "tokens to batches")
+    model: ModelConfig = knob(ModelConfig, "the encoder classifier")
+    optim: OptimConfig = knob(OptimConfig, "the optimiser")
+    checkpoint: CheckpointConfig = knob(CheckpointConfig, "the weights kept; its metric is what is compared")
+    guard: GuardConfig = knob(GuardConfig, "what happens when a step goes wrong")
+    hardware: HardwareConfig = knob(HardwareConfig, "processors of a run")
+    logger: LoggerConfig = knob(LoggerConfig, "logged figures")
+    trainer: dict[str, Any] = knob(default_trainer, "any other flag of Lightning's Trainer")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        require(
+            "max_time" not in self.trainer,
+            f"trainer.max_time={show(self.trainer.get('max_time'))} is decided elsewhere: set minutes",
+        )
+        self._check_count(self.axes())
+        self.run({})
+
+    def axes(self) -> list[Axis]:
+        """What varies, in order.
+
+        Raises:
+            ValueError: nothing does, or a value that its setting cannot have.
+        """
+        require(isinstance(self.search, dict), f"search={show(self.search)} holds no settings: type {EXAMPLE}")
+        require(bool(self.search), f"nothing is searched: give a setting several values, such as {EXAMPLE}")
+        return [make_axis(str(name), given) for name, given in self.search.items()]
+
+    @property
+    def size(self) -> int | None:
+        """How many settings there are; None where a number is drawn between two ends."""
+        listed = [axis.listed for axis in self.axes()]
+        return None if None in listed else math.prod(len(one) for one in listed if one is not None)
+
+    @property
+    def chosen(self) -> Method:
+        """The method, that of auto resolved."""
+        if self.method is not Method.auto:
+            return self.method
+        return Method.grid if self.size is not None and self.trials in (0, self.size) else Method.random
+
+    @property
+    def n_trials(self) -> int:
+        """How many settings are tried."""
+        size = self.size
+        if self.trials:
+            return self.trials
+        return size if self.chosen is Method.grid and size is not None else min(USUAL, size or USUAL)
+
+    @property
+    def needs_optuna(self) -> bool:
+        return self.method in OF_OPTUNA or self.prune is not Prune.never
+
+    def run(self, setting: dict[str, Any], seed: int | None = None, output: str = "") -> RunConfig:
+        """The training run of one setting; it never reads the test split, and goes on where it was.
+
+        Raises:
+            ValueError: values that do not go together.
+        """
+        known = {one.name for one in fields(RunConfig)}
+        plain: dict[str, Any] = {name: value for name, value in to_plain(self).items() if name in known}
+        plain |= {"seed": self.seed if seed is None else seed, "output": output, "test": False}
+        plain |= {"resume": Resume.auto.name} if output else {}
+        for name, value in setting.items():
+            section, _, key = name.partition(".")
+            plain[section][key] = value
+        return from_plain(RunConfig, plain)
+
+    def _check_count(self, axes: list[Axis]) -> None:
+        ranges = [axis for axis in axes if axis.listed is None]
+        if self.method is Method.grid and ranges:
+            name = ranges[0].name
+            raise ValueError(
+                f"{name}={self.search[name]} is a range, of which method=grid cannot try every number: list values, "
+                f"such as {name}={ranges[0].low:g},{ranges[0].high:g}, or use method=random"
+            )
+        size = self.size
+        if size is None:
+            return
+        named = " x ".join(str(len(axis.listed or ())) for axis in axes)
+        require(
+            self.trials <= size,
+            f"trials={self.trials} are more than the {size} settings there are ({named}): leave trials away, or search "
+            "more values",
+        )
+        require(
+            self.method is not Method.grid or self.trials in (0, size),
+            f"trials={self.trials} would cut short method=grid, which tries all {size} settings ({named}): leave "
+            "trials away, or use method=random",
+        )
+        require(
+            self.n_trials <= MOST,
+            f"the grid has {size:,} settings ({named}), more than {MOST:,}: search fewer values, or add trials=20",
+        )

@@ -1,0 +1,1 @@
+"""Searches: settings tried in a process each, ranked by the validation split."""

@@ -1,0 +1,132 @@
+"""The processes of a search, one a run, each in a session of its own: Ctrl-C reaches the search alone."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from manyheads.compose import GRAMMAR
+from manyheads.config import Accelerator, RunConfig
+from manyheads.door.words import as_words
+from manyheads.runfolder import HANDED_ON
+from manyheads.tune.outcome import Outcome, State
+
+COMMAND = (sys.executable, "-m", "manyheads.tune.leash")
+GRACE = 60.0  # seconds in which a run that is told to end saves its state
+
+
+@dataclass(slots=True)
+class Running:
+    """A run under way: setting `trial` with one seed, in place `slot` of those at once."""
+
+    trial: int
+    seed: int
+    setting: dict[str, Any]
+    slot: int
+    folder: Path
+    process: subprocess.Popen[bytes]
+    started: float
+    pruned: bool = False
+    n_reported: int = 0
+
+    @property
+    def log(self) -> Path:
+        return log_of(self.folder)
+
+    def so_far(self) -> Outcome:
+        """What is known of it without its files."""
+        state = State.pruned if self.pruned else State.done
+        return Outcome(self.trial, self.seed, self.setting, state, seconds=time.monotonic() - self.started)
+
+    def end(self) -> None:
+        """Tell it to save and end; it is not waited for."""
+        self.process.terminate()
+
+
+def folder_of(output: Path, trial: int, seed: int) -> Path:
+    return output / "trials" / f"{trial:03d}-seed-{seed}"
+
+
+def log_of(folder: Path) -> Path:
+    """What the process said, beside its folder: a run takes no folder that is not empty."""
+    return folder.with_name(f"{folder.name}.log")
+
+
+def start_run(run: RunConfig, trial: int, setting: dict[str, Any], slot: int, env: dict[str, str]) -> Running:
+    """Start the run in its own folder, or go on with it there."""
+    folder = Path(run.output)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with log_of(folder).open("ab") as log:
+        process = _start([*COMMAND, "train", *as_words(run, GRAMMAR.quote)], env, log)
+    return Running(trial, run.seed, setting, slot, folder, process, time.monotonic())
+
+
+def _start(command: list[str], env: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    inherited = {name: value for name, value in os.environ.items() if name != HANDED_ON}  # it makes its own folder
+    return subprocess.Popen(  # noqa: S603 - our own command
+        command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=inherited | env, start_new_session=True
+    )
+
+
+def end_all(running: list[Running], grace: float = GRACE) -> None:
+    """End every run: each may save, within `grace` seconds together, then it is killed with all it has started."""
+    for one in running:
+        one.end()
+    until = time.monotonic() + grace
+    for one in running:
+        with suppress(subprocess.TimeoutExpired):
+            one.process.wait(max(0.0, until - time.monotonic()))
+        sweep(one)
+
+
+def sweep(one: Running) -> None:
+    """Kill what is left of a run, such as a worker that outlives it; the process itself has ended, or had its time."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(one.process.pid, signal.SIGKILL)
+    one.process.wait()
+    if one.process.stdin:
+        one.process.stdin.close()
+
+
+class Shares:
+    """What each of `jobs` runs at once gets of the machine: threads of the processor, or a GPU of its own."""
+
+    def __init__(self, jobs: int, run: RunConfig) -> None:
+        self.jobs = jobs
+        alone = jobs == 1 or run.hardware.devices != 1
+        on_gpu = run.hardware.accelerator is not Accelerator.cpu
+        self.gpus = visible_gpus() if on_gpu and not alone else []
+        self.threads = run.hardware.threads or (0 if alone else max(1, n_cores() // jobs))
+
+    def settle(self, run: RunConfig) -> RunConfig:
+        """The run with its share of the threads."""
+        return replace(run, hardware=replace(run.hardware, threads=self.threads))
+
+    def environment(self, slot: int) -> dict[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": self.gpus[slot % len(self.gpus)]} if self.gpus else {}
+
+
+def n_cores() -> int:
+    """Those this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def visible_gpus() -> list[str]:
+    """The NVIDIA GPUs that a run would see, by the names that CUDA_VISIBLE_DEVICES takes; torch is not asked."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [one.strip() for one in named.split(",") if one.strip()]
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    try:
+        listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [str(at) for at, _ in enumerate(line for line in listed.stdout.splitlines() if line.startswith("GPU "))]

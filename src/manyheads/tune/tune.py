@@ -1,0 +1,151 @@
+"""The verb `tune`: a process for each setting and seed, ranked by the validation split. It trains nothing itself."""
+
+import logging
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from manyheads.compose import GRAMMAR
+from manyheads.config import Method, TuneConfig
+from manyheads.config.tune import OF_OPTUNA
+from manyheads.data.rows import Splits
+from manyheads.data.sources import read_splits
+from manyheads.door.idle import refuse_idle
+from manyheads.door.words import as_words, plain_settings
+from manyheads.fit.checks import check_class_names, check_end, check_logger, check_pair
+from manyheads.fit.resume import FREE
+from manyheads.ranks import this_process
+from manyheads.tune.journal import Journal, open_journal
+from manyheads.tune.outcome import Outcome
+from manyheads.tune.plan import plan_settings
+from manyheads.tune.queue import Asked, Listed
+from manyheads.tune.ranking import Ranked, best_of, rank
+from manyheads.tune.work import run_missing
+
+log = logging.getLogger("manyheads.tune")
+
+
+def tune(config: TuneConfig) -> list[Ranked]:
+    """Make the runs that the journal lacks, then print and write what all of them came to.
+
+    Returns:
+        The settings, best first.
+
+    Raises:
+        Stopped: a signal ended the search; its runs have saved, and the same words go on.
+        ValueError: a mistake in the settings or the data, found before anything is written; a folder that holds
+            another search; no run that came to a figure.
+    """
+    check_search(config)
+    splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
+    check_class_names(config.optim.class_weights, splits.labels)
+    check_pair(config.model, pairs=splits.train.pairs is not None)
+    folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
+    with open_journal(folder, question(config, splits)) as journal, _lines():
+        run_missing(config, make_queue(config, folder, journal), journal)
+        outcomes = journal.outcomes
+    ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric)
+    show(config, folder, ranked, outcomes)
+    return ranked
+
+
+def check_search(config: TuneConfig) -> None:
+    """What is refused before the data is read.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    if config.needs_optuna and find_spec("optuna") is None:
+        asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
+        raise ValueError(f"{asked} needs a package that is not installed: pip install 'manyheads[tune]'")
+    if config.jobs > 1 and config.hardware.devices != 1:
+        raise ValueError(
+            f"jobs={config.jobs} with hardware.devices={config.hardware.devices} would put several runs on the same "
+            "devices: leave one of them at 1"
+        )
+    if this_process().started_by:
+        raise ValueError(
+            f"tune starts its own processes, but {this_process().started_by} started several of it: start it once, "
+            "without"
+        )
+    check_end(config.trainer)
+    check_logger(config.logger)
+    run = config.run({})
+    for axis in config.axes():
+        refuse_idle(run, {axis.name: config.search[axis.name]})
+
+
+def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
+    """What a folder's search must have in common with the one that goes on in it."""
+    free = FREE | {"hardware.threads", "seed"}
+    run = {name: value for name, value in plain_settings(config.run({})).items() if name not in free}
+    digest = blake2b(digest_size=16)
+    for rows in (splits.train, splits.validation):
+        for column in (rows.texts, rows.pairs, rows.targets, rows.labels):
+            digest.update(repr(column).encode())
+    asked = {"search": config.search, "method": config.chosen.name, "prune": config.prune.name}
+    return {**asked, "minutes": config.minutes, "seed": config.seed, "data": digest.hexdigest(), **run}
+
+
+def seeds_of(config: TuneConfig) -> range:
+    return range(config.seed, config.seed + config.seeds)
+
+
+def make_queue(config: TuneConfig, folder: Path, journal: Journal) -> Listed | Asked:
+    """Who says which run is next."""
+    planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
+    if planned is not None and not config.needs_optuna:
+        return Listed(planned, seeds_of(config), journal)
+    from manyheads.tune.study import Study
+
+    return Asked(Study(config, folder, planned), config.n_trials, seeds_of(config), journal)
+
+
+def show(config: TuneConfig, folder: Path, ranked: list[Ranked], outcomes: list[Outcome]) -> None:
+    """Print the table, where its files lie, and the command that trains the best setting.
+
+    Raises:
+        ValueError: no run came to a figure.
+    """
+    from manyheads.sheet import print_sheet
+    from manyheads.terminal import as_text, console, show_files
+    from manyheads.tune.page import write_results
+    from manyheads.tune.sheets import MOST_LINES, sheet_of
+
+    best = best_of(ranked)
+    command = "" if best is None else final_command(config, best)
+    files = write_results(folder, config, ranked, outcomes, command)
+    print_sheet(sheet_of(config, ranked, MOST_LINES))
+    show_files(folder, files)
+    if best is None:
+        raise ValueError(f"no run came to a figure: {folder / 'trials.csv'} says of each why")
+    console().print(as_text(f"train trial {best.trial} and judge it on the test split: {command}"), soft_wrap=True)
+
+
+def final_command(config: TuneConfig, best: Ranked) -> str:
+    """What trains a setting with the first seed, and reads the test split."""
+    run = config.run(best.setting)
+    run.test = True
+    return shlex.join(["manyheads", "train", *as_words(run, GRAMMAR.quote)])
+
+
+def _folder_name(config: TuneConfig) -> str:
+    return re.sub(r"[^\w-]+", "-", "-".join(["tune", *(name.rpartition(".")[2] for name in config.search)]))
+
+
+@contextmanager
+def _lines() -> Iterator[None]:
+    """One line a run, on the screen."""
+    handler, level = logging.StreamHandler(), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
