@@ -116,7 +116,8 @@ def test_training_that_diverges_ends_at_once_in_one_sentence(words, tmp_path, ca
     assert said.err.splitlines()[-1] == sentence
     assert (tmp_path / "run" / "run.log").read_text().splitlines()[-1] == sentence
     assert "epoch 1, step" not in said.err
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.yaml", "nonfinite.json", "run.log"]
+    left = ["config.yaml", "metrics.csv", "nonfinite.json", "run.log"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == left
     assert HANDED_ON not in os.environ
 
 

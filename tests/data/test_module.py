@@ -92,6 +92,15 @@ def test_the_largest_batch_is_found_among_batches_without_rows(data):
     assert data.largest_batch().labels_B.numel() == 1
 
 
+@pytest.mark.parametrize("split", [1, 2, 4, 1024])
+def test_batches_that_are_cut_are_cut_in_validation_too_and_read_every_row_once(data, split):
+    data.split = split
+    batches = list(data.val_dataloader())
+    most = max(1, data.batch.rows // split), data.batch.tokens // split
+    assert sorted(row for one in batches for row in one.rows_B.tolist()) == list(range(len(data.tokens["validation"])))
+    assert all(len(one.rows_B) == 1 or (len(one.rows_B), len(one.ids_N)) <= most for one in batches)
+
+
 def test_a_batch_moves_whole(data):
     attach(data)
     batch = next(iter(data.train_dataloader()))

@@ -135,9 +135,8 @@ class TextData(LightningDataModule):
 
     def _evaluation(self, split: str) -> Batches:
         _, n_ranks, rank = self._place()
-        plan = plan_evaluation(
-            self._lengths[split], tokens=self.batch.tokens, rows=self.batch.rows, n_ranks=n_ranks, rank=rank
-        )
+        tokens, rows = (max(1, most // self.split) for most in (self.batch.tokens, self.batch.rows))
+        plan = plan_evaluation(self._lengths[split], tokens=tokens, rows=rows, n_ranks=n_ranks, rank=rank)
         return Batches(self._near(split), plan)
 
     def _near(self, split: str) -> Tokens:

@@ -77,10 +77,10 @@ def facts(summary: Summary) -> dict[str, str]:
     """What a run was, in a reader's words."""
     best = summary.best
     kept = f"epoch {best['epoch']}, for its validation {best['metric']} of {best['value']:.4f}" if best else "the last"
-    steps = ", ".join(map(str, summary.left_out))
+    steps = f"step{'s' * (len(summary.left_out) > 1)} {', '.join(map(str, summary.left_out))}"
     guarded = {
         "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step",
-        "left out": f"step {steps}, whose loss or gradient was no number: their rows are in nonfinite.json",
+        "left out": f"{steps}, whose loss or gradient was no number: the rows are in nonfinite.json",
     }
     return {
         "parameters": f"{summary.parameters:,}",
