@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from manyheads.fit.lazy import PERIOD, LazyAdamW, settle
+from manyheads.fit.lazy import PERIOD, LazyAdamW, settle, take_over
 
 ROWS, WIDTH, RATE = 200, 6, 1e-2
 
@@ -77,6 +77,24 @@ def test_settling_twice_is_settling_once():
     once = table.weight.detach().clone()
     settle([lazy])
     assert torch.equal(table.weight, once)
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_one_kind_goes_on_from_the_state_of_the_other(lazy):
+    """As when one process goes on with what several began, or several with what one did."""
+    before, head, first = build(lazy=lazy, eps=1e-16)
+    train(before, head, first, 60)
+    after, other_head, second = build(lazy=not lazy, eps=1e-16)
+    after.load_state_dict(before.state_dict())
+    other_head.load_state_dict(head.state_dict())
+    second.load_state_dict(first.state_dict())
+    take_over(second)
+    train(after, other_head, second, 2 * PERIOD, skip=60)
+    settle([second])
+    plain, *_ = whole = build(lazy=False, eps=1e-16)
+    train(*whole, 2 * PERIOD)
+    torch.testing.assert_close(after.weight, plain.weight, rtol=1e-6, atol=1e-7)
+    assert any("owed" in its for its in second.state_dict()["state"].values()) is not lazy
 
 
 @pytest.mark.parametrize("lazy", [True, False])

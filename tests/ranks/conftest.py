@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 SERVER = Path(__file__).with_name("server.py")
-PATIENCE = 120.0  # seconds
+PATIENCE = 300.0  # seconds
 
 
 class Server:

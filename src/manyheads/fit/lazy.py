@@ -70,20 +70,11 @@ class LazyAdamW(torch.optim.AdamW):
             self._catch_up(table.weight, read_R.nonzero().squeeze(1))
 
     def _catch_up(self, table: Tensor, rows_U: Tensor) -> None:
-        """What AdamW does with zero gradients, for all the steps since the rows were read last."""
-        state, group = self.state[table], self._group(table)
-        since_U = state["since"].index_select(0, rows_U)
-        owed_U1, missed_U1 = state["owed"].index_select(0, since_U.long())[:, None], (state["now"] - since_U)[:, None]
-        m_UD, v_UD = (state[moment].index_select(0, rows_U) for moment in ("exp_avg", "exp_avg_sq"))
-        table.index_add_(0, rows_U, _direction(m_UD, v_UD, state, group).mul_(-owed_U1))
-        beta1, beta2 = group["betas"]
-        state["exp_avg"].index_copy_(0, rows_U, m_UD.mul_(beta1**missed_U1))
-        state["exp_avg_sq"].index_copy_(0, rows_U, v_UD.mul_(beta2**missed_U1))
-        state["since"][rows_U] = state["now"]
+        _catch_up(table, rows_U, self.state[table], self._group(table))
 
     def _step_rows(self, table: Tensor, gradient: Tensor) -> None:
         """One step of AdamW for the rows that the batch read, which are up to date; the others are owed theirs."""
-        state, group = self._started(table), self._group(table)
+        state, group = self.started(table), self._group(table)
         beta1, beta2 = group["betas"]
         state["step"] += 1
         state["now"] += 1
@@ -101,12 +92,13 @@ class LazyAdamW(torch.optim.AdamW):
         if now == PERIOD:
             self.settle()
 
-    def _started(self, table: Tensor) -> dict[str, Tensor]:
+    def started(self, table: Tensor) -> dict[str, Tensor]:
         """The table's state, all of it in the table's type: torch makes it so when a state is loaded."""
         state = self.state[table]
         if not state:
             state["step"] = torch.zeros(())
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(table), torch.zeros_like(table)
+        if "owed" not in state:  # as in the state of a plain AdamW
             state["now"] = table.new_zeros(())  # steps since all rows were up to date
             state["since"] = table.new_zeros(table.size(0))  # the step, of those, in which a row was read last
             state["owed"] = table.new_zeros(PERIOD + 1)  # by that step
@@ -114,6 +106,18 @@ class LazyAdamW(torch.optim.AdamW):
 
     def _group(self, table: Tensor) -> dict[str, Any]:
         return next(group for group in self.param_groups if any(one is table for one in group["params"]))
+
+
+def _catch_up(table: Tensor, rows_U: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
+    """What AdamW does with zero gradients, for all the steps since the rows were read last."""
+    since_U = state["since"].index_select(0, rows_U)
+    owed_U1, missed_U1 = state["owed"].index_select(0, since_U.long())[:, None], (state["now"] - since_U)[:, None]
+    m_UD, v_UD = (state[moment].index_select(0, rows_U) for moment in ("exp_avg", "exp_avg_sq"))
+    table.index_add_(0, rows_U, _direction(m_UD, v_UD, state, group).mul_(-owed_U1))
+    beta1, beta2 = group["betas"]
+    state["exp_avg"].index_copy_(0, rows_U, m_UD.mul_(beta1**missed_U1))
+    state["exp_avg_sq"].index_copy_(0, rows_U, v_UD.mul_(beta2**missed_U1))
+    state["since"][rows_U] = state["now"]
 
 
 def _direction(m_UD: Tensor, v_UD: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
@@ -127,6 +131,22 @@ def settle(optimizers: list[Any]) -> None:
     for optimizer in optimizers:
         if isinstance(optimizer, LazyAdamW):
             optimizer.settle()
+
+
+@torch.no_grad()
+def take_over(optimizer: torch.optim.Optimizer) -> None:
+    """Let an optimiser go on whose state was loaded from one of the other kind, AdamW or `LazyAdamW`: one process
+    updates large embeddings by rows, several do not."""
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            state = optimizer.state.get(weight, {})
+            if isinstance(optimizer, LazyAdamW):
+                if state and any(weight is table for table in optimizer.tables):
+                    optimizer.started(weight)
+            elif "owed" in state:
+                _catch_up(weight, torch.arange(weight.size(0)), state, group)
+                for name in ("now", "since", "owed"):
+                    del state[name]
 
 
 class Settle(Callback):

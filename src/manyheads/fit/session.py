@@ -29,7 +29,7 @@ from manyheads.fit.resume import Start
 from manyheads.fit.speed import speed_up
 from manyheads.fit.state import hash_tokens
 from manyheads.fit.stop import Stop, seconds_of
-from manyheads.fit.trainer import build_trainer
+from manyheads.fit.trainer import build_trainer, count_in_steps
 from manyheads.fit.translate import Translate
 from manyheads.fit.votes import Votes
 from manyheads.nn import Classifier, assemble
@@ -174,7 +174,7 @@ def run_trainer(
     trainer = build_trainer(run, folder, [Settle(), *callbacks, *averaging, *saving], list(loggers))
     split = checkpoint.start.again.split if checkpoint else 1
     data = TextData(tokens, run.batch, run.seed, max_steps=trainer.max_steps, split=split)
-    trainer.accumulate_grad_batches = data.per_step(trainer.world_size)
+    count_in_steps(trainer, run.batch.accumulate, data.per_step(trainer.world_size))
     n_steps = data.n_steps(trainer.max_epochs, trainer.max_steps)
     speed_up(run, network, data, trainer, n_steps)
     module = LitModule(network, make_task(run, tokens["train"].labels, labels), optim=run.optim, n_steps=n_steps)

@@ -16,6 +16,7 @@ from torchmetrics import Metric
 from manyheads.data.tokens import Tokens
 from manyheads.fit import shards
 from manyheads.fit.fits import check_alike, check_moments
+from manyheads.fit.lazy import take_over
 from manyheads.fit.logs import MetricsFile
 from manyheads.fit.meter import Meter
 
@@ -56,9 +57,11 @@ def put_weights(trainer: pl.Trainer, module: pl.LightningModule, weights: dict[s
 
 
 def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[str, Any], own: dict[str, Any]) -> None:
-    """Undo `of_all` and `of_one`, but for the random numbers. A Trainer that does not train has no optimisers."""
+    """Undo `of_all` and `of_one`, but for the random numbers; the weights are put back before. A Trainer that does not
+    train has no optimisers."""
     for optimizer, its in zip(trainer.optimizers, everyones["optimizers"], strict=bool(trainer.optimizers)):
         shards.put_optimizer(optimizer, its)
+        take_over(optimizer)
     check_moments(trainer.optimizers)
     for config, its in zip(trainer.lr_scheduler_configs, everyones["schedules"], strict=bool(trainer.optimizers)):
         check_alike("schedule", its, config.scheduler.state_dict())

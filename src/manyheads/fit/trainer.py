@@ -75,6 +75,23 @@ def validation(flags: dict[str, Any]) -> dict[str, Any]:
     return {**flags, "check_val_every_n_epoch": None}
 
 
+def count_in_steps(trainer: pl.Trainer, accumulate: int, per_step: int) -> None:
+    """Let a step be `per_step` batches of each process, and an interval of validation, which counts batches of which a
+    step has `accumulate`, be the same steps on however many processes: those that these batches make, or begin."""
+    trainer.accumulate_grad_batches = per_step
+    if isinstance(trainer.val_check_interval, int):
+        trainer.val_check_interval = -(-trainer.val_check_interval // accumulate) * per_step
+
+
+class BetweenSteps(Callback):
+    """Lets a part of an epoch between two validations end with a step, the same on however many processes."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        each, batches = trainer.accumulate_grad_batches, trainer.val_check_batch
+        if isinstance(batches, int) and batches < trainer.num_training_batches:
+            trainer.val_check_batch = max(each, batches // each * each)
+
+
 def lightning_trainer(
     run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger], flags: dict[str, Any]
 ) -> pl.Trainer:
@@ -82,7 +99,7 @@ def lightning_trainer(
     watched = [Marks()] if this_process().n_ranks > 1 else []
     return pl.Trainer(
         accumulate_grad_batches=run.batch.accumulate,
-        callbacks=[*watched, *callbacks, *early_stopping(run.checkpoint), EpochLines(), *bar()],
+        callbacks=[*watched, BetweenSteps(), *callbacks, *early_stopping(run.checkpoint), EpochLines(), *bar()],
         logger=loggers,
         enable_progress_bar=shows_bar(),
         log_every_n_steps=run.logger.every,
