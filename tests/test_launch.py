@@ -270,3 +270,22 @@ def test_train_in_a_script_returns_the_figures(ranks_run):
     assert job.code() == 0, job.err
     summary = json.loads((ranks_run.folder / "run" / "summary.json").read_text())
     assert job.out.splitlines()[-1] == f"{summary['rows']} {summary['validation']['accuracy']['low']}"
+
+
+def test_under_torchrun_a_mistake_is_said_once(ranks_run):
+    job = ranks_run.torchrun("train", "data.path=nowhere.csv", "hardware=cpu")
+    assert job.code() != 0
+    assert job.err.count("nowhere.csv does not exist") == 1
+    assert not job.left(within=60)
+
+
+def test_who_is_not_the_first_says_who_it_is_and_comes_later(alone, capsys):
+    from manyheads import cli
+
+    alone.setenv("RANK", "1")
+    alone.setenv("WORLD_SIZE", "2")
+    waits = []
+    alone.setattr(cli.time, "sleep", waits.append)
+    assert cli.main(["train", "seed=-1"]) == 2
+    assert capsys.readouterr().err.startswith("rank 1: seed=-1 is out of range")
+    assert waits == [cli.LATER]

@@ -1,12 +1,14 @@
 """`manyheads VERB key=value ...`: nothing heavy is imported before the settings are valid.
 
-Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one sentence), 124 time is up, 130 Ctrl-C,
-138 SIGUSR1, 141 output closed, 143 SIGTERM.
+Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one sentence), 69 another process of the run
+is dead, stuck or gone, 75 to be started again, 124 time is up, 130 Ctrl-C, 137 killed, 138 SIGUSR1, 141 output closed,
+143 SIGTERM.
 """
 
 import importlib
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +20,11 @@ from manyheads.config.names import nearest, nearest_setting, settings
 from manyheads.config.plain import one_of
 from manyheads.door.mistakes import user_sentence
 from manyheads.door.verbs import VERBS, Config
+from manyheads.ranks import this_process
 from manyheads.slurm import is_for_the_queue, write_job
 
 MISTAKE = 2  # the exit code of a user's mistake
+LATER = 3.0  # seconds
 COMPLETION = ("-sc", "--shell-completion")
 ALONE = {"-m": "-m", "--multirun": "-m", "--resolve": "--resolve"}
 WITH_VALUE = {"--cfg": "--cfg", "-c": "--cfg", "--package": "--package", "-p": "--package"}
@@ -215,6 +219,11 @@ def _complete(words: list[str]) -> int:
 
 
 def _say(sentence: str, code: int) -> int:
+    """Of processes started side by side the first speaks at once, mostly for all: the others then come to no word."""
+    rank = this_process().rank
+    if rank:
+        time.sleep(LATER)
+        sentence = f"rank {rank}: {sentence}"
     print(sentence, file=sys.stderr)
     return code
 
