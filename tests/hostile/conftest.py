@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+SECRET = "hf_thisIsNotForYou0123456789"  # in the environment
 MOST_MEGABYTES = 400  # that one command may take beyond what it began with
 MOST_SECONDS = 120.0  # generous: the machine may be busy
 RUN = ["debug=fast", "hardware=cpu", "batch.rows=8", "trainer.max_epochs=2", "checkpoint.every=1", "seed=3"]
@@ -65,7 +66,8 @@ class Victim:
     def _started(self) -> "subprocess.Popen[str]":
         if self.process is None:
             watched = Path(__file__).with_name("victim.py")
-            environment = os.environ | {"MANYHEADS_CACHE": "cache", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore",
+            environment = os.environ | {"MANYHEADS_CACHE": "cache", "HF_HUB_OFFLINE": "1", "HF_TOKEN": SECRET,
+                                        "PYTHONWARNINGS": "ignore",
                                         "RUST_BACKTRACE": "0"}  # fmt: skip
             self.process = subprocess.Popen(
                 [sys.executable, str(watched)],
