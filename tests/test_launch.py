@@ -10,6 +10,7 @@ import pytest
 
 from manyheads import launch
 from manyheads.config import Accelerator, HardwareConfig, Resume, RunConfig
+from manyheads.fit.saved import newest
 from manyheads.launch import n_to_start, settled
 from manyheads.runfolder import HANDED_ON
 
@@ -289,3 +290,33 @@ def test_who_is_not_the_first_says_who_it_is_and_comes_later(alone, capsys):
     assert cli.main(["train", "seed=-1"]) == 2
     assert capsys.readouterr().err.startswith("rank 1: seed=-1 is out of range")
     assert waits == [cli.LATER]
+
+
+@pytest.mark.slow
+def test_the_supervisor_of_a_run_is_told_to_stop_then_killed_and_the_run_goes_on(ranks_run):
+    words = ["train", "debug=fast", "batch.rows=4", "trainer.max_epochs=400", "output=run", "resume=auto", *TWO]
+    folder = ranks_run.folder / "run"
+
+    def steps() -> int:
+        record = folder / "ranks" / "rank-1.json"
+        return json.loads(record.read_text())["step"] if record.exists() else 0
+
+    stopped = ranks_run.manyheads(*words)
+    stopped.until(lambda: steps() > 3)
+    stopped.process.send_signal(signal.SIGTERM)
+    assert stopped.code() == 143, stopped.err
+    assert not stopped.left(within=0)
+    assert "stopped by SIGTERM at step" in stopped.err
+    assert "stopped by SIGTERM at step" in (folder / "ranks" / "rank-1.log").read_text()
+    saved = newest(folder / "checkpoints")
+    assert saved is not None
+
+    killed = ranks_run.manyheads(*words)
+    killed.until(lambda: steps() > int(saved.name.partition("-")[2]) + 3)
+    killed.process.kill()
+    killed.code()
+    assert not killed.left(within=20)
+
+    last = ranks_run.manyheads(*words, "trainer.max_steps=40")
+    assert last.code() == 0, last.err
+    assert "resumed at step" in last.err
