@@ -1,6 +1,7 @@
 """Several processes add up gradients, each that of every weight: none may lack one, whatever it is given to read."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ KNOBS = {
     "pair": choices.PairKind,
     "encoder": choices.EncoderKind,
 }
-SMALL = {"n_layers": 2, "n_heads": 2, "d_model": 8, "d_k": 4, "d_v": 4, "d_ff": 8}
+SMALL: dict[str, Any] = {"n_layers": 2, "n_heads": 2, "d_model": 8, "d_k": 4, "d_v": 4, "d_ff": 8}
 
 
 def tokens(*, targets: bool = False) -> Tokens:
@@ -61,6 +62,7 @@ def without_gradient(model: ModelConfig, task: Task, rows: list[int]) -> list[st
     return [name for name, weight in network.named_parameters() if weight.grad is None]
 
 
+@cache
 def every_form() -> dict[str, tuple[ModelConfig, Task]]:
     forms = {f"model={name}": compose("train", [f"model={name}"]) for name in PRESETS}
     forms |= {f"experiment={name}": compose("train", [f"experiment={name}"]) for name in EXPERIMENTS}

@@ -33,15 +33,17 @@ from manyheads.config import (
     Strategy,
     Task,
 )
-from manyheads.config.hardware import Accelerator, Precision
+from manyheads.config.hardware import Accelerator, Compile, Precision
 from manyheads.config.model import EncoderKind
 from manyheads.data.tokens import Tokens
+from manyheads.fit.hardware import trainer_hardware
 from manyheads.fit.module import LitModule, Network
 from manyheads.fit.nest import read_nest
 from manyheads.fit.resume import Start
 from manyheads.fit.saved import newest, read_json
 from manyheads.fit.session import fit
 from manyheads.fit.shards import part
+from manyheads.fit.speed import compile_mode
 from manyheads.fit.stop import Stopped
 from manyheads.nn import assemble
 from manyheads.nn.seq2seq import assemble_seq2seq
@@ -62,7 +64,7 @@ def run_of(strategy: Strategy = FSDP, **more: Any) -> RunConfig:
         optim=OptimConfig(lr=1e-2, eps=1e-2, average=more.pop("average", 0)),  # ε: no step is made of rounding alone
         checkpoint=CheckpointConfig(every=7, patience=0, metric=Metric.loss),
         hardware=HardwareConfig(
-            accelerator=Accelerator.cpu,
+            accelerator=Accelerator[more.pop("accelerator", "cpu")],
             strategy=strategy,
             devices=1 if strategy is ALONE else 2,
             precision=Precision[more.pop("precision", "fp32")],
@@ -243,6 +245,42 @@ def test_every_form_of_training_is_that_of_the_whole(two):
     folder = two("forms")
     for name in FORMS:
         assert_same_run(folder / name / "fsdp", folder / name / "ddp")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="parts need two GPUs")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_two_gpus_do_as_two_processes(precision, two):
+    folder = two(f"gpus_{precision}")
+    assert_same_run(folder / "fsdp", folder / "ddp", tolerance=1e-5)
+
+
+def job_gpus_fp32(folder: Path, precision: str = "fp32") -> None:
+    for strategy in (FSDP, DDP):
+        train(folder / strategy.name, run_of(strategy, average=10, precision=precision, accelerator="gpu"))
+
+
+def job_gpus_bf16(folder: Path) -> None:
+    job_gpus_fp32(folder, "bf16")
+
+
+@pytest.mark.parametrize(("setting", "why"), [("precision", "a device sees"), ("compile", "gathers weights")])
+def test_what_parts_do_not_go_with_is_one_sentence(setting, why):
+    value: Any = {"precision": Precision.fp16, "compile": Compile.always}[setting]
+    with pytest.raises(
+        ValueError, match=f"^hardware.{setting}={value.name} cannot stand beside hardware.strategy=fsdp"
+    ) as caught:
+        HardwareConfig(strategy=FSDP, **{setting: value})
+    assert why in str(caught.value)
+
+
+def test_one_device_has_all_weights_in_any_case():
+    assert trainer_hardware(HardwareConfig(strategy=FSDP, accelerator=Accelerator.cpu))["strategy"] == "auto"
+
+
+def test_nothing_is_compiled_where_layers_are_gathered():
+    hardware = HardwareConfig(strategy=FSDP, compile=Compile.auto)
+    assert compile_mode(hardware, on_gpu=True, n_steps=10**6, mean_tokens=1.0, alone=False) == ""
 
 
 DROPOUT = {"model": {"dropout": 0.2, "dropout_tokens": 0.2, "dropout_attention": 0.1}, "average": 10}

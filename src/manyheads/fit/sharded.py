@@ -67,10 +67,9 @@ class Gathered(Callback):
     """
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        with torch.inference_mode(False):  # what is gathered here is trained with afterwards
-            for one in sharing(pl_module):
-                one.set_reshard_after_forward(False, recurse=False)
-                one.unshard()
+        for one in sharing(pl_module):
+            one.set_reshard_after_forward(False, recurse=False)
+            one.unshard()
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         for one in sharing(pl_module):
