@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manyheads.config import DataConfig, Source
 from manyheads.data.rows import Rows
+from manyheads.data.sources import read_splits
 from manyheads.data.splitting import carve, shorten
 
 
@@ -67,3 +69,15 @@ def test_shortening_keeps_classes_where_they_fit(rows, n_rows, seed):
     assert list(short.numbers) == sorted(short.numbers)
     if n_rows >= len(set(rows.labels)):
         assert set(short.labels) == set(rows.labels)
+
+
+def test_the_seed_of_the_split_wins_over_that_of_the_run(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n" + "".join(f"row {n},{'ab'[n % 2]}\n" for n in range(60)))
+
+    def validation(seed, split_seed):
+        data = DataConfig(source=Source.files, path=str(path), split_seed=split_seed)
+        return read_splits(data, seed).validation.texts
+
+    assert validation(5, 3) == validation(3, None) == validation(3, 3)
+    assert validation(5, None) != validation(3, None)

@@ -1,4 +1,4 @@
-"""A stand-in for the process of a run, whose figures are a formula of its words: a search of many runs takes seconds."""
+"""A stand-in for the process of a run, whose figures are a formula of its words: many runs take seconds."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ from manyheads.compose import compose
 from manyheads.tune import runs, work
 from manyheads.tune.tune import tune
 
-STAND_IN = '''
+STAND_IN = """
 import csv, json, os, pathlib, signal, sys, time
 
 words = dict(word.split("=", 1) for word in sys.argv[2:])
@@ -50,7 +50,7 @@ if how == "wait":
 interval = {"value": best, "low": best - 0.1, "high": best + 0.1}
 (folder / "summary.json").write_text(json.dumps({"best": {"value": best}, "validation": {"accuracy": interval},
     "epochs": 2, "steps": 20, "wall_seconds": 3.0}))
-'''
+"""
 
 
 class Place:

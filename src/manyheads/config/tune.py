@@ -122,6 +122,8 @@ class TuneConfig:
         plain: dict[str, Any] = {name: value for name, value in to_plain(self).items() if name in known}
         plain |= {"seed": self.seed if seed is None else seed, "output": output, "test": False}
         plain |= {"resume": Resume.auto.name} if output else {}
+        if plain["seed"] != self.seed and plain["data"]["split_seed"] is None:
+            plain["data"]["split_seed"] = self.seed  # carved-out rows are the same for all seeds, those of test too
         for name, value in setting.items():
             section, _, key = name.partition(".")
             plain[section][key] = value

@@ -1,0 +1,47 @@
+"""A run written as words is read back as the same run."""
+
+import pytest
+
+from manyheads.compose import GRAMMAR, compose
+from manyheads.door.idle import refuse_idle
+from manyheads.door.presets import choices
+from manyheads.door.words import as_words, plain_settings
+
+GROUPS = ("model", "optim", "experiment", "hardware", "logger", "debug")
+ODD = [
+    ["optim.class_weights={'a b': 0.00001, \"c,d=e\": 2}", "optim.lr=1e-05"],
+    ["data.text=null_", "data.label='null'", "data.text_pair="],
+    ["data.path=a, b='c' #d.csv", "output=it's here"],
+    ["model.windows=[64,0]", "model.scores=[dot,cosine]", "model.n_layers=2", "model.dropout_residual=0.2"],
+    ["trainer.max_epochs=null", "trainer.max_time={minutes: 3}", "trainer.gradient_clip_algorithm=norm"],
+    ["data=sst2", "data.path=copy"],
+    ["data=sst2"],
+    ["data.split_seed=3", "test=false", "resume=auto", "output=x", "data.on_bad_row=drop"],
+    ["logger.project=true", "data.text=it's [1,2]"],
+]
+
+
+def unread(run):
+    """Settings that nothing reads need not come back."""
+    found = set()
+    for name, value in plain_settings(run).items():
+        try:
+            refuse_idle(run, {name: value})
+        except ValueError:
+            found.add(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    "typed", [*ODD, *([f"{group}={name}"] for group in GROUPS for name in choices("train", group))], ids=str
+)
+def test_there_and_back(typed):
+    run = compose("train", typed)
+    again = compose("train", as_words(run, GRAMMAR.quote))
+    known, found = plain_settings(run), plain_settings(again)
+    assert {name for name in known if found[name] != known[name]} <= unread(run)
+    assert again.data.path == run.data.path
+
+
+def test_defaults_need_no_words():
+    assert as_words(compose("train"), GRAMMAR.quote) == []

@@ -1,0 +1,35 @@
+"""A run does not outlive its search, however that ends."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+CHILD = """
+import os, signal, sys, time
+from manyheads.tune.leash import leave_with
+signal.signal(signal.SIGTERM, {handler})
+leave_with(sys.stdin.fileno(), grace=0.5)
+print("ready", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize(("handler", "code"), [("lambda *_: os._exit(143)", 143), ("lambda *_: None", -signal.SIGKILL)])
+def test_it_is_told_to_end_and_then_made_to(handler, code):
+    script = CHILD.format(handler=handler)
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() == b"ready\n"
+        assert child.poll() is None
+        child.stdin.close()  # as the death of the search does
+        assert child.wait(60) == code
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
