@@ -212,6 +212,32 @@ def test_other_rows_and_other_settings_are_refused(train, tmp_path, capsys):
     assert sorted(folder.rglob("*")) == before
 
 
+HOLDER = """
+import sys, time
+from pathlib import Path
+from manyheads.runfolder import held
+with held(Path(sys.argv[1])):
+    print("in it", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_of_two_starts_in_one_folder_the_second_is_refused_until_the_first_is_gone(train, tmp_path, capsys):
+    folder = train("run", stops=("step:3",), finish=False)
+    before = sorted(folder.rglob("*"))
+    command = ["train", f"data.path={tmp_path / 'rows.csv'}", f"output={folder}", "resume=auto", *TINY]
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        codes = [main([*command, *more]) for more in ([], ["hardware.devices=2"])]
+        holder.kill()
+    sentence = f"output={folder} holds a run that still goes on: wait for its end, or name another folder"
+    assert codes == [2, 2]
+    assert capsys.readouterr().err.splitlines()[-2:] == [sentence] * 2
+    assert sorted(folder.rglob("*")) == before
+    assert_same(content(train("run")), content(train("whole")))
+
+
 SERVER = """
 import json, os, sys
 import manyheads.fit.session, manyheads.judge.report, manyheads.ship.load

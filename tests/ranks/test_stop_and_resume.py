@@ -122,6 +122,9 @@ def test_two_then_one_then_two_processes_train_on_the_same_rows_in_the_same_orde
         for name in ("train_loss", "validation_loss", "train_accuracy"):
             assert bool(row[name]) == bool(its[name])
             assert float(row[name] or 0) == pytest.approx(float(its[name] or 0), abs=1e-4)
+    summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("whole", "parts")]
+    counted = [one["real_tokens_per_s"] * one["seconds"] for one in summaries]
+    assert counted[0] == pytest.approx(counted[1], rel=1e-9), "no token is counted twice or forgotten"
 
 
 FAULTS = {  # the rank, and the point by which it comes for the second or third time, unless it does but once

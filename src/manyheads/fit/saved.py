@@ -3,6 +3,9 @@
 `<run>/checkpoints/step-00000120/` holds some files and, written last, `manifest.json` with the size and sha256 of each.
 It is written under a passing name in the same folder, every file is flushed to the disk, then it is renamed. What is
 cut short never bears the final name; what is damaged later is passed over, since its hashes no longer agree.
+
+The newest stay when the run has ended. Nothing reads them then, so whoever wants the room may delete the folder; but
+they alone hold the weights and the optimiser of the last step, which are not those of the best epoch in `model/`.
 """
 
 import hashlib

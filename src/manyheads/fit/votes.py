@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-TOPICS = (
+TOPICS: tuple[str, ...] = (
     "signal",  # the number of a signal that came
     "late",  # 1 where the time limit is reached
     "save",  # 1 where a checkpoint is due by the clock of rank 0
@@ -39,7 +39,9 @@ class Votes:
     def join(self, n_ranks: int) -> None:
         """Make the group of all ranks, each of which calls this, once the process group is there."""
         if n_ranks > 1:
-            self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout))
+            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout))
+            assert isinstance(group, dist.ProcessGroup)
+            self.group = group
 
     def put(self, mine: Mapping[str, int]) -> None:
         """Vote for these numbers, by topic, when the votes are cast next."""
