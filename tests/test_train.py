@@ -109,9 +109,9 @@ def test_training_that_diverges_ends_at_once_in_one_sentence(words, tmp_path, ca
     said = capsys.readouterr()
     assert said.out == ""
     sentence = (
-        "training diverged at step 2: the loss is nan and the norm of the gradient nan, at a learning rate of 8.33e+28; "
-        "use a smaller rate, such as optim.lr=1e+29, in a new folder, or leave such steps out by guard.nonfinite=skip: "
-        f"{tmp_path / 'run'} keeps the figures so far and holds no model"
+        "training diverged at step 2: the loss is nan and the norm of the gradient nan, at a learning rate of "
+        "8.33e+28; use a smaller rate, such as optim.lr=1e+29, in a new folder, or leave such steps out "
+        f"by guard.nonfinite=skip: {tmp_path / 'run'} keeps the figures so far and holds no model"
     )
     assert said.err.splitlines()[-1] == sentence
     assert (tmp_path / "run" / "run.log").read_text().splitlines()[-1] == sentence
