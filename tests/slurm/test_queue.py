@@ -52,11 +52,9 @@ def said(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def undisturbed(cluster, home) -> Path:
-    """The folder of a run in the queue that nobody stopped."""
-    number, folder = queued(cluster, home, *WORDS, "output=undisturbed")
-    job = cluster.wait(number, *ENDED)
-    assert (job["JobState"], job["ExitCode"], job["Restarts"]) == ("COMPLETED", "0:0", "0"), said(folder)
-    return folder
+    """The folder of the same run in two processes of our own launcher, which nobody stopped."""
+    cluster.run(*PROGRAM, "train", *WORDS, "output=undisturbed", cwd=home)
+    return home / "undisturbed"
 
 
 def result(folder: Path) -> dict:
@@ -69,20 +67,8 @@ def result(folder: Path) -> dict:
     }
 
 
-def test_two_tasks_are_one_run(undisturbed):
-    assert sorted(path.name for path in undisturbed.glob("ranks/*.log")) == ["rank-1.log"]
-    assert (undisturbed / "report.html").is_file()
-    (log,) = undisturbed.glob("slurm-*.out")
-    assert log.read_text().count("figures and their 95 % intervals") == 1
-
-
-def test_the_queue_and_our_own_launcher_end_alike(undisturbed, cluster, home):
-    cluster.run(*PROGRAM, "train", *WORDS, "output=launched", cwd=home)
-    assert result(home / "launched") == result(undisturbed)
-
-
 def a_newer_checkpoint(cluster, number: str, folder: Path, than: Path | None) -> Path:
-    until = time.monotonic() + 180
+    until = time.monotonic() + 600
     while (found := newest(folder / "checkpoints")) == than or found is None:
         assert time.monotonic() < until, f"{cluster.job(number)}\n{said(folder)}"
         time.sleep(0.2)
@@ -90,7 +76,8 @@ def a_newer_checkpoint(cluster, number: str, folder: Path, than: Path | None) ->
 
 
 def test_a_job_that_is_preempted_twice_ends_as_if_nothing_had_been(undisturbed, cluster, home):
-    """First by SIGUSR1, as at the end of its time: its script puts it back. Then by SLURM, for an urgent job."""
+    """Two tasks are one run. First SIGUSR1 comes, as at the end of its time: the script puts it back. Then SLURM does,
+    for an urgent job."""
     number, folder = queued(cluster, home, *WORDS, "output=preempted")
     a_newer_checkpoint(cluster, number, folder, None)
     cluster.run("scancel", "--signal=USR1", number)
@@ -105,6 +92,11 @@ def test_a_job_that_is_preempted_twice_ends_as_if_nothing_had_been(undisturbed, 
     job = cluster.wait(number, *ENDED)
     assert (job["JobState"], job["ExitCode"], job["Restarts"]) == ("COMPLETED", "0:0", "2"), said(folder)
     assert said(folder).count("resumed at step") == 2
+    assert said(folder).count("figures and their 95 % intervals") == 1
+    assert [path.name for path in folder.glob("ranks/*.log")] == ["rank-1.log"]
+    assert {path.name for path in folder.iterdir()} - {"job.sbatch", f"slurm-{number}.out"} == {
+        path.name for path in undisturbed.iterdir()
+    }
     assert result(folder) == result(undisturbed)
 
 
