@@ -22,6 +22,7 @@ SECRETS = {
 TINY = ["debug=fast", "hardware=cpu", "trainer.max_epochs=1", "batch.rows=8"]
 
 
+@pytest.mark.slow
 def test_those_of_the_environment_are_nowhere(rows, tmp_path):
     """A whole run, judged and looked into, in processes of their own; then everything they wrote and said is read."""
     rows(tmp_path / "rows.csv")

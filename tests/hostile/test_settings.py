@@ -100,8 +100,13 @@ CONTENTS = {
 }
 
 
+FAST = ("data", "experiment")
+
+
 @pytest.mark.parametrize("content", CONTENTS)
-@pytest.mark.parametrize("group", PRESETS)
+@pytest.mark.parametrize(
+    "group", [*FAST, *[pytest.param(one, marks=pytest.mark.slow) for one in PRESETS if one not in FAST]]
+)
 def test_a_preset_calls_and_reads_nothing(group, content, victim, tmp_path, canary):
     name, word, package = PRESETS[group]
     file = tmp_path / "presets" / f"{name}.yaml"
