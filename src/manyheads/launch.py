@@ -50,18 +50,27 @@ def settled(hardware: HardwareConfig) -> HardwareConfig:
     Raises:
         ValueError: another number of them is asked for.
     """
+    return replace(hardware, **started(hardware))
+
+
+def started(hardware: Any) -> dict[str, int]:
+    """Devices and nodes that torchrun, srun or this module have started processes for, if anybody has.
+
+    Raises:
+        ValueError: another number of them is asked for.
+    """
     ranks = this_process()
     if not ranks.started_by:
-        return hardware
-    started = {"devices": ranks.n_local, "nodes": max(1, ranks.n_ranks // ranks.n_local)}
-    for name, number in started.items():
-        asked = getattr(hardware, name)
+        return {}
+    found = {"devices": ranks.n_local, "nodes": max(1, ranks.n_ranks // ranks.n_local)}
+    for name, number in found.items():
+        asked = getattr(hardware, name, 1)
         if asked not in (0, 1, number):
             raise ValueError(
                 f"hardware.{name}={asked}, but {ranks.started_by} started processes for {number}: give the same "
                 f"number to both, or leave hardware.{name} away"
             )
-    return replace(hardware, **started)
+    return found
 
 
 def on_all(verb: str, config: Any, *, n_local: int, timeout: float, folder: Path | None = None) -> None:

@@ -89,7 +89,7 @@ def answers(folder: Path, kind: str, seen: list[list[int]]) -> list[Any] | None:
         model = replace(load(folder), crew=crew and Watched(crew, seen))
         return [of_rows(model, n) for n in range(1, MOST_ROWS + 1)]
 
-    return answer_together(verb, lambda: Watched(load(folder), seen), LATE)
+    return answer_together(verb, lambda: Watched(load(folder), seen), CPU)
 
 
 def predictions(classifier: Path, translator: Path, rank: int) -> None:
@@ -181,7 +181,7 @@ def lost(classifier: Path, how: str) -> str:
         replace(load_classifier(classifier), crew=crew).logits(TEXTS, tokens=TOKENS)
 
     try:
-        answer_together(verb, Leaves, 1 if how == "silent" else LATE)
+        answer_together(verb, Leaves, replace(CPU, timeout=1) if how == "silent" else CPU)
     except Lost as error:
         return error.why
     return ""

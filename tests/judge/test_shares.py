@@ -141,3 +141,11 @@ def test_an_evaluation_in_processes_of_its_own_returns_its_figures(
         said[n] = capfd.readouterr().out
     assert json.loads(json.dumps(found[1])) == found[2]
     assert said[1] == said[2] != ""
+
+
+def test_other_devices_than_were_started_are_refused(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, word in {"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, word)
+    hardware = InferenceHardware(accelerator=Accelerator.cpu, devices=2)
+    with pytest.raises(ValueError, match=r"hardware\.devices=2, but torchrun started processes for 1: give"):
+        predict(PredictConfig(run=str(model_folder), text="good", hardware=hardware))

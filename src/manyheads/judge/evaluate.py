@@ -35,8 +35,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """
     if n_local := n_to_start(config.hardware):
         return _judge_elsewhere(config, n_local)
-    judge, timeout = partial(_judge, config), config.hardware.timeout
-    return answer_together(judge, lambda: _opened(find_model(Path(config.run)), config), timeout) or {}
+    opened = partial(_opened, config)
+    return answer_together(partial(_judge, config), opened, config.hardware) or {}
 
 
 def _judge_elsewhere(config: EvaluateConfig, n_local: int) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _judge(config: EvaluateConfig, crew: "Crew | None") -> dict[str, Any]:
     from manyheads.judge.translation_results import evaluate_texts
     from manyheads.ship.translator import Translator
 
-    deliverable = replace(_opened(model, config), crew=crew)
+    deliverable = replace(_opened(config), crew=crew)
     if isinstance(deliverable, Translator):
         return evaluate_texts(task, deliverable, config, folder, home)
     results = judge_task(task, deliverable, config)
@@ -74,11 +74,11 @@ def _folder(config: EvaluateConfig, model: Path, home: Path | None, name: str) -
     return Path(config.output) if config.output else within(home or model, "evaluate", name)
 
 
-def _opened(model: Path, config: EvaluateConfig) -> "Deliverable | Translator":
+def _opened(config: EvaluateConfig) -> "Deliverable | Translator":
     from manyheads.judge.device import place
     from manyheads.ship.load import load
 
-    return place(load(model), config.hardware)
+    return place(load(config.run), config.hardware)
 
 
 def _check_output(output: str) -> None:

@@ -45,7 +45,7 @@ def predict(config: PredictConfig) -> int:
     """
     if n_local := n_to_start(config.hardware):
         return _predict_elsewhere(config, n_local)
-    return answer_together(partial(_predict, config), partial(_opened, config), config.hardware.timeout) or 0
+    return answer_together(partial(_predict, config), partial(_opened, config), config.hardware) or 0
 
 
 def _predict_elsewhere(config: PredictConfig, n_local: int) -> int:

@@ -5,6 +5,7 @@ rows; each process computes, of the batches that one would compute alone, those 
 was found by the numbers of the rows. All of it travels by gloo, as safetensors, also where models are on GPUs.
 """
 
+import atexit
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ def joined(ranks: Ranks, timeout: float) -> Iterator["Shares"]:
         if not dist.is_initialized():
             place = "tcp://{}:{}".format(*meeting_place())
             dist.init_process_group("gloo", place, seconds, world_size=ranks.n_ranks, rank=ranks.rank)
+            atexit.register(_left)
         asking, answering = (dist.new_group(timeout=one, backend="gloo") for one in (FOREVER, seconds))
     shares = Shares(ranks, timeout, asking, answering)
     try:
@@ -48,6 +50,15 @@ def joined(ranks: Ranks, timeout: float) -> Iterator["Shares"]:
     finally:
         if ranks.is_first and not shares.busy:
             shares.hand_on(b"")
+        dist.destroy_process_group(asking)
+        dist.destroy_process_group(answering)
+        shares.asking = shares.answering = None
+
+
+def _left() -> None:
+    """Close the connections of all groups: at the end of a process their threads would abort it."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @dataclass(slots=True)
