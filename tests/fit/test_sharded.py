@@ -5,9 +5,6 @@ This file is also what the processes run: `main` of it, in each.
 
 import json
 import os
-import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -136,34 +133,15 @@ def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> Non
 
 
 @pytest.fixture
-def two(tmp_path) -> Callable[[str], Path]:
+def two(ranks_run, tmp_path) -> Callable[[str], Path]:
     """`two(job)` lets two processes do the job of that name, and gives the folder with what came of it."""
 
     def run(job: str) -> Path:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        settings = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        environment = os.environ | settings | {"OMP_NUM_THREADS": "1"}
-        command = [sys.executable, __file__, job, str(tmp_path)]
-        ranks = [
-            subprocess.Popen(
-                command,
-                env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                start_new_session=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for rank in range(2)
-        ]
-        try:
-            said = [rank.communicate(timeout=LIMIT)[0] for rank in ranks]
-        finally:
-            for rank in ranks:
-                with suppress(ProcessLookupError):
-                    os.killpg(rank.pid, signal.SIGKILL)
-        assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
+        ranks = ranks_run.script(
+            f"import runpy, sys\nsys.argv = ['', {job!r}, {str(tmp_path)!r}]\n"
+            f"runpy.run_path({__file__!r}, run_name='__main__')\n"
+        )
+        assert [rank.code(LIMIT) for rank in ranks] == [0, 0], "\n".join(rank.err for rank in ranks)
         return tmp_path
 
     return run
