@@ -234,7 +234,7 @@ def test_how_many_are_started(alone):
 
 def test_what_was_started_is_what_the_config_says(alone):
     one = HardwareConfig(accelerator=Accelerator.cpu)
-    assert settled(one) is one
+    assert settled(one) == one
     for name, value in {"RANK": "0", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "x"}.items():
         alone.setenv(name, value)
     assert (settled(one).devices, settled(one).nodes) == (3, 2)
