@@ -50,8 +50,8 @@ def joined(ranks: Ranks, timeout: float) -> Iterator["Shares"]:
     finally:
         if ranks.is_first and not shares.busy:
             shares.hand_on(b"")
-        dist.destroy_process_group(asking)
-        dist.destroy_process_group(answering)
+        dist.destroy_process_group(shares.asking)
+        dist.destroy_process_group(shares.answering)
         shares.asking = shares.answering = None
 
 
