@@ -1,6 +1,7 @@
 """Where the presets are: conf/ of the repository, or its copy inside the installed package."""
 
 from pathlib import Path
+from typing import Any
 
 from manyheads.door.verbs import VERBS
 
@@ -15,14 +16,31 @@ def folder_url(config_dir: str) -> str:
     """The user's own folder of presets as Hydra names it.
 
     Raises:
-        ValueError: it is no folder.
+        ValueError: it is no folder, or a preset in it chooses others by an interpolation, which Hydra would look up: in
+            the environment, for one.
     """
     folder = Path(config_dir).expanduser().resolve()
     if not folder.is_dir():
         raise ValueError(
             f"--config-dir {config_dir} is not a folder: name one that holds presets, such as mine/model/wide.yaml"
         )
+    for file in sorted(folder.rglob("*.yaml")):
+        if "${" in str(_defaults(file)):
+            raise ValueError(
+                f"{file}: its defaults hold an interpolation, but a preset names others plainly: write a name"
+            )
     return f"file://{folder}"
+
+
+def _defaults(file: Path) -> Any:
+    """The presets that a preset builds on; nothing where the file is none, which is said when it is composed."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+    return values.get("defaults") if isinstance(values, dict) else None
 
 
 def choices(verb: str, group: str, more: str | Path | None = None) -> list[str]:
