@@ -22,6 +22,7 @@ from manyheads.ranks import this_process
 BAR_EVERY = 20  # steps
 LIGHTNING_NOISE = (  # warnings about what Lightning does itself, or what we mean to do
     ".*does not have many workers",
+    ".*`broadcast_buffers` is deprecated",  # what stands in for it is not in torch 2.11
     ".*`srun` command is available on your system but is not used",
     ".*smaller than the logging interval",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
