@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from manyheads.config import Metric, TuneConfig
 from manyheads.config.axis import Axis
@@ -58,6 +59,8 @@ def _draw_axis(panel: Axes, axis: Axis, name: str, judged: Sequence[Ranked]) -> 
         _points(panel, [one.setting[axis.name] for one in judged], judged)
         if axis.log:
             panel.set_xscale("log")
+            panel.set_xlim(axis.low / 1.2, axis.high * 1.2)
+            panel.xaxis.set_minor_formatter(NullFormatter())
     panel.set_xlabel(name, color=INK, parse_math=False)
 
 
