@@ -88,8 +88,8 @@ def test_the_script_is_the_one_that_is_written(tmp_path, monkeypatch, capsys):
     assert cli.main(words[1:]) == 0
     (script,) = tmp_path.rglob("job.sbatch")
     assert capsys.readouterr().out == f"sbatch {script}\n"
-    text = script.read_text().replace(sys.executable, "/home/ada/work/.venv/bin/python")
-    assert [("bash", text.replace(str(tmp_path), "/home/ada/work"))] == FENCES
+    text = script.read_text().replace(sys.executable, "/home/you/work/.venv/bin/python")
+    assert [("bash", text.replace(str(tmp_path), "/home/you/work"))] == FENCES
 
 
 def test_files_and_tests_that_are_named_exist():
