@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from manyheads.compose import save_run
-from manyheads.config import BatchConfig, CheckpointConfig, DataConfig, OptimConfig, Resume, RunConfig
+from manyheads.config import (
+    BatchConfig,
+    CheckpointConfig,
+    DataConfig,
+    HardwareConfig,
+    OptimConfig,
+    Resume,
+    RunConfig,
+)
 from manyheads.config.names import settings
 from manyheads.config.run import default_trainer
 from manyheads.door.lightning_flags import OURS, trainer_flags
@@ -19,7 +27,8 @@ def stopped(folder: Path, step: int = 12, **more: Any) -> None:
     """A run that was stopped at `step`, as far as its folder tells."""
     folder.mkdir(exist_ok=True)
     save_run(RunConfig(output=str(folder)), folder / "config.yaml")
-    progress = json.dumps({"step": step, "seconds": 3.5, **more}).encode()
+    place = {"step": step, "epoch": 0, "batch": step, "batches": step, "seconds": 3.5, "data": "a hash"}
+    progress = json.dumps(place | more).encode()
     save(folder / "checkpoints", step, {"progress.json": lambda file: file.write(progress)}, {}, keep=2)
 
 
@@ -108,6 +117,29 @@ def test_a_training_that_is_done_cannot_be_changed(tmp_path):
     assert find_start(run(tmp_path)).progress["finished"]
     with pytest.raises(ValueError, match=r"is trained to its end, too late for trainer.max_epochs=9: leave that away"):
         find_start(run(tmp_path, trainer=default_trainer() | {"max_epochs": 9}))
+
+
+def test_another_number_of_processes_goes_on_and_is_told(tmp_path):
+    stopped(tmp_path)
+    two = run(tmp_path, hardware=HardwareConfig(devices=2))
+    assert find_start(two).notes == ["hardware.devices=2 from step 12 on, where the run began with hardware.devices=1"]
+    stopped(tmp_path, 13, finished=True)
+    assert find_start(two).progress["finished"], "only its end is left, whoever does it"
+
+
+def test_only_the_first_process_deletes_leftovers_and_refuses_what_it_is_about_to_write(tmp_path, monkeypatch):
+    stopped(tmp_path)
+    (tmp_path / "checkpoints" / ".step-00000030.0123456789abcdef.part").mkdir()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert find_start(run(tmp_path)).progress["step"] == 12
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "ranks").mkdir()
+    assert find_start(run(tmp_path / "new")).checkpoint is None
+    monkeypatch.setenv("RANK", "0")
+    assert find_start(run(tmp_path)).progress["step"] == 12
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
 
 
 def test_batches_that_were_found_are_found_no_second_time(tmp_path):
