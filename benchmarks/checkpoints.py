@@ -25,6 +25,7 @@ from manyheads.fit.keep import KeepBest
 from manyheads.fit.resume import Start
 from manyheads.fit.session import run_trainer
 from manyheads.fit.stop import Stop
+from manyheads.fit.votes import Votes
 from manyheads.nn import assemble
 
 RESULTS = Path(__file__).with_suffix(".json")
@@ -70,10 +71,11 @@ def train(folder: Path, every: int, saves: list[float]) -> list[float]:
     folder.mkdir()
     run = RunConfig(model=ModelConfig(n_layers=4, n_heads=4, d_model=256, d_k=64, d_v=64, d_ff=1024))
     run.trainer.update(max_steps=STEPS, max_epochs=1)
-    run.checkpoint.every = every
+    run.batch.rows, run.checkpoint.every = ROWS, every
     network = assemble(run.model, vocab_size=VOCABULARY, n_classes=4, max_length=LENGTH)
     keep, clock = KeepBest(Metric.accuracy, network, folder / "checkpoints"), Clock()
-    checkpoint = Checkpoint(run.checkpoint, Stop(), keep, Start(), data="", started=0.0) if every else None
+    votes = Votes(run.hardware.timeout)
+    checkpoint = Checkpoint(run.checkpoint, Stop(), votes, keep, Start(), data="", started=0.0) if every else None
     save = saving.save
 
     def timed(*given: Any, **named: Any) -> Path:
