@@ -54,7 +54,7 @@ class HardwareConfig:
         in_parts = self.strategy is Strategy.fsdp
         require(
             not (in_parts and self.precision is Precision.fp16),
-            "hardware.precision=fp16 cannot stand beside hardware.strategy=fsdp, where a device sees its own share of a "
+            "hardware.precision=fp16 cannot stand beside hardware.strategy=fsdp, where a device sees its share of a "
             "gradient alone: use hardware.precision=bf16, or hardware.strategy=ddp",
         )
         require(
