@@ -68,6 +68,7 @@ TOGETHER = {
     "model.encoder": None,  # recurrent ones have few of the other settings: tests/config/test_recurrence.py
     "model.bidirectional": None,
     "data.split_seed": "7",
+    "hardware.strategy": "ddp",  # fsdp knows neither fp16 nor compiled layers
 }
 
 OTHER_TEXTS = {"optim.class_weights": "balanced", "data.hub": "imdb", "slurm.time": "60", "slurm.partition": "x"}

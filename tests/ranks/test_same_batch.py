@@ -51,6 +51,7 @@ def trained(case: str) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]
     from manyheads.nn.seq2seq import assemble_seq2seq
 
     batch, task, optimiser = CASES[case]
+    torch.manual_seed(0)
     run = RunConfig(
         task=Task[task],
         data=DataConfig(source=Source.dates if task == "seq2seq" else Source.demo),

@@ -43,7 +43,7 @@ OF_OPTUNA = (Method.tpe, Method.gp, Method.cmaes)
 class TuneConfig:
     """Everything `manyheads tune` can be told. The sections are those of a training run, shared by all trials."""
 
-    search: Any = knob(dict, f"what varies; typed as the setting itself with several values: {EXAMPLE}")
+    search: Any = knob(dict, f"what varies; typed as settings with several values: {EXAMPLE}")
     method: Method = knob(Method.auto, "auto: grid where all values are listed, else random; tpe, gp, cmaes: Optuna's")
     trials: int = knob(0, f"settings tried; 0: all of a grid, else {USUAL}", at_least=0, at_most=MOST)
     seeds: int = knob(1, "runs of each setting, with the seeds from seed upwards; their mean counts", at_least=1,

@@ -28,7 +28,8 @@ def top_help() -> str:
         f"usage: manyheads VERB key=value ...\n\nverbs\n{verbs}\n\n"
         f"`manyheads VERB --help` lists every setting of a verb.\n\n{_FLAGS}\n\n"
         "exit codes: 0 done, 1 a bug (with a traceback), 2 a mistake in what was asked (one sentence),\n"
-        "  124 trainer.max_time is up, 130 Ctrl-C, 138 SIGUSR1, 141 the reader of our output went away, 143 SIGTERM"
+        "  69 another process of the run is dead, stuck or gone, 75 to be started again, 124 trainer.max_time is up,\n"
+        "  130 Ctrl-C, 137 a process was killed, 138 SIGUSR1, 141 the reader of our output went away, 143 SIGTERM"
     )
 
 
