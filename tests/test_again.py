@@ -135,7 +135,7 @@ def together(folder: Path, *words: str, fault: str) -> tuple[int, str]:
     ("fault", "words"),
     [
         pytest.param("memory:30:oom:1", ["checkpoint.every=2"], marks=pytest.mark.slow),
-        ("loss:6:nan:1", ["guard.nonfinite=skip"]),
+        pytest.param("loss:6:nan:1", ["guard.nonfinite=skip"], marks=pytest.mark.slow),
         pytest.param("loss:6:nan:1", ["guard.nonfinite=skip", "hardware.strategy=fsdp"], marks=pytest.mark.slow),
         pytest.param("loss:6:nan:1", ["guard.nonfinite=rollback", "checkpoint.every=2"], marks=pytest.mark.slow),
     ],

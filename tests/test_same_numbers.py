@@ -65,6 +65,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 def test_other_hashes_in_another_folder_train_the_same_bits(tmp_path):
     one = train(tmp_path / "one", PYTHONHASHSEED="0")
     other = train(tmp_path / "elsewhere" / "deep", PYTHONHASHSEED="12345")

@@ -86,6 +86,7 @@ def result(folder: Path) -> dict:
     }
 
 
+@pytest.mark.slow
 def test_two_processes_are_one_run(start, home):
     said = finished(start(*TORCHRUN, "--standalone", "--nproc-per-node=2", SCRIPT, *SMALL))
     (folder,) = (home / "outputs").iterdir()

@@ -3,6 +3,7 @@
 Standard library only until something is printed with rich.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,3 +50,18 @@ def progress_bar(n_rows: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         rows = bar.add_task("rows", total=n_rows)
         yield lambda n_done: bar.advance(rows, n_done)
+
+
+@contextmanager
+def shown(log: logging.Logger) -> Iterator[None]:
+    """The lines of `log` go to the screen for a while, and nowhere else."""
+    handler, before = logging.StreamHandler(), (log.level, log.propagate)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]

@@ -96,14 +96,14 @@ def test_a_mistake_is_one_sentence(line, sentence, capsys, tmp_path, monkeypatch
 
 def test_numbers_are_drawn_as_the_range_says():
     draw = random.Random(1)
-    rates = [make_axis("optim.lr", "log:1e-4..1e-1").draw(draw) for _ in range(3000)]
+    rates = [make_axis("optim.lr", "log:1e-4..1e-1").draw(draw) for _ in range(1000)]
     assert stats.kstest(rates, stats.loguniform(1e-4, 1e-1).cdf).pvalue > 0.001
-    shares = [make_axis("model.dropout", "0.1..0.5").draw(draw) for _ in range(3000)]
+    shares = [make_axis("model.dropout", "0.1..0.5").draw(draw) for _ in range(1000)]
     assert stats.kstest(shares, stats.uniform(0.1, 0.4).cdf).pvalue > 0.001
-    layers = [make_axis("model.n_layers", "1..4").draw(draw) for _ in range(4000)]
+    layers = [make_axis("model.n_layers", "1..4").draw(draw) for _ in range(1000)]
     assert stats.chisquare([layers.count(n) for n in (1, 2, 3, 4)]).pvalue > 0.001
     assert set(layers) == {1, 2, 3, 4}
-    widths = [make_axis("model.d_ff", "log:1..8").draw(draw) for _ in range(2000)]
+    widths = [make_axis("model.d_ff", "log:1..8").draw(draw) for _ in range(800)]
     assert set(widths) == set(range(1, 9))
     assert widths.count(1) > 3 * widths.count(7)
 

@@ -132,7 +132,7 @@ FAULTS = {  # the rank, and the point by which it comes for the second or third 
     **{(rank, "step"): 3 for rank in (0, 1)},
     **{(rank, one): 1 for rank in (0, 1) for one in ("validation", "trained")},
 }
-QUICK = [(0, "between"), (1, "step")]
+QUICK = [(1, "step")]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_two_runs_are_trained_and_ranked(tmp_path):
     words = ["optim.lr=1e-4,1e-2", "jobs=2", "trainer.max_epochs=2", "output=search", "hardware=cpu"]
     small = ["model.n_layers=1", "model.d_model=16", "model.d_ff=16", "data.rows=64", "tokenizer.vocab_size=64"]

@@ -2,8 +2,6 @@
 
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 from manyheads.ablate.sets import read_sets
 from manyheads.config.ablate import AblateConfig, Equal
 from manyheads.fit.checks import check_class_names, check_end
+from manyheads.terminal import shown
 
 if TYPE_CHECKING:
     from manyheads.ablate.plan import Row
@@ -50,7 +49,7 @@ def ablate(config: AblateConfig) -> "Record":
     rows = [row for prepared in data.values() for row in plan_rows(config, prepared)]
     n_rows = {name: len(one.tokens["validation"]) for name, one in data.items()}
     record = start_record(config, rows, {name: one.digest for name, one in data.items()}, n_rows)
-    with _lines():
+    with shown(log):
         if before is not None and (dropped := take_over(record, before)):
             log.info("%d finished runs no longer fit the settings and are made again", dropped)
         run_missing(config, rows, data, record, path)
@@ -83,16 +82,3 @@ def run_missing(
 def _file_name(config: AblateConfig) -> str:
     names = "-".join(name.rpartition(".")[2] for name in config.varied)
     return re.sub(r"[^\w-]+", "-", f"{names}-equal-{config.equal.name}")
-
-
-@contextmanager
-def _lines() -> Iterator[None]:
-    """One line a run on the screen; what each run says itself is left out."""
-    handler, level = logging.StreamHandler(), log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)

@@ -62,10 +62,13 @@ def nearest_setting(name: str, schema: type, where: str = "") -> str | None:
     return usual if usual in known else nearest(name, known)
 
 
+LONGEST = 200  # characters of what a person may have mistyped; to compare more takes seconds
+
+
 def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str | None:
     """The most similar of the dotted names, whole or by their last part; None where nothing is near."""
     best, winner = at_least, None
-    for candidate in known:
+    for candidate in known if len(name) <= LONGEST else ():
         score = _similarity(name.lower().replace("-", "_"), candidate.replace("-", "_"))
         if score > best:
             best, winner = score, candidate

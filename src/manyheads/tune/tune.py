@@ -3,8 +3,6 @@
 import logging
 import re
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +18,7 @@ from manyheads.door.words import as_words, plain_settings
 from manyheads.fit.checks import check_class_names, check_end, check_logger, check_pair
 from manyheads.fit.resume import FREE
 from manyheads.ranks import this_process
+from manyheads.terminal import shown
 from manyheads.tune.journal import Journal, open_journal
 from manyheads.tune.outcome import Outcome
 from manyheads.tune.plan import plan_settings
@@ -46,7 +45,7 @@ def tune(config: TuneConfig) -> list[Ranked]:
     check_class_names(config.optim.class_weights, splits.labels)
     check_pair(config.model, pairs=splits.train.pairs is not None)
     folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
-    with open_journal(folder, question(config, splits)) as journal, _lines():
+    with open_journal(folder, question(config, splits)) as journal, shown(log):
         run_missing(config, make_queue(config, folder, journal), journal)
         outcomes = journal.outcomes
     ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric)
@@ -136,16 +135,3 @@ def final_command(config: TuneConfig, best: Ranked) -> str:
 
 def _folder_name(config: TuneConfig) -> str:
     return re.sub(r"[^\w-]+", "-", "-".join(["tune", *(name.rpartition(".")[2] for name in config.search)]))
-
-
-@contextmanager
-def _lines() -> Iterator[None]:
-    """One line a run, on the screen."""
-    handler, level = logging.StreamHandler(), log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
