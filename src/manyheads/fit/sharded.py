@@ -13,17 +13,17 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from manyheads.fit.cluster import Joined
 from manyheads.fit.shards import whole
 from manyheads.nn.decoder import Decoder
 from manyheads.nn.encoder import Encoder
 
 
-class Sharded(DDPStrategy):
+class Sharded(Joined):
     """Processes and groups as of DDP; but the network that is trained holds its weights in parts.
 
     It is a copy of the module's own, which has no weights meanwhile and gets them back, whole and on the CPU of every
