@@ -94,8 +94,8 @@ class Joined(DDPStrategy):
             timeout = self._timeout
             assert timeout is not None, "ddp and fsdp give one"
             store = gathered(TCPStore(address, port, is_master=False, timeout=timeout), ranks, timeout)
-            names = {"rank": ranks.rank, "world_size": ranks.n_ranks}
-            dist.init_process_group(self.process_group_backend, timeout=timeout, store=store, **names)
+            backend, n_ranks = self.process_group_backend, ranks.n_ranks
+            dist.init_process_group(backend, timeout=timeout, store=store, rank=ranks.rank, world_size=n_ranks)
         super().setup_distributed()
 
 
