@@ -136,11 +136,22 @@ def fit(
         if again := guard.answered():
             raise again from error
         raise
-    trainer = module.trainer
-    if not trainer.is_global_zero:
+    if not module.trainer.is_global_zero:
         return None
     network.cpu().eval()
-    best = keep.restore()
+    return training_of(module.trainer, network, tokens["train"], guard, meter, keep.restore(), start)
+
+
+def training_of(
+    trainer: pl.Trainer,
+    network: Network,
+    tokens: Tokens,
+    guard: Guard,
+    meter: Meter,
+    best: dict[str, Any],
+    start: Start,
+) -> Training:
+    """The figures of a training that has ended; `tokens` are those it was trained on."""
     return Training(
         parameters=count_parameters(network),
         epochs=trainer.current_epoch,
@@ -148,7 +159,7 @@ def fit(
         seconds=meter.seconds,
         real_tokens_per_s=meter.tokens_per_s,
         padding_share=meter.padding_share,
-        truncated_share=tokens["train"].n_truncated / max(1, len(tokens["train"])),
+        truncated_share=tokens.n_truncated / max(1, len(tokens)),
         precision=str(trainer.precision),
         split=start.again.split,
         left_out=guard.left_out,
