@@ -71,8 +71,11 @@ def train(run: RunConfig) -> "Summary | None":
     splits = read_splits(run.data, run.seed, task=run.task, with_test=run.test)
     check_class_names(run.optim.class_weights, splits.labels)
     check_pair(run.model, pairs=splits.train.pairs is not None)
+    return train_here(run, splits, start, started - start.seconds)  # torch and Lightning take seconds: only now
 
-    # torch and Lightning take seconds to import: only now are they needed
+
+def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "Summary | None":
+    """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
     from manyheads.data.cache import prepare_tokens
     from manyheads.fit.dry import plan_figures, show_plan
     from manyheads.fit.memory import settle_batch
@@ -89,11 +92,11 @@ def train(run: RunConfig) -> "Summary | None":
         return show_plan(plan_figures(run, splits, tokens, network))
     check_tokens(start, tokens)
     with run_folder(run, [*splits.notes, *start.notes]) as folder:
-        network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, started - start.seconds)
+        network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began)
         if training is None:
             return None
         deliverable = ship(run, splits, tokenizer, network, training, folder / "model")
-        known = {**asdict(training), "wall_seconds": perf_counter() - started + start.seconds}
+        known = {**asdict(training), "wall_seconds": perf_counter() - began}
         summary = judge_run(splits, deliverable, known, to_plain(run), folder)
     show_summary(summary)
     return summary
