@@ -41,28 +41,31 @@ class Verb:
         return {name: one for name, one in settings(self.config).items() if name not in unread}
 
 
+TRAINING: dict[str, str | None] = {
+    "task": "classify",
+    "data": "demo",
+    "model": "tiny",
+    "optim": "scratch",
+    "hardware": "auto",
+    "logger": "csv",
+    "experiment": None,
+}  # the groups of whatever trains
+FINISHED = {"run": "the data of a finished run, which only evaluate reads"}
+OF_TRAINING = {"fsdp": "a way to hold weights in training", "slurm": "a job of training"}
+
 VERBS = {
     "train": Verb(
         RunConfig,
         "manyheads.train:train",
         "train a model, judge it, and leave a run folder",
-        {
-            "task": "classify",
-            "data": "demo",
-            "model": "tiny",
-            "optim": "scratch",
-            "hardware": "auto",
-            "logger": "csv",
-            "experiment": None,
-            "debug": None,
-        },
+        TRAINING | {"debug": None},
         (
             "manyheads train",
             "manyheads train data.path=reviews.csv data.text=review data.label=stars",
             "manyheads train model.n_heads=8 model.d_k=16 optim.lr=5e-4 output=outputs/eight-heads",
             "manyheads train task=seq2seq data.path=phrases.csv",
         ),
-        {"run": "the data of a finished run, which only evaluate reads"},
+        FINISHED,
     ),
     "evaluate": Verb(
         EvaluateConfig,
@@ -70,7 +73,7 @@ VERBS = {
         "judge a trained model on its own or other data",
         {"data": "run", "hardware": "auto"},
         ("manyheads evaluate run=outputs/eight-heads", "manyheads evaluate run=outputs/eight-heads data.path=new.csv"),
-        {"fsdp": "a way to hold weights in training", "slurm": "a job of training"},
+        OF_TRAINING,
         {
             "data.max_length": "texts are cut as the model was trained to",
             "data.cache": "nothing is cached",
@@ -88,7 +91,7 @@ VERBS = {
             'manyheads predict run=outputs/eight-heads text="the best film of the year"',
             "manyheads predict run=outputs/eight-heads input=texts.txt output=labels.jsonl",
         ),
-        {"fsdp": "a way to hold weights in training", "slurm": "a job of training"},
+        OF_TRAINING,
     ),
     "look": Verb(
         LookConfig,
@@ -110,14 +113,14 @@ VERBS = {
         AblateConfig,
         "manyheads.ablate.ablate:ablate",
         "compare settings at an equal budget, over seeds and data, with a paired test",
-        {"data": "demo", "model": "tiny", "optim": "scratch", "hardware": "auto", "experiment": None},
+        {group: name for group, name in TRAINING.items() if group not in ("task", "logger")},
         (
             "manyheads ablate experiment=ablate_scores",
             "manyheads ablate vary=model.score values=[scaled_dot,cosine,additive] equal=flops sets=[demo]",
             "manyheads ablate vary=[model.n_heads,model.d_k] values=[[4,32],[8,16]] data.path=reviews.csv",
         ),
-        {
-            "run": "the data of a finished run, which only evaluate reads",
+        FINISHED
+        | {
             "ddp": "several devices, but ablate compares runs of one device",
             "fsdp": "several devices, but ablate compares runs of one device",
             "slurm": "a job of one training",
@@ -134,21 +137,13 @@ VERBS = {
         TuneConfig,
         "manyheads.tune.tune:tune",
         "try settings, a process each, and rank them by validation",
-        {
-            "task": "classify",
-            "data": "demo",
-            "model": "tiny",
-            "optim": "scratch",
-            "hardware": "auto",
-            "logger": "csv",
-            "experiment": None,
-        },
+        TRAINING,
         (
             "manyheads tune optim.lr=3e-4,1e-3,3e-3 model.dropout=0,0.1 data.path=reviews.csv",
             "manyheads tune optim.lr=log:1e-4..1e-2 model.n_layers=1..4 trials=20 seeds=3 output=outputs/search",
             "manyheads tune optim.lr=log:1e-4..1e-2 model.dropout=0..0.3 method=tpe prune=median jobs=2 minutes=5",
         ),
-        {"run": "the data of a finished run, which only evaluate reads", "slurm": "a job of one training"},
+        FINISHED | {"slurm": "a job of one training"},
         {"hardware.nodes": "all runs are of this machine"},
     ),
     "explain": Verb(
