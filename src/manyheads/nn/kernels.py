@@ -57,26 +57,47 @@ def attention(
         The contexts in the layout of the queries: `(N, H, V)` packed, `(B, L, H, V)` padded.
     """
     score = score or Dot(q_NHK.size(-1) ** -0.5)
-    is_whole = queries is keys and isinstance(keys, Packed) and bias_HLM is None and not (window or causal)
-    is_plain = score.dot_scale is not None and normalise is softmax  # what torch's own kernels compute
+    plain = score.dot_scale if normalise is softmax else None  # what torch's own kernels compute
     is_placed = bias_HLM is None and (queries is keys or not (window or causal))  # else positions are counted otherwise
-    if is_plain and is_placed and dropout == 0.0 and _flash_fits(q_NHK, v_NGV, queries, keys):
+    if plain is not None and is_placed and dropout == 0.0 and _flash_fits(q_NHK, v_NGV, queries, keys):
         reach = (window or -1, 0 if causal else window or -1)
-        return _flash(q_NHK, k_NGK, v_NGV, cast(Packed, queries), cast(Packed, keys), score.dot_scale, reach)
+        return _flash(q_NHK, k_NGK, v_NGV, cast(Packed, queries), cast(Packed, keys), plain, reach)
+    textbook = partial(attend, score=score, normalise=normalise, dropout=dropout)
+    return on_grids(q_NHK, k_NGK, v_NGV, queries, keys, textbook, plain, bias_HLM, window, causal, dropout)
+
+
+def on_grids(
+    q_NHK: Tensor,
+    k_NGK: Tensor,
+    v_NGV: Tensor,
+    queries: Layout,
+    keys: Layout,
+    textbook: Callable[..., Tensor],
+    plain: float | None,
+    bias_HLM: Tensor | None,
+    window: int,
+    causal: bool,
+    dropout: float,
+) -> Tensor:
+    """`attention` with a row of a grid for each document, by `textbook` or by what is faster.
+
+    Args:
+        plain: the scale, where softmax(q kᵀ · scale) is asked for and nothing else.
+    """
     q_BHLK, k_BGMK, v_BGMV = (
         layout.grid(x).transpose(1, 2) for x, layout in ((q_NHK, queries), (k_NGK, keys), (v_NGV, keys))
     )
-    textbook = partial(attend, score=score, normalise=normalise, dropout=dropout)
     if window and bias_HLM is None and queries is keys and keys.longest >= BAND_FROM * window:
         context_BHLV = banded(q_BHLK, k_BGMK, v_BGMV, keys.keep_BL, window, causal, textbook)
         return queries.flat(context_BHLV.transpose(1, 2))
+    is_whole = queries is keys and isinstance(keys, Packed) and bias_HLM is None and not (window or causal)
     keep = kept(queries, keys, window, causal)
     least = SDPA_FROM_PLAIN if is_whole else SDPA_FROM
     learns_on_cpu = torch.is_grad_enabled() and not q_NHK.is_cuda
-    if is_plain and (not learns_on_cpu or (dropout == 0.0 and keys.longest >= least)):
-        context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias_HLM, dropout, score.dot_scale)
-    elif is_plain and is_whole:
-        context_BHLV = attend_plainly(q_BHLK, k_BGMK, v_BGMV, keep, scale=score.dot_scale, dropout=dropout)  # type: ignore[arg-type]
+    if plain is not None and (not learns_on_cpu or (dropout == 0.0 and keys.longest >= least)):
+        context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias_HLM, dropout, plain)
+    elif plain is not None and is_whole:
+        context_BHLV = attend_plainly(q_BHLK, k_BGMK, v_BGMV, keep, scale=plain, dropout=dropout)
     else:
         context_BHLV = textbook(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM)
     return queries.flat(context_BHLV.transpose(1, 2))
