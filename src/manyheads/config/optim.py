@@ -1,6 +1,6 @@
 """The optimiser, its schedule and the loss; which checkpoint is kept."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -22,6 +22,17 @@ class OptimConfig:
     """AdamW with a warm-up and a decay, both counted in optimiser steps."""
 
     lr: float = knob(1e-3, "peak learning rate", above=0.0)
+    head_lr: float | None = knob(None, "peak learning rate of pooling and head; null: lr", above=0.0)
+    layer_decay: float = knob(
+        1.0,
+        "each layer learns at so many times the rate of the one above it, the embeddings below all",
+        above=0.0,
+        at_most=1.0,
+    )
+    freeze: int = knob(0, "the embeddings and so many of the lowest layers stay as they are; 0: all learns", at_least=0)
+    thaw: float = knob(
+        0.0, "share of all steps over which frozen layers thaw, from the top; 0: never", at_least=0.0, at_most=1.0
+    )
     weight_decay: float = knob(0.01, "decoupled weight decay of the matrices", at_least=0.0)
     beta1: float = knob(0.9, "AdamW's first moment", at_least=0.0, below=1.0)
     beta2: float = knob(0.999, "AdamW's second moment", at_least=0.0, below=1.0)
@@ -37,6 +48,11 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self, "optim.")
+        require(
+            not self.thaw or self.freeze > 0,
+            f"optim.thaw={self.thaw} thaws frozen layers, but optim.freeze=0 freezes none: freeze some, such as "
+            "optim.freeze=2, or leave optim.thaw away",
+        )
         weights = self.class_weights
         by_name = isinstance(weights, dict) and all(
             isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < LARGEST_WEIGHT
@@ -50,24 +66,30 @@ class OptimConfig:
 
 
 class Metric(Enum):
+    auto = "auto"
     exact_match = "exact_match"
     token_accuracy = "token_accuracy"  # noqa: S105 - of an answer
     accuracy = "accuracy"
+    micro_f1 = "micro_f1"
     macro_f1 = "macro_f1"
     loss = "loss"
 
 
 FIGURES = {  # of the validation split, while a model is trained
-    Task.classify: (Metric.accuracy, Metric.macro_f1, Metric.loss),
+    Task.classify: (Metric.accuracy, Metric.micro_f1, Metric.macro_f1, Metric.loss),
     Task.seq2seq: (Metric.exact_match, Metric.token_accuracy, Metric.loss),
 }
+USUAL = {Task.classify: Metric.accuracy, Task.seq2seq: Metric.exact_match}  # what auto stands for
 
 
 @dataclass(kw_only=True, slots=True)
 class CheckpointConfig:
     """Which epoch's weights become the model, when to stop waiting for a better one, and what a run resumes from."""
 
-    metric: Metric = knob(Metric.accuracy, "validation figure that chooses the kept weights")
+    metric: Metric = knob(
+        Metric.auto,
+        "validation figure that chooses the kept weights; auto: accuracy, of texts with any number of labels micro F1",
+    )
     patience: int = knob(0, "epochs without a better figure before training stops; 0: never", at_least=0)
     every: int = knob(
         0, "steps between two checkpoints; 0: each epoch and each minute, 2 % of the time at most", at_least=0
@@ -76,3 +98,25 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self, "checkpoint.")
+
+    def settled(self, task: Task, *, multi: bool) -> "CheckpointConfig":
+        """The same with a figure for `auto`; `multi`: rows have any number of labels.
+
+        Raises:
+            ValueError: a figure that such rows do not have.
+        """
+        if self.metric is Metric.auto:
+            return replace(self, metric=Metric.micro_f1 if multi else USUAL[task])
+        if multi:
+            require(
+                self.metric is not Metric.accuracy,
+                "checkpoint.metric=accuracy counts the rows whose one class is told, but rows of this data have any "
+                "number of labels: use checkpoint.metric=micro_f1, macro_f1 or loss",
+            )
+        else:
+            require(
+                self.metric is not Metric.micro_f1,
+                "checkpoint.metric=micro_f1 is of rows with any number of labels; where each has one class it is the "
+                "accuracy: use checkpoint.metric=accuracy",
+            )
+        return self

@@ -15,6 +15,7 @@ from manyheads.config import OptimConfig
 from manyheads.data.batches import Batch
 from manyheads.faults import fault
 from manyheads.fit.classify import Classify
+from manyheads.fit.groups import freeze
 from manyheads.fit.metrics import Mean
 from manyheads.fit.optim import clip_gradients, stepwise
 from manyheads.fit.translate import Translate
@@ -41,6 +42,7 @@ class LitModule(pl.LightningModule):
 
     def __init__(self, network: Network, task: Classify | Translate, *, optim: OptimConfig, n_steps: int) -> None:
         super().__init__()
+        freeze(network, optim)
         self.network = network
         self.task: Any = task  # that of `network`
         self.optim = optim

@@ -1,12 +1,14 @@
 """AdamW and its learning rate. AdamW: Loshchilov and Hutter (2019)."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from manyheads.config import OptimConfig, Schedule
+from manyheads.fit.groups import parameter_groups
 from manyheads.fit.lazy import LazyAdamW
 from manyheads.fit.shards import is_in_parts, part, total_norm
 
@@ -58,17 +60,13 @@ def gradient_values(parameter: nn.Parameter) -> Tensor:
 def make_optimizer(
     model: nn.Module, optim: OptimConfig, *, fused: bool = True, lazy: bool = False
 ) -> torch.optim.AdamW:
-    """AdamW; matrices of the layers decay, vectors (biases, norms) and embeddings do not.
+    """AdamW over the groups of `parameter_groups`.
 
     With `lazy` large embeddings are updated row by row. That pays on one CPU, where a step reads and writes ten times
     as many numbers as an embedding has; a GPU does so at once, and several processes add up whole gradients.
     """
+    groups = parameter_groups(model, optim)
     embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
-    of_embeddings = {id(m.weight) for m in embeddings}
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    decaying = [p for p in parameters if p.ndim >= 2 and id(p) not in of_embeddings]
-    steady = [p for p in parameters if p.ndim < 2 or id(p) in of_embeddings]
-    groups = [{"params": decaying, "weight_decay": optim.weight_decay}, {"params": steady, "weight_decay": 0.0}]
     tables = [m for m in embeddings if lazy and m.weight.requires_grad and m.weight.numel() >= LAZY_FROM]
     settings = {"lr": optim.lr, "betas": (optim.beta1, optim.beta2), "eps": optim.eps}
     if tables:
@@ -79,8 +77,14 @@ def make_optimizer(
 def make_schedule(
     optimizer: torch.optim.Optimizer, optim: OptimConfig, n_steps: int
 ) -> torch.optim.lr_scheduler.LambdaLR:
-    """The schedule as torch wants it: a factor of the peak rate for each optimiser step."""
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, n_steps, optim))
+    """The schedule as torch wants it: of each group a factor of its peak rate for each optimiser step, zero before it
+    thaws."""
+
+    def factor_of(thaws: float) -> Callable[[int], float]:
+        return lambda step: rate_factor(step, n_steps, optim) if step >= thaws * n_steps else 0.0
+
+    factors = [factor_of(group.get("thaws", 0.0)) for group in optimizer.param_groups]
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
 
 
 def rate_factor(step: int, n_steps: int, optim: OptimConfig) -> float:
