@@ -68,7 +68,7 @@ MISTAKES = [
         "train data.validation_share=1",
         "data.validation_share=1.0 is out of range: it must be above 0.0 and below 1.0; the default is 0.1",
     ),
-    ("train model.pooling=meen", "model.pooling=meen is not a choice: choose mean, first, bert, max or attention"),
+    ("train model.pooling=meen", "model.pooling=meen is not a choice: choose mean, first, max or attention"),
     ("train data.on_bad_row=true", "data.on_bad_row=true is not a choice: choose raise or drop"),
     ("train model=bse", f"model=bse is not a choice: choose {MODELS}"),
     ("train model={n_heads:4}", None),

@@ -22,13 +22,20 @@ MORE: dict[str, list[Any]] = {
     "windows": [[], [2, 0]],
     "causal": [False, True],
     "norm": ["layer", "rms"],
+    "norm_bias": [True, False],
+    "norm_embedding": [False, True],
+    "d_embedding": [0, 5],
+    "pooler": ["none", "tanh", "gelu_norm"],
+    "rotary_base_window": [None, 20.0],
     "activation": ["gelu", "swiglu"],
 }
 
 
 def is_sensible(fields: dict[str, Any]) -> bool:
     """What ModelConfig takes; the others end in its sentences."""
-    if fields.get("causal") and fields.get("pooling") in ("first", "bert"):
+    if fields.get("causal") and fields.get("pooling") == "first":
+        return False
+    if fields.get("norm_embedding") and fields.get("placement") == "post":
         return False
     return fields.get("project", True) or fields.get("n_kv_heads", 0) == 0
 

@@ -16,6 +16,7 @@ from manyheads.nn.pair import compare, part_pairs
 from manyheads.nn.positions import SinusoidalPositions
 
 CLS, SEP, VOCAB, N_CLASSES, LONGEST = 2, 3, 20, 3, 12
+POOLINGS = ["mean", "first", "max", "attention"]
 Text = list[int]
 FIRSTS: list[Text] = [[5, 6, 7], [8], [9, 10, 11, 12], [13, 5]]
 SECONDS: list[Text] = [[6, 6], [14, 15, 16, 17], [], [13, 5]]
@@ -137,10 +138,10 @@ def test_logits_are_those_of_torchs_layers_pair_by_pair(small, placement):
     torch.testing.assert_close(classifier(*joined(FIRSTS, SECONDS)), torch.stack(expected), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first", "bert", "max", "attention"])
+@pytest.mark.parametrize("fields", [{"pooling": one} for one in POOLINGS] + [{"pooler": "tanh"}], ids=str)
 @torch.no_grad()
-def test_both_texts_are_read_alike(small, pooling):
-    classifier = build(small(pair="cross", pooling=pooling, positions="learned"))
+def test_both_texts_are_read_alike(small, fields):
+    classifier = build(small(pair="cross", positions="learned", **fields))
     features = classifier.read(*joined(FIRSTS, SECONDS))
     a, b, distance, product = features.chunk(4, -1)
     assert distance[3].abs().max() < 1e-6, "the same text twice"

@@ -8,14 +8,17 @@ from torch import Tensor, nn
 
 from manyheads.layout import Packed, Padded
 from manyheads.nn import AttentionPooling, Pooling
-from manyheads.nn.pooling import BertPooling
+from manyheads.nn.pooling import Pooler
 
-KINDS = ["mean", "max", "first", "bert", "attention"]
-WITH_WEIGHTS = {"attention": AttentionPooling, "bert": BertPooling}
+POOLERS = {"tanh": torch.tanh, "relu": nn.functional.relu, "gelu": nn.functional.gelu}
+KINDS = ["mean", "max", "first", "attention", *POOLERS]
+WITH_WEIGHTS = ["attention", *POOLERS]
 
 
 def make(kind: str, d_model: int = 3) -> nn.Module:
-    return (WITH_WEIGHTS[kind](d_model) if kind in WITH_WEIGHTS else Pooling(kind)).double()
+    if kind in POOLERS:
+        return Pooler(Pooling("first"), d_model=d_model, activation=kind, norm=nn.LayerNorm(d_model)).double()
+    return (AttentionPooling(d_model) if kind == "attention" else Pooling(kind)).double()
 
 
 def of_one_document(kind: str, pooling: nn.Module, x_LD: Tensor) -> Tensor:
@@ -27,8 +30,9 @@ def of_one_document(kind: str, pooling: nn.Module, x_LD: Tensor) -> Tensor:
         return torch.stack([max(x_LD[:, d]) for d in range(x_LD.size(1))])
     if kind == "first":
         return x_LD[0]
-    if kind == "bert":
-        return (pooling.dense.weight @ x_LD[0] + pooling.dense.bias).tanh()
+    if kind in POOLERS:
+        activated = POOLERS[kind](pooling.dense.weight @ x_LD[0] + pooling.dense.bias)
+        return (activated - activated.mean()) / (activated.var(correction=0) + 1e-5).sqrt()
     powers = [(x_D @ pooling.score.weight[0]).exp() for x_D in x_LD]
     return sum(power / sum(powers) * x_D for power, x_D in zip(powers, x_LD, strict=True))
 

@@ -1,7 +1,16 @@
 """Every knob as a typed dataclass, one file a section. Standard library only."""
 
 from manyheads.config.ablate import AblateConfig, Equal
-from manyheads.config.data import BatchConfig, DataConfig, OnBadRow, Source, TokenizerConfig, TokenizerKind
+from manyheads.config.data import (
+    BatchConfig,
+    Cutting,
+    DataConfig,
+    Long,
+    OnBadRow,
+    Source,
+    TokenizerConfig,
+    TokenizerKind,
+)
 from manyheads.config.explain import Claim, ExplainConfig
 from manyheads.config.generate import GenerateConfig
 from manyheads.config.guard import GuardConfig, Nonfinite
@@ -14,12 +23,14 @@ from manyheads.config.model import (
     Normaliser,
     PairKind,
     Placement,
+    Pooler,
     Pooling,
     Positions,
     Score,
     Segments,
 )
 from manyheads.config.optim import CheckpointConfig, Metric, OptimConfig, Schedule
+from manyheads.config.pretrain import Hide, PretrainConfig
 from manyheads.config.run import EvaluateConfig, InferenceHardware, LookConfig, PredictConfig, Resume, RunConfig
 from manyheads.config.slurm import SlurmConfig
 from manyheads.config.task import Task
@@ -32,6 +43,7 @@ __all__ = [
     "BatchConfig",
     "CheckpointConfig",
     "Claim",
+    "Cutting",
     "DataConfig",
     "EncoderKind",
     "Equal",
@@ -40,9 +52,11 @@ __all__ = [
     "GenerateConfig",
     "GuardConfig",
     "HardwareConfig",
+    "Hide",
     "InferenceHardware",
     "LoggerConfig",
     "LoggerKind",
+    "Long",
     "LookConfig",
     "Method",
     "Metric",
@@ -54,10 +68,12 @@ __all__ = [
     "OptimConfig",
     "PairKind",
     "Placement",
+    "Pooler",
     "Pooling",
     "Positions",
     "Precision",
     "PredictConfig",
+    "PretrainConfig",
     "Prune",
     "Resume",
     "RunConfig",

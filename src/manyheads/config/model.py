@@ -63,14 +63,22 @@ class Placement(Enum):
 class Pooling(Enum):
     mean = "mean"
     first = "first"
-    bert = "bert"  # the first token, by one more layer with tanh
     max = "max"
     attention = "attention"
+
+
+class Pooler(Enum):
+    none = "none"
+    tanh = "tanh"
+    relu = "relu"
+    gelu = "gelu"
+    gelu_norm = "gelu_norm"
 
 
 class Segments(Enum):
     pairs = "pairs"
     always = "always"
+    never = "never"
 
 
 class PairKind(Enum):
@@ -97,6 +105,9 @@ class ModelConfig:
         0, "heads of keys and values, shared by groups of query heads; 0: as many as n_heads", at_least=0
     )
     d_model: int = knob(128, "width of a token vector", at_least=1, at_most=WIDEST)
+    d_embedding: int = knob(
+        0, "width of the embeddings, which a projection widens to d_model; 0: d_model", at_least=0, at_most=WIDEST
+    )
     d_k: int = knob(32, "width of one head's queries and keys", at_least=1, at_most=WIDEST)
     d_v: int = knob(32, "width of one head's values", at_least=1, at_most=WIDEST)
     d_ff: int = knob(512, "inner width of the feed-forward block", at_least=1, at_most=4 * WIDEST)
@@ -113,8 +124,12 @@ class ModelConfig:
     causal: bool = knob(False, "a token attends to itself and those before it alone")
     activation: Activation = knob(Activation.gelu, "feed-forward non-linearity")
     positions: Positions = knob(Positions.sinusoidal, "how word order enters")
+    rotary_base: float = knob(10_000.0, "rotary positions: the longest wavelength is near 2π times this", above=1.0)
+    rotary_base_window: float | None = knob(
+        None, "rotary_base of layers with a window; null: the same as of the others", above=1.0
+    )
     segments: Segments = knob(
-        Segments.pairs, "a vector added for first or second text: in pairs alone, or always, single texts being first"
+        Segments.pairs, "a vector added for first or second text: in pairs, always (single texts are first), or never"
     )
     pair: PairKind = knob(
         PairKind.joint, "two texts as one joined text, or each by itself and then across by cross-attention"
@@ -129,7 +144,14 @@ class ModelConfig:
     placement: Placement = knob(
         Placement.pre, "norm before, after, or before and after a block: both is LN(x + MHA(LN(x)))"
     )
+    norm_bias: bool = knob(True, "biases in norms of kind layer")
+    norm_embedding: bool = knob(
+        False, "a norm behind the embeddings in place of the one before the first attention; of placement pre or both"
+    )
     pooling: Pooling = knob(Pooling.mean, "how token vectors become one text vector")
+    pooler: Pooler = knob(
+        Pooler.none, "one more layer on the text vector, by its activation; gelu_norm: with a norm after it"
+    )
     bias: bool = knob(True, "biases in the projections")
     dropout: float = knob(
         0.2, "dropout of embedding, residual and classifier, unless set one by one", at_least=0.0, below=1.0
@@ -152,6 +174,11 @@ class ModelConfig:
             f"model.d_k={self.d_k} is odd, but model.positions=rotary turns pairs of dimensions: "
             f"use an even width such as model.d_k={self.d_k + 1}, or other positions",
         )
+        require(
+            not self.norm_embedding or self.placement is not Placement.post,
+            "model.norm_embedding=true asks for the norm that model.placement=post has behind the embeddings anyway: "
+            "leave it out, or choose model.placement=pre",
+        )
         self._check_attention()
         self._check_recurrence()
 
@@ -173,7 +200,7 @@ class ModelConfig:
             f"not model.d_model={self.d_model}: choose d_v = d_model / n_heads",
         )
         require(
-            not (self.causal and self.pooling in (Pooling.first, Pooling.bert)),
+            not (self.causal and self.pooling is Pooling.first),
             f"model.pooling={self.pooling.name} reads the first token, which sees itself alone under "
             "model.causal=true: choose model.pooling=mean, or model.causal=false",
         )
@@ -209,7 +236,7 @@ class ModelConfig:
             "use model.positions=none (it reads in order), sinusoidal or learned",
         )
         require(
-            self.bidirectional or self.pooling not in (Pooling.first, Pooling.bert),
+            self.bidirectional or self.pooling is not Pooling.first,
             f"model.pooling={self.pooling.name} reads the first token, which has seen itself alone under "
             "model.bidirectional=false: choose model.pooling=attention, or model.bidirectional=true",
         )
@@ -235,6 +262,11 @@ class ModelConfig:
         """The score of layer `layer`, from 0."""
         return self.scores[layer % len(self.scores)] if self.scores else self.score
 
+    def rotary_base_of(self, layer: int) -> float:
+        """The base of the rotary positions of layer `layer`, from 0."""
+        own = self.rotary_base_window if self.window_of(layer) else None
+        return self.rotary_base if own is None else own
+
     def window_of(self, layer: int) -> int:
         """The window of layer `layer`, from 0; 0 is the whole text."""
         return self.windows[layer % len(self.windows)] if self.windows else self.window
@@ -242,6 +274,11 @@ class ModelConfig:
     @property
     def is_recurrent(self) -> bool:
         return self.encoder is not EncoderKind.transformer
+
+    @property
+    def width_of_words(self) -> int:
+        """Width of the tables that ids are looked up in."""
+        return self.d_embedding or self.d_model
 
     @property
     def kv_heads(self) -> int:

@@ -3,15 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from manyheads.config import EvaluateConfig, RunConfig, Source, Task
+from manyheads.config import DataConfig, EvaluateConfig, Long, RunConfig, Source, Task
 from manyheads.config.plain import show
 from manyheads.door.verbs import Config
 
 OF_THE_HUB = ("data.hub_config", "data.revision")
-OF_CLASSES = ("data.label", "data.text_pair", "optim.class_weights", "model.pooling", "model.pair", "model.segments")
+OF_CLASSES = (
+    *("data.label", "data.text_pair", "optim.class_weights"),
+    *("model.pooling", "model.pooler", "model.pair", "model.segments"),
+)
 OF_TARGETS = ("data.target",)
 OF_TRANSFORMERS = tuple(
-    f"model.{name}" for name in ("n_heads", "d_k", "d_v", "d_ff", "activation", "norm", "norm_eps", "placement")
+    f"model.{name}"
+    for name in ("n_heads", "d_k", "d_v", "d_ff", "activation", "norm", "norm_eps", "norm_bias", "placement")
 )
 
 
@@ -38,10 +42,22 @@ def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
             if name in typed:
                 encoder = f"model.encoder={config.model.encoder.name}"
                 raise ValueError(f"{name}={show(typed[name])} does nothing with {encoder}: leave it away")
+    _refuse_without_windows(config, typed)
     _refuse_without_script(config, typed)
     for name in OF_THE_HUB:
         if typed.get(name):
             _refuse_without_hub(f"{name}={show(typed[name])}", config)
+
+
+def _refuse_without_windows(config: Config, typed: Mapping[str, Any]) -> None:
+    """How windows lie, where texts are not read in windows."""
+    data = getattr(config, "data", None)
+    for name in ("data.stride", "data.windows"):
+        if name in typed and isinstance(data, DataConfig) and data.long is not Long.windows:
+            raise ValueError(
+                f"{name}={show(typed[name])} does nothing with data.long={data.long.name}: add data.long=windows, or "
+                "leave it away"
+            )
 
 
 def _refuse_without_script(config: Config, typed: Mapping[str, Any]) -> None:

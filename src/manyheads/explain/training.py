@@ -20,6 +20,7 @@ from manyheads.compose import compose
 from manyheads.config.explain import ExplainConfig
 from manyheads.layout import Packed
 from manyheads.nn import Classifier, assemble
+from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder, EncoderLayer
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.ship.deliverable import Deliverable, load
@@ -76,7 +77,7 @@ def vectors_and_weights(classifier: Classifier, ids_N: Tensor) -> tuple[Tensor, 
     and the weights of each layer: `(Y + 2, N, D)`, `(Y, H, N, N)`."""
     layout = Packed.of_lengths([ids_N.numel()])
     encoder, x_ND = cast(Encoder, classifier.encoder), classifier.embeddings(ids_N, layout)
-    vectors, weights = [classifier.embeddings.words(ids_N), x_ND], []
+    vectors, weights = [bare_words(classifier.embeddings, ids_N), x_ND], []
     for layer in cast(Iterable[EncoderLayer], encoder.layers):
         block = cast(MultiHeadAttention, layer.attention.block)
         weights_BHLM, _ = block.maps(cast(nn.Module, layer.attention.before)(x_ND), layout)
@@ -85,6 +86,12 @@ def vectors_and_weights(classifier: Classifier, ids_N: Tensor) -> tuple[Tensor, 
         vectors.append(x_ND)
     vectors[-1] = encoder.norm(x_ND)
     return torch.stack(vectors), torch.stack(weights)
+
+
+def bare_words(embeddings: Embeddings, ids_N: Tensor) -> Tensor:
+    """Word vectors without positions, as wide as tokens: `(N, D)`."""
+    words = embeddings.words(ids_N)
+    return words if embeddings.widen is None else embeddings.widen(words)
 
 
 def _write(splits: dict[str, list[tuple[str, str]]], folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from torch import nn
 
 from manyheads.config import ModelConfig, PairKind, Placement, Positions, Segments
+from manyheads.config import Pooler as PoolerKind
 from manyheads.config import Pooling as PoolingKind
 from manyheads.nn.classifier import Classifier
 from manyheads.nn.embeddings import Embeddings
@@ -11,7 +12,7 @@ from manyheads.nn.feedforward import FeedForward
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.norms import make_norm
 from manyheads.nn.pair import Cross, CrossLayer
-from manyheads.nn.pooling import AttentionPooling, BertPooling, Pooling
+from manyheads.nn.pooling import AttentionPooling, Pooler, Pooling
 from manyheads.nn.positions import Alibi, LearnedPositions, Rotary, SinusoidalPositions
 from manyheads.nn.recurrent import Recurrent, StateAttention, StatePooling
 from manyheads.nn.scores import make_score
@@ -27,14 +28,14 @@ def assemble(
         vocab_size, n_classes, max_length: facts learned from the data.
         n_segments: 2 for pairs of texts, 0 for single ones. Texts of a pair that are read apart are single ones.
     """
-    across = model.pair is PairKind.cross
+    across, unmarked = model.pair is PairKind.cross, model.segments is Segments.never
     assert n_segments or not across, "checks.check_pair comes first"
     classifier = Classifier(
         embeddings=embeddings(
             model,
             vocab_size=vocab_size,
             max_length=max_length,
-            n_segments=2 if model.segments is Segments.always else 0 if across else n_segments,
+            n_segments=2 if model.segments is Segments.always else 0 if across or unmarked else n_segments,
         ),
         encoder=encoder(model, max_length),
         cross=cross(model) if across else None,
@@ -53,9 +54,10 @@ def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segmen
         d_model=model.d_model,
         positions=added_positions(model, max_length),
         n_segments=n_segments,
-        norm=norm(model, Placement.post),
+        norm=embedding_norm(model),
         dropout=model.dropout_at("embedding"),
         dropout_tokens=model.dropout_tokens,
+        d_embedding=model.d_embedding,
     )
 
 
@@ -65,7 +67,11 @@ def encoder(model: ModelConfig, max_length: int) -> Encoder | Recurrent:
     return Encoder(
         [
             EncoderLayer(
-                attention=residual(model, self_attention(model, layer, max_length, causal=model.causal)),
+                attention=residual(
+                    model,
+                    self_attention(model, layer, max_length, causal=model.causal),
+                    is_normed=model.norm_embedding and layer == 0,
+                ),
                 feed_forward=residual(model, feed_forward(model)),
             )
             for layer in range(model.n_layers)
@@ -102,11 +108,15 @@ def self_attention(model: ModelConfig, layer: int, max_length: int, *, causal: b
     return _attention(
         model,
         layer,
-        rotary=Rotary(max_length=max_length, d_k=model.d_k) if model.positions is Positions.rotary else None,
+        rotary=rotary(model, layer, max_length) if model.positions is Positions.rotary else None,
         alibi=Alibi(n_heads=model.n_heads) if model.positions is Positions.alibi else None,
         window=model.window_of(layer),
         causal=causal,
     )
+
+
+def rotary(model: ModelConfig, layer: int, max_length: int) -> Rotary:
+    return Rotary(max_length=max_length, d_k=model.d_k, base=model.rotary_base_of(layer))
 
 
 def cross_attention(model: ModelConfig, layer: int) -> MultiHeadAttention:
@@ -163,18 +173,32 @@ def feed_forward(model: ModelConfig) -> FeedForward:
 
 
 def pooling(model: ModelConfig) -> nn.Module:
-    if model.pooling is PoolingKind.attention:
-        if model.is_recurrent:
-            return StatePooling(state_attention(model), bidirectional=model.bidirectional)
-        return AttentionPooling(model.d_model)
-    return BertPooling(model.d_model) if model.pooling is PoolingKind.bert else Pooling(model.pooling.name)
+    if model.pooler is PoolerKind.none:
+        return pool(model)
+    activation, _, with_norm = model.pooler.name.partition("_")
+    return Pooler(
+        pool(model),
+        d_model=model.d_model,
+        activation=activation,
+        norm=any_norm(model, model.d_model) if with_norm else nn.Identity(),
+        bias=model.bias,
+    )
 
 
-def residual(model: ModelConfig, block: nn.Module) -> Residual:
-    """A block of a layer, with what stands before and after it."""
+def pool(model: ModelConfig) -> nn.Module:
+    """Tokens to one vector."""
+    if model.pooling is not PoolingKind.attention:
+        return Pooling(model.pooling.name)
+    if model.is_recurrent:
+        return StatePooling(state_attention(model), bidirectional=model.bidirectional)
+    return AttentionPooling(model.d_model)
+
+
+def residual(model: ModelConfig, block: nn.Module, *, is_normed: bool = False) -> Residual:
+    """A block of a layer, with what stands before and after it; what `is_normed` already is not normed before it."""
     return Residual(
         block,
-        before=norm(model, Placement.pre, Placement.both),
+        before=nn.Identity() if is_normed else norm(model, Placement.pre, Placement.both),
         after=norm(model, Placement.post, Placement.both),
         dropout=model.dropout_at("residual"),
     )
@@ -182,13 +206,23 @@ def residual(model: ModelConfig, block: nn.Module) -> Residual:
 
 def norm(model: ModelConfig, *where: Placement) -> nn.Module:
     """A norm in models of these placements, nothing in others."""
-    return make_norm(model.norm.name, model.d_model, model.norm_eps) if model.placement in where else nn.Identity()
+    return any_norm(model, model.d_model) if model.placement in where else nn.Identity()
+
+
+def embedding_norm(model: ModelConfig) -> nn.Module:
+    """The norm of post-norm models (Devlin et al., 2019) and of those that ask for it (Warner et al., 2024)."""
+    has_norm = model.placement is Placement.post or model.norm_embedding
+    return any_norm(model, model.width_of_words) if has_norm else nn.Identity()
+
+
+def any_norm(model: ModelConfig, width: int) -> nn.Module:
+    return make_norm(model.norm.name, width, model.norm_eps, bias=model.norm_bias)
 
 
 def added_positions(model: ModelConfig, max_length: int) -> SinusoidalPositions | LearnedPositions | None:
     """The positions that are added to the embeddings, if `model` has such."""
     if model.positions is Positions.sinusoidal:
-        return SinusoidalPositions(max_length=max_length, d_model=model.d_model)
+        return SinusoidalPositions(max_length=max_length, d_model=model.width_of_words)
     if model.positions is Positions.learned:
-        return LearnedPositions(max_length=max_length, d_model=model.d_model)
+        return LearnedPositions(max_length=max_length, d_model=model.width_of_words)
     return None

@@ -23,6 +23,7 @@ def flops_per_token(model: ModelConfig, length: float) -> float:
     - the score's own maps of a query and a key: general 2 d_k², additive and concat 4 d_k²;
     - 2 d_v for each key attended to, and to score it 2 d_k: a product of d_k numbers, or as many differences and
       squares; for additive and concat 4 d_k: a sum, its tanh, and a product with v.
+    Words narrower than d_model (d_embedding) are widened by 2 d_embedding d_model.
     Keys attended to are those a window or a causal mask leaves; a kernel that masks the whole grid does more.
     Two texts that are read apart (model.pair=cross) have `length` tokens together, half of them each, [CLS] in both:
     a layer is that of a text of length / 2, and so is a cross layer, in which each token attends to all of the other
@@ -33,14 +34,16 @@ def flops_per_token(model: ModelConfig, length: float) -> float:
     Softmax, norms, biases and what is done once a text are left out. A backward pass costs twice as much again
     (Kaplan et al., 2020, "Scaling Laws", section 2.1).
     """
+    widening = 2 * model.width_of_words * model.d_model * (model.width_of_words != model.d_model)
     if model.is_recurrent:
         pooling = _of_key_states(model) + _of_match_of_states(model) if model.pooling is Pooling.attention else 0
-        return _of_cells(model, bidirectional=model.bidirectional) + pooling
+        return widening + _of_cells(model, bidirectional=model.bidirectional) + pooling
     n_layers, n_cross = model.n_layers, model.n_cross_layers
     if not n_cross:
-        return sum(_of_layer(model, layer, length) for layer in range(n_layers))
+        return widening + sum(_of_layer(model, layer, length) for layer in range(n_layers))
     read_apart = sum(_of_layer(model, layer, length / 2) for layer in range(n_layers))
-    return read_apart + sum(_of_layer(model, n_layers + layer, length / 2, across=True) for layer in range(n_cross))
+    crossed = sum(_of_layer(model, n_layers + layer, length / 2, across=True) for layer in range(n_cross))
+    return widening + read_apart + crossed
 
 
 def flops_per_answer(model: ModelConfig, source: float, target: float, vocab_size: int) -> float:

@@ -14,9 +14,11 @@ from manyheads.nn.positions import LearnedPositions, SinusoidalPositions
 
 
 class Embeddings(nn.Module):
-    """√d_model (word + pair of neighbours, if any) + position + segment, then norm and dropout.
+    """√d_embedding (word + pair of neighbours, if any) + position + segment, then norm and dropout.
 
-    `dropout_tokens` silences whole words: their position and segment stay.
+    Tables narrower than d_model are widened by one projection behind that: Clark et al. (2020), "ELECTRA",
+    section 3.1, after Lan et al. (2020), "ALBERT". `dropout_tokens` silences whole words: their position and segment
+    stay.
     """
 
     def __init__(
@@ -30,22 +32,25 @@ class Embeddings(nn.Module):
         norm: nn.Module,
         dropout: float,
         dropout_tokens: float,
+        d_embedding: int = 0,
     ) -> None:
         super().__init__()
-        self.words = nn.Embedding(vocab_size, d_model)
-        self.bigrams = Bigrams(n_rows=n_bigrams, d_model=d_model) if n_bigrams else None
+        width = d_embedding or d_model
+        self.words = nn.Embedding(vocab_size, width)
+        self.bigrams = Bigrams(n_rows=n_bigrams, d_model=width) if n_bigrams else None
         self.positions = positions
-        self.segments = nn.Embedding(n_segments, d_model) if n_segments else None
+        self.segments = nn.Embedding(n_segments, width) if n_segments else None
         self.norm = norm
         self.dropout = Dropout(dropout)
         self.dropout_tokens = Dropout(dropout_tokens)
-        self.scale = math.sqrt(d_model)
+        self.widen = nn.Linear(width, d_model) if width != d_model else None
+        self.scale = math.sqrt(width)
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
         """Ids `(...)`, and segments `(...)` if the model has them, to vectors `(..., D)`; left out, all are 0."""
         x = self.words(ids)
         if self.bigrams is not None:
-            x = x + self.bigrams(ids, layout)
+            x = x + self.bigrams(self.bigrams.rows_of(ids, layout))
         x = x * self.scale
         if self.training and self.dropout_tokens.p > 0:
             x = x * self.dropout_tokens(x.new_ones(*ids.shape, 1))
@@ -53,4 +58,5 @@ class Embeddings(nn.Module):
             x = x + self.positions(layout.positions)
         if self.segments is not None:
             x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
-        return self.dropout(self.norm(x))
+        x = self.dropout(self.norm(x))
+        return x if self.widen is None else self.widen(x)

@@ -5,6 +5,7 @@ B documents . L positions . D d_model
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from manyheads.layout import Layout, Packed
 from manyheads.nn.normalisers import softmax
@@ -22,18 +23,6 @@ class Pooling(nn.Module):
         return self.pool(x, layout)
 
 
-class BertPooling(nn.Module):
-    """tanh(W h + b) of the first token: the pooler of Devlin et al. (2019), "BERT", as their code has it."""
-
-    def __init__(self, d_model: int) -> None:
-        super().__init__()
-        self.dense = nn.Linear(d_model, d_model)
-
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """Tokens `(..., D)` to documents `(B, D)`."""
-        return torch.tanh(self.dense(first(x, layout))).masked_fill(layout.lengths_B[:, None] == 0, 0.0)
-
-
 class AttentionPooling(nn.Module):
     """A weighted mean whose weights are learned: Yang et al. (2016), "Hierarchical Attention Networks", section 2.2."""
 
@@ -46,6 +35,25 @@ class AttentionPooling(nn.Module):
         scores_B1L = layout.grid(self.score(x)).transpose(1, 2)
         weights_B1L = softmax(scores_B1L, layout.keep_BL[:, None])
         return (weights_B1L @ silence(layout.grid(x), layout.keep_BL)).squeeze(1)
+
+
+class Pooler(nn.Module):
+    """norm(f(W p + b)) of a pooled vector p.
+
+    With tanh and the first token it is the pooler of Devlin et al. (2019), "BERT", as their code has it.
+    """
+
+    def __init__(self, pool: nn.Module, *, d_model: int, activation: str, norm: nn.Module, bias: bool = True) -> None:
+        super().__init__()
+        self.pool = pool
+        self.dense = nn.Linear(d_model, d_model, bias=bias)
+        self.activate = {"tanh": torch.tanh, "relu": F.relu, "gelu": F.gelu}[activation]
+        self.norm = norm
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """Tokens `(..., D)` to documents `(B, D)`."""
+        pooled_BD = self.norm(self.activate(self.dense(self.pool(x, layout))))
+        return pooled_BD.masked_fill(layout.lengths_B[:, None] == 0, 0.0)
 
 
 def mean(x: Tensor, layout: Layout) -> Tensor:

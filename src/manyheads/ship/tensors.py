@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from manyheads.config import ModelConfig, Pooling, Score
+from manyheads.config import ModelConfig, Pooler, Score
 from manyheads.config.model import EncoderKind
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
@@ -82,9 +82,9 @@ def _check_size(path: Path, held: Shapes, settings: Settings) -> None:
     model = settings.model
     n_held = sum(torch.Size(shape).numel() for _, shape in held.values())
     of_layers = sum(_least_of_layer(model, layer) for layer in range(model.n_layers + model.n_cross_layers))
-    of_pooling = model.d_model if model.pooling is Pooling.bert else 0
-    n_rows = settings.vocab_size + model.n_bigrams + settings.n_classes + of_pooling
-    n_least = model.d_model * n_rows + of_layers
+    n_rows = settings.n_classes + (0 if model.pooler is Pooler.none else model.d_model)
+    of_words = model.width_of_words * (settings.vocab_size + model.n_bigrams)
+    n_least = of_words + model.d_model * n_rows + of_layers
     if n_least > n_held:
         raise ValueError(f"{path} holds {n_held:,} numbers, but the model of config.json has at least {n_least:,}")
     n_table = settings.max_length * max(model.d_model, 2 * model.d_k * model.n_layers)
