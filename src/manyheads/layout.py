@@ -41,15 +41,21 @@ class Packed:
     `offsets` is int64 with B + 1 entries, `longest` the largest length as a Python int,
     so that nothing here ever waits for a GPU. Behind the last document stand `tail` tokens that belong to none:
     token-wise blocks carry them along, and `flat` makes them zeros. Nothing hangs on them: their gradient is zero.
+
+    A text that is too long is read as several documents, one behind the other: `counts_R` says how many each of R rows
+    is, where any is more than one.
     """
 
     offsets: Tensor
     longest: int
     tail: int = 0
+    counts_R: Tensor | None = None
 
     @classmethod
-    def of_lengths(cls, lengths: list[int]) -> "Packed":
-        return cls(torch.tensor([0, *accumulate(lengths)]), max(lengths, default=0))
+    def of_lengths(cls, lengths: list[int], counts: list[int] | None = None) -> "Packed":
+        """Documents of so many tokens; `counts` says how many of them each row is, where that may be several."""
+        counts_R = None if counts is None else torch.tensor(counts)
+        return cls(torch.tensor([0, *accumulate(lengths)]), max(lengths, default=0), counts_R=counts_R)
 
     def rounded(self, multiple: int) -> "Packed":
         """The same documents with a tail that makes the tokens a multiple, so that few token counts occur."""
@@ -104,6 +110,21 @@ class Packed:
         cuts = F.pad(self.offsets.int(), (0, n_more), value=self.n_tokens + self.tail)
         return Bounds(cuts, 1 << (max(self.longest, self.tail, 1) - 1).bit_length())
 
+    @cached_property
+    def rows(self) -> "Packed":
+        """The same tokens with the documents of each row as one."""
+        if self.counts_R is None:
+            return self
+        ends_R = F.pad(self.counts_R.cumsum(0), (1, 0))
+        offsets = self.offsets[ends_R]
+        return Packed(offsets, int(offsets.diff().max()) if len(self.counts_R) else 0, self.tail)
+
+    def pooled(self, x_B: Tensor) -> Tensor:
+        """The mean over the documents of each row: `(B, ...)` to `(R, ...)`, in single precision."""
+        if self.counts_R is None:
+            return x_B
+        return torch.segment_reduce(x_B.float(), "mean", lengths=self.counts_R, unsafe=True)
+
     def grid(self, x_N: Tensor) -> Tensor:
         """`(N, ...)` to `(B, L, ...)`. Behind the end of each document stand zeros, or where there is a tail its first
         token: to gather is eight times as fast on a CPU as to scatter."""
@@ -123,14 +144,24 @@ class Packed:
         return x_cells if self.is_full else cast(Tensor, _Gather.apply(x_cells, self._cells_N))
 
     def to(self, device: Any, non_blocking: bool = False) -> "Packed":
-        moved = self._with(offsets=self.offsets.to(device, non_blocking=non_blocking))
+        offsets, counts_R = (
+            None if one is None else one.to(device, non_blocking=non_blocking) for one in (self.offsets, self.counts_R)
+        )
+        moved = self._with(offsets=offsets, counts_R=counts_R)
         if moved.offsets.is_cuda:
             moved.bounds  # noqa: B018 - made once, and not in each layer, which may be compiled
         return moved
 
-    def _with(self, *, offsets: Tensor | None = None, tail: int | None = None) -> "Packed":
+    def _with(
+        self, *, offsets: Tensor | None = None, tail: int | None = None, counts_R: Tensor | None = None
+    ) -> "Packed":
         """The same documents; what is known of them is not read from the device again."""
-        other = Packed(self.offsets if offsets is None else offsets, self.longest, self.tail if tail is None else tail)
+        other = Packed(
+            self.offsets if offsets is None else offsets,
+            self.longest,
+            self.tail if tail is None else tail,
+            self.counts_R if counts_R is None else counts_R,
+        )
         other.__dict__["n_tokens"] = self.n_tokens
         return other
 
@@ -180,6 +211,9 @@ class Padded:
 
     def filled_up(self, x_BL: Tensor) -> "tuple[Tensor, Padded]":
         return x_BL, self
+
+    def pooled(self, x_B: Tensor) -> Tensor:
+        return x_B
 
     def grid(self, x_BL: Tensor) -> Tensor:
         return x_BL

@@ -9,6 +9,7 @@ from manyheads.config import DataConfig, RunConfig, Source
 from manyheads.config.ablate import AblateConfig
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
+from manyheads.fit.checks import check_long
 
 if TYPE_CHECKING:
     from manyheads.ablate.budget import Sizes
@@ -51,7 +52,10 @@ def read_sets(config: AblateConfig) -> list[Found]:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"sets holds {name} twice: name each data once")
-    return [Found(name, data, read_splits(data, config.seed, with_test=False)) for name, data in named]
+    found = [Found(name, data, read_splits(data, config.seed, with_test=False)) for name, data in named]
+    for one in found:
+        check_long(one.data, pairs=one.splits.train.pairs is not None)
+    return found
 
 
 def prepare(found: Found, run: RunConfig) -> Prepared:
@@ -66,14 +70,14 @@ def prepare(found: Found, run: RunConfig) -> Prepared:
     pairs = found.splits.train.pairs is not None
     digest = hashlib.blake2b(digest_size=16)
     for split in tokens.values():
-        for tensor in (split.ids_N, split.offsets, split.labels):
+        for tensor in (split.ids_N, split.offsets, split.labels, *(split.windows or ())):
             digest.update(tensor.numpy().tobytes())
     sizes = Sizes(
         vocab_size=reach(tokenizer, pairs=pairs).ids,
         n_classes=len(found.splits.labels),
         max_length=found.data.max_length,
         n_segments=2 if pairs else 0,
-        mean_length=float(tokens["train"].lengths.double().mean()),
+        mean_length=float(tokens["train"].documents.double().mean()),
     )
     return Prepared(found.name, found.data, found.splits.labels, tokens, sizes, digest.hexdigest())
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.plain import show
@@ -22,6 +22,26 @@ class Source(Enum):
 OnBadRow = Enum("OnBadRow", {"raise": "raise", "drop": "drop"})  # a call, because `raise` is a keyword
 
 
+class Long(Enum):
+    cut = "cut"  # the end is left out
+    both = "both"  # head and tail are kept
+    windows = "windows"  # all of it is read, a window at a time
+
+
+MOST_WINDOWS = 32
+
+
+class Cutting(NamedTuple):
+    """What becomes of a text of more than `max_length` tokens: the settings of DataConfig by their names."""
+
+    long: Long = Long.cut
+    stride: int = 0
+    windows: int = MOST_WINDOWS
+
+
+CUT = Cutting()  # at its end
+
+
 @dataclass(kw_only=True, slots=True)
 class DataConfig:
     """Texts and labels. `path` wins over `hub`, so that every preset also reads a local copy."""
@@ -33,7 +53,7 @@ class DataConfig:
     revision: str = knob("", "revision of the hub dataset")
     text: str = knob("text", "column of the text")
     text_pair: str = knob("text_pair", "column of the second text; used where it exists, empty: never")
-    label: str = knob("label", "column of the label")
+    label: str = knob("label", "column of the label; where it is missing labels, any number a row, joined by |")
     target: str = knob("target", "column of the target text, of task=seq2seq")
     train_split: str = knob("train", "name of the hub dataset's training split")
     validation_split: str = knob(
@@ -46,6 +66,13 @@ class DataConfig:
     test_share: float = knob(0.1, "share carved out for testing where one file holds everything", above=0.0, below=1.0)
     split_seed: int | None = knob(None, "seed of carved-out splits; null: that of the run", at_least=0, below=2**32)
     max_length: int = knob(512, "tokens a text is cut to, special tokens included", at_least=4, at_most=2**20)
+    long: Long = knob(
+        Long.cut, "of longer texts: cut the end; both: keep head and tail; windows: read all of it, window by window"
+    )
+    stride: int = knob(0, "most tokens between the starts of two windows; 0: as many as one holds", at_least=0)
+    windows: int = knob(
+        MOST_WINDOWS, "most windows of a text; of a longer one they lie evenly spread", at_least=1, at_most=4096
+    )
     rows: int = knob(0, "rows read of each split; 0: all", at_least=0)
     on_bad_row: OnBadRow = knob(OnBadRow["raise"], "an empty text or unknown label: raise or drop")
     cache: str = knob("", "folder of cached token ids; empty: $MANYHEADS_CACHE, else ~/.cache/manyheads")
@@ -66,6 +93,16 @@ class DataConfig:
             self.source is not Source.files or bool(self.path),
             "data.path is empty, but data=files reads local files: add data.path=<file or folder>",
         )
+        require(
+            self.stride <= self.max_length,
+            f"data.stride={self.stride} would leave tokens out between windows of data.max_length={self.max_length}: "
+            "use a smaller one",
+        )
+
+    @property
+    def cutting(self) -> Cutting:
+        """What becomes of long texts."""
+        return Cutting(self.long, self.stride, self.windows)
 
 
 class TokenizerKind(Enum):

@@ -29,7 +29,8 @@ class Planned(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Whole rows, end to end: `ids_N` and `segments_N` int64, `labels_B` class ids, `rows_B` row indices in the split,
+    """Whole rows, end to end: `ids_N` and `segments_N` int64, `labels_B` class ids (of rows with any
+    number of labels marks `(B, C)`), `rows_B` row indices in the split,
     and in `targets` the texts that rows are answered by, if they are.
 
     The loss of a micro-batch is the sum of its rows' losses times `scale`; averaged over ranks and accumulated
@@ -154,14 +155,10 @@ def gather(tokens: Tokens, planned: Planned, *, few_counts: bool = False) -> Bat
         few_counts: a tail of zeros makes the tokens a power of two, since a CUDA graph is made for each count.
     """
     rows, device = planned.rows, tokens.ids_N.device
-    starts, ends = tokens.offsets[rows], tokens.offsets[rows + 1]
-    lengths_B = ends - starts
-    offsets = torch.zeros(rows.numel() + 1, dtype=torch.int64)
-    torch.cumsum(lengths_B, 0, out=offsets[1:])
-    layout = Packed(offsets, int(lengths_B.max()) if rows.numel() else 0)
+    starts, layout = laid_out(tokens, rows)
     if few_counts:
         layout = layout.rounded(max(FEWEST, 1 << (layout.n_tokens - 1).bit_length()))
-    shift_B = sent(starts - offsets[:-1], device)
+    shift_B = sent(starts - layout.offsets[:-1], device)
     n_tokens, layout, rows_B = layout.n_tokens, layout.to(device, non_blocking=True), sent(rows, device)
     shift_N = shift_B.repeat_interleave(layout.lengths_B, output_size=n_tokens)
     where_N = torch.arange(n_tokens, device=device) + shift_N
@@ -179,6 +176,20 @@ def gather(tokens: Tokens, planned: Planned, *, few_counts: bool = False) -> Bat
         planned.scale,
         None if tokens.targets is None else gather(tokens.targets, planned, few_counts=few_counts),
     )
+
+
+def laid_out(tokens: Tokens, rows: Tensor) -> tuple[Tensor, Packed]:
+    """Where the documents of `rows` begin in the flat tensors, and how they lie in a batch: on the host."""
+    bounds, counts_R = tokens.offsets, None
+    if tokens.windows is not None:
+        bounds, firsts = tokens.windows
+        counts_R = firsts[rows + 1] - firsts[rows]
+        before_R = counts_R.cumsum(0) - counts_R
+        rows = (firsts[rows] - before_R).repeat_interleave(counts_R) + torch.arange(int(counts_R.sum()))
+    starts = bounds[rows]
+    lengths_B = bounds[rows + 1] - starts
+    longest = int(lengths_B.max()) if lengths_B.numel() else 0
+    return starts, Packed(F.pad(lengths_B.cumsum(0), (1, 0)), longest, counts_R=counts_R)
 
 
 def _sorted_windows(lengths: Tensor, shuffled: Tensor, tokens: int, rows: int) -> Tensor:

@@ -22,11 +22,14 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from manyheads.config import DataConfig, RunConfig, TokenizerConfig
+from manyheads.config import Cutting, DataConfig, Long, RunConfig, Task, TokenizerConfig
+from manyheads.config.data import CUT
 from manyheads.data.learn import train_tokenizer
+from manyheads.data.pieces import WHOLE, held_out, in_pieces
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.targets import check_lengths, check_marks, check_spelling
-from manyheads.data.tokens import Tokens, encode, load_tokenizer
+from manyheads.data.tokens import Tokens, Windows, encode, load_tokenizer, marks_of
+from manyheads.data.vocabulary import vocabulary
 from manyheads.whole import replace_file
 
 PATIENCE = 600.0  # seconds
@@ -48,22 +51,56 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
         tokenizer = load_tokenizer(run.tokenizer.path, pairs=splits.train.pairs is not None)
     else:
         tokenizer = cached_tokenizer(splits.train, run.tokenizer, folder, patience)
+    if run.task is Task.pretrain:
+        return tokenizer, _in_pieces(splits, tokenizer, run.data.max_length, folder, patience)
     if splits.train.targets is not None:
         check_marks(tokenizer)
     tokens: dict[str, Tokens] = {}
     for name, rows in splits.by_name().items():
-        tokens[name] = cached_tokens(rows, tokenizer, run.data.max_length, folder, patience)
-        if cut := tokens[name].n_truncated:
-            splits.notes.append(
-                f"{name}: {cut:,} of {len(rows):,} texts ({cut / len(rows):.1%}) are cut to "
-                f"data.max_length={run.data.max_length} tokens"
-            )
+        tokens[name] = cached_tokens(rows, tokenizer, run.data.max_length, folder, patience, run.data.cutting)
+        splits.notes += long_texts(name, tokens[name], run.data)
+        if rows.sets is not None:
+            tokens[name].labels = marks_of(rows.sets, len(splits.labels))
         if rows.targets is not None:
             texts, longest = rows.as_targets(), run.data.max_length
             tokens[name].targets = targets = cached_tokens(texts, tokenizer, longest, folder, patience)
             check_lengths(rows, targets, tokenizer, run.data.max_length)
             splits.notes += check_spelling(rows, targets, tokenizer, name)
     return tokenizer, tokens
+
+
+def _in_pieces(
+    splits: Splits, tokenizer: Tokenizer, max_length: int, folder: Path, patience: float
+) -> dict[str, Tokens]:
+    """All that the texts hold, in pieces in which words can be hidden; pairs are cut. Of validation a part will do."""
+    pairs = splits.train.pairs is not None
+    known, tokens = vocabulary(tokenizer, pairs=pairs), {}
+    for name, rows in splits.by_name().items():
+        tokens[name] = cached_tokens(rows, tokenizer, max_length if pairs else WHOLE, folder, patience)
+        tokens[name] = tokens[name] if pairs else in_pieces(tokens[name], tokenizer, max_length)
+        tokens[name].vocabulary = known
+    tokens["validation"] = held_out(tokens["validation"])
+    return tokens
+
+
+def long_texts(name: str, tokens: Tokens, data: DataConfig) -> list[str]:
+    """Notes on the texts of a split that are longer than `data.max_length`."""
+    notes, n_rows, limit = [], len(tokens), f"data.max_length={data.max_length} tokens"
+    if tokens.windows is not None:
+        many = tokens.windows.firsts.diff()
+        n_long = int((many > 1).sum())
+        notes.append(
+            f"{name}: {n_long:,} of {n_rows:,} texts ({n_long / n_rows:.1%}) are read in 2 to {int(many.max())} "
+            f"windows of {limit}"
+        )
+    if cut := tokens.n_truncated:
+        what = {
+            Long.cut: f"are cut to {limit}",
+            Long.both: f"keep head and tail, {limit} in all",
+            Long.windows: f"are longer than data.windows={data.windows} windows, which leave some of it out",
+        }
+        notes.append(f"{name}: {cut:,} of {n_rows:,} texts ({cut / n_rows:.1%}) {what[data.long]}")
+    return notes
 
 
 def cache_folder(data: DataConfig) -> Path:
@@ -88,11 +125,19 @@ def cached_tokenizer(rows: Rows, config: TokenizerConfig, folder: Path, patience
 
 
 def cached_tokens(
-    rows: Rows, tokenizer: Tokenizer, max_length: int, folder: Path, patience: float = PATIENCE
+    rows: Rows,
+    tokenizer: Tokenizer,
+    max_length: int,
+    folder: Path,
+    patience: float = PATIENCE,
+    cutting: Cutting = CUT,
 ) -> Tokens:
     """The tokens of `rows`, from the cache where the same texts met the same tokenizer and length before, or just now
     meet them: that is waited for, `patience` seconds at the most."""
-    path = folder / f"tokens-{_key([FORMAT, tokenizer.to_str(), str(max_length)], rows)}.safetensors"
+    settings = [FORMAT, tokenizer.to_str(), str(max_length)]
+    if cutting.long is not Long.cut:
+        settings.append(f"{cutting.long.name} {cutting.stride} {cutting.windows}")
+    path = folder / f"tokens-{_key(settings, rows)}.safetensors"
     labels = torch.tensor(rows.labels, dtype=torch.int64)
     with _turn(path, patience):
         if path.is_file():
@@ -100,7 +145,7 @@ def cached_tokens(
             if found is not None:
                 return found
             log.warning("%s is damaged and is made again", path)
-        tokens = encode(tokenizer, rows.texts, rows.pairs, rows.labels, max_length)
+        tokens = encode(tokenizer, rows.texts, rows.pairs, rows.labels, max_length, cutting)
         _put(path, lambda part: _write(part, tokens))
         return tokens
 
@@ -166,6 +211,8 @@ def _write(path: Path, tokens: Tokens) -> None:
     tensors = {"ids": tokens.ids_N, "offsets": tokens.offsets}
     if tokens.segments_N is not None:
         tensors["segments"] = tokens.segments_N
+    if tokens.windows is not None:
+        tensors |= {"bounds": tokens.windows.bounds, "firsts": tokens.windows.firsts}
     facts = {"n_truncated": str(tokens.n_truncated), "checksum": _checksum(tensors)}
     safetensors.torch.save_file(tensors, path, metadata=facts)
 
@@ -180,11 +227,12 @@ def _read(path: Path, labels: Tensor, *, paired: bool) -> Tokens | None:
     except (OSError, ValueError, KeyError, safetensors.SafetensorError):
         return None
     names = {"ids", "offsets", "segments"} if paired else {"ids", "offsets"}
-    if set(tensors) != names or facts.get("checksum") != _checksum(tensors):
+    windows = Windows(tensors["bounds"], tensors["firsts"]) if {"bounds", "firsts"} <= set(tensors) else None
+    if set(tensors) - {"bounds", "firsts"} != names or facts.get("checksum") != _checksum(tensors):
         return None
     if tensors["offsets"].numel() != labels.numel() + 1:
         return None
-    return Tokens(tensors["ids"], tensors["offsets"], tensors.get("segments"), labels, n_truncated)
+    return Tokens(tensors["ids"], tensors["offsets"], tensors.get("segments"), labels, n_truncated, windows=windows)
 
 
 def _checksum(tensors: dict[str, Tensor]) -> str:

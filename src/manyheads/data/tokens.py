@@ -9,16 +9,18 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
+from manyheads.config import Cutting, Long
+from manyheads.config.data import CUT
 from manyheads.config.plain import show
+from manyheads.data.windows import kept
 
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
@@ -29,11 +31,21 @@ MOST_GROWTH = 64  # times longer that a tokenizer's replacements may make a text
 PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 
 
+class Windows(NamedTuple):
+    """Where long texts are read in parts: window w is `ids_N[bounds[w]:bounds[w + 1]]`, and row i has the windows
+    `firsts[i]` to `firsts[i + 1] - 1`. Both int64."""
+
+    bounds: Tensor
+    firsts: Tensor
+
+
 @dataclass(slots=True)
 class Tokens:
     """Token ids of all rows of a split: `ids_N` int32, `offsets` int64 of n_rows + 1, `segments_N` uint8 or None
-    (0 the first text, 1 the second), `labels` int64 class ids. `n_truncated` rows were cut to the length allowed.
-    `targets` are the tokens of the texts that rows are answered by, if they are."""
+    (0 the first text, 1 the second), `labels` int64 class ids or, where a row has any number of them, uint8 marks
+    `(n_rows, C)` with a 1 for each it has. `n_truncated` rows were cut to the length allowed.
+    `targets` are the tokens of the texts that rows are answered by, if any. With `windows` the tokens of a row are
+    those of its windows, end to end. `vocabulary` says what ids are, where words of the rows are hidden."""
 
     ids_N: Tensor
     offsets: Tensor
@@ -41,6 +53,8 @@ class Tokens:
     labels: Tensor
     n_truncated: int = 0
     targets: "Tokens | None" = None
+    windows: Windows | None = None
+    vocabulary: Any = None
 
     def __len__(self) -> int:
         return self.offsets.numel() - 1
@@ -49,6 +63,19 @@ class Tokens:
     def lengths(self) -> Tensor:
         """Tokens of each row, its target included: `(n_rows,)` int64."""
         return self.offsets.diff() + (0 if self.targets is None else self.targets.lengths)
+
+    @property
+    def documents(self) -> Tensor:
+        """Tokens of each text or, where there are any, of each window: int64."""
+        return self.offsets.diff() if self.windows is None else self.windows.bounds.diff()
+
+
+def marks_of(sets: list[tuple[int, ...]], n_classes: int) -> Tensor:
+    """A 1 for each label of a row: `(n, C)` uint8. `sets` are their ids."""
+    marks_nC = torch.zeros(len(sets), n_classes, dtype=torch.uint8)
+    rows = [row for row, one in enumerate(sets) for _ in one]
+    marks_nC[rows, [label for one in sets for label in one]] = 1
+    return marks_nC
 
 
 class Reach(NamedTuple):
@@ -167,37 +194,79 @@ def _check_reach(tokenizer: Tokenizer, path: str | Path, *, pairs: bool) -> None
 
 
 def encode(
-    tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None, labels: list[int] | None, max_length: int
+    tokenizer: Tokenizer,
+    texts: list[str],
+    pairs: list[str] | None,
+    labels: list[int] | None,
+    max_length: int,
+    cutting: Cutting = CUT,
 ) -> Tokens:
-    """Token ids of `texts`, each cut to `max_length` tokens, special ones included.
+    """Token ids of `texts`, each cut to `max_length` tokens, special ones included, or read in windows of so many.
 
     Of a pair the longer text is cut first. Without `labels` all are 0.
     """
     room = max_length - tokenizer.num_special_tokens_to_add(pairs is not None)
     if room < 1:
         raise ValueError(f"data.max_length={max_length} leaves no room beside the special tokens: use a larger one")
-    ids, segments, lengths = array("i"), bytearray(), [0]
-    n_truncated = 0
-    tokenizer.enable_truncation(max_length, strategy="longest_first")
-    try:
+    assert cutting.long is not Long.windows or pairs is None, "checks.check_long comes first"
+    read = _Read(paired=pairs is not None)
+    with _cut_to(tokenizer, max_length if cutting.long is Long.cut else None):
         for start in range(0, len(texts), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
             batch = texts[rows] if pairs is None else list(zip(texts[rows], pairs[rows], strict=True))
             with tokenizing("the tokenizer fails on a text: use another one"):
                 encodings = tokenizer.encode_batch_fast(batch)
             for encoding in encodings:
-                ids.extend(encoding.ids)
-                lengths.append(len(encoding))
-                if pairs is not None:
-                    segments += bytes(encoding.type_ids)
-                if len(encoding) == max_length and encoding.overflowing:
-                    n_truncated += 1
+                read.add(encoding, max_length, cutting)
+    return read.tokens(labels if labels is not None else [0] * len(texts))
+
+
+@contextmanager
+def _cut_to(tokenizer: Tokenizer, max_length: int | None) -> Iterator[None]:
+    """The library cuts texts at their end for a while, which is faster than to cut them afterwards."""
+    if max_length is not None:
+        tokenizer.enable_truncation(max_length, strategy="longest_first")
+    try:
+        yield
     finally:
         tokenizer.no_truncation()
-    return Tokens(
-        ids_N=torch.frombuffer(ids, dtype=torch.int32) if ids else torch.empty(0, dtype=torch.int32),
-        offsets=torch.tensor(list(accumulate(lengths)), dtype=torch.int64),
-        segments_N=None if pairs is None else torch.tensor(segments, dtype=torch.uint8),
-        labels=torch.tensor(labels if labels is not None else [0] * len(texts), dtype=torch.int64),
-        n_truncated=n_truncated,
-    )
+
+
+class _Read:
+    """The tokens of row after row, flat; `bounds` are of documents in tokens, `firsts` of rows in documents."""
+
+    def __init__(self, *, paired: bool) -> None:
+        self.ids, self.segments, self.paired = array("i"), bytearray(), paired
+        self.bounds, self.firsts = [0], [0]
+        self.n_truncated = 0
+
+    def add(self, encoding: Encoding, max_length: int, cutting: Cutting) -> None:
+        """One more row."""
+        ids, segments = encoding.ids, encoding.type_ids
+        if len(ids) > max_length:
+            parts, whole = kept(encoding.sequence_ids, max_length, cutting)
+            self.n_truncated += not whole
+            for part in parts:
+                self._add([ids[at] for at in part], [segments[at] for at in part])
+        else:
+            self._add(ids, segments)
+            self.n_truncated += len(ids) == max_length and bool(encoding.overflowing)
+        self.firsts.append(len(self.bounds) - 1)
+
+    def _add(self, ids: list[int], segments: list[int]) -> None:
+        self.ids.extend(ids)
+        if self.paired:
+            self.segments += bytes(segments)
+        self.bounds.append(len(self.ids))
+
+    def tokens(self, labels: list[int]) -> Tokens:
+        """The rows, which have `labels`."""
+        bounds, firsts = (torch.tensor(one, dtype=torch.int64) for one in (self.bounds, self.firsts))
+        return Tokens(
+            ids_N=torch.frombuffer(self.ids, dtype=torch.int32) if self.ids else torch.empty(0, dtype=torch.int32),
+            offsets=bounds[firsts],
+            segments_N=torch.tensor(self.segments, dtype=torch.uint8) if self.paired else None,
+            labels=torch.tensor(labels, dtype=torch.int64),
+            n_truncated=self.n_truncated,
+            windows=Windows(bounds, firsts) if len(bounds) > len(firsts) else None,
+        )

@@ -67,6 +67,18 @@ VERBS = {
         ),
         FINISHED,
     ),
+    "pretrain": Verb(
+        RunConfig,
+        "manyheads.train:train",
+        "learn from texts without labels, for training to start from",
+        TRAINING | {"task": "pretrain", "debug": None},
+        (
+            "manyheads pretrain data.path=reviews.csv budget=10min output=outputs/read",
+            "manyheads pretrain data.path=reviews.csv pretrain.also=[more.txt] pretrain.mask_share=0.15",
+            "manyheads pretrain data.path=texts.txt budget=20Mtok model=mini",
+        ),
+        FINISHED | {"classify": "what train does", "seq2seq": "what train does"},
+    ),
     "evaluate": Verb(
         EvaluateConfig,
         "manyheads.judge.evaluate:evaluate",
@@ -76,6 +88,9 @@ VERBS = {
         OF_TRAINING,
         {
             "data.max_length": "texts are cut as the model was trained to",
+            "data.long": "texts are read as the model was trained to",
+            "data.stride": "texts are read as the model was trained to",
+            "data.windows": "texts are read as the model was trained to",
             "data.cache": "nothing is cached",
             "data.validation_share": "no split is carved out",
             "data.test_share": "no split is carved out",

@@ -6,7 +6,7 @@ Standard library only.
 from importlib.util import find_spec
 from typing import Any
 
-from manyheads.config import LoggerConfig, LoggerKind, ModelConfig, PairKind
+from manyheads.config import DataConfig, LoggerConfig, LoggerKind, Long, ModelConfig, PairKind
 
 PACKAGES = {  # any one of them
     LoggerKind.csv: (),
@@ -54,6 +54,19 @@ def check_pair(model: ModelConfig, *, pairs: bool) -> None:
         raise ValueError(
             "model.pair=cross compares two texts, but the data has no second text: name its column by data.text_pair, "
             "or use model.pair=joint"
+        )
+
+
+def check_long(data: DataConfig, *, pairs: bool) -> None:
+    """`data.long=windows` reads one text a row.
+
+    Raises:
+        ValueError: the data has two.
+    """
+    if data.long is Long.windows and pairs:
+        raise ValueError(
+            "data.long=windows reads a long text in parts, but the data has pairs of texts: use data.long=both, or "
+            "leave the second text out by data.text_pair="
         )
 
 

@@ -43,7 +43,7 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
 
 def of_task(run: RunConfig, labels: list[str], tokens: Tokens, vocab_size: int) -> dict[str, str]:
     """The classes of a classifier, and what a text of mean length costs: as a whole where another text answers it."""
-    length = mean(tokens)
+    length = float(tokens.documents.double().mean())
     if tokens.targets is not None:
         target = mean(tokens.targets)
         forward = flops_per_answer(run.model, length, target, vocab_size)

@@ -32,7 +32,7 @@ class Meter(Callback):
         for part in batch.parts:
             self.tokens += part.layout.n_tokens
             self.cells += part.layout.n_documents * part.layout.longest
-        self.rows += batch.layout.n_documents
+        self.rows += len(batch.rows_B)
         self.steps += 1
         self._stop()
         self._since = time.perf_counter()

@@ -179,7 +179,7 @@ def hash_tokens(tokens: dict[str, Tokens]) -> str:
     digest = hashlib.sha256()
     for name in ("train", "validation"):
         for one in (tokens[name], tokens[name].targets):
-            for tensor in (one.ids_N, one.offsets, one.segments_N, one.labels) if one else ():
+            for tensor in (one.ids_N, one.offsets, one.segments_N, one.labels, *(one.windows or ())) if one else ():
                 digest.update(b"none" if tensor is None else tensor.contiguous().numpy().data)
     return digest.hexdigest()
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from safetensors.torch import load, save
 from torch import Tensor
 
-from manyheads.data.tokens import Tokens
+from manyheads.data.tokens import Tokens, Windows
 from manyheads.fit.alive import Lost
 from manyheads.ranks import Ranks, meeting_place
 from manyheads.ship.crew import Answers
@@ -155,6 +155,8 @@ def _named(encoded: Tokens, prefix: str = "") -> dict[str, Tensor]:
     parts = {f"{prefix}ids": encoded.ids_N, f"{prefix}offsets": encoded.offsets}
     if encoded.segments_N is not None:
         parts[f"{prefix}segments"] = encoded.segments_N
+    if encoded.windows is not None:
+        parts |= {f"{prefix}bounds": encoded.windows.bounds, f"{prefix}firsts": encoded.windows.firsts}
     return parts if encoded.targets is None else parts | _named(encoded.targets, "target_")
 
 
@@ -163,4 +165,6 @@ def _tokens(named: dict[str, Tensor], prefix: str = "") -> Tokens:
     offsets = named[f"{prefix}offsets"]
     targets = _tokens(named, "target_") if not prefix and "target_ids" in named else None
     labels = torch.zeros(len(offsets) - 1, dtype=torch.int64)
-    return Tokens(named[f"{prefix}ids"], offsets, named.get(f"{prefix}segments"), labels, targets=targets)
+    windows = Windows(named["bounds"], named["firsts"]) if not prefix and "bounds" in named else None
+    ids, segments = named[f"{prefix}ids"], named.get(f"{prefix}segments")
+    return Tokens(ids, offsets, segments, labels, targets=targets, windows=windows)

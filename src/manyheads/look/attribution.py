@@ -83,9 +83,10 @@ def attribute(
         logit, baseline = logits(torch.stack([words_LD, nothing_LD]))[:, answer].tolist()
     most = max(tokens // len(batch.ids_N), 1)
     added_L, steps = integrated_gradients(logits, words_LD, nothing_LD, answer, logit - baseline, most=most)
+    reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length, deliverable.cutting)
     return Attribution(
         label=deliverable.labels[answer],
-        tokens=[word.text for word in read_words(deliverable.tokenizer, text, pair, deliverable.max_length).words],
+        tokens=[word.text for word in reading.words],
         added=added_L.tolist(),
         attention=received(maps, len(batch.ids_N)).tolist(),
         logit=logit,
@@ -106,9 +107,12 @@ def without_words(classifier: Classifier, batch: Batch) -> Tensor:
 def from_word_vectors(classifier: Classifier, batch: Batch) -> Callable[[Tensor], Tensor]:
     """The classifier as a function of the word vectors of one document: `(B, L, D)` to logits `(B, C)`."""
 
+    lengths, counts_R = batch.layout.lengths_B.tolist(), batch.layout.counts_R
+    counts = None if counts_R is None else counts_R.tolist()
+
     def logits(words_BLD: Tensor) -> Tensor:
         n = len(words_BLD)
-        layout = Packed.of_lengths([len(batch.ids_N)] * n).to(words_BLD.device)
+        layout = Packed.of_lengths(lengths * n, None if counts is None else counts * n).to(words_BLD.device)
         segments_N = None if batch.segments_N is None else batch.segments_N.repeat(n)
         words_PD = words_BLD.flatten(0, 1)[places(classifier, layout, segments_N)]
         handle = classifier.embeddings.words.register_forward_hook(lambda words, args, output: words_PD)

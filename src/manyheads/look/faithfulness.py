@@ -122,7 +122,7 @@ def first_order(deliverable: Deliverable, batch: Batch) -> Tensor:
 
 def noise(batch: Batch, n_draws: int, seed: int) -> list[Tensor]:
     """A random order of every document's tokens for each draw, `(N,)`: the same in any batch."""
-    lengths = batch.layout.lengths_B.tolist()
+    lengths = batch.layout.rows.lengths_B.tolist()
     drawn = [
         np.random.default_rng((seed, row)).random((n_draws, length))
         for row, length in zip(batch.rows_B.tolist(), lengths, strict=True)
@@ -136,7 +136,7 @@ def ranks(score_N: Tensor, choice_N: Tensor, batch: Batch) -> tuple[Tensor, Tens
     """The place of each token among its document's choices, from 0 for the highest score, `(N,)`, and how many choices
     there are, `(B,)`. What is no choice comes after all that are; of equal scores the earlier token comes first.
     """
-    layout = batch.layout
+    layout = batch.layout.rows
     choice_BL = layout.grid(choice_N) & layout.keep_BL
     score_BL = layout.grid(score_N).masked_fill(~choice_BL, -torch.inf)
     order_BL = torch.sort(score_BL, dim=-1, descending=True, stable=True).indices
@@ -154,7 +154,7 @@ def _silence(
     deliverable: Deliverable, batch: Batch, rank_N: Tensor, k_B: Tensor, logits_BC: Tensor
 ) -> tuple[Tensor, Tensor]:
     """How far the predicted class's logit falls without the first k tokens, and whether the answer changes: `(B,)`."""
-    silence_N = rank_N < k_B.repeat_interleave(batch.layout.lengths_B)
+    silence_N = rank_N < k_B.repeat_interleave(batch.layout.rows.lengths_B)
     with torch.no_grad(), with_silence(deliverable.classifier):
         silenced_BC = answer(deliverable, batch, silent(batch.ids_N, silence_N))
     answer_B1 = logits_BC.argmax(-1, keepdim=True)

@@ -97,11 +97,20 @@ def layer_maps(call: Call, heads: Sequence[int] | None = None, document: int = 0
 
 @torch.inference_mode()
 def answer(
-    model: nn.Module, ids_N: Tensor, segments_N: Tensor | None, autocast: torch.dtype | None
+    model: nn.Module,
+    ids_N: Tensor,
+    segments_N: Tensor | None,
+    autocast: torch.dtype | None,
+    lengths: list[int] | None = None,
 ) -> tuple[Tensor, list[Call]]:
-    """Logits `(C,)` of one text in fp32 on the CPU, and what its attention modules were given on the way."""
+    """Logits `(C,)` of one text in fp32 on the CPU, and what its attention modules were given on the way.
+
+    Args:
+        lengths: tokens of its windows; None: it is read at once.
+    """
     device = next(model.parameters()).device
-    layout = Packed.of_lengths([ids_N.numel()]).to(device)
+    lengths = lengths or [ids_N.numel()]
+    layout = Packed.of_lengths(lengths, None if len(lengths) == 1 else [len(lengths)]).to(device)
     segments_N = None if segments_N is None else segments_N.to(device)
     with overheard(model) as calls, torch.autocast(device.type, autocast, enabled=autocast is not None):
         logits_1C = model(ids_N.to(device), layout, segments_N)

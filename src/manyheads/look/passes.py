@@ -74,13 +74,15 @@ def tokens_of(deliverable: Deliverable, rows: Rows) -> Tokens:
         ValueError: pairs for a model of single texts, or the other way round.
     """
     deliverable.check(rows.texts, rows.pairs)
-    return encode(deliverable.tokenizer, rows.texts, rows.pairs, rows.labels, deliverable.max_length)
+    return encode(
+        deliverable.tokenizer, rows.texts, rows.pairs, rows.labels, deliverable.max_length, deliverable.cutting
+    )
 
 
 def batches(deliverable: Deliverable, tokens: Tokens, *, budget: int, maps: bool = False) -> Iterator[Batch]:
     """Every row once, on the model's device; at most `budget` tokens a batch, fewer where `maps` are to be held."""
     if maps:
-        longest = max(int(tokens.lengths.max()), 1) if len(tokens) else 1
+        longest = max(int(tokens.documents.max()), 1) if len(tokens) else 1
         budget = min(budget, max(CELLS // (len(heads(deliverable.classifier)) * longest), 1))
     device = deliverable.classifier.head.weight.device
     for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=budget, rows=ROWS)):

@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import torch
 
+from manyheads.config import Long
 from manyheads.look.chosen import Chosen
 from manyheads.look.maps import Call, LayerMaps, answer, layer_maps
 from manyheads.look.page import Block, Shown, write_page
@@ -44,9 +46,10 @@ def look_at(
 
     One layer's maps are held at a time. `more` is a section below them.
     """
-    reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length)
+    reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length, deliverable.cutting)
     segments_N = torch.tensor(reading.segments) if pair is not None else None
-    logits_C, calls = answer(deliverable.classifier, torch.tensor(reading.ids), segments_N, deliverable.autocast)
+    ids_N, autocast = torch.tensor(reading.ids), deliverable.autocast
+    logits_C, calls = answer(deliverable.classifier, ids_N, segments_N, autocast, reading.lengths)
     probabilities = dict(zip(deliverable.labels, logits_C.softmax(-1).tolist(), strict=True))
     label = deliverable.labels[int(logits_C.argmax())]
     words, documents = _documents(reading, calls)
@@ -56,18 +59,29 @@ def look_at(
         words=words,
         label=label,
         probabilities=probabilities,
-        note=f"{reading.n_cut} tokens at the end were cut off: the model reads {len(reading.ids)}."
-        if reading.n_cut
-        else "",
+        note=_note(reading, deliverable.cutting.long),
         more=more,
     )
     pictures: list[Path] = []
     with _next_page(folder) as (part, page):
-        layers = _layers(calls, chosen, documents)
+        layers = _layers(calls, chosen, documents, windows=pair is None)
         layers = _pictured(layers, words, page, pictures) if png else layers
         with part.open("w", encoding="utf-8", errors="replace", newline="\n") as file:
             errors = write_page(file, content, layers)
     return Looked([page, *pictures], label, probabilities[label], errors)
+
+
+def _note(reading: Reading, long: Long) -> str:
+    """What is said of a text that is longer than the model reads at once."""
+    if not reading.n_cut:
+        n_windows = len(reading.lengths)
+        return f"The model reads {n_windows} windows, and answers by the mean of their logits." if n_windows > 1 else ""
+    where = {
+        Long.cut: "at the end were cut off",
+        Long.both: "in the middle were cut out",
+        Long.windows: "between windows were left out",
+    }
+    return f"{reading.n_cut} tokens {where[long]}: the model reads {len(reading.ids)}."
 
 
 def _documents(reading: Reading, calls: Sequence[Call]) -> tuple[list[Word], list[tuple[int, int]]]:
@@ -75,27 +89,28 @@ def _documents(reading: Reading, calls: Sequence[Call]) -> tuple[list[Word], lis
 
     A model that reads the texts of a pair apart (see manyheads.nn.pair) begins both with [CLS].
     """
-    if calls[0].layout.n_documents == 1:
-        return reading.words, [(0, len(reading.words))]
+    if calls[0].layout.n_documents == len(reading.lengths):
+        return reading.words, list(pairwise([0, *accumulate(reading.lengths)]))
     n_first = reading.segments.count(0)
     second = [replace(reading.words[0], part=1), *reading.words[n_first:]]
     return [*reading.words[:n_first], *second], [(0, n_first), (n_first, n_first + len(second))]
 
 
 def _layers(
-    calls: Sequence[Call], chosen: Chosen, documents: list[tuple[int, int]]
+    calls: Sequence[Call], chosen: Chosen, documents: list[tuple[int, int]], *, windows: bool
 ) -> Iterator[tuple[Block, LayerMaps]]:
-    texts = ("text A", "text B")
     for call in calls:
         if call.layer not in chosen.layers:
             continue
         for at, queries in enumerate(documents):
             keys, name, short = queries, f"Layer {call.layer + 1}", str(call.layer + 1)
-            if len(documents) > 1 and call.memory is None:
-                name, short = f"{name}, {texts[at]}", f"{short} {'AB'[at]}"
+            if windows and len(documents) > 1:
+                name, short = f"{name}, window {at + 1}", f"{short} w{at + 1}"
+            elif len(documents) > 1 and call.memory is None:
+                name, short = f"{name}, text {'AB'[at]}", f"{short} {'AB'[at]}"
             elif call.memory is not None:
                 keys = documents[1 - at]
-                name, short = f"{name}, {texts[at]} to {texts[1 - at]}", f"{short} {'AB'[at]}→{'BA'[at]}"
+                name, short = f"{name}, text {'AB'[at]} to text {'BA'[at]}", f"{short} {'AB'[at]}→{'BA'[at]}"
             yield Block(name, short, queries, keys), layer_maps(call, chosen.heads, at)
 
 

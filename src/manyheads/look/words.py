@@ -3,7 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
+
+from manyheads.config import Cutting
+from manyheads.config.data import CUT
+from manyheads.data.windows import kept
 
 MARK, UNKNOWN = "mark", "unknown"
 SPACE = "\u2423"  # what a token of white space alone is shown as
@@ -26,30 +30,44 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A text, or pair, as the model reads it; `n_cut` tokens at the end were cut off."""
+    """A text, or pair, as the model reads it; `n_cut` of its tokens are not read.
+
+    `lengths` are the tokens of its windows, end to end; of a text that is read at once there is one.
+    """
 
     ids: list[int]
     segments: list[int]
     words: list[Word]
     n_cut: int
+    lengths: list[int]
 
 
-def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: int) -> Reading:
+def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: int, cutting: Cutting = CUT) -> Reading:
     """Tokens as `encode` of manyheads.data.tokens makes them, each with the letters it stands for."""
-    whole = tokenizer.encode(text, pair)
-    tokenizer.enable_truncation(max_length, strategy="longest_first")
-    try:
-        encoding = tokenizer.encode(text, pair)
-    finally:
-        tokenizer.no_truncation()
+    encoding = tokenizer.encode(text, pair)
     unknown = getattr(tokenizer.model, "unk_token", None)
-    typed = (text, pair or "")
+    typed = [text] if pair is None else [text, pair]
+    parts = [list(range(len(encoding)))]
+    if len(encoding) > max_length:
+        parts = kept(encoding.sequence_ids, max_length, cutting).parts
+    read = [at for part in parts for at in part]
+    return Reading(
+        ids=[encoding.ids[at] for at in read],
+        segments=[encoding.type_ids[at] for at in read],
+        words=[word for part in parts for word in _words(encoding, part, typed, unknown)],
+        n_cut=len(encoding) - len(set(read)),
+        lengths=list(map(len, parts)),
+    )
+
+
+def _words(encoding: Encoding, places: list[int], typed: list[str], unknown: str | None) -> list[Word]:
+    """The tokens at `places`, one behind the other."""
     words: list[Word] = []
     ends: dict[int, int] = {}
-    for at, read in enumerate(encoding.tokens):
-        part, (start, end) = encoding.type_ids[at], encoding.offsets[at]
+    for at in places:
+        read, part, (start, end) = encoding.tokens[at], encoding.type_ids[at], encoding.offsets[at]
         mark = bool(encoding.special_tokens_mask[at]) and start == end
-        part = min(part, 1) if pair is not None else 0
+        part = min(part, 1) if len(typed) > 1 else 0
         letters = "" if mark else typed[part][start:end]
         bare = letters.strip()
         glued = bool(bare) and ends.get(part) == start and letters[:1].strip() != ""
@@ -57,7 +75,7 @@ def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: in
             ends[part] = end
         kind = MARK if mark else UNKNOWN if read == unknown else ""
         words.append(Word(bare or (SPACE if letters else read), read, kind, part, glued and not mark))
-    return Reading(encoding.ids, list(encoding.type_ids), words, len(whole.ids) - len(encoding.ids))
+    return words
 
 
 def plain(word: Word) -> dict[str, Any]:

@@ -36,8 +36,11 @@ class Classifier(nn.Module):
         self.head = head
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
-        """Logits `(B, C)` of ids `(...)`: the same whether a document is alone, packed or padded."""
-        return self.head(self.dropout(self.read(ids, layout, segments)))
+        """Logits `(B, C)` of ids `(...)`: the same whether a document is alone, packed or padded.
+
+        Of a text that is read as several documents they are the mean over these.
+        """
+        return layout.pooled(self.head(self.dropout(self.read(ids, layout, segments))))
 
     def read(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
         """One vector a document, which the head sees: `(B, D)`, or of a pair read apart `(B, 4D)`."""

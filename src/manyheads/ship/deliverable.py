@@ -1,4 +1,5 @@
-"""A classifier as a folder: model.safetensors, config.json, tokenizer.json, labels.json, README.md.
+"""A classifier as a folder: model.safetensors, config.json, tokenizer.json, labels.json, README.md; and, where a text
+has any number of labels, thresholds.json.
 
 It opens with torch, safetensors and tokenizers alone. Every file in it is read as a stranger's: nothing runs,
 nothing large is allocated before the shapes agree, and whatever is wrong is one sentence.
@@ -14,16 +15,17 @@ from typing import Any, NamedTuple
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from manyheads.config import DataConfig, ModelConfig, Task
-from manyheads.data.batches import Batch, Batches, plan_evaluation
+from manyheads.config import Cutting, DataConfig, ModelConfig, Task
+from manyheads.config.data import CUT
+from manyheads.data.batches import Batch, Batches, laid_out, plan_evaluation
 from manyheads.data.tokens import Tokens, encode, load_tokenizer, reach
-from manyheads.layout import Packed
 from manyheads.nn import Classifier
 from manyheads.ship.crew import WHOLE, Crew, Part, dealt
 from manyheads.ship.files import opened
 from manyheads.ship.precision import cast_once
-from manyheads.ship.settings import Columns, Settings, read_labels, write_settings
+from manyheads.ship.settings import Columns, Settings, read_labels, read_thresholds, write_settings
 from manyheads.ship.tensors import read_classifier, write_tensors
 from manyheads.whole import replace_folder
 
@@ -40,9 +42,17 @@ class Prediction(NamedTuple):
     probabilities: dict[str, float]
 
 
+class Labelled(NamedTuple):
+    """The labels of a text, the likeliest first, maybe none, and the probability of every label by name."""
+
+    labels: list[str]
+    probabilities: dict[str, float]
+
+
 @dataclass(slots=True)
 class Deliverable:
-    """A classifier ready to answer. `autocast` is the type it multiplies in; None is fp32."""
+    """A classifier ready to answer. `autocast` is the type it multiplies in; None is fp32. With `thresholds` a text has
+    any number of labels: each whose probability is at least its own."""
 
     classifier: Classifier
     tokenizer: Tokenizer
@@ -51,6 +61,8 @@ class Deliverable:
     max_length: int
     pairs: bool
     columns: Columns
+    cutting: Cutting = CUT
+    thresholds: list[float] | None = None
     autocast: torch.dtype | None = None
     crew: Crew | None = field(default=None, repr=False)  # processes that answer together with this one
     _cast: Classifier | None = field(default=None, repr=False)  # the classifier with matrices of that type
@@ -60,8 +72,24 @@ class Deliverable:
         classifier = self.classifier.to(device)
         return replace(self, classifier=classifier, autocast=autocast, _cast=cast_once(classifier, autocast))
 
+    @property
+    def multi(self) -> bool:
+        """Whether a text has any number of labels."""
+        return self.thresholds is not None
+
+    def probabilities(self, logits_nC: Tensor) -> Tensor:
+        """Of every class `(n, C)`, in the type of the logits: they add up to 1 where a text has one class."""
+        return logits_nC.sigmoid() if self.multi else logits_nC.softmax(-1)
+
+    def given(self, probabilities_nC: Tensor) -> Tensor:
+        """Which labels a text is given, bool `(n, C)`: those from their thresholds on, or the likeliest class."""
+        if self.thresholds is None:
+            return F.one_hot(probabilities_nC.argmax(-1), len(self.labels)).bool()
+        return probabilities_nC >= torch.tensor(self.thresholds, dtype=torch.float64)
+
     def logits(self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = TOKENS) -> Tensor:
-        """Logits `(n, C)` in fp32 on the CPU, in the order of `texts`; a text beyond `max_length` is cut.
+        """Logits `(n, C)` in fp32 on the CPU, in the order of `texts`; of a text beyond `max_length` the model reads
+        what `cutting` leaves.
 
         Batches hold texts of similar length and at most `tokens` tokens. What a text gets does not depend on its
         neighbours, but for the rounding of sums.
@@ -70,7 +98,7 @@ class Deliverable:
             ValueError: pairs for a model of single texts, none for a model of pairs, or not one pair a text.
         """
         self.check(texts, pairs)
-        encoded = encode(self.tokenizer, texts, pairs, None, self.max_length)
+        encoded = encode(self.tokenizer, texts, pairs, None, self.max_length, self.cutting)
         asked = {"tokens": tokens}
         found = self.found(encoded, asked) if self.crew is None else self.crew.found(self, encoded, asked)
         logits_nC = torch.empty(len(texts), len(self.labels))
@@ -95,14 +123,24 @@ class Deliverable:
                 logits_mC.append(classifier(moved.ids_N, moved.layout, moved.segments_N).float().cpu())
         return {"rows": torch.cat(rows_m), "logits": torch.cat(logits_mC)}
 
-    def predict(self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = TOKENS) -> list[Prediction]:
-        """One prediction a text, in order. Arguments and errors as of `logits`."""
-        probabilities_nC = self.logits(texts, pairs, tokens=tokens).softmax(-1)
+    def predict(
+        self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = TOKENS
+    ) -> list[Prediction] | list[Labelled]:
+        """One prediction a text, in order; `Labelled` ones where a text has any number of labels. Arguments and errors
+        as of `logits`."""
+        probabilities_nC = self.probabilities(self.logits(texts, pairs, tokens=tokens))
+        if self.multi:
+            return [self._labelled(*row) for row in zip(probabilities_nC, self.given(probabilities_nC), strict=True)]
         answers = probabilities_nC.argmax(-1).tolist()
         return [
             Prediction(self.labels[answer], dict(zip(self.labels, row, strict=True)))
             for answer, row in zip(answers, probabilities_nC.tolist(), strict=True)
         ]
+
+    def _labelled(self, probabilities_C: Tensor, given_C: Tensor) -> Labelled:
+        order = probabilities_C.argsort(descending=True, stable=True).tolist()
+        labels = [self.labels[label] for label in order if given_C[label]]
+        return Labelled(labels, dict(zip(self.labels, probabilities_C.tolist(), strict=True)))
 
     def check(self, texts: list[str], pairs: list[str] | None) -> None:
         """Whether the model takes such texts.
@@ -124,8 +162,9 @@ class Deliverable:
 def _alone(encoded: Tokens) -> Batch:
     """The batch of a single row, without planning or copying."""
     segments_N = None if encoded.segments_N is None else encoded.segments_N.long()
-    layout = Packed(encoded.offsets, encoded.ids_N.numel())
-    return Batch(encoded.ids_N.long(), segments_N, layout, encoded.labels, torch.zeros(1, dtype=torch.int64), 1.0)
+    row_1 = torch.zeros(1, dtype=torch.int64)
+    _, layout = laid_out(encoded, row_1)
+    return Batch(encoded.ids_N.long(), segments_N, layout, encoded.labels, row_1, 1.0)
 
 
 def save_deliverable(
@@ -138,8 +177,10 @@ def save_deliverable(
     labels: list[str],
     pairs: bool,
     card: str,
+    thresholds: list[float] | None = None,
 ) -> None:
-    """Write the folder, whole or not at all; what was there before is replaced.
+    """Write the folder, whole or not at all; what was there before is replaced. With `thresholds` a text has any number
+    of labels.
 
     The same classifier gives the same bytes: the files hold no date, path or id.
     """
@@ -147,15 +188,25 @@ def save_deliverable(
         vocab_size=classifier.embeddings.words.num_embeddings,
         n_classes=len(labels),
         max_length=data.max_length,
+        long=data.long,
+        stride=data.stride,
+        windows=data.windows,
         pairs=pairs,
+        multi=thresholds is not None,
         columns=Columns.of(data),
         model=model,
     )
-    write_folder(folder, classifier, settings, tokenizer, labels, card)
+    write_folder(folder, classifier, settings, tokenizer, labels, card, thresholds)
 
 
 def write_folder(
-    folder: Path, network: nn.Module, settings: Settings, tokenizer: Tokenizer, labels: list[str], card: str
+    folder: Path,
+    network: nn.Module,
+    settings: Settings,
+    tokenizer: Tokenizer,
+    labels: list[str],
+    card: str,
+    thresholds: list[float] | None = None,
 ) -> None:
     """Write every file of a deliverable, whichever its task, or none."""
     plain_tokenizer = Tokenizer.from_str(tokenizer.to_str())
@@ -167,6 +218,8 @@ def write_folder(
         (part / "labels.json").write_text(json.dumps(labels, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
         (part / "tokenizer.json").write_text(plain_tokenizer.to_str(pretty=True), encoding="utf-8")
         (part / "README.md").write_text(card, encoding="utf-8")
+        if thresholds is not None:
+            (part / "thresholds.json").write_text(json.dumps(thresholds, indent=0) + "\n", encoding="utf-8")
 
 
 def load(folder: str | Path) -> Deliverable:
@@ -178,6 +231,7 @@ def load(folder: str | Path) -> Deliverable:
     """
     with opened(folder, Task.classify) as (place, settings):
         labels = read_labels(place / "labels.json", settings)
+        thresholds = read_thresholds(place / "thresholds.json", settings) if settings.multi else None
         tokenizer = read_tokenizer(place / "tokenizer.json", settings)
         classifier = read_classifier(place / "model.safetensors", settings)
     return Deliverable(
@@ -188,6 +242,8 @@ def load(folder: str | Path) -> Deliverable:
         max_length=settings.max_length,
         pairs=settings.pairs,
         columns=settings.columns,
+        cutting=settings.cutting,
+        thresholds=thresholds,
     )
 
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import DataConfig, ModelConfig, PairKind, Source, Task
+from manyheads.config import Cutting, DataConfig, Long, ModelConfig, PairKind, Source, Task
+from manyheads.config.data import MOST_WINDOWS
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.plain import from_plain, to_plain
 
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
 FORMAT = 1
+LATER = {"task", "long", "stride", "windows", "multi"}  # keys that older folders have not
 MOST_BYTES = 2**28  # of a JSON file
 
 
@@ -48,7 +50,11 @@ class Settings:
     vocab_size: int = knob(0, "rows of the embedding", at_least=1)
     n_classes: int = knob(0, "classes; none of a model that answers by texts", at_least=0)
     max_length: int = knob(512, "tokens a text is cut to", at_least=4, at_most=2**20)
+    long: Long = knob(Long.cut, "what becomes of longer texts")
+    stride: int = knob(0, "most tokens between the starts of two windows; 0: as many as one holds", at_least=0)
+    windows: int = knob(MOST_WINDOWS, "most windows of a text", at_least=1, at_most=4096)
     pairs: bool = knob(False, "a row is a pair of texts")
+    multi: bool = knob(False, "a text has any number of the classes, each given from its threshold on")
     columns: Columns = knob(Columns, "the columns it was trained on")
     model: ModelConfig = knob(ModelConfig, "the architecture")
 
@@ -59,9 +65,22 @@ class Settings:
             f"n_classes={self.n_classes} does not fit task={self.task.name}: only a classifier has classes",
         )
         require(
+            not self.multi or self.n_classes > 0,
+            f"multi is true, but task={self.task.name} has no classes: it must be false",
+        )
+        require(
             self.pairs or self.model.pair is PairKind.joint,
             f"model.pair={self.model.pair.name} compares two texts, but pairs is false: it must be true",
         )
+        require(
+            self.long is not Long.windows or not self.pairs,
+            "long=windows reads single texts, but pairs is true: it must be false",
+        )
+
+    @property
+    def cutting(self) -> Cutting:
+        """What becomes of long texts."""
+        return Cutting(self.long, self.stride, self.windows)
 
 
 def write_settings(settings: Settings) -> str:
@@ -70,13 +89,13 @@ def write_settings(settings: Settings) -> str:
 
 
 def read_settings(path: Path) -> Settings:
-    """Check config.json key by key; the task, and knobs of the model, that are absent keep their defaults.
+    """Check config.json key by key; knobs of the model, and keys that came later, keep their defaults if absent.
 
     Raises:
         ValueError: names the file, the key, its value and what it must be.
     """
     content = read_json(path)
-    names = [one.name for one in fields(Settings) if one.name != "task"]  # older folders have none
+    names = [one.name for one in fields(Settings) if one.name not in LATER]
     missing = [name for name in names if not isinstance(content, dict) or name not in content]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}: it is not the config.json of a manyheads model")
@@ -101,6 +120,23 @@ def read_labels(path: Path, settings: Settings) -> list[str]:
         if times > 1:
             raise ValueError(f"{path} names the class {label!r} {times} times")
     return labels
+
+
+def read_thresholds(path: Path, settings: Settings) -> list[float]:
+    """The numbers of thresholds.json; index is class id.
+
+    Raises:
+        ValueError: not a list of probabilities, or not one for each class.
+    """
+    thresholds = read_json(path)
+    is_list = isinstance(thresholds, list)
+    if not is_list or not all(type(one) in (int, float) and 0 <= one <= 1 for one in thresholds):
+        raise ValueError(f"{path} must be a list of numbers between 0 and 1")
+    if len(thresholds) != settings.n_classes:
+        raise ValueError(
+            f"{path} holds {len(thresholds)} numbers, but config.json beside it has {settings.n_classes} classes"
+        )
+    return [float(one) for one in thresholds]
 
 
 def read_json(path: Path) -> Any:

@@ -3,6 +3,7 @@
 import logging
 import re
 import shlex
+from dataclasses import replace
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,7 @@ from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.door.idle import refuse_idle
 from manyheads.door.words import as_words, plain_settings
-from manyheads.fit.checks import check_class_names, check_end, check_logger, check_pair
+from manyheads.fit.checks import check_class_names, check_end, check_logger, check_long, check_pair
 from manyheads.fit.resume import FREE
 from manyheads.ranks import this_process
 from manyheads.terminal import shown
@@ -42,8 +43,10 @@ def tune(config: TuneConfig) -> list[Ranked]:
     """
     check_search(config)
     splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
+    config = replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
     check_class_names(config.optim.class_weights, splits.labels)
     check_pair(config.model, pairs=splits.train.pairs is not None)
+    check_long(config.data, pairs=splits.train.pairs is not None)
     folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
     with open_journal(folder, question(config, splits)) as journal, shown(log):
         run_missing(config, make_queue(config, folder, journal), journal)
@@ -85,7 +88,7 @@ def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
     run = {name: value for name, value in plain_settings(config.run({})).items() if name not in free}
     digest = blake2b(digest_size=16)
     for rows in (splits.train, splits.validation):
-        for column in (rows.texts, rows.pairs, rows.targets, rows.labels):
+        for column in (rows.texts, rows.pairs, rows.targets, rows.sets or rows.labels):
             digest.update(repr(column).encode())
     asked = {"search": config.search, "method": config.chosen.name, "prune": config.prune.name}
     return {**asked, "minutes": config.minutes, "seed": config.seed, "data": digest.hexdigest(), **run}
