@@ -124,9 +124,9 @@ class ModelConfig:
     causal: bool = knob(False, "a token attends to itself and those before it alone")
     activation: Activation = knob(Activation.gelu, "feed-forward non-linearity")
     positions: Positions = knob(Positions.sinusoidal, "how word order enters")
-    rotary_base: float = knob(10_000.0, "rotary positions: the longest wavelength is near 2π times this", above=1.0)
+    rotary_base: float = knob(10_000.0, "rotary positions: the longest wavelength is near 2π times this", above=0.0)
     rotary_base_window: float | None = knob(
-        None, "rotary_base of layers with a window; null: the same as of the others", above=1.0
+        None, "rotary_base of layers with a window; null: the same as of the others", above=0.0
     )
     segments: Segments = knob(
         Segments.pairs, "a vector added for first or second text: in pairs, always (single texts are first), or never"

@@ -1,0 +1,194 @@
+"""Weights of a Hugging Face folder under our names. Nothing in them can run code, and nothing is left out in silence.
+
+P positions . D width of the tables
+"""
+
+import math
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from manyheads.config.plain import listed, show
+from manyheads.family.keys import KEYS, Keys
+from manyheads.family.shapes import Shape, weight_files
+
+NEW = ("head.", "pooling.")  # beginnings of our names that may start anew
+OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of norms in files of 2019
+
+
+class Weights(Protocol):
+    """Tensors of some files by name: their sizes first, each tensor when asked for."""
+
+    def sizes(self) -> dict[str, list[int]]: ...
+
+    def tensor(self, name: str) -> Tensor: ...
+
+
+def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[int]]) -> dict[str, Tensor]:
+    """The tensors of `folder` by our names, in fp32.
+
+    Args:
+        shape: what `read_shape` says of the folder.
+        wanted: names and sizes of our network's state dict. Where it has fewer positions than the file, the first
+            ones are read. A head or a pooler that is not in the file is not in the answer: it starts anew; one that
+            is not wanted is left alone.
+
+    Raises:
+        ValueError: the weights are broken, lack what is wanted, hold what nobody wants, or are of other sizes.
+    """
+    keys = KEYS[shape.family]
+    with _opened(Path(folder).expanduser()) as weights:
+        there = _in_full(weights.sizes(), keys)
+        plan = {name: _theirs(name, keys, shape) for name in wanted}
+        plan = {name: parts for name, parts in plan.items() if not _starts_anew(name, parts, there)}
+        _compare(Path(folder), plan, there, keys, {name: list(size) for name, size in wanted.items()}, shape)
+        read = {
+            name: _joined(name, [weights.tensor(there[part][0]) for part in parts], list(wanted[name]), shape)
+            for name, parts in plan.items()
+        }
+    broken = [name for name, tensor in read.items() if not tensor.isfinite().all()]
+    if broken:
+        raise ValueError(f"init_from={folder}: {listed(broken)} hold values that are not finite numbers")
+    return read
+
+
+def _in_full(sizes: dict[str, list[int]], keys: Keys) -> dict[str, tuple[str, list[int]]]:
+    """Names as the table has them, to the file's own names and sizes."""
+    is_bare = not any(name.startswith(keys.inside) for name in sizes)
+    full = {}
+    for name, size in sizes.items():
+        stem, dot, end = name.rpartition(".")
+        ours = stem + OLD_ENDS.get(dot + end, dot + end)
+        full[keys.inside + ours if is_bare else ours] = (name, size)
+    return full
+
+
+def _theirs(name: str, keys: Keys, shape: Shape) -> list[str]:
+    """Names of the tensors that make up our tensor `name`.
+
+    Raises:
+        ValueError: the family has no such thing.
+    """
+    module, _, kind = name.rpartition(".")
+    layer = re.search(r"\.(\d+)\.", module)
+    parts = keys.modules.get(re.sub(r"\.\d+\.", ".*.", module, count=1))
+    if parts is None:
+        raise ValueError(f"{name} is part of the model, but a model of {shape.family} has none: leave that setting out")
+    found = [f"{part}.{kind}".replace("*", layer.group(1) if layer else "*") for part in parts.split(" + ")]
+    if name == "embeddings.positions.weight" and shape.n_segments == 1:
+        found.append(f"{keys.segments}.weight")
+    return found
+
+
+def _starts_anew(name: str, parts: list[str], there: Iterable[str]) -> bool:
+    """Whether `name` is of a head or pooler that the file has nothing of."""
+    modules = tuple(part.rpartition(".")[0] + "." for part in parts)
+    return name.startswith(NEW) and not any(one.startswith(modules) for one in there)
+
+
+def _compare(
+    folder: Path,
+    plan: dict[str, list[str]],
+    there: dict[str, tuple[str, list[int]]],
+    keys: Keys,
+    wanted: dict[str, list[int]],
+    shape: Shape,
+) -> None:
+    """Refuse what is missing, left over, or of another size."""
+    used = {part for parts in plan.values() for part in parts}
+    missing = sorted(used - there.keys())
+    if missing:
+        raise ValueError(f"init_from={folder} lacks {listed(missing)}, which its config.json asks for")
+    left = sorted(
+        name for name in there.keys() - used if not name.startswith(keys.others) and not name.endswith(keys.computed)
+    )
+    if left:
+        raise ValueError(f"init_from={folder} holds {listed(left)}, which no part of the model is read from")
+    for name, parts in plan.items():
+        sizes = [there[part][1] for part in parts]
+        if not _fits(name, sizes, wanted[name], shape):
+            shown = " + ".join(map(str, sizes))
+            raise ValueError(f"init_from={folder}: {listed(parts)} is {shown}, but {name} is {wanted[name]}")
+
+
+def _fits(name: str, sizes: list[list[int]], size: list[int], shape: Shape) -> bool:
+    if name == "embeddings.positions.weight":
+        (n_rows, *width), *segments = sizes
+        return (
+            n_rows >= shape.first_position + size[0] and all(one[1:] == width for one in segments) and width == size[1:]
+        )
+    return [sum(one[0] for one in sizes), *sizes[0][1:]] == size and all(one[1:] == size[1:] for one in sizes)
+
+
+def _joined(name: str, parts: list[Tensor], size: list[int], shape: Shape) -> Tensor:
+    """Their tensors as ours: our words are multiplied by √D when read, and our positions begin at the first row."""
+    if name == "embeddings.words.weight":
+        return parts[0].float() / math.sqrt(size[1])
+    if name == "embeddings.positions.weight":
+        rows_PD = parts[0][shape.first_position : shape.first_position + size[0]].float()
+        return rows_PD + parts[1].float() if len(parts) > 1 else rows_PD.clone()
+    return torch.cat([part.float() for part in parts])
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[Weights]:
+    files = weight_files(folder)
+    try:
+        yield _Safetensors(files) if files[0].suffix == ".safetensors" else _Pickled(files)
+    except SafetensorError as error:
+        raise ValueError(f"{folder} holds no whole safetensors file: {show(error)}") from error
+    except OSError as error:
+        raise ValueError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
+
+
+class _Safetensors:
+    def __init__(self, files: list[Path]) -> None:
+        self.files = [safe_open(file, framework="pt") for file in files]
+        self.of = {name: file for file in self.files for name in file.keys()}  # noqa: SIM118 (it is no dict)
+
+    def sizes(self) -> dict[str, list[int]]:
+        return {name: list(file.get_slice(name).get_shape()) for name, file in self.of.items()}
+
+    def tensor(self, name: str) -> Tensor:
+        return self.of[name].get_tensor(name)
+
+
+class _Pickled:
+    """PyTorch's own files, of which nothing but tensors is taken."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        for file in files:
+            self.tensors |= _unpickled(file)
+
+    def sizes(self) -> dict[str, list[int]]:
+        return {name: list(tensor.shape) for name, tensor in self.tensors.items()}
+
+    def tensor(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+
+def _unpickled(file: Path) -> dict[str, Tensor]:
+    """Raises ValueError: compressed or of an old format, which may ask for any memory, or more than plain tensors."""
+    if not zipfile.is_zipfile(file):
+        raise ValueError(f"{file} is of PyTorch's old format: save the model as safetensors by a current transformers")
+    with zipfile.ZipFile(file) as archive:
+        if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+            raise ValueError(f"{file} is compressed, which PyTorch never does: save the model as safetensors")
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # its errors are many: of pickle, of the archive, of torch
+        raise ValueError(f"{file} holds more than tensors, or is damaged: save the model as safetensors") from error
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and type(tensor) is Tensor and tensor.layout is torch.strided
+        for name, tensor in content.items()
+    ):
+        raise ValueError(f"{file} is not a list of named tensors: save the model as safetensors")
+    return content

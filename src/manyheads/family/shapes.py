@@ -1,0 +1,224 @@
+"""A Hugging Face folder to the shape of our model, without its weights. Standard library and config alone."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from manyheads.config import ModelConfig
+from manyheads.config.plain import from_plain, listed, show
+from manyheads.family.given import Given
+
+FREE = ("pooling", "pooler", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier")
+FREE += ("dropout_attention", "dropout_tokens")
+"""Settings of a model that are no part of its weights: any may be typed beside a folder. A pooler that the folder does
+not hold starts anew."""
+
+PINNED: dict[str, Any] = {  # what all families have, whatever our defaults become
+    "encoder": "transformer",
+    "bidirectional": True,
+    "n_kv_heads": 0,
+    "score": "scaled_dot",
+    "scores": [],
+    "normaliser": "softmax",
+    "scale": None,
+    "project": True,
+    "project_output": True,
+    "window": 0,
+    "windows": [],
+    "causal": False,
+    "n_bigrams": 0,
+    "norm": "layer",
+    "dropout_tokens": 0.0,
+}
+ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
+INDICES = {"model.safetensors.index.json": ".safetensors", "pytorch_model.bin.index.json": ".bin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a folder's config.json says.
+
+    `model` holds settings of ModelConfig as plain values. `max_length` is the most tokens a text can have,
+    `first_position` the row of its position table where texts begin, `n_segments` the rows of its table of segments.
+    `labels` are those of its classifier, in the order of their ids; none where it has no classifier.
+    """
+
+    family: str
+    model: dict[str, Any]
+    max_length: int
+    vocab_size: int
+    labels: list[str] = field(default_factory=list)
+    first_position: int = 0
+    n_segments: int = 0
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.labels)
+
+    def config(self) -> ModelConfig:
+        return from_plain(ModelConfig, self.model, "model.")
+
+
+def is_family(folder: str | Path) -> bool:
+    """Whether `folder` looks like one of Hugging Face, whatever its family: our own config.json names no model_type."""
+    path = Path(folder).expanduser() / "config.json"
+    try:
+        return path.is_file() and "model_type" in Given(path).content
+    except ValueError:
+        return False
+
+
+def read_shape(folder: str | Path) -> Shape:
+    """The shape of the model in `folder`.
+
+    Raises:
+        ValueError: no such folder, a file is missing or broken, or a family or an option that our blocks cannot be.
+    """
+    folder = Path(folder).expanduser()
+    if not (folder / "config.json").is_file():
+        what = "has no config.json" if folder.is_dir() else "is not a folder"
+        raise ValueError(
+            f"init_from={folder} {what}: name a run, a folder with config.json, tokenizer.json and model.safetensors, "
+            "or a model of the Hugging Face hub"
+        )
+    given = Given(folder / "config.json")
+    kind = given.get("model_type", "")
+    if kind not in FAMILIES:
+        raise ValueError(f"{given.path}: model_type={show(kind)} is none that manyheads reads: {', '.join(FAMILIES)}")
+    _refuse_others(given)
+    shape = FAMILIES[kind](given)
+    shape.model.update({name: value for name, value in PINNED.items() if name not in shape.model})
+    shape.model.update(_sentence_pooling(folder))
+    shape.labels.extend(_labels(given))
+    try:
+        shape.config()
+    except ValueError as error:
+        raise ValueError(f"{given.path}: {error}") from error
+    _check_size(shape, folder)
+    return shape
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold the weights: safetensors if there are, else PyTorch's own.
+
+    Raises:
+        ValueError: there are none, or an index names what is not a file of the folder.
+    """
+    for name in ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            return _named_by(folder / name) if name in INDICES else [folder / name]
+    if (folder / "pytorch_model.bin.index.json").is_file():
+        return _named_by(folder / "pytorch_model.bin.index.json")
+    raise ValueError(
+        f"init_from={folder} has no weights that manyheads reads: it needs model.safetensors or pytorch_model.bin"
+    )
+
+
+def _named_by(index: Path) -> list[Path]:
+    names = Given(index).get("weight_map", {})
+    found = sorted({name for name in names.values() if isinstance(name, str)}) if isinstance(names, dict) else []
+    bad = [name for name in found if Path(name).name != name or not name.endswith(INDICES[index.name])]
+    if not found or bad:
+        raise ValueError(f"{index} names {listed(bad) if bad else 'no files'}: it must name weights beside it")
+    missing = [name for name in found if not (index.parent / name).is_file()]
+    if missing:
+        raise ValueError(f"{index} names {listed(missing)}, not in its folder: copy all files of the model")
+    return [index.parent / name for name in found]
+
+
+def _check_size(shape: Shape, folder: Path) -> None:
+    """Refuse a config.json that asks for more memory than the files account for, before any is allocated."""
+    model = shape.config()
+    of_layer = model.d_model * (4 * model.n_heads * model.d_k + 2 * model.d_ff)
+    n_least = model.width_of_words * shape.vocab_size + model.n_layers * of_layer
+    n_bytes = sum(file.stat().st_size for file in weight_files(folder))
+    if n_least > n_bytes:
+        raise ValueError(
+            f"{folder / 'config.json'} describes a model of at least {n_least:,} numbers, but its weights are "
+            f"{n_bytes:,} bytes: the folder is not whole"
+        )
+
+
+def _refuse_others(given: Given) -> None:
+    """Options of any family that make another model of it."""
+    for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
+        given.must_be(name, False)
+    for name in ("quantization_config", "auto_map"):
+        if given.get(name):
+            raise given.wrong(name, given.get(name), "manyheads reads no such model: use one without")
+    given.must_be("pruned_heads", {})
+    given.must_be("position_embedding_type", "absolute")
+
+
+def _labels(given: Given) -> list[str]:
+    """The classes of a classifier, by id."""
+    kinds = given.get("architectures", [])
+    if not isinstance(kinds, list) or not any(str(kind).endswith("ForSequenceClassification") for kind in kinds):
+        return []
+    names = given.get("id2label") or {str(i): f"LABEL_{i}" for i in range(given.whole("num_labels", 2))}
+    wanted = [str(i) for i in range(len(names))]
+    if not isinstance(names, dict) or not all(isinstance(names.get(one), str) for one in wanted):
+        raise given.wrong("id2label", json.dumps(names), "it must name the classes 0, 1, ... one by one")
+    return [names[one] for one in wanted]
+
+
+def _sentence_pooling(folder: Path) -> dict[str, Any]:
+    """Pooling as a folder of sentence-transformers has it beside the model, if it is one."""
+    path = folder / "1_Pooling" / "config.json"
+    if not path.is_file():
+        return {}
+    given = Given(path)
+    for ours, flag, name in (("first", "cls_token", "cls"), ("max", "max_tokens", "max")):
+        if given.get(f"pooling_mode_{flag}") is True or given.get("pooling_mode") == name:
+            return {"pooling": ours, "pooler": "none"}
+    return {"pooling": "mean", "pooler": "none"}
+
+
+def _heads(given: Given, width: str, heads: str) -> dict[str, Any]:
+    """Widths of the heads, which divide the model's among themselves."""
+    d_model, n_heads = given.whole(width), given.whole(heads)
+    if d_model % n_heads:
+        raise given.wrong(heads, n_heads, f"it must divide {width}={d_model}")
+    return {"d_model": d_model, "n_heads": n_heads, "d_k": d_model // n_heads, "d_v": d_model // n_heads}
+
+
+def _post_norm(given: Given, **more: Any) -> dict[str, Any]:
+    """What BERT, RoBERTa and ELECTRA have in common: Devlin et al. (2019), section 3."""
+    n_segments = given.whole("type_vocab_size", 2)
+    if n_segments > 2:
+        raise given.wrong("type_vocab_size", n_segments, "a pair has two segments, so this model cannot be read")
+    return {
+        "n_layers": given.whole("num_hidden_layers"),
+        **_heads(given, "hidden_size", "num_attention_heads"),
+        "d_embedding": 0,
+        "d_ff": given.whole("intermediate_size"),
+        "activation": given.choice("hidden_act", ACTIVATIONS, "gelu"),
+        "positions": "learned",
+        "segments": "always" if n_segments == 2 else "never",
+        "norm_eps": given.number("layer_norm_eps", 1e-12),
+        "norm_bias": True,
+        "norm_embedding": False,
+        "placement": "post",
+        "bias": True,
+        "pooling": "first",
+        "dropout": given.number("hidden_dropout_prob", 0.1),
+        "dropout_attention": given.number("attention_probs_dropout_prob", 0.1),
+        "dropout_classifier": given.number("classifier_dropout", given.number("hidden_dropout_prob", 0.1)),
+        **more,
+    }
+
+
+def _bert(given: Given) -> Shape:
+    """Devlin et al. (2019), "BERT"; MiniLM (Wang et al., 2020) and most models for sentences are BERT, too."""
+    return Shape(
+        family="bert",
+        model=_post_norm(given, pooler="tanh"),
+        max_length=given.whole("max_position_embeddings", 512),
+        vocab_size=given.whole("vocab_size", 30522),
+        n_segments=given.whole("type_vocab_size", 2),
+    )
+
+
+FAMILIES: dict[str, Callable[[Given], Shape]] = {"bert": _bert}

@@ -1,0 +1,73 @@
+"""Hidden states and logits against transformers, for small random models of every family."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from manyheads.layout import Layout, Packed, Padded
+from manyheads.nn import Classifier
+
+LENGTHS = [7, 1, 12, 4]
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("bert", {}),
+    ("bert", {"type_vocab_size": 1, "hidden_act": "relu", "layer_norm_eps": 1e-5}),
+]
+IDS = [" ".join([kind, *(f"{name}={value}" for name, value in options.items())]) for kind, options in VARIANTS]
+
+
+@pytest.fixture(scope="module", params=VARIANTS, ids=IDS)
+def both(request, tmp_path_factory, theirs, read) -> tuple[Any, Classifier]:
+    kind, options = request.param
+    model, folder = theirs(kind, **options), tmp_path_factory.mktemp("model")
+    model.save_pretrained(folder)
+    return model, read(folder)[0]
+
+
+def batch(model: Any) -> dict[str, Tensor]:
+    """Ids, mask and segments of texts side by side, with pads behind them."""
+    torch.manual_seed(3)
+    keep_BL = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    ids_BL = torch.randint(5, model.config.vocab_size, keep_BL.shape).masked_fill(~keep_BL, model.config.pad_token_id)
+    inputs = {"input_ids": ids_BL, "attention_mask": keep_BL.long()}
+    if getattr(model.config, "type_vocab_size", 0) > 1:
+        segments_BL = (torch.arange(max(LENGTHS)) >= torch.tensor(LENGTHS)[:, None] // 2) & keep_BL
+        inputs["token_type_ids"] = segments_BL.long()
+    return inputs
+
+
+def in_layout(inputs: dict[str, Tensor], *, padded: bool) -> tuple[Tensor, Layout, Tensor | None]:
+    keep_BL, segments_BL = inputs["attention_mask"].bool(), inputs.get("token_type_ids")
+    if padded:
+        return inputs["input_ids"], Padded(keep_BL), segments_BL
+    segments_N = None if segments_BL is None else segments_BL[keep_BL]
+    return inputs["input_ids"][keep_BL], Packed.of_lengths(LENGTHS), segments_N
+
+
+def states(network: Classifier, ids: Tensor, layout: Layout, segments: Tensor | None) -> tuple[list[Tensor], Tensor]:
+    """What the embeddings, each layer and the last norm give, without pads, and the logits."""
+    found: list[Tensor] = []
+    places = [network.embeddings, *network.encoder.layers, network.encoder.norm]
+    hooks = [place.register_forward_hook(lambda _, __, x: found.append(x)) for place in places]
+    logits = network(ids, layout, segments)
+    for hook in hooks:
+        hook.remove()
+    kept = layout.keep_BL if isinstance(layout, Padded) else slice(sum(LENGTHS))
+    return [x[kept] for x in found], logits
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
+@torch.no_grad()
+def test_hidden_states_and_logits_are_those_of_transformers(both, padded):
+    model, network = both
+    inputs = batch(model)
+    expected = model(**inputs, output_hidden_states=True)
+    (*hidden, last), logits = states(network, *in_layout(inputs, padded=padded))
+    kept = inputs["attention_mask"].bool()
+    hidden[-1] = last
+    assert len(hidden) == len(expected.hidden_states)
+    for ours, state in zip(hidden, expected.hidden_states, strict=True):
+        torch.testing.assert_close(ours, state[kept], atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits, expected.logits, atol=1e-5, rtol=0)
+    assert expected.logits.std(0).min() > 1e-3, "texts must differ for the logits to say anything"
