@@ -1,12 +1,22 @@
 """The cheap models: what they answer, and that they never fail on odd rows."""
 
+import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 from manyheads.data.rows import Rows
-from manyheads.judge.baselines import MAJORITY, TFIDF, joined, judge_baselines, majority_baseline, tfidf_baseline
+from manyheads.judge.baselines import (
+    MAJORITY,
+    TFIDF,
+    joined,
+    judge_baselines,
+    lead_words,
+    majority_baseline,
+    tfidf_baseline,
+)
+from manyheads.judge.scores import Interval
 
 
 def rows(texts: list[str], labels: list[int], pairs: list[str] | None = None) -> Rows:
@@ -34,6 +44,32 @@ def test_both_are_judged_with_intervals() -> None:
     assert (majority.name, tfidf.name) == (MAJORITY, TFIDF)
     assert (majority.scores.accuracy.value, tfidf.scores.accuracy.value) == (0.5, 1.0)
     assert majority.scores.accuracy.low < 0.5 < majority.scores.accuracy.high
+
+
+def test_the_lead_of_a_model_is_paired() -> None:
+    draw = np.random.default_rng(3)
+    labels = draw.integers(2, size=60).tolist()
+    rows_60 = rows(["good film" if draw.random() < 0.5 else "bad film" for _ in labels], labels)
+    model = [label if draw.random() < 0.9 else 1 - label for label in labels]
+    _, tfidf = judge_baselines(TRAIN, rows_60, 2, model=model, n_resamples=400, seed=5)
+    right = np.equal(model, labels).astype(float) - np.equal(tfidf_baseline(TRAIN, rows_60), labels)
+    again = np.random.default_rng(5)
+    means = [right[again.integers(60, size=60)].mean() for _ in range(400)]
+    assert tfidf.lead is not None
+    assert tfidf.lead.accuracy.value == pytest.approx(right.mean())
+    assert (tfidf.lead.accuracy.low, tfidf.lead.accuracy.high) == pytest.approx(np.percentile(means, (2.5, 97.5)))
+
+
+@pytest.mark.parametrize(
+    ("lead", "words"),
+    [
+        (Interval(0.031, 0.02, 0.042), "beats words by 3.1 points (95 % interval 2.0 to 4.2)"),
+        (Interval(-0.05, -0.06, -0.01), "falls short of words by 5.0 points (95 % interval -6.0 to -1.0)"),
+        (Interval(0.01, 0.0, 0.02), "cannot be told from words: +1.0 points (95 % interval 0.0 to 2.0)"),
+    ],
+)
+def test_a_lead_is_claimed_where_its_interval_leaves_out_zero(lead: Interval, words: str) -> None:
+    assert lead_words(lead, "words") == words
 
 
 def test_a_pair_is_seen_whole_and_never_bridged() -> None:

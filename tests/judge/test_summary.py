@@ -7,9 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manyheads.judge.baselines import MAJORITY, Baseline
+from manyheads.judge.baselines import MAJORITY, TFIDF, Baseline
 from manyheads.judge.scores import Answers, Interval, score
-from manyheads.judge.summary import FIGURES, Summary, baseline_figures, cell, facts, headline, show_summary
+from manyheads.judge.summary import (
+    FIGURES,
+    Summary,
+    baseline_figures,
+    cell,
+    facts,
+    headline,
+    read_summary,
+    show_summary,
+)
 
 FIGURE = Interval(0.5, 0.25, 0.75)
 
@@ -72,6 +81,14 @@ def test_the_test_split_has_a_column_where_it_was_judged(capsys: pytest.CaptureF
     said = capsys.readouterr().out
     assert "test" in said
     assert "weights kept: the last\n" in said
+
+
+def test_the_lead_is_said_and_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ahead = summary(leads={TFIDF: {"accuracy": Interval(0.02, 0.01, 0.03)}})
+    show_summary(ahead)
+    assert "accuracy: beats TF-IDF + linear SVM by 2.0 points (95 % interval 1.0 to 3.0)\n" in capsys.readouterr().out
+    ahead.write(tmp_path / "summary.json")
+    assert read_summary(tmp_path / "summary.json") == ahead
 
 
 def test_figures_are_those_of_the_scores() -> None:

@@ -1,37 +1,62 @@
 """What needs no training of ours: the bar a Transformer has to clear before anyone believes in it."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
 from manyheads.data.rows import Rows
-from manyheads.judge.scores import Answers, score_answers
+from manyheads.judge.scores import Answers, Interval, change_of_answers, score_answers
 
+POINTS = 100  # of a share
 MAJORITY = "most frequent class"
 TFIDF = "TF-IDF + linear SVM"
 
 
 @dataclass(slots=True)
 class Baseline:
-    """One baseline's answers on one split, judged; `seconds` is fitting and answering."""
+    """One baseline's answers on one split, judged; `seconds` is fitting and answering. `lead` is how much better the
+    model answers the same rows, figure by figure, with paired intervals."""
 
     name: str
     scores: Answers
     seconds: float
+    lead: Answers | None = None
 
 
 def judge_baselines(
-    train: Rows, rows: Rows, n_classes: int, *, n_resamples: int = 1000, seed: int = 0
+    train: Rows,
+    rows: Rows,
+    n_classes: int,
+    *,
+    model: Sequence[int] | None = None,
+    n_resamples: int = 1000,
+    seed: int = 0,
 ) -> list[Baseline]:
-    """Both baselines, fitted on `train` and judged on `rows` with the resamples of `score(..., seed=seed)`."""
+    """Both baselines, fitted on `train` and judged on `rows` with the resamples of `score(..., seed=seed)`, and where
+    the answers of a `model` to these rows are given, its lead."""
     judged = []
     for name, answer in ((MAJORITY, majority_baseline), (TFIDF, tfidf_baseline)):
         started = perf_counter()
         answers = answer(train, rows)
         seconds = perf_counter() - started
         scores = score_answers(rows.labels, answers, n_classes, n_resamples=n_resamples, seed=seed)
-        judged.append(Baseline(name, scores, seconds))
+        lead = None
+        if model is not None:
+            lead = change_of_answers(rows.labels, answers, [model], n_classes, n_resamples=n_resamples, seed=seed)[0]
+        judged.append(Baseline(name, scores, seconds, lead))
     return judged
+
+
+def lead_words(lead: Interval, name: str) -> str:
+    """How far a model is ahead of the baseline `name`, in points of a share, and how sure that is."""
+    value, low, high = (POINTS * one for one in (lead.value, lead.low, lead.high))
+    between = f"95 % interval {low:.1f} to {high:.1f}"
+    if low > 0:
+        return f"beats {name} by {value:.1f} points ({between})"
+    if high < 0:
+        return f"falls short of {name} by {-value:.1f} points ({between})"
+    return f"cannot be told from {name}: {value:+.1f} points ({between})"
 
 
 def majority_baseline(train: Rows, rows: Rows) -> list[int]:

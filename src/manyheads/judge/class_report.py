@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from manyheads.judge.baselines import TFIDF, Baseline
+from manyheads.judge.baselines import TFIDF, Baseline, lead_words
 from manyheads.judge.markup import Html, shown
 from manyheads.judge.predictions import Mistake
 from manyheads.judge.report import Sections
@@ -29,6 +29,8 @@ def verdict(scores: Scores, baselines: Sequence[Baseline]) -> str:
     rival = next((one for one in baselines if one.name == TFIDF), None) or next(iter(baselines), None)
     if rival is None:
         return f"{right}."
+    if rival.lead is not None:
+        return f"{right}; on the same rows it {lead_words(rival.lead.accuracy, rival.name)}."
     points = 100 * (accuracy.value - rival.scores.accuracy.value)
     how = f"{abs(points):.1f} points {'more' if points >= 0 else 'fewer'} than {rival.name} reaches"
     other = rival.scores.accuracy

@@ -16,6 +16,7 @@ from manyheads.judge.predictions import Predictions, judge_rows, worst_mistakes,
 from manyheads.judge.report import Report, write_report
 from manyheads.judge.scores import Interval, Scores, score, score_answers
 from manyheads.judge.sections import FIGURES
+from manyheads.judge.summary import leads
 from manyheads.judge.task import Task
 from manyheads.ship.deliverable import Deliverable
 from manyheads.terminal import as_text, console, progress_bar, show_files
@@ -44,7 +45,9 @@ def judge_task(task: Task, deliverable: Deliverable, config: EvaluateConfig) -> 
         judged = score_answers(task.rows.labels, answers, len(names), n_resamples=n, seed=seed)
         baselines = [Baseline(MAJORITY, judged, 0.0)]
     else:
-        baselines = judge_baselines(task.splits.train, task.rows, len(names), n_resamples=n, seed=seed)
+        baselines = judge_baselines(
+            task.splits.train, task.rows, len(names), model=predictions.answers, n_resamples=n, seed=seed
+        )
     return Results(task, predictions, scores, baselines, judged_settings(config, task, deliverable.model))
 
 
@@ -106,7 +109,8 @@ def as_metrics(results: Results) -> dict[str, Any]:
         one.name: {"accuracy": asdict(one.scores.accuracy), "macro_f1": asdict(one.scores.macro_f1)}
         for one in results.baselines
     }
-    return {**asdict(results.scores), **results.task.about, "baselines": baselines}
+    ahead = {name: {key: asdict(one) for key, one in lead.items()} for name, lead in leads(results.baselines).items()}
+    return {**asdict(results.scores), **results.task.about, "baselines": baselines, "leads": ahead}
 
 
 def show_results(results: Results, folder: Path) -> None:

@@ -5,12 +5,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from manyheads.judge.baselines import Baseline
+from manyheads.judge.baselines import TFIDF, Baseline, lead_words
+from manyheads.judge.label_scores import LabelScores
 from manyheads.judge.scores import Interval, Scores
 from manyheads.terminal import as_text, console
 from manyheads.whole import replace_file
 
 FIGURES = ("accuracy", "macro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
+LABEL_FIGURES = ("micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall", "loss")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -20,8 +22,9 @@ class Summary:
     `seconds` and `real_tokens_per_s` are of the training steps, padding not counted as tokens; `wall_seconds` is
     everything up to the first figure of the finished model. `best` names the validation figure the weights were kept
     for. `train` figures are those of the kept epoch, taken while it trained, dropout on. `baselines` were fitted on
-    the train split and judged on `judged_on`. Memory ran out until micro-batches were cut into `split` parts; the
-    optimiser steps `left_out`, from 1, had a loss or gradient that was no number and changed nothing.
+    the train split and judged on `judged_on`; `leads` are the figures there less theirs, with paired intervals. Memory
+    ran out until micro-batches were cut into `split` parts; the optimiser steps `left_out`, from 1, had a loss or
+    gradient that was no number and changed nothing.
     """
 
     output: str
@@ -44,6 +47,7 @@ class Summary:
     versions: dict[str, str]
     split: int = 1
     left_out: list[int] = field(default_factory=list)
+    leads: dict[str, dict[str, Interval]] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""
@@ -58,8 +62,9 @@ def read_summary(path: Path) -> Summary | None:
     found = json.loads(path.read_text(encoding="utf-8"))
     for split in ("validation", "test"):
         found[split] = {name: Interval(**figure) for name, figure in found[split].items()}
-    for name, figures in found["baselines"].items():
-        found["baselines"][name] = {key: Interval(**figure) for key, figure in figures.items()}
+    for models in (found["baselines"], found.get("leads", {})):
+        for name, figures in models.items():
+            models[name] = {key: Interval(**figure) for key, figure in figures.items()}
     return Summary(**found)
 
 
@@ -68,9 +73,23 @@ def headline(scores: Scores) -> dict[str, Interval]:
     return {name: getattr(scores, name) for name in FIGURES}
 
 
+def label_headline(scores: LabelScores) -> dict[str, Interval]:
+    """The same where a row has any number of labels."""
+    return {name: getattr(scores, name) for name in LABEL_FIGURES}
+
+
 def baseline_figures(baselines: list[Baseline]) -> dict[str, dict[str, Interval]]:
     """The same of models that give bare answers."""
     return {one.name: {"accuracy": one.scores.accuracy, "macro_f1": one.scores.macro_f1} for one in baselines}
+
+
+def leads(baselines: list[Baseline]) -> dict[str, dict[str, Interval]]:
+    """By how much the model is better than each, where that was judged."""
+    return {
+        one.name: {"accuracy": one.lead.accuracy, "macro_f1": one.lead.macro_f1}
+        for one in baselines
+        if one.lead is not None
+    }
 
 
 def facts(summary: Summary) -> dict[str, str]:
@@ -82,7 +101,9 @@ def facts(summary: Summary) -> dict[str, str]:
         "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step",
         "left out": f"{steps}, whose loss or gradient was no number: the rows are in nonfinite.json",
     }
+    ahead = {"accuracy": lead_words(summary.leads[TFIDF]["accuracy"], TFIDF)} if TFIDF in summary.leads else {}
     return {
+        **ahead,
         "parameters": f"{summary.parameters:,}",
         "rows": ", ".join(f"{name} {n:,}" for name, n in summary.rows.items()),
         "trained": f"{summary.epochs} epochs, {summary.steps:,} steps, {summary.seconds:.1f} s",

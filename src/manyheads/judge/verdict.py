@@ -8,28 +8,36 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.judge.baselines import judge_baselines
 from manyheads.judge.class_report import class_sections
 from manyheads.judge.curves import read_curves
+from manyheads.judge.guesses import COMMON, guess_sections, judge_common, judge_guesses, score_guesses
+from manyheads.judge.label_answers import judge_labels, scores_of
+from manyheads.judge.label_baselines import label_baselines
+from manyheads.judge.label_report import label_sections
 from manyheads.judge.predictions import judge_rows, worst_mistakes
 from manyheads.judge.report import Report, Sections, installed_versions, write_report
 from manyheads.judge.scores import Interval, score
-from manyheads.judge.summary import Summary, baseline_figures, facts, headline
+from manyheads.judge.summary import Summary, baseline_figures, facts, headline, label_headline, leads
 from manyheads.judge.translation_report import translation_sections
 from manyheads.judge.translations import judge_texts, score_texts, text_baselines
 from manyheads.ship.deliverable import Deliverable
+from manyheads.ship.guesser import Guesser
+from manyheads.ship.load import Shipped
 from manyheads.ship.translator import Translator
 
 
 class Judged(NamedTuple):
-    """Figures by split, those of cheap models on the split judged last, and what the page says of that one."""
+    """Figures by split, those of cheap models on the split judged last, what the page says of that one, and by how much
+    the cheap models are beaten there."""
 
     title: str
     figures: dict[str, dict[str, Interval]]
     baselines: dict[str, dict[str, Interval]]
     sections: Sections
+    leads: dict[str, dict[str, Interval]] = {}  # noqa: RUF012 - read alone
 
 
 def judge_run(
     splits: Splits,
-    deliverable: Deliverable | Translator,
+    deliverable: Shipped,
     training: dict[str, Any],
     config: dict[str, Any],
     folder: Path,
@@ -42,6 +50,10 @@ def judge_run(
     judged_on, rows = list(named.items())[-1]
     if isinstance(deliverable, Translator):
         judged = judge_answers(deliverable, splits.train, named)
+    elif isinstance(deliverable, Guesser):
+        judged = judge_hidden(deliverable, splits.train, named)
+    elif deliverable.multi:
+        judged = judge_sets(deliverable, splits.train, named)
     else:
         judged = judge_classes(deliverable, splits.train, named)
     summary = Summary(
@@ -51,6 +63,7 @@ def judge_run(
         test=judged.figures.get("test", {}),
         judged_on=judged_on,
         baselines=judged.baselines,
+        leads=judged.leads,
         versions=installed_versions(),
         **training,
     )
@@ -74,12 +87,27 @@ def judge_classes(classifier: Deliverable, train: Rows, named: dict[str, Rows]) 
     found = {name: judge_rows(classifier, rows) for name, rows in named.items()}
     scores = {name: score(one.labels, one.probabilities_nC.numpy(), one.names) for name, one in found.items()}
     last = list(named)[-1]
-    baselines = judge_baselines(train, named[last], len(classifier.labels))
+    baselines = judge_baselines(train, named[last], len(classifier.labels), model=found[last].answers)
     return Judged(
         "A text classifier and what it is worth",
         {name: headline(one) for name, one in scores.items()},
         baseline_figures(baselines),
         class_sections(scores[last], baselines, worst_mistakes(found[last])),
+        leads(baselines),
+    )
+
+
+def judge_sets(classifier: Deliverable, train: Rows, named: dict[str, Rows]) -> Judged:
+    """The same where a row has any number of labels."""
+    found = {name: judge_labels(classifier, rows) for name, rows in named.items()}
+    scores = {name: scores_of(one) for name, one in found.items()}
+    last = list(named)[-1]
+    baselines = label_baselines(train, named["validation"], named[last], len(classifier.labels))
+    return Judged(
+        "A classifier of any number of labels and what it is worth",
+        {name: label_headline(one) for name, one in scores.items()},
+        {one.name: {name: getattr(one.scores, name) for name in ("micro_f1", "macro_f1")} for one in baselines},
+        label_sections(scores[last], found[last], baselines),
     )
 
 
@@ -94,4 +122,17 @@ def judge_answers(translator: Translator, train: Rows, named: dict[str, Rows]) -
         {name: one.by_name() for name, one in scores.items()},
         {name: {"exact_match": figure} for name, figure in baselines.items()},
         translation_sections(scores[last], found[last], baselines),
+    )
+
+
+def judge_hidden(guesser: Guesser, train: Rows, named: dict[str, Rows]) -> Judged:
+    """The same of a model that tells hidden words, beside how often they occur."""
+    scores = {name: score_guesses(judge_guesses(guesser, rows)) for name, rows in named.items()}
+    last = list(named)[-1]
+    beside = score_guesses(judge_common(guesser, train, named[last]))
+    return Judged(
+        "A model that tells hidden words, and what it is worth",
+        {name: one.by_name() for name, one in scores.items()},
+        {COMMON: beside.by_name()},
+        guess_sections(scores[last], beside),
     )
