@@ -3,6 +3,7 @@
 import contextlib
 import io
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -34,9 +35,20 @@ WORDS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck))
 @given(WORDS)
 def test_any_word_composes_or_is_one_sentence_naming_it(word):
+    check(word)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=2000, suppress_health_check=list(HealthCheck))
+@given(WORDS)
+def test_any_of_many_words_composes_or_is_one_sentence_naming_it(word):
+    check(word)
+
+
+def check(word: str) -> None:
     try:
         run = compose("train", [word])
     except ValueError as error:
@@ -49,7 +61,7 @@ def test_any_word_composes_or_is_one_sentence_naming_it(word):
     assert from_plain(RunConfig, to_plain(run)) == run
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(WORDS, min_size=1, max_size=4))
 def test_the_program_says_the_same(words):
     if any(word.startswith("-") for word in words):

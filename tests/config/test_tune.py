@@ -96,14 +96,19 @@ def test_a_mistake_is_one_sentence(line, sentence, capsys, tmp_path, monkeypatch
 
 def test_numbers_are_drawn_as_the_range_says():
     draw = random.Random(1)
-    rates = [make_axis("optim.lr", "log:1e-4..1e-1").draw(draw) for _ in range(1000)]
+
+    def drawn(name: str, values: str, n: int) -> list:
+        axis = make_axis(name, values)
+        return [axis.draw(draw) for _ in range(n)]
+
+    rates = drawn("optim.lr", "log:1e-4..1e-1", 1000)
     assert stats.kstest(rates, stats.loguniform(1e-4, 1e-1).cdf).pvalue > 0.001
-    shares = [make_axis("model.dropout", "0.1..0.5").draw(draw) for _ in range(1000)]
+    shares = drawn("model.dropout", "0.1..0.5", 1000)
     assert stats.kstest(shares, stats.uniform(0.1, 0.4).cdf).pvalue > 0.001
-    layers = [make_axis("model.n_layers", "1..4").draw(draw) for _ in range(1000)]
+    layers = drawn("model.n_layers", "1..4", 1000)
     assert stats.chisquare([layers.count(n) for n in (1, 2, 3, 4)]).pvalue > 0.001
     assert set(layers) == {1, 2, 3, 4}
-    widths = [make_axis("model.d_ff", "log:1..8").draw(draw) for _ in range(800)]
+    widths = drawn("model.d_ff", "log:1..8", 800)
     assert set(widths) == set(range(1, 9))
     assert widths.count(1) > 3 * widths.count(7)
 

@@ -51,6 +51,7 @@ from manyheads.ship.deliverable import load as load_classifier
 from manyheads.ship.load import load
 
 MOST_ROWS, TOKENS, LATE = 17, 20, 300
+ROWS = (1, 2, 3, 4, 7, MOST_ROWS)
 WORDS = ["good", "bad", "fine", "awful", "film", "very", "not", "so"]
 TEXTS = [" ".join(WORDS[(at + step) % 8] for step in range(1 + at * 5 % 9)) for at in range(MOST_ROWS)]
 PAIRS = TEXTS[::-1]
@@ -77,7 +78,7 @@ class Watched:
 
 
 def answers(folder: Path, kind: str, seen: list[list[int]]) -> list[Any] | None:
-    """What the model says of the first 1, 2, ... rows."""
+    """What the model says of the first rows, as many as each of ROWS."""
 
     def of_rows(model: Any, n: int) -> Any:
         if kind == "texts":
@@ -87,7 +88,7 @@ def answers(folder: Path, kind: str, seen: list[list[int]]) -> list[Any] | None:
 
     def verb(crew: Any) -> list[Any]:
         model = replace(load(folder), crew=crew and Watched(crew, seen))
-        return [of_rows(model, n) for n in range(1, MOST_ROWS + 1)]
+        return [of_rows(model, n) for n in ROWS]
 
     return answer_together(verb, lambda: Watched(load(folder), seen), CPU)
 
@@ -144,12 +145,12 @@ def mistakes(classifier: Path) -> dict[str, str]:
 
 
 def validations(rank: int, n_ranks: int) -> list[dict[str, float]]:
-    """Figures of 1, 2, ... rows as training has them, in the processes of a run."""
+    """Figures of the first rows, as many as each of ROWS, as training has them, in the processes of a run."""
     torch.manual_seed(0)
     shape = ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=4, d_ff=24)
     network = assemble(shape, vocab_size=20, n_classes=3, max_length=16).eval()
     found = []
-    for n in range(1, MOST_ROWS + 1):
+    for n in ROWS:
         lengths = torch.tensor([1 + at * 5 % 9 for at in range(n)])
         generator = torch.Generator().manual_seed(n)
         ids_N = torch.randint(0, 20, (int(lengths.sum()),), generator=generator, dtype=torch.int32)
@@ -174,8 +175,10 @@ def lost(classifier: Path, how: str) -> str:
 
     class Leaves:
         def found(self, encoded: Tokens, asked: dict[str, Any], part: Any = None) -> dict[str, Tensor]:
-            time.sleep(2)
-            return os._exit(9) if how == "ended" else {"rows": torch.empty(0)}
+            if how == "ended":
+                os._exit(9)
+            time.sleep(1.5)
+            return {"rows": torch.empty(0)}
 
     def verb(crew: Any) -> None:
         replace(load_classifier(classifier), crew=crew).logits(TEXTS, tokens=TOKENS)
@@ -188,8 +191,11 @@ def lost(classifier: Path, how: str) -> str:
 
 
 @contextlib.contextmanager
-def side_by_side(rank: int, n_ranks: int, port: int) -> Any:
-    """This process as one of several, as `torchrun` says it."""
+def side_by_side(rank: int, n_ranks: int, port: int, here: Path) -> Any:
+    """This process as one of several, as `torchrun` says it, once the first is `here`: who calls it in vain, calls ever
+    more seldom."""
+    while rank and not here.exists():
+        time.sleep(0.02)
     words = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": n_ranks, "LOCAL_WORLD_SIZE": n_ranks}
     words |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(word) for name, word in words.items()} if n_ranks > 1 else {})
@@ -205,7 +211,7 @@ def work(rank: int, ports: list[int]) -> None:
         own = folder / str(n_ranks) / str(rank)
         own.mkdir(parents=True)
         os.chdir(own)
-        with side_by_side(rank, n_ranks, ports[n_ranks]):
+        with side_by_side(rank, n_ranks, ports[n_ranks], folder / str(n_ranks) / "0"):
             seen: dict[str, list[list[int]]] = {kind: [] for kind in models}
             said = {kind: answers(model, kind, seen[kind]) for kind, model in models.items()}
             predictions(classifier, translator, rank)
@@ -213,7 +219,8 @@ def work(rank: int, ports: list[int]) -> None:
             found = {"answers": said, "seen": seen, "mistakes": mistakes(classifier)}
             (own / "found.json").write_text(json.dumps(found | {"validations": validations(rank, n_ranks)}))
     for how, port in zip(("silent", "ended"), ports[4:], strict=True) if rank < 2 else ():
-        with side_by_side(rank, 2, port):
+        (folder / f"{how}-{rank}.txt").touch()
+        with side_by_side(rank, 2, port, folder / f"{how}-0.txt"):
             (folder / f"{how}-{rank}.txt").write_text(lost(classifier, how))
 
 

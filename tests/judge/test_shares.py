@@ -16,7 +16,7 @@ from manyheads.judge.evaluate import evaluate
 from manyheads.judge.predict import predict
 
 PROGRAM = Path(__file__).with_name("sharing.py")
-ROWS = range(1, 18)
+ROWS = (1, 2, 3, 4, 7, 17)  # as in sharing.py
 SHARED = (2, 3)
 
 
@@ -48,7 +48,7 @@ def test_every_row_is_answered_once(done: Path, n_ranks: int) -> None:
         by_question = list(zip(*(seen[kind] for seen in of_ranks), strict=True))
         assert len(by_question) == asked * len(ROWS)
         for at, parts in enumerate(by_question):
-            assert sorted(row for part in parts for row in part) == list(range(1 + at // asked))
+            assert sorted(row for part in parts for row in part) == list(range(ROWS[at // asked]))
         assert sum(not part for part in by_question[0]) == n_ranks - 1  # a single row: the others have none
         assert all(by_question[-1])
 
@@ -69,8 +69,11 @@ def test_files_are_those_of_one_process(done: Path, n_ranks: int) -> None:
     names = sorted(str(file.relative_to(alone)) for file in alone.rglob("*") if file.is_file())
     assert {"classes.jsonl", "texts.jsonl", "typed.jsonl", "classes/metrics.json", "texts/report.html"} <= set(names)
     assert sorted(str(file.relative_to(shared)) for file in shared.rglob("*") if file.is_file()) == names
-    for name in set(names) - {"found.json"}:
+    for name in set(names) - {"found.json", "typed.jsonl"}:
         assert (shared / name).read_bytes() == (alone / name).read_bytes(), name
+    for one, other in zip(*([*map(json.loads, (at / "typed.jsonl").open())] for at in (alone, shared)), strict=True):
+        assert one["label"] == other["label"]
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=2e-6)  # lines met in other batches
     assert len((shared / "classes.jsonl").read_bytes().splitlines()) == 1100
     assert [json.loads(line)["text"] for line in (shared / "typed.jsonl").open()] == ["good", *typed(2)]
     for rank in range(1, n_ranks):

@@ -11,7 +11,7 @@ from manyheads.config import BatchConfig, Task
 from manyheads.data.module import TextData
 from manyheads.data.tokens import Tokens
 
-STEPS = 20
+STEPS = 10
 CASES = {  # batches, and what a text is answered by, and the optimiser
     "one batch a step": (BatchConfig(tokens=60, rows=5), "classify", "adamw"),
     "two batches a step": (BatchConfig(tokens=60, rows=5, accumulate=2), "classify", "sgd"),

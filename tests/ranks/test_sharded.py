@@ -5,7 +5,6 @@ This file is also what the processes run: `main` of it, in each.
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,7 +44,6 @@ from manyheads.fit.stop import Stopped
 from manyheads.nn import assemble
 from manyheads.nn.seq2seq import assemble_seq2seq
 
-LIMIT = 240  # seconds for two processes, which import torch side by side on a machine that is busy
 WORDS, STEPS = 30, 20
 FSDP, DDP, ALONE = Strategy.fsdp, Strategy.ddp, Strategy.auto
 
@@ -133,15 +131,12 @@ def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> Non
 
 
 @pytest.fixture
-def two(ranks_run, tmp_path) -> Callable[[str], Path]:
+def two(start, tmp_path) -> Callable[[str], Path]:
     """`two(job)` lets two processes do the job of that name, and gives the folder with what came of it."""
 
     def run(job: str) -> Path:
-        ranks = ranks_run.script(
-            f"import runpy, sys\nsys.argv = ['', {job!r}, {str(tmp_path)!r}]\n"
-            f"runpy.run_path({__file__!r}, run_name='__main__')\n"
-        )
-        assert [rank.code(LIMIT) for rank in ranks] == [0, 0], "\n".join(rank.err for rank in ranks)
+        crew = start([__file__, job, tmp_path])
+        assert crew.codes() == [0, 0], f"{crew.said(0)}\n{crew.said(1)}"
         return tmp_path
 
     return run
@@ -296,9 +291,5 @@ def test_a_run_in_parts_goes_on_whole_and_in_one_process(two):
         )
 
 
-def main() -> None:
-    globals()[f"job_{sys.argv[1]}"](Path(sys.argv[2]))
-
-
-if __name__ == "__main__":
-    main()
+def main(job: str, folder: str) -> None:
+    globals()[f"job_{job}"](Path(folder))
