@@ -20,8 +20,11 @@ class Bigrams(nn.Embedding):
     def __init__(self, *, n_rows: int, d_model: int) -> None:
         super().__init__(n_rows, d_model)
 
-    def forward(self, ids: Tensor, layout: Layout) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Ids `(...)` to the vectors `(..., D)` of each token with the one before it; before the first stands id 0."""
+    def rows_of(self, ids: Tensor, layout: Layout) -> Tensor:
+        """Ids `(...)` to the row `(...)` of each token with the one before it; before the first stands id 0.
+
+        Rows are what the table is read by, as any embedding: see fit/lazy.py.
+        """
         before = torch.cat((torch.zeros_like(ids[..., :1]), ids[..., :-1]), dim=-1)
         before = before.masked_fill(layout.positions == 0, 0)
-        return super().forward((ids * FIRST_PRIME ^ before * SECOND_PRIME) % self.num_embeddings)
+        return (ids * FIRST_PRIME ^ before * SECOND_PRIME) % self.num_embeddings
