@@ -29,6 +29,7 @@ from manyheads.config.run import default_trainer
 from manyheads.door.idle import refuse_idle
 from manyheads.door.lightning_flags import checked_flag
 from manyheads.door.mistakes import composition_sentence, hydra_sentence
+from manyheads.door.origin import imply_finetuning, settled_origin
 from manyheads.door.overrides import PATHS, VERBATIM, Grammar, Parsed, Typed, read_overrides
 from manyheads.door.plain_yaml import as_yaml, read_mapping, read_yaml
 from manyheads.door.presets import conf_folder, folder_url
@@ -82,10 +83,11 @@ def compose(verb: str, overrides: Sequence[str] = (), *, config_dir: str | None 
     if resumed:
         return _build(verb, resumed_values(to_plain(read_run(resumed)), resumed, typed), typed.values)
     _imply_data(verb, typed, config_dir)
+    imply_finetuning(verb, typed)
     _refuse_hydra_settings(verb, typed, [], config_dir)
     values = _preset_values(verb, typed.groups, config_dir)
     settle_search(values, search, typed)
-    return _build(verb, values, typed.values)
+    return _settled(verb, values, typed.values)
 
 
 def save_run(run: Config, path: str | Path) -> None:
@@ -136,10 +138,11 @@ def run_hydra(
     sweep = "-m" in flags
     typed = read_overrides(verb, overrides, GRAMMAR, more=config_dir, sweep=sweep)
     _imply_data(verb, typed, config_dir)
+    imply_finetuning(verb, typed)
     values = _preset_values(verb, typed.groups, config_dir)
     own = hydra_words(typed) if sweep else []
     for one in ({}, *typed.later) if sweep else ():
-        config = _build(verb, copy.deepcopy(values), typed.values | one)
+        config = _settled(verb, copy.deepcopy(values), typed.values | one)
         refuse_many_devices(config)
         refuse_shared_output(config, typed)
     refuse_ranges(typed)
@@ -147,7 +150,7 @@ def run_hydra(
     words = [word for word in typed.words if word not in own] + own
 
     def run_one(config: DictConfig) -> Any:
-        return task(lambda: _build(verb, _values(config), {}))
+        return task(lambda: _settled(verb, _values(config), {}))
 
     _register_schema(verb)
     more = ["--config-dir", config_dir] if config_dir else []
@@ -193,6 +196,11 @@ def _imply_data(verb: str, typed: Typed, config_dir: str | None) -> None:
             return
     typed.groups["data"] = wanted
     typed.words.append(f"data={wanted}")
+
+
+def _settled(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
+    """`_build`, with what trained weights bring."""
+    return _build(verb, values, settled_origin(values, typed))
 
 
 def _build(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:

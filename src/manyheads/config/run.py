@@ -4,14 +4,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from manyheads.config.data import BatchConfig, DataConfig, Source, TokenizerConfig
+from manyheads.config.budget import check_budget
+from manyheads.config.data import BatchConfig, DataConfig, Long, Source, TokenizerConfig
 from manyheads.config.generate import GenerateConfig
 from manyheads.config.guard import GuardConfig
 from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, Precision
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.model import MOST_TABLE, ModelConfig
-from manyheads.config.optim import FIGURES, CheckpointConfig, OptimConfig
+from manyheads.config.optim import FIGURES, CheckpointConfig, Metric, OptimConfig
 from manyheads.config.plain import one_of
+from manyheads.config.pretrain import PretrainConfig
 from manyheads.config.slurm import SlurmConfig
 from manyheads.config.task import Task
 
@@ -31,19 +33,25 @@ def default_trainer() -> dict[str, Any]:
 class RunConfig:
     """Everything `manyheads train` can be told."""
 
-    task: Task = knob(Task.classify, "what a text is answered with: a class, or another text")
+    task: Task = knob(Task.classify, "what a text is answered with: a class, another text, or words of it hidden")
     seed: int = knob(0, "seed of the weights, the row order, dropout and carved-out splits", at_least=0, below=2**32)
     output: str = knob("", "run folder; empty: a new one under outputs/")
+    init_from: str = knob(
+        "", "trained weights to begin with: a run, a folder of BERT's family, or its id on the Hugging Face hub"
+    )
+    teacher: str = knob("", "run folder, or its model/, whose answers to the training rows are learned, too")
     resume: Resume = knob(
         Resume.never, "never; auto: go on in output where it stopped, or start; must; or the folder of a run, alone"
     )
     test: bool = knob(True, "judge the test split at the end; false leaves it unread")
     dry: bool = knob(False, "print sizes, steps and figures of the data, train nothing")
+    budget: str = knob("", "train for so long, such as 10min or 20Mtok of tokens; empty: trainer.max_epochs, max_steps")
     data: DataConfig = knob(DataConfig, "texts and labels")
     tokenizer: TokenizerConfig = knob(TokenizerConfig, "text to tokens")
     batch: BatchConfig = knob(BatchConfig, "tokens to batches")
     model: ModelConfig = knob(ModelConfig, "the encoder classifier")
     optim: OptimConfig = knob(OptimConfig, "the optimiser")
+    pretrain: PretrainConfig = knob(PretrainConfig, "learning from texts alone")
     checkpoint: CheckpointConfig = knob(CheckpointConfig, "the weights kept")
     guard: GuardConfig = knob(GuardConfig, "steps that go wrong")
     hardware: HardwareConfig = knob(HardwareConfig, "processors")
@@ -64,35 +72,68 @@ class RunConfig:
             f"model.d_k={self.model.d_k} and model.n_layers={self.model.n_layers} asks for tables of positions with "
             f"{n_table:,} numbers, but a model has at most {MOST_TABLE:,}: use a smaller data.max_length",
         )
+        check_budget("budget", self.budget)
         self._check_task()
 
     def _check_task(self) -> None:
         made = self.data.source if not self.data.path else None
         require(
-            self.task is Task.classify or made is not Source.demo,
+            self.task is not Task.seq2seq or made is not Source.demo,
             "task=seq2seq needs target texts, which data=demo lacks: name a file by data.path=<file or folder>, "
             "or use data=dates",
         )
         require(
-            self.task is Task.seq2seq or made is not Source.dates,
+            self.task is not Task.classify or made is not Source.dates,
             "data=dates has target texts and no classes: add task=seq2seq, or choose other data",
         )
         figures = FIGURES[self.task]
         require(
-            self.checkpoint.metric in figures,
+            self.checkpoint.metric in (Metric.auto, *figures),
             f"checkpoint.metric={self.checkpoint.metric.name} is no figure of task={self.task.name}: "
             f"choose {one_of([one.name for one in figures])}",
         )
         require(
             self.task is Task.classify or self.optim.class_weights == "none",
-            f"optim.class_weights={self.optim.class_weights} weighs classes, but task=seq2seq has none: leave it away",
+            f"optim.class_weights={self.optim.class_weights} weighs classes, but task={self.task.name} has none: leave "
+            "it away",
+        )
+        require(
+            self.task is not Task.seq2seq or self.data.long is Long.cut,
+            f"data.long={self.data.long.name} is a way to sort long texts into classes, but task=seq2seq has none: "
+            "leave it away",
+        )
+        require(
+            self.task is Task.classify or not self.teacher,
+            f"teacher={self.teacher} teaches classes, but task={self.task.name} has none: leave it away",
         )
         self.model.check_use(self.task)
+        self._check_finetuning()
         require(
             not (self.hardware.recompute and self.model.is_recurrent),
             f"hardware.recompute=true computes layers of self-attention again, which "
             f"model.encoder={self.model.encoder.name} does not have: leave it away",
         )
+
+
+    def _check_finetuning(self) -> None:
+        require(
+            not self.init_from or self.task is not Task.seq2seq,
+            f"init_from={self.init_from} begins with the weights of an encoder, but task={self.task.name} has a "
+            "decoder, too: leave it away",
+        )
+        require(
+            self.optim.freeze <= self.model.n_layers,
+            f"optim.freeze={self.optim.freeze} is more than the model.n_layers={self.model.n_layers} there are: use "
+            f"{self.model.n_layers} at the most, with which the pooling and the head learn alone",
+        )
+        has_layers = self.task is not Task.seq2seq and not self.model.is_recurrent
+        paces = (("layer_decay", self.optim.layer_decay == 1), ("freeze", not self.optim.freeze))
+        for name, is_default in () if has_layers else paces:
+            require(
+                is_default,
+                f"optim.{name}={getattr(self.optim, name)} is of the layers of an encoder of self-attention with a "
+                "head, which this model is not: leave it away",
+            )
 
 
 @dataclass(kw_only=True, slots=True)

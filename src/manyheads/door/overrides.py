@@ -17,9 +17,9 @@ from manyheads.door.lightning_flags import checked_flag
 from manyheads.door.presets import choices, reads
 from manyheads.door.verbs import VERBS
 
-PATHS = frozenset({"input", "run", "output", "page", "data.path", "tokenizer.path", "data.cache"})
-VERBATIM = PATHS | {"text"}
-NEVER_EMPTY = frozenset({"data.path", "data.hub", "input", "text"})  # typed empty they would mean something else
+PATHS = frozenset({"input", "run", "output", "page", "teacher", "data.path", "tokenizer.path", "data.cache"})
+VERBATIM = PATHS | {"text", "init_from"}
+NEVER_EMPTY = frozenset({"data.path", "data.hub", "init_from", "input", "text"})  # typed empty: something else
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import Resume, RunConfig
+from manyheads.config import Metric, Resume, RunConfig
 from manyheads.config.plain import show, to_plain
 from manyheads.fit.again import Again, read_again
 from manyheads.fit.fits import read_progress
@@ -31,11 +31,22 @@ WARNED = frozenset(  # the model is another than without the change, and is mean
     | {"guard.nonfinite"}
 )
 REFUSED = (  # what the state in the checkpoint is made of; a name that ends in a dot is a whole section
-    *("task", "seed", "tokenizer.", "batch.", "model.", "optim.", "checkpoint.metric", "checkpoint.patience"),
+    *(
+        "task",
+        "seed",
+        "init_from",
+        "teacher",
+        "tokenizer.",
+        "batch.",
+        "model.",
+        "optim.",
+        "checkpoint.metric",
+        "checkpoint.patience",
+    ),
     *("data.source", "data.hub", "data.hub_config", "data.revision", "data.text", "data.text_pair", "data.label"),
     *("data.target", "data.train_split", "data.validation_split", "data.test_split", "data.validation_share"),
     "data.split_seed",
-    *("data.test_share", "data.max_length", "data.rows", "data.on_bad_row"),
+    *("data.test_share", "data.max_length", "data.long", "data.stride", "data.windows", "data.rows", "data.on_bad_row"),
     "trainer.",
 )
 
@@ -44,7 +55,8 @@ REFUSED = (  # what the state in the checkpoint is made of; a name that ends in 
 class Start:
     """The checkpoint to go on from, if any, and what its progress.json holds; or that there is nothing left to do.
 
-    `tokens` is what batch.tokens=auto came to when the run began, `again` what it does otherwise than then.
+    `tokens` is what batch.tokens=auto came to when the run began, `metric` what checkpoint.metric=auto did, `again` what
+    it does otherwise than then.
     """
 
     checkpoint: Path | None = None
@@ -52,6 +64,7 @@ class Start:
     finished: bool = False
     notes: list[str] = field(default_factory=list)
     tokens: int | None = None
+    metric: Metric | None = None
     again: Again = Again()
 
     @property
@@ -60,8 +73,9 @@ class Start:
         return float(self.progress.get("seconds", 0.0))
 
     def settled(self, run: RunConfig) -> RunConfig:
-        """`run` with the batches it began with."""
-        return run if self.tokens is None else replace(run, batch=replace(run.batch, tokens=self.tokens))
+        """`run` with the batches, and by the figure, that it began with."""
+        run = run if self.tokens is None else replace(run, batch=replace(run.batch, tokens=self.tokens))
+        return run if self.metric is None else replace(run, checkpoint=replace(run.checkpoint, metric=self.metric))
 
 
 def find_start(run: RunConfig) -> Start:
@@ -99,7 +113,7 @@ def find_start(run: RunConfig) -> Start:
     from manyheads.compose import read_run  # it brings Hydra, without which all else here works
 
     before, again = read_run(folder), read_again(folder)
-    start = Start(checkpoint, progress, tokens=before.batch.tokens if run.batch.is_auto else None, again=again)
+    start = Start(checkpoint, progress, **_settled(before, run), again=again)
     notes = list(_changes(before, start.settled(run), folder, int(progress["step"])))
     too_late = [note for note in notes if not note.startswith("hardware.")]
     if too_late and progress.get("finished"):
@@ -131,12 +145,20 @@ def _anew(run: RunConfig, folder: Path) -> Start:
     from manyheads.compose import read_run
 
     before = read_run(folder)
-    start = Start(tokens=before.batch.tokens if run.batch.is_auto else None, again=again, notes=again.notes())
+    start = Start(**_settled(before, run), again=again, notes=again.notes())
     try:
         list(_changes(before, start.settled(run), folder, 0))
     except ValueError:
         return Start()
     return start
+
+
+def _settled(before: RunConfig, run: RunConfig) -> dict[str, Any]:
+    """What `auto` in `run` came to when it began."""
+    return {
+        "tokens": before.batch.tokens if run.batch.is_auto else None,
+        "metric": before.checkpoint.metric if run.checkpoint.metric is Metric.auto else None,
+    }
 
 
 def _refuse_nothing(run: RunConfig, folder: Path) -> None:

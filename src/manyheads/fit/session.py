@@ -18,22 +18,27 @@ from manyheads.data.tokens import Tokens, reach
 from manyheads.fit.average import Average
 from manyheads.fit.checkpoint import Checkpoint
 from manyheads.fit.classify import Classify, class_weights
+from manyheads.fit.distil import Teaching
 from manyheads.fit.guard import Guard
 from manyheads.fit.heap import keep_freed_memory
 from manyheads.fit.keep import KeepBest
 from manyheads.fit.lazy import Settle
 from manyheads.fit.logs import MetricsFile, make_loggers
 from manyheads.fit.meter import Meter
-from manyheads.fit.module import LitModule, Network
+from manyheads.fit.module import Lesson, LitModule, Network
+from manyheads.fit.origin import begin_with, n_words, origin_of
+from manyheads.fit.pretrain import Pretrain
 from manyheads.fit.resume import Start
 from manyheads.fit.speed import speed_up
 from manyheads.fit.state import hash_tokens
 from manyheads.fit.stop import Stop, seconds_of
+from manyheads.fit.tag import Tag
 from manyheads.fit.trainer import build_trainer, count_in_steps
 from manyheads.fit.translate import Translate
 from manyheads.fit.votes import Votes
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.cost import count_parameters
+from manyheads.nn.masked import assemble_masked
 from manyheads.nn.seq2seq import assemble_seq2seq
 
 
@@ -56,12 +61,13 @@ class Training:
 
 
 def assemble_classifier(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Classifier:
-    """The untrained classifier: what `run.model` describes, in the sizes that the data asks for.
+    """The classifier before training: what `run.model` describes, in the sizes that the data asks for, with the weights
+    of `run.init_from`.
 
     Its embedding has a row for every id, also where a tokenizer that was not trained here leaves ids out.
 
     Raises:
-        ValueError: texts are to be read apart, but the tokenizer does not tell them apart.
+        ValueError: texts are to be read apart, but the tokenizer does not tell them apart; the weights do not fit.
     """
     pairs = splits.train.pairs is not None
     reached = reach(tokenizer, pairs=pairs)
@@ -70,14 +76,17 @@ def assemble_classifier(run: RunConfig, splits: Splits, tokenizer: Tokenizer) ->
             f"tokenizer.path={run.tokenizer.path} gives both texts of a pair the segment 0, by which model.pair=cross "
             "tells them apart: give another tokenizer, or use model.pair=joint"
         )
+    origin = origin_of(run)
     pl.seed_everything(run.seed, workers=True, verbose=False)
-    return assemble(
+    classifier = assemble(
         run.model,
-        vocab_size=reached.ids,
+        vocab_size=n_words(origin, reached.ids, run),
         n_classes=len(splits.labels),
         max_length=run.data.max_length,
         n_segments=2 if pairs else 0,
     )
+    begin_with(classifier, origin)
+    return classifier
 
 
 def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Network:
@@ -85,7 +94,11 @@ def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Ne
     if run.task is Task.classify:
         return assemble_classifier(run, splits, tokenizer)
     pl.seed_everything(run.seed, workers=True, verbose=False)
-    return assemble_seq2seq(run.model, vocab_size=reach(tokenizer).ids, max_length=run.data.max_length)
+    pairs = splits.train.pairs is not None
+    sizes = {"vocab_size": reach(tokenizer, pairs=pairs).ids, "max_length": run.data.max_length}
+    if run.task is Task.pretrain:
+        return assemble_masked(run.model, **sizes, n_segments=2 if pairs else 0)
+    return assemble_seq2seq(run.model, **sizes)
 
 
 def check_tokens(start: Start, tokens: dict[str, Tokens]) -> None:
@@ -188,7 +201,7 @@ def run_trainer(
     count_in_steps(trainer, run.batch.accumulate, data.per_step(trainer.world_size))
     n_steps = data.n_steps(trainer.max_epochs, trainer.max_steps)
     speed_up(run, network, data, trainer, n_steps)
-    module = LitModule(network, make_task(run, tokens["train"].labels, labels), optim=run.optim, n_steps=n_steps)
+    module = LitModule(network, make_task(run, tokens["train"], labels), optim=run.optim, n_steps=n_steps)
     if checkpoint:
         checkpoint.fit(trainer, module, data)
     else:
@@ -196,12 +209,18 @@ def run_trainer(
     return module
 
 
-def make_task(run: RunConfig, ids: Tensor, labels: list[str]) -> Classify | Translate:
-    """What a batch is trained on; `ids` are the classes of the training rows."""
+def make_task(run: RunConfig, tokens: Tokens, labels: list[str]) -> Lesson:
+    """What a batch is trained on; `tokens` are the training rows."""
     smoothing = run.optim.label_smoothing
+    if run.task is Task.pretrain:
+        assert tokens.vocabulary is not None, "prepare_tokens reads it"
+        return Pretrain(run.pretrain, tokens.vocabulary)
     if run.task is Task.seq2seq:
         return Translate(label_smoothing=smoothing)
-    return Classify(class_weights(run.optim.class_weights, ids, labels), label_smoothing=smoothing)
+    weights_C = class_weights(run.optim.class_weights, tokens.labels, labels)
+    teaching = Teaching(run.optim.teacher_weight, run.optim.teacher_temperature)
+    kind = Tag if tokens.labels.ndim == 2 else Classify
+    return kind(weights_C, label_smoothing=smoothing, teaching=teaching)
 
 
 def train_figures(trainer: pl.Trainer, epoch: int) -> dict[str, float]:

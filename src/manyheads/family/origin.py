@@ -1,0 +1,98 @@
+"""What `init_from=` names: trained weights, by the config.json that lies beside them. Standard library only."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from manyheads.config import Task
+from manyheads.config.data import HUB_ID
+from manyheads.config.plain import show, to_plain
+from manyheads.family.shapes import Shape, read_shape
+from manyheads.ship.settings import read_json, read_settings
+
+OF_THE_TASK = ("pair", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier")
+OF_THE_TASK += ("dropout_attention", "dropout_tokens")  # settings of ModelConfig that say nothing of these weights
+FILES = ("config.json", "tokenizer.json", "model.safetensors")
+REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hugging Face hub"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Weights to begin with.
+
+    `model` are plain values of ModelConfig, `max_length` the longest text in tokens that they know positions for,
+    `vocab_size` the rows of their embedding. `own` says that a run of ours wrote them, else `shape` is their family's.
+    """
+
+    folder: Path
+    own: bool
+    model: dict[str, Any]
+    max_length: int
+    vocab_size: int
+    shape: Shape | None = None
+
+    @property
+    def tokenizer(self) -> str:
+        return str(self.folder / "tokenizer.json")
+
+    @property
+    def cuts_longer(self) -> bool:
+        """Whether there is no position beyond `max_length`."""
+        return self.model.get("positions") == "learned"
+
+
+def find_origin(name: str) -> Origin:
+    """What `init_from=name` brings.
+
+    Raises:
+        ValueError: there is nothing of that name, a file is missing or broken, or it is of a family that cannot be
+            read, or of a model that answers by texts.
+    """
+    folder = folder_of(name)
+    if (folder / "config.yaml").is_file() or (folder / "model" / "config.json").is_file():
+        folder = folder / "model"
+    missing = [one for one in FILES if not (folder / one).is_file()]
+    if "config.json" in missing:
+        raise ValueError(f"init_from={name} is no trained model, as {folder} has no config.json: {REMEDY}")
+    content = read_json(folder / "config.json")
+    if isinstance(content, dict) and "format" in content and "model" in content:
+        _refuse_missing(name, folder, missing)
+        return _own(name, folder)
+    shape = read_shape(folder)
+    _refuse_missing(name, folder, [one for one in missing if one == "tokenizer.json"])
+    return Origin(folder, False, shape.model, shape.max_length, shape.vocab_size, shape)
+
+
+def folder_of(name: str) -> Path:
+    """The folder that `init_from=name` means: itself, or the local copy of what the hub has by that name.
+
+    Raises:
+        ValueError: neither a folder nor an id, or the hub does not give it.
+    """
+    path = Path(os.path.expanduser(name))
+    if path.is_dir():
+        return path.absolute()
+    if path.exists() or not HUB_ID.fullmatch(name):
+        what = "a file" if path.exists() else "neither a folder nor an id on the Hugging Face hub"
+        raise ValueError(f"init_from={show(name)} is {what}: {REMEDY}")
+    from manyheads.family.hub import local_folder
+
+    return local_folder(name)
+
+
+def _refuse_missing(name: str, folder: Path, missing: list[str]) -> None:
+    if missing:
+        raise ValueError(f"init_from={name} is no whole model, as {folder} has no {missing[0]}: {REMEDY}")
+
+
+def _own(name: str, folder: Path) -> Origin:
+    settings = read_settings(folder / "config.json")
+    if settings.task is Task.seq2seq:
+        raise ValueError(
+            f"init_from={name} answers by texts, but a classifier or a pretrained encoder is needed: name another"
+        )
+    model = {key: value for key, value in to_plain(settings.model).items() if key not in OF_THE_TASK}
+    if settings.pairs and model["segments"] == "pairs" and settings.model.pair.name == "joint":
+        model["segments"] = "always"  # single texts are then what a first text was
+    return Origin(folder, True, model, settings.max_length, settings.vocab_size)

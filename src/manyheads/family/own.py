@@ -1,0 +1,64 @@
+"""The weights of a run of ours, read by the names that they have."""
+
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+ROOMS = ("embeddings.", "encoder.")
+POOLING = "pooling."
+POSITIONS = "embeddings.positions.weight"
+SEGMENTS = "embeddings.segments.weight"
+Sizes = dict[str, list[int]]
+
+
+def read_own(folder: Path, wanted: Sizes) -> dict[str, Tensor]:
+    """Of the model in `folder` what `wanted` names: embeddings, encoder, and the pooling where it is of the same kind.
+
+    A longer table of positions gives its first rows. Of a model that never saw pairs there are no vectors of segments.
+    The head, and layers across two texts, are left behind.
+
+    Raises:
+        ValueError: tensors are missing, too many, of another shape, or not finite.
+    """
+    path = folder / "model.safetensors"
+    try:
+        with safe_open(path, framework="pt") as file:
+            held = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no dict
+            names = fitting(path, held, wanted)
+            found = {name: file.get_slice(name)[: wanted[name][0]].float() for name in names}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+    broken = next((name for name, tensor in found.items() if not tensor.isfinite().all()), None)
+    if broken:
+        raise ValueError(f"{path}: tensor {broken} holds values that are not finite numbers")
+    return found
+
+
+def fitting(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
+    """The names that are taken.
+
+    Raises:
+        ValueError: names the tensors that do not fit.
+    """
+    theirs, ours = ({name for name in sizes if name.startswith(ROOMS)} for sizes in (held, wanted))
+    if missing := sorted(ours - theirs - {SEGMENTS}):
+        raise ValueError(f"{path} has no {listed(missing)}, which the model needs: name weights of the same shape")
+    if unread := sorted(theirs - ours):
+        raise ValueError(
+            f"{path} has {listed(unread)}, which the model has no room for: name weights of the same shape"
+        )
+    pooling = [name for name in wanted if name.startswith(POOLING)]
+    same = all(held.get(name) == wanted[name] for name in pooling)
+    names = [*sorted(ours & theirs), *(pooling if same else ())]
+    for name in names:
+        size, room = held[name], wanted[name]
+        if size != room and not (name == POSITIONS and size[1:] == room[1:] and size[0] > room[0]):
+            raise ValueError(f"{path}: {name} is {size}, but the model's is {room}: name weights of the same shape")
+    return names
+
+
+def listed(names: list[str], most: int = 8) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
