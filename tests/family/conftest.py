@@ -25,8 +25,34 @@ BERT = {
     "num_labels": N_CLASSES,
     "pad_token_id": PAD,
 }
+DISTILBERT = {
+    "vocab_size": VOCAB,
+    "dim": 24,
+    "n_layers": 3,
+    "n_heads": 4,
+    "hidden_dim": 40,
+    "max_position_embeddings": 16,
+    "num_labels": N_CLASSES,
+    "pad_token_id": PAD,
+}
+MODERNBERT = {
+    "vocab_size": VOCAB,
+    "hidden_size": 24,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 3,
+    "intermediate_size": 36,
+    "max_position_embeddings": 16,
+    "local_attention": 4,
+    "num_labels": N_CLASSES,
+    "pad_token_id": PAD,
+}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("Bert", BERT),
+    "roberta": ("Roberta", BERT | {"type_vocab_size": 1}),
+    "xlm-roberta": ("XLMRoberta", BERT | {"type_vocab_size": 1}),
+    "electra": ("Electra", BERT | {"embedding_size": 10}),
+    "distilbert": ("DistilBert", DISTILBERT),
+    "modernbert": ("ModernBert", MODERNBERT),
 }
 
 
@@ -36,7 +62,7 @@ def randomise(model: torch.nn.Module) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             around = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
-            parameter.normal_(around, 0.3)
+            parameter.normal_(around, 0.2)
 
 
 @pytest.fixture(scope="session")

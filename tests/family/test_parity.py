@@ -13,6 +13,14 @@ LENGTHS = [7, 1, 12, 4]
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("bert", {}),
     ("bert", {"type_vocab_size": 1, "hidden_act": "relu", "layer_norm_eps": 1e-5}),
+    ("roberta", {}),
+    ("xlm-roberta", {"pad_token_id": 2}),
+    ("electra", {}),
+    ("electra", {"embedding_size": 24}),
+    ("distilbert", {}),
+    ("modernbert", {}),
+    ("modernbert", {"classifier_pooling": "mean", "norm_bias": True, "global_attn_every_n_layers": 2}),
+    ("modernbert", {"attention_bias": True, "mlp_bias": True, "classifier_bias": True, "num_hidden_layers": 2}),
 ]
 IDS = [" ".join([kind, *(f"{name}={value}" for name, value in options.items())]) for kind, options in VARIANTS]
 

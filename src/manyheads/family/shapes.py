@@ -1,14 +1,12 @@
 """A Hugging Face folder to the shape of our model, without its weights. Standard library and config alone."""
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import ModelConfig
-from manyheads.config.plain import from_plain, listed, show
+from manyheads.config.plain import listed, show
 from manyheads.family.given import Given
+from manyheads.family.kinds import FAMILIES, Shape
 
 FREE = ("pooling", "pooler", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier")
 FREE += ("dropout_attention", "dropout_tokens")
@@ -32,33 +30,7 @@ PINNED: dict[str, Any] = {  # what all families have, whatever our defaults beco
     "norm": "layer",
     "dropout_tokens": 0.0,
 }
-ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
 INDICES = {"model.safetensors.index.json": ".safetensors", "pytorch_model.bin.index.json": ".bin"}
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a folder's config.json says.
-
-    `model` holds settings of ModelConfig as plain values. `max_length` is the most tokens a text can have,
-    `first_position` the row of its position table where texts begin, `n_segments` the rows of its table of segments.
-    `labels` are those of its classifier, in the order of their ids; none where it has no classifier.
-    """
-
-    family: str
-    model: dict[str, Any]
-    max_length: int
-    vocab_size: int
-    labels: list[str] = field(default_factory=list)
-    first_position: int = 0
-    n_segments: int = 0
-
-    @property
-    def n_classes(self) -> int:
-        return len(self.labels)
-
-    def config(self) -> ModelConfig:
-        return from_plain(ModelConfig, self.model, "model.")
 
 
 def is_family(folder: str | Path) -> bool:
@@ -174,51 +146,3 @@ def _sentence_pooling(folder: Path) -> dict[str, Any]:
         if given.get(f"pooling_mode_{flag}") is True or given.get("pooling_mode") == name:
             return {"pooling": ours, "pooler": "none"}
     return {"pooling": "mean", "pooler": "none"}
-
-
-def _heads(given: Given, width: str, heads: str) -> dict[str, Any]:
-    """Widths of the heads, which divide the model's among themselves."""
-    d_model, n_heads = given.whole(width), given.whole(heads)
-    if d_model % n_heads:
-        raise given.wrong(heads, n_heads, f"it must divide {width}={d_model}")
-    return {"d_model": d_model, "n_heads": n_heads, "d_k": d_model // n_heads, "d_v": d_model // n_heads}
-
-
-def _post_norm(given: Given, **more: Any) -> dict[str, Any]:
-    """What BERT, RoBERTa and ELECTRA have in common: Devlin et al. (2019), section 3."""
-    n_segments = given.whole("type_vocab_size", 2)
-    if n_segments > 2:
-        raise given.wrong("type_vocab_size", n_segments, "a pair has two segments, so this model cannot be read")
-    return {
-        "n_layers": given.whole("num_hidden_layers"),
-        **_heads(given, "hidden_size", "num_attention_heads"),
-        "d_embedding": 0,
-        "d_ff": given.whole("intermediate_size"),
-        "activation": given.choice("hidden_act", ACTIVATIONS, "gelu"),
-        "positions": "learned",
-        "segments": "always" if n_segments == 2 else "never",
-        "norm_eps": given.number("layer_norm_eps", 1e-12),
-        "norm_bias": True,
-        "norm_embedding": False,
-        "placement": "post",
-        "bias": True,
-        "pooling": "first",
-        "dropout": given.number("hidden_dropout_prob", 0.1),
-        "dropout_attention": given.number("attention_probs_dropout_prob", 0.1),
-        "dropout_classifier": given.number("classifier_dropout", given.number("hidden_dropout_prob", 0.1)),
-        **more,
-    }
-
-
-def _bert(given: Given) -> Shape:
-    """Devlin et al. (2019), "BERT"; MiniLM (Wang et al., 2020) and most models for sentences are BERT, too."""
-    return Shape(
-        family="bert",
-        model=_post_norm(given, pooler="tanh"),
-        max_length=given.whole("max_position_embeddings", 512),
-        vocab_size=given.whole("vocab_size", 30522),
-        n_segments=given.whole("type_vocab_size", 2),
-    )
-
-
-FAMILIES: dict[str, Callable[[Given], Shape]] = {"bert": _bert}
