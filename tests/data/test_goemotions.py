@@ -84,7 +84,7 @@ def copy() -> datasets.DatasetDict:
 
 def test_the_hubs_lists_of_class_ids(monkeypatch, copy):
     asked = []
-    monkeypatch.setattr(hub, "_can_connect", lambda: True)
+    monkeypatch.setattr(hub, "can_connect", lambda: True)
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: asked.append(args) or copy)
     splits = read_splits(preset(), 0)
     assert asked == [("google-research-datasets/go_emotions", "simplified")]

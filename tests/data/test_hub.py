@@ -38,7 +38,7 @@ def asked(monkeypatch) -> list:
         calls.append((args, kwargs))
         return datasets.DatasetDict({"train": split(40, "a"), "validation": split(6, "b"), "test": split(8, "c")})
 
-    monkeypatch.setattr(hub, "_can_connect", lambda: True)
+    monkeypatch.setattr(hub, "can_connect", lambda: True)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     return calls
 
@@ -82,7 +82,7 @@ def test_what_the_hub_refuses_is_one_sentence(monkeypatch, problem):
     def refuse(*args, **kwargs) -> None:
         raise problem
 
-    monkeypatch.setattr(hub, "_can_connect", lambda: True)
+    monkeypatch.setattr(hub, "can_connect", lambda: True)
     monkeypatch.setattr(datasets, "load_dataset", refuse)
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
         read_splits(config(hub_config="x"), 0)
@@ -131,7 +131,7 @@ def test_an_unreachable_hub_is_noticed_within_seconds(monkeypatch, tmp_path, tro
 
 
 def test_a_copy_datasets_keeps_is_read_without_a_network(monkeypatch, tmp_path, asked):
-    monkeypatch.setattr(hub, "_can_connect", lambda: False)
+    monkeypatch.setattr(hub, "can_connect", lambda: False)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     (tmp_path / "no___such").mkdir()

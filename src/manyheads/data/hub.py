@@ -45,7 +45,7 @@ def open_hub(data: DataConfig) -> dict[str, Any]:
     Raises:
         ValueError: no network and no copy, no such dataset, config or revision.
     """
-    if not _can_connect():
+    if not can_connect():
         if not _has_copy(data.hub):
             raise ValueError(
                 f"data.hub={data.hub} needs the network, which is off or cannot reach the Hugging Face hub: "
@@ -114,7 +114,7 @@ def _has_copy(hub: str) -> bool:
     return any((folder / one).is_dir() for one in (name.lower(), name))
 
 
-def _can_connect() -> bool:
+def can_connect() -> bool:
     """Whether the hub, or the proxy in front of it, takes a connection within seconds; name lookup included."""
     if _is_set("HF_HUB_OFFLINE") or _is_set("HF_DATASETS_OFFLINE"):
         return False
