@@ -12,10 +12,10 @@ from manyheads.compose import save_run
 from manyheads.config import Resume, RunConfig
 from manyheads.config.plain import to_plain
 from manyheads.data.rows import Splits
-from manyheads.data.sources import read_splits
+from manyheads.data.texts import read_rows
 from manyheads.fit.again import StartAgain
 from manyheads.fit.alive import watched
-from manyheads.fit.checks import check_class_names, check_end, check_logger, check_pair
+from manyheads.fit.checks import check_class_names, check_end, check_logger, check_long, check_pair
 from manyheads.fit.resume import Start, find_start
 from manyheads.launch import n_to_start, on_all, settled
 from manyheads.ranks import this_process
@@ -31,6 +31,7 @@ from manyheads.runfolder import (
     start_folder,
 )
 from manyheads.slurm import refuse_unwritten
+from manyheads.teacher import check_teacher, teach
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     from manyheads.data.tokens import Tokens
     from manyheads.fit.session import Network, Training
     from manyheads.judge.summary import Summary
-    from manyheads.ship.deliverable import Deliverable
-    from manyheads.ship.translator import Translator
+    from manyheads.ship.load import Shipped
 
 log = logging.getLogger("manyheads")
 
@@ -68,9 +68,12 @@ def train(run: RunConfig) -> "Summary | None":
     if start.finished:
         return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
     run = start.settled(run)
-    splits = read_splits(run.data, run.seed, task=run.task, with_test=run.test)
+    splits = read_rows(run, with_test=run.test)
+    run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=splits.multi))
     check_class_names(run.optim.class_weights, splits.labels)
     check_pair(run.model, pairs=splits.train.pairs is not None)
+    check_long(run.data, pairs=splits.train.pairs is not None)
+    check_teacher(run.teacher, splits)
     return train_here(run, splits, start, started - start.seconds)  # torch and Lightning take seconds: only now
 
 
@@ -91,11 +94,13 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
     if run.dry:
         return show_plan(plan_figures(run, splits, tokens, network))
     check_tokens(start, tokens)
+    if run.teacher:
+        tokens["train"].teacher_nC = teach(run, splits)
     with run_folder(run, [*splits.notes, *start.notes]) as folder:
         network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began)
         if training is None:
             return None
-        deliverable = ship(run, splits, tokenizer, network, training, folder / "model")
+        deliverable = ship(run, splits, tokenizer, tokens, network, training, folder / "model")
         known = {**asdict(training), "wall_seconds": perf_counter() - began}
         summary = judge_run(splits, deliverable, known, to_plain(run), folder)
     show_summary(summary)
@@ -185,31 +190,36 @@ def run_log(file: Path, notes: list[str]) -> Iterator[None]:
 
 
 def ship(
-    run: RunConfig, splits: Splits, tokenizer: "Tokenizer", network: "Network", training: "Training", folder: Path
-) -> "Deliverable | Translator":
+    run: RunConfig,
+    splits: Splits,
+    tokenizer: "Tokenizer",
+    tokens: "dict[str, Tokens]",
+    network: "Network",
+    training: "Training",
+    folder: Path,
+) -> "Shipped":
     """Write the deliverable and open it again: what is judged is what a user will load."""
+    from manyheads.nn.masked import MaskedLM
     from manyheads.nn.seq2seq import Seq2Seq
-    from manyheads.ship.card import write_card, write_translator_card
+    from manyheads.ship.card import write_card, write_guesser_card, write_translator_card
     from manyheads.ship.deliverable import save_deliverable
+    from manyheads.ship.guesser import save_guesser
     from manyheads.ship.load import load
     from manyheads.ship.translator import save_translator
+    from manyheads.ship.tuning import tuned_on
 
     best = training.best
     figures = {f"validation {best['metric']}": f"{best['value']:.4f}"} if best else {}
-    if isinstance(network, Seq2Seq):
-        card = write_translator_card(run.model, n_parameters=training.parameters, figures=figures)
-        save_translator(folder, network, model=run.model, data=run.data, tokenizer=tokenizer, card=card)
-        return load(folder)
+    told = {"n_parameters": training.parameters, "figures": figures}
+    made = {"model": run.model, "data": run.data, "tokenizer": tokenizer}
     labels, pairs = splits.labels, splits.train.pairs is not None
-    card = write_card(run.model, labels=labels, pairs=pairs, n_parameters=training.parameters, figures=figures)
-    save_deliverable(
-        folder,
-        network,
-        model=run.model,
-        data=run.data,
-        tokenizer=tokenizer,
-        labels=labels,
-        pairs=pairs,
-        card=card,
-    )
+    if isinstance(network, Seq2Seq):
+        save_translator(folder, network, **made, card=write_translator_card(run.model, **told))
+        return load(folder)
+    if isinstance(network, MaskedLM):
+        save_guesser(folder, network, **made, pairs=pairs, card=write_guesser_card(run.model, **told))
+        return load(folder)
+    thresholds = tuned_on(network, tokens["validation"]) if splits.multi else None
+    about = {"labels": labels, "pairs": pairs, "thresholds": thresholds}
+    save_deliverable(folder, network, **made, card=write_card(run.model, **about, **told), **about)
     return load(folder)

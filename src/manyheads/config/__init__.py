@@ -12,6 +12,7 @@ from manyheads.config.data import (
     TokenizerKind,
 )
 from manyheads.config.explain import Claim, ExplainConfig
+from manyheads.config.export import ExportConfig, Format
 from manyheads.config.generate import GenerateConfig
 from manyheads.config.guard import GuardConfig, Nonfinite
 from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, LoggerKind, Precision, Strategy
@@ -49,6 +50,8 @@ __all__ = [
     "Equal",
     "EvaluateConfig",
     "ExplainConfig",
+    "ExportConfig",
+    "Format",
     "GenerateConfig",
     "GuardConfig",
     "HardwareConfig",

@@ -10,6 +10,11 @@ from manyheads.config.task import Task
 LARGEST_WEIGHT = 1e30  # of a class: sums of such weights are still finite
 
 
+class OptimKind(Enum):
+    adamw = "adamw"
+    muon = "muon"
+
+
 class Schedule(Enum):
     linear = "linear"
     cosine = "cosine"
@@ -19,9 +24,11 @@ class Schedule(Enum):
 
 @dataclass(kw_only=True, slots=True)
 class OptimConfig:
-    """AdamW with a warm-up and a decay, both counted in optimiser steps."""
+    """AdamW or Muon with a warm-up and a decay, both counted in optimiser steps."""
 
+    kind: OptimKind = knob(OptimKind.adamw, "AdamW, or Muon for the matrices of the layers and AdamW for all else")
     lr: float = knob(1e-3, "peak learning rate", above=0.0)
+    muon_lr: float | None = knob(None, "peak rate of Muon, whose steps are as large as AdamW's; null: lr", above=0.0)
     head_lr: float | None = knob(None, "peak learning rate of pooling and head; null: lr", above=0.0)
     layer_decay: float = knob(
         1.0,
@@ -44,6 +51,12 @@ class OptimConfig:
         300, "the weights that are judged and kept are a mean over about so many last steps; 0: the last", at_least=0
     )
     label_smoothing: float = knob(0.1, "probability mass spread over all classes", at_least=0.0, below=1.0)
+    teacher_weight: float = knob(
+        0.5, "share of the loss that is the distance from the answers of teacher", at_least=0.0, at_most=1.0
+    )
+    teacher_temperature: float = knob(
+        2.0, "by what logits are divided before they are compared with the teacher's", above=0.0, at_most=1000.0
+    )
     class_weights: Any = knob("none", "none, balanced, or weights by class name: {joy: 1, anger: 2.5}")
 
     def __post_init__(self) -> None:
@@ -52,6 +65,11 @@ class OptimConfig:
             not self.thaw or self.freeze > 0,
             f"optim.thaw={self.thaw} thaws frozen layers, but optim.freeze=0 freezes none: freeze some, such as "
             "optim.freeze=2, or leave optim.thaw away",
+        )
+        require(
+            self.muon_lr is None or self.kind is OptimKind.muon,
+            f"optim.muon_lr={self.muon_lr} is a rate of Muon, but optim.kind={self.kind.name}: add optim.kind=muon, or "
+            "leave it out",
         )
         weights = self.class_weights
         by_name = isinstance(weights, dict) and all(
@@ -69,6 +87,7 @@ class Metric(Enum):
     auto = "auto"
     exact_match = "exact_match"
     token_accuracy = "token_accuracy"  # noqa: S105 - of an answer
+    masked_accuracy = "masked_accuracy"
     accuracy = "accuracy"
     micro_f1 = "micro_f1"
     macro_f1 = "macro_f1"
@@ -78,6 +97,7 @@ class Metric(Enum):
 FIGURES = {  # of the validation split, while a model is trained
     Task.classify: (Metric.accuracy, Metric.micro_f1, Metric.macro_f1, Metric.loss),
     Task.seq2seq: (Metric.exact_match, Metric.token_accuracy, Metric.loss),
+    Task.pretrain: (Metric.loss, Metric.masked_accuracy),
 }
 USUAL = {Task.classify: Metric.accuracy, Task.seq2seq: Metric.exact_match}  # what auto stands for
 
@@ -106,7 +126,7 @@ class CheckpointConfig:
             ValueError: a figure that such rows do not have.
         """
         if self.metric is Metric.auto:
-            return replace(self, metric=Metric.micro_f1 if multi else USUAL[task])
+            return replace(self, metric=Metric.micro_f1 if multi else USUAL.get(task, Metric.loss))
         if multi:
             require(
                 self.metric is not Metric.accuracy,

@@ -150,6 +150,25 @@ def cached_tokens(
         return tokens
 
 
+def cached_logits(
+    rows: Rows, model: str, n_classes: int, make: Callable[[], Tensor], folder: Path, patience: float = PATIENCE
+) -> Tensor:
+    """What `model`, told by its digest, answers `rows`: `(n, C)` as `make` computes it, or as it was computed before."""
+    path = folder / f"logits-{_key([FORMAT, model], rows)}.safetensors"
+    with _turn(path, patience):
+        if path.is_file():
+            try:
+                found = safetensors.torch.load_file(path).get("logits")
+            except (OSError, safetensors.SafetensorError):
+                found = None
+            if found is not None and found.shape == (len(rows), n_classes) and found.isfinite().all():
+                return found
+            log.warning("%s is damaged and is made again", path)
+        logits_nC = make().contiguous()
+        _put(path, lambda part: safetensors.torch.save_file({"logits": logits_nC}, part))
+        return logits_nC
+
+
 @contextmanager
 def _turn(path: Path, patience: float) -> Iterator[None]:
     """One process at a time computes `path`, unless it is there. The kernel holds the lock, beside the file, so that a

@@ -9,18 +9,23 @@ from manyheads.config import DataConfig, Source, Task
 from manyheads.config.plain import listed
 from manyheads.data.rows import Table
 
-ANSWER = {Task.classify: "label", Task.seq2seq: "target"}  # the setting that names its column
+ANSWER = {  # the setting that names its column
+    Task.classify: "label",
+    Task.seq2seq: "target",
+    Task.pretrain: "text",  # which answers for itself
+}
 MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
 
 
 @dataclass(slots=True)
 class Columns:
-    """`answer` is the column of the label, or of the target text."""
+    """`answer` is the column of the label, or of the target text; `multi`: its rows have any number of labels."""
 
     text: str
     pair: str | None
     answer: str
     task: Task = Task.classify
+    multi: bool = False
 
     def by_key(self) -> dict[str, str]:
         """The columns that are read, by the setting that names each."""
@@ -33,7 +38,7 @@ def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> 
 
     A preset of a hub dataset names the hub's columns; a local copy (`data.path`) may use its names or ours, `text`,
     `text_pair`, `label` and `target`, which win. `text_pair` is optional unless a name is typed, and is never read
-    where a text is answered by a text.
+    where a text is answered by a text. A column called `labels` takes the place of a `label` that is missing.
 
     Raises:
         ValueError: a column is missing; lists those there are.
@@ -43,6 +48,8 @@ def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> 
     def find(key: str, typed: str) -> str:
         if ours_win and key in table.names:
             return key
+        if typed not in table.names and key == "label" and MULTI_LABEL in table.names:
+            return MULTI_LABEL
         if typed not in table.names:
             near = next((name for name in table.names if name.casefold() == typed.casefold()), None)
             remedy = f"did you mean data.{key}={near}?" if near else f"name one by data.{key}=<column>"

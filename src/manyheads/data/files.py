@@ -1,4 +1,4 @@
-"""One local file to one `Table`: csv, tsv, json lines (also compressed) and parquet.
+"""One local file to one `Table`: csv, tsv, json lines, lines of text (all also compressed) and parquet.
 
 Text is split into rows by the csv module or at line feeds, never by `str.splitlines`, which also breaks
 at U+0085 and U+2028 inside a text.
@@ -26,13 +26,13 @@ MOST_BYTES = 2**32  # of a decompressed file: a small one may unpack to more tha
 MOST_TIMES = 100  # its own size, where that is more than FREE_BYTES: texts come to a tenth or a third
 FREE_BYTES = 2**27
 BLOCK = 2**24  # bytes decompressed at once
-TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json")
+TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 KINDS = (*TEXT_KINDS, ".parquet")
-KINDS_IN_WORDS = "csv, tsv, jsonl, json or parquet (the text kinds also as .gz, .bz2, .xz)"
+KINDS_IN_WORDS = "csv, tsv, jsonl, json, txt or parquet (the text kinds also as .gz, .bz2, .xz)"
 
 
 def kind_of(path: Path) -> str | None:
-    """`.csv`, `.tsv`, `.jsonl`, `.json` or `.parquet`; None for a file of another kind."""
+    """`.csv`, `.tsv`, `.jsonl`, `.json`, `.txt` or `.parquet`; None for a file of another kind."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in OPENERS:
         suffixes.pop()
@@ -59,7 +59,13 @@ def read_file(path: Path) -> Table:
         from manyheads.data.parquet import read_parquet
 
         return read_parquet(path)
-    read = {".csv": _read_csv, ".tsv": _read_tsv, ".jsonl": _read_json_lines, ".json": _read_json}[str(kind)]
+    read = {
+        ".csv": _read_csv,
+        ".tsv": _read_tsv,
+        ".jsonl": _read_json_lines,
+        ".json": _read_json,
+        ".txt": _read_lines,
+    }[str(kind)]
     return read(path, _text(path, kind == ".csv" or kind == ".tsv"))
 
 
@@ -174,6 +180,12 @@ def _from_records(path: Path, records: list[list[str]]) -> Table:
         return [record[at] if at < len(record) else "" for record in body]
 
     return Table(names=names, column=column, numbers=numbers, source=path.name, broken=broken)
+
+
+def _read_lines(path: Path, text: str) -> Table:
+    """One text a line, in the column `text`; lines of white space alone are none."""
+    lines = {number: line.strip("\r") for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
+    return Table(names=["text"], column=lambda name: [*lines.values()], numbers=[*lines], source=path.name)
 
 
 def _read_json(path: Path, text: str) -> Table:

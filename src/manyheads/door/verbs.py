@@ -6,6 +6,7 @@ from manyheads.config import (
     AblateConfig,
     EvaluateConfig,
     ExplainConfig,
+    ExportConfig,
     LookConfig,
     PredictConfig,
     RunConfig,
@@ -13,7 +14,9 @@ from manyheads.config import (
 )
 from manyheads.config.names import Setting, settings
 
-Config = RunConfig | EvaluateConfig | PredictConfig | LookConfig | AblateConfig | ExplainConfig | TuneConfig
+Config = (
+    RunConfig | EvaluateConfig | PredictConfig | LookConfig | ExportConfig | AblateConfig | ExplainConfig | TuneConfig
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,13 @@ VERBS = {
         },
         {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
     ),
+    "export": Verb(
+        ExportConfig,
+        "manyheads.family.write:export",
+        "write a trained model of BERT's family for transformers",
+        {},
+        ("manyheads export run=outputs/reviews", "manyheads export run=outputs/reviews output=reviews-bert"),
+    ),
     "ablate": Verb(
         AblateConfig,
         "manyheads.ablate.ablate:ablate",
@@ -143,6 +153,8 @@ VERBS = {
         },
         {
             "data.target": "classes are told apart",
+            "optim.teacher_weight": "no run is a teacher",
+            "optim.teacher_temperature": "no run is a teacher",
             "hardware.devices": "runs of one device are compared, one after another",
             "hardware.nodes": "runs of one machine are compared, one after another",
         },

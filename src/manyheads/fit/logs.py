@@ -106,7 +106,7 @@ class EpochLines(Callback):
         figures = {"loss": pl_module.train_loss.compute()}  # of all ranks; the module logs it only after its callbacks
         if not trainer.is_global_zero:
             return
-        for key in ("loss", "accuracy", "macro_f1", "token_accuracy", "exact_match"):
+        for key in ("loss", "accuracy", "micro_f1", "macro_f1", "token_accuracy", "exact_match", "masked_accuracy"):
             if f"validation_{key}" in trainer.callback_metrics:
                 figures[f"validation {key}"] = trainer.callback_metrics[f"validation_{key}"]
         shown = ", ".join(f"{name} {float(figure):.4f}" for name, figure in figures.items())

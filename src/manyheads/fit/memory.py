@@ -11,12 +11,10 @@ from manyheads.config import RunConfig
 from manyheads.data.batches import Batch
 from manyheads.data.module import TextData
 from manyheads.data.tokens import Tokens
-from manyheads.fit.classify import Classify
 from manyheads.fit.hardware import autocast_type, count_devices, uses_gpu
-from manyheads.fit.module import Network
+from manyheads.fit.module import Lesson, Network
 from manyheads.fit.session import make_task
 from manyheads.fit.speed import set_walks
-from manyheads.fit.translate import Translate
 
 log = logging.getLogger("manyheads")
 
@@ -43,7 +41,7 @@ def settle_batch(run: RunConfig, network: Network, tokens: dict[str, Tokens], la
                 "give a number"
             )
         return run
-    task = make_task(run, tokens["train"].labels, labels)
+    task = make_task(run, tokens["train"], labels)
     set_walks(network, run.hardware)
     device, dtype = torch.device("cuda", 0), autocast_type(run.hardware)
 
@@ -97,7 +95,7 @@ def largest(fits: Callable[[int], bool], *, least: int, most: int) -> int:
 
 def tried(
     network: Network,
-    task: Classify | Translate,
+    task: Lesson,
     batch: Batch,
     device: torch.device,
     dtype: torch.dtype | None,

@@ -18,15 +18,20 @@ from manyheads.fit.classify import Classify
 from manyheads.fit.groups import freeze
 from manyheads.fit.metrics import Mean
 from manyheads.fit.optim import clip_gradients, stepwise
+from manyheads.fit.pretrain import Pretrain
+from manyheads.fit.tag import Tag
 from manyheads.fit.translate import Translate
 from manyheads.nn import Classifier
+from manyheads.nn.masked import MaskedLM
 from manyheads.nn.seq2seq import Seq2Seq
 
-Network = Classifier | Seq2Seq
+Network = Classifier | Seq2Seq | MaskedLM
+Lesson = Classify | Tag | Translate | Pretrain
 
 
 class LitModule(pl.LightningModule):
-    """Trains `network` by what `task` makes of a batch: the loss of each row, and the figures of its split.
+    """Trains `network` by what `task` makes of a batch: the losses of its rows, each as much as the others or, where
+    words are hidden in them, of these; and the figures of its split.
 
     The loss of a step is the mean over the rows of the global batch. A batch without rows, which a rank gets where
     there are too few, adds zeros to the gradient and nothing to the figures.
@@ -40,7 +45,7 @@ class LitModule(pl.LightningModule):
         n_steps: optimiser steps of the whole run; the schedule ends there.
     """
 
-    def __init__(self, network: Network, task: Classify | Translate, *, optim: OptimConfig, n_steps: int) -> None:
+    def __init__(self, network: Network, task: Lesson, *, optim: OptimConfig, n_steps: int) -> None:
         super().__init__()
         freeze(network, optim)
         self.network = network
@@ -56,13 +61,13 @@ class LitModule(pl.LightningModule):
     def training_step(self, batch: Batch, index: int) -> Tensor:
         self.n_rows = len(batch.rows_B)
         fault("memory", batch.layout.n_tokens)
-        losses_B = self.task.learn(self.network, batch)
+        losses = self.task.learn(self.network, batch)
         if fault("loss", self.global_step + 1):
-            losses_B = losses_B * math.nan
-        if len(losses_B):
-            self.train_loss.update(losses_B.detach().nan_to_num(0.0, 0.0, 0.0), losses_B.isfinite())
-            self.log("loss", losses_B.detach().mean(), batch_size=len(losses_B), prog_bar=True)
-        total = losses_B.sum()
+            losses = losses * math.nan
+        if len(losses):
+            self.train_loss.update(losses.detach().nan_to_num(0.0, 0.0, 0.0), losses.isfinite())
+            self.log("loss", losses.detach().mean(), batch_size=len(losses), prog_bar=True)
+        total = losses.sum() * (self.n_rows / max(1, len(losses)))
         return total * (batch.scale + 0 * total.detach())
 
     def on_train_epoch_end(self) -> None:
@@ -76,7 +81,8 @@ class LitModule(pl.LightningModule):
         self._log_epoch("validation_", self.task.validation_metrics, self.validation_loss)
 
     def configure_optimizers(self) -> Any:
-        scaled, lazy = self.trainer.scaler is not None, self.trainer.world_size == 1 and self.device.type == "cpu"
+        scaled, alone = self.trainer.scaler is not None, self.trainer.world_size == 1 and self.device.type == "cpu"
+        lazy = alone and not isinstance(self.network, MaskedLM)  # whose head reads all rows of the words
         return stepwise(self.network, self.optim, self.n_steps, loss_is_scaled=scaled, lazy=lazy)
 
     def configure_gradient_clipping(

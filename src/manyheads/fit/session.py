@@ -9,7 +9,6 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from manyheads.config import PairKind, RunConfig, Task
 from manyheads.data.module import TextData

@@ -102,12 +102,13 @@ def judge_sets(classifier: Deliverable, train: Rows, named: dict[str, Rows]) -> 
     found = {name: judge_labels(classifier, rows) for name, rows in named.items()}
     scores = {name: scores_of(one) for name, one in found.items()}
     last = list(named)[-1]
-    baselines = label_baselines(train, named["validation"], named[last], len(classifier.labels))
+    baselines = label_baselines(train, named["validation"], found[last])
     return Judged(
         "A classifier of any number of labels and what it is worth",
         {name: label_headline(one) for name, one in scores.items()},
         {one.name: {name: getattr(one.scores, name) for name in ("micro_f1", "macro_f1")} for one in baselines},
         label_sections(scores[last], found[last], baselines),
+        {one.name: {name: getattr(one.lead, name) for name in ("micro_f1", "macro_f1")} for one in baselines},
     )
 
 

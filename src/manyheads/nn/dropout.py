@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 LANES = 4  # draws of 16 bits in one number of 64
+GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio
 
 
 class Dropout(nn.Module):
@@ -51,7 +52,12 @@ ONE = int(torch.ones((), dtype=torch.bfloat16).view(torch.int16))
 
 def random_bits(n: int, device: torch.device) -> Tensor:
     """`n` int64 numbers of random bits: SplitMix64 (Steele et al., 2014), seeded from torch's generator."""
-    z = torch.arange(n, device=device).mul_(-0x61C8864680B583EB).add_(torch.randint(2**62, (), device=device))
+    return mixed(torch.arange(n, device=device).mul_(GOLDEN).add_(torch.randint(2**62, (), device=device)))
+
+
+def mixed(z: Tensor) -> Tensor:
+    """Numbers of int64, each turned in place into bits that look random: the finaliser of SplitMix64, which wants
+    multiples of `GOLDEN`."""
     for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
         z.bitwise_xor_(_shifted(z, shift)).mul_(factor)
     return z.bitwise_xor_(_shifted(z, 31))

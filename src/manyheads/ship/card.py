@@ -6,25 +6,35 @@ MOST_LABELS = 100
 
 
 def write_card(
-    model: ModelConfig, *, labels: list[str], pairs: bool, n_parameters: int, figures: dict[str, str] | None = None
+    model: ModelConfig,
+    *,
+    labels: list[str],
+    pairs: bool,
+    n_parameters: int,
+    figures: dict[str, str] | None = None,
+    thresholds: list[float] | None = None,
 ) -> str:
-    """Markdown. `figures` are lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`; no date, path or id."""
+    """Markdown. `figures` are lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`; no date, path or id. With
+    `thresholds` a text has any number of labels."""
     apart = ", read apart and then across," if model.pair is PairKind.cross else ""
     takes = f"pairs of texts{apart}" if pairs else "texts"
-    shown = [f"- {_plain(label)}" for label in labels[:MOST_LABELS]]
+    beside = [""] * len(labels) if thresholds is None else [f", from {one:.3f} on" for one in thresholds]
+    shown = [f"- {_plain(label)}{one}" for label, one in zip(labels[:MOST_LABELS], beside, strict=False)]
     more = [f"- and {len(labels) - MOST_LABELS} more, in labels.json"] if len(labels) > MOST_LABELS else []
+    sorts = f"sorts {takes} into {len(labels)} classes"
+    tells = f"tells of {takes} which of {len(labels)} labels they have, none, one or several"
     call = '["a text"], ["its pair"]' if pairs else '["a text"]'
     lines = [
         "# A text classifier",
         "",
-        f"A {'recurrent' if model.is_recurrent else 'Transformer'} encoder of {n_parameters:,} parameters that sorts "
-        f"{takes} into {len(labels)} classes: {_shape(model)}, {model.positions.name} positions, "
+        f"A {'recurrent' if model.is_recurrent else 'Transformer'} encoder of {n_parameters:,} parameters that "
+        f"{sorts if thresholds is None else tells}: {_shape(model)}, {model.positions.name} positions, "
         f"{model.pooling.name} pooling.",
         "",
         *_figures(figures or {}),
         *_use("classifier", f"predict({call})"),
         "",
-        "## Classes",
+        "## Classes" if thresholds is None else "## Labels, and the probability from which on each is given",
         "",
         *shown,
         *more,
@@ -42,6 +52,21 @@ def write_translator_card(model: ModelConfig, *, n_parameters: int, figures: dic
         "",
         *_figures(figures or {}),
         *_use("translator", 'generate(["a text"], n_beams=1)'),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_guesser_card(model: ModelConfig, *, n_parameters: int, figures: dict[str, str] | None = None) -> str:
+    """The same of a model that tells hidden words, to be trained further."""
+    kind = "recurrent" if model.is_recurrent else "Transformer"
+    lines = [
+        "# A model that tells hidden words",
+        "",
+        f"A {kind} encoder of {n_parameters:,} parameters, learnt from texts without labels: {_shape(model)}, "
+        f"{model.positions.name} positions. A classifier starts from it: `manyheads train init_from=FOLDER`.",
+        "",
+        *_figures(figures or {}),
+        *_use("guesser", 'fill(["a [MASK] text"])'),
     ]
     return "\n".join(lines) + "\n"
 

@@ -9,9 +9,15 @@ from manyheads.ship.settings import Settings, read_settings
 
 FILES = ("config.json", "labels.json", "tokenizer.json", "model.safetensors")
 REMEDY = "name the folder that training wrote, or its model/ folder"
-OTHER_TASK = {  # said of a model that is not of the task needed
-    Task.classify: "answers by texts, not by classes, but a classifier is needed here",
-    Task.seq2seq: "is a classifier, but a model of task=seq2seq is needed here: name another",
+NEEDED = {
+    Task.classify: "a classifier",
+    Task.seq2seq: "a model of task=seq2seq",
+    Task.pretrain: "a model of task=pretrain",
+}
+FOUND = {
+    Task.classify: "is a classifier",
+    Task.seq2seq: "answers by texts, not by classes",
+    Task.pretrain: "tells hidden words, not classes",
 }
 
 
@@ -54,8 +60,9 @@ def opened(folder: str | Path, needed: Task | None = None) -> Iterator[tuple[Pat
     place = find_model(Path(folder))
     try:
         settings = read_settings(place / "config.json")
-        if needed not in (None, settings.task):
-            raise ValueError(f"run={place} {OTHER_TASK[needed]}")
+        if needed is not None and needed is not settings.task:
+            found = FOUND[settings.task]
+            raise ValueError(f"run={place} {found}, but {NEEDED[needed]} is needed here: name another")
         yield place, settings
     except OSError as error:
         raise ValueError(f"{error.filename or place} cannot be read: {error.strerror or error}") from error

@@ -12,6 +12,7 @@ from torch import nn
 from manyheads.config import ModelConfig, Pooler, Score
 from manyheads.config.model import EncoderKind
 from manyheads.nn import Classifier, assemble
+from manyheads.nn.masked import MaskedLM, assemble_masked
 from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
 from manyheads.ship.settings import Settings
 
@@ -48,6 +49,14 @@ def read_seq2seq(path: Path, settings: Settings) -> Seq2Seq:
     """The same of a model that answers by texts."""
     sizes = {"vocab_size": settings.vocab_size, "max_length": settings.max_length}
     return _read(path, settings, lambda: assemble_seq2seq(settings.model, **sizes))
+
+
+def read_masked(path: Path, settings: Settings) -> MaskedLM:
+    """The same of a model that tells hidden words."""
+    sizes = {"vocab_size": settings.vocab_size, "max_length": settings.max_length}
+    return _read(
+        path, settings, lambda: assemble_masked(settings.model, **sizes, n_segments=2 if settings.pairs else 0)
+    )
 
 
 def _read(path: Path, settings: Settings, build: Callable[[], Network]) -> Network:

@@ -1,0 +1,8 @@
+"""Learn from texts without labels: the same door as `manyheads pretrain`."""
+
+import sys
+
+from manyheads.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["pretrain", *sys.argv[1:]]))

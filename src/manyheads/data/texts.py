@@ -1,0 +1,127 @@
+"""Texts to learn from without their labels: those of a run, and more of them. Standard library only.
+
+What the run itself is judged on stays out: its validation and test rows, wherever their texts occur once more.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from manyheads.config import DataConfig, RunConfig, Source, Task
+from manyheads.config.plain import listed
+from manyheads.data.audit import screen, text_faults
+from manyheads.data.columns import find_columns
+from manyheads.data.rows import Rows, Splits, Table
+from manyheads.data.sources import read_splits
+from manyheads.data.splitting import carve, shorten
+from manyheads.data.tables import Tables, open_tables
+from manyheads.terminal import one_line
+
+
+def read_rows(run: RunConfig, *, with_test: bool) -> Splits:
+    """The splits that a run learns from and is judged on.
+
+    Raises:
+        ValueError: as of `read_splits`.
+    """
+    if run.task is Task.pretrain:
+        return read_texts(run.data, run.seed, run.pretrain.also, with_test=with_test)
+    return read_splits(run.data, run.seed, task=run.task, with_test=with_test)
+
+
+def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool = True) -> Splits:
+    """The texts of train, `also` among them, and of validation; where there are labels, the very rows that training on
+    them would learn from and validate on. `data.label` empty: there are none.
+
+    Test rows are read, unless `with_test` is false, to leave their texts out.
+
+    Raises:
+        ValueError: as of `read_splits`.
+    """
+    tables = open_tables(data)
+    table = (tables.get("all") or tables["train"])()
+    if data.label in table.names or "labels" in table.names:
+        splits = read_splits(data, seed, with_test=with_test)
+    else:
+        splits = _unlabelled(tables, table, data, seed, with_test=with_test)
+    return _alone(splits, _more(also, data, splits.notes), data.rows, seed)
+
+
+def _unlabelled(tables: Tables, table: Table, data: DataConfig, seed: int, *, with_test: bool) -> Splits:
+    """Splits of texts without labels; a validation part is carved out where there is none."""
+    notes: list[str] = []
+    train = _rows(table, data, notes)
+    others = {
+        role: _rows(tables[role](), data, notes)
+        for role in ("validation", "test")
+        if role in tables and (with_test or role != "test")
+    }
+    if "validation" not in others:
+        seed = seed if data.split_seed is None else data.split_seed
+        kept, others["validation"] = carve(train, data.validation_share, seed, "validation")
+        notes.append(
+            f"validation: {len(others['validation']):,} of {len(train):,} rows of {train.source} carved out "
+            f"(data.validation_share={data.validation_share}, seed={seed})"
+        )
+        train = kept
+    return Splits(train, others["validation"], others.get("test"), [], notes)
+
+
+def _more(also: list[str], data: DataConfig, notes: list[str]) -> list[Rows]:
+    """The texts of further files or folders, all of them but those of splits for judging."""
+    found = []
+    for path in also:
+        theirs = replace(data, source=Source.files, path=str(Path(path).expanduser()), text_pair="")
+        tables = open_tables(theirs)
+        found += [_rows(tables[role](), theirs, notes) for role in ("all", "train") if role in tables]
+    return found
+
+
+def _rows(table: Table, data: DataConfig, notes: list[str]) -> Rows:
+    """The good rows of a table, of whatever class."""
+    columns = find_columns(table, data, Task.pretrain)
+    texts = table.column(columns.text)
+    pairs = None if columns.pair is None else table.column(columns.pair)
+    faults = text_faults(texts, "the text") | ({} if pairs is None else text_faults(pairs, "the second text"))
+    good = screen(table, faults | table.broken, data.on_bad_row, notes)
+    return Rows(texts, pairs, [0] * len(texts), table.source, table.numbers).pick(good)
+
+
+def _alone(splits: Splits, more: list[Rows], n_rows: int, seed: int) -> Splits:
+    """The splits without labels, `more` joined to train, and no text of the others in train.
+
+    Raises:
+        ValueError: train holds pairs, which further texts are not.
+    """
+    train, validation = splits.train, splits.validation
+    if more and train.pairs is not None:
+        raise ValueError(
+            f"pretrain.also={listed([one.source for one in more])} adds single texts, but {train.source} holds pairs: "
+            "leave it away, or read single texts by data.text_pair="
+        )
+    train = _joined([shorten(rows, n_rows, seed) for rows in (train, *more)])
+    judged = {text for rows in (validation, splits.test) if rows is not None for text in rows.contents()}
+    good = [at for at, text in enumerate(train.contents()) if text not in judged]
+    if left_out := len(train) - len(good):
+        splits.notes.append(
+            f"train: {left_out:,} of {len(train):,} texts are left out, as they are also in validation or test"
+        )
+    kept, judged_on = (_bare(rows) for rows in (train.pick(good), shorten(validation, n_rows, seed)))
+    return Splits(kept, judged_on, None, [], [one_line(note) for note in splits.notes])
+
+
+def _bare(rows: Rows) -> Rows:
+    return replace(rows, labels=[0] * len(rows), targets=None, sets=None)
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    """Rows of several files as those of one."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    return Rows(
+        texts=[text for rows in parts for text in rows.texts],
+        pairs=None,
+        labels=[0] * sum(map(len, parts)),
+        source=f"{first.source} and {len(parts) - 1} more",
+        numbers=[number for rows in parts for number in rows.numbers],
+    )

@@ -1,0 +1,66 @@
+"""Texts with words hidden: what a guess at one loses, and the figures of a split.
+
+B documents . N tokens . P hidden ones . V vocabulary
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from manyheads.config import Hide, PretrainConfig
+from manyheads.data.batches import Batch
+from manyheads.data.vocabulary import Vocabulary
+from manyheads.fit.metrics import Mean, make_shares
+from manyheads.nn.masked import MaskedLM
+from manyheads.nn.masks import Hidden, choose, choose_words, hide, hide_mixed, hold_out
+
+
+class Pretrain(nn.Module):
+    """Cross-entropy of hidden words. In training they are drawn anew for each batch; of texts that are held out they
+    are always the same, and the mask stands for all of them, however training hides them: so runs can be compared.
+    """
+
+    special_V: Tensor
+    begins_V: Tensor
+    words_W: Tensor
+
+    def __init__(self, config: PretrainConfig, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.config, self.mask, self.n_marks = config, vocabulary.mask, vocabulary.n_marks
+        self.register_buffer("special_V", vocabulary.special_V, persistent=False)
+        self.register_buffer("begins_V", vocabulary.begins_V, persistent=False)
+        self.register_buffer("words_W", (~vocabulary.special_V).nonzero().squeeze(1), persistent=False)
+        self.train_metrics = make_shares("train_", ["masked_accuracy"])
+        self.validation_metrics = make_shares("validation_", ["masked_accuracy"])
+
+    def learn(self, network: MaskedLM, batch: Batch) -> Tensor:
+        """The loss of each hidden word `(P,)`; how it is guessed counts in the training figures."""
+        hidden = self.hidden(batch.ids_N, batch.layout.n_documents)
+        return guesses(network, batch, hidden, self.train_metrics["masked_accuracy"])
+
+    def check(self, network: MaskedLM, batch: Batch) -> Tensor:
+        """The loss of each hidden word `(P,)`; how it is guessed counts in the validation figures."""
+        ids_N, layout = batch.ids_N, batch.layout
+        rows_N = batch.rows_B.repeat_interleave(layout.lengths_B, output_size=layout.n_tokens)
+        hidden = hold_out(ids_N, rows_N, layout.positions, self.special_V[ids_N], self.mask)
+        return guesses(network, batch, hidden, self.validation_metrics["masked_accuracy"])
+
+    def hidden(self, ids_N: Tensor, n_documents: int) -> Hidden:
+        """Hide `mask_share` of the words, by torch's generator."""
+        draws_N, special_N = torch.rand(ids_N.shape, device=ids_N.device), self.special_V[ids_N]
+        n = max(1, round(self.config.mask_share * (ids_N.numel() - n_documents * self.n_marks)))
+        if self.config.whole_words:
+            places_P = choose_words(draws_N, self.begins_V[ids_N], special_N, n)
+        else:
+            places_P = choose(draws_N, special_N, n)
+        if self.config.hide is Hide.mask:
+            return hide(ids_N, places_P, self.mask)
+        return hide_mixed(ids_N, places_P, self.mask, self.words_W, torch.rand(places_P.shape, device=ids_N.device))
+
+
+def guesses(network: MaskedLM, batch: Batch, hidden: Hidden, accuracy: Mean) -> Tensor:
+    """The loss of each hidden word `(P,)`, in single precision."""
+    logits_PV = network(hidden.ids_N, batch.layout, batch.segments_N, hidden.places_P).float()
+    if hidden.words_P.numel():
+        accuracy.update((logits_PV.detach().argmax(-1) == hidden.words_P).float())
+    return F.cross_entropy(logits_PV, hidden.words_P, reduction="none")
