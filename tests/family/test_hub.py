@@ -38,7 +38,7 @@ def test_weights_that_can_run_code_are_fetched_only_where_there_are_no_others(fe
     (tmp_path / "model.safetensors").touch()
     hub.local_folder("some/model")
     assert ["pytorch_model.bin" in asked for asked in fetched] == [False, True, False]
-    assert not any(name.endswith(".py") or "*" == name for asked in fetched for name in asked)
+    assert not any(name.endswith(".py") or name == "*" for asked in fetched for name in asked)
 
 
 def test_what_the_hub_answers_is_one_sentence(fetched):

@@ -19,7 +19,7 @@ from manyheads.config.plain import listed, show
 from manyheads.family.keys import KEYS, Keys
 from manyheads.family.shapes import Shape, weight_files
 
-NEW = ("head.", "pooling.")  # beginnings of our names that may start anew
+NEW = ("head.", "pooling.", "cross.", "bag.", "embeddings.matches.")  # beginnings of our names that may start anew
 OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of norms in files of 2019
 
 
@@ -46,7 +46,7 @@ def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[
     keys = KEYS[shape.family]
     with _opened(Path(folder).expanduser()) as weights:
         there = _in_full(weights.sizes(), keys)
-        plan = {name: _theirs(name, keys, shape) for name in wanted}
+        plan = {name: theirs(name, keys, shape) for name in wanted}
         plan = {name: parts for name, parts in plan.items() if not _starts_anew(name, parts, there)}
         _compare(Path(folder), plan, there, keys, {name: list(size) for name, size in wanted.items()}, shape)
         read = {
@@ -70,7 +70,7 @@ def _in_full(sizes: dict[str, list[int]], keys: Keys) -> dict[str, tuple[str, li
     return full
 
 
-def _theirs(name: str, keys: Keys, shape: Shape) -> list[str]:
+def theirs(name: str, keys: Keys, shape: Shape) -> list[str]:
     """Names of the tensors that make up our tensor `name`.
 
     Raises:
@@ -79,6 +79,8 @@ def _theirs(name: str, keys: Keys, shape: Shape) -> list[str]:
     module, _, kind = name.rpartition(".")
     layer = re.search(r"\.(\d+)\.", module)
     parts = keys.modules.get(re.sub(r"\.\d+\.", ".*.", module, count=1))
+    if parts is None and name.startswith(NEW):
+        return []
     if parts is None:
         raise ValueError(f"{name} is part of the model, but a model of {shape.family} has none: leave that setting out")
     found = [f"{part}.{kind}".replace("*", layer.group(1) if layer else "*") for part in parts.split(" + ")]
@@ -119,12 +121,13 @@ def _compare(
 
 
 def _fits(name: str, sizes: list[list[int]], size: list[int], shape: Shape) -> bool:
+    if not all(sizes):  # a number alone
+        return False
+    (n_rows, *width), *others = sizes
     if name == "embeddings.positions.weight":
-        (n_rows, *width), *segments = sizes
-        return (
-            n_rows >= shape.first_position + size[0] and all(one[1:] == width for one in segments) and width == size[1:]
-        )
-    return [sum(one[0] for one in sizes), *sizes[0][1:]] == size and all(one[1:] == size[1:] for one in sizes)
+        has_rows = n_rows >= shape.first_position + size[0]
+        return has_rows and width == size[1:] and all(one == [1, *width] for one in others)
+    return sum(one[0] for one in sizes) == size[0] and all(one[1:] == size[1:] for one in sizes)
 
 
 def _joined(name: str, parts: list[Tensor], size: list[int], shape: Shape) -> Tensor:

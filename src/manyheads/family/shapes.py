@@ -8,10 +8,10 @@ from manyheads.config.plain import listed, show
 from manyheads.family.given import Given
 from manyheads.family.kinds import FAMILIES, Shape
 
-FREE = ("pooling", "pooler", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier")
-FREE += ("dropout_attention", "dropout_tokens")
-"""Settings of a model that are no part of its weights: any may be typed beside a folder. A pooler that the folder does
-not hold starts anew."""
+FREE = ("pair", "pooling", "pooler", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier")
+FREE += ("dropout_attention", "dropout_tokens", "zero_output", "matches", "bag", "bag_order", "bag_dropout")
+"""Settings of a model that are no part of a family's weights: any may be typed beside a folder. What they add starts
+anew, a pooler where the folder holds none."""
 
 PINNED: dict[str, Any] = {  # what all families have, whatever our defaults become
     "encoder": "transformer",
@@ -26,6 +26,7 @@ PINNED: dict[str, Any] = {  # what all families have, whatever our defaults beco
     "window": 0,
     "windows": [],
     "causal": False,
+    "qk_norm": False,
     "n_bigrams": 0,
     "norm": "layer",
     "dropout_tokens": 0.0,
