@@ -1,4 +1,4 @@
-"""goemotions has any number of labels a row: rows with exactly one are used, the others are bad rows."""
+"""goemotions has any number of labels a row: each row keeps all of its own."""
 
 import csv
 from pathlib import Path
@@ -35,34 +35,90 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_preset_leaves_rows_with_none_or_several_out():
+ANSWERS = [(0,), (1,), (2,)] * 8 + [(0, 1), (), (2,)]
+NOTE = (
+    "{}: 1 with several and 1 with none of the 3 labels among 27 rows (first: row {}: {}), so each label is "
+    "answered by itself"
+)
+
+
+def test_the_preset_reads_lists_of_labels():
     data = preset()
     assert (data.hub, data.hub_config, data.label) == ("google-research-datasets/go_emotions", "simplified", "labels")
-    assert data.on_bad_row is OnBadRow["drop"]
+    assert data.on_bad_row is OnBadRow["raise"]
 
 
 def test_a_local_copy_joins_its_labels(folder):
-    splits = read_splits(preset(f"data.path={folder}"), 0)
-    assert splits.labels == NAMES
-    assert splits.train.labels == [0, 1, 2] * 8 + [2]
-    assert (splits.train.texts[-1], splits.train.numbers[-1]) == ("train text 26", 28)
-    assert splits.notes == [
-        f"{split}.csv: 2 of 27 rows left out (first: row 26: has 2 labels, but one is needed)"
-        for split in ("train", "validation", "test")
-    ]
-    assert read_split(preset(f"data.path={folder}"), "test", NAMES).labels == [0, 1, 2] * 8 + [2]
+    for data in (preset(f"data.path={folder}"), DataConfig(path=str(folder))):
+        splits = read_splits(data, 0)
+        assert splits.multi
+        assert splits.labels == NAMES
+        assert splits.train.sets == splits.test.sets == ANSWERS
+        assert splits.notes[0] == NOTE.format("train.csv", 26, "anger, joy")
+        assert read_split(data, "test", NAMES, multi=True).sets == ANSWERS
 
 
-def test_a_row_with_none_or_several_can_stop_the_run(folder):
-    data = preset(f"data.path={folder}", "data.on_bad_row=raise")
-    assert complaint(data) == (
-        "train.csv, row 26: has 2 labels, but one is needed (1 more row is bad); "
+def test_rows_are_carved_by_the_rarest_of_their_labels(folder):
+    splits = read_splits(DataConfig(path=str(folder)), 0)
+    assert splits.train.labels == [0, 1, 2] * 8 + [0, 3, 2]  # of joy and anger, nine rows each, the first; 3 is none
+
+
+def test_one_label_a_training_row_is_a_class_like_any_other(folder):
+    (folder / "train.csv").write_text("text,labels\na,joy\nb,anger\nc,neutral\n")
+    assert complaint(DataConfig(path=str(folder))) == (
+        "validation.csv, row 26: has 2 labels, but one is needed (1 more row is bad); "
         "correct it, or leave such rows out by data.on_bad_row=drop"
     )
-    (folder / "train.csv").write_text("text,labels\na,joy\nb,\nc,anger\n")
-    assert complaint(data) == (
-        "train.csv, row 3: has no label, but one is needed; correct it, or leave such rows out by data.on_bad_row=drop"
+    splits = read_splits(DataConfig(path=str(folder), on_bad_row=OnBadRow["drop"]), 0)
+    assert not splits.multi
+    assert splits.train.labels == [1, 0, 2]
+    assert splits.test.sets is None
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "said"),
+    [
+        ("train", "d,joy|anger|joy", "train.csv, row 29: names the label 'joy' twice"),
+        ("test", "d,joy|pride", "test.csv, row 29: the label 'pride' has no row in the training split"),
+        ("validation", ",joy|anger", "validation.csv, row 29: the text is empty"),
+    ],
+)
+def test_a_mistake_names_file_and_row(folder, file, line, said):
+    with (folder / f"{file}.csv").open("a") as file:
+        file.write(f"{line}\n")
+    data = DataConfig(path=str(folder))
+    assert complaint(data) == f"{said}; correct it, or leave such rows out by data.on_bad_row=drop"
+    data.on_bad_row = OnBadRow["drop"]
+    splits = read_splits(data, 0)
+    assert splits.train.sets == splits.validation.sets == splits.test.sets == ANSWERS
+
+
+def test_no_label_at_all_is_one_sentence(folder):
+    (folder / "train.csv").write_text("text,labels\na,\nb,\n")
+    assert complaint(DataConfig(path=str(folder))) == (
+        "train.csv has no row with a label: a classifier needs at least one; check data.label"
     )
+
+
+def test_a_label_that_a_model_does_not_know_is_listed(folder):
+    with pytest.raises(ValueError, match="labels the model does not know: the data's labels are anger, joy, neutral"):
+        read_split(DataConfig(path=str(folder)), "test", ["joy", "neutral"], multi=True)
+
+
+def test_one_file_is_carved_so_that_every_label_stays_in_train(tmp_path):
+    sets = ["a", "b", "a|b", "", "c"] * 12 + ["a|rare", "b|rare", "c|rare"]
+    rows = [(f"text {at}", labels) for at, labels in enumerate(sets)]
+    with (tmp_path / "all.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "labels"), *rows])
+    splits = read_splits(DataConfig(path=str(tmp_path / "all.csv"), validation_share=0.3, test_share=0.3), 0)
+    assert splits.labels == ["a", "b", "c", "rare"]
+    assert {label for one in splits.train.sets for label in one} == {0, 1, 2, 3}
+    texts = [text for rows in splits.by_name().values() for text in rows.texts]
+    assert sorted(texts) == sorted(text for text, _ in rows)
+    for rows in splits.by_name().values():
+        assert [sets[int(text.split()[1])] for text in rows.texts] == [
+            "|".join(splits.labels[label] for label in one) for one in rows.sets
+        ]
 
 
 def test_a_column_of_another_name_is_never_cut(tmp_path):
@@ -89,11 +145,8 @@ def test_the_hubs_lists_of_class_ids(monkeypatch, copy):
     splits = read_splits(preset(), 0)
     assert asked == [("google-research-datasets/go_emotions", "simplified")]
     assert splits.labels == NAMES  # no row has pride
-    assert splits.train.labels == [0, 1, 2] * 8 + [2]
-    assert splits.notes[0] == (
-        "google-research-datasets/go_emotions/train: 2 of 27 rows left out "
-        "(first: row 25: has 2 labels, but one is needed)"
-    )
+    assert splits.train.sets == ANSWERS
+    assert NOTE.format("google-research-datasets/go_emotions/train", 25, "anger, joy") in splits.notes
 
 
 @pytest.mark.parametrize("kind", ["parquet", "saved"])
@@ -105,4 +158,4 @@ def test_copies_of_the_hubs_files_keep_their_class_names(tmp_path, copy, kind):
             split.to_parquet(tmp_path / f"{name}-00000-of-00001.parquet")
     splits = read_splits(preset(f"data.path={tmp_path}"), 0)
     assert splits.labels == NAMES
-    assert splits.train.labels == [0, 1, 2] * 8 + [2]
+    assert splits.train.sets == ANSWERS

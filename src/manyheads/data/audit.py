@@ -86,7 +86,7 @@ def audit(splits: Splits) -> None:
     Raises:
         ValueError: there is only one class.
     """
-    if splits.train.targets is None and len(splits.labels) < 2:
+    if splits.train.targets is None and not splits.multi and len(splits.labels) < 2:
         only = splits.labels[0] if splits.labels else ""
         raise ValueError(
             f"{splits.train.source} has one class only, '{only}': a classifier needs at least two; "
@@ -101,7 +101,7 @@ def audit(splits: Splits) -> None:
 def _audit_train(splits: Splits) -> None:
     """Repeated texts and contradicting answers inside train."""
     train = splits.train
-    answers: Sequence[str] = train.targets or [splits.labels[label] for label in train.labels]
+    answers: Sequence[str] = train.targets or label_words(train, splits.labels)
     first_seen: dict[object, int] = {}
     repeats: list[int] = []
     given: dict[object, set[str]] = defaultdict(set)
@@ -121,9 +121,16 @@ def _audit_train(splits: Splits) -> None:
         names = " and ".join(sorted(given[conflicts[0]]))
         splits.notes.append(
             f"train ({train.source}): {len(conflicts):,} texts carry more than one "
-            f"{'label' if train.targets is None else 'target'} "
+            f"{'target' if train.targets is not None else 'set of labels' if splits.multi else 'label'} "
             f"(first: row {train.numbers[first_seen[conflicts[0]]]}, {names})"
         )
+
+
+def label_words(rows: Rows, labels: list[str]) -> list[str]:
+    """The label of each row or, where it has any number of them, their names joined by |."""
+    if rows.sets is None:
+        return [labels[label] for label in rows.labels]
+    return ["|".join(labels[label] for label in one) for one in rows.sets]
 
 
 def _overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:

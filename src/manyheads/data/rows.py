@@ -52,7 +52,8 @@ class Rows:
 
     `numbers` are the row numbers users see in `source`: the header of a csv or tsv is row 1, a jsonl row is its
     line, anything else counts from 1. `labels` are class ids; where a row is answered by a text, `targets` are these
-    texts and every label is 0.
+    texts and every label is 0. Where a row has any number of labels, `sets` holds their ids, in their order, and
+    `labels` the rarest of each, by which splits are carved: as many as there are classes where it has none.
     """
 
     texts: list[str]
@@ -61,6 +62,7 @@ class Rows:
     source: str
     numbers: Sequence[int]
     targets: list[str] | None = None
+    sets: list[tuple[int, ...]] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -74,6 +76,7 @@ class Rows:
             source=self.source,
             numbers=[self.numbers[i] for i in indices],
             targets=None if self.targets is None else [self.targets[i] for i in indices],
+            sets=None if self.sets is None else [self.sets[i] for i in indices],
         )
 
     def contents(self) -> list[Any]:
@@ -96,6 +99,11 @@ class Splits:
     test: Rows | None
     labels: list[str]
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def multi(self) -> bool:
+        """Whether a row has any number of labels: each of them is then answered by itself."""
+        return self.train.sets is not None
 
     def by_name(self) -> dict[str, Rows]:
         """The splits there are, by their names."""

@@ -5,15 +5,20 @@ Standard library only: files are read, and their mistakes reported, before torch
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from manyheads.config import DataConfig, OnBadRow, Task
 from manyheads.config.plain import listed, show
 from manyheads.data.audit import audit, label_names, screen, text_faults
 from manyheads.data.columns import Columns, find_columns, label_cells, natural_order, require_columns
 from manyheads.data.rows import Rows, Splits, Table
+from manyheads.data.sets import as_found, describe, give_sets, label_sets
 from manyheads.data.splitting import carve, shorten
 from manyheads.data.tables import Tables, open_tables
 from manyheads.terminal import one_line
+
+Answer = Any  # the name of a class, a tuple of those of all labels of a row, or a target
 
 
 def read_splits(data: DataConfig, seed: int, *, task: Task = Task.classify, with_test: bool = True) -> Splits:
@@ -30,9 +35,12 @@ def read_splits(data: DataConfig, seed: int, *, task: Task = Task.classify, with
     notes: list[str] = []
     table = (tables.get("all") or tables["train"])()
     columns = find_columns(table, data, task)
+    columns = as_found(table, columns) if task is Task.classify else columns
     train, answers = _checked(table, columns, data.on_bad_row, notes)
-    labels = _order(answers, table.classes.get(columns.answer), table.source, notes) if task is Task.classify else []
+    declared = table.classes.get(columns.answer)
+    labels = _order(_names(answers), declared, table.source, notes) if task is Task.classify else []
     _answer(train, answers, labels)
+    notes += [describe(train, labels)] if columns.multi else []
     others: dict[str, Rows] = {}
     for role in ("validation", "test"):
         if role in tables and (with_test or role != "test"):
@@ -40,16 +48,16 @@ def read_splits(data: DataConfig, seed: int, *, task: Task = Task.classify, with
             require_columns(other, columns)
             others[role], answers = _checked(other, columns, data.on_bad_row, notes, known=labels)
             _answer(others[role], answers, labels)
-    if len(labels) != 1:
+    if len(labels) != 1 or columns.multi:
         train = _carve_missing(train, others, tables, data, seed, notes)
     splits = Splits(train, others.get("validation", train), others.get("test") if with_test else None, labels, notes)
     audit(splits)
     return _shortened(splits, data.rows, seed)
 
 
-def read_split(data: DataConfig, split: str, labels: list[str]) -> Rows:
+def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool = False) -> Rows:
     """One split for judging a model whose classes are `labels`, none where it answers by texts; a single file gives
-    all its rows.
+    all its rows. `multi`: rows have any number of them.
 
     Raises:
         ValueError: there is no such split, or a label is not among `labels`.
@@ -59,9 +67,9 @@ def read_split(data: DataConfig, split: str, labels: list[str]) -> Rows:
         raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
     table = tables["all" if "all" in tables else split]()
     notes: list[str] = []
-    columns = find_columns(table, data, Task.classify if labels else Task.seq2seq)
+    columns = replace(find_columns(table, data, Task.classify if labels else Task.seq2seq), multi=multi)
     rows, answers = _checked(table, columns, data.on_bad_row, notes)
-    found = natural_order(set(answers)) if labels else []
+    found = natural_order(set(_names(answers))) if labels else []
     strange = [name for name in found if name not in labels]
     if strange:
         raise ValueError(
@@ -76,20 +84,15 @@ def read_split(data: DataConfig, split: str, labels: list[str]) -> Rows:
 
 def _checked(
     table: Table, columns: Columns, on_bad_row: OnBadRow, notes: list[str], known: Sequence[str] = ()
-) -> tuple[Rows, list[str]]:
-    """The good rows of a table, not answered yet, and the class name (of those `known`, if any) or target of each."""
+) -> tuple[Rows, list[Answer]]:
+    """The good rows of a table, not answered yet, and the class name (of those `known`, if any), the names of all its
+    labels or the target of each."""
     texts = table.column(columns.text)
     pairs = None if columns.pair is None else table.column(columns.pair)
-    if columns.task is Task.classify:
-        answers, faults = label_names(label_cells(table, columns.answer), table.classes.get(columns.answer))
-    else:
-        answers = table.column(columns.answer)
-        faults = text_faults(answers, "the target")
-    if known and not set(answers) <= {*known, ""}:
-        outside = {index: name for index, name in enumerate(answers) if name and name not in known}
-        faults |= {
-            index: f"the label '{show(name)}' has no row in the training split" for index, name in outside.items()
-        }
+    answers, faults = _answers(table, columns)
+    if known and not set(_names(answers)) <= {*known, ""}:
+        outside = [(at, name) for at, one in enumerate(answers) for name in _names([one]) if name not in {*known, ""}]
+        faults |= {at: f"the label '{show(name)}' has no row in the training split" for at, name in outside}
     faults |= text_faults(texts, "the text")
     faults |= {} if pairs is None else text_faults(pairs, "the second text")
     faults |= table.broken
@@ -99,6 +102,20 @@ def _checked(
         return rows, answers
     picked = Rows(texts, pairs, [0] * len(texts), table.source, table.numbers).pick(good)
     return picked, [answers[index] for index in good]
+
+
+def _answers(table: Table, columns: Columns) -> tuple[list[Answer], dict[int, str]]:
+    """What each row is answered with, and by index why a row is not."""
+    if columns.task is not Task.classify:
+        targets = table.column(columns.answer)
+        return targets, text_faults(targets, "the target")
+    read: Any = label_sets if columns.multi else label_names
+    return read(label_cells(table, columns.answer), table.classes.get(columns.answer))
+
+
+def _names(answers: Sequence[Answer]) -> list[str]:
+    """The names in answers, of which those of sets are taken apart."""
+    return [name for one in answers for name in ([one] if isinstance(one, str) else one)]
 
 
 def _order(names: list[str], declared: list[str] | None, source: str, notes: list[str]) -> list[str]:
@@ -114,8 +131,10 @@ def _order(names: list[str], declared: list[str] | None, source: str, notes: lis
     return [name for name in declared if name in used]
 
 
-def _answer(rows: Rows, answers: list[str], labels: list[str]) -> None:
-    """Give each row its class id or, where there are no `labels`, its target."""
+def _answer(rows: Rows, answers: list[Answer], labels: list[str]) -> None:
+    """Give each row its class id, those of all its labels or, where there are no `labels`, its target."""
+    if answers and isinstance(answers[0], tuple):
+        return give_sets(rows, answers, labels)
     of_name = {name: index for index, name in enumerate(labels)}
     rows.labels = [of_name[name] for name in answers] if labels else [0] * len(answers)
     rows.targets = None if labels else answers

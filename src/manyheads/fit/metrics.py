@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
+from manyheads.thresholds import Counts, best, count, no_counts
+
 
 class Mean(Metric):
     """The mean of values, weighted if weights are given; of a training that diverged it is not a number."""
@@ -70,6 +72,29 @@ class ClassFigures(Metric):
             "macro_recall": macro(self.right_C, self.rows_C),
         }
         return {f"{self.prefix}{name}": figure for name, figure in figures.items()}
+
+
+class LabelFigures(Metric):
+    """Micro and macro F1 of rows with any number of labels, each given from the threshold on that is best on these
+    very rows. So it says how well logits tell rows apart, not where thresholds were left."""
+
+    full_state_update = False
+    own_CT: Tensor
+    all_CT: Tensor
+
+    def __init__(self, n_classes: int, prefix: str) -> None:
+        super().__init__()
+        self.prefix = prefix
+        for name, counts in no_counts(n_classes)._asdict().items():
+            self.add_state(name, counts, dist_reduce_fx="sum")
+
+    def update(self, logits_BC: Tensor, marks_BC: Tensor) -> None:
+        """Logits, and a 1 for each label of a row."""
+        count(Counts(self.own_CT, self.all_CT), logits_BC, marks_BC)
+
+    def compute(self) -> dict[str, Tensor]:
+        found = best(Counts(self.own_CT, self.all_CT))
+        return {f"{self.prefix}micro_f1": found.micro_f1, f"{self.prefix}macro_f1": found.macro_f1}
 
 
 def make_shares(prefix: str, names: Sequence[str]) -> MetricCollection:

@@ -57,6 +57,7 @@ def _judge(config: EvaluateConfig, crew: "Crew | None") -> dict[str, Any]:
     task = find_task(config, home, settings, read_labels(model / "labels.json", settings))
     folder = _folder(config, model, home, task.folder)
 
+    from manyheads.judge.label_results import evaluate_labels
     from manyheads.judge.results import judge_task, show_results, write_results
     from manyheads.judge.translation_results import evaluate_texts
     from manyheads.ship.translator import Translator
@@ -64,6 +65,8 @@ def _judge(config: EvaluateConfig, crew: "Crew | None") -> dict[str, Any]:
     deliverable = replace(_opened(config), crew=crew)
     if isinstance(deliverable, Translator):
         return evaluate_texts(task, deliverable, config, folder, home)
+    if deliverable.multi:
+        return evaluate_labels(task, deliverable, config, folder, home)
     results = judge_task(task, deliverable, config)
     metrics = write_results(folder, results, home)
     show_results(results, folder)

@@ -34,10 +34,11 @@ def predict(config: PredictConfig) -> int:
 
     Where there are several processes, the first does so, and 0 is returned in those that help it.
 
-    An object holds the columns of its row (`text`, and `text_pair`, where input is lines), then `label` and
-    `probabilities`, or `generated` where the model answers by texts. A file whose name ends in .csv or .jsonl has
-    columns, any other holds lines. A column that is itself called as what is added is kept as `input_label` and so
-    on. Only JSON goes to standard output. An output file appears once it is whole.
+    An object holds the columns of its row (`text`, and `text_pair`, where input is lines), then `label`, or the list
+    `labels` where the model gives any number of them, and `probabilities`, or `generated` where it answers by texts.
+    A file whose name ends in .csv or .jsonl has columns, any other holds lines. A column that is itself called as what
+    is added is kept as `input_label` and so on. Only JSON goes to standard output. An output file appears once it is
+    whole.
 
     Raises:
         ValueError: one sentence; the run, the input, the line in it, or the output.
@@ -97,6 +98,7 @@ def _check(config: PredictConfig) -> None:
 
 def _answers(deliverable: "Deliverable | Translator", chunk: Chunk, config: PredictConfig) -> list[dict[str, Any]]:
     """What is added to each row of `chunk`."""
+    from manyheads.ship.deliverable import Prediction
     from manyheads.ship.translator import Translator
 
     tokens = config.batch.tokens
@@ -105,7 +107,8 @@ def _answers(deliverable: "Deliverable | Translator", chunk: Chunk, config: Pred
         return [{"generated": text} for text in texts]
     predictions = deliverable.predict(chunk.texts, chunk.pairs, tokens=tokens)
     rounded = [{name: round(value, 6) for name, value in one.probabilities.items()} for one in predictions]
-    return [{"label": one.label, "probabilities": of} for one, of in zip(predictions, rounded, strict=True)]
+    said = [{"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels} for one in predictions]
+    return [one | {"probabilities": of} for one, of in zip(said, rounded, strict=True)]
 
 
 def _line(kept: dict[str, Any], answer: dict[str, Any]) -> str:

@@ -63,20 +63,26 @@ def judge_rows(
     Raises:
         ValueError: `rows` are pairs and the model takes single texts, or the other way round.
     """
-    pieces = [torch.empty(0, len(deliverable.labels))]
-    for start in range(0, len(rows), CHUNK):
-        chunk = slice(start, start + CHUNK)
-        pairs = None if rows.pairs is None else rows.pairs[chunk]
-        pieces.append(deliverable.logits(rows.texts[chunk], pairs, tokens=tokens))
-        progress(len(pieces[-1]))
+    logits_nC = logits_of(deliverable, rows, tokens=tokens, progress=progress)
     return Predictions(
         numbers=rows.numbers,
         texts=rows.texts,
         pairs=rows.pairs,
         labels=rows.labels,
         names=deliverable.labels,
-        logits_nC=torch.cat(pieces),
+        logits_nC=logits_nC,
     )
+
+
+def logits_of(deliverable: Deliverable, rows: Rows, *, tokens: int, progress: Callable[[int], None]) -> Tensor:
+    """Logits of every row `(n, C)`, in fp32. Arguments and errors as of `judge_rows`."""
+    pieces = [torch.empty(0, len(deliverable.labels))]
+    for start in range(0, len(rows), CHUNK):
+        chunk = slice(start, start + CHUNK)
+        pairs = None if rows.pairs is None else rows.pairs[chunk]
+        pieces.append(deliverable.logits(rows.texts[chunk], pairs, tokens=tokens))
+        progress(len(pieces[-1]))
+    return torch.cat(pieces)
 
 
 def worst_mistakes(predictions: Predictions, n: int = 20) -> list[Mistake]:

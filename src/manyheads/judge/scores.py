@@ -92,7 +92,7 @@ def score(
     """
     labels_n = np.asarray(labels, dtype=np.int64)
     probabilities_nC = np.asarray(probabilities, dtype=np.float64)
-    _check_rows(len(labels_n))
+    check_rows(len(labels_n))
     assert probabilities_nC.shape == (len(labels_n), len(names)), "one row of probabilities a label"
     answers_n = probabilities_nC.argmax(1)
     confidence_n = probabilities_nC.max(1)
@@ -121,7 +121,7 @@ def score_answers(
 ) -> Answers:
     """Judge bare class ids, such as a baseline's, on the same resamples that `score` draws for `seed`."""
     labels_n, answers_n = (np.asarray(ids, dtype=np.int64) for ids in (labels, answers))
-    _check_rows(len(labels_n))
+    check_rows(len(labels_n))
     intervals = _intervals(_bare_rows(labels_n, answers_n, n_classes), n_resamples, seed)
     return Answers(**{name: intervals[name] for name in FIGURES_OF_ANSWERS})
 
@@ -141,12 +141,12 @@ def change_of_answers(
     "An Introduction to the Bootstrap", section 8.3).
     """
     labels_n = np.asarray(labels, dtype=np.int64)
-    _check_rows(len(labels_n))
+    check_rows(len(labels_n))
     before, *after = (
         _resampled(_bare_rows(labels_n, np.asarray(ids, dtype=np.int64), n_classes), n_resamples, seed)
         for ids in (answers, *others)
     )
-    return [Answers(**{name: _interval(one[name] - before[name]) for name in FIGURES_OF_ANSWERS}) for one in after]
+    return [Answers(**{name: interval(one[name] - before[name]) for name in FIGURES_OF_ANSWERS}) for one in after]
 
 
 def mean_interval(values: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) -> Interval:
@@ -157,9 +157,9 @@ def mean_interval(values: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) 
 def ratio_interval(parts: ArrayLike, wholes: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) -> Interval:
     """The sum of `parts` by that of `wholes`, a number a row each: such as right tokens by tokens."""
     part_n, whole_n = (np.asarray(values, dtype=np.float64) for values in (parts, wholes))
-    _check_rows(len(part_n))
-    ratio_R = [times_n @ part_n / (times_n @ whole_n) for times_n in _resamples(len(part_n), n_resamples, seed)]
-    return _interval(np.array(ratio_R))
+    check_rows(len(part_n))
+    ratio_R = [times_n @ part_n / (times_n @ whole_n) for times_n in resamples(len(part_n), n_resamples, seed)]
+    return interval(np.array(ratio_R))
 
 
 @dataclass(slots=True)
@@ -173,7 +173,8 @@ class _Rows:
     n_classes: int
 
 
-def _check_rows(n_rows: int) -> None:
+def check_rows(n_rows: int) -> None:
+    """Raise ValueError if there are none."""
     if n_rows == 0:
         raise ValueError("there are no rows to judge: give a split that holds at least one")
 
@@ -186,10 +187,10 @@ def _bare_rows(labels_n: Ints, answers_n: Ints, n_classes: int) -> _Rows:
 
 def _intervals(rows: _Rows, n_resamples: int, seed: int) -> dict[str, Interval]:
     """Every figure with its interval."""
-    return {name: _interval(value_R) for name, value_R in _resampled(rows, n_resamples, seed).items()}
+    return {name: interval(value_R) for name, value_R in _resampled(rows, n_resamples, seed).items()}
 
 
-def _resamples(n: int, n_resamples: int, seed: int) -> Iterator[Ints]:
+def resamples(n: int, n_resamples: int, seed: int) -> Iterator[Ints]:
     """How often each of `n` rows counts: first once each, the data as it is, then as they are drawn."""
     random = np.random.default_rng(seed)
     yield np.ones(n, dtype=np.int64)
@@ -203,7 +204,7 @@ def _resampled(rows: _Rows, n_resamples: int, seed: int) -> dict[str, Floats]:
     n = len(pair_n)
     counts_RP = np.empty((n_resamples + 1, len(cells_P)))
     loss_R, gap_R = np.empty(n_resamples + 1), np.empty(n_resamples + 1)
-    for at, times_n in enumerate(_resamples(n, n_resamples, seed)):
+    for at, times_n in enumerate(resamples(n, n_resamples, seed)):
         counts_RP[at] = np.bincount(pair_n, weights=times_n, minlength=len(cells_P))
         loss_R[at] = times_n @ rows.loss_n / n
         gap_R[at] = np.abs(np.bincount(rows.bin_n, weights=times_n * rows.gap_n, minlength=N_BINS)).sum() / n
@@ -225,10 +226,10 @@ def _figures(counts_RP: Floats, cells_P: Ints, n_classes: int) -> dict[str, Floa
     accuracy_R = right_RC.sum(1) / support_RC.sum(1)
     return {
         "accuracy": accuracy_R,
-        "macro_f1": mean(_ratio(2 * right_RC, support_RC + answered_RC)),
+        "macro_f1": mean(ratio(2 * right_RC, support_RC + answered_RC)),
         "micro_f1": accuracy_R,  # one answer a row: micro precision, recall and F1 are all the accuracy
-        "macro_precision": mean(_ratio(right_RC, answered_RC)),
-        "macro_recall": mean(_ratio(right_RC, support_RC)),
+        "macro_precision": mean(ratio(right_RC, answered_RC)),
+        "macro_recall": mean(ratio(right_RC, support_RC)),
     }
 
 
@@ -236,18 +237,20 @@ def _by_class(cell_n: Ints, names: list[str]) -> tuple[list[ClassScore], list[li
     n_classes = len(names)
     confusion_CC = np.bincount(cell_n, minlength=n_classes**2).reshape(n_classes, n_classes)
     right_C, support_C, answered_C = confusion_CC.diagonal(), confusion_CC.sum(1), confusion_CC.sum(0)
-    precision_C = _ratio(right_C, answered_C)
-    recall_C = _ratio(right_C, support_C)
-    f1_C = _ratio(2 * right_C, support_C + answered_C)
+    precision_C = ratio(right_C, answered_C)
+    recall_C = ratio(right_C, support_C)
+    f1_C = ratio(2 * right_C, support_C + answered_C)
     rows = zip(names, precision_C.tolist(), recall_C.tolist(), f1_C.tolist(), support_C.tolist(), strict=True)
     return [ClassScore(*row) for row in rows], confusion_CC.tolist()
 
 
-def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
+def ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
+    """One by the other; 0 without a denominator."""
     return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
 
 
-def _interval(value_R: Floats) -> Interval:
+def interval(value_R: Floats) -> Interval:
+    """Of a figure as it is, entry 0, and of its resamples."""
     value = float(value_R[0])
     low, high = np.percentile(value_R[1:], (2.5, 97.5)).tolist() if len(value_R) > 1 else (value, value)
     return Interval(value, min(low, value), max(high, value))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.judge.baselines import TFIDF, Baseline, lead_words
+from manyheads.judge.label_baselines import TFIDF as LABEL_TFIDF
 from manyheads.judge.label_scores import LabelScores
 from manyheads.judge.scores import Interval, Scores
 from manyheads.terminal import as_text, console
@@ -101,7 +102,12 @@ def facts(summary: Summary) -> dict[str, str]:
         "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step",
         "left out": f"{steps}, whose loss or gradient was no number: the rows are in nonfinite.json",
     }
-    ahead = {"accuracy": lead_words(summary.leads[TFIDF]["accuracy"], TFIDF)} if TFIDF in summary.leads else {}
+    rivals = {(TFIDF, "accuracy"), (LABEL_TFIDF, "micro_f1")}
+    ahead = {
+        figure.replace("_", " "): lead_words(summary.leads[name][figure], name)
+        for name, figure in rivals
+        if name in summary.leads
+    }
     return {
         **ahead,
         "parameters": f"{summary.parameters:,}",

@@ -62,7 +62,11 @@ def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     """
     config.generate.check_read(by_texts=not settings.n_classes)
     _check_columns(config.data, settings)
-    task = _named_data(config, settings, labels) if _names_data(config) else _own_data(config, home, labels)
+    task = (
+        _named_data(config, settings, labels)
+        if _names_data(config)
+        else _own_data(config, home, labels, multi=settings.multi)
+    )
     if settings.pairs and task.rows.pairs is None:
         raise ValueError(
             f"{task.rows.source} holds single texts, but the model takes pairs: name the column of the second text by "
@@ -105,7 +109,7 @@ def data_name(data: DataConfig) -> str:
     return re.sub(r"[^\w.-]+", "-", name)[:LONGEST].strip("-.") or "data"
 
 
-def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str]) -> Task:
+def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, multi: bool) -> Task:
     if home is None:
         raise ValueError(
             f"run={config.run} is a model without its run folder, which would say what data it was trained on: "
@@ -121,14 +125,24 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str]) -> T
             f"{rows.source} has changed since training: its labels are {listed(splits.labels)}, "
             f"the model's are {listed(labels)}"
         )
+    if splits.multi != multi:
+        had = "any number of labels" if multi else "one class"
+        raise ValueError(f"{rows.source} has changed since training, when each row had {had}: give the same data")
     for part in splits.by_name().values() if labels else ():
-        part.labels = [labels.index(splits.labels[label]) for label in part.labels]
+        _number(part, [labels.index(name) for name in splits.labels])
     return Task(rows, data_name(run.data), config.split, run, splits)
+
+
+def _number(rows: Rows, ids: list[int]) -> None:
+    """Give labels the ids that they have in the model."""
+    if rows.sets is not None:
+        rows.sets = [tuple(sorted(ids[label] for label in one)) for one in rows.sets]
+    rows.labels = [label if label == len(ids) else ids[label] for label in rows.labels]
 
 
 def _named_data(config: EvaluateConfig, settings: Settings, labels: list[str]) -> Task:
     data = with_columns(config.data, settings.columns, pairs=settings.pairs)
-    rows = read_split(data, config.split, labels)
+    rows = read_split(data, config.split, labels, multi=settings.multi)
     return Task(rows, data_name(data), _split_of(data, config.split))
 
 

@@ -1,0 +1,69 @@
+"""Rows with any number of labels: names as they were read, their ids, and which of them splits are carved by.
+
+Standard library only.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from manyheads.config.plain import listed, show
+from manyheads.data.audit import label_names
+from manyheads.data.columns import Columns, label_cells
+from manyheads.data.rows import Rows, Table
+
+NAMES = 3  # of labels in a sentence
+
+
+def as_found(table: Table, columns: Columns) -> Columns:
+    """`columns` of the training split, which says whether a row of the data has any number of labels: where each has
+    just one it is a class like any other."""
+    cells = label_cells(table, columns.answer)
+    return replace(columns, multi=any(isinstance(cell, list) and len(cell) != 1 for cell in cells))
+
+
+def label_sets(cells: list[object], classes: list[str] | None) -> tuple[list[tuple[str, ...]], dict[int, str]]:
+    """Label names of each cell, in its order, and by index why a cell is no set of labels. An empty one has none."""
+    of_cells = [cell if isinstance(cell, list) else [] if cell is None or cell == "" else [cell] for cell in cells]
+    names, faults = label_names([name for cell in of_cells for name in cell], classes)
+    sets: list[tuple[str, ...]] = []
+    found: dict[int, str] = {}
+    start = 0
+    for index, cell in enumerate(of_cells):
+        one = tuple(names[start : start + len(cell)])
+        wrong = next((faults[at] for at in range(start, start + len(cell)) if at in faults), None)
+        if wrong is None and len(set(one)) < len(one):
+            twice = next(name for name in one if one.count(name) > 1)
+            wrong = f"names the label '{show(twice)}' twice"
+        if wrong is not None:
+            found[index] = wrong
+        sets.append(one)
+        start += len(cell)
+    return sets, found
+
+
+def give_sets(rows: Rows, names: Sequence[Sequence[str]], labels: list[str]) -> None:
+    """Give each row the ids of its labels, and the rarest of them in these rows."""
+    of_name = {name: index for index, name in enumerate(labels)}
+    rows.sets = [tuple(sorted(of_name[name] for name in one)) for one in names]
+    counts = Counter(label for one in rows.sets for label in one)
+    rows.labels = [min(one, key=lambda label: (counts[label], label), default=len(labels)) for one in rows.sets]
+
+
+def describe(rows: Rows, labels: list[str]) -> str:
+    """What a reader of the log should know: that, and where, a row has not just one label.
+
+    Raises:
+        ValueError: no row has any.
+    """
+    assert rows.sets is not None
+    if not labels:
+        raise ValueError(f"{rows.source} has no row with a label: a classifier needs at least one; check data.label")
+    several, none = sum(len(one) > 1 for one in rows.sets), sum(not one for one in rows.sets)
+    counts = [f"{n:,} {words}" for n, words in ((several, "with several"), (none, "with none")) if n]
+    first = next(at for at, one in enumerate(rows.sets) if len(one) != 1)
+    return (
+        f"{rows.source}: {' and '.join(counts)} of the {len(labels)} labels among {len(rows):,} rows (first: row "
+        f"{rows.numbers[first]}: {listed([labels[id] for id in rows.sets[first][:NAMES]]) or 'none'}), so each label "
+        "is answered by itself"
+    )

@@ -1,0 +1,107 @@
+"""The labels a model gives to every row of a split, of which each may have any number.
+
+n rows . C labels
+"""
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from manyheads.data.rows import Rows
+from manyheads.data.tokens import marks_of
+from manyheads.judge.label_scores import Bools, LabelScores, score_labels
+from manyheads.judge.predictions import Mistake, logits_of
+from manyheads.judge.scores import Floats
+from manyheads.ship.deliverable import Deliverable
+from manyheads.whole import replace_file
+
+NONE = "no label"
+
+
+@dataclass(slots=True)
+class LabelAnswered:
+    """Rows in their own order; `marks_nC` are the labels they have, `given_nC` those from their `thresholds` on."""
+
+    rows: Rows
+    names: list[str]
+    thresholds: list[float]
+    probabilities_nC: Floats
+    marks_nC: Bools
+    given_nC: Bools
+
+    def words(self, of_row: Bools, joint: str = ", ") -> str:
+        """The names of a row's labels."""
+        return joint.join(self.names[label] for label in np.flatnonzero(of_row).tolist())
+
+
+def judge_labels(
+    deliverable: Deliverable,
+    rows: Rows,
+    *,
+    tokens: int = 8192,
+    progress: Callable[[int], None] = lambda n_rows: None,
+) -> LabelAnswered:
+    """Answer every row; `progress` hears how many more rows are done.
+
+    Raises:
+        ValueError: `rows` are pairs and the model takes single texts, or the other way round.
+    """
+    assert deliverable.thresholds is not None
+    logits_nC = logits_of(deliverable, rows, tokens=tokens, progress=progress)
+    probabilities_nC = deliverable.probabilities(logits_nC.double())
+    return LabelAnswered(
+        rows=rows,
+        names=deliverable.labels,
+        thresholds=deliverable.thresholds,
+        probabilities_nC=probabilities_nC.numpy(),
+        marks_nC=marks_in(rows, len(deliverable.labels)),
+        given_nC=deliverable.given(probabilities_nC).numpy(),
+    )
+
+
+def marks_in(rows: Rows, n_labels: int) -> Bools:
+    """Which labels each row has: `(n, C)`."""
+    assert rows.sets is not None, "read_splits and read_split give them where rows have any number of labels"
+    return marks_of(rows.sets, n_labels).bool().numpy()
+
+
+def scores_of(found: LabelAnswered, *, n_resamples: int = 1000, seed: int = 0) -> LabelScores:
+    """The figures of the answers, with their intervals."""
+    draws = {"n_resamples": n_resamples, "seed": seed}
+    return score_labels(found.marks_nC, found.probabilities_nC, found.given_nC, found.names, found.thresholds, **draws)
+
+
+def worst_labels(found: LabelAnswered, n: int = 20) -> list[Mistake]:
+    """The `n` rows with the likeliest label that they have not, likeliest first."""
+    sure_nC = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, -1.0)
+    sure_n = sure_nC.max(1)
+    rows = found.rows
+    return [
+        Mistake(
+            number=rows.numbers[row],
+            text=rows.texts[row],
+            pair=None if rows.pairs is None else rows.pairs[row],
+            label=found.words(found.marks_nC[row]) or NONE,
+            answer=found.words(found.given_nC[row]),
+            confidence=float(sure_n[row]),
+        )
+        for row in np.argsort(-sure_n, kind="stable")[: min(n, int((sure_n >= 0).sum()))].tolist()
+    ]
+
+
+def write_labels_csv(path: Path, found: LabelAnswered) -> None:
+    """One line a row: its number in the source, the text(s), labels and prediction, joined by |, and `p_<label>` for
+    every label. Texts are quoted and raw, a probability has six decimals; the file appears whole or not at all."""
+    rows, pairs = found.rows, found.rows.pairs
+    with replace_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        write = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerow
+        names = [f"p_{name}" for name in found.names]
+        write(["row", "text", *([] if pairs is None else ["text_pair"]), "labels", "prediction", *names])
+        for at, probabilities_C in enumerate(found.probabilities_nC):
+            text_pair = [] if pairs is None else [pairs[at]]
+            words = [found.words(of[at], "|") for of in (found.marks_nC, found.given_nC)]
+            probabilities = [round(value, 6) for value in probabilities_C.tolist()]
+            write([rows.numbers[at], rows.texts[at], *text_pair, *words, *probabilities])
