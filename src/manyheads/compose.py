@@ -26,6 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig, TuneConfig
 from manyheads.config.plain import from_plain, refuse_code, to_plain
 from manyheads.config.run import default_trainer
+from manyheads.door.ends import settle_end
 from manyheads.door.idle import refuse_idle
 from manyheads.door.lightning_flags import checked_flag
 from manyheads.door.mistakes import composition_sentence, hydra_sentence
@@ -51,7 +52,7 @@ Choices = dict[str, str | None]  # the preset of each group that was typed
 
 
 @overload
-def compose(verb: Literal["train"], overrides: Sequence[str] = ..., *, config_dir: str | None = ...) -> RunConfig: ...
+def compose(verb: Literal["train", "pretrain"], overrides: Sequence[str] = ..., *, config_dir: str | None = ...) -> RunConfig: ...
 @overload
 def compose(
     verb: Literal["evaluate"], overrides: Sequence[str] = ..., *, config_dir: str | None = ...
@@ -210,6 +211,7 @@ def _build(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
         section, _, key = name.rpartition(".")
         (values[section] if section else values)[key] = value
     refuse_secrets(values)
+    settle_end(values, typed)
     for name in PATHS:
         section, _, key = name.rpartition(".")
         holder = values.get(section, {}) if section else values

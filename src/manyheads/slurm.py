@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from manyheads.config import Accelerator, Resume, RunConfig
+from manyheads.config import Accelerator, Resume, RunConfig, Task
 from manyheads.config.plain import show
 from manyheads.runfolder import start_folder
 from manyheads.whole import refuse_unwritable, replace_file
@@ -62,7 +62,7 @@ def write_job(run: RunConfig, words: Sequence[str], config_dir: str | None = Non
     """Write `job.sbatch` into the folder of the run, and return the line that submits it.
 
     Args:
-        words: what was typed after `manyheads train`.
+        words: what was typed after the verb, `manyheads train` or `manyheads pretrain`.
         config_dir: the user's own folder of presets.
 
     Raises:
@@ -77,8 +77,9 @@ def write_job(run: RunConfig, words: Sequence[str], config_dir: str | None = Non
     _refuse_name(os.path.abspath(os.path.expanduser(run.output or "outputs")))
     folder = start_folder(run.output, again=run.resume is not Resume.never)
     script = folder / SCRIPT
+    verb = "pretrain" if run.task is Task.pretrain else "train"
     with refuse_unwritable(folder), replace_file(script) as part:
-        part.write_text(job_script(run, folder, _command(words, folder, config_dir)), encoding="utf-8")
+        part.write_text(job_script(run, folder, _command(verb, words, folder, config_dir)), encoding="utf-8")
     return f"sbatch {shlex.quote(str(script))}"
 
 
@@ -110,11 +111,11 @@ def job_script(run: RunConfig, folder: Path, command: Sequence[str]) -> str:
     return "\n".join(lines) + "\n" + _BODY.format(here=shlex.quote(os.getcwd()), command=shlex.join(command))
 
 
-def _command(words: Sequence[str], folder: Path, config_dir: str | None) -> list[str]:
+def _command(verb: str, words: Sequence[str], folder: Path, config_dir: str | None) -> list[str]:
     """The same words in the same folder, where `resume=auto` takes them on; a folder to resume says both itself."""
     typed = {word.partition("=")[0].strip(): word.partition("=")[2] for word in words}
     more = ["--config-dir", config_dir] if config_dir else []
-    command = [sys.executable, "-m", "manyheads.cli", "train", *more]
+    command = [sys.executable, "-m", "manyheads.cli", verb, *more]
     if typed.get("resume", "auto") not in Resume.__members__:
         return [*command, *words]
     kept = [word for word in words if word.partition("=")[0].strip() not in ("output", "resume")]

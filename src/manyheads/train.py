@@ -8,6 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from manyheads.before import pretrained
 from manyheads.compose import save_run
 from manyheads.config import Resume, RunConfig
 from manyheads.config.plain import to_plain
@@ -61,6 +62,9 @@ def train(run: RunConfig) -> "Summary | None":
     check_end(run.trainer)
     check_logger(run.logger)
     refuse_unwritten(run)
+    if run.pretrain.before:
+        read_checked(run)
+        run = pretrained(run, train)
     if n_local := 0 if run.dry else n_to_start(run.hardware):
         return train_together(run, n_local)
     run = replace(run, hardware=settled(run.hardware))
@@ -68,18 +72,30 @@ def train(run: RunConfig) -> "Summary | None":
     if start.finished:
         return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
     run = start.settled(run)
-    splits = read_rows(run, with_test=run.test)
+    splits = read_checked(run)
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=splits.multi))
+    return train_here(run, splits, start, started - start.seconds)  # torch and Lightning take seconds: only now
+
+
+def read_checked(run: RunConfig) -> Splits:
+    """The rows of a run, which have what its settings ask for.
+
+    Raises:
+        ValueError: a mistake in the data, or a setting that does not fit it.
+    """
+    splits = read_rows(run, with_test=run.test)
+    run.checkpoint.settled(run.task, multi=splits.multi)
     check_class_names(run.optim.class_weights, splits.labels)
     check_pair(run.model, pairs=splits.train.pairs is not None)
     check_long(run.data, pairs=splits.train.pairs is not None)
     check_teacher(run.teacher, splits)
-    return train_here(run, splits, start, started - start.seconds)  # torch and Lightning take seconds: only now
+    return splits
 
 
 def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "Summary | None":
     """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
     from manyheads.data.cache import prepare_tokens
+    from manyheads.fit.budget import settle_budget
     from manyheads.fit.dry import plan_figures, show_plan
     from manyheads.fit.memory import settle_batch
     from manyheads.fit.session import assemble_network, check_tokens
@@ -91,6 +107,7 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
     tokenizer, tokens = prepare_tokens(splits, run)
     network = assemble_network(run, splits, tokenizer)
     run = settle_batch(run, network, tokens, splits.labels)
+    run = run if start.end else settle_budget(run, network, tokens, splits.labels)
     if run.dry:
         return show_plan(plan_figures(run, splits, tokens, network))
     check_tokens(start, tokens)

@@ -10,7 +10,7 @@ from manyheads.config.generate import GenerateConfig
 from manyheads.config.guard import GuardConfig
 from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, Precision
 from manyheads.config.knobs import check_ranges, knob, require
-from manyheads.config.model import MOST_TABLE, ModelConfig
+from manyheads.config.model import MOST_TABLE, ModelConfig, PairKind
 from manyheads.config.optim import FIGURES, CheckpointConfig, Metric, OptimConfig
 from manyheads.config.plain import one_of
 from manyheads.config.pretrain import PretrainConfig
@@ -106,6 +106,15 @@ class RunConfig:
             self.task is Task.classify or not self.teacher,
             f"teacher={self.teacher} teaches classes, but task={self.task.name} has none: leave it away",
         )
+        require(
+            self.task is not Task.pretrain or not self.pretrain.before,
+            f"pretrain.before={self.pretrain.before} is of a training that follows, which task=pretrain is not: leave "
+            "it away, and say by budget how long to pretrain",
+        )
+        require(
+            self.task is not Task.pretrain or self.model.pair is PairKind.joint,
+            f"model.pair={self.model.pair.name} is of a classifier of pairs, which task=pretrain is not: leave it away",
+        )
         self.model.check_use(self.task)
         self._check_finetuning()
         require(
@@ -113,7 +122,6 @@ class RunConfig:
             f"hardware.recompute=true computes layers of self-attention again, which "
             f"model.encoder={self.model.encoder.name} does not have: leave it away",
         )
-
 
     def _check_finetuning(self) -> None:
         require(
@@ -127,12 +135,13 @@ class RunConfig:
             f"{self.model.n_layers} at the most, with which the pooling and the head learn alone",
         )
         has_layers = self.task is not Task.seq2seq and not self.model.is_recurrent
-        paces = (("layer_decay", self.optim.layer_decay == 1), ("freeze", not self.optim.freeze))
-        for name, is_default in () if has_layers else paces:
+        paces = [] if has_layers else [("layer_decay", self.optim.layer_decay == 1), ("freeze", not self.optim.freeze)]
+        paces += [("head_lr", self.optim.head_lr is None)] if self.task is Task.seq2seq else []
+        for name, is_default in paces:
             require(
                 is_default,
-                f"optim.{name}={getattr(self.optim, name)} is of the layers of an encoder of self-attention with a "
-                "head, which this model is not: leave it away",
+                f"optim.{name}={getattr(self.optim, name)} tells apart the layers of self-attention and the head above "
+                "them, which this model has not: leave it away",
             )
 
 

@@ -13,6 +13,7 @@ from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.model import ModelConfig
 from manyheads.config.optim import CheckpointConfig, OptimConfig
 from manyheads.config.plain import from_plain, show, to_plain
+from manyheads.config.pretrain import PretrainConfig
 from manyheads.config.run import Resume, RunConfig, default_trainer
 from manyheads.config.task import Task
 
@@ -56,12 +57,18 @@ class TuneConfig:
     prune: Prune = knob(Prune.never, "give up a setting early by its validation figures: Optuna's rules; never: none")
     task: Task = knob(Task.classify, "what a text is answered with: a class, or another text")
     seed: int = knob(0, "the first seed of the runs, and that of what is drawn", at_least=0, below=2**31)
+    init_from: str = knob(
+        "", "trained weights to begin with: a run, a folder of BERT's family, or its id on the Hugging Face hub"
+    )
+    teacher: str = knob("", "run folder, or its model/, whose answers to the training rows are learned, too")
     output: str = knob("", "folder of the search, which goes on where it was; empty: outputs/tune-<what varies>")
+    budget: str = knob("", "each run trains for so long, such as 2min or 5Mtok; empty: as trainer says")
     data: DataConfig = knob(DataConfig, "texts and labels")
     tokenizer: TokenizerConfig = knob(TokenizerConfig, "text to tokens")
     batch: BatchConfig = knob(BatchConfig, "tokens to batches")
     model: ModelConfig = knob(ModelConfig, "the encoder classifier")
     optim: OptimConfig = knob(OptimConfig, "the optimiser")
+    pretrain: PretrainConfig = knob(PretrainConfig, "learning from texts alone")
     checkpoint: CheckpointConfig = knob(CheckpointConfig, "the weights kept; its metric is what is compared")
     guard: GuardConfig = knob(GuardConfig, "what happens when a step goes wrong")
     hardware: HardwareConfig = knob(HardwareConfig, "processors of a run")

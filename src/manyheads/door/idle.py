@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from manyheads.config import DataConfig, EvaluateConfig, Long, RunConfig, Source, Task
+from manyheads.config import DataConfig, EvaluateConfig, Long, RunConfig, Source, Task, TuneConfig
 from manyheads.config.plain import show
 from manyheads.door.verbs import Config
 
@@ -11,8 +11,15 @@ OF_THE_HUB = ("data.hub_config", "data.revision")
 OF_CLASSES = (
     *("data.label", "data.text_pair", "optim.class_weights"),
     *("model.pooling", "model.pooler", "model.pair", "model.segments"),
+    *("model.matches", "model.bag", "model.bag_order", "model.bag_dropout", "optim.bag_lr"),
 )
 OF_TARGETS = ("data.target",)
+OF_ANSWERS = (  # of any kind, where words are hidden instead
+    *("data.target", "data.long", "optim.class_weights", "optim.label_smoothing", "teacher"),
+    *("model.pooling", "model.pooler", "model.pair"),
+    *("model.bag", "model.bag_order", "model.bag_dropout", "optim.bag_lr"),
+)
+UNREAD = {Task.classify: OF_TARGETS, Task.seq2seq: OF_CLASSES, Task.pretrain: OF_ANSWERS}
 OF_TRANSFORMERS = tuple(
     f"model.{name}"
     for name in ("n_heads", "d_k", "d_v", "d_ff", "activation", "norm", "norm_eps", "norm_bias", "placement")
@@ -35,18 +42,31 @@ def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
                     "read it: name other data by data.path=, data.hub= or data=<preset>, or leave it away"
                 )
     if isinstance(config, RunConfig):
-        for name in OF_CLASSES if config.task is Task.seq2seq else OF_TARGETS:
+        for name in UNREAD[config.task]:
             if name in typed:
                 raise ValueError(f"{name}={show(typed[name])} does nothing with task={config.task.name}: leave it away")
         for name in OF_TRANSFORMERS if config.model.is_recurrent else ():
             if name in typed:
                 encoder = f"model.encoder={config.model.encoder.name}"
                 raise ValueError(f"{name}={show(typed[name])} does nothing with {encoder}: leave it away")
+    _refuse_without_hiding(config, typed)
     _refuse_without_windows(config, typed)
+    _refuse_without_teacher(config, typed)
     _refuse_without_script(config, typed)
     for name in OF_THE_HUB:
         if typed.get(name):
             _refuse_without_hub(f"{name}={show(typed[name])}", config)
+
+
+def _refuse_without_hiding(config: Config, typed: Mapping[str, Any]) -> None:
+    """What is hidden, where nothing is."""
+    if isinstance(config, RunConfig) and config.task is not Task.pretrain and not config.pretrain.before:
+        for name in typed:
+            if name.startswith("pretrain.") and name != "pretrain.before":
+                raise ValueError(
+                    f"{name}={show(typed[name])} does nothing with task={config.task.name}: use manyheads pretrain, or "
+                    "experiment=self_pretrain"
+                )
 
 
 def _refuse_without_windows(config: Config, typed: Mapping[str, Any]) -> None:
@@ -58,6 +78,13 @@ def _refuse_without_windows(config: Config, typed: Mapping[str, Any]) -> None:
                 f"{name}={show(typed[name])} does nothing with data.long={data.long.name}: add data.long=windows, or "
                 "leave it away"
             )
+
+
+def _refuse_without_teacher(config: Config, typed: Mapping[str, Any]) -> None:
+    """How much of a teacher is learned, where there is none."""
+    for name in ("optim.teacher_weight", "optim.teacher_temperature"):
+        if name in typed and isinstance(config, RunConfig | TuneConfig) and not config.teacher:
+            raise ValueError(f"{name}={show(typed[name])} does nothing without teacher=<run>: add that, or leave it away")
 
 
 def _refuse_without_script(config: Config, typed: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ def resumed_folder(verb: str, words: Sequence[str]) -> tuple[list[str], str]:
         ValueError: it is no run.
     """
     named = [word for word in words if word.startswith("resume=") and word[7:] not in Resume.__members__]
-    if verb != "train" or not named:
+    if verb not in ("train", "pretrain") or not named:
         return list(words), ""
     folder = os.path.abspath(os.path.expanduser(named[-1][7:]))
     if named[-1] == "resume=" or not os.path.isfile(os.path.join(folder, "config.yaml")):

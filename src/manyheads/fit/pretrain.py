@@ -6,11 +6,12 @@ B documents . N tokens . P hidden ones . V vocabulary
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torchmetrics import Metric
 
 from manyheads.config import Hide, PretrainConfig
 from manyheads.data.batches import Batch
 from manyheads.data.vocabulary import Vocabulary
-from manyheads.fit.metrics import Mean, make_shares
+from manyheads.fit.metrics import make_shares
 from manyheads.nn.masked import MaskedLM
 from manyheads.nn.masks import Hidden, choose, choose_words, hide, hide_mixed, hold_out
 
@@ -58,7 +59,7 @@ class Pretrain(nn.Module):
         return hide_mixed(ids_N, places_P, self.mask, self.words_W, torch.rand(places_P.shape, device=ids_N.device))
 
 
-def guesses(network: MaskedLM, batch: Batch, hidden: Hidden, accuracy: Mean) -> Tensor:
+def guesses(network: MaskedLM, batch: Batch, hidden: Hidden, accuracy: Metric) -> Tensor:
     """The loss of each hidden word `(P,)`, in single precision."""
     logits_PV = network(hidden.ids_N, batch.layout, batch.segments_N, hidden.places_P).float()
     if hidden.words_P.numel():

@@ -18,7 +18,7 @@ from manyheads.slurm import holds_a_script_alone
 log = logging.getLogger("manyheads")
 
 FREE = frozenset(  # say nothing of the model
-    {"output", "resume", "dry", "test", "data.path", "data.cache", "checkpoint.every", "checkpoint.keep"}
+    {"pretrain.also", "output", "resume", "dry", "test", "data.path", "data.cache", "checkpoint.every", "checkpoint.keep"}
     | {"logger.kind", "logger.every", "logger.project", "trainer.max_time", "hardware.recompute", "hardware.timeout"}
     | {"guard.at_most", "guard.halve"}
     | {"slurm.script", "slurm.time", "slurm.partition", "slurm.account", "slurm.options"}
@@ -28,8 +28,9 @@ WARNED = frozenset(  # the model is another than without the change, and is mean
     | {"hardware.precision", "hardware.threads", "hardware.compile"}
     | {"trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val", "trainer.gradient_clip_algorithm"}
     | {"trainer.val_check_interval", "trainer.check_val_every_n_epoch", "trainer.limit_val_batches"}
-    | {"guard.nonfinite"}
+    | {"guard.nonfinite", "budget"}
 )
+ENDS = ("max_epochs", "max_steps", "val_check_interval")  # what a budget is settled into
 REFUSED = (  # what the state in the checkpoint is made of; a name that ends in a dot is a whole section
     *(
         "task",
@@ -40,6 +41,7 @@ REFUSED = (  # what the state in the checkpoint is made of; a name that ends in 
         "batch.",
         "model.",
         "optim.",
+        "pretrain.",
         "checkpoint.metric",
         "checkpoint.patience",
     ),
@@ -55,8 +57,8 @@ REFUSED = (  # what the state in the checkpoint is made of; a name that ends in 
 class Start:
     """The checkpoint to go on from, if any, and what its progress.json holds; or that there is nothing left to do.
 
-    `tokens` is what batch.tokens=auto came to when the run began, `metric` what checkpoint.metric=auto did, `again` what
-    it does otherwise than then.
+    `tokens` is what batch.tokens=auto came to when the run began, `metric` what checkpoint.metric=auto did, `end` what
+    budget did in flags of the Trainer, `again` what it does otherwise than then.
     """
 
     checkpoint: Path | None = None
@@ -65,6 +67,7 @@ class Start:
     notes: list[str] = field(default_factory=list)
     tokens: int | None = None
     metric: Metric | None = None
+    end: dict[str, Any] = field(default_factory=dict)
     again: Again = Again()
 
     @property
@@ -73,7 +76,8 @@ class Start:
         return float(self.progress.get("seconds", 0.0))
 
     def settled(self, run: RunConfig) -> RunConfig:
-        """`run` with the batches, and by the figure, that it began with."""
+        """`run` with the batches, the end, and by the figure, that it began with."""
+        run = replace(run, trainer={**run.trainer, **self.end}) if self.end else run
         run = run if self.tokens is None else replace(run, batch=replace(run.batch, tokens=self.tokens))
         return run if self.metric is None else replace(run, checkpoint=replace(run.checkpoint, metric=self.metric))
 
@@ -158,6 +162,9 @@ def _settled(before: RunConfig, run: RunConfig) -> dict[str, Any]:
     return {
         "tokens": before.batch.tokens if run.batch.is_auto else None,
         "metric": before.checkpoint.metric if run.checkpoint.metric is Metric.auto else None,
+        "end": {name: before.trainer[name] for name in ENDS if name in before.trainer}
+        if run.budget and run.budget == before.budget
+        else {},
     }
 
 

@@ -92,12 +92,15 @@ def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Ne
     """The untrained model of the task: arguments and errors as of `assemble_classifier`."""
     if run.task is Task.classify:
         return assemble_classifier(run, splits, tokenizer)
+    origin, pairs = origin_of(run), splits.train.pairs is not None
     pl.seed_everything(run.seed, workers=True, verbose=False)
-    pairs = splits.train.pairs is not None
-    sizes = {"vocab_size": reach(tokenizer, pairs=pairs).ids, "max_length": run.data.max_length}
-    if run.task is Task.pretrain:
-        return assemble_masked(run.model, **sizes, n_segments=2 if pairs else 0)
-    return assemble_seq2seq(run.model, **sizes)
+    n_ids = reach(tokenizer, pairs=pairs).ids
+    sizes = {"vocab_size": n_words(origin, n_ids, run), "max_length": run.data.max_length}
+    if run.task is Task.seq2seq:
+        return assemble_seq2seq(run.model, **sizes)
+    masked = assemble_masked(run.model, **sizes, n_segments=2 if pairs else 0)
+    begin_with(masked, origin)
+    return masked
 
 
 def check_tokens(start: Start, tokens: dict[str, Tokens]) -> None:

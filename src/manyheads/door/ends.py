@@ -1,0 +1,25 @@
+"""How long a run trains: by a budget, or by limits of epochs and steps."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from manyheads.config.plain import show
+
+LIMITS = ("trainer.max_steps", "trainer.max_epochs")
+
+
+def settle_end(values: dict[str, Any], typed: Mapping[str, Any]) -> None:
+    """Let a limit that was typed take the place of a budget that was not.
+
+    Raises:
+        ValueError: both were typed.
+    """
+    limit = next((name for name in LIMITS if name in typed), None)
+    if limit is None or not values.get("budget"):
+        return
+    if typed.get("budget"):
+        raise ValueError(
+            f"{limit}={show(typed[limit])} does nothing beside budget={typed['budget']}, which says how long the run "
+            "trains: leave one of them away"
+        )
+    values["budget"] = ""

@@ -1,0 +1,122 @@
+"""A budget of time or tokens to a number of optimiser steps, before the first: the learning rate falls towards it."""
+
+import copy
+import logging
+import math
+import time
+from dataclasses import replace
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from manyheads.config import RunConfig, Task
+from manyheads.config.budget import Budget, read_budget
+from manyheads.data.batches import Batch
+from manyheads.data.module import TextData
+from manyheads.data.tokens import Tokens
+from manyheads.fit.guard import Guard
+from manyheads.fit.module import Network
+from manyheads.fit.session import run_trainer
+
+log = logging.getLogger("manyheads")
+
+LOOKS = 20  # validations of a pretraining
+MOST_LOOKING = 0.1  # of its time
+TIMED_SHARE, LEAST_TIMED, MOST_TIMED = 0.05, 2.0, 20.0  # of the budget, in seconds
+FIRST = 3  # steps that are not timed: those of a process are slow at first
+FORWARD = 1 / 3  # of the time of a step: the gradient takes twice as long
+
+
+def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str]) -> RunConfig:
+    """`run` with the steps that `run.budget` is enough for, of which a time is told by timing some, and validated at
+    even distances where words are hidden. Weights and generators stay as they are.
+
+    What a budget pays for are the steps and the validations among them.
+
+    Raises:
+        ValueError: a time, but several devices, each of which would time its own steps.
+    """
+    budget = read_budget(run.budget)
+    if budget is None:
+        return run
+    n_devices = run.hardware.devices * run.hardware.nodes
+    if budget.seconds and n_devices != 1:
+        raise ValueError(
+            f"budget={run.budget} is a time, which steps of one device tell, but this run has several: give a number "
+            "of tokens, such as budget=20Mtok"
+        )
+    data = TextData(tokens, run.batch, run.seed)
+    per_step = float(tokens["train"].lengths.sum()) / data.steps_of(0)
+    if budget.seconds:
+        seconds = seconds_of_step(run, network, tokens, labels, budget)
+        look = FORWARD * seconds * float(tokens["validation"].lengths.sum()) / per_step
+        limits = of_time(run.task, budget, seconds, look, data.steps_of(0))
+        log.info("budget=%s: %d steps of %.3f s", run.budget, limits["max_steps"], seconds)
+    else:
+        limits = even(run.task, max(1, math.ceil(budget.tokens / per_step)), LOOKS)
+        log.info("budget=%s: %d steps of %.0f tokens", run.budget, limits["max_steps"], per_step)
+    if "val_check_interval" in limits:
+        limits["val_check_interval"] = run.trainer.get("val_check_interval") or (
+            limits["val_check_interval"] * run.batch.accumulate
+        )
+    return replace(run, trainer={**run.trainer, "max_epochs": -1, **limits})
+
+
+def of_time(task: Task, budget: Budget, seconds: float, look: float, steps_of_epoch: int) -> dict[str, int]:
+    """The limits of a run whose steps take `seconds`, and each `look` at the validation split its own."""
+    if task is Task.pretrain:
+        looks = max(1, min(LOOKS, int(MOST_LOOKING * budget.seconds / look))) if look else LOOKS
+        return even(task, max(1, int((budget.seconds - looks * look) / seconds)), looks)
+    return {"max_steps": max(1, int(budget.seconds / (seconds + look / steps_of_epoch)))}
+
+
+def even(task: Task, n_steps: int, looks: int) -> dict[str, int]:
+    """So many steps or a few more, with `looks` validations at even distances, the last of them at the end."""
+    if task is not Task.pretrain:
+        return {"max_steps": n_steps}
+    each = -(-n_steps // looks)
+    return {"max_steps": -(-n_steps // each) * each, "val_check_interval": each}
+
+
+def seconds_of_step(
+    run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str], budget: Budget
+) -> float:
+    """What a step of this very run takes, on a copy of the network."""
+    pace = Pace(min(MOST_TIMED, max(LEAST_TIMED, TIMED_SHARE * budget.seconds)))
+    endless: dict[str, Any] = {"max_epochs": -1, "max_steps": 2**31, "limit_val_batches": 0}
+    flags = {key: value for key, value in run.trainer.items() if key not in ("val_check_interval", "max_time")}
+    timed = replace(run, trainer={**flags, **endless})
+    cuda = [0] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(cuda):
+        run_trainer(timed, copy.deepcopy(network), tokens, labels, [Guard(timed), pace])
+    return pace.seconds / pace.steps
+
+
+class Pace(Callback):
+    """Ends training when `most` seconds of steps were timed; there is at least one such step."""
+
+    def __init__(self, most: float) -> None:
+        self.most = most
+        self.steps, self.seconds = 0, 0.0
+        self._since = 0.0
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        if trainer.global_step < FIRST:
+            return
+        now = _clock(pl_module)
+        if not self._since:
+            self._since = now
+            return
+        self.steps, self.seconds = trainer.global_step - FIRST, now - self._since
+        if self.steps and self.seconds >= self.most:
+            trainer.should_stop = True
+
+
+def _clock(module: pl.LightningModule) -> float:
+    if module.device.type == "cuda":
+        torch.cuda.synchronize(module.device)
+    return time.perf_counter()
