@@ -66,6 +66,27 @@ LINES = [
         "train model.encoder=lstm model.placement=post",
         "model.placement=post does nothing with model.encoder=lstm: leave it away",
     ),
+    (
+        "train data.stride=8",
+        "data.stride=8 does nothing with data.long=cut: add data.long=windows, or leave it away",
+    ),
+    (
+        "train data.long=both data.windows=8",
+        "data.windows=8 does nothing with data.long=both: add data.long=windows, or leave it away",
+    ),
+    (
+        "evaluate run=x data.path=y.csv data.long=both",
+        "data.long=both does nothing in evaluate, where texts are read as the model was trained to: leave it away",
+    ),
+    (
+        "train optim.teacher_weight=0.3",
+        "optim.teacher_weight=0.3 does nothing without teacher=<run>: add that, or leave it away",
+    ),
+    (
+        "train experiment=dates data.long=windows",
+        "data.long=windows is a way to sort long texts into classes, but task=seq2seq has none: leave it away",
+    ),
+    ("train experiment=dates teacher=/x", "teacher=/x teaches classes, but task=seq2seq has none: leave it away"),
     ("train data.path=", "data.path= is empty: write data.path=VALUE, or leave it away"),
     ("train data.hub=", "data.hub= is empty: write data.hub=VALUE, or leave it away"),
     ("train -m data.path= seed=1,2", "data.path= is empty: write data.path=VALUE, or leave it away"),

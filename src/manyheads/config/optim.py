@@ -30,6 +30,7 @@ class OptimConfig:
     lr: float = knob(1e-3, "peak learning rate", above=0.0)
     muon_lr: float | None = knob(None, "peak rate of Muon, whose steps are as large as AdamW's; null: lr", above=0.0)
     head_lr: float | None = knob(None, "peak learning rate of pooling and head; null: lr", above=0.0)
+    bag_lr: float = knob(0.03, "peak learning rate of the votes of model.bag", above=0.0)
     layer_decay: float = knob(
         1.0,
         "each layer learns at so many times the rate of the one above it, the embeddings below all",

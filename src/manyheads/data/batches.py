@@ -31,7 +31,7 @@ class Planned(NamedTuple):
 class Batch(NamedTuple):
     """Whole rows, end to end: `ids_N` and `segments_N` int64, `labels_B` class ids (of rows with any
     number of labels marks `(B, C)`), `rows_B` row indices in the split,
-    and in `targets` the texts that rows are answered by, if they are.
+    and in `targets` the texts that rows are answered by, in `teacher_BC` what a teacher answers, if there are any.
 
     The loss of a micro-batch is the sum of its rows' losses times `scale`; averaged over ranks and accumulated
     micro-batches that is the mean over all rows of the optimiser step. A batch may have no rows.
@@ -44,6 +44,7 @@ class Batch(NamedTuple):
     rows_B: Tensor
     scale: float
     targets: "Batch | None" = None
+    teacher_BC: Tensor | None = None
 
     @property
     def parts(self) -> "list[Batch]":
@@ -61,6 +62,7 @@ class Batch(NamedTuple):
             sent(self.rows_B, device),
             self.scale,
             None if self.targets is None else self.targets.to(device),
+            None if self.teacher_BC is None else sent(self.teacher_BC, device),
         )
 
 
@@ -175,6 +177,7 @@ def gather(tokens: Tokens, planned: Planned, *, few_counts: bool = False) -> Bat
         rows_B,
         planned.scale,
         None if tokens.targets is None else gather(tokens.targets, planned, few_counts=few_counts),
+        None if tokens.teacher_nC is None else tokens.teacher_nC[rows_B],
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.data.batches import Batch
+from manyheads.fit.distil import UNTAUGHT, Teaching, of_classes
 from manyheads.fit.metrics import ClassFigures
 from manyheads.nn import Classifier
 
@@ -19,14 +20,15 @@ class Classify(nn.Module):
 
     Args:
         class_weights_C: factor of each class in the training loss.
+        teaching: how much counts what a teacher answers, where a batch holds that.
     """
 
     class_weights_C: Tensor
 
-    def __init__(self, class_weights_C: Tensor, *, label_smoothing: float) -> None:
+    def __init__(self, class_weights_C: Tensor, *, label_smoothing: float, teaching: Teaching = UNTAUGHT) -> None:
         super().__init__()
         self.register_buffer("class_weights_C", class_weights_C, persistent=False)
-        self.label_smoothing = label_smoothing
+        self.label_smoothing, self.teaching = label_smoothing, teaching
         self.train_metrics = ClassFigures(class_weights_C.numel(), "train_")
         self.validation_metrics = ClassFigures(class_weights_C.numel(), "validation_")
 
@@ -35,13 +37,14 @@ class Classify(nn.Module):
         logits_BC = logits(classifier, batch)
         if len(batch.labels_B):
             self.train_metrics.update(logits_BC.detach(), batch.labels_B)
-        return F.cross_entropy(
+        losses_B = F.cross_entropy(
             logits_BC,
             batch.labels_B,
             weight=self.class_weights_C,
             label_smoothing=self.label_smoothing,
             reduction="none",
         )
+        return self.teaching.joined(losses_B, logits_BC, batch.teacher_BC, of_classes)
 
     def check(self, classifier: Classifier, batch: Batch) -> Tensor:
         """The plain loss of each row `(B,)`; its answer counts in the validation figures."""
@@ -60,9 +63,9 @@ def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
 
     Args:
         choice: `none`, `balanced` (rows / rows of the class), or factors by class name (others: 1).
-        labels: class ids of the training rows.
+        labels: class ids of the training rows, or `(n, C)` a 1 for each of their labels: the mean is over these.
     """
-    rows_C = torch.bincount(labels, minlength=len(names)).double()
+    rows_C = torch.bincount(labels, minlength=len(names)).double() if labels.ndim == 1 else labels.double().sum(0)
     if choice == "none":
         return torch.ones(len(names))
     if choice == "balanced":

@@ -19,6 +19,7 @@ from manyheads.door.words import as_words, plain_settings
 from manyheads.fit.checks import check_class_names, check_end, check_logger, check_long, check_pair
 from manyheads.fit.resume import FREE
 from manyheads.ranks import this_process
+from manyheads.teacher import check_teacher
 from manyheads.terminal import shown
 from manyheads.tune.journal import Journal, open_journal
 from manyheads.tune.outcome import Outcome
@@ -47,6 +48,7 @@ def tune(config: TuneConfig) -> list[Ranked]:
     check_class_names(config.optim.class_weights, splits.labels)
     check_pair(config.model, pairs=splits.train.pairs is not None)
     check_long(config.data, pairs=splits.train.pairs is not None)
+    check_teacher(config.teacher, splits)
     folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
     with open_journal(folder, question(config, splits)) as journal, shown(log):
         run_missing(config, make_queue(config, folder, journal), journal)

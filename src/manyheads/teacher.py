@@ -1,0 +1,109 @@
+"""`teacher=<run>`: the logits of a finished run for the training rows, from which another one learns.
+
+n rows . C classes
+"""
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from manyheads.config import HardwareConfig, InferenceHardware, Precision, RunConfig, Task
+from manyheads.config.plain import listed
+from manyheads.data.rows import Rows, Splits
+from manyheads.ship.files import FILES, find_model
+from manyheads.ship.settings import read_labels, read_settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def check_teacher(teacher: str, splits: Splits) -> None:
+    """The teacher, if there is one, must answer such rows with the same classes. Nothing heavy is imported.
+
+    Raises:
+        ValueError: one sentence; it is no run, or answers otherwise.
+    """
+    if not teacher:
+        return
+    folder = find_teacher(teacher)
+    settings = read_settings(folder / "config.json")
+    if settings.task is not Task.classify:
+        raise ValueError(f"teacher={teacher} has task={settings.task.name}, but a teacher must be a classifier")
+    takes, has = (
+        "pairs of texts" if pairs else "single texts" for pairs in (settings.pairs, splits.train.pairs is not None)
+    )
+    if takes != has:
+        raise ValueError(f"teacher={teacher} takes {takes}, but the data has {has}: name another run")
+    labels = read_labels(folder / "labels.json", settings)
+    if sorted(labels) != sorted(splits.labels):
+        raise ValueError(
+            f"teacher={teacher} tells {listed(labels)} apart, but the labels of the data are {listed(splits.labels)}: "
+            "name a run that was trained on the same classes"
+        )
+    if settings.multi != splits.multi:
+        gives, has = ("any number of labels" if multi else "one label" for multi in (settings.multi, splits.multi))
+        raise ValueError(f"teacher={teacher} answers with {gives}, but a row of the data has {has}: name another run")
+
+
+def find_teacher(teacher: str) -> Path:
+    """The folder of the teacher's model.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        return find_model(Path(teacher))
+    except ValueError as error:
+        raise ValueError(str(error).replace("run=", "teacher=", 1)) from error
+
+
+def teach(run: RunConfig, splits: Splits) -> "Tensor":
+    """The teacher's logits `(n, C)` of the training rows, its classes in the order of `splits.labels`.
+
+    It reads the texts by its own tokenizer, and answers in the quickest type. Answers are cached as tokens are: of
+    processes that start together one computes them. Adds to `splits.notes` what was answered.
+    """
+    import torch
+
+    from manyheads.data.cache import cache_folder, cached_logits
+
+    folder, rows = find_teacher(run.teacher), splits.train
+    names = read_labels(folder / "labels.json", read_settings(folder / "config.json"))
+    logits_nC = cached_logits(
+        rows,
+        _digest(folder),
+        len(names),
+        lambda: answers(folder, rows, run.hardware),
+        cache_folder(run.data),
+        float(run.hardware.timeout),
+    )
+    logits_nC = logits_nC[:, [names.index(label) for label in splits.labels]]
+    note = f"teacher: {run.teacher} answers {len(rows):,} training rows"
+    if not splits.multi:
+        right = (logits_nC.argmax(-1) == torch.tensor(rows.labels)).double().mean()
+        note += f", {float(right):.1%} of them as they are labelled"
+    splits.notes.append(note)
+    return logits_nC
+
+
+def answers(folder: Path, rows: Rows, hardware: HardwareConfig) -> "Tensor":
+    """Logits `(n, C)` of the model in `folder`, its classes in their own order."""
+    from manyheads.judge.device import choose_device
+    from manyheads.judge.predictions import judge_rows
+    from manyheads.ship.deliverable import load
+    from manyheads.ship.precision import quick
+    from manyheads.terminal import progress_bar
+
+    device = choose_device(InferenceHardware(accelerator=hardware.accelerator, threads=hardware.threads))
+    model = load(folder)
+    model = model.on(device, quick(Precision.auto, model.model, device))
+    with progress_bar(len(rows)) as progress:
+        return judge_rows(model, rows, progress=progress).logits_nC
+
+
+def _digest(folder: Path) -> str:
+    """Of all that a model answers by."""
+    digest = hashlib.sha256()
+    for name in FILES:
+        digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
+    return digest.hexdigest()
