@@ -21,6 +21,13 @@ class Given:
             raise ValueError(f"{path} must be an object with keys and values")
         self.path, self.content = path, content
 
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> "Given":
+        """What a config.json with this content says."""
+        given = cls.__new__(cls)
+        given.path, given.content = Path("config.json"), content
+        return given
+
     def get(self, name: str, default: Any = None) -> Any:
         value = self.content.get(name)
         return default if value is None else value

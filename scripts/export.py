@@ -1,0 +1,8 @@
+"""Write a trained model for other programs: the same door as `manyheads export`."""
+
+import sys
+
+from manyheads.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["export", *sys.argv[1:]]))

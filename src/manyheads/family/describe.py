@@ -1,0 +1,222 @@
+"""Our model in the words of a family's config.json, or in one sentence why no family has such: kinds.py backwards.
+
+What a family cannot say comes out in the reading: a description counts only if kinds.py makes our model of it again.
+Standard library and config alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from manyheads.config import Activation, EncoderKind, ModelConfig, PairKind, Pooling, Positions, Segments
+from manyheads.config.plain import listed, show, to_plain
+from manyheads.family.given import Given
+from manyheads.family.kinds import FAMILIES, Shape
+from manyheads.family.shapes import PINNED
+
+CLASSES = {
+    "bert": "Bert",
+    "distilbert": "DistilBert",
+    "electra": "Electra",
+    "modernbert": "ModernBert",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+}
+TABLES = (Positions.learned, Positions.sinusoidal, Positions.none)  # a table of learned positions can hold them all
+UNSAID = ("dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
+UNSAID += ("dropout_tokens", "window", "score", "rotary_base", "rotary_base_window", "bidirectional", "zero_output")
+"""Settings without a part in what a trained model answers, or said by another of `facts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Ids of the marks of a tokenizer, for those that it has: `pad`, `cls`, `sep`, `mask`, `unk`."""
+
+    ids: dict[str, int]
+    is_unigram: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """`config` is what config.json says of the architecture, `shape` what it is read as."""
+
+    kind: str
+    config: dict[str, Any]
+    shape: Shape
+
+
+def describe(model: ModelConfig, *, vocab_size: int, max_length: int, has_segments: bool, marks: Marks) -> Described:
+    """The family that has a model like `model`, and its config.json.
+
+    Args:
+        has_segments: the network holds vectors of first and second texts.
+
+    Raises:
+        ValueError: no family has it; the sentence goes behind the name of the run.
+    """
+    refuse_foreign(model)
+    kinds = ["bert", "electra", "distilbert", "modernbert"]
+    if "pad" in marks.ids:  # which fixes where its positions begin
+        kinds.insert(0 if model.segments is Segments.never else 1, "xlm-roberta" if marks.is_unigram else "roberta")
+    nearest, least = "", []
+    for kind in kinds:
+        pads = {"pad_token_id": marks.ids["pad"]} if "pad" in marks.ids else {}
+        sizes = {"vocab_size": vocab_size, "max_length": max_length, "has_segments": has_segments}
+        config = {"model_type": kind, **pads, **WRITERS[kind](model, marks=marks, **sizes)}
+        shape = FAMILIES[kind](Given.of(config))
+        shape.model.update({name: value for name, value in PINNED.items() if name not in shape.model})
+        wrong = differences(model, shape, has_segments=has_segments)
+        if not wrong:
+            return Described(kind, config, shape)
+        if not nearest or len(wrong) < len(least):
+            nearest, least = kind, wrong
+    raise ValueError(
+        f"has a shape of its own, which transformers does not know; nearest to it is {CLASSES[nearest]}, which has "
+        f"{listed(least)}: train one with these settings, or from a model of such a family by init_from"
+    )
+
+
+def refuse_foreign(model: ModelConfig) -> None:
+    """Refuse what no family has at all.
+
+    Raises:
+        ValueError: as of `describe`.
+    """
+    why = "which no model of BERT's family has: train one with model=bert_small, or from a model of such a family"
+    if model.encoder is not EncoderKind.transformer or model.pair is not PairKind.joint:
+        name = "encoder" if model.encoder is not EncoderKind.transformer else "pair"
+        raise ValueError(f"has model.{name}={getattr(model, name).name}, {why} by init_from")
+    if not model.n_heads * model.d_k == model.n_heads * model.d_v == model.d_model:
+        raise ValueError(
+            f"has model.n_heads={model.n_heads} with model.d_k={model.d_k} and model.d_v={model.d_v}, which do not "
+            f"share out model.d_model={model.d_model} as in every model of BERT's family: train one where "
+            "d_k = d_v = d_model / n_heads"
+        )
+
+
+def differences(model: ModelConfig, shape: Shape, *, has_segments: bool) -> list[str]:
+    """Settings, as they would have to be typed, in which a shape that was read is another than `model`."""
+    ours, theirs = facts(model), facts(shape.config())
+    wrong = [f"model.{name}={_said(theirs[name])}" for name in ours if ours[name] != theirs.get(name, ours[name])]
+    return wrong + (["model.segments=never"] if has_segments and shape.n_segments != 2 else [])
+
+
+def facts(model: ModelConfig) -> dict[str, Any]:
+    """What two models that answer alike have in common: settings by name, said in one way each."""
+    layers = range(model.n_layers)
+    windows = [model.window_of(layer) for layer in layers]
+    said = {name: value for name, value in to_plain(model).items() if name not in UNSAID and name != "segments"}
+    said |= {
+        "n_kv_heads": model.kv_heads,
+        "d_embedding": model.width_of_words,
+        "scale": model.scale or model.d_k**-0.5,
+        "norm_eps": model.norm_eps or (1e-5 if model.norm.name == "layer" else 1e-6),
+        "scores": [model.score_of(layer).name for layer in layers],
+        "windows": windows,
+        "positions": "learned" if model.positions in TABLES else model.positions.name,
+    }
+    if model.positions is Positions.rotary:
+        of_windows = model.rotary_base_window or model.rotary_base
+        said["rotary_base"] = [of_windows if window else model.rotary_base for window in windows]
+    return said
+
+
+def _said(value: Any) -> str:
+    return str(value).replace(" ", "") if isinstance(value, list) else show(value)
+
+
+def _post_norm(model: ModelConfig, *, vocab_size: int, max_length: int) -> dict[str, Any]:
+    return {
+        "vocab_size": vocab_size,
+        "hidden_size": model.d_model,
+        "num_hidden_layers": model.n_layers,
+        "num_attention_heads": model.n_heads,
+        "intermediate_size": model.d_ff,
+        "hidden_act": "relu" if model.activation is Activation.relu else "gelu",
+        "hidden_dropout_prob": model.dropout_at("residual"),
+        "attention_probs_dropout_prob": model.dropout_attention,
+        "classifier_dropout": model.dropout_at("classifier"),
+        "layer_norm_eps": model.norm_eps or 1e-5,
+        "max_position_embeddings": max_length,
+        "type_vocab_size": 2,
+    }
+
+
+def _bert(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
+    return _post_norm(model, **sizes)
+
+
+def _electra(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
+    return _post_norm(model, **sizes) | {"embedding_size": model.width_of_words}
+
+
+def _roberta(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
+    rows = sizes["max_length"] + marks.ids["pad"] + 1
+    return _post_norm(model, **sizes) | {
+        "max_position_embeddings": rows,
+        "type_vocab_size": 2 if has_segments else 1,
+    }
+
+
+def _distilbert(
+    model: ModelConfig, *, marks: Marks, has_segments: bool, vocab_size: int, max_length: int
+) -> dict[str, Any]:
+    return {
+        "vocab_size": vocab_size,
+        "dim": model.d_model,
+        "n_layers": model.n_layers,
+        "n_heads": model.n_heads,
+        "hidden_dim": model.d_ff,
+        "activation": "relu" if model.activation is Activation.relu else "gelu",
+        "dropout": model.dropout_at("residual"),
+        "attention_dropout": model.dropout_attention,
+        "seq_classif_dropout": model.dropout_at("classifier"),
+        "max_position_embeddings": max_length,
+        "sinusoidal_pos_embds": False,
+    }
+
+
+def _modernbert(
+    model: ModelConfig, *, marks: Marks, has_segments: bool, vocab_size: int, max_length: int
+) -> dict[str, Any]:
+    windows = [model.window_of(layer) for layer in range(model.n_layers)]
+    base, of_windows = model.rotary_base, model.rotary_base_window or model.rotary_base
+    names = {"bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep"}
+    return {
+        **{f"{theirs}_token_id": marks.ids.get(ours) for theirs, ours in names.items()},
+        "pad_token_id": marks.ids.get("pad"),
+        "vocab_size": vocab_size,
+        "hidden_size": model.d_model,
+        "num_hidden_layers": model.n_layers,
+        "num_attention_heads": model.n_heads,
+        "intermediate_size": model.d_ff,
+        "hidden_activation": "gelu",
+        "max_position_embeddings": max_length,
+        "norm_eps": model.norm_eps or 1e-5,
+        "norm_bias": model.norm_bias,
+        **dict.fromkeys(("attention_bias", "mlp_bias", "classifier_bias"), model.bias),
+        "layer_types": ["sliding_attention" if window else "full_attention" for window in windows],
+        "local_attention": 2 * max([1, *windows]),
+        "global_rope_theta": base,
+        "local_rope_theta": of_windows,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": base},
+            "sliding_attention": {"rope_type": "default", "rope_theta": of_windows},
+        },
+        "classifier_pooling": "mean" if model.pooling is Pooling.mean else "cls",
+        "classifier_activation": "gelu",
+        "embedding_dropout": model.dropout_at("embedding"),
+        "mlp_dropout": model.dropout_at("residual"),
+        "attention_dropout": model.dropout_attention,
+        "classifier_dropout": model.dropout_at("classifier"),
+    }
+
+
+WRITERS: dict[str, Callable[..., dict[str, Any]]] = {
+    "bert": _bert,
+    "distilbert": _distilbert,
+    "electra": _electra,
+    "modernbert": _modernbert,
+    "roberta": _roberta,
+    "xlm-roberta": _roberta,
+}

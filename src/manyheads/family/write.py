@@ -1,0 +1,162 @@
+"""A classifier of ours as a folder that transformers opens: `manyheads export`.
+
+P positions . D width of the tables
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from manyheads.config import ExportConfig
+from manyheads.family.describe import CLASSES, Described, Marks, describe
+from manyheads.family.keys import KEYS
+from manyheads.family.read import theirs
+from manyheads.nn import Classifier
+from manyheads.nn.positions import SinusoidalPositions
+from manyheads.runfolder import refuse_taken
+from manyheads.ship.deliverable import Deliverable, load
+from manyheads.ship.files import find_model, run_folder
+from manyheads.whole import refuse_unwritable, replace_folder
+
+MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
+    "pad": ("[PAD]", "<pad>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+    "unk": ("[UNK]", "<unk>"),
+}
+POSITIONS, SEGMENTS, WORDS = (f"embeddings.{name}.weight" for name in ("positions", "segments", "words"))
+
+
+def export(config: ExportConfig) -> Path:
+    """Write the folder that `config` asks for, whole or not at all, and say how it is opened.
+
+    Raises:
+        ValueError: the run is no classifier, or of a shape that no family has; the folder holds something.
+    """
+    model = find_model(Path(config.run).expanduser())
+    folder = Path(config.output).expanduser() if config.output else (run_folder(model) or model) / "huggingface"
+    refuse_taken(str(folder))
+    deliverable = load(model)
+    try:
+        described = described_as(deliverable)
+    except ValueError as error:
+        raise ValueError(f"run={config.run} {error}") from error
+    with refuse_unwritable(folder):
+        write_family(folder, deliverable, described)
+    print(f"{folder}: transformers.{classifier_of(described)}.from_pretrained reads it, as AutoTokenizer does")
+    return folder
+
+
+def classifier_of(described: Described) -> str:
+    """Its class in transformers."""
+    return f"{CLASSES[described.kind]}ForSequenceClassification"
+
+
+def described_as(deliverable: Deliverable) -> Described:
+    """What a family says of it.
+
+    Raises:
+        ValueError: as of `describe`.
+    """
+    embeddings = deliverable.classifier.embeddings
+    return describe(
+        deliverable.model,
+        vocab_size=embeddings.words.num_embeddings,
+        max_length=deliverable.max_length,
+        has_segments=embeddings.segments is not None,
+        marks=marks_of(deliverable.tokenizer),
+    )
+
+
+def marks_of(tokenizer: Tokenizer) -> Marks:
+    """The marks that a tokenizer has, by the names that such have."""
+    vocabulary = tokenizer.get_vocab()
+    ids = {mark: vocabulary[name] for mark, name in names_of(tokenizer).items()}
+    return Marks(ids, is_unigram=json.loads(tokenizer.to_str())["model"]["type"] == "Unigram")
+
+
+def names_of(tokenizer: Tokenizer) -> dict[str, str]:
+    """`pad`, `cls` and others, to the token itself."""
+    return {mark: name for mark, names in MARKS.items() for name in names if tokenizer.token_to_id(name) is not None}
+
+
+def write_family(folder: Path, deliverable: Deliverable, described: Described) -> None:
+    """The weights, config.json and the tokenizer; the same classifier gives the same bytes."""
+    plain = Tokenizer.from_str(deliverable.tokenizer.to_str())
+    plain.no_padding()
+    plain.no_truncation()
+    with replace_folder(folder) as part:
+        save_file(family_tensors(deliverable.classifier, described), part / "model.safetensors", {"format": "pt"})
+        (part / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
+        _write_json(part / "tokenizer_config.json", tokenizer_config(deliverable, described))
+        _write_json(part / "config.json", family_config(deliverable, described))
+        if deliverable.thresholds is not None:
+            _write_json(part / "thresholds.json", deliverable.thresholds)
+
+
+def family_config(deliverable: Deliverable, described: Described) -> dict[str, Any]:
+    """The whole config.json: the architecture, and the classes by their ids."""
+    labels = deliverable.labels
+    kind = "multi_label_classification" if deliverable.thresholds is not None else "single_label_classification"
+    return {
+        "architectures": [classifier_of(described)],
+        **described.config,
+        "id2label": {str(at): label for at, label in enumerate(labels)},
+        "label2id": {label: at for at, label in enumerate(labels)},
+        "problem_type": kind,
+        "dtype": "float32",
+    }
+
+
+def tokenizer_config(deliverable: Deliverable, described: Described) -> dict[str, Any]:
+    """What transformers is to know of tokenizer.json: the marks, the longest text, and what the model is given."""
+    names = names_of(deliverable.tokenizer)
+    segments = ["token_type_ids"] if described.shape.n_segments == 2 else []
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": deliverable.max_length,
+        "model_input_names": ["input_ids", *segments, "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        **{f"{mark}_token": name for mark, name in names.items()},
+    }
+
+
+def family_tensors(classifier: Classifier, described: Described) -> dict[str, Tensor]:
+    """All tensors by the family's names: `read_family` backwards."""
+    shape = described.shape
+    keys = KEYS[shape.family]
+    ours = {name: tensor.detach().float().cpu() for name, tensor in classifier.state_dict().items()}
+    width = ours[WORDS].size(1)
+    ours[WORDS] = ours[WORDS] * math.sqrt(width)  # ours are multiplied by it when read
+    if shape.config().positions.name == "learned":
+        ours[POSITIONS] = torch.cat([torch.zeros(shape.first_position, width), position_table(classifier, described)])
+    found: dict[str, Tensor] = {}
+    for name, tensor in ours.items():
+        parts = theirs(name, keys, shape)
+        if name == POSITIONS:
+            parts = parts[:1]  # the second is of segments
+        found |= {part: piece.clone() for part, piece in zip(parts, tensor.chunk(len(parts)), strict=True)}
+    if shape.n_segments and SEGMENTS not in ours:
+        found[f"{keys.segments}.weight"] = torch.zeros(shape.n_segments, width)
+    return found
+
+
+def position_table(classifier: Classifier, described: Described) -> Tensor:
+    """A vector `(P, D)` for each position; sines are written down, and without positions all are zero."""
+    positions = classifier.embeddings.positions
+    if positions is None:
+        return torch.zeros(described.shape.max_length, classifier.embeddings.words.embedding_dim)
+    return (
+        (positions.table_PD if isinstance(positions, SinusoidalPositions) else positions.weight).detach().float().cpu()
+    )
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
