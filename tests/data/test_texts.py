@@ -1,0 +1,85 @@
+"""Texts to learn from: those of train, never those a run is judged on."""
+
+import csv
+
+import pytest
+
+from manyheads.config import DataConfig, Source
+from manyheads.data.sources import read_splits
+from manyheads.data.texts import read_texts
+
+
+def write(path, rows, header=("text", "label")):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    rows = [(f"text {at}", "ab"[at % 2]) for at in range(60)]
+    return DataConfig(source=Source.files, path=str(write(tmp_path / "one.csv", rows)))
+
+
+def test_the_rows_are_those_that_training_would_learn_from_and_validate_on(labelled):
+    ours, theirs = read_texts(labelled, 3, []), read_splits(labelled, 3)
+    assert ours.train.texts == theirs.train.texts
+    assert ours.validation.texts == theirs.validation.texts
+    assert set(ours.train.labels) == {0}
+    assert (ours.labels, ours.test) == ([], None)
+
+
+def test_texts_that_a_run_is_judged_on_are_never_learnt_from(labelled, tmp_path):
+    theirs = read_splits(labelled, 3)
+    judged = [*theirs.validation.texts, *theirs.test.texts]
+    more = write(tmp_path / "more.csv", [(text,) for text in [*judged, "one more"]], ["text"])
+    ours = read_texts(labelled, 3, [str(more)])
+    assert not set(ours.train.texts) & set(judged)
+    assert ours.train.texts[-1] == "one more"
+    assert any(
+        f"{len(judged)} of {len(theirs.train) + len(judged) + 1} texts are left out" in one for one in ours.notes
+    )
+
+
+def test_a_file_without_labels_and_one_whose_labels_are_not_read(labelled, tmp_path):
+    bare = DataConfig(
+        source=Source.files, path=str(write(tmp_path / "bare.csv", [(f"t{at}",) for at in range(20)], ["text"]))
+    )
+    splits = read_texts(bare, 0, [])
+    assert (len(splits.train), len(splits.validation)) == (18, 2)
+    labelled.label = ""
+    splits = read_texts(labelled, 0, [])
+    assert (len(splits.train), len(splits.validation)) == (54, 6)
+
+
+def test_lines_of_a_text_file_are_texts(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("one\n\n two \r\nthree\u2028still three\n" + "".join(f"line {at}\n" for at in range(20)))
+    splits = read_texts(DataConfig(source=Source.files, path=str(path)), 0, [])
+    texts = {*splits.train.texts, *splits.validation.texts}
+    assert {"one", " two ", "three\u2028still three"} <= texts
+    assert len(texts) == 23
+
+
+def test_further_texts_of_a_folder_are_those_of_its_training_split(labelled, tmp_path):
+    folder = tmp_path / "more"
+    folder.mkdir()
+    for name in ("train", "test"):
+        write(folder / f"{name}.csv", [(f"{name} {at}",) for at in range(5)], ["text"])
+    found = read_texts(labelled, 0, [str(folder)]).train.texts
+    assert [text for text in found if text.startswith(("train", "test"))] == [f"train {at}" for at in range(5)]
+
+
+def test_pairs_stay_pairs_and_take_no_single_texts(tmp_path):
+    rows = [(f"a{at}", f"b{at}", "xy"[at % 2]) for at in range(40)]
+    data = DataConfig(source=Source.files, path=str(write(tmp_path / "p.csv", rows, ["text", "text_pair", "label"])))
+    assert read_texts(data, 0, []).train.pairs is not None
+    with pytest.raises(ValueError, match=r"adds single texts, but p.csv holds pairs"):
+        read_texts(data, 0, [data.path])
+
+
+def test_fewer_rows_are_fewer_of_everything(labelled, tmp_path):
+    labelled.rows = 5
+    more = write(tmp_path / "more.csv", [(f"more {at}",) for at in range(30)], ["text"])
+    splits = read_texts(labelled, 0, [str(more)])
+    assert (len(splits.train), len(splits.validation)) == (10, 5)

@@ -1,0 +1,62 @@
+"""Marks, words and the rest of words, beside what the tokenizers library says of a text."""
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from manyheads.config import TokenizerConfig, TokenizerKind
+from manyheads.data.learn import train_tokenizer
+from manyheads.data.rows import Rows
+from manyheads.data.vocabulary import vocabulary
+
+TEXTS = ["unbelievable stories, retold badly", "The retelling was un-believably bad", "stories of bad believers"] * 3
+
+
+def learnt(kind, vocab_size=70):
+    rows = Rows(TEXTS, None, [0] * len(TEXTS), "x", range(len(TEXTS)))
+    return train_tokenizer(rows, TokenizerConfig(kind=TokenizerKind[kind], vocab_size=vocab_size))
+
+
+@pytest.mark.parametrize(("kind", "size"), [("wordpiece", 70), ("bpe", 290), ("unigram", 60)])
+def test_words_begin_where_the_tokenizer_cuts_words(kind, size):
+    tokenizer = learnt(kind, size)
+    known = vocabulary(tokenizer, pairs=False)
+    for text in TEXTS[:3]:
+        found = tokenizer.encode(text)
+        begins = [bool(known.begins_V[at]) for at in found.ids]
+        words = found.word_ids
+        for at in range(2, len(words) - 1):
+            if text[found.offsets[at][0]].isalnum() and text[max(0, found.offsets[at][0] - 1)].isalnum():
+                assert begins[at] == (words[at] != words[at - 1]), (text, found.tokens[at])
+            elif kind == "wordpiece":
+                assert begins[at]
+
+
+def test_marks_are_special_and_words_are_not():
+    tokenizer = learnt("wordpiece")
+    known = vocabulary(tokenizer, pairs=True)
+    names = [tokenizer.id_to_token(at) for at in range(known.special_V.numel())]
+    assert [name for name, special in zip(names, known.special_V, strict=True) if special] == [
+        "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
+    ]  # fmt: skip
+    assert (known.mask, known.n_marks) == (4, 3)
+    assert vocabulary(tokenizer, pairs=False).n_marks == 2
+
+
+def test_characters_make_words_of_letters():
+    tokenizer = learnt("characters")
+    known = vocabulary(tokenizer, pairs=False)
+    begins = [bool(known.begins_V[at]) for at in tokenizer.encode("of bad").ids]
+    assert begins == [True, False, False, True, False, False, False, True]
+
+
+def test_an_id_without_an_entry_is_no_word_and_a_tokenizer_needs_a_mask():
+    tokenizer = Tokenizer(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "a": 2, "far": 9}, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
+    tokenizer.add_special_tokens(["[CLS]", "[SEP]"])
+    with pytest.raises(ValueError, match=r"without a token such as \[MASK\]"):
+        vocabulary(tokenizer, pairs=False)
+    tokenizer.add_special_tokens(["<mask>"])
+    known = vocabulary(tokenizer, pairs=False)
+    assert torch.arange(known.special_V.numel())[~known.special_V].tolist() == [2, 9]
