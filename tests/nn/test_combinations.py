@@ -17,6 +17,9 @@ MAIN = ["score", "positions", "placement", "pooling", "normaliser"]
 MORE: dict[str, list[Any]] = {
     "n_kv_heads": [0, 1],
     "n_bigrams": [0, 7],
+    "qk_norm": [False, True],
+    "matches": [False, True],
+    "bag": [0, 5],
     "project": [True, False],
     "project_output": [True, False],
     "windows": [[], [2, 0]],

@@ -73,7 +73,7 @@ class Deadline(Callback):
         share = min(1.0, (time.perf_counter() - self._since) / self.seconds)
         factor = rate_factor(int(share * (PACES - 1)), PACES, pl_module.optim)
         for group in trainer.optimizers[0].param_groups:
-            group["lr"] = factor * pl_module.optim.lr
+            group["lr"] = factor * group["initial_lr"]
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -1,92 +1,30 @@
 """The encoder classifier: counts, widths and the choice of each block."""
 
 from dataclasses import dataclass
-from enum import Enum
 
+from manyheads.config.choices import (
+    Activation,
+    EncoderKind,
+    Norm,
+    Normaliser,
+    PairKind,
+    Placement,
+    Pooler,
+    Pooling,
+    Positions,
+    Score,
+    Segments,
+)
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.plain import show
 from manyheads.config.task import Task
 
 WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends before memory is asked for
 MOST_TABLE = 2**27  # numbers in tables of positions: a model with more could not be loaded again
-
-
-class Score(Enum):
-    scaled_dot = "scaled_dot"
-    dot = "dot"
-    cosine = "cosine"
-    additive = "additive"
-    general = "general"
-    concat = "concat"
-    distance = "distance"
-
-
-class Normaliser(Enum):
-    softmax = "softmax"
-    sigmoid = "sigmoid"
-    sparsemax = "sparsemax"
-    entmax15 = "entmax15"
-
-
-class EncoderKind(Enum):
-    transformer = "transformer"
-    gru = "gru"
-    lstm = "lstm"
-
-
-class Activation(Enum):
-    relu = "relu"
-    gelu = "gelu"
-    geglu = "geglu"
-    swiglu = "swiglu"
-
-
-class Positions(Enum):
-    none = "none"
-    sinusoidal = "sinusoidal"
-    learned = "learned"
-    rotary = "rotary"
-    alibi = "alibi"
-
-
-class Norm(Enum):
-    layer = "layer"
-    rms = "rms"
-
-
-class Placement(Enum):
-    pre = "pre"
-    post = "post"
-    both = "both"
-
-
-class Pooling(Enum):
-    mean = "mean"
-    first = "first"
-    max = "max"
-    attention = "attention"
-
-
-class Pooler(Enum):
-    none = "none"
-    tanh = "tanh"
-    relu = "relu"
-    gelu = "gelu"
-    gelu_norm = "gelu_norm"
-
-
-class Segments(Enum):
-    pairs = "pairs"
-    always = "always"
-    never = "never"
-
-
-class PairKind(Enum):
-    joint = "joint"
-    cross = "cross"
-
-
-OF_SELF_ATTENTION = ("n_kv_heads", "scores", "project", "project_output", "window", "windows", "causal", "pair")
+OF_SELF_ATTENTION = (
+    *("n_kv_heads", "scores", "project", "project_output", "window", "windows", "causal", "pair"),
+    *("qk_norm", "zero_output"),
+)
 OF_STATES = ("score", "normaliser", "scale", "dropout_attention")  # of the attention over recurrent states
 CROSS_LAYERS = 1  # behind the encoder, where two texts are read apart
 
@@ -153,6 +91,17 @@ class ModelConfig:
         Pooler.none, "one more layer on the text vector, by its activation; gelu_norm: with a norm after it"
     )
     bias: bool = knob(True, "biases in the projections")
+    qk_norm: bool = knob(False, "queries and keys are normed, each head's by itself, before they are compared")
+    zero_output: bool = knob(False, "W^O and the second feed-forward matrix start at zero: a fresh layer adds nothing")
+    matches: bool = knob(False, "of two texts: a vector added to tokens that occur in the other one, and to the rest")
+    bag: int = knob(
+        0,
+        "rows of a hashed table by which words and neighbours vote for classes, beside the encoder; 0: none",
+        at_least=0,
+        at_most=2**22,
+    )
+    bag_order: int = knob(2, "most neighbouring tokens that vote as one, in the bag", at_least=1, at_most=5)
+    bag_dropout: float = knob(0.2, "share of votes of the bag that are silenced", at_least=0.0, below=1.0)
     dropout: float = knob(
         0.2, "dropout of embedding, residual and classifier, unless set one by one", at_least=0.0, below=1.0
     )

@@ -60,7 +60,7 @@ def check_alike(name: str, its: Mapping[str, Any], own: Mapping[str, Any]) -> No
 
 
 def check_moments(optimizers: list[Any]) -> None:
-    """What AdamW keeps of each weight has the weight's shape.
+    """What AdamW keeps of each weight, or Muon of a matrix, has its shape.
 
     Raises:
         ValueError: something is missing, or of another shape.
@@ -68,8 +68,10 @@ def check_moments(optimizers: list[Any]) -> None:
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             [math.isfinite(group[name]) for name in ("lr", "eps", "weight_decay", "initial_lr")]  # else a TypeError
+        hidden = getattr(optimizer, "hidden", {})
         for weight, kept in optimizer.state.items():
-            if not {"step", *MOMENTS} <= kept.keys() or kept["step"].numel() != 1:
-                raise ValueError("its optimiser lacks what AdamW keeps")
-            if any(kept[name].shape != weight.shape for name in MOMENTS):
+            moments = ("momentum",) if weight in hidden else MOMENTS
+            if not {"step", *moments} <= kept.keys() or kept["step"].numel() != 1:
+                raise ValueError("its optimiser lacks what it keeps of a weight")
+            if any(kept[name].shape != weight.shape for name in moments):
                 raise ValueError("its optimiser is that of other weights")

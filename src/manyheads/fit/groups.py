@@ -29,7 +29,8 @@ def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, A
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
             decays = parameter.ndim >= 2 and id(parameter) not in tables
-            found.setdefault((pace(depth(name, n_layers), n_layers, optim), decays), []).append(parameter)
+            own = Pace(optim.bag_lr) if name.startswith("bag.") else pace(depth(name, n_layers), n_layers, optim)
+            found.setdefault((own, decays), []).append(parameter)
     paces = list(dict.fromkeys(one for one, _ in found))
     return [
         {

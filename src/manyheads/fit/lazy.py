@@ -29,8 +29,10 @@ class LazyAdamW(torch.optim.AdamW):
 
     found_inf: Tensor | None = None
 
-    def __init__(self, groups: list[dict[str, Any]], tables: list[nn.Embedding], **settings: Any) -> None:
-        super().__init__(groups, fused=True, **settings)
+    def __init__(
+        self, groups: list[dict[str, Any]], tables: list[nn.Embedding], *, fused: bool = True, **settings: Any
+    ) -> None:
+        super().__init__(groups, fused=fused, **settings)
         self.tables = [table.weight for table in tables]
         for table in tables:
             table.sparse = True
@@ -40,7 +42,7 @@ class LazyAdamW(torch.optim.AdamW):
     def step(self, closure: Any = None) -> Any:
         with torch.enable_grad():
             loss = None if closure is None else closure()
-        if self.found_inf is not None and bool(self.found_inf):
+        if self.tables and self.found_inf is not None and bool(self.found_inf):
             return loss
         gradients = [table.grad for table in self.tables]
         for table in self.tables:

@@ -1,4 +1,4 @@
-"""AdamW and its learning rate. AdamW: Loshchilov and Hutter (2019)."""
+"""The optimiser and its learning rate. AdamW: Loshchilov and Hutter (2019); Muon: see muon.py."""
 
 import math
 from collections.abc import Callable
@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.config import OptimConfig, Schedule
+from manyheads.config.optim import OptimKind
 from manyheads.fit.groups import parameter_groups
 from manyheads.fit.lazy import LazyAdamW
+from manyheads.fit.muon import Muon, apart, hidden_matrices
 from manyheads.fit.shards import is_in_parts, part, total_norm
 
 LAZY_FROM = 4_000_000
@@ -20,7 +22,7 @@ LAZY_FROM = 4_000_000
 def stepwise(
     model: nn.Module, optim: OptimConfig, n_steps: int, *, loss_is_scaled: bool, lazy: bool = False
 ) -> dict[str, Any]:
-    """What a LightningModule configures: AdamW, and its rate a step. With fp16 a fused step would clip the scaled
+    """What a LightningModule configures: the optimiser, and its rate a step. With fp16 a fused step would clip scaled
     gradients."""
     optimizer = make_optimizer(model, optim, fused=not loss_is_scaled, lazy=lazy)
     schedule = make_schedule(optimizer, optim, n_steps)
@@ -60,7 +62,7 @@ def gradient_values(parameter: nn.Parameter) -> Tensor:
 def make_optimizer(
     model: nn.Module, optim: OptimConfig, *, fused: bool = True, lazy: bool = False
 ) -> torch.optim.AdamW:
-    """AdamW over the groups of `parameter_groups`.
+    """AdamW over the groups of `parameter_groups`, or Muon, which takes the matrices of the layers out of them.
 
     With `lazy` large embeddings are updated row by row. That pays on one CPU, where a step reads and writes ten times
     as many numbers as an embedding has; a GPU does so at once, and several processes add up whole gradients.
@@ -69,6 +71,9 @@ def make_optimizer(
     embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
     tables = [m for m in embeddings if lazy and m.weight.requires_grad and m.weight.numel() >= LAZY_FROM]
     settings = {"lr": optim.lr, "betas": (optim.beta1, optim.beta2), "eps": optim.eps}
+    if optim.kind is OptimKind.muon:
+        hidden, factor = hidden_matrices(model), (optim.muon_lr or optim.lr) / optim.lr
+        return Muon(apart(groups, hidden, factor), tables, hidden, fused=fused, **settings)
     if tables:
         return LazyAdamW(groups, tables, **settings)
     return torch.optim.AdamW(groups, **settings, fused=fused)

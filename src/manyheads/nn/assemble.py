@@ -5,6 +5,7 @@ from torch import nn
 from manyheads.config import ModelConfig, PairKind, Placement, Positions, Segments
 from manyheads.config import Pooler as PoolerKind
 from manyheads.config import Pooling as PoolingKind
+from manyheads.nn.bag import Bag
 from manyheads.nn.classifier import Classifier
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder, EncoderLayer, Residual
@@ -42,8 +43,9 @@ def assemble(
         pooling=pooling(model),
         dropout=model.dropout_at("classifier"),
         head=nn.Linear((4 if across else 1) * model.d_model, n_classes),
+        bag=bag(model, n_classes) if model.bag else None,
     )
-    initialise(classifier)
+    initialise(classifier, zero_output=model.zero_output)
     return classifier
 
 
@@ -58,7 +60,13 @@ def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segmen
         dropout=model.dropout_at("embedding"),
         dropout_tokens=model.dropout_tokens,
         d_embedding=model.d_embedding,
+        matches=model.matches,
     )
+
+
+def bag(model: ModelConfig, n_classes: int) -> Bag:
+    """What votes beside the encoder."""
+    return Bag(n_rows=model.bag, n_classes=n_classes, order=model.bag_order, dropout=model.bag_dropout)
 
 
 def encoder(model: ModelConfig, max_length: int) -> Encoder | Recurrent:
@@ -155,6 +163,7 @@ def _attention(
         causal=causal,
         project=model.project,
         project_output=model.project_output,
+        qk_norm=model.qk_norm,
     )
 
 

@@ -6,15 +6,17 @@
 from torch import Tensor, nn
 
 from manyheads.layout import Layout
+from manyheads.nn.bag import Bag
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder
+from manyheads.nn.matches import occurs_in_other
 from manyheads.nn.pair import Cross, compare, part_pairs
 from manyheads.nn.recurrent import Recurrent
 
 
 class Classifier(nn.Module):
-    """Embeddings -> encoder -> pooling -> logits.
+    """Embeddings -> encoder -> pooling -> logits, to which a `bag` adds its votes if there is one.
 
     With `cross` a document is a pair of texts. Each is read by itself, then by `cross` beside the other; what is
     compared are the two pooled vectors.
@@ -29,26 +31,41 @@ class Classifier(nn.Module):
         dropout: float,
         head: nn.Linear,
         cross: Cross | None = None,
+        bag: Bag | None = None,
     ) -> None:
         super().__init__()
         self.embeddings, self.encoder, self.cross, self.pooling = embeddings, encoder, cross, pooling
         self.dropout = Dropout(dropout)
-        self.head = head
+        self.head, self.bag = head, bag
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
         """Logits `(B, C)` of ids `(...)`: the same whether a document is alone, packed or padded.
 
         Of a text that is read as several documents they are the mean over these.
         """
-        return layout.pooled(self.head(self.dropout(self.read(ids, layout, segments))))
+        logits_BC = self.head(self.dropout(self.read(ids, layout, segments)))
+        if self.bag is not None:
+            logits_BC = logits_BC + self.bag(self.names(ids, layout, segments), layout)
+        return layout.pooled(logits_BC)
+
+    def names(self, ids: Tensor, layout: Layout, segments: Tensor | None) -> Tensor:
+        """What the bag calls tokens `(...)`: their ids, told apart by text and by match where the encoder does."""
+        if segments is None:
+            return ids
+        matched = occurs_in_other(ids, layout, segments) if self.embeddings.matches is not None else 0
+        return ids * 4 + segments * 2 + matched
 
     def read(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
         """One vector a document, which the head sees: `(B, D)`, or of a pair read apart `(B, 4D)`."""
         if self.cross is None:
             return self.pooling(self.encode(ids, layout, segments), layout)
         assert segments is not None, "a model that reads two texts apart is built for pairs"
+        matched = None
+        if self.embeddings.matches is not None:
+            matched, _ = part_pairs(occurs_in_other(ids, layout, segments), layout, segments)
         ids, pairs = part_pairs(ids, layout, segments)
-        return compare(self.pooling(self.cross(self.encode(ids, pairs.layout), pairs), pairs.layout))
+        x = self.encoder(self.embeddings(ids, pairs.layout, matched=matched), pairs.layout)
+        return compare(self.pooling(self.cross(x, pairs), pairs.layout))
 
     def encode(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
         """The token vectors above the last layer: `(..., D)`."""

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from manyheads.layout import Layout
 from manyheads.nn.bigrams import Bigrams
 from manyheads.nn.dropout import Dropout
+from manyheads.nn.matches import occurs_in_other
 from manyheads.nn.positions import LearnedPositions, SinusoidalPositions
 
 
 class Embeddings(nn.Module):
-    """√d_embedding (word + pair of neighbours, if any) + position + segment, then norm and dropout.
+    """√d_embedding (word + pair of neighbours, if any) + position + segment + match, then norm and
+    dropout.
 
     Tables narrower than d_model are widened by one projection behind that: Clark et al. (2020), "ELECTRA",
     section 3.1, after Lan et al. (2020), "ALBERT". `dropout_tokens` silences whole words: their position and segment
@@ -33,6 +35,7 @@ class Embeddings(nn.Module):
         dropout: float,
         dropout_tokens: float,
         d_embedding: int = 0,
+        matches: bool = False,
     ) -> None:
         super().__init__()
         width = d_embedding or d_model
@@ -40,14 +43,20 @@ class Embeddings(nn.Module):
         self.bigrams = Bigrams(n_rows=n_bigrams, d_model=width) if n_bigrams else None
         self.positions = positions
         self.segments = nn.Embedding(n_segments, width) if n_segments else None
+        self.matches = nn.Embedding(2, width) if matches else None
         self.norm = norm
         self.dropout = Dropout(dropout)
         self.dropout_tokens = Dropout(dropout_tokens)
         self.widen = nn.Linear(width, d_model) if width != d_model else None
         self.scale = math.sqrt(width)
 
-    def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
-        """Ids `(...)`, and segments `(...)` if the model has them, to vectors `(..., D)`; left out, all are 0."""
+    def forward(
+        self, ids: Tensor, layout: Layout, segments: Tensor | None = None, matched: Tensor | None = None
+    ) -> Tensor:
+        """Ids `(...)`, and segments `(...)` if the model has them, to vectors `(..., D)`; left out, all are 0.
+
+        `matched` `(...)` is 1 where a token occurs in the other text of its pair; found by the segments if left out.
+        """
         x = self.words(ids)
         if self.bigrams is not None:
             x = x + self.bigrams(self.bigrams.rows_of(ids, layout))
@@ -58,5 +67,9 @@ class Embeddings(nn.Module):
             x = x + self.positions(layout.positions)
         if self.segments is not None:
             x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+        if self.matches is not None:
+            if matched is None and segments is not None:
+                matched = occurs_in_other(ids, layout, segments)
+            x = x + (self.matches.weight[0] if matched is None else self.matches(matched))
         x = self.dropout(self.norm(x))
         return x if self.widen is None else self.widen(x)

@@ -45,6 +45,7 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         project: bool = True,
         project_output: bool = True,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         self.n_heads, self.d_k, self.d_v = n_heads, d_k, d_v
@@ -57,6 +58,7 @@ class MultiHeadAttention(nn.Module):
         self.score = score or make_score("scaled_dot", n_heads=n_heads, n_kv_heads=self.n_kv_heads, d_k=d_k)
         self.normalise = NORMALISERS[normaliser]
         self.window, self.causal = window, causal
+        self.query_norm, self.key_norm = (nn.RMSNorm(d_k, eps=1e-6) if qk_norm else nn.Identity() for _ in range(2))
 
     def forward(
         self, x: Tensor, layout: Layout, memory: Tensor | None = None, memory_layout: Layout | None = None
@@ -113,7 +115,8 @@ class MultiHeadAttention(nn.Module):
     def queries_keys_values(
         self, x: Tensor, memory: Tensor | None, layout: Layout, keys: Layout
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Projected, mapped as the score wants it and, with rotary positions, turned.
+        """Projected, normed if so asked (Dehghani et al., 2023, "ViT-22B", section 2.1), mapped as the score wants it
+        and, with rotary positions, turned.
 
         Returns:
             `(..., H, K)`, `(..., G, K)` (or as many heads as the score makes of them), `(..., G, V)`.
@@ -122,7 +125,7 @@ class MultiHeadAttention(nn.Module):
         q = q.unflatten(-1, (self.n_heads, self.d_k))
         k = k.unflatten(-1, (self.n_kv_heads, self.d_k))
         v = v.unflatten(-1, (self.n_kv_heads, self.d_v))
-        q, k = self.score.project(q, k)
+        q, k = self.score.project(self.query_norm(q).to(v.dtype), self.key_norm(k).to(v.dtype))
         if self.rotary is not None:
             q, k = self.rotary(q, layout.positions), self.rotary(k, keys.positions)
         return q, k, v

@@ -86,6 +86,7 @@ def assemble_seq2seq(model: ModelConfig, *, vocab_size: int, max_length: int) ->
         vocab_size: entries of the one vocabulary of both texts.
         max_length: most tokens of a source, and most of a target.
     """
+    model = replace(model, matches=False)
     seq2seq = Seq2Seq(
         source=embeddings(model, vocab_size=vocab_size, max_length=max_length),
         encoder=encoder(model, max_length),
@@ -94,7 +95,7 @@ def assemble_seq2seq(model: ModelConfig, *, vocab_size: int, max_length: int) ->
         dropout=model.dropout_at("classifier"),
         head=nn.Linear(model.d_model, vocab_size),
     )
-    initialise(seq2seq)
+    initialise(seq2seq, zero_output=model.zero_output)
     return seq2seq
 
 

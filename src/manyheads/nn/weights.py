@@ -2,7 +2,7 @@
 
 words, positions, segments   normal, standard deviation d_model^-1/2; words are multiplied by √d_model
                              when read, so a word vector has unit variance (Vaswani et al., 2017, section 3.4)
-pairs of neighbours          zero: a pair that is hardly seen adds hardly anything
+hashed tables                zero: a pair of neighbours that is hardly seen adds hardly anything
 W^Q, W^K, W^V, W1, W3        Xavier uniform, each matrix by itself although they are stored side by side
 W, U and v of a score        Xavier uniform, each head's matrix by itself
 W^O, W2                      the same, divided by √n of the n residual blocks of their stack, 2 a layer in an encoder
@@ -19,7 +19,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from manyheads.nn.bigrams import Bigrams
+from manyheads.nn.bigrams import Hashed
 from manyheads.nn.decoder import Decoder
 from manyheads.nn.encoder import Encoder, Residual
 from manyheads.nn.feedforward import FeedForward
@@ -30,12 +30,16 @@ from manyheads.nn.scores import Cosine
 
 
 @torch.no_grad()
-def initialise(model: nn.Module) -> None:
-    """Draw all weights of a classifier or a sequence-to-sequence model anew from torch's global generator."""
-    shrink = _shrink(model)
+def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
+    """Draw all weights of a classifier or a sequence-to-sequence model anew from torch's global generator.
+
+    With `zero_output` W^O and W2 are zero, so that a fresh layer hands on what it gets: Zhang et al. (2019), "Fixup",
+    section 3.
+    """
+    shrink = dict.fromkeys(model.modules(), 0.0) if zero_output else _shrink(model)
     drawn: set[nn.Module] = set()
     for module in model.modules():
-        if isinstance(module, Bigrams):
+        if isinstance(module, Hashed):
             nn.init.zeros_(module.weight)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)

@@ -1,0 +1,46 @@
+"""A bag of words and neighbours that votes for classes, beside an encoder that reads them in order.
+
+Cheng et al. (2016), "Wide & Deep Learning": what is rare is learned by heart by the one, the other generalises.
+
+... tokens in a layout (N packed, or B L padded) . B documents . K lengths of neighbourhoods . C classes
+"""
+
+import torch
+from torch import Tensor, nn
+
+from manyheads.layout import Layout
+from manyheads.nn.bigrams import Hashed, before
+from manyheads.nn.dropout import Dropout
+from manyheads.nn.pooling import mean
+
+PRIMES = (1_000_003, 92_821, 15_485_863, 32_452_843, 49_979_687)
+
+
+class Bag(nn.Module):
+    """The sum of the votes of all n-grams of a text, n up to `order`, over the square root of how many they are.
+
+    An n-gram that hashes to the same row as another shares its vote. `dropout` silences whole n-grams.
+    """
+
+    def __init__(self, *, n_rows: int, n_classes: int, order: int, dropout: float) -> None:
+        super().__init__()
+        self.votes = Hashed(n_rows, n_classes)
+        self.order = order
+        self.dropout = Dropout(dropout)
+
+    def forward(self, ids: Tensor, layout: Layout) -> Tensor:
+        """Ids `(...)`, or any other names of tokens from 0, to logits `(B, C)`."""
+        votes = self.votes(self.rows_of(ids, layout))
+        if self.training and self.dropout.p > 0:
+            votes = votes * self.dropout(votes.new_ones(*votes.shape[:-1], 1))
+        scale_B1 = (layout.lengths_B[:, None] / self.order).sqrt()
+        return mean(votes.sum(-2), layout) * scale_B1
+
+    def rows_of(self, ids: Tensor, layout: Layout) -> Tensor:
+        """The rows `(..., K)` of the 1, 2, ... tokens that end with each; before the first of a text stands id 0."""
+        mixed, rows = torch.zeros_like(ids), []
+        for back in range(self.order):
+            token = before(ids, layout, back) if back else ids
+            mixed = mixed ^ (token + back + 1) * PRIMES[back]
+            rows.append(mixed % self.votes.num_embeddings)
+        return torch.stack(rows, dim=-1)
