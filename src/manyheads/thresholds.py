@@ -54,7 +54,7 @@ def no_counts(n_labels: int) -> Counts:
 
 def count(counts: Counts, logits_nC: Tensor, marks_nC: Tensor) -> None:
     """Add rows to `counts`, in place and on their device; `marks_nC` has a 1 for each label of a row."""
-    step_nC = ((logits_nC.double() + LARGEST) / STEP).nan_to_num(0.0).floor().long().clamp(0, N_STEPS - 1)
+    step_nC = ((logits_nC.double() + LARGEST) / STEP).nan_to_num(0.0).clamp(0, N_STEPS - 1).long()
     cells = (step_nC + N_STEPS * torch.arange(logits_nC.shape[1], device=step_nC.device)).flatten()
     counts.all_CT.view(-1).index_add_(0, cells, torch.ones_like(cells))
     counts.own_CT.view(-1).index_add_(0, cells, marks_nC.long().flatten())

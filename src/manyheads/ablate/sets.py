@@ -55,6 +55,11 @@ def read_sets(config: AblateConfig) -> list[Found]:
     found = [Found(name, data, read_splits(data, config.seed, with_test=False)) for name, data in named]
     for one in found:
         check_long(one.data, pairs=one.splits.train.pairs is not None)
+        if one.splits.multi:
+            raise ValueError(
+                f"{one.name} has rows with any number of labels, but ablate compares by the share of rows whose one "
+                "class is told: name other data"
+            )
     return found
 
 

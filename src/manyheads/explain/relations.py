@@ -18,7 +18,7 @@ from manyheads.explain.finding import Finding
 from manyheads.explain.sentences import SEED_SENTENCES, Sentence, sentence_splits
 from manyheads.explain.training import train_small, untrained, vectors_and_weights
 from manyheads.nn import Classifier
-from manyheads.ship.deliverable import Deliverable
+from manyheads.ship.deliverable import Deliverable, Prediction
 
 TRAIN, JANE = SEED_SENTENCES
 ASKED = {  # one word exchanged: what does the model say?
@@ -167,8 +167,9 @@ def pair_weights(tokens: list[str], weights_YHNN: Tensor, pairs: tuple[tuple[str
 
 
 def _answer(model: Deliverable, text: str) -> dict[str, Any]:
-    label, probabilities = model.predict([text])[0]
-    return {"text": text, "says": label, "probability": probabilities[label]}
+    said = model.predict([text])[0]
+    assert isinstance(said, Prediction), "its data has one class a text"
+    return {"text": text, "says": said.label, "probability": said.probabilities[said.label]}
 
 
 def _maps_picture(tokens: list[str], weights_YHNN: Tensor, *, width: float, height: float) -> bytes:

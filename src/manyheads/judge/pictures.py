@@ -30,7 +30,9 @@ PANELS = {
         ("validation_token_accuracy", RED, "-"),
         ("validation_exact_match", RED, ":"),
     ],
+    "f1": [("train_micro_f1", BLUE, "-"), ("validation_micro_f1", RED, "-"), ("validation_macro_f1", RED, ":")],
 }
+BESIDE = "validation_macro_f1"  # drawn beside other figures alone
 
 
 def draw_confusion(scores: Scores) -> bytes:
@@ -77,11 +79,11 @@ def draw_reliability(scores: Scores) -> bytes:
 
 
 def draw_curves(curves: Sequence[Curve]) -> dict[str, bytes]:
-    """Figures over steps, a picture for the losses and one for accuracy and macro F1, as far as `curves` hold them."""
+    """Figures over steps, a picture for the losses and one for accuracy or micro F1, macro F1 in it, as far as `curves`
+    hold them."""
+    found = {name: [line for line in lines if any(line[0] in row for row in curves)] for name, lines in PANELS.items()}
     return {
-        name: _draw_lines(curves, drawn)
-        for name, lines in PANELS.items()
-        if (drawn := [line for line in lines if any(line[0] in row for row in curves)])
+        name: _draw_lines(curves, drawn) for name, drawn in found.items() if any(key != BESIDE for key, _, _ in drawn)
     }
 
 

@@ -28,6 +28,11 @@ def study(config: LookConfig) -> dict[str, Any]:
     """
     model = find_model(Path(config.run))
     home, settings = _home(config.run, model), read_settings(model / "config.json")
+    if settings.multi:
+        raise ValueError(
+            f"run={config.run} gives texts any number of labels, but split={config.split} judges heads by the one "
+            'class of a text: look at single texts by text="..." or input=FILE'
+        )
     labels = read_labels(model / "labels.json", settings)
     task = find_task(EvaluateConfig(run=config.run, split=config.split), home, settings, labels)
 

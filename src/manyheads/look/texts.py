@@ -23,7 +23,8 @@ from manyheads.whole import replace_file
 
 @dataclass(slots=True)
 class Looked:
-    """A page that was written, pictures behind it, and what it says; `errors` by name of the layer."""
+    """A page that was written, pictures behind it, and what it says: class or labels, and the probability of the
+    likeliest; `errors` by name of the layer."""
 
     files: list[Path]
     label: str
@@ -50,8 +51,15 @@ def look_at(
     segments_N = torch.tensor(reading.segments) if pair is not None else None
     ids_N, autocast = torch.tensor(reading.ids), deliverable.autocast
     logits_C, calls = answer(deliverable.classifier, ids_N, segments_N, autocast, reading.lengths)
-    probabilities = dict(zip(deliverable.labels, logits_C.softmax(-1).tolist(), strict=True))
-    label = deliverable.labels[int(logits_C.argmax())]
+    probabilities_1C = deliverable.probabilities(logits_C[None])
+    probabilities = dict(zip(deliverable.labels, probabilities_1C[0].tolist(), strict=True))
+    likeliest = deliverable.labels[int(logits_C.argmax())]
+    given = [
+        name
+        for name, is_given in zip(deliverable.labels, deliverable.given(probabilities_1C)[0], strict=True)
+        if is_given
+    ]
+    label = ", ".join(given) or f"no label, {likeliest} the likeliest"
     words, documents = _documents(reading, calls)
     content = Shown(
         source=source,
@@ -68,7 +76,7 @@ def look_at(
         layers = _pictured(layers, words, page, pictures) if png else layers
         with part.open("w", encoding="utf-8", errors="replace", newline="\n") as file:
             errors = write_page(file, content, layers)
-    return Looked([page, *pictures], label, probabilities[label], errors)
+    return Looked([page, *pictures], label, probabilities[likeliest], errors)
 
 
 def _note(reading: Reading, long: Long) -> str:
