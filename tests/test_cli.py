@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from manyheads import __version__, cli
-from manyheads.config import AblateConfig, EvaluateConfig, ExplainConfig, LookConfig, PredictConfig, RunConfig
+from manyheads.config import (
+    AblateConfig,
+    EvaluateConfig,
+    ExplainConfig,
+    ExportConfig,
+    LookConfig,
+    PredictConfig,
+    RunConfig,
+)
 from manyheads.door.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
@@ -17,6 +25,7 @@ CONFIGS = {
     "evaluate": EvaluateConfig,
     "predict": PredictConfig,
     "look": LookConfig,
+    "export": ExportConfig,
     "ablate": AblateConfig,
     "explain": ExplainConfig,
 }
@@ -42,6 +51,7 @@ def calls(monkeypatch):
         ("evaluate", ["run=x"]),
         ("predict", ["run=x", "text=hello, world"]),
         ("look", ["run=x", "text=hello, world"]),
+        ("export", ["run=x", "output=y"]),
     ],
 )
 def test_a_verb_is_called_with_its_settings(verb, words, calls):

@@ -19,6 +19,7 @@ NEEDED = {
     "evaluate": ["run=x"],
     "predict": ["run=x"],
     "look": ["run=x"],
+    "export": ["run=x"],
     "train": [],
     "ablate": ["vary=optim.warmup", "values=[0,0.5]"],
     "explain": [],
