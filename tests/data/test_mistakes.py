@@ -12,7 +12,7 @@ from manyheads.data.sources import read_splits
 
 def test_a_folder_that_is_not_clear_is_refused(tmp_path, write, two_classes, complaint):
     data = DataConfig(path=str(tmp_path))
-    kinds = "csv, tsv, jsonl, json or parquet (the text kinds also as .gz, .bz2, .xz)"
+    kinds = "csv, tsv, jsonl, json, txt or parquet (the text kinds also as .gz, .bz2, .xz)"
     assert complaint(data) == f"data.path={tmp_path} holds no data file: put files of {kinds} into it"
     write(tmp_path / "reviews.csv", two_classes(40))
     assert len(read_splits(data, 0).train) == 32
@@ -33,7 +33,7 @@ def test_a_folder_that_is_not_clear_is_refused(tmp_path, write, two_classes, com
 
 def test_missing_files_are_named(tmp_path, write, two_classes, complaint):
     write(tmp_path / "reviews.csv", two_classes(4))
-    kinds = "csv, tsv, jsonl, json or parquet (the text kinds also as .gz, .bz2, .xz)"
+    kinds = "csv, tsv, jsonl, json, txt or parquet (the text kinds also as .gz, .bz2, .xz)"
     assert complaint(DataConfig(path=str(tmp_path / "review.csv"))) == (
         f"data.path={tmp_path / 'review.csv'} does not exist: did you mean {tmp_path / 'reviews.csv'}?"
     )

@@ -1,5 +1,7 @@
 """Long texts in pieces: all of a text is there, in order, and no piece is too long."""
 
+from itertools import pairwise
+
 import pytest
 
 from manyheads.data.pieces import WHOLE, held_out, in_pieces, marks_around
@@ -17,7 +19,7 @@ def tokenizer():
 
 def rows_of(tokens):
     bounds = tokens.offsets.tolist()
-    return [tokens.ids_N[a:b].tolist() for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [tokens.ids_N[a:b].tolist() for a, b in pairwise(bounds)]
 
 
 @pytest.mark.parametrize("max_length", [3, 4, 7, 12, 512])

@@ -46,6 +46,18 @@ def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool 
     return _alone(splits, _more(also, data, splits.notes), data.rows, seed)
 
 
+def read_text_split(data: DataConfig, split: str) -> Rows:
+    """The texts of one split; a single file gives all its rows.
+
+    Raises:
+        ValueError: there is no such split, or a row without a text.
+    """
+    tables = open_tables(data)
+    if split not in tables and "all" not in tables:
+        raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
+    return shorten(_rows(tables["all" if "all" in tables else split](), data, []), data.rows, seed=0)
+
+
 def _unlabelled(tables: Tables, table: Table, data: DataConfig, seed: int, *, with_test: bool) -> Splits:
     """Splits of texts without labels; a validation part is carved out where there is none."""
     notes: list[str] = []

@@ -8,14 +8,13 @@ import torch
 from manyheads.config import Accelerator, InferenceHardware
 from manyheads.ranks import Ranks, this_process
 from manyheads.ship.deliverable import Deliverable
-from manyheads.ship.load import to_answer
+from manyheads.ship.load import Shipped, to_answer
 from manyheads.ship.precision import exact
-from manyheads.ship.translator import Translator
 
-Shipped = TypeVar("Shipped", Deliverable, Translator, Deliverable | Translator)
+Placed = TypeVar("Placed", Deliverable, Shipped)
 
 
-def place(deliverable: Shipped, hardware: InferenceHardware) -> Shipped:
+def place(deliverable: Placed, hardware: InferenceHardware) -> Placed:
     """The model on one device, to be judged or looked at: fp32 unless typed.
 
     Raises:
@@ -24,7 +23,7 @@ def place(deliverable: Shipped, hardware: InferenceHardware) -> Shipped:
     return deliverable.on(choose_device(hardware), exact(hardware.precision))
 
 
-def place_to_answer(deliverable: Deliverable | Translator, hardware: InferenceHardware) -> Deliverable | Translator:
+def place_to_answer(deliverable: Shipped, hardware: InferenceHardware) -> Shipped:
     """The model on one device, to answer: in the quickest type unless typed.
 
     Raises:

@@ -16,8 +16,7 @@ from manyheads.ship.settings import read_labels, read_settings
 
 if TYPE_CHECKING:
     from manyheads.ship.crew import Crew
-    from manyheads.ship.deliverable import Deliverable
-    from manyheads.ship.translator import Translator
+    from manyheads.ship.load import Shipped
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
@@ -57,14 +56,18 @@ def _judge(config: EvaluateConfig, crew: "Crew | None") -> dict[str, Any]:
     task = find_task(config, home, settings, read_labels(model / "labels.json", settings))
     folder = _folder(config, model, home, task.folder)
 
+    from manyheads.judge.guess_results import evaluate_guesses
     from manyheads.judge.label_results import evaluate_labels
     from manyheads.judge.results import judge_task, show_results, write_results
     from manyheads.judge.translation_results import evaluate_texts
+    from manyheads.ship.guesser import Guesser
     from manyheads.ship.translator import Translator
 
     deliverable = replace(_opened(config), crew=crew)
     if isinstance(deliverable, Translator):
         return evaluate_texts(task, deliverable, config, folder, home)
+    if isinstance(deliverable, Guesser):
+        return evaluate_guesses(task, deliverable, config, folder, home)
     if deliverable.multi:
         return evaluate_labels(task, deliverable, config, folder, home)
     results = judge_task(task, deliverable, config)
@@ -77,7 +80,7 @@ def _folder(config: EvaluateConfig, model: Path, home: Path | None, name: str) -
     return Path(config.output) if config.output else within(home or model, "evaluate", name)
 
 
-def _opened(config: EvaluateConfig) -> "Deliverable | Translator":
+def _opened(config: EvaluateConfig) -> "Shipped":
     from manyheads.judge.device import place
     from manyheads.ship.load import load
 

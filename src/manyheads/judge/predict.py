@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from manyheads.config import PredictConfig
+from manyheads.config import PredictConfig, Task
 from manyheads.judge.lines import Chunk
 from manyheads.judge.processes import answer_together
 from manyheads.judge.reading import check_texts, opened_texts
@@ -22,8 +22,7 @@ from manyheads.whole import replace_file
 
 if TYPE_CHECKING:
     from manyheads.ship.crew import Crew
-    from manyheads.ship.deliverable import Deliverable
-    from manyheads.ship.translator import Translator
+    from manyheads.ship.load import Shipped
 
 # Legal inside a JSON string, yet many readers break a line there, and terminals obey them.
 BREAKS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
@@ -72,7 +71,7 @@ def _predict(config: PredictConfig, crew: "Crew | None") -> int:
     return n_rows
 
 
-def _opened(config: PredictConfig) -> "Deliverable | Translator":
+def _opened(config: PredictConfig) -> "Shipped":
     from manyheads.judge.device import place_to_answer  # torch, once the settings are known to be good
     from manyheads.ship.load import load
 
@@ -83,7 +82,7 @@ def _check(config: PredictConfig) -> None:
     """Find what is wrong before torch is imported."""
     check_texts("predict", config.text, config.input)
     settings = read_settings(find_model(Path(config.run)) / "config.json")
-    config.generate.check_read(by_texts=not settings.n_classes)
+    config.generate.check_read(by_texts=settings.task is Task.seq2seq)
     if config.output == "-":
         return
     to_file = Path(config.output)
@@ -96,15 +95,19 @@ def _check(config: PredictConfig) -> None:
         raise ValueError(f"output={config.output} exists and is not empty: name another file, or remove it first")
 
 
-def _answers(deliverable: "Deliverable | Translator", chunk: Chunk, config: PredictConfig) -> list[dict[str, Any]]:
+def _answers(deliverable: "Shipped", chunk: Chunk, config: PredictConfig) -> list[dict[str, Any]]:
     """What is added to each row of `chunk`."""
     from manyheads.ship.deliverable import Prediction
+    from manyheads.ship.guesser import Guesser
     from manyheads.ship.translator import Translator
 
     tokens = config.batch.tokens
     if isinstance(deliverable, Translator):
         texts = deliverable.generate(chunk.texts, **asdict(config.generate), tokens=tokens)
         return [{"generated": text} for text in texts]
+    if isinstance(deliverable, Guesser):
+        hidden = deliverable.fill(chunk.texts, chunk.pairs, tokens=tokens)
+        return [{"hidden": [one.rounded() for one in of]} for of in hidden]
     predictions = deliverable.predict(chunk.texts, chunk.pairs, tokens=tokens)
     rounded = [{name: round(value, 6) for name, value in one.probabilities.items()} for one in predictions]
     said = [{"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels} for one in predictions]

@@ -6,13 +6,20 @@ from pathlib import Path
 
 from manyheads.compose import read_run
 from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source
+from manyheads.config import Task as Answered
 from manyheads.config.plain import listed
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.sources import read_split, read_splits
+from manyheads.data.sources import read_split
 from manyheads.data.tables import open_tables
+from manyheads.data.texts import read_rows, read_text_split
 from manyheads.ship.settings import COLUMNS, Columns, Settings
 
 DEFAULTS = DataConfig()
+UNREAD = {  # the column of an answer that a model does not give, and by what it does
+    Answered.classify: ("target", "classes"),
+    Answered.seq2seq: ("label", "texts"),
+    Answered.pretrain: ("target", "hidden words"),
+}
 ROLES = ("train", "validation", "test")
 LONGEST = 60  # letters of a name, four bytes each at the most, that a disk takes
 
@@ -60,7 +67,7 @@ def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, lab
         ValueError: no data is named and there is no run folder to tell; the data is missing or broken, has no such
             split, other labels, or single texts where the model takes pairs.
     """
-    config.generate.check_read(by_texts=not settings.n_classes)
+    config.generate.check_read(by_texts=settings.task is Answered.seq2seq)
     _check_columns(config.data, settings)
     task = (
         _named_data(config, settings, labels)
@@ -90,10 +97,9 @@ def _names_data(config: EvaluateConfig) -> bool:
 
 def _check_columns(data: DataConfig, settings: Settings) -> None:
     """Refuse the column of an answer that a model of this task does not give."""
-    unread = "target" if settings.n_classes else "label"
+    unread, answers = UNREAD[settings.task]
     name = getattr(data, unread)
     if name != getattr(DEFAULTS, unread) and data.source in (Source.run, Source.files):
-        answers = "classes" if settings.n_classes else "texts"
         raise ValueError(
             f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: leave it away"
         )
@@ -116,7 +122,7 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
             "name the data to judge it on, by data.path=<file or folder> or data=<preset>"
         )
     run = read_run(home / "config.yaml")
-    splits = read_splits(run.data, run.seed, task=run.task, with_test=config.split == "test")
+    splits = read_rows(run, with_test=config.split == "test")
     rows = splits.by_name().get(config.split)
     if rows is None:
         raise ValueError(f"split={config.split} is not in the data of run={config.run}: choose split=validation")
@@ -142,7 +148,10 @@ def _number(rows: Rows, ids: list[int]) -> None:
 
 def _named_data(config: EvaluateConfig, settings: Settings, labels: list[str]) -> Task:
     data = with_columns(config.data, settings.columns, pairs=settings.pairs)
-    rows = read_split(data, config.split, labels, multi=settings.multi)
+    if settings.task is Answered.pretrain:
+        rows = read_text_split(data, config.split)
+    else:
+        rows = read_split(data, config.split, labels, multi=settings.multi)
     return Task(rows, data_name(data), _split_of(data, config.split))
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.config import DataConfig, ModelConfig, Task
+from manyheads.config.plain import show
 from manyheads.data.batches import Batch, Batches, plan_evaluation
 from manyheads.data.pieces import WHOLE, in_pieces
 from manyheads.data.tokens import Tokens, encode
@@ -36,6 +37,10 @@ class Guess(NamedTuple):
 
     words: list[str]
     probabilities: list[float]
+
+    def rounded(self) -> dict[str, float]:
+        """Probability by word, in six digits."""
+        return {word: round(one, 6) for word, one in zip(self.words, self.probabilities, strict=True)}
 
 
 class Guessed(NamedTuple):
@@ -73,19 +78,25 @@ class Guesser:
         assert name is not None, "vocabulary found it"
         return name
 
-    def fill(self, texts: list[str], *, n: int = 5, tokens: int = TOKENS) -> list[list[Guess]]:
-        """For each text the `n` likeliest words at each of its masks, in order; a text beyond `max_length` is cut.
+    def fill(
+        self, texts: list[str], pairs: list[str] | None = None, *, n: int = 5, tokens: int = TOKENS
+    ) -> list[list[Guess]]:
+        """For each text, or pair, the `n` likeliest words at each of its masks, in order; it is cut at `max_length`.
 
         Raises:
-            ValueError: `texts` is one text, or a text has no mask in it.
+            ValueError: `texts` is one text, pairs are given to a model of single texts or the other way round, or
+                there is no mask in a text.
         """
         if isinstance(texts, str):
             raise ValueError("texts is a single str, but a list of texts is needed: put it in brackets")
-        bare = next((text for text in texts if self.mask not in text), None)
+        if (pairs is not None) != self.pairs:
+            raise ValueError(f"the model was trained on {'pairs of texts' if self.pairs else 'single texts'}")
+        both = zip(texts, pairs or [""] * len(texts), strict=True)
+        bare = next((text for text, pair in both if self.mask not in text + pair), None)
         if bare is not None:
-            raise ValueError(f"the text '{bare[:80]}' hides no word: write {self.mask} where the model shall tell one")
+            raise ValueError(f"the text '{show(bare)}' hides no word: write {self.mask} where the model shall tell one")
         found: list[list[Guess]] = [[] for _ in texts]
-        encoded = encode(self.tokenizer, texts, None, None, self.max_length)
+        encoded = encode(self.tokenizer, texts, pairs, None, self.max_length)
         for batch in self._batches(encoded, tokens):
             places_P = (batch.ids_N == self.vocabulary.mask).nonzero().squeeze(1)
             rows_P = batch.rows_B.repeat_interleave(batch.layout.lengths_B)[places_P]
