@@ -46,8 +46,16 @@ def word_tokenizer() -> Any:
     return tokenizer
 
 
-def ship(folder: Path, *, pairs: bool = False, data: DataConfig | None = None, shape: ModelConfig = SHAPE) -> Path:
-    """Save an untrained model of three classes (bad, good, so-so); the same bytes at every call."""
+def ship(
+    folder: Path,
+    *,
+    pairs: bool = False,
+    data: DataConfig | None = None,
+    shape: ModelConfig = SHAPE,
+    thresholds: list[float] | None = None,
+) -> Path:
+    """Save an untrained model of three classes (bad, good, so-so); the same bytes at every call. With `thresholds` it
+    gives any number of them."""
     import torch
 
     from manyheads.nn import assemble
@@ -64,23 +72,23 @@ def ship(folder: Path, *, pairs: bool = False, data: DataConfig | None = None, s
         n_segments=2 if pairs else 0,
     )
     torch.nn.init.normal_(classifier.head.weight)  # far apart logits: answers differ from text to text
-    card = write_card(shape, labels=LABELS, pairs=pairs, n_parameters=sum(p.numel() for p in classifier.parameters()))
+    about: dict[str, Any] = {"labels": LABELS, "pairs": pairs, "thresholds": thresholds}
+    card = write_card(shape, **about, n_parameters=sum(p.numel() for p in classifier.parameters()))
     save_deliverable(
         folder,
         classifier,
         model=shape,
         data=data,
         tokenizer=word_tokenizer(),
-        labels=LABELS,
-        pairs=pairs,
         card=card,
+        **about,
     )
     return folder
 
 
 @pytest.fixture(scope="session")
 def ship_model() -> Callable[..., Path]:
-    """`ship_model(folder, pairs=, data=, shape=)` saves a small model into `folder`."""
+    """`ship_model(folder, pairs=, data=, shape=, thresholds=)` saves a small model into `folder`."""
     return ship
 
 
@@ -88,6 +96,12 @@ def ship_model() -> Callable[..., Path]:
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder whose model/ takes single texts; read only."""
     return ship(tmp_path_factory.mktemp("run") / "model").parent
+
+
+@pytest.fixture(scope="session")
+def label_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder whose model/ gives any number of labels; read only."""
+    return ship(tmp_path_factory.mktemp("label-run") / "model", thresholds=[0.5, 0.35, 0.6]).parent
 
 
 @pytest.fixture(scope="session")

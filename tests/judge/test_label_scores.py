@@ -1,0 +1,80 @@
+"""Figures of any number of labels against scikit-learn; intervals against a plain bootstrap."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from manyheads.judge.label_scores import change_of_labels, score_given, score_labels
+
+
+def some_rows(n_rows: int, n_labels: int, seed: int = 0):
+    random = np.random.default_rng(seed)
+    marks = random.random((n_rows, n_labels)) < np.linspace(0.6, 0.1, n_labels)
+    probabilities = 1 / (1 + np.exp(-random.normal(size=marks.shape) - 2.0 * marks + 1))
+    return marks, probabilities, probabilities >= 0.4, [f"label {at}" for at in range(n_labels)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 50), st.integers(1, 6), st.integers(0, 1000))
+def test_figures_are_those_of_scikit_learn(n_rows: int, n_labels: int, seed: int) -> None:
+    marks, probabilities, answers, names = some_rows(n_rows, n_labels, seed)
+    scores = score_labels(marks, probabilities, answers, names, [0.4] * n_labels, n_resamples=1)
+    two = (marks.astype(int), answers.astype(int)) if n_labels > 1 else (marks[:, 0], answers[:, 0])
+    assert scores.accuracy.value == pytest.approx(metrics.accuracy_score(*two))
+    table = metrics.precision_recall_fscore_support(marks.astype(int).reshape(n_rows, -1).tolist() if n_labels > 1 else
+        marks[:, 0], two[1], labels=list(range(n_labels)) if n_labels > 1 else [True], zero_division=0)  # fmt: skip
+    ours = [(one.precision, one.recall, one.f1, one.support) for one in scores.per_class]
+    np.testing.assert_allclose(ours, np.stack(table, axis=1), atol=1e-12)
+    occurs = marks.any(0) | answers.any(0)
+    for at, name in enumerate(("precision", "recall", "f1")):
+        expected = table[at][occurs].mean() if occurs.any() else 0
+        assert getattr(scores, f"macro_{name}").value == pytest.approx(expected)
+        flat = metrics.precision_recall_fscore_support(
+            marks.ravel(), answers.ravel(), average="binary", zero_division=0
+        )
+        assert getattr(scores, f"micro_{name}").value == pytest.approx(flat[at])
+
+
+def test_loss_is_the_sum_of_each_labels_log_loss() -> None:
+    marks, probabilities, answers, names = some_rows(200, 3)
+    loss = score_labels(marks, probabilities, answers, names, [0.4] * 3, n_resamples=1).loss.value
+    assert loss == pytest.approx(sum(metrics.log_loss(marks[:, at], probabilities[:, at]) for at in range(3)))
+    certain = score_labels(marks[:1], 1.0 - marks[:1], answers[:1], names, [0.4] * 3, n_resamples=1)
+    assert np.isfinite(certain.loss.value)
+
+
+def test_intervals_are_those_of_a_plain_bootstrap() -> None:
+    marks, probabilities, answers, names = some_rows(300, 3)
+    scores = score_labels(marks, probabilities, answers, names, [0.4] * 3, n_resamples=600, seed=3)
+    random = np.random.default_rng(9)
+    drawn = [random.integers(300, size=300) for _ in range(600)]
+    counts = [[one[rows].sum(0) for one in (marks & answers, marks, answers)] for rows in drawn]
+    plain = {
+        "micro": [2 * right.sum() / (had.sum() + given.sum()) for right, had, given in counts],
+        "macro": [(2 * right / (had + given)).mean() for right, had, given in counts],
+    }
+    for average, found in plain.items():
+        ours = getattr(scores, f"{average}_f1")
+        assert (ours.low, ours.high) == pytest.approx(tuple(np.percentile(found, (2.5, 97.5))), abs=0.01)
+    again = score_given(marks, answers, n_resamples=600, seed=3)
+    assert (again.micro_f1, again.accuracy) == (scores.micro_f1, scores.accuracy)
+
+
+def test_a_change_is_paired() -> None:
+    marks, _, answers, _ = some_rows(300, 3)
+    other = answers.copy()
+    other[:10, 0] ^= True
+    change = change_of_labels(marks, answers, other, n_resamples=300)
+    apart = [score_given(marks, one, n_resamples=300).micro_f1 for one in (answers, other)]
+    assert change.micro_f1.value == pytest.approx(apart[0].value - apart[1].value)
+    assert change.micro_f1.high - change.micro_f1.low < 0.5 * (apart[0].high - apart[0].low)
+    none = change_of_labels(marks, answers, answers, n_resamples=100).macro_f1
+    assert (none.value, none.low, none.high) == (0, 0, 0)
+
+
+def test_no_rows_are_one_sentence() -> None:
+    nothing = np.zeros((0, 2), dtype=bool)
+    with pytest.raises(ValueError, match="there are no rows to judge"):
+        score_given(nothing, nothing)
