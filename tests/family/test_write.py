@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from manyheads.cli import main
 from manyheads.config import (
@@ -22,6 +23,7 @@ from manyheads.config import (
     Segments,
 )
 from manyheads.family.describe import Marks, describe
+from manyheads.family.modules import modules_of
 from manyheads.family.read import read_family
 from manyheads.family.shapes import read_shape
 from manyheads.family.write import described_as, export, family_tensors, write_family
@@ -211,3 +213,54 @@ def test_the_verb_writes_beside_the_model_and_never_over_anything(ship_model, tm
 def test_a_model_of_another_task_is_refused(text_folder):
     with pytest.raises(ValueError, match="answers by texts"):
         export(ExportConfig(run=str(text_folder)))
+
+
+POOLED = {
+    "mean": replace(BERT, pooling=Pooling.mean, pooler=Pooler.none),
+    "max and a layer": replace(BERT, pooling=Pooling.max, pooler=Pooler.gelu, segments=Segments.never),
+    "first of a modern one": replace(MODERN, pooling=Pooling.first, pooler=Pooler.none),
+}
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_any_pooling_goes_into_modules_of_its_own(name, shipped, tmp_path):
+    """The modules by hand, as sentence-transformers documents them, and by itself where it is installed."""
+    model = shipped(POOLED[name])
+    logits = model.logits(TEXTS)
+    folder = tmp_path / "theirs"
+    write_family(folder, model, described_as(model, pooled=False), modules_of(model))
+    encoder = transformers.AutoModel.from_pretrained(folder).eval()
+    given = transformers.AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
+    keep_BL1 = given["attention_mask"][..., None]
+    with torch.no_grad():
+        x_BLD = encoder(**given).last_hidden_state
+    x = {
+        "mean": lambda: (x_BLD * keep_BL1).sum(1) / keep_BL1.sum(1),
+        "max": lambda: x_BLD.masked_fill(keep_BL1 == 0, -1e9).amax(1),
+        "first": lambda: x_BLD[:, 0],
+    }[POOLED[name].pooling.name]()
+    for place in sorted(folder.glob("*_Dense")):
+        weights = load_file(place / "model.safetensors")
+        x = torch.nn.functional.linear(x, weights["linear.weight"], weights["linear.bias"])
+        if json.loads((place / "config.json").read_text())["activation_function"].endswith("GELU"):
+            x = torch.nn.functional.gelu(x)
+    torch.testing.assert_close(x, logits, rtol=0, atol=1e-5)
+    assert read_shape(folder).model["pooling"] == POOLED[name].pooling.name
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    found = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS, convert_to_tensor=True)
+    torch.testing.assert_close(found, logits, rtol=0, atol=1e-5)
+
+
+def test_what_no_classifier_of_the_family_pools_names_the_format_that_does(ship_model, tmp_path, capsys):
+    ship_model(tmp_path / "run" / "model", data=DataConfig(max_length=12), shape=POOLED["mean"])
+    assert main(["export", f"run={tmp_path / 'run'}"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "nearest to it is Bert, which has model.pooling=first, model.pooler=tanh: train one with these settings, or "
+        "add format=sentence_transformers, where an encoder may be pooled in any way\n"
+    )
+    assert (
+        main(["export", f"run={tmp_path / 'run'}", "format=sentence_transformers", f"output={tmp_path / 'new'}"]) == 0
+    )
+    said = f"{tmp_path / 'new'}: sentence_transformers.SentenceTransformer opens it, and encode gives its logits\n"
+    assert capsys.readouterr().out == said
+    assert (tmp_path / "new" / "modules.json").is_file()

@@ -7,7 +7,10 @@ from manyheads.config.knobs import check_ranges, knob, require
 
 
 class Format(Enum):
-    huggingface = "huggingface"  # a folder that transformers opens
+    huggingface = "huggingface"  # a classifier of transformers
+    sentence_transformers = (
+        "sentence_transformers"  # an encoder of transformers, pooling and head in modules of their own
+    )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -15,8 +18,10 @@ class ExportConfig:
     """Everything `manyheads export` can be told."""
 
     run: str = knob("", "run folder, or its model/ folder moved anywhere")
-    output: str = knob("", "a new folder; empty: <run>/huggingface")
-    format: Format = knob(Format.huggingface, "whose folder: that of the model's family, for transformers")
+    output: str = knob("", "a new folder; empty: <run>/<format>")
+    format: Format = knob(
+        Format.huggingface, "a classifier of its family as transformers has it, or any pooling of that family's encoder"
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self, "")

@@ -23,6 +23,7 @@ CLASSES = {
     "xlm-roberta": "XLMRoberta",
 }
 TABLES = (Positions.learned, Positions.sinusoidal, Positions.none)  # a table of learned positions can hold them all
+OF_POOLING = ("model.pooling=", "model.pooler=")
 UNSAID = ("dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
 UNSAID += ("dropout_tokens", "window", "score", "rotary_base", "rotary_base_window", "bidirectional", "zero_output")
 """Settings without a part in what a trained model answers, or said by another of `facts`."""
@@ -45,35 +46,48 @@ class Described:
     shape: Shape
 
 
-def describe(model: ModelConfig, *, vocab_size: int, max_length: int, has_segments: bool, marks: Marks) -> Described:
+def describe(
+    model: ModelConfig, *, vocab_size: int, max_length: int, has_segments: bool, marks: Marks, pooled: bool = True
+) -> Described:
     """The family that has a model like `model`, and its config.json.
 
     Args:
         has_segments: the network holds vectors of first and second texts.
+        pooled: it is to have the same pooling, too.
 
     Raises:
         ValueError: no family has it; the sentence goes behind the name of the run.
     """
     refuse_foreign(model)
-    kinds = ["bert", "electra", "distilbert", "modernbert"]
-    if "pad" in marks.ids:  # which fixes where its positions begin
-        kinds.insert(0 if model.segments is Segments.never else 1, "xlm-roberta" if marks.is_unigram else "roberta")
     nearest, least = "", []
-    for kind in kinds:
+    for kind in _likely(model, marks):
         pads = {"pad_token_id": marks.ids["pad"]} if "pad" in marks.ids else {}
         sizes = {"vocab_size": vocab_size, "max_length": max_length, "has_segments": has_segments}
         config = {"model_type": kind, **pads, **WRITERS[kind](model, marks=marks, **sizes)}
         shape = FAMILIES[kind](Given.of(config))
         shape.model.update({name: value for name, value in PINNED.items() if name not in shape.model})
         wrong = differences(model, shape, has_segments=has_segments)
+        wrong = [one for one in wrong if pooled or not one.startswith(OF_POOLING)]
         if not wrong:
             return Described(kind, config, shape)
         if not nearest or len(wrong) < len(least):
             nearest, least = kind, wrong
+    otherwise = "or from a model of such a family by init_from"
+    if all(one.startswith(OF_POOLING) for one in least):
+        otherwise = "or add format=sentence_transformers, where an encoder may be pooled in any way"
     raise ValueError(
         f"has a shape of its own, which transformers does not know; nearest to it is {CLASSES[nearest]}, which has "
-        f"{listed(least)}: train one with these settings, or from a model of such a family by init_from"
+        f"{listed(least)}: train one with these settings, {otherwise}"
     )
+
+
+def _likely(model: ModelConfig, marks: Marks) -> list[str]:
+    """The families, those first that are most likely to be meant."""
+    kinds = ["bert", "electra", "modernbert"]
+    if "pad" in marks.ids:  # which fixes where its positions begin
+        kinds.insert(0 if model.segments is Segments.never else 1, "xlm-roberta" if marks.is_unigram else "roberta")
+    kinds.insert(0 if model.segments is Segments.never else 2, "distilbert")
+    return kinds
 
 
 def refuse_foreign(model: ModelConfig) -> None:

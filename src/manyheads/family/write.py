@@ -5,6 +5,7 @@ P positions . D width of the tables
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from manyheads.config import ExportConfig
+from manyheads.config import ExportConfig, Format
 from manyheads.family.describe import CLASSES, Described, Marks, describe
 from manyheads.family.keys import KEYS
-from manyheads.family.read import theirs
+from manyheads.family.modules import Module, modules_of, write_json, write_modules
+from manyheads.family.read import NEW, theirs
 from manyheads.nn import Classifier
 from manyheads.nn.positions import SinusoidalPositions
 from manyheads.runfolder import refuse_taken
@@ -41,25 +43,28 @@ def export(config: ExportConfig) -> Path:
         ValueError: the run is no classifier, or of a shape that no family has; the folder holds something.
     """
     model = find_model(Path(config.run).expanduser())
-    folder = Path(config.output).expanduser() if config.output else (run_folder(model) or model) / "huggingface"
+    folder = Path(config.output).expanduser() if config.output else (run_folder(model) or model) / config.format.name
+    pooled = config.format is Format.huggingface
     refuse_taken(str(folder))
     deliverable = load(model)
     try:
-        described = described_as(deliverable)
+        described = described_as(deliverable, pooled=pooled)
+        modules = [] if pooled else modules_of(deliverable)
     except ValueError as error:
         raise ValueError(f"run={config.run} {error}") from error
     with refuse_unwritable(folder):
-        write_family(folder, deliverable, described)
-    print(f"{folder}: transformers.{classifier_of(described)}.from_pretrained reads it, as AutoTokenizer does")
+        write_family(folder, deliverable, described, modules)
+    reader = "sentence_transformers.SentenceTransformer" if modules else f"transformers.{class_of(described)}"
+    print(f"{folder}: {reader} opens it" + (", and encode gives its logits" if modules else ""))
     return folder
 
 
-def classifier_of(described: Described) -> str:
-    """Its class in transformers."""
-    return f"{CLASSES[described.kind]}ForSequenceClassification"
+def class_of(described: Described, *, pooled: bool = True) -> str:
+    """Its class in transformers: a classifier, or an encoder alone."""
+    return CLASSES[described.kind] + ("ForSequenceClassification" if pooled else "Model")
 
 
-def described_as(deliverable: Deliverable) -> Described:
+def described_as(deliverable: Deliverable, *, pooled: bool = True) -> Described:
     """What a family says of it.
 
     Raises:
@@ -72,6 +77,7 @@ def described_as(deliverable: Deliverable) -> Described:
         max_length=deliverable.max_length,
         has_segments=embeddings.segments is not None,
         marks=marks_of(deliverable.tokenizer),
+        pooled=pooled,
     )
 
 
@@ -87,26 +93,32 @@ def names_of(tokenizer: Tokenizer) -> dict[str, str]:
     return {mark: name for mark, names in MARKS.items() for name in names if tokenizer.token_to_id(name) is not None}
 
 
-def write_family(folder: Path, deliverable: Deliverable, described: Described) -> None:
-    """The weights, config.json and the tokenizer; the same classifier gives the same bytes."""
+def write_family(folder: Path, deliverable: Deliverable, described: Described, modules: Sequence[Module] = ()) -> None:
+    """The weights, config.json and the tokenizer; the same classifier gives the same bytes.
+
+    Args:
+        modules: what comes behind the encoder, which is then written alone; none: it is a classifier of the family.
+    """
     plain = Tokenizer.from_str(deliverable.tokenizer.to_str())
     plain.no_padding()
     plain.no_truncation()
     with replace_folder(folder) as part:
-        save_file(family_tensors(deliverable.classifier, described), part / "model.safetensors", {"format": "pt"})
+        tensors = family_tensors(deliverable.classifier, described, pooled=not modules)
+        save_file(tensors, part / "model.safetensors", {"format": "pt"})
+        write_modules(part, modules, deliverable.max_length)
         (part / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
-        _write_json(part / "tokenizer_config.json", tokenizer_config(deliverable, described))
-        _write_json(part / "config.json", family_config(deliverable, described))
+        write_json(part / "tokenizer_config.json", tokenizer_config(deliverable, described))
+        write_json(part / "config.json", family_config(deliverable, described, pooled=not modules))
         if deliverable.thresholds is not None:
-            _write_json(part / "thresholds.json", deliverable.thresholds)
+            write_json(part / "thresholds.json", deliverable.thresholds)
 
 
-def family_config(deliverable: Deliverable, described: Described) -> dict[str, Any]:
+def family_config(deliverable: Deliverable, described: Described, *, pooled: bool = True) -> dict[str, Any]:
     """The whole config.json: the architecture, and the classes by their ids."""
     labels = deliverable.labels
     kind = "multi_label_classification" if deliverable.thresholds is not None else "single_label_classification"
     return {
-        "architectures": [classifier_of(described)],
+        "architectures": [class_of(described, pooled=pooled)],
         **described.config,
         "id2label": {str(at): label for at, label in enumerate(labels)},
         "label2id": {label: at for at, label in enumerate(labels)},
@@ -128,11 +140,12 @@ def tokenizer_config(deliverable: Deliverable, described: Described) -> dict[str
     }
 
 
-def family_tensors(classifier: Classifier, described: Described) -> dict[str, Tensor]:
-    """All tensors by the family's names: `read_family` backwards."""
+def family_tensors(classifier: Classifier, described: Described, *, pooled: bool = True) -> dict[str, Tensor]:
+    """All tensors by the family's names, or those of the encoder alone: `read_family` backwards."""
     shape = described.shape
     keys = KEYS[shape.family]
     ours = {name: tensor.detach().float().cpu() for name, tensor in classifier.state_dict().items()}
+    ours = {name: tensor for name, tensor in ours.items() if pooled or not name.startswith(NEW)}
     width = ours[WORDS].size(1)
     ours[WORDS] = ours[WORDS] * math.sqrt(width)  # ours are multiplied by it when read
     if shape.config().positions.name == "learned":
@@ -145,7 +158,7 @@ def family_tensors(classifier: Classifier, described: Described) -> dict[str, Te
         found |= {part: piece.clone() for part, piece in zip(parts, tensor.chunk(len(parts)), strict=True)}
     if shape.n_segments and SEGMENTS not in ours:
         found[f"{keys.segments}.weight"] = torch.zeros(shape.n_segments, width)
-    return found
+    return found if pooled else {name.removeprefix(keys.inside): tensor for name, tensor in found.items()}
 
 
 def position_table(classifier: Classifier, described: Described) -> Tensor:
@@ -156,7 +169,3 @@ def position_table(classifier: Classifier, described: Described) -> Tensor:
     return (
         (positions.table_PD if isinstance(positions, SinusoidalPositions) else positions.weight).detach().float().cpu()
     )
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
