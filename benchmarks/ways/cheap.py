@@ -20,8 +20,9 @@ from manyheads.judge.baselines import joined, majority_baseline, tfidf_baseline
 from ways.rows import read
 
 Answer = Callable[[Rows, Rows], list[int]]  # fitted on the first, to the second
-RATES, EPOCHS, EPOCHS_OF_MANY = (0.1, 0.5, 1.0), (5, 25, 50), (5, 15)
-MANY = 20_000  # rows from which fastText has its usual two million buckets, and fewer epochs to choose from
+RATES = (0.1, 0.5, 1.0)
+EPOCHS = {8_000: (5, 25, 50), 20_000: (5, 25), 10**9: (5, 15)}  # by the most rows of which so many are tried
+MANY = 20_000  # rows from which fastText has its usual two million buckets
 STRENGTHS = (1.0, 4.0, 16.0)  # of logistic regression: the inverse of its penalty
 
 
@@ -39,7 +40,8 @@ def answers(way: str, splits: Splits, everything: Rows, seed: int) -> tuple[list
 def choose_fasttext(splits: Splits, seed: int) -> tuple[Answer, dict[str, Any]]:
     """The rate and the epochs that are best on the validation part."""
     found = {}
-    for rate, epochs in product(RATES, EPOCHS_OF_MANY if len(splits.train) > MANY else EPOCHS):
+    epochs_tried = next(tried for most, tried in EPOCHS.items() if len(splits.train) <= most)
+    for rate, epochs in product(RATES, epochs_tried):
         given = fasttext(splits.train, splits.validation, rate=rate, epochs=epochs, seed=seed)
         found[rate, epochs] = np.mean(np.equal(given, splits.validation.labels))
     rate, epochs = max(found, key=lambda choice: found[choice])

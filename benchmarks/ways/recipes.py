@@ -18,6 +18,7 @@ CHEAP = {
 }
 OURS = {"scratch": "from scratch", "pretrained": "self-pretrained", "minilm": "from MiniLM"}
 WAYS = CHEAP | OURS
+BY_COST = [*CHEAP, "scratch", "minilm", "pretrained"]
 SIZES = {"full": 0, "100": 100, "10": 10}  # training rows drawn of each class; 0: all
 SINGLE = ["trec6", "snips", "sst2", "indonlu_smsa", "banking77", "emotion", "ag_news_10k"]  # small to large
 SETS = [*SINGLE, "sick", "goemotions", "imdb"]
@@ -78,7 +79,7 @@ def tasks(names: Iterable[str], sizes: Iterable[str], ways: Iterable[str], n_see
         for seed in range(n_seeds)
         for is_last in (False, True)
         for size in SIZES
-        for way in WAYS
+        for way in BY_COST
         for name in SETS
         if (name in LAST) is is_last and seed < seeds_of(name, size, way)
     ]

@@ -17,6 +17,8 @@ from typing import Any
 from ways.recipes import MULTI, OURS, Task, data_folder, words_of
 
 ONE = "one-task"  # the first word of a child's command line
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+PATIENCE = 60  # seconds in which a training may save its state
 Recorder = Callable[[Task, dict[str, Any]], None]
 
 
@@ -45,11 +47,12 @@ def run_one(
     result, log = home / "result.json", home / "log"
     result.unlink(missing_ok=True)
     same_recipe(home, words_of(task))
-    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"} if jobs > 1 else {}
+    threads = dict.fromkeys(THREADS, "1") if jobs > 1 else {}
+    unset = {name: value for name, value in os.environ.items() if name not in THREADS}  # so that one alone has all
     words = [sys.executable, str(script), ONE, task.name, task.size, task.way, str(task.seed), str(home)]
     with log.open("ab") as said:
         process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=said, stderr=said, env=os.environ | threads, start_new_session=True
+            words, stdin=subprocess.PIPE, stdout=said, stderr=said, env=unset | threads, start_new_session=True
         )
         running.add(process)
         try:
@@ -79,12 +82,17 @@ def same_recipe(home: Path, words: list[str]) -> None:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """And all that it started; a training saves its state first."""
-    if process.poll() is None:
-        try:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(60)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            process.kill()
+    patient_until = time.monotonic() + PATIENCE
+    try:
+        os.killpg(process.pid, signal.SIGTERM)
+        while time.monotonic() < patient_until:
+            process.poll()
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:  # none of them is left
+        pass
+    process.wait()
     if process.stdin:
         process.stdin.close()
 
