@@ -57,8 +57,13 @@ def test_every_setting_of_a_model_is_said_or_free(kind, tmp_path):
             "model_type=gpt2 is none that manyheads reads: bert, distilbert, roberta, xlm-roberta, camembert, electra, "
             "modernbert",
         ),
-        ({"hidden_size": "4"}, "hidden_size=4, but it must be a whole number of at least 1"),
-        ({"hidden_size": True}, "hidden_size=true, but it must be a whole number of at least 1"),
+        ({"hidden_size": "4"}, "hidden_size=4, but it must be a whole number from 1 to 2147483648"),
+        ({"hidden_size": True}, "hidden_size=true, but it must be a whole number from 1 to 2147483648"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers=1000000000, but it must be a whole number from 1 to 1000"),
+        (
+            {"id2label": None, "num_labels": 10**9},
+            "num_labels=1000000000, but it must be a whole number from 1 to 1000",
+        ),
         ({"num_attention_heads": 3}, "num_attention_heads=3, but it must divide hidden_size=4"),
         (
             {"hidden_act": "silu"},

@@ -32,10 +32,10 @@ class Given:
         value = self.content.get(name)
         return default if value is None else value
 
-    def whole(self, name: str, default: int | None = None, *, at_least: int = 1) -> int:
+    def whole(self, name: str, default: int | None = None, *, at_least: int = 1, at_most: int = 2**31) -> int:
         value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-            raise self.wrong(name, value, f"it must be a whole number of at least {at_least}")
+        if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= at_most:
+            raise self.wrong(name, value, f"it must be a whole number from {at_least} to {at_most}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:

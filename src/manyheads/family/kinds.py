@@ -8,6 +8,7 @@ from manyheads.config import ModelConfig
 from manyheads.config.plain import from_plain
 from manyheads.family.given import Given
 
+MOST_LAYERS = 1000
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
 
 
@@ -50,7 +51,7 @@ def _post_norm(given: Given, **more: Any) -> dict[str, Any]:
     if n_segments > 2:
         raise given.wrong("type_vocab_size", n_segments, "a pair has two segments, so this model cannot be read")
     return {
-        "n_layers": given.whole("num_hidden_layers"),
+        "n_layers": given.whole("num_hidden_layers", at_most=MOST_LAYERS),
         **_heads(given, "hidden_size", "num_attention_heads"),
         "d_embedding": 0,
         "d_ff": given.whole("intermediate_size"),
@@ -110,7 +111,7 @@ def _electra(given: Given) -> Shape:
 def _distilbert(given: Given) -> Shape:
     """Sanh et al. (2019), "DistilBERT": BERT without segments, named otherwise."""
     model = {
-        "n_layers": given.whole("n_layers", 6),
+        "n_layers": given.whole("n_layers", 6, at_most=MOST_LAYERS),
         **_heads(given, "dim", "n_heads"),
         "d_embedding": 0,
         "d_ff": given.whole("hidden_dim", 3072),
@@ -144,7 +145,7 @@ def _modernbert(given: Given) -> Shape:
     for name in ("mlp_bias", "classifier_bias"):
         if given.flag(name, False) != bias:
             raise given.wrong(name, not bias, "attention_bias is not: manyheads has biases in all blocks or in none")
-    n_layers = given.whole("num_hidden_layers", 22)
+    n_layers = given.whole("num_hidden_layers", 22, at_most=MOST_LAYERS)
     windows = _windows(given, n_layers)
     base, base_of_windows = _rotary_bases(given)
     model = {

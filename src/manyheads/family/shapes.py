@@ -31,6 +31,7 @@ PINNED: dict[str, Any] = {  # what all families have, whatever our defaults beco
     "norm": "layer",
     "dropout_tokens": 0.0,
 }
+MOST_LABELS = 100_000
 INDICES = {"model.safetensors.index.json": ".safetensors", "pytorch_model.bin.index.json": ".bin"}
 
 
@@ -130,7 +131,9 @@ def _labels(given: Given) -> list[str]:
     kinds = given.get("architectures", [])
     if not isinstance(kinds, list) or not any(str(kind).endswith("ForSequenceClassification") for kind in kinds):
         return []
-    names = given.get("id2label") or {str(i): f"LABEL_{i}" for i in range(given.whole("num_labels", 2))}
+    names = given.get("id2label") or {
+        str(i): f"LABEL_{i}" for i in range(given.whole("num_labels", 2, at_most=MOST_LABELS))
+    }
     wanted = [str(i) for i in range(len(names))]
     if not isinstance(names, dict) or not all(isinstance(names.get(one), str) for one in wanted):
         raise given.wrong("id2label", json.dumps(names), "it must name the classes 0, 1, ... one by one")
