@@ -83,6 +83,14 @@ class OptimConfig:
             "class name such as '{joy: 1, anger: 2.5}'",
         )
 
+    def check_spread(self, *, in_parts: bool) -> None:
+        """Refuse an optimiser that needs whole matrices where each process holds its share of them."""
+        require(
+            not (in_parts and self.kind is OptimKind.muon),
+            "optim.kind=muon makes whole matrices orthogonal, of which a device sees its share alone with "
+            "hardware.strategy=fsdp: use hardware.strategy=ddp, or optim.kind=adamw",
+        )
+
 
 class Metric(Enum):
     auto = "auto"

@@ -8,7 +8,7 @@ from manyheads.config.budget import check_budget
 from manyheads.config.data import BatchConfig, DataConfig, Long, Source, TokenizerConfig
 from manyheads.config.generate import GenerateConfig
 from manyheads.config.guard import GuardConfig
-from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, Precision
+from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, Precision, Strategy
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.model import MOST_TABLE, ModelConfig, PairKind
 from manyheads.config.optim import FIGURES, CheckpointConfig, Metric, OptimConfig
@@ -116,6 +116,7 @@ class RunConfig:
             f"model.pair={self.model.pair.name} is of a classifier of pairs, which task=pretrain is not: leave it away",
         )
         self.model.check_use(self.task)
+        self.optim.check_spread(in_parts=self.hardware.strategy is Strategy.fsdp)
         self._check_finetuning()
         require(
             not (self.hardware.recompute and self.model.is_recurrent),
