@@ -83,6 +83,14 @@ LINES = [
         "optim.teacher_weight=0.3 does nothing without teacher=<run>: add that, or leave it away",
     ),
     (
+        "pretrain data.long=both",
+        "data.long=both does nothing in pretrain, where all of a long text is read, in pieces: leave it away",
+    ),
+    (
+        "pretrain teacher=/x",
+        "teacher=/x does nothing in pretrain, where texts have no answers: leave it away",
+    ),
+    (
         "train experiment=dates data.long=windows",
         "data.long=windows is a way to sort long texts into classes, but task=seq2seq has none: leave it away",
     ),

@@ -81,6 +81,14 @@ VERBS = {
             "manyheads pretrain data.path=texts.txt budget=20Mtok model=mini",
         ),
         FINISHED | {"classify": "what train does", "seq2seq": "what train does"},
+        {
+            "data.long": "all of a long text is read, in pieces",
+            "data.stride": "all of a long text is read, in pieces",
+            "data.windows": "all of a long text is read, in pieces",
+            "teacher": "texts have no answers",
+            "optim.teacher_weight": "texts have no answers",
+            "optim.teacher_temperature": "texts have no answers",
+        },
     ),
     "evaluate": Verb(
         EvaluateConfig,
