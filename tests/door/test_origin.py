@@ -80,7 +80,7 @@ def test_what_is_not_there_is_said(name, sentence):
 
 
 def test_folders_that_are_not_whole_are_refused(model_folder, tmp_path):
-    with pytest.raises(ValueError, match=r"has no config\\.json"):
+    with pytest.raises(ValueError, match=r"has no config\.json"):
         train(tmp_path)
     file = tmp_path / "file"
     file.write_text("")
