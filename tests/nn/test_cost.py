@@ -41,6 +41,11 @@ def test_so_are_those_of_every_score(small, score, n_kv_heads):
     assert counted(model) == 2 * LENGTH * (flops_per_token(model, LENGTH) - sums)
 
 
+def test_widening_narrow_words_is_counted(small):
+    model = small(d_embedding=5)
+    assert counted(model) == 2 * LENGTH * flops_per_token(model, LENGTH)
+
+
 def test_each_layer_costs_what_its_own_score_costs(small):
     mixed = small(n_layers=2, scores=[Score.general, Score.dot])
     assert counted(mixed) == 2 * LENGTH * flops_per_token(mixed, LENGTH)
