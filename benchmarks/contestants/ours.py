@@ -47,9 +47,13 @@ def our_network(run: RunConfig, n_classes: int) -> Classifier:
 
 
 def by_fit(shape: Shape, text: Text, folder: Path, tokens: Tokens, turns: Turns, *more: str) -> None:
-    """manyheads' own `fit`, as the command line runs it; the step is told to the clock where the next one begins."""
+    """manyheads' own `fit`, as the command line runs it."""
     run = our_run(shape, text, *more)
-    network = our_network(run, n_classes(tokens))
+    fit_by_the_clock(folder, run, our_network(run, n_classes(tokens)), tokens, turns)
+
+
+def fit_by_the_clock(folder: Path, run: RunConfig, network: Classifier, tokens: Tokens, turns: Turns) -> None:
+    """Train; each step is told to the clock where the next one begins."""
     of_last_step: list[tuple[int, int, int]] = []
 
     def between_steps(_: nn.Module, inputs: tuple[Any, ...]) -> None:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,15 +15,15 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # unset, so that each has all 
 
 
 class Contestant:
-    """A process that trains when told to. One that fails says so and gets no more turns."""
+    """A process in which `part` trains when told to. One that fails says so and gets no more turns."""
 
-    def __init__(self, name: str, setting: str, folder: Path) -> None:
+    def __init__(self, name: str, setting: str, folder: Path, part: Callable[..., None] = take_part) -> None:
         for variable in THREADS:
             os.environ.pop(variable, None)
         spawn = multiprocessing.get_context("spawn")
         self.name = name
         self._driver, theirs = spawn.Pipe()
-        self._process = spawn.Process(target=take_part, args=(name, setting, folder, theirs), daemon=True)
+        self._process = spawn.Process(target=part, args=(name, setting, folder, theirs), daemon=True)
         self._process.start()
         theirs.close()
         self.threads: int | None = None
