@@ -75,3 +75,20 @@ def test_a_fresh_bag_adds_nothing_and_learns(small):
     torch.testing.assert_close(with_it(ids, layout), without(ids, layout))
     with_it(ids, layout)[:, 0].sum().backward()
     assert with_it.bag.votes.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_shares_of_tokens_add_up_to_the_logits_and_a_vote_is_shared_alike(order):
+    bag = made(order)
+    ids, layout = packed(TEXTS)
+    shares_NC = bag.shares(ids, layout)
+    sums = [one.sum(0) for one in shares_NC.split(layout.lengths_B.tolist())]
+    torch.testing.assert_close(torch.stack(sums), bag(ids, layout))
+    rows = bag.rows_of(*packed([[5, 3, 5, 9]]))
+    alone = rows[1, order - 1]  # the n-gram that ends with the second token
+    before = bag.shares(*packed([[5, 3, 5, 9]]))
+    with torch.no_grad():
+        bag.votes.weight[alone] += 1
+    change = (bag.shares(*packed([[5, 3, 5, 9]])) - before)[:, 0] * (4 * order) ** 0.5
+    expected = [0.0, 1.0, 0.0, 0.0] if order == 1 else [0.5, 0.5, 0.0, 0.0]
+    torch.testing.assert_close(change, torch.tensor(expected), atol=1e-5, rtol=0)

@@ -8,7 +8,7 @@ Cheng et al. (2016), "Wide & Deep Learning": what is rare is learned by heart by
 import torch
 from torch import Tensor, nn
 
-from manyheads.layout import Layout
+from manyheads.layout import Layout, Packed
 from manyheads.nn.bigrams import Hashed, before
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.pooling import mean
@@ -35,6 +35,18 @@ class Bag(nn.Module):
             votes = votes * self.dropout(votes.new_ones(*votes.shape[:-1], 1))
         scale_B1 = (layout.lengths_B[:, None] / self.order).sqrt()
         return mean(votes.sum(-2), layout) * scale_B1
+
+    def shares(self, ids: Tensor, layout: Packed) -> Tensor:
+        """What each token has in the logits, `(N, C)`: a vote is shared alike by the tokens of its n-gram, so all shares
+        of a text add up to its logits."""
+        votes_NKC, at_N1 = self.votes(self.rows_of(ids, layout)), layout.positions[:, None]
+        shares_NC = torch.zeros_like(votes_NKC[:, 0])
+        for back in range(self.order):
+            each_NC = votes_NKC[:, back] / (at_N1.clamp(max=back) + 1)
+            for by in range(min(back + 1, ids.size(0))):
+                reaches_N1 = at_N1[by:] >= by
+                shares_NC[: ids.size(0) - by] += each_NC[by:] * reaches_N1
+        return shares_NC / (self.order * layout.lengths_B.repeat_interleave(layout.lengths_B))[:, None].sqrt()
 
     def rows_of(self, ids: Tensor, layout: Layout) -> Tensor:
         """The rows `(..., K)` of the 1, 2, ... tokens that end with each; before the first of a text stands id 0."""
