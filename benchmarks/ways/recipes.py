@@ -12,7 +12,7 @@ from pathlib import Path
 CHEAP = {
     "majority": "most frequent class",
     "tfidf": "TF-IDF + linear SVC",
-    "pairs": "TF-IDF of a pair's shared and lone words + linear SVC",
+    "pairs": "pair-aware TF-IDF + linear SVC",
     "fasttext": "fastText",
     "tfidf_lr": "TF-IDF + logistic regression a label",
 }
@@ -37,7 +37,7 @@ MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
     ("sick", "scratch"): ["model.pair=cross"],
 }
 MORE_OF_FEW: dict[str, list[str]] = {  # behind those, by way, where few rows are drawn; {unlabelled}: the others' texts
-    "pretrained": ["pretrain.also=[{unlabelled}]"],
+    "pretrained": ["pretrain.also=[{unlabelled}]", "pretrain.before=3Mtok"],
 }
 
 
