@@ -34,6 +34,17 @@ def test_each_layer_learns_slower_than_the_one_above():
         assert rate == pytest.approx(wanted), name
 
 
+def test_words_may_change_as_slowly_as_all_else():
+    """They are multiplied by √d_model when read: a rate divided by it moves what is read by the rate of the layers."""
+    found = rates(network(), OptimConfig(lr=0.1, layer_decay=0.5, fast_words=False))
+    assert found.pop("embeddings.words.weight") == pytest.approx(0.1 * 0.5**3 / 8**0.5)
+    assert found == {
+        name: rate
+        for name, rate in rates(network(), OptimConfig(lr=0.1, layer_decay=0.5)).items()
+        if name != "embeddings.words.weight"
+    }
+
+
 def test_no_rates_of_their_own_are_two_groups():
     groups = parameter_groups(network(), OptimConfig(lr=0.1, weight_decay=0.3))
     assert [(group["lr"], group["weight_decay"]) for group in groups] == [(0.1, 0.3), (0.1, 0.0)]

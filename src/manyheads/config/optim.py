@@ -37,6 +37,9 @@ class OptimConfig:
         above=0.0,
         at_most=1.0,
     )
+    fast_words: bool = knob(
+        True, "vectors of words, multiplied by √d_model when read, learn by so many times lr; false: by lr, as all else"
+    )
     freeze: int = knob(0, "the embeddings and so many of the lowest layers stay as they are; 0: all learns", at_least=0)
     thaw: float = knob(
         0.0, "share of all steps over which frozen layers thaw, from the top; 0: never", at_least=0.0, at_most=1.0

@@ -14,6 +14,7 @@ from manyheads.family.origin import Origin, find_origin, folder_of
 from manyheads.family.shapes import FREE
 
 PRESETS = {"model": "from_weights", "optim": "finetune"}
+MORE = ("matches", "n_bigrams")  # may be added to weights that lack them
 PARTS_OF_DROPOUT = ("dropout_embedding", "dropout_residual", "dropout_classifier")
 OF_TOKENIZERS = ("tokenizer.kind", "tokenizer.vocab_size", "tokenizer.lowercase")
 
@@ -57,7 +58,9 @@ def settled_origin(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, A
     known = settings(RunConfig)
     for key, theirs in origin.model.items():
         setting = f"model.{key}"
-        if (setting in typed and key in FREE) or ("model.dropout" in typed and key in PARTS_OF_DROPOUT):
+        if (setting in typed and (key in FREE or (key in MORE and not theirs))) or (
+            "model.dropout" in typed and key in PARTS_OF_DROPOUT
+        ):
             continue
         one = known[setting]
         if setting in typed and typed[setting] != convert(setting, one.kind, theirs, one.default):

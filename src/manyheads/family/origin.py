@@ -12,7 +12,14 @@ from manyheads.family.shapes import Shape, read_shape
 from manyheads.ship.settings import read_json, read_settings
 
 OF_THE_TASK = ("pair", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier")
-OF_THE_TASK += ("dropout_attention", "dropout_tokens")  # settings of ModelConfig that say nothing of these weights
+OF_THE_TASK += (
+    "dropout_attention",
+    "dropout_tokens",
+    "bag",
+    "bag_order",
+    "bag_dropout",
+    "zero_output",
+)  # settings of ModelConfig that say nothing of these weights
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hugging Face hub"
 

@@ -8,15 +8,16 @@ from torch import Tensor
 ROOMS = ("embeddings.", "encoder.")
 POOLING = "pooling."
 POSITIONS = "embeddings.positions.weight"
-SEGMENTS = "embeddings.segments.weight"
+ADDED = tuple(f"embeddings.{name}.weight" for name in ("segments", "matches", "bigrams"))
+"""Tables whose vectors are added to those of the words: where they are zero, nothing is."""
 Sizes = dict[str, list[int]]
 
 
 def read_own(folder: Path, wanted: Sizes) -> dict[str, Tensor]:
     """Of the model in `folder` what `wanted` names: embeddings, encoder, and the pooling where it is of the same kind.
 
-    A longer table of positions gives its first rows. Of a model that never saw pairs there are no vectors of segments.
-    The head, and layers across two texts, are left behind.
+    A longer table of positions gives its first rows. What is added to the words may be missing. The head, and layers
+    across two texts, are left behind.
 
     Raises:
         ValueError: tensors are missing, too many, of another shape, or not finite.
@@ -42,7 +43,7 @@ def fitting(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
         ValueError: names the tensors that do not fit.
     """
     theirs, ours = ({name for name in sizes if name.startswith(ROOMS)} for sizes in (held, wanted))
-    if missing := sorted(ours - theirs - {SEGMENTS}):
+    if missing := sorted(ours - theirs - {*ADDED}):
         raise ValueError(f"{path} has no {listed(missing)}, which the model needs: name weights of the same shape")
     if unread := sorted(theirs - ours):
         raise ValueError(

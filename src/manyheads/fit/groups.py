@@ -4,7 +4,7 @@ Layer-wise rates: Howard and Ruder (2018), "Universal Language Model Fine-tuning
 discriminative; frozen layers that thaw from the top: section 3.3.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -24,12 +24,13 @@ def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, A
     """The parameters that learn, by pace; of each pace first the matrices of layers, which decay, then the vectors
     (biases, norms) and embeddings, which do not."""
     tables = {id(module.weight) for module in network.modules() if isinstance(module, nn.Embedding)}
-    n_layers = len(_numbers(network))
+    n_layers, slow = len(_numbers(network)), _slowness(network, optim)
     found: dict[tuple[Pace, bool], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
             decays = parameter.ndim >= 2 and id(parameter) not in tables
             own = Pace(optim.bag_lr) if name.startswith("bag.") else pace(depth(name, n_layers), n_layers, optim)
+            own = replace(own, lr=own.lr / slow.get(name, 1.0))
             found.setdefault((own, decays), []).append(parameter)
     paces = list(dict.fromkeys(one for one, _ in found))
     return [
@@ -75,6 +76,14 @@ def pace(at: int, n_layers: int, optim: OptimConfig) -> Pace:
     lr = optim.lr * optim.layer_decay ** (n_layers - at)
     waits = max(0, optim.freeze + 1 - at) if optim.freeze else 0
     return Pace(lr, optim.thaw * waits / (optim.freeze + 1))
+
+
+def _slowness(network: nn.Module, optim: OptimConfig) -> dict[str, float]:
+    """What the rate of a table is divided by, for its vectors to change at that of the layers when they are read."""
+    embeddings = getattr(network, "embeddings", None)
+    if optim.fast_words or embeddings is None:
+        return {}
+    return {f"embeddings.{table}.weight": embeddings.scale for table in ("words", "bigrams")}
 
 
 def _numbers(network: nn.Module) -> set[str]:

@@ -5,8 +5,10 @@ from torch import nn
 
 from manyheads.config import RunConfig
 from manyheads.family.origin import Origin, find_origin
-from manyheads.family.own import POOLING, ROOMS, SEGMENTS, read_own
+from manyheads.family.own import ADDED, POOLING, ROOMS, read_own
 from manyheads.family.read import read_family
+
+SEGMENTS = "embeddings.segments.weight"
 
 
 def origin_of(run: RunConfig) -> Origin | None:
@@ -38,7 +40,8 @@ def n_words(origin: Origin | None, n_ids: int, run: RunConfig) -> int:
 def begin_with(network: nn.Module, origin: Origin | None) -> None:
     """Replace the embeddings, the encoder and, where it is the same, the pooling of `network`.
 
-    Vectors of segments that the weights lack are zero: so a pair begins as the texts it is made of.
+    What is added to the words and the weights lack, such as vectors of segments, is zero: so a text begins as what it
+    was to them, a pair as the two texts it is made of.
 
     Raises:
         ValueError: the weights are not of the network's shape.
@@ -51,8 +54,10 @@ def begin_with(network: nn.Module, origin: Origin | None) -> None:
         found = read_own(origin.folder, wanted)
     else:
         assert origin.shape is not None
-        found = read_family(origin.folder, origin.shape, wanted)
-    if SEGMENTS in wanted and SEGMENTS not in found:
-        own[SEGMENTS].zero_()
+        new = [name for name in ADDED if name != SEGMENTS]
+        found = read_family(origin.folder, origin.shape, {name: wanted[name] for name in wanted if name not in new})
+    for name in ADDED:
+        if name in wanted and name not in found:
+            own[name].zero_()
     for name, value in found.items():
         own[name].copy_(value)
