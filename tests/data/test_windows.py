@@ -1,6 +1,7 @@
 """What is read of a long text, against slices of plain lists and the tokenizers' own cutting."""
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -14,6 +15,7 @@ from manyheads.data.resident import moved
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import Tokens, encode
 from manyheads.data.windows import kept, window_starts
+from manyheads.fit.state import hash_tokens
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 
@@ -201,6 +203,17 @@ def test_the_cache_keeps_each_way_apart_and_windows_whole(tmp_path):
         assert documents(again) == documents(encode(TOKENIZER, rows.texts, None, None, 10, Cutting(long)))
         assert again.n_truncated == first.n_truncated
     assert len(list(tmp_path.glob("tokens-*.safetensors"))) == 3
+
+
+def test_a_run_goes_on_with_the_same_windows_alone():
+    tokens = encode(TOKENIZER, texts_of(20, 4), None, [0, 1], 12, Cutting(Long.windows))
+    assert tokens.windows is not None
+    bounds, _ = tokens.windows
+    other = replace(tokens, windows=tokens.windows._replace(bounds=bounds + (bounds == bounds[1])))
+    found = [
+        hash_tokens({"train": one, "validation": tokens}) for one in (tokens, other, replace(tokens, windows=None))
+    ]
+    assert len(set(found)) == 3
 
 
 def test_a_stride_longer_than_a_window_is_refused():

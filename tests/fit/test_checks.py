@@ -2,13 +2,13 @@
 
 import pytest
 
-from manyheads.config import LoggerConfig, LoggerKind
+from manyheads.config import DataConfig, LoggerConfig, LoggerKind, Long
 from manyheads.fit import checks
 
 
-def complaint(check, *given) -> str:
+def complaint(check, *given, **named) -> str:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - every test compares the whole sentence
-        check(*given)
+        check(*given, **named)
     return str(caught.value)
 
 
@@ -43,4 +43,14 @@ def test_a_weight_for_no_class_is_one_sentence():
     )
     assert complaint(checks.check_class_names, {"joi": 2.0}, [str(n) for n in range(14)]).endswith(
         "the classes are 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more"
+    )
+
+
+def test_windows_of_pairs_are_one_sentence():
+    for long in Long:
+        checks.check_long(DataConfig(long=long), pairs=False)
+    checks.check_long(DataConfig(long=Long.both), pairs=True)
+    assert complaint(checks.check_long, DataConfig(long=Long.windows), pairs=True) == (
+        "data.long=windows reads a long text in parts, but the data has pairs of texts: use data.long=both, or leave "
+        "the second text out by data.text_pair="
     )
