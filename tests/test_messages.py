@@ -123,7 +123,7 @@ MISTAKES = [
     ),
     (
         "train checkpoint.metric=exact_match",
-        "checkpoint.metric=exact_match is no figure of task=classify: choose accuracy, macro_f1 or loss",
+        "checkpoint.metric=exact_match is no figure of task=classify: choose accuracy, micro_f1, macro_f1 or loss",
     ),
     (
         "train experiment=dates optim.class_weights=balanced",

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from manyheads.config.plain import listed, show
 from manyheads.data.audit import label_names
-from manyheads.data.columns import Columns, label_cells
+from manyheads.data.columns import MULTI_LABEL, Columns, label_cells
 from manyheads.data.rows import Rows, Table
 
 NAMES = 3  # of labels in a sentence
@@ -17,9 +17,10 @@ NAMES = 3  # of labels in a sentence
 
 def as_found(table: Table, columns: Columns) -> Columns:
     """`columns` of the training split, which says whether a row of the data has any number of labels: where each has
-    just one it is a class like any other."""
+    just one it is a class like any other, as it is in a column of another name than `labels` that is not all lists."""
     cells = label_cells(table, columns.answer)
-    return replace(columns, multi=any(isinstance(cell, list) and len(cell) != 1 for cell in cells))
+    in_lists = columns.answer == MULTI_LABEL or all(isinstance(cell, list) for cell in cells)
+    return replace(columns, multi=in_lists and any(isinstance(cell, list) and len(cell) != 1 for cell in cells))
 
 
 def label_sets(cells: list[object], classes: list[str] | None) -> tuple[list[tuple[str, ...]], dict[int, str]]:
