@@ -79,3 +79,18 @@ def test_hidden_states_and_logits_are_those_of_transformers(both, padded):
         torch.testing.assert_close(ours, state[kept], atol=1e-5, rtol=0)
     torch.testing.assert_close(logits, expected.logits, atol=1e-5, rtol=0)
     assert expected.logits.std(0).min() > 1e-3, "texts must differ for the logits to say anything"
+
+
+OTHER_CLASSES = [(kind, suffix) for kind, _ in dict(VARIANTS).items() for suffix in ("Model", "ForMaskedLM")]
+OTHER_CLASSES += [("bert", "ForPreTraining"), ("electra", "ForPreTraining"), ("distilbert", "ForQuestionAnswering")]
+
+
+@pytest.mark.parametrize(("kind", "suffix"), OTHER_CLASSES)
+@torch.no_grad()
+def test_the_encoder_is_read_from_whatever_class_was_saved(kind, suffix, theirs, read, tmp_path):
+    model = theirs(kind, suffix, num_labels=2)
+    model.save_pretrained(tmp_path)
+    inputs = batch(model)
+    expected = model(**inputs, output_hidden_states=True).hidden_states[-1][inputs["attention_mask"].bool()]
+    got = read(tmp_path)[0].encode(*in_layout(inputs, padded=False))
+    torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
