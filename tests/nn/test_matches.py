@@ -28,6 +28,11 @@ def test_a_token_matches_where_the_other_text_has_it(pairs):
     )
 
 
+def test_single_texts_have_none(small):
+    models = [assemble(small(matches=on), vocab_size=9, n_classes=2, max_length=8) for on in (False, True)]
+    assert models[0].state_dict().keys() == models[1].state_dict().keys()
+
+
 def test_a_match_reaches_the_logits_joint_and_across(small):
     for pair in ("joint", "cross"):
         torch.manual_seed(0)

@@ -93,7 +93,9 @@ class ModelConfig:
     bias: bool = knob(True, "biases in the projections")
     qk_norm: bool = knob(False, "queries and keys are normed, each head's by itself, before they are compared")
     zero_output: bool = knob(False, "W^O and the second feed-forward matrix start at zero: a fresh layer adds nothing")
-    matches: bool = knob(False, "of two texts: a vector added to tokens that occur in the other one, and to the rest")
+    matches: bool = knob(
+        False, "in pairs: a vector added to tokens that occur in the other text, and to those that do not"
+    )
     bag: int = knob(
         0,
         "rows of a hashed table by which words and neighbours vote for classes, beside the encoder; 0: none",

@@ -45,7 +45,7 @@ def missing_package(logger: LoggerConfig) -> str:
 
 
 def check_pair(model: ModelConfig, *, pairs: bool) -> None:
-    """`model.pair=cross` and `model.matches=true` need two texts a row.
+    """`model.pair=cross` needs two texts a row.
 
     Raises:
         ValueError: the data has one.
@@ -54,11 +54,6 @@ def check_pair(model: ModelConfig, *, pairs: bool) -> None:
         raise ValueError(
             "model.pair=cross compares two texts, but the data has no second text: name its column by data.text_pair, "
             "or use model.pair=joint"
-        )
-    if model.matches and not pairs:
-        raise ValueError(
-            "model.matches=true marks what two texts share, but the data has no second text: name its column by "
-            "data.text_pair, or leave model.matches away"
         )
 
 

@@ -1,5 +1,7 @@
 """ModelConfig to Classifier: the architecture, read downward."""
 
+from dataclasses import replace
+
 from torch import nn
 
 from manyheads.config import ModelConfig, PairKind, Placement, Positions, Segments
@@ -29,6 +31,7 @@ def assemble(
         vocab_size, n_classes, max_length: facts learned from the data.
         n_segments: 2 for pairs of texts, 0 for single ones. Texts of a pair that are read apart are single ones.
     """
+    model = model if n_segments else replace(model, matches=False)
     across, unmarked = model.pair is PairKind.cross, model.segments is Segments.never
     assert n_segments or not across, "checks.check_pair comes first"
     classifier = Classifier(

@@ -37,8 +37,8 @@ class Bag(nn.Module):
         return mean(votes.sum(-2), layout) * scale_B1
 
     def shares(self, ids: Tensor, layout: Packed) -> Tensor:
-        """What each token has in the logits, `(N, C)`: a vote is shared alike by the tokens of its n-gram, so all shares
-        of a text add up to its logits."""
+        """What each token has in the logits, `(N, C)`: a vote is shared alike by the tokens of its n-gram, so all the
+        shares of a text add up to its logits."""
         votes_NKC, at_N1 = self.votes(self.rows_of(ids, layout)), layout.positions[:, None]
         shares_NC = torch.zeros_like(votes_NKC[:, 0])
         for back in range(self.order):
