@@ -120,6 +120,7 @@ def test_the_library_failing_to_write_costs_time_alone(tmp_path, tokenizer, capl
     assert list((tmp_path / "new").iterdir()) == []
 
 
+@pytest.mark.slow  # of two that start together: below
 def test_two_runs_that_start_together_agree(tmp_path):
     code = f"""
 import torch
