@@ -15,6 +15,7 @@ from manyheads.config import (
     Activation,
     DataConfig,
     ExportConfig,
+    Long,
     ModelConfig,
     Placement,
     Pooler,
@@ -208,6 +209,15 @@ def test_the_verb_writes_beside_the_model_and_never_over_anything(ship_model, tm
     }  # fmt: skip
     assert main(["export", f"run={tmp_path / 'run'}"]) == 2
     assert "is not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("long", list(Long))
+def test_the_verb_says_where_long_texts_are_read_otherwise(long, ship_model, tmp_path, capsys):
+    data = DataConfig(max_length=12, long=long)
+    run = ship_model(tmp_path / "model", data=data, shape=BERT)
+    export(ExportConfig(run=str(run), output=str(tmp_path / "theirs")))
+    said = "It cuts texts at their end after 12 tokens, where the run reads longer ones by data.long="
+    assert (said in capsys.readouterr().out) is (long is not Long.cut)
 
 
 def test_a_model_of_another_task_is_refused(text_folder):

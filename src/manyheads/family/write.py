@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from manyheads.config import ExportConfig, Format
+from manyheads.config import ExportConfig, Format, Long
 from manyheads.family.describe import CLASSES, Described, Marks, describe
 from manyheads.family.keys import KEYS
 from manyheads.family.modules import Module, modules_of, write_json, write_modules
@@ -56,6 +56,11 @@ def export(config: ExportConfig) -> Path:
         write_family(folder, deliverable, described, modules)
     reader = "sentence_transformers.SentenceTransformer" if modules else f"transformers.{class_of(described)}"
     print(f"{folder}: {reader} opens it" + (", and encode gives its logits" if modules else ""))
+    if deliverable.cutting.long is not Long.cut:
+        print(
+            f"It cuts texts at their end after {deliverable.max_length} tokens, where the run reads longer ones by "
+            f"data.long={deliverable.cutting.long.name}: to such texts it answers otherwise"
+        )
     return folder
 
 
