@@ -4,7 +4,6 @@ The only file that imports hydra or omegaconf. Past `compose` no DictConfig exis
 """
 
 import copy
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +30,7 @@ from manyheads.door.idle import refuse_idle
 from manyheads.door.lightning_flags import checked_flag
 from manyheads.door.mistakes import composition_sentence, hydra_sentence
 from manyheads.door.origin import imply_finetuning, settled_origin
-from manyheads.door.overrides import PATHS, VERBATIM, Grammar, Parsed, Typed, read_overrides
+from manyheads.door.overrides import VERBATIM, Grammar, Parsed, Typed, read_overrides, settle_paths
 from manyheads.door.plain_yaml import as_yaml, read_mapping, read_yaml
 from manyheads.door.presets import conf_folder, folder_url
 from manyheads.door.resumed import resumed_folder, resumed_values
@@ -48,26 +47,22 @@ from manyheads.door.sweeps import (
 from manyheads.door.verbs import VERBS, Config
 from manyheads.whole import replace_file
 
+Words = Sequence[str]
+Training = Literal["train", "pretrain"]
 Choices = dict[str, str | None]  # the preset of each group that was typed
 
 
 @overload
-def compose(verb: Literal["train", "pretrain"], overrides: Sequence[str] = ..., *, config_dir: str | None = ...) -> RunConfig: ...
+def compose(verb: Training, overrides: Words = ..., *, config_dir: str | None = ...) -> RunConfig: ...
 @overload
-def compose(
-    verb: Literal["evaluate"], overrides: Sequence[str] = ..., *, config_dir: str | None = ...
-) -> EvaluateConfig: ...
+def compose(verb: Literal["evaluate"], overrides: Words = ..., *, config_dir: str | None = ...) -> EvaluateConfig: ...
 @overload
-def compose(
-    verb: Literal["predict"], overrides: Sequence[str] = ..., *, config_dir: str | None = ...
-) -> PredictConfig: ...
+def compose(verb: Literal["predict"], overrides: Words = ..., *, config_dir: str | None = ...) -> PredictConfig: ...
 @overload
-def compose(
-    verb: Literal["ablate"], overrides: Sequence[str] = ..., *, config_dir: str | None = ...
-) -> AblateConfig: ...
+def compose(verb: Literal["ablate"], overrides: Words = ..., *, config_dir: str | None = ...) -> AblateConfig: ...
 @overload
-def compose(verb: str, overrides: Sequence[str] = ..., *, config_dir: str | None = ...) -> Config: ...
-def compose(verb: str, overrides: Sequence[str] = (), *, config_dir: str | None = None) -> Config:
+def compose(verb: str, overrides: Words = ..., *, config_dir: str | None = ...) -> Config: ...
+def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None) -> Config:
     """The settings of a verb: its presets, then the typed `key=value` words, checked.
 
     Works in a notebook, any number of times, also inside a running Hydra application.
@@ -212,11 +207,7 @@ def _build(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
         (values[section] if section else values)[key] = value
     refuse_secrets(values)
     settle_end(values, typed)
-    for name in PATHS:
-        section, _, key = name.rpartition(".")
-        holder = values.get(section, {}) if section else values
-        if holder.get(key) not in (None, "", "-"):
-            holder[key] = os.path.abspath(os.path.expanduser(holder[key]))
+    settle_paths(values)
     config = from_plain(VERBS[verb].config, values)
     _check_trainer(config)
     refuse_idle(config, typed)

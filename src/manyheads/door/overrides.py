@@ -18,6 +18,7 @@ from manyheads.door.presets import choices, reads
 from manyheads.door.verbs import VERBS
 
 PATHS = frozenset({"input", "run", "output", "page", "teacher", "data.path", "tokenizer.path", "data.cache"})
+LIST_OF_PATHS = "pretrain.also"
 VERBATIM = PATHS | {"text", "init_from"}
 NEVER_EMPTY = frozenset({"data.path", "data.hub", "init_from", "input", "text"})  # typed empty: something else
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
@@ -82,6 +83,22 @@ def read_overrides(
         else:
             raise ValueError(_unknown(verb, key, value, list(known)))
     return typed
+
+
+def settle_paths(values: dict[str, Any]) -> None:
+    """Make the paths in settings absolute, so that they mean the same from anywhere."""
+    for name in PATHS | {LIST_OF_PATHS}:
+        section, _, key = name.rpartition(".")
+        holder = values.get(section, {}) if section else values
+        found = holder.get(key)
+        if isinstance(found, list):
+            holder[key] = [_absolute(one) for one in found]
+        elif found not in (None, "", "-"):
+            holder[key] = _absolute(found)
+
+
+def _absolute(path: Any) -> Any:
+    return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path
 
 
 def _hydras_own(word: str, key: str, value: str, sweep: bool) -> str:

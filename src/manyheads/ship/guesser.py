@@ -1,6 +1,6 @@
 """A model that tells hidden words, as a folder: the same files as a classifier's, labels.json an empty list.
 
-n texts . N tokens of a batch . P hidden words . V vocabulary
+n texts . N tokens of a batch . P hidden words . V vocabulary . W of it what the tokenizer knows
 """
 
 from collections.abc import Iterator
@@ -100,9 +100,9 @@ class Guesser:
         for batch in self._batches(encoded, tokens):
             places_P = (batch.ids_N == self.vocabulary.mask).nonzero().squeeze(1)
             rows_P = batch.rows_B.repeat_interleave(batch.layout.lengths_B)[places_P]
-            logits_PV = self._logits(batch, batch.ids_N, places_P)
-            logits_PV[:, self.vocabulary.special_V.to(logits_PV.device)] = -torch.inf
-            best = logits_PV.softmax(-1).topk(n)
+            logits_PW = self._logits(batch, batch.ids_N, places_P)[:, : self.vocabulary.special_V.numel()]
+            barred_W = self.vocabulary.special_V.to(logits_PW.device)
+            best = logits_PW.masked_fill(barred_W, -torch.inf).softmax(-1).topk(n)
             for row, ids, shares in zip(rows_P.tolist(), best.indices.tolist(), best.values.tolist(), strict=True):
                 found[row].append(Guess([self.tokenizer.decode([one]) for one in ids], shares))
         return found

@@ -1,0 +1,47 @@
+"""A budget as it is written."""
+
+import pytest
+
+from manyheads.compose import compose
+from manyheads.config.budget import Budget, read_budget
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("10min", Budget(seconds=600)),
+        ("90s", Budget(seconds=90)),
+        ("1.5h", Budget(seconds=5400)),
+        ("20Mtok", Budget(tokens=20e6)),
+        ("500 ktok", Budget(tokens=5e5)),
+        ("7tok", Budget(tokens=7)),
+        ("", None),
+    ],
+)
+def test_times_and_tokens_are_read(text, budget):
+    assert read_budget(text) == budget
+
+
+@pytest.mark.parametrize("text", ["10", "min", "0s", "-5min", "10 minutes", "1e3s", "10Min", "5mtok", "9" * 400 + "h"])
+@pytest.mark.parametrize("name", ["budget", "pretrain.before"])
+def test_anything_else_is_one_sentence(name, text):
+    with pytest.raises(ValueError, match=rf"^{name}=.* is no budget: write a time, such as 90s, 10min or 1h, or a num"):
+        compose("train", [f"{name}={text}"])
+
+
+def test_a_typed_limit_takes_the_place_of_a_budget_that_was_not_typed():
+    assert compose("pretrain").budget
+    assert compose("pretrain", ["trainer.max_steps=5"]).budget == ""
+    assert compose("pretrain", ["trainer.max_steps=5"]).trainer["max_steps"] == 5
+    with pytest.raises(ValueError, match=r"trainer.max_epochs=2 does nothing beside budget=1h, which says how long"):
+        compose("train", ["trainer.max_epochs=2", "budget=1h"])
+
+
+def test_a_pretraining_stands_before_a_training_alone():
+    assert compose("train", ["experiment=self_pretrain"]).pretrain.before
+    with pytest.raises(ValueError, match=r"pretrain.before=1h is of a training that follows"):
+        compose("pretrain", ["pretrain.before=1h"])
+    with pytest.raises(ValueError, match=r"pretrain.mask_share=0.2 does nothing with task=classify: use manyheads pre"):
+        compose("train", ["pretrain.mask_share=0.2"])
+    with pytest.raises(ValueError, match=r"model.pooling=max does nothing with task=pretrain: leave it away"):
+        compose("pretrain", ["model.pooling=max"])

@@ -1,0 +1,89 @@
+"""Budgets as steps: what they come to, and that they are kept."""
+
+import time
+
+import pytest
+import torch
+
+from manyheads.config import Task
+from manyheads.config.budget import Budget
+from manyheads.fit.budget import LOOKS, even, of_time
+
+
+@pytest.mark.parametrize("n_steps", [1, 7, 20, 21, 399, 2000, 12_345])
+def test_validations_of_a_pretraining_are_even_and_the_last_is_at_the_end(n_steps):
+    limits = even(Task.pretrain, n_steps, LOOKS)
+    assert limits["max_steps"] % limits["val_check_interval"] == 0
+    assert 0 <= limits["max_steps"] - n_steps < limits["val_check_interval"]
+    assert limits["max_steps"] // limits["val_check_interval"] <= LOOKS
+    assert even(Task.classify, n_steps, LOOKS) == {"max_steps": n_steps}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step", "look"), [(600, 0.1, 2.0), (60, 0.5, 10.0), (10, 3.0, 0.0), (1, 5.0, 60.0)]
+)
+def test_steps_and_looks_fill_the_time(seconds, step, look):
+    limits = of_time(Task.pretrain, Budget(seconds=seconds), step, look, 100)
+    looks = limits["max_steps"] // limits["val_check_interval"]
+    taken = limits["max_steps"] * step + looks * look
+    assert taken <= max(seconds, step + look) + step * limits["val_check_interval"]
+    assert looks == 1 or looks * look <= 0.1 * seconds
+    limits = of_time(Task.classify, Budget(seconds=seconds), step, look, 100)
+    assert limits["max_steps"] * (step + look / 100) <= max(seconds, step + look)
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A run of the demo, ready to be budgeted."""
+    from manyheads.compose import compose
+    from manyheads.data.cache import prepare_tokens
+    from manyheads.data.texts import read_rows
+    from manyheads.fit.session import assemble_network
+
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path))
+
+    def made(verb, *words):
+        run = compose(verb, ["debug=fast", "hardware=cpu", "hardware.precision=fp32", *words])
+        splits = read_rows(run, with_test=False)
+        tokenizer, tokens = prepare_tokens(splits, run)
+        return run, assemble_network(run, splits, tokenizer), tokens, splits.labels
+
+    return made
+
+
+@pytest.mark.parametrize("verb", ["train", "pretrain"])
+def test_tokens_are_turned_into_steps(verb, small):
+    from manyheads.data.module import TextData
+    from manyheads.fit.budget import settle_budget
+
+    run, network, tokens, labels = small(verb)
+    run.budget = "5ktok"
+    limits = settle_budget(run, network, tokens, labels).trainer
+    lengths = tokens["train"].lengths
+    per_step = int(lengths.sum()) / TextData(tokens, run.batch, run.seed).steps_of(0)
+    assert limits["max_epochs"] == -1
+    assert abs(limits["max_steps"] - 5000 / per_step) <= limits.get("val_check_interval", 1)
+
+
+def test_a_time_is_found_by_timing_and_leaves_everything_as_it_was(small):
+    from manyheads.fit.budget import settle_budget
+
+    run, network, tokens, labels = small("pretrain")
+    run.budget = "30s"
+    before, state = {name: one.clone() for name, one in network.state_dict().items()}, torch.get_rng_state()
+    began = time.perf_counter()
+    settled = settle_budget(run, network, tokens, labels)
+    took = time.perf_counter() - began
+    assert settled.trainer["max_steps"] > 10
+    assert took < 30
+    assert torch.get_rng_state().equal(state)
+    assert all(one.equal(before[name]) for name, one in network.state_dict().items())
+
+
+def test_several_devices_do_not_time_their_steps(small):
+    from manyheads.fit.budget import settle_budget
+
+    run, network, tokens, labels = small("train")
+    run.budget, run.hardware.devices = "1min", 2
+    with pytest.raises(ValueError, match=r"budget=1min is a time, which steps of one device tell, but this run has"):
+        settle_budget(run, network, tokens, labels)
