@@ -102,8 +102,7 @@ def read_run(path: str | Path) -> RunConfig:
     Raises:
         ValueError: one sentence naming the file and what is wrong in it.
     """
-    path = Path(path)
-    path = path / "config.yaml" if path.is_dir() else path
+    path = Path(path, "config.yaml") if Path(path).is_dir() else Path(path)
     if not path.is_file():
         raise ValueError(f"{path} does not exist: name a run folder with its config.yaml")
     try:
