@@ -111,8 +111,8 @@ def answer_labels(folder: Path) -> dict[str, Any]:
 
     parts = {name: read(folder / f"{name}.csv") for name in ("train", "validation", "test")}
     labels = sorted({label for row in parts["train"] for label in row["labels"].split("|") if label})
-    truth = {name: np.array([[one in row["labels"].split("|") for one in labels] for row in rows])
-             for name, rows in parts.items()}  # fmt: skip
+    names = {part: [row["labels"].split("|") for row in rows] for part, rows in parts.items()}
+    truth = {part: np.array([[one in given for one in labels] for given in rows]) for part, rows in names.items()}
     words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b")
     words.fit(row["text"] for row in parts["train"])
     features = {name: words.transform(row["text"] for row in rows) for name, rows in parts.items()}
@@ -132,8 +132,10 @@ def answer_labels(folder: Path) -> dict[str, Any]:
 def thresholds(chance_nC: np.ndarray, truth_nC: np.ndarray) -> np.ndarray:
     """Of each label the one of 0.02, 0.04 .. 0.98 with the best F1, of equals the nearest to a half: `(C,)`."""
     grid = sorted((at / 50 for at in range(1, 50)), key=lambda one: abs(one - 0.5))
-    kept = []
-    for chance_n, truth_n in zip(chance_nC.T, truth_nC.T, strict=True):
-        kept.append(max(grid, key=lambda one: 2 * np.sum((chance_n >= one) & truth_n)
-                        / max(1, np.sum(chance_n >= one) + np.sum(truth_n))))  # fmt: skip
-    return np.array(kept)
+
+    def f1(threshold: float, chance_n: np.ndarray, truth_n: np.ndarray) -> float:
+        given_n = chance_n >= threshold
+        return 2 * np.sum(given_n & truth_n) / max(1, np.sum(given_n) + np.sum(truth_n))
+
+    labels = zip(chance_nC.T, truth_nC.T, strict=True)
+    return np.array([max(grid, key=partial(f1, chance_n=chance_n, truth_n=truth_n)) for chance_n, truth_n in labels])

@@ -25,8 +25,10 @@ def of_labels(truth: Sequence[str], answers: Sequence[str]) -> dict[str, Any]:
     sets = [[{name for name in one.split("|") if name} for one in column] for column in (truth, answers)]
     names = sorted(set().union(*sets[0], *sets[1]))
     truth_nC, answer_nC = (np.array([[name in one for name in names] for one in column]) for column in sets)
-    figures = {f"{kind}_f1": round(float(f1_score(truth_nC, answer_nC, average=kind, zero_division=0.0)), 5)
-               for kind in ("micro", "macro")}  # fmt: skip
+    figures = {}
+    for kind in ("micro", "macro"):
+        score = f1_score(truth_nC, answer_nC, average=kind, zero_division=0.0)  # pyright: ignore[reportArgumentType]
+        figures[f"{kind}_f1"] = round(float(score), 5)
     return {
         "test": figures,
         "n": len(truth_nC),

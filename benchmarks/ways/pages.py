@@ -187,8 +187,9 @@ def recipes() -> str:
             if seeds_of(name, "full", way):
                 words = " ".join(words_of(One(name, "full", way, 0)))
                 grouped_words[way, words].append(name)
-    lines = [[OURS[way], ", ".join(names), f"`{words}`" if words else "none"] for (way, words), names in
-             grouped_words.items()]  # fmt: skip
+    lines = []
+    for (way, words), names in grouped_words.items():
+        lines.append([OURS[way], ", ".join(names), f"`{words}`" if words else "none"])
     return markdown(["way", "sets", "words"], lines)
 
 

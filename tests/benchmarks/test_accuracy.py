@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 from sklearn.metrics import f1_score
-from ways import figures, judging, ours, pages, recipes, rows, store, work
+from ways import cheap, figures, judging, ours, pages, recipes, rows, store, work
 from ways.recipes import Task
 
 NUMBERS = np.random.default_rng(0)
@@ -63,6 +63,19 @@ def test_answers_of_many_labels_are_judged_by_name():
     assert found["labels"] == ["a", "b", "c"]
     assert figures.unpacked(found["answers"], (3, 3)).tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 1]]
     assert found["test"]["micro_f1"] == pytest.approx(2 * 2 / 6, abs=1e-5)
+
+
+def test_a_label_has_the_threshold_that_is_best_for_it():
+    chance = np.array([[0.9, 0.2], [0.7, 0.1], [0.6, 0.3], [0.1, 0.05]])
+    truth = np.array([[True, True], [True, False], [False, True], [False, False]])
+    high, low = cheap.thresholds(chance, truth)
+    assert 0.6 < high <= 0.7
+    assert 0.1 < low <= 0.2
+
+
+def test_words_of_a_pair_are_told_by_their_side():
+    terms = set(cheap.shared_and_lone("A dog runs", "a dog sits."))
+    assert {"both a", "both a dog", "first runs", "second sits", "second sits .", "1 alone in first"} <= terms
 
 
 def test_one_seed_of_everything_comes_first_and_imdb_last():
