@@ -44,6 +44,7 @@ OTHER_VALUES: dict[str, Any] = {
     "bag": 5,
     "bag_order": 3,
     "bag_dropout": 0.4,
+    "bag_apart": 0.9,
     "norm": "rms",
     "placement": "post",
     "segments": "always",

@@ -92,3 +92,17 @@ def test_shares_of_tokens_add_up_to_the_logits_and_a_vote_is_shared_alike(order)
     change = (bag.shares(*packed([[5, 3, 5, 9]])) - before)[:, 0] * (4 * order) ** 0.5
     expected = [0.0, 1.0, 0.0, 0.0] if order == 1 else [0.5, 0.5, 0.0, 0.0]
     torch.testing.assert_close(change, torch.tensor(expected), atol=1e-5, rtol=0)
+
+
+def test_in_training_a_share_of_texts_is_answered_by_one_of_both_alone():
+    bag = made(1).train()
+    bag.dropout.p, bag.apart = 0.0, 0.6
+    ids, layout = packed([[4, 7]] * 4000)
+    logits_BC = torch.full((4000, 3), 100.0)
+    answers_BC, votes_C = bag.beside(logits_BC, ids, layout), bag(*packed([[4, 7]]))[0]
+    of_encoder, of_bag, of_both = (
+        torch.isclose(answers_BC, expected).all(1).float().mean().item()
+        for expected in (logits_BC, votes_C.expand(4000, 3), logits_BC + votes_C)
+    )
+    assert (of_encoder, of_bag, of_both) == pytest.approx((0.3, 0.3, 0.4), abs=0.04)
+    torch.testing.assert_close(bag.eval().beside(logits_BC, ids, layout), logits_BC + votes_C)

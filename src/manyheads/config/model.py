@@ -104,6 +104,9 @@ class ModelConfig:
     )
     bag_order: int = knob(2, "most neighbouring tokens that vote as one, in the bag", at_least=1, at_most=5)
     bag_dropout: float = knob(0.2, "share of votes of the bag that are silenced", at_least=0.0, below=1.0)
+    bag_apart: float = knob(
+        0.5, "share of texts, in training, that the encoder alone or the bag alone answers", at_least=0.0, at_most=1.0
+    )
     dropout: float = knob(
         0.2, "dropout of embedding, residual and classifier, unless set one by one", at_least=0.0, below=1.0
     )

@@ -11,13 +11,13 @@ OF_THE_HUB = ("data.hub_config", "data.revision")
 OF_CLASSES = (
     *("data.label", "data.text_pair", "optim.class_weights"),
     *("model.pooling", "model.pooler", "model.pair", "model.segments"),
-    *("model.matches", "model.bag", "model.bag_order", "model.bag_dropout", "optim.bag_lr"),
+    *("model.matches", "model.bag", "model.bag_order", "model.bag_dropout", "model.bag_apart", "optim.bag_lr"),
 )
 OF_TARGETS = ("data.target",)
 OF_ANSWERS = (  # of any kind, where words are hidden instead
     *("data.target", "data.long", "optim.class_weights", "optim.label_smoothing", "teacher"),
     *("model.pooling", "model.pooler", "model.pair"),
-    *("model.bag", "model.bag_order", "model.bag_dropout", "optim.bag_lr"),
+    *("model.bag", "model.bag_order", "model.bag_dropout", "model.bag_apart", "optim.bag_lr"),
 )
 UNREAD = {Task.classify: OF_TARGETS, Task.seq2seq: OF_CLASSES, Task.pretrain: OF_ANSWERS}
 OF_TRANSFORMERS = tuple(

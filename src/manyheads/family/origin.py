@@ -18,6 +18,7 @@ OF_THE_TASK += (
     "bag",
     "bag_order",
     "bag_dropout",
+    "bag_apart",
     "zero_output",
 )  # settings of ModelConfig that say nothing of these weights
 FILES = ("config.json", "tokenizer.json", "model.safetensors")

@@ -69,7 +69,13 @@ def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segmen
 
 def bag(model: ModelConfig, n_classes: int) -> Bag:
     """What votes beside the encoder."""
-    return Bag(n_rows=model.bag, n_classes=n_classes, order=model.bag_order, dropout=model.bag_dropout)
+    return Bag(
+        n_rows=model.bag,
+        n_classes=n_classes,
+        order=model.bag_order,
+        dropout=model.bag_dropout,
+        apart=model.bag_apart,
+    )
 
 
 def encoder(model: ModelConfig, max_length: int) -> Encoder | Recurrent:

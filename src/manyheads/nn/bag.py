@@ -19,14 +19,18 @@ PRIMES = (1_000_003, 92_821, 15_485_863, 32_452_843, 49_979_687)
 class Bag(nn.Module):
     """The sum of the votes of all n-grams of a text, n up to `order`, over the square root of how many they are.
 
+    It stands `beside` an encoder, which answers with it, but while training a share `apart` of the texts is answered by
+    one of the two alone: else what the bag has learned by heart leaves the encoder nothing to learn.
+
     An n-gram that hashes to the same row as another shares its vote. `dropout` silences whole n-grams.
     """
 
-    def __init__(self, *, n_rows: int, n_classes: int, order: int, dropout: float) -> None:
+    def __init__(self, *, n_rows: int, n_classes: int, order: int, dropout: float, apart: float = 0.0) -> None:
         super().__init__()
         self.votes = Hashed(n_rows, n_classes)
         self.order = order
         self.dropout = Dropout(dropout)
+        self.apart = apart
 
     def forward(self, ids: Tensor, layout: Layout) -> Tensor:
         """Ids `(...)`, or any other names of tokens from 0, to logits `(B, C)`."""
@@ -35,6 +39,15 @@ class Bag(nn.Module):
             votes = votes * self.dropout(votes.new_ones(*votes.shape[:-1], 1))
         scale_B1 = (layout.lengths_B[:, None] / self.order).sqrt()
         return mean(votes.sum(-2), layout) * scale_B1
+
+    def beside(self, logits_BC: Tensor, ids: Tensor, layout: Layout) -> Tensor:
+        """The logits `(B, C)` of an encoder and the votes together."""
+        votes_BC = self(ids, layout)
+        if self.training and self.apart > 0:
+            draws_B1 = torch.rand(layout.n_documents, 1, device=votes_BC.device)
+            logits_BC = logits_BC * (draws_B1 >= self.apart / 2)
+            votes_BC = votes_BC * ((draws_B1 < self.apart / 2) | (draws_B1 >= self.apart))
+        return logits_BC + votes_BC
 
     def shares(self, ids: Tensor, layout: Packed) -> Tensor:
         """What each token has in the logits, `(N, C)`: a vote is shared alike by the tokens of its n-gram, so all the

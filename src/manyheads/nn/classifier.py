@@ -45,7 +45,7 @@ class Classifier(nn.Module):
         """
         logits_BC = self.head(self.dropout(self.read(ids, layout, segments)))
         if self.bag is not None:
-            logits_BC = logits_BC + self.bag(self.names(ids, layout, segments), layout)
+            logits_BC = self.bag.beside(logits_BC, self.names(ids, layout, segments), layout)
         return layout.pooled(logits_BC)
 
     def names(self, ids: Tensor, layout: Layout, segments: Tensor | None) -> Tensor:
