@@ -29,11 +29,13 @@ def reversed_words(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "more", [ATTENTIVE, pytest.param(["model=rnn_attention"], marks=pytest.mark.slow)], ids=["transformer", "gru"]
+    ("more", "epochs"),
+    [(ATTENTIVE, 20), pytest.param(["model=rnn_attention"], 40, marks=pytest.mark.slow)],
+    ids=["transformer", "gru"],
 )
-def test_words_are_learnt_in_reverse_and_the_folder_answers(more, reversed_words, tmp_path, capsys):
+def test_words_are_learnt_in_reverse_and_the_folder_answers(more, epochs, reversed_words, tmp_path, capsys):
     output = tmp_path / "run"
-    more = [*more, "trainer.max_epochs=40", "optim.lr=0.01", "batch.rows=16"]
+    more = [*more, f"trainer.max_epochs={epochs}", "optim.lr=0.01", "batch.rows=16"]
     config = compose("train", [*reversed_words, *more, f"output={output}"])
     summary = train(config)
     assert summary is not None
