@@ -106,15 +106,8 @@ class RunConfig:
             self.task is Task.classify or not self.teacher,
             f"teacher={self.teacher} teaches classes, but task={self.task.name} has none: leave it away",
         )
-        require(
-            self.task is not Task.pretrain or not self.pretrain.before,
-            f"pretrain.before={self.pretrain.before} is of a training that follows, which task=pretrain is not: leave "
-            "it away, and say by budget how long to pretrain",
-        )
-        require(
-            self.task is not Task.pretrain or self.model.pair is PairKind.joint,
-            f"model.pair={self.model.pair.name} is of a classifier of pairs, which task=pretrain is not: leave it away",
-        )
+        if self.task is Task.pretrain:
+            self._check_pretraining()
         self.model.check_use(self.task)
         self.optim.check_spread(in_parts=self.hardware.strategy is Strategy.fsdp)
         self._check_finetuning()
@@ -122,6 +115,17 @@ class RunConfig:
             not (self.hardware.recompute and self.model.is_recurrent),
             f"hardware.recompute=true computes layers of self-attention again, which "
             f"model.encoder={self.model.encoder.name} does not have: leave it away",
+        )
+
+    def _check_pretraining(self) -> None:
+        require(
+            not self.pretrain.before,
+            f"pretrain.before={self.pretrain.before} is of a training that follows, which task=pretrain is not: leave "
+            "it away, and say by budget how long to pretrain",
+        )
+        require(
+            self.model.pair is PairKind.joint,
+            f"model.pair={self.model.pair.name} is of a classifier of pairs, which task=pretrain is not: leave it away",
         )
 
     def _check_finetuning(self) -> None:
