@@ -88,6 +88,12 @@ def test_logits_beyond_the_grid_and_those_that_are_no_numbers_count_at_its_ends(
     assert float(best(counts).micro_f1) == 1
 
 
+def test_of_thresholds_that_are_as_good_the_middle_is_taken():
+    logits_nC, marks_nC = torch.tensor([[-4.0], [-4.0], [3.0], [3.0]]), torch.tensor([[0], [0], [1], [1]])
+    (threshold,) = best(counted(logits_nC, marks_nC)).thresholds_C.logit().tolist()
+    assert threshold == pytest.approx(-0.5, abs=2 * STEP)
+
+
 def test_no_rows_have_no_figures():
     found = best(no_counts(3))
     assert found.thresholds_C.tolist() == [0.5] * 3

@@ -86,15 +86,21 @@ def _climbed(right_CT: Tensor, given_CT: Tensor, support_C: Tensor) -> Tensor:
     """Which threshold each label takes, `(C,)`: coordinate ascent on the sum of micro and macro F1."""
     f1_CT = 2 * right_CT / (given_CT + support_C[:, None]).clamp(min=1)
     n_had, every = (support_C > 0).sum().clamp(min=1), range(len(f1_CT))
-    at_C = f1_CT.argmax(1).where(support_C > 0, N_STEPS // 2)
+    at_C = torch.stack([_middle_of_best(f1_T) for f1_T in f1_CT]).where(support_C > 0, N_STEPS // 2)
     right, given = right_CT[every, at_C].sum(), given_CT[every, at_C].sum() + support_C.sum()
     for _ in range(MOST_ROUNDS):
         before_C = at_C.clone()
         for label in support_C.nonzero().flatten().tolist():
             right_T = right + right_CT[label] - right_CT[label, at_C[label]]
             given_T = given + given_CT[label] - given_CT[label, at_C[label]]
-            at_C[label] = (2 * right_T / given_T + f1_CT[label] / n_had).argmax()
+            at_C[label] = _middle_of_best(2 * right_T / given_T + f1_CT[label] / n_had)
             right, given = right_T[at_C[label]], given_T[at_C[label]]
         if torch.equal(at_C, before_C):
             break
     return at_C
+
+
+def _middle_of_best(worth_T: Tensor) -> Tensor:
+    """Which is the highest, of equal ones the middle: the furthest from where it gets worse."""
+    highest = (worth_T >= worth_T.max() - 1e-9).nonzero().flatten()
+    return highest[len(highest) // 2]

@@ -3,8 +3,10 @@
 n rows . C labels
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,7 +83,7 @@ def tfidf_labels(train: Rows, validation: Rows, rows: Rows, n_labels: int) -> Bo
     return asked_nC >= np.log(thresholds_C / (1 - thresholds_C))
 
 
-def logistic(train_nW: object, train_nC: Bools, asked: list[object]) -> list[Floats]:
+def logistic(train_nW: Any, train_nC: Bools, asked: Sequence[Any]) -> list[Floats]:
     """Logits of each label for each of `asked`, by a regression of its own; a label that no training row has, or that
     all have, is told the same of every text."""
     from sklearn.linear_model import LogisticRegression
@@ -90,7 +92,7 @@ def logistic(train_nW: object, train_nC: Bools, asked: list[object]) -> list[Flo
     for own_n in train_nC.T:
         if own_n.all() or not own_n.any():
             same = 100.0 if own_n.all() else -100.0
-            columns.append([np.full(one.shape[0], same) for one in asked])  # type: ignore[attr-defined]
+            columns.append([np.full(one.shape[0], same) for one in asked])
             continue
         model = LogisticRegression(solver="liblinear", tol=TOLERANCE, random_state=0).fit(train_nW, own_n)
         columns.append([model.decision_function(one) for one in asked])
