@@ -6,6 +6,7 @@ P positions . D width of the tables
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def described_as(deliverable: Deliverable, *, pooled: bool = True) -> Described:
     """
     embeddings = deliverable.classifier.embeddings
     return describe(
-        deliverable.model,
+        replace(deliverable.model, matches=embeddings.matches is not None),  # single texts have none, whatever is set
         vocab_size=embeddings.words.num_embeddings,
         max_length=deliverable.max_length,
         has_segments=embeddings.segments is not None,
