@@ -28,8 +28,8 @@ def judge_baselines(
     train: Rows,
     rows: Rows,
     n_classes: int,
-    *,
     model: Sequence[int] | None = None,
+    *,
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> list[Baseline]:

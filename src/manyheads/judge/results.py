@@ -46,7 +46,7 @@ def judge_task(task: Task, deliverable: Deliverable, config: EvaluateConfig) -> 
         baselines = [Baseline(MAJORITY, judged, 0.0)]
     else:
         baselines = judge_baselines(
-            task.splits.train, task.rows, len(names), model=predictions.answers, n_resamples=n, seed=seed
+            task.splits.train, task.rows, len(names), predictions.answers, n_resamples=n, seed=seed
         )
     return Results(task, predictions, scores, baselines, judged_settings(config, task, deliverable.model))
 

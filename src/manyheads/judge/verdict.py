@@ -87,7 +87,7 @@ def judge_classes(classifier: Deliverable, train: Rows, named: dict[str, Rows]) 
     found = {name: judge_rows(classifier, rows) for name, rows in named.items()}
     scores = {name: score(one.labels, one.probabilities_nC.numpy(), one.names) for name, one in found.items()}
     last = list(named)[-1]
-    baselines = judge_baselines(train, named[last], len(classifier.labels), model=found[last].answers)
+    baselines = judge_baselines(train, named[last], len(classifier.labels), found[last].answers)
     return Judged(
         "A text classifier and what it is worth",
         {name: headline(one) for name, one in scores.items()},
