@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from manyheads.config import Task
-from manyheads.config.budget import Budget
 from manyheads.fit.budget import LOOKS, even, of_time
 
 
@@ -19,17 +18,14 @@ def test_validations_of_a_pretraining_are_even_and_the_last_is_at_the_end(n_step
     assert even(Task.classify, n_steps, LOOKS) == {"max_steps": n_steps}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "step", "look"), [(600, 0.1, 2.0), (60, 0.5, 10.0), (10, 3.0, 0.0), (1, 5.0, 60.0)]
-)
-def test_steps_and_looks_fill_the_time(seconds, step, look):
-    limits = of_time(Task.pretrain, Budget(seconds=seconds), step, look, 100)
+@pytest.mark.parametrize(("n_steps", "look"), [(6000, 20.0), (120, 20.0), (3.3, 0.01), (0.2, 12.0)])
+def test_steps_and_looks_fill_the_time(n_steps, look):
+    limits = of_time(Task.pretrain, n_steps, look, 100)
     looks = limits["max_steps"] // limits["val_check_interval"]
-    taken = limits["max_steps"] * step + looks * look
-    assert taken <= max(seconds, step + look) + step * limits["val_check_interval"]
-    assert looks == 1 or looks * look <= 0.1 * seconds
-    limits = of_time(Task.classify, Budget(seconds=seconds), step, look, 100)
-    assert limits["max_steps"] * (step + look / 100) <= max(seconds, step + look)
+    assert limits["max_steps"] + looks * look <= max(n_steps, 1 + look) + limits["val_check_interval"]
+    assert looks == 1 or looks * look <= 0.1 * n_steps
+    limits = of_time(Task.classify, n_steps, look, 100)
+    assert limits["max_steps"] * (1 + look / 100) <= max(n_steps, 1 + look)
 
 
 @pytest.fixture

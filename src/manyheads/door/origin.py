@@ -14,13 +14,14 @@ from manyheads.family.origin import Origin, find_origin, folder_of
 from manyheads.family.shapes import FREE
 
 PRESETS = {"model": "from_weights", "optim": "finetune"}
+FURTHER = {"model": "from_weights", "optim": "further"}  # of `pretrain`
 MORE = ("matches", "n_bigrams")  # may be added to weights that lack them
 PARTS_OF_DROPOUT = ("dropout_embedding", "dropout_residual", "dropout_classifier")
 OF_TOKENIZERS = ("tokenizer.kind", "tokenizer.vocab_size", "tokenizer.lowercase")
 
 
 def imply_finetuning(verb: str, typed: Typed) -> None:
-    """`init_from=` means model=from_weights and optim=finetune; another optim may be typed.
+    """`init_from=` means model=from_weights and optim=finetune, of `pretrain` optim=further; another optim may be typed.
 
     Raises:
         ValueError: a preset of a shape was typed beside it.
@@ -34,8 +35,8 @@ def imply_finetuning(verb: str, typed: Typed) -> None:
             f"model={preset} is a shape of its own, but init_from={name} brings the one of its weights: leave one of "
             "them away"
         )
-    for group, choice in PRESETS.items():
-        if group in VERBS[verb].groups and group not in typed.groups and not (verb == "pretrain" and group == "optim"):
+    for group, choice in (FURTHER if verb == "pretrain" else PRESETS).items():
+        if group in VERBS[verb].groups and group not in typed.groups:
             typed.groups[group] = choice
             typed.words.append(f"{group}={choice}")
 

@@ -49,13 +49,14 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
         )
     data = TextData(tokens, run.batch, run.seed)
     per_step = float(tokens["train"].lengths.sum()) / data.steps_of(0)
+    look = FORWARD * float(tokens["validation"].lengths.sum()) / per_step  # in steps
     if budget.seconds:
         seconds = seconds_of_step(run, network, tokens, labels, budget)
-        look = FORWARD * seconds * float(tokens["validation"].lengths.sum()) / per_step
-        limits = of_time(run.task, budget, seconds, look, data.steps_of(0))
+        limits = of_time(run.task, budget.seconds / seconds, look, data.steps_of(0))
         log.info("budget=%s: %d steps of %.3f s", run.budget, limits["max_steps"], seconds)
     else:
-        limits = even(run.task, max(1, math.ceil(budget.tokens / per_step)), LOOKS)
+        n_steps = math.ceil(budget.tokens / per_step)
+        limits = even(run.task, n_steps, n_looks(n_steps, look))
         log.info("budget=%s: %d steps of %.0f tokens", run.budget, limits["max_steps"], per_step)
     if "val_check_interval" in limits:
         limits["val_check_interval"] = run.trainer.get("val_check_interval") or (
@@ -64,12 +65,17 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
     return replace(run, trainer={**run.trainer, "max_epochs": -1, **limits})
 
 
-def of_time(task: Task, budget: Budget, seconds: float, look: float, steps_of_epoch: int) -> dict[str, int]:
-    """The limits of a run whose steps take `seconds`, and each `look` at the validation split its own."""
-    if task is Task.pretrain:
-        looks = max(1, min(LOOKS, int(MOST_LOOKING * budget.seconds / look))) if look else LOOKS
-        return even(task, max(1, int((budget.seconds - looks * look) / seconds)), looks)
-    return {"max_steps": max(1, int(budget.seconds / (seconds + look / steps_of_epoch)))}
+def of_time(task: Task, n_steps: float, look: float, steps_of_epoch: int) -> dict[str, int]:
+    """The limits of a run that has the time of `n_steps` and takes that of `look` steps to look at validation."""
+    if task is not Task.pretrain:
+        return {"max_steps": max(1, int(n_steps / (1 + look / steps_of_epoch)))}
+    looks = n_looks(n_steps, look)
+    return even(task, max(1, int(n_steps - looks * look)), looks)
+
+
+def n_looks(n_steps: float, look: float) -> int:
+    """Validations that take a tenth of the time at the most; at least one."""
+    return max(1, min(LOOKS, int(MOST_LOOKING * n_steps / look)))
 
 
 def even(task: Task, n_steps: int, looks: int) -> dict[str, int]:
