@@ -40,7 +40,9 @@ def lesson(tokenizer, **more):
 
 
 def batch_of(tokens, rows=None, scale=1.0):
-    return gather(tokens, Planned(torch.arange(len(tokens)) if rows is None else torch.tensor(rows), scale))
+    return gather(
+        tokens, Planned(torch.arange(len(tokens)) if rows is None else torch.tensor(rows, dtype=torch.int64), scale)
+    )
 
 
 @pytest.mark.parametrize("more", [{}, {"whole_words": True}, {"hide": Hide.mixed}, {"mask_share": 0.15}])
@@ -102,3 +104,13 @@ def test_pairs_have_their_marks_counted(tokenizer):
     batch = batch_of(tokens)
     task = Pretrain(PretrainConfig(mask_share=0.5), vocabulary(tokenizer, pairs=True))
     assert task.hidden(batch.ids_N, 10).places_P.numel() == 30
+
+
+@pytest.mark.parametrize("more", [{}, {"whole_words": True}, {"hide": Hide.mixed}])
+def test_a_batch_without_rows_adds_zeros_to_the_gradient(more, tokens, tokenizer, network):
+    """A rank gets such a batch where there are too few rows."""
+    losses = lesson(tokenizer, **more).learn(network, batch_of(tokens, []))
+    assert losses.shape == (0,)
+    losses.sum().backward()
+    assert all((one.grad == 0).all() for one in network.parameters() if one.grad is not None)
+    assert network.head.bias.grad is not None

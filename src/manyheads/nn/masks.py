@@ -36,6 +36,8 @@ def choose_words(draws_N: Tensor, begins_N: Tensor, barred_N: Tensor, n: int) ->
     """At least `n` places, in order, and with each of them all places of its word: a word has the draw of the token
     that begins it. The host waits for their number."""
     every_N = torch.arange(draws_N.numel(), device=draws_N.device)
+    if not draws_N.numel():
+        return every_N
     draws_N = draws_N[every_N.mul(begins_N).cummax(0).values].masked_fill(barred_N, 2.0)
     last = draws_N.topk(min(n, draws_N.numel()), largest=False).values.max()
     return (draws_N <= last).nonzero().squeeze(1)
