@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -22,12 +23,11 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig, TuneConfig
+from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.plain import from_plain, refuse_code, to_plain
-from manyheads.config.run import default_trainer
 from manyheads.door.ends import settle_end
 from manyheads.door.idle import refuse_idle
-from manyheads.door.lightning_flags import checked_flag
+from manyheads.door.lightning_flags import check_flags
 from manyheads.door.mistakes import composition_sentence, hydra_sentence
 from manyheads.door.origin import imply_finetuning, settled_origin
 from manyheads.door.overrides import VERBATIM, Grammar, Parsed, Typed, read_overrides, settle_paths
@@ -78,8 +78,7 @@ def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None) 
     typed = read_overrides(verb, words, GRAMMAR, more=config_dir)
     if resumed:
         return _build(verb, resumed_values(to_plain(read_run(resumed)), resumed, typed), typed.values)
-    _imply_data(verb, typed, config_dir)
-    imply_finetuning(verb, typed)
+    _imply_presets(verb, typed, config_dir)
     _refuse_hydra_settings(verb, typed, [], config_dir)
     values = _preset_values(verb, typed.groups, config_dir)
     settle_search(values, search, typed)
@@ -109,7 +108,7 @@ def read_run(path: str | Path) -> RunConfig:
         values = read_yaml(path)
         refuse_code(values, verbatim=VERBATIM)
         run = from_plain(RunConfig, values)
-        _check_trainer(run)
+        check_flags(run)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return run
@@ -132,8 +131,7 @@ def run_hydra(
     """
     sweep = "-m" in flags
     typed = read_overrides(verb, overrides, GRAMMAR, more=config_dir, sweep=sweep)
-    _imply_data(verb, typed, config_dir)
-    imply_finetuning(verb, typed)
+    _imply_presets(verb, typed, config_dir)
     values = _preset_values(verb, typed.groups, config_dir)
     own = hydra_words(typed) if sweep else []
     for one in ({}, *typed.later) if sweep else ():
@@ -180,8 +178,9 @@ def _unquoted(value: Any) -> Any:
 GRAMMAR = Grammar(_parse, lambda text: QuotedString(text, Quote.single).with_quotes())
 
 
-def _imply_data(verb: str, typed: Typed, config_dir: str | None) -> None:
-    """`data.path=` or `data.hub=` alone mean data=files or data=hub, unless an experiment chose a preset."""
+def _imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:
+    """`init_from=` means presets, and so do `data.path=` and `data.hub=`, unless an experiment chose its data."""
+    imply_finetuning(verb, typed)
     wanted = "files" if typed.values.get("data.path") else "hub" if typed.values.get("data.hub") else None
     if wanted is None or "data" in typed.groups:
         return
@@ -208,20 +207,21 @@ def _build(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
     settle_end(values, typed)
     settle_paths(values)
     config = from_plain(VERBS[verb].config, values)
-    _check_trainer(config)
+    check_flags(config)
     refuse_idle(config, typed)
     return config
 
 
-def _check_trainer(config: Config) -> None:
-    if isinstance(config, RunConfig | AblateConfig | TuneConfig) and config.trainer != default_trainer():
-        for name, value in config.trainer.items():
-            config.trainer[name] = checked_flag(name, value)
-
-
 def _preset_values(verb: str, groups: Choices, config_dir: str | None) -> dict[str, Any]:
-    """What the presets say, composed by Hydra: about 30 ms."""
-    return _values(_composed(verb, groups, [], config_dir))
+    """What the presets say, composed by Hydra, which takes 30 ms: of the presets of the package once a process."""
+    if config_dir:
+        return _values(_composed(verb, groups, [], config_dir))
+    return copy.deepcopy(_stock_values(verb, tuple(groups.items())))
+
+
+@lru_cache(maxsize=64)
+def _stock_values(verb: str, groups: tuple[tuple[str, str | None], ...]) -> dict[str, Any]:
+    return _values(_composed(verb, dict(groups), [], None))
 
 
 def _composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | None) -> DictConfig:

@@ -8,6 +8,7 @@ from typing import Any
 
 from manyheads.config.names import nearest
 from manyheads.config.plain import flat, show
+from manyheads.config.run import default_trainer
 
 OURS = {  # flags that other settings stand for
     "accelerator": "set hardware.accelerator",
@@ -33,6 +34,18 @@ OURS = {  # flags that other settings stand for
     "limit_train_batches": "set data.rows, or trainer.max_steps",
 }
 _KINDS = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
+
+
+def check_flags(config: Any) -> None:
+    """Check every flag in `config.trainer`, where a verb has such a section, and put each in its own type.
+
+    Raises:
+        ValueError: as of `checked_flag`.
+    """
+    flags = getattr(config, "trainer", None)
+    if flags and flags != default_trainer():
+        for name, value in flags.items():
+            flags[name] = checked_flag(name, value)
 
 
 def checked_flag(name: str, value: Any) -> Any:
