@@ -90,7 +90,8 @@ def show_tables() -> None:
     """Print the tables and put them into the document."""
     from ways.pages import all_tables
 
-    tables = all_tables(store.load(RESULTS)["measured"])
+    results = store.load(RESULTS)
+    tables = all_tables(results["measured"], results.get("machine"))
     for name in ("accuracy-full", "advantage-full", "labels", "unfinished"):
         print(f"\n{tables[name]}")
     if DOCUMENT.exists():

@@ -24,6 +24,8 @@ from contestants.tables import fill_document, markdown, per_second, ratio, speed
 from machine import machine
 from ways.recipes import data_folder, minilm
 
+from manyheads.processor import cpu_multiplies_bf16
+
 HERE = Path(__file__).parent
 RESULTS, DOCUMENT = HERE / "finetune.json", HERE.parent / "docs" / "accuracy.md"
 ROUNDS = 5
@@ -53,6 +55,7 @@ def measure(name: str, figures: dict[str, Any], results: dict[str, Any]) -> None
     """Add rounds to `figures`; `results`, which holds them, is written after each."""
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         lengths = prepare(name, data_folder(), minilm(), Path(scratch))
+        figures["precision"] = "bf16" if cpu_multiplies_bf16() else "fp32"
         figures["tokens_per_text"] = round(sum(lengths) / len(lengths), 2)
         figures["mean_length_met"] = round(mean_length_met(lengths), 2)
         ring = {one: stack.enter_context(Contestant(one, name, Path(scratch), tune)) for one in NAMES}
@@ -75,7 +78,8 @@ def speed_table(sets: dict[str, Any]) -> str:
         for one in (one for one in NAMES if any(one in turns for turns in rounds)):
             padding = [1 - turns[one]["tokens"] / turns[one]["cells"] for turns in rounds if one in turns]
             ratios = (ratio(rounds, one, other) for other in "ac")
-            title = f"{name} ({figures['tokens_per_text']:.0f} tokens a text), ({one}) {NAMES[one]}"
+            of_set = f"{name}, {figures['precision']}, {figures['tokens_per_text']:.0f} tokens a text"
+            title = f"{of_set}: ({one}) {NAMES[one]}"
             lines.append([title, speeds(rounds, one), *ratios, f"{sum(padding) / len(padding):.0%}"])
     return markdown(["", "real tokens/s", "times (a)", "times (c)", "padding"], lines)
 

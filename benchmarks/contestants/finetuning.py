@@ -10,7 +10,7 @@ from contestants.settings import CLIP, N_STEPS, WEIGHT_DECAY, Text
 
 LR = 5e-5
 NAMES = {
-    "a": "transformers, a plain loop in bf16: 32 texts, padded to the longest",
+    "a": "transformers, a plain loop: 32 texts, padded to the longest",
     "b": "transformers, the same, texts grouped by length",
     "c": "Hugging Face Trainer, best settings",
     "f": "manyheads",

@@ -46,6 +46,7 @@ def train_and_judge(task: Task, folder: Path, home: Path) -> dict[str, Any]:
         "seconds": round(sum(stage["seconds"] for stage in [summary, *stages])),  # of the training steps
         "parameters": summary["parameters"],
         "steps": summary["steps"],
+        "precision": summary["precision"],
         "best": summary["best"],
         "real_tokens_per_s": round(summary["real_tokens_per_s"]),
         "validation": {name: value_of(figure) for name, figure in summary["validation"].items()},

@@ -28,7 +28,7 @@ AIMS = {  # test accuracy: from scratch, from scratch or self-pretrained, from M
 }
 
 
-def all_tables(measured: dict[str, dict[str, Any]]) -> dict[str, str]:
+def all_tables(measured: dict[str, dict[str, Any]], machine: dict[str, Any] | None = None) -> dict[str, str]:
     """By the marker in the document."""
     by_size = {size: grouped(measured, size) for size in SIZES}
     single = {size: {name: one for name, one in sets.items() if name not in MULTI} for size, sets in by_size.items()}
@@ -40,6 +40,7 @@ def all_tables(measured: dict[str, dict[str, Any]]) -> dict[str, str]:
         "labels": of_labels(by_size["full"]),
         "recipes": recipes(),
         "unfinished": unfinished(measured),
+        "machine": f"On {machine['processor']}, {machine['cores']} cores." if machine else "",
     }
 
 
@@ -153,11 +154,16 @@ def runs(sets: dict[str, Runs]) -> str:
 
 
 def time_and_size(done: list[dict[str, Any]]) -> list[str]:
-    """Minutes (the mean), parameters, threads."""
+    """Minutes (the mean), parameters, threads and precision."""
     minutes = mean(one["wall_seconds"] for one in done) / 60
     counts = {one["parameters"] for one in done if "parameters" in one}
-    threads = sorted({f"{one['threads']}{', two side by side' * (one['side_by_side'] > 1)}" for one in done})
+    threads = sorted({how_run(one) for one in done})
     return [f"{minutes:.1f}", f"{max(counts):,}" if counts else "-", "; ".join(threads)]
+
+
+def how_run(one: dict[str, Any]) -> str:
+    side = ", two side by side" if one["side_by_side"] > 1 else ""
+    return f"{one['threads']}{side}{', ' + one['precision'] if 'precision' in one else ''}"
 
 
 def of_labels(sets: dict[str, Runs]) -> str:

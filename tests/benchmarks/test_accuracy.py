@@ -210,7 +210,14 @@ def test_our_figures_come_from_the_command_line(data, tmp_path, monkeypatch):
         place = Path(next(word.partition("=")[2] for word in words if word.startswith("output=")))
         if words[0] == "train":
             figure = {"value": 0.75, "low": 0.5, "high": 1.0}
-            summary = {"parameters": 9, "steps": 3, "seconds": 20.0, "wall_seconds": 30.0, "best": {"epoch": 1}}
+            summary = {
+                "parameters": 9,
+                "steps": 3,
+                "precision": "bf16",
+                "seconds": 20.0,
+                "wall_seconds": 30.0,
+                "best": {"epoch": 1},
+            }
             summary |= {"real_tokens_per_s": 1.0, "validation": {"accuracy": figure}}
             for folder in (place, place / "pretrain"):
                 folder.mkdir(parents=True)

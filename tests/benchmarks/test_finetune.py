@@ -10,9 +10,11 @@ import pytest
 def test_the_table_says_what_was_measured():
     turn = {"tokens": 100, "cells": 125, "rows": 9, "steps": 3, "seconds": 2.0}
     rounds = [{"a": turn, "c": turn | {"seconds": 1.0}, "f": turn | {"seconds": 0.5}}]
-    line = finetune.speed_table({"emotion": {"rounds": rounds, "tokens_per_text": 20.2}}).splitlines()[-1]
+    line = finetune.speed_table(
+        {"emotion": {"rounds": rounds, "tokens_per_text": 20.2, "precision": "bf16"}}
+    ).splitlines()[-1]
     assert line == (
-        "| emotion (20 tokens a text), (f) manyheads | 200 (200-200) | 4.00 (4.00-4.00) | 2.00 (2.00-2.00) | 20% |"
+        "| emotion, bf16, 20 tokens a text: (f) manyheads | 200 (200-200) | 4.00 (4.00-4.00) | 2.00 (2.00-2.00) | 20% |"
     )
 
 
