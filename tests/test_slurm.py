@@ -127,6 +127,15 @@ def test_a_job_that_was_signalled_is_put_back_and_one_that_asks_begins_again(cap
     assert queue(script, *[75] * 20) == (75, ""), "it is not tried for ever"
 
 
+def test_a_pretraining_is_begun_again_as_one(capsys):
+    assert cli.main(["pretrain", "hardware=slurm", "budget=1Mtok"]) == 0
+    _, script = shlex.split(capsys.readouterr().out)
+    (command,) = [line for line in Path(script).read_text().splitlines() if "manyheads.cli" in line]
+    words = shlex.split(command)
+    assert words[words.index("manyheads.cli") + 1] == "pretrain"
+    assert "budget=1Mtok" in words
+
+
 def test_a_folder_of_a_script_and_logs_is_where_a_run_begins(tmp_path, capsys):
     folder = written(capsys, "output=run").parent
     (folder / "slurm-7.out").touch()
