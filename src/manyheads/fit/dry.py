@@ -52,8 +52,9 @@ def of_task(run: RunConfig, labels: list[str], tokens: Tokens, vocab_size: int) 
             "FLOPs a text": f"{forward:,.0f} forward with its target, {3 * forward:,.0f} with backward",
         }
     forward = flops_per_token(run.model, length)
+    kind = "classes" if tokens.labels.ndim == 1 else "labels, any number a text"
     return {
-        "classes": f"{len(labels)}: {', '.join(labels[:8])}{' ...' if len(labels) > 8 else ''}",
+        kind: f"{len(labels)}: {', '.join(labels[:8])}{' ...' if len(labels) > 8 else ''}",
         "FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward",
     }
 

@@ -44,7 +44,7 @@ def tune(config: TuneConfig) -> list[Ranked]:
     """
     check_search(config)
     splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
-    config = replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
+    asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
     check_class_names(config.optim.class_weights, splits.labels)
     check_pair(config.model, pairs=splits.train.pairs is not None)
     check_long(config.data, pairs=splits.train.pairs is not None)
@@ -54,7 +54,8 @@ def tune(config: TuneConfig) -> list[Ranked]:
         run_missing(config, make_queue(config, folder, journal), journal)
         outcomes = journal.outcomes
     ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric)
-    show(config, folder, ranked, outcomes)
+    best = best_of(ranked)
+    show(config, folder, ranked, outcomes, "" if best is None else final_command(asked, best))
     return ranked
 
 
@@ -110,8 +111,8 @@ def make_queue(config: TuneConfig, folder: Path, journal: Journal) -> Listed | A
     return Asked(Study(config, folder, planned), config.n_trials, seeds_of(config), journal)
 
 
-def show(config: TuneConfig, folder: Path, ranked: list[Ranked], outcomes: list[Outcome]) -> None:
-    """Print the table, where its files lie, and the command that trains the best setting.
+def show(config: TuneConfig, folder: Path, ranked: list[Ranked], outcomes: list[Outcome], command: str) -> None:
+    """Print the table, where its files lie, and the `command` that trains the best setting.
 
     Raises:
         ValueError: no run came to a figure.
@@ -122,7 +123,6 @@ def show(config: TuneConfig, folder: Path, ranked: list[Ranked], outcomes: list[
     from manyheads.tune.sheets import MOST_LINES, sheet_of
 
     best = best_of(ranked)
-    command = "" if best is None else final_command(config, best)
     files = write_results(folder, config, ranked, outcomes, command)
     print_sheet(sheet_of(config, ranked, MOST_LINES))
     show_files(folder, files)
