@@ -21,7 +21,7 @@ from ways.rows import read
 
 Answer = Callable[[Rows, Rows], list[int]]  # fitted on the first, to the second
 RATES = (0.1, 0.5, 1.0)
-EPOCHS = {8_000: (5, 25, 50), 20_000: (5, 25), 10**9: (5, 15)}  # by the most rows of which so many are tried
+EPOCHS = {10_000: (5, 25, 50), 20_000: (5, 25), 10**9: (5, 15)}  # by the most rows of which so many are tried
 MANY = 20_000  # rows from which fastText has its usual two million buckets
 STRENGTHS = (1.0, 4.0, 16.0)  # of logistic regression: the inverse of its penalty
 
