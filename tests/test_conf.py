@@ -21,6 +21,7 @@ NEEDED = {
     "look": ["run=x"],
     "export": ["run=x"],
     "train": [],
+    "pretrain": [],
     "ablate": ["vary=optim.warmup", "values=[0,0.5]"],
     "explain": [],
     "tune": ["trainer.gradient_clip_val=0.5,1"],
@@ -73,7 +74,7 @@ TOGETHER = {
 }
 
 OTHER_TEXTS = {"optim.class_weights": "balanced", "data.hub": "imdb", "slurm.time": "60", "slurm.partition": "x"}
-OTHER_TEXTS |= {"slurm.account": "x", "slurm.options": "--mem=4g"}
+OTHER_TEXTS |= {"slurm.account": "x", "slurm.options": "--mem=4g", "budget": "5min", "pretrain.before": "5min"}
 
 
 def other(one):
@@ -138,8 +139,9 @@ def test_a_typed_preset_replaces_that_of_an_experiment(word, encoder, positions)
     assert compose("train", ["experiment=dates"]) == compose("train", ["experiment=dates", "model=rotary"])
 
 
-def test_default_presets_equal_the_dataclasses():
-    assert compose("train") == RunConfig()
+def test_default_presets_equal_the_dataclasses_but_for_the_model():
+    assert compose("train") == compose("train", ["model=wide_deep"])
+    assert compose("train", ["model=tiny"]) == RunConfig()
 
 
 def leaves(section, name=""):

@@ -39,9 +39,13 @@ def test_a_typed_limit_takes_the_place_of_a_budget_that_was_not_typed():
 
 def test_a_pretraining_stands_before_a_training_alone():
     assert compose("train", ["experiment=self_pretrain"]).pretrain.before
-    with pytest.raises(ValueError, match=r"pretrain.before=1h is of a training that follows"):
+    with pytest.raises(ValueError, match=r"pretrain.before=1h does nothing in pretrain, where nothing follows"):
         compose("pretrain", ["pretrain.before=1h"])
     with pytest.raises(ValueError, match=r"pretrain.mask_share=0.2 does nothing with task=classify: use manyheads pre"):
         compose("train", ["pretrain.mask_share=0.2"])
-    with pytest.raises(ValueError, match=r"model.pooling=max does nothing with task=pretrain: leave it away"):
+    with pytest.raises(ValueError, match=r"pretrain.before=1h is of a training that follows"):
+        compose("train", ["task=pretrain", "pretrain.before=1h"])
+    with pytest.raises(ValueError, match=r"model.pooling=max does nothing in pretrain, where the words of a text are"):
         compose("pretrain", ["model.pooling=max"])
+    with pytest.raises(ValueError, match=r"model.pooling=max does nothing with task=pretrain: leave it away"):
+        compose("train", ["task=pretrain", "model.pooling=max"])

@@ -98,7 +98,7 @@ class ModelConfig:
     )
     bag: int = knob(
         0,
-        "rows of a hashed table by which words and neighbours vote for classes, beside the encoder; 0: none",
+        "rows of a hashed table by which words and neighbours vote for classes too; 0: none",
         at_least=0,
         at_most=2**22,
     )

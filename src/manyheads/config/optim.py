@@ -120,7 +120,7 @@ class CheckpointConfig:
 
     metric: Metric = knob(
         Metric.auto,
-        "validation figure that chooses the kept weights; auto: accuracy, of texts with any number of labels micro F1",
+        "validation figure to keep weights by",
     )
     patience: int = knob(0, "epochs without a better figure before training stops; 0: never", at_least=0)
     every: int = knob(

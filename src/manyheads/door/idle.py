@@ -5,7 +5,7 @@ from typing import Any
 
 from manyheads.config import DataConfig, EvaluateConfig, Long, RunConfig, Source, Task, TuneConfig
 from manyheads.config.plain import show
-from manyheads.door.verbs import Config
+from manyheads.door.verbs import OF_ANSWERS, Config
 
 OF_THE_HUB = ("data.hub_config", "data.revision")
 OF_CLASSES = (
@@ -14,11 +14,6 @@ OF_CLASSES = (
     *("model.matches", "model.bag", "model.bag_order", "model.bag_dropout", "model.bag_apart", "optim.bag_lr"),
 )
 OF_TARGETS = ("data.target",)
-OF_ANSWERS = (  # of any kind, where words are hidden instead
-    *("data.target", "data.long", "optim.class_weights", "optim.label_smoothing", "teacher"),
-    *("model.pooling", "model.pooler", "model.pair"),
-    *("model.bag", "model.bag_order", "model.bag_dropout", "model.bag_apart", "optim.bag_lr"),
-)
 UNREAD = {Task.classify: OF_TARGETS, Task.seq2seq: OF_CLASSES, Task.pretrain: OF_ANSWERS}
 OF_TRANSFORMERS = tuple(
     f"model.{name}"
@@ -84,7 +79,9 @@ def _refuse_without_teacher(config: Config, typed: Mapping[str, Any]) -> None:
     """How much of a teacher is learned, where there is none."""
     for name in ("optim.teacher_weight", "optim.teacher_temperature"):
         if name in typed and isinstance(config, RunConfig | TuneConfig) and not config.teacher:
-            raise ValueError(f"{name}={show(typed[name])} does nothing without teacher=<run>: add that, or leave it away")
+            raise ValueError(
+                f"{name}={show(typed[name])} does nothing without teacher=<run>: add that, or leave it away"
+            )
 
 
 def _refuse_without_script(config: Config, typed: Mapping[str, Any]) -> None:

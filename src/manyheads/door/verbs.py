@@ -47,7 +47,7 @@ class Verb:
 TRAINING: dict[str, str | None] = {
     "task": "classify",
     "data": "demo",
-    "model": "tiny",
+    "model": "wide_deep",
     "optim": "scratch",
     "hardware": "auto",
     "logger": "csv",
@@ -55,6 +55,13 @@ TRAINING: dict[str, str | None] = {
 }  # the groups of whatever trains
 FINISHED = {"run": "the data of a finished run, which only evaluate reads"}
 OF_TRAINING = {"fsdp": "a way to hold weights in training", "slurm": "a job of training"}
+
+OF_ANSWERS = (  # that a text has beside its own words
+    *("teacher", "optim.teacher_weight", "optim.teacher_temperature"),
+    *("data.target", "optim.class_weights", "optim.label_smoothing"),
+    *("model.pooling", "model.pooler", "model.pair", "model.dropout_classifier"),
+    *("model.bag", "model.bag_order", "model.bag_dropout", "model.bag_apart", "optim.bag_lr"),
+)
 
 VERBS = {
     "train": Verb(
@@ -74,21 +81,16 @@ VERBS = {
         RunConfig,
         "manyheads.train:train",
         "learn from texts without labels, for training to start from",
-        TRAINING | {"task": "pretrain", "debug": None},
+        TRAINING | {"task": "pretrain", "model": "tiny", "debug": None},
         (
             "manyheads pretrain data.path=reviews.csv budget=10min output=outputs/read",
             "manyheads pretrain data.path=reviews.csv pretrain.also=[more.txt] pretrain.mask_share=0.15",
             "manyheads pretrain data.path=texts.txt budget=20Mtok model=mini",
         ),
         FINISHED | {"classify": "what train does", "seq2seq": "what train does"},
-        {
-            "data.long": "all of a long text is read, in pieces",
-            "data.stride": "all of a long text is read, in pieces",
-            "data.windows": "all of a long text is read, in pieces",
-            "teacher": "texts have no answers",
-            "optim.teacher_weight": "texts have no answers",
-            "optim.teacher_temperature": "texts have no answers",
-        },
+        dict.fromkeys(("data.long", "data.stride", "data.windows"), "all of a long text is read, in pieces")
+        | dict.fromkeys(OF_ANSWERS, "the words of a text are all that is told")
+        | {"pretrain.before": "nothing follows"},
     ),
     "evaluate": Verb(
         EvaluateConfig,
@@ -146,7 +148,7 @@ VERBS = {
         AblateConfig,
         "manyheads.ablate.ablate:ablate",
         "compare settings at an equal budget, over seeds and data, with a paired test",
-        {group: name for group, name in TRAINING.items() if group not in ("task", "logger")},
+        {group: name for group, name in TRAINING.items() if group not in ("task", "logger")} | {"model": "tiny"},
         (
             "manyheads ablate experiment=ablate_scores",
             "manyheads ablate vary=model.score values=[scaled_dot,cosine,additive] equal=flops sets=[demo]",
