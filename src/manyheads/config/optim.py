@@ -120,7 +120,7 @@ class CheckpointConfig:
 
     metric: Metric = knob(
         Metric.auto,
-        "validation figure to keep weights by",
+        "validation figure to be best in",
     )
     patience: int = knob(0, "epochs without a better figure before training stops; 0: never", at_least=0)
     every: int = knob(

@@ -21,7 +21,7 @@ OF_TOKENIZERS = ("tokenizer.kind", "tokenizer.vocab_size", "tokenizer.lowercase"
 
 
 def imply_finetuning(verb: str, typed: Typed) -> None:
-    """`init_from=` means model=from_weights and optim=finetune, of `pretrain` optim=further; another optim may be typed.
+    """`init_from=` means model=from_weights and optim=finetune (`pretrain`: further); another optim may be typed.
 
     Raises:
         ValueError: a preset of a shape was typed beside it.
