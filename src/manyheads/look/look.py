@@ -36,7 +36,7 @@ def look(config: LookConfig) -> Any:
     settings = read_settings(model / "config.json")
     if settings.task is not Task.classify:
         raise ValueError(
-            f"run={config.run} has task={settings.task.name}, whose answers are texts, but look shows the attention of "
+            f"run={config.run} has task={settings.task.name}, but look shows the attention of "
             "classifiers: name a run with task=classify"
         )
     chosen = choose(settings.model, config.layers, config.heads)
