@@ -22,6 +22,7 @@ from manyheads.door.verbs import VERBS
 def test_entries_are_modules_of_the_package():
     assert {name: verb.config for name, verb in VERBS.items()} == {
         "train": RunConfig,
+        "pretrain": RunConfig,
         "evaluate": EvaluateConfig,
         "predict": PredictConfig,
         "look": LookConfig,

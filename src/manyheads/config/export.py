@@ -19,9 +19,7 @@ class ExportConfig:
 
     run: str = knob("", "run folder, or its model/ folder moved anywhere")
     output: str = knob("", "a new folder; empty: <run>/<format>")
-    format: Format = knob(
-        Format.huggingface, "a classifier of its family as transformers has it, or any pooling of that family's encoder"
-    )
+    format: Format = knob(Format.huggingface, "a classifier of its family, or its encoder with any pooling behind it")
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
