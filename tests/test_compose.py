@@ -8,11 +8,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from manyheads.compose import compose, read_run, save_run
-from manyheads.config import Pooling, RunConfig, Source
+from manyheads.config import ModelConfig, Pooling, RunConfig, Source
+
+WIDE = ModelConfig(bag=65_536, matches=True)  # what train takes unless told
 
 
 def test_no_words_are_the_defaults():
-    assert compose("train") == RunConfig()
+    assert compose("train") == RunConfig(model=WIDE)
+    assert compose("train", ["model=tiny"]) == RunConfig()
 
 
 def test_typed_words_win_over_presets():
@@ -109,7 +112,7 @@ def test_other_flags_of_the_trainer():
 
 @pytest.mark.parametrize("word", ["experiment=", "experiment=null", "debug=null"])
 def test_an_optional_preset_may_be_none(word):
-    assert compose("train", [word]) == RunConfig()
+    assert compose("train", [word]) == RunConfig(model=WIDE)
 
 
 def test_inside_another_hydra_application(tmp_path):

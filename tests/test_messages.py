@@ -8,8 +8,8 @@ import pytest
 from manyheads.cli import main
 
 MODELS = (
-    "base, bert_base, bert_medium, bert_mini, bert_small, bert_tiny, medium, mini, rnn_attention, rotary, small, tiny "
-    "or wide"
+    "base, bert_base, bert_medium, bert_mini, bert_small, bert_tiny, from_weights, medium, mini, rnn_attention, "
+    "rotary, small, tiny or wide_deep"
 )
 MISTAKES = [
     # unknown names

@@ -11,6 +11,9 @@ from manyheads.config.plain import show, to_plain
 from manyheads.config.run import default_trainer
 from manyheads.door.idle import refuse_idle
 from manyheads.door.overrides import VERBATIM
+from manyheads.door.plain_yaml import read_yaml
+from manyheads.door.presets import conf_folder
+from manyheads.door.verbs import VERBS
 
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")  # read as a text without quotes
 
@@ -36,12 +39,18 @@ def as_words(run: RunConfig, quote: Callable[[str], str]) -> list[str]:
     known, words = settings(RunConfig), []
     usual = {name: _plain_default(one.default) for name, one in known.items()}
     usual |= {f"trainer.{flag}": value for flag, value in default_trainer().items()}
+    usual |= {f"model.{name}": value for name, value in _usual_model().items()}
     for name, value in plain_settings(run).items():
         if value == usual.get(name, ...) or not _is_read(run, name, value):
             continue
         is_text = name in known and known[name].kind is str
         words.append(f"{name}={value if is_text and not _needs_quotes(name, value) else _typed(value, quote)}")
     return words
+
+
+def _usual_model() -> dict[str, Any]:
+    """What the preset that train takes unless told says of the model."""
+    return read_yaml(conf_folder() / "model" / f"{VERBS['train'].groups['model']}.yaml") or {}
 
 
 def _plain_default(value: Any) -> Any:
