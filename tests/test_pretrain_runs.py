@@ -13,6 +13,7 @@ from manyheads import faults
 from manyheads.cli import main
 from manyheads.compose import compose, read_run
 from manyheads.fit.stop import Stopped
+from manyheads.ship.guesser import Guesser
 from manyheads.train import train
 
 TINY = [
@@ -88,6 +89,7 @@ def test_the_budget_is_written_down_as_steps(pretrained, texts):
 def test_the_folder_tells_hidden_words(pretrained, capsys):
     output, _ = pretrained
     guesser = manyheads.load(output)
+    assert isinstance(guesser, Guesser)
     (guess,) = guesser.fill(["the film of day 3 was dull and the film stayed [MASK]"], n=3)[0]
     assert len(guess.words) == 3
     assert set(guess.words) <= set(ENDINGS)
@@ -142,6 +144,7 @@ def test_one_command_learns_from_the_texts_first_and_goes_on_where_it_was(texts,
     (output / "summary.json").unlink()
     written = (output / "pretrain" / "model" / "model.safetensors").stat().st_mtime_ns
     again = train(compose("train", [*words, "resume=auto"]))
+    assert again is not None
     assert again.validation == summary.validation
     assert (output / "pretrain" / "model" / "model.safetensors").stat().st_mtime_ns == written
 
@@ -157,6 +160,8 @@ def test_a_pretraining_goes_on_exactly_where_it_stopped(texts, tmp_path, monkeyp
     monkeypatch.delenv(faults.VARIABLE)
     faults.forget()
     parts = train(compose("pretrain", [*words, "resume=must"]))
+    assert parts is not None
+    assert whole is not None
     assert parts.validation == whole.validation
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "parts")]
     assert weights[0] == weights[1]

@@ -31,6 +31,7 @@ def test_the_rows_are_those_that_training_would_learn_from_and_validate_on(label
 
 def test_texts_that_a_run_is_judged_on_are_never_learnt_from(labelled, tmp_path):
     theirs = read_splits(labelled, 3)
+    assert theirs.test is not None
     judged = [*theirs.validation.texts, *theirs.test.texts]
     more = write(tmp_path / "more.csv", [(text,) for text in [*judged, "one more"]], ["text"])
     ours = read_texts(labelled, 3, [str(more)])

@@ -84,7 +84,7 @@ VERBS = {
         TRAINING | {"task": "pretrain", "model": "tiny", "debug": None},
         (
             "manyheads pretrain data.path=reviews.csv budget=10min output=outputs/read",
-            "manyheads pretrain data.path=reviews.csv pretrain.also=[more.txt] pretrain.mask_share=0.15",
+            "manyheads pretrain data.path=reviews.csv pretrain.also=[more.txt] pretrain.mask_share=0.3",
             "manyheads pretrain data.path=texts.txt budget=20Mtok model=mini",
         ),
         FINISHED | {"classify": "what train does", "seq2seq": "what train does"},
