@@ -9,7 +9,7 @@ from manyheads import faults
 from manyheads.cli import main
 from manyheads.compose import read_run
 from manyheads.fit.stop import Stopped
-from manyheads.ship.load import load
+from manyheads.ship.deliverable import load
 
 TINY = ["trainer.max_epochs=2", "batch.rows=8", "hardware=cpu", "hardware.precision=fp32", "optim.average=0"]
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import manyheads
 from manyheads.compose import compose
 from manyheads.config import ModelConfig, Positions
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import encode, load_tokenizer
 from manyheads.fit.session import assemble_classifier
 from manyheads.layout import Packed
+from manyheads.ship.deliverable import load
 
 TEXTS = ["a good film", "so bad", "the awful film is not good"]
 
@@ -42,7 +42,7 @@ def read(network, tokenizer, length=12, pairs=None):
 
 def test_a_run_of_ours_is_gone_on_from(model_folder):
     run, network, tokenizer = begun(model_folder)
-    origin = manyheads.load(model_folder)
+    origin = load(model_folder)
     torch.testing.assert_close(read(network, tokenizer), read(origin.classifier, origin.tokenizer), rtol=0, atol=0)
     assert (run.model.n_layers, run.model.d_v, run.data.max_length) == (2, 6, 12)
     assert network.head.out_features == 2
@@ -59,7 +59,7 @@ def test_pairs_begin_as_the_texts_they_are_made_of(model_folder):
     """The weights have seen single texts alone: vectors of segments start at zero."""
     _, network, tokenizer = begun(model_folder, pairs=True)
     assert network.embeddings.segments.weight.count_nonzero() == 0
-    origin = manyheads.load(model_folder).classifier
+    origin = load(model_folder).classifier
     tokens = encode(tokenizer, TEXTS, TEXTS, None, 12)
     layout = Packed(tokens.offsets, int(tokens.lengths.max()))
     with torch.no_grad():
@@ -78,7 +78,7 @@ def test_tables_that_are_added_to_the_words_begin_at_nothing(model_folder):
 def test_single_texts_are_first_texts_to_weights_of_pairs(pair_folder):
     run, network, tokenizer = begun(pair_folder)
     assert run.model.segments.name == "always"
-    origin = manyheads.load(pair_folder).classifier
+    origin = load(pair_folder).classifier
     torch.testing.assert_close(read(network, tokenizer), read(origin, tokenizer))
 
 
@@ -87,7 +87,7 @@ def test_fewer_positions_are_the_first_ones(tmp_path, ship_model):
     ship_model(tmp_path / "model", shape=ModelConfig(positions=Positions.learned, **sizes))
     run, network, tokenizer = begun(tmp_path, "data.max_length=7")
     assert network.embeddings.positions.weight.shape[0] == run.data.max_length == 7
-    origin = manyheads.load(tmp_path).classifier
+    origin = load(tmp_path).classifier
     torch.testing.assert_close(read(network, tokenizer, length=7), read(origin, tokenizer, length=7))
     with pytest.raises(ValueError, match=r"data.max_length=13, but the weights of .* know 12 positions"):
         compose("train", [f"init_from={tmp_path}", "data.max_length=13"])
