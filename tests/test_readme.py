@@ -105,13 +105,17 @@ def test_command(command, reader, capsys):
         run_look(words, reader)
     elif verb == "export":  # none of the runs here has a shape of BERT's family
         compose(verb, words)
-    elif verb in ("ablate", "explain", "tune"):  # minutes each: their own tests run them small
+    elif verb in ("ablate", "explain", "tune", "pretrain"):  # minutes each: their own tests run them small
         compose(verb, words)
     else:
         pytest.fail(f"no rule for {command}")
 
 
 def run_training(command, words, home, capsys):
+    if any(word.startswith("init_from=sentence-transformers/") for word in words):
+        assert cli.main(["train", *words]) == 2
+        assert "needs the network, which is off or cannot reach the Hugging Face hub" in capsys.readouterr().err
+        return
     config = compose("train", words)
     hardware = config.hardware
     if config.data.source is Source.hub and not config.data.path:
@@ -129,8 +133,9 @@ def run_training(command, words, home, capsys):
         assert names == {path.name for path in (home / "outputs" / "reviews").iterdir()} - {"evaluate"}
     else:
         before = run_folders(home)
-        assert cli.main(["train", *words, FAST]) == 0
-        made = run_folders(home) - before
+        brief = ["pretrain.before=1ktok"] if config.pretrain.before else []
+        assert cli.main(["train", *words, FAST, *brief]) == 0
+        made = {folder for folder in run_folders(home) - before if folder.name != "pretrain"}
         assert len(made) == (0 if config.dry or config.resume is Resume.auto else 1)  # `trained` has finished that run
         assert all((folder / "model" / "model.safetensors").is_file() for folder in made)
         assert ("nothing was trained" in capsys.readouterr().out) == config.dry
