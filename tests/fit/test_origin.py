@@ -58,7 +58,7 @@ def test_model_folders_moved_elsewhere_do(model_folder):
 def test_pairs_begin_as_the_texts_they_are_made_of(model_folder):
     """The weights have seen single texts alone: vectors of segments start at zero."""
     _, network, tokenizer = begun(model_folder, pairs=True)
-    assert network.embeddings.segments.weight.count_nonzero() == 0
+    assert network.state_dict()["embeddings.segments.weight"].count_nonzero() == 0
     origin = load(model_folder).classifier
     tokens = encode(tokenizer, TEXTS, TEXTS, None, 12)
     layout = Packed(tokens.offsets, int(tokens.lengths.max()))
@@ -72,7 +72,7 @@ def test_tables_that_are_added_to_the_words_begin_at_nothing(model_folder):
     _, plain, tokenizer = begun(model_folder, pairs=True)
     _, network, _ = begun(model_folder, "model.matches=true", "model.n_bigrams=64", pairs=True)
     torch.testing.assert_close(read(network, tokenizer, pairs=TEXTS), read(plain, tokenizer, pairs=TEXTS))
-    assert network.embeddings.matches.weight.shape[0] == 2
+    assert network.state_dict()["embeddings.matches.weight"].shape[0] == 2
 
 
 def test_single_texts_are_first_texts_to_weights_of_pairs(pair_folder):
@@ -83,10 +83,10 @@ def test_single_texts_are_first_texts_to_weights_of_pairs(pair_folder):
 
 
 def test_fewer_positions_are_the_first_ones(tmp_path, ship_model):
-    sizes = {"n_layers": 1, "n_heads": 2, "d_model": 16, "d_k": 4, "d_v": 6, "d_ff": 24}
-    ship_model(tmp_path / "model", shape=ModelConfig(positions=Positions.learned, **sizes))
+    shape = ModelConfig(positions=Positions.learned, n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24)
+    ship_model(tmp_path / "model", shape=shape)
     run, network, tokenizer = begun(tmp_path, "data.max_length=7")
-    assert network.embeddings.positions.weight.shape[0] == run.data.max_length == 7
+    assert network.state_dict()["embeddings.positions.weight"].shape[0] == run.data.max_length == 7
     origin = load(tmp_path).classifier
     torch.testing.assert_close(read(network, tokenizer, length=7), read(origin, tokenizer, length=7))
     with pytest.raises(ValueError, match=r"data.max_length=13, but the weights of .* know 12 positions"):
