@@ -34,7 +34,11 @@ WORDS: dict[str, list[str]] = {  # of `manyheads train`, by way
 }
 MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
     ("imdb", "pretrained"): ["pretrain.also=[{data}/imdb_unsup/train.csv]"],
-    ("sick", "scratch"): ["model.pair=cross"],
+    ("trec6", "minilm"): ["trainer.max_epochs=6"],
+    ("sst2", "minilm"): ["trainer.max_epochs=3"],
+    ("ag_news_10k", "minilm"): ["trainer.max_epochs=2"],
+    ("emotion", "minilm"): ["trainer.max_epochs=3"],
+    ("sick", "minilm"): ["trainer.max_epochs=5"],
 }
 MORE_OF_FEW: dict[str, list[str]] = {  # behind those, by way, where few rows are drawn; {unlabelled}: the others' texts
     "pretrained": ["pretrain.also=[{unlabelled}]", "pretrain.before=3Mtok"],
