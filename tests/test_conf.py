@@ -32,9 +32,12 @@ MORE = {
     ("task", "seq2seq"): ["data.path=x.csv"],
 }
 READ = [(verb, group, name) for verb in VERBS for group in VERBS[verb].groups for name in choices(verb, group)]
+OF_TRAIN = {(group, name) for verb, group, name in READ if verb == "train"}
+AGAIN = [pytest.param(*one, marks=pytest.mark.slow) for one in READ if one[0] != "train" and one[1:] in OF_TRAIN]
+FIRST = [one for one in READ if one[0] == "train" or one[1:] not in OF_TRAIN]
 
 
-@pytest.mark.parametrize(("verb", "group", "name"), READ)
+@pytest.mark.parametrize(("verb", "group", "name"), [*FIRST, *AGAIN])
 def test_every_preset_composes(verb, group, name):
     more = MORE.get((group, name), [])
     if verb in ("train", "tune") and (group, name) == ("data", "dates"):

@@ -9,6 +9,7 @@ import torch
 
 import manyheads
 from manyheads.compose import compose, read_run
+from manyheads.config import Metric
 from manyheads.train import train
 
 TINY = [
@@ -55,6 +56,7 @@ def test_a_run_leaves_the_folder_the_plan_promises(animals, tmp_path):
         "config.yaml", "summary.json", "metrics.csv", "run.log", "report.html", "checkpoints/best.safetensors",
         "model/model.safetensors", "model/config.json", "model/tokenizer.json", "model/labels.json", "model/README.md",
     }  # fmt: skip
+    config.checkpoint.metric = Metric.accuracy  # what auto is of classes
     assert read_run(output / "config.yaml") == config
     written = json.loads((output / "summary.json").read_text())
     assert written["test"]["accuracy"]["value"] == summary.test["accuracy"].value == 1.0

@@ -88,7 +88,7 @@ LINES = [
     ),
     (
         "pretrain teacher=/x",
-        "teacher=/x does nothing in pretrain, where texts have no answers: leave it away",
+        "teacher=/x does nothing in pretrain, where the words of a text are all that is told: leave it away",
     ),
     (
         "train experiment=dates data.long=windows",

@@ -87,7 +87,7 @@ VERBS = {
             "manyheads pretrain data.path=reviews.csv pretrain.also=[more.txt] pretrain.mask_share=0.3",
             "manyheads pretrain data.path=texts.txt budget=20Mtok model=mini",
         ),
-        FINISHED | {"classify": "what train does", "seq2seq": "what train does"},
+        FINISHED | dict.fromkeys(("classify", "seq2seq", "self_pretrain"), "what train does"),
         dict.fromkeys(("data.long", "data.stride", "data.windows"), "all of a long text is read, in pieces")
         | dict.fromkeys(OF_ANSWERS, "the words of a text are all that is told")
         | {"pretrain.before": "nothing follows"},
