@@ -146,7 +146,10 @@ MISTAKES = [
     ("train trainer.max_epochs=ten", "trainer.max_epochs=ten has the wrong type: Lightning takes int or null"),
     # verbs and dashes
     ("trian", "trian is not a verb: did you mean train?"),
-    ("frobnicate", "frobnicate is not a verb: choose train, pretrain, evaluate, predict, look, export, ablate, tune or explain"),
+    (
+        "frobnicate",
+        "frobnicate is not a verb: choose train, pretrain, evaluate, predict, look, export, ablate, tune or explain",
+    ),
     ("seed=3 train", "seed=3 stands before the verb: write manyheads train seed=3 ..."),
     ("train --lr=0.1", "--lr=0.1 is not a flag: settings are typed without dashes, such as optim.lr=0.1"),
     ("train --multrun", "--multrun is not a flag: did you mean --multirun?"),

@@ -180,7 +180,8 @@ TYPED = [
     ),
     (
         "train -m experiment=paper,null",
-        "experiment=null is not a choice: choose dates, demo_no_positions, many_heads, one_head, paper or self_pretrain",
+        "experiment=null is not a choice: "
+        "choose dates, demo_no_positions, many_heads, one_head, paper or self_pretrain",
     ),
     (
         "train -m optim.lr=interval(0.1,1)",

@@ -125,9 +125,7 @@ def test_models_that_answer_by_texts_are_refused(run):
     path = run / "model" / "config.json"
     told = json.loads(path.read_text())
     path.write_text(json.dumps(told | {"task": "seq2seq", "n_classes": 0}))
-    with pytest.raises(
-        ValueError, match=r"has task=seq2seq, .* name a run with task=classify$"
-    ):
+    with pytest.raises(ValueError, match=r"has task=seq2seq, .* name a run with task=classify$"):
         look(config(run, text="good"))
 
 

@@ -153,7 +153,7 @@ def cached_tokens(
 def cached_logits(
     rows: Rows, model: str, n_classes: int, make: Callable[[], Tensor], folder: Path, patience: float = PATIENCE
 ) -> Tensor:
-    """What `model`, told by its digest, answers `rows`: `(n, C)` as `make` computes it, or as it was computed before."""
+    """What `model`, told by its digest, answers `rows`: `(n, C)` as `make` computes it, or as was computed before."""
     path = folder / f"logits-{_key([FORMAT, model], rows)}.safetensors"
     with _turn(path, patience):
         if path.is_file():

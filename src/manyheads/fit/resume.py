@@ -18,7 +18,8 @@ from manyheads.slurm import holds_a_script_alone
 log = logging.getLogger("manyheads")
 
 FREE = frozenset(  # say nothing of the model
-    {"pretrain.also", "output", "resume", "dry", "test", "data.path", "data.cache", "checkpoint.every", "checkpoint.keep"}
+    {"output", "resume", "dry", "test", "data.path", "data.cache", "pretrain.also", "checkpoint.every"}
+    | {"checkpoint.keep"}
     | {"logger.kind", "logger.every", "logger.project", "trainer.max_time", "hardware.recompute", "hardware.timeout"}
     | {"guard.at_most", "guard.halve"}
     | {"slurm.script", "slurm.time", "slurm.partition", "slurm.account", "slurm.options"}
