@@ -56,10 +56,10 @@ class LazyAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Move every row to where AdamW would have moved it by now."""
+        """Move every row to where AdamW would have moved it by now. One that was never read has no momentum."""
         for table in self.tables:
             if self.state[table]:
-                self._catch_up(table, torch.arange(table.size(0)))
+                self._catch_up(table, self.state[table]["exp_avg_sq"].amax(1).nonzero().squeeze(1))
                 self.state[table]["now"].zero_()
                 self.state[table]["since"].zero_()
                 self.state[table]["owed"].zero_()
