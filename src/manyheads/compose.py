@@ -40,6 +40,7 @@ from manyheads.door.sweeps import (
     every_choice,
     first_difference,
     hydra_words,
+    of_one_job,
     refuse_many_devices,
     refuse_ranges,
     refuse_shared_output,
@@ -143,7 +144,7 @@ def run_hydra(
     words = [word for word in typed.words if word not in own] + own
 
     def run_one(config: DictConfig) -> Any:
-        return task(lambda: _settled(verb, _values(config), {}))
+        return task(lambda: _settled(verb, *of_one_job(_values(config), typed)))
 
     _register_schema(verb)
     more = ["--config-dir", config_dir] if config_dir else []
@@ -184,10 +185,9 @@ def _imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:
     wanted = "files" if typed.values.get("data.path") else "hub" if typed.values.get("data.hub") else None
     if wanted is None or "data" in typed.groups:
         return
-    if typed.groups.get("experiment"):
-        source = _preset_values(verb, typed.groups, config_dir)["data"]["source"]
-        if source not in ("demo", "dates", "run"):
-            return
+    composed = _preset_values(verb, typed.groups, config_dir) if typed.groups.get("experiment") else {}
+    if composed and composed["data"]["source"] not in ("demo", "dates", "run"):
+        return
     typed.groups["data"] = wanted
     typed.words.append(f"data={wanted}")
 

@@ -1,5 +1,6 @@
 """`init_from=` at the door: what comes along, what may be typed beside it, and what is said of mistakes."""
 
+import json
 import re
 import shutil
 
@@ -72,6 +73,7 @@ def test_what_the_weights_fix_is_refused_in_a_sentence(model_folder, word, sente
         ("/no/such/folder", "init_from=/no/such/folder is neither a folder nor an id"),
         ("a/b/c", "init_from=a/b/c is neither a folder nor an id"),
         ("", "init_from= is empty"),
+        ("a" * 300, "is neither a folder nor an id"),
     ],
 )
 def test_what_is_not_there_is_said(name, sentence):
@@ -92,6 +94,21 @@ def test_folders_that_are_not_whole_are_refused(model_folder, tmp_path):
         train(tmp_path / "run")
 
 
+def test_a_folder_of_a_family_may_hold_a_config_yaml_of_its_own(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "config.yaml").write_text("x: 1")
+    with pytest.raises(ValueError, match="model_type=gpt2 is none that manyheads reads"):
+        train(tmp_path)
+
+
+def test_a_vocabulary_beyond_the_weights_is_refused_before_memory_is_asked_for(model_folder, tmp_path):
+    shutil.copytree(model_folder / "model", tmp_path / "model")
+    settings = json.loads((tmp_path / "model" / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps(settings | {"vocab_size": 10**12}))
+    with pytest.raises(ValueError, match=r"has vocab_size=1000000000000, but its weights are [\d,]+ bytes"):
+        train(tmp_path)
+
+
 def test_every_run_of_a_sweep_begins_with_the_weights(model_folder, tmp_path):
     made = []
     words = [f"init_from={model_folder}", "optim.lr=1e-4,2e-4", f"hydra.sweep.dir={tmp_path}"]
@@ -99,3 +116,20 @@ def test_every_run_of_a_sweep_begins_with_the_weights(model_folder, tmp_path):
     assert [(run.optim.lr, run.model.d_v, run.tokenizer.path) for run in made] == [
         (lr, 6, str(model_folder / "model" / "tokenizer.json")) for lr in (1e-4, 2e-4)
     ]
+
+
+def test_what_was_typed_stands_in_every_run_of_a_sweep(model_folder, tmp_path):
+    """What the weights bring must not take its place: a sweep over it would run the same thing again and again."""
+    made = []
+    words = [f"init_from={model_folder}", "model.pooling=first,max", "model.dropout=0.3", "data.max_length=40"]
+    words += ["model.positions=sinusoidal", f"hydra.sweep.dir={tmp_path}"]
+    run_hydra("train", ["-m"], words, lambda make: made.append(make()))
+    alone = [train(model_folder, "model.dropout=0.3", f"model.pooling={one}", *words[3:5]) for one in ("first", "max")]
+    assert made == alone
+
+
+def test_a_limit_typed_in_a_sweep_takes_the_place_of_the_budget(tmp_path):
+    made = []
+    words = ["trainer.max_steps=3,4", "optim.lr=1e-3", f"hydra.sweep.dir={tmp_path}"]
+    run_hydra("pretrain", ["-m"], words, lambda make: made.append(make()))
+    assert [(run.trainer["max_steps"], run.budget) for run in made] == [(3, ""), (4, "")]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from manyheads.config import RunConfig
-from manyheads.config.names import settings
+from manyheads.config.names import Setting, settings
 from manyheads.config.plain import convert, show
 from manyheads.door.overrides import Typed
 from manyheads.door.presets import conf_folder
@@ -64,7 +64,7 @@ def settled_origin(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, A
         ):
             continue
         one = known[setting]
-        if setting in typed and typed[setting] != convert(setting, one.kind, theirs, one.default):
+        if setting in typed and _read(setting, one, typed[setting]) != _read(setting, one, theirs):
             raise ValueError(
                 f"{setting}={shown(typed[setting])}, but the weights of init_from={name} have {shown(theirs)}: leave "
                 "it away, or leave init_from away and train from scratch"
@@ -73,6 +73,10 @@ def settled_origin(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, A
     _settle_tokenizer(name, origin, values["tokenizer"], typed)
     _settle_length(name, origin, values["data"], typed)
     return typed | {"init_from": name}
+
+
+def _read(name: str, one: Setting, value: Any) -> Any:
+    return convert(name, one.kind, value, one.default)
 
 
 def _settle_tokenizer(name: str, origin: Origin, tokenizer: dict[str, Any], typed: Mapping[str, Any]) -> None:

@@ -50,6 +50,15 @@ def refuse_ranges(typed: Typed) -> None:
             raise ValueError(f"{key}={value} names no values one by one: list them, such as {key}=1,2,3")
 
 
+def of_one_job(values: dict[str, Any], typed: Typed) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of a job, and those of them that were typed, by dotted name: one of several values is its own."""
+    own = {}
+    for name in {**typed.values, **typed.swept}:
+        section, _, key = name.rpartition(".")
+        own[name] = (values[section] if section else values)[key]
+    return values, own
+
+
 def hydra_words(typed: Typed) -> list[str]:
     """Hydra's own settings of a sweep: its files go under outputs/ and stay few, and what was typed."""
     quiet = [

@@ -11,16 +11,9 @@ from manyheads.config.plain import show, to_plain
 from manyheads.family.shapes import Shape, read_shape
 from manyheads.ship.settings import read_json, read_settings
 
-OF_THE_TASK = ("pair", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier")
-OF_THE_TASK += (
-    "dropout_attention",
-    "dropout_tokens",
-    "bag",
-    "bag_order",
-    "bag_dropout",
-    "bag_apart",
-    "zero_output",
-)  # settings of ModelConfig that say nothing of these weights
+OF_THE_TASK = ("pair", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
+OF_THE_TASK += ("dropout_tokens", "bag", "bag_order", "bag_dropout", "bag_apart", "zero_output")
+"""Settings of ModelConfig that say nothing of these weights."""
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hugging Face hub"
 
@@ -58,7 +51,7 @@ def find_origin(name: str) -> Origin:
             read, or of a model that answers by texts.
     """
     folder = folder_of(name)
-    if (folder / "config.yaml").is_file() or (folder / "model" / "config.json").is_file():
+    if not (folder / "config.json").is_file() and ((folder / "config.yaml").is_file() or (folder / "model").is_dir()):
         folder = folder / "model"
     missing = [one for one in FILES if not (folder / one).is_file()]
     if "config.json" in missing:
@@ -78,11 +71,11 @@ def folder_of(name: str) -> Path:
     Raises:
         ValueError: neither a folder nor an id, or the hub does not give it.
     """
-    path = Path(os.path.expanduser(name))
-    if path.is_dir():
-        return path.absolute()
-    if path.exists() or not HUB_ID.fullmatch(name):
-        what = "a file" if path.exists() else "neither a folder nor an id on the Hugging Face hub"
+    path = os.path.expanduser(name)
+    if os.path.isdir(path):
+        return Path(path).absolute()
+    if os.path.exists(path) or not HUB_ID.fullmatch(name):
+        what = "a file" if os.path.exists(path) else "neither a folder nor an id on the Hugging Face hub"
         raise ValueError(f"init_from={show(name)} is {what}: {REMEDY}")
     from manyheads.family.hub import local_folder
 
@@ -99,6 +92,12 @@ def _own(name: str, folder: Path) -> Origin:
     if settings.task is Task.seq2seq:
         raise ValueError(
             f"init_from={name} answers by texts, but a classifier or a pretrained encoder is needed: name another"
+        )
+    n_bytes = (folder / "model.safetensors").stat().st_size
+    if settings.vocab_size * settings.model.width_of_words > n_bytes:
+        raise ValueError(
+            f"init_from={name} is no whole model, as config.json in {folder} has vocab_size={settings.vocab_size}, but "
+            f"its weights are {n_bytes:,} bytes: copy all its files again, or name another"
         )
     model = {key: value for key, value in to_plain(settings.model).items() if key not in OF_THE_TASK}
     if settings.pairs and model["segments"] == "pairs" and settings.model.pair.name == "joint":
