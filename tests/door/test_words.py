@@ -45,3 +45,23 @@ def test_there_and_back(typed):
 
 def test_defaults_need_no_words():
     assert as_words(compose("train"), GRAMMAR.quote) == []
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["optim.lr=1e-3", "optim.fast_words=true", "batch.rows=64"],
+        ["model.dropout=0.2", "model.pooling=max", "model.pooler=tanh"],
+        ["data.max_length=512"],
+        ["budget=2min"],
+        ["budget=2min", "optim=scratch"],
+    ],
+    ids=str,
+)
+def test_what_trained_weights_bring_is_not_taken_for_what_was_typed(typed, model_folder):
+    """Also where it was typed to be the default, which weights would otherwise change."""
+    run = compose("train", [f"init_from={model_folder}", *typed])
+    again = compose("train", as_words(run, GRAMMAR.quote))
+    limits = ("trainer.max_epochs", "trainer.max_steps") if run.budget else ()  # which a budget stands for
+    known, found = plain_settings(run), plain_settings(again)
+    assert {name for name in known if found[name] != known[name]} <= {*limits}

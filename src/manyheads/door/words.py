@@ -2,18 +2,21 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from manyheads.config import RunConfig
 from manyheads.config.names import settings
 from manyheads.config.plain import show, to_plain
 from manyheads.config.run import default_trainer
+from manyheads.door.ends import LIMITS
 from manyheads.door.idle import refuse_idle
+from manyheads.door.origin import MORE, PRESETS
 from manyheads.door.overrides import VERBATIM
 from manyheads.door.plain_yaml import read_yaml
 from manyheads.door.presets import conf_folder
 from manyheads.door.verbs import VERBS
+from manyheads.family.shapes import FREE
 
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")  # read as a text without quotes
 
@@ -31,15 +34,12 @@ def plain_settings(run: RunConfig) -> dict[str, Any]:
 
 
 def as_words(run: RunConfig, quote: Callable[[str], str]) -> list[str]:
-    """`key=value` of every setting that is not the default and that something reads, in the order of declaration.
+    """`key=value` of every setting that is not as usual and that something reads, in the order of declaration.
 
     Args:
         quote: how Hydra's grammar quotes a text.
     """
-    known, words = settings(RunConfig), []
-    usual = {name: _plain_default(one.default) for name, one in known.items()}
-    usual |= {f"trainer.{flag}": value for flag, value in default_trainer().items()}
-    usual |= {f"model.{name}": value for name, value in _usual_model().items()}
+    known, words, usual = settings(RunConfig), [], usual_settings(bool(run.init_from))
     for name, value in plain_settings(run).items():
         if value == usual.get(name, ...) or not _is_read(run, name, value):
             continue
@@ -48,16 +48,25 @@ def as_words(run: RunConfig, quote: Callable[[str], str]) -> list[str]:
     return words
 
 
-def _usual_model() -> dict[str, Any]:
-    """What the preset that train takes unless told says of the model."""
-    return read_yaml(conf_folder() / "model" / f"{VERBS['train'].groups['model']}.yaml") or {}
+def usual_settings(has_weights: bool) -> dict[str, Any]:
+    """What a run has unless told, by dotted name, but for what the weights of `init_from` decide."""
+    usual = {name: getattr(one.default, "name", one.default) for name, one in settings(RunConfig).items()}
+    usual |= {f"trainer.{flag}": value for flag, value in default_trainer().items()}
+    if not has_weights:
+        return usual | {f"model.{name}": value for name, value in _preset("model", VERBS["train"].groups).items()}
+    for section, values in _preset("optim", PRESETS).items():
+        usual |= {f"{section}.{name}": value for name, value in values.items()}
+    decided = {"data.max_length", *(f"model.{name}" for name in (*FREE, *MORE))}
+    return {name: value for name, value in usual.items() if name not in decided}
 
 
-def _plain_default(value: Any) -> Any:
-    return getattr(value, "name", value)
+def _preset(group: str, chosen: Mapping[str, str | None]) -> dict[str, Any]:
+    return read_yaml(conf_folder() / group / f"{chosen[group]}.yaml") or {}
 
 
 def _is_read(run: RunConfig, name: str, value: Any) -> bool:
+    if name in LIMITS and run.budget:
+        return False
     try:
         refuse_idle(run, {name: value})
     except ValueError:
