@@ -8,8 +8,8 @@ import pytest
 from manyheads.family import hub
 
 OFFLINE = (
-    "init_from=some/model needs the network, which is off or cannot reach the Hugging Face hub: "
-    "connect, or name a local folder"
+    "init_from=some/model is no folder here, and the Hugging Face hub cannot be reached, as the network is off or "
+    "down: connect, or name a local folder"
 )
 
 

@@ -97,14 +97,16 @@ def test_weights_in_parts_in_half_precision_and_pickled_are_the_same(by_hand, re
 
 def test_what_lacks_or_is_too_much_is_listed(by_hand, complaint):
     gone = f"{LAYER}.attention.output.dense.bias"
-    assert complaint(by_hand({gone: None})) == f"init_from=FOLDER lacks {gone}, which its config.json asks for"
+    assert complaint(by_hand({gone: None})) == (
+        f"init_from=FOLDER lacks {gone}, which its config.json asks for: fetch the model anew, or name another"
+    )
     extra = {f"bert.encoder.layer.{i}.output.dense.bias": torch.zeros(4) for i in (1, 2)}
     assert complaint(by_hand(extra)) == (
         "init_from=FOLDER holds bert.encoder.layer.1.output.dense.bias, bert.encoder.layer.2.output.dense.bias, "
-        "which no part of the model is read from"
+        "which its config.json does not ask for: fetch the model anew, or name another"
     )
     assert complaint(by_hand({"classifier.bias": None})) == (
-        "init_from=FOLDER lacks classifier.bias, which its config.json asks for"
+        "init_from=FOLDER lacks classifier.bias, which its config.json asks for: fetch the model anew, or name another"
     )
 
 
@@ -177,6 +179,14 @@ def test_a_pickle_that_grows_when_it_is_opened_is_refused(by_hand, complaint):
         for name, content in parts.items():
             small.writestr(name, content)
     assert "is compressed" in complaint(folder)
+
+
+def test_a_damaged_archive_is_one_sentence(by_hand, complaint):
+    file = pickled(by_hand(), {"x": torch.zeros(9000)}) / "pytorch_model.bin"
+    content = bytearray(file.read_bytes())
+    content[content.rfind(b"PK\x01\x02")] = 0
+    file.write_bytes(content)
+    assert "holds more than tensors, or is damaged" in complaint(file.parent)
 
 
 @pytest.mark.parametrize(

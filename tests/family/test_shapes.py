@@ -54,8 +54,14 @@ def test_every_setting_of_a_model_is_said_or_free(kind, tmp_path):
     [
         (
             {"model_type": "gpt2"},
-            "model_type=gpt2 is none that manyheads reads: bert, distilbert, roberta, xlm-roberta, camembert, electra, "
-            "modernbert",
+            "model_type=gpt2 is none that manyheads reads: bert, distilbert, roberta, xlm-roberta, camembert, electra "
+            "or modernbert",
+        ),
+        ({"model_type": ["bert"]}, "model_type=['bert'] is none that manyheads reads: bert, "),
+        ({"id2label": 5}, "id2label=5, but it must name the classes 0, 1, ... one by one"),
+        (
+            MODERN | {"layer_types": [[], {}, 1, 2, 3, 4]},
+            "but it must name sliding_attention or full_attention for each of 6 layers",
         ),
         ({"hidden_size": "4"}, "hidden_size=4, but it must be a whole number from 1 to 2147483648"),
         ({"hidden_size": True}, "hidden_size=true, but it must be a whole number from 1 to 2147483648"),

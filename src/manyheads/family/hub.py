@@ -46,8 +46,8 @@ def _copy(name: str) -> Path:
     found = folder / "snapshots" / newest.read_text(encoding="utf-8").strip() if newest.is_file() else folder
     if not (found / "config.json").is_file():
         raise ValueError(
-            f"init_from={name} needs the network, which is off or cannot reach the Hugging Face hub: "
-            "connect, or name a local folder"
+            f"init_from={name} is no folder here, and the Hugging Face hub cannot be reached, as the network is off or "
+            "down: connect, or name a local folder"
         )
     return found
 

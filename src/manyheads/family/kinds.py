@@ -186,7 +186,7 @@ def _windows(given: Given, n_layers: int) -> list[int]:
         "sliding_attention" if i % every else "full_attention" for i in range(n_layers)
     ]
     reach = {"sliding_attention": given.whole("local_attention", 128, at_least=2) // 2, "full_attention": 0}
-    if not isinstance(kinds, list) or len(kinds) != n_layers or not all(kind in reach for kind in kinds):
+    if not isinstance(kinds, list) or len(kinds) != n_layers or not all(kind in [*reach] for kind in kinds):
         raise given.wrong("layer_types", kinds, f"it must name {' or '.join(reach)} for each of {n_layers} layers")
     windows = [reach[kind] for kind in kinds]
     period = next(n for n in range(1, n_layers + 1) if all(windows[i] == windows[i % n] for i in range(n_layers)))

@@ -5,6 +5,8 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from manyheads.config.plain import listed, show
+
 ROOMS = ("embeddings.", "encoder.")
 POOLING = "pooling."
 POSITIONS = "embeddings.positions.weight"
@@ -29,7 +31,9 @@ def read_own(folder: Path, wanted: Sizes) -> dict[str, Tensor]:
             names = fitting(path, held, wanted)
             found = {name: file.get_slice(name)[: wanted[name][0]].float() for name in names}
     except SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+        raise ValueError(
+            f"{path} is not a whole safetensors file ({show(error)}): copy the run again, or name another"
+        ) from error
     broken = next((name for name, tensor in found.items() if not tensor.isfinite().all()), None)
     if broken:
         raise ValueError(f"{path}: tensor {broken} holds values that are not finite numbers")
@@ -57,9 +61,3 @@ def fitting(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
         if size != room and not (name == POSITIONS and size[1:] == room[1:] and size[0] > room[0]):
             raise ValueError(f"{path}: {name} is {size}, but the model's is {room}: name weights of the same shape")
     return names
-
-
-def listed(names: list[str], most: int = 8) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

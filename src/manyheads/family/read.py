@@ -107,12 +107,18 @@ def _compare(
     used = {part for parts in plan.values() for part in parts}
     missing = sorted(used - there.keys())
     if missing:
-        raise ValueError(f"init_from={folder} lacks {listed(missing)}, which its config.json asks for")
+        raise ValueError(
+            f"init_from={folder} lacks {listed(missing)}, which its config.json asks for: fetch the model anew, or "
+            "name another"
+        )
     left = sorted(
         name for name in there.keys() - used if not name.startswith(keys.others) and not name.endswith(keys.computed)
     )
     if left:
-        raise ValueError(f"init_from={folder} holds {listed(left)}, which no part of the model is read from")
+        raise ValueError(
+            f"init_from={folder} holds {listed(left)}, which its config.json does not ask for: fetch the model anew, "
+            "or name another"
+        )
     for name, parts in plan.items():
         sizes = [there[part][1] for part in parts]
         if not _fits(name, sizes, wanted[name], shape):
@@ -146,7 +152,9 @@ def _opened(folder: Path) -> Iterator[Weights]:
     try:
         yield _Safetensors(files) if files[0].suffix == ".safetensors" else _Pickled(files)
     except SafetensorError as error:
-        raise ValueError(f"{folder} holds no whole safetensors file: {show(error)}") from error
+        raise ValueError(
+            f"init_from={folder} holds no whole safetensors file ({show(error)}): fetch the model anew, or name another"
+        ) from error
     except OSError as error:
         raise ValueError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
 
@@ -182,13 +190,14 @@ def _unpickled(file: Path) -> dict[str, Tensor]:
     """Raises ValueError: compressed or of an old format, which may ask for any memory, or more than plain tensors."""
     if not zipfile.is_zipfile(file):
         raise ValueError(f"{file} is of PyTorch's old format: save the model as safetensors by a current transformers")
-    with zipfile.ZipFile(file) as archive:
-        if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
-            raise ValueError(f"{file} is compressed, which PyTorch never does: save the model as safetensors")
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        with zipfile.ZipFile(file) as archive:
+            is_packed = any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist())
+        content = None if is_packed else torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # its errors are many: of pickle, of the archive, of torch
         raise ValueError(f"{file} holds more than tensors, or is damaged: save the model as safetensors") from error
+    if is_packed:
+        raise ValueError(f"{file} is compressed, which PyTorch never does: save the model as safetensors")
     if not isinstance(content, dict) or not all(
         isinstance(name, str) and type(tensor) is Tensor and tensor.layout is torch.strided
         for name, tensor in content.items()

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from manyheads.config.plain import listed, show
+from manyheads.config.plain import listed, one_of, show
 from manyheads.family.given import Given
 from manyheads.family.kinds import FAMILIES, Shape
 
@@ -60,8 +60,10 @@ def read_shape(folder: str | Path) -> Shape:
         )
     given = Given(folder / "config.json")
     kind = given.get("model_type", "")
-    if kind not in FAMILIES:
-        raise ValueError(f"{given.path}: model_type={show(kind)} is none that manyheads reads: {', '.join(FAMILIES)}")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise ValueError(
+            f"{given.path}: model_type={show(kind)} is none that manyheads reads: {one_of(list(FAMILIES))}"
+        )
     _refuse_others(given)
     shape = FAMILIES[kind](given)
     shape.model.update({name: value for name, value in PINNED.items() if name not in shape.model})
@@ -112,7 +114,7 @@ def _check_size(shape: Shape, folder: Path) -> None:
     if n_least > n_bytes:
         raise ValueError(
             f"{folder / 'config.json'} describes a model of at least {n_least:,} numbers, but its weights are "
-            f"{n_bytes:,} bytes: the folder is not whole"
+            f"{n_bytes:,} bytes: the folder is not whole, copy all its files again"
         )
 
 
@@ -135,10 +137,10 @@ def _labels(given: Given) -> list[str]:
     names = given.get("id2label") or {
         str(i): f"LABEL_{i}" for i in range(given.whole("num_labels", 2, at_most=MOST_LABELS))
     }
-    wanted = [str(i) for i in range(len(names))]
-    if not isinstance(names, dict) or not all(isinstance(names.get(one), str) for one in wanted):
+    found = [names.get(str(i)) for i in range(len(names))] if isinstance(names, dict) else [None]
+    if not all(isinstance(name, str) for name in found):
         raise given.wrong("id2label", json.dumps(names), "it must name the classes 0, 1, ... one by one")
-    return [names[one] for one in wanted]
+    return found
 
 
 def _sentence_pooling(folder: Path) -> dict[str, Any]:
