@@ -222,6 +222,31 @@ def write_folder(
             (part / "thresholds.json").write_text(json.dumps(thresholds, indent=0) + "\n", encoding="utf-8")
 
 
+def save_without_classes(
+    folder: Path,
+    network: nn.Module,
+    task: Task,
+    *,
+    vocab_size: int,
+    model: ModelConfig,
+    data: DataConfig,
+    tokenizer: Tokenizer,
+    pairs: bool,
+    card: str,
+) -> None:
+    """The same of a model of another task; vocab_size: rows of its embedding."""
+    settings = Settings(
+        task=task,
+        vocab_size=vocab_size,
+        n_classes=0,
+        max_length=data.max_length,
+        pairs=pairs,
+        columns=Columns.of(data),
+        model=model,
+    )
+    write_folder(folder, network, settings, tokenizer, [], card)
+
+
 def load(folder: str | Path) -> Deliverable:
     """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU, in fp32.
 

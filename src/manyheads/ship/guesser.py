@@ -23,9 +23,9 @@ from manyheads.nn.masked import MaskedLM
 from manyheads.nn.masks import Hidden, hold_out
 from manyheads.ship.crew import WHOLE as ALL
 from manyheads.ship.crew import Crew, Part, dealt
-from manyheads.ship.deliverable import read_tokenizer, write_folder
+from manyheads.ship.deliverable import read_tokenizer, save_without_classes
 from manyheads.ship.files import opened
-from manyheads.ship.settings import Columns, Settings
+from manyheads.ship.settings import Columns
 from manyheads.ship.tensors import read_masked
 
 ROWS = 4096  # most rows of a batch; tokens bound it first
@@ -170,16 +170,9 @@ def save_guesser(
     card: str,
 ) -> None:
     """Write the folder, whole or not at all; what was there before is replaced."""
-    settings = Settings(
-        task=Task.pretrain,
-        vocab_size=masked.embeddings.words.num_embeddings,
-        n_classes=0,
-        max_length=data.max_length,
-        pairs=pairs,
-        columns=Columns.of(data),
-        model=model,
-    )
-    write_folder(folder, masked, settings, tokenizer, [], card)
+    made = {"model": model, "data": data, "tokenizer": tokenizer, "pairs": pairs, "card": card}
+    n_words = masked.embeddings.words.num_embeddings
+    save_without_classes(folder, masked, Task.pretrain, vocab_size=n_words, **made)
 
 
 def load_guesser(folder: str | Path) -> Guesser:

@@ -22,9 +22,9 @@ from manyheads.data.tokens import Tokens, encode
 from manyheads.nn.generate import beam_search, greedy
 from manyheads.nn.seq2seq import Seq2Seq
 from manyheads.ship.crew import WHOLE, Crew, Part, dealt
-from manyheads.ship.deliverable import read_tokenizer, write_folder
+from manyheads.ship.deliverable import read_tokenizer, save_without_classes
 from manyheads.ship.files import opened
-from manyheads.ship.settings import Columns, Settings
+from manyheads.ship.settings import Columns
 from manyheads.ship.tensors import read_seq2seq
 
 Found = TypeVar("Found")
@@ -157,16 +157,9 @@ def save_translator(
     folder: Path, seq2seq: Seq2Seq, *, model: ModelConfig, data: DataConfig, tokenizer: Tokenizer, card: str
 ) -> None:
     """Write the folder, whole or not at all; what was there before is replaced."""
-    settings = Settings(
-        task=Task.seq2seq,
-        vocab_size=seq2seq.source.words.num_embeddings,
-        n_classes=0,
-        max_length=data.max_length,
-        pairs=False,
-        columns=Columns.of(data),
-        model=model,
-    )
-    write_folder(folder, seq2seq, settings, tokenizer, [], card)
+    made = {"model": model, "data": data, "tokenizer": tokenizer, "pairs": False, "card": card}
+    n_words = seq2seq.source.words.num_embeddings
+    save_without_classes(folder, seq2seq, Task.seq2seq, vocab_size=n_words, **made)
 
 
 def load_translator(folder: str | Path) -> Translator:
