@@ -137,10 +137,10 @@ def _labels(given: Given) -> list[str]:
     names = given.get("id2label") or {
         str(i): f"LABEL_{i}" for i in range(given.whole("num_labels", 2, at_most=MOST_LABELS))
     }
-    found = [names.get(str(i)) for i in range(len(names))] if isinstance(names, dict) else [None]
-    if not all(isinstance(name, str) for name in found):
+    wanted = [str(i) for i in range(len(names))] if isinstance(names, dict) else []
+    if not wanted or not all(isinstance(names.get(one), str) for one in wanted):
         raise given.wrong("id2label", json.dumps(names), "it must name the classes 0, 1, ... one by one")
-    return found
+    return [names[one] for one in wanted]
 
 
 def _sentence_pooling(folder: Path) -> dict[str, Any]:
