@@ -2,7 +2,7 @@
 
 import torch
 
-from manyheads.config import RunConfig
+from manyheads.config import RunConfig, Task
 from manyheads.data.batches import Batch, padding_share, plan_epoch
 from manyheads.data.module import TextData
 from manyheads.data.rows import Splits
@@ -10,6 +10,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.fit.hardware import count_devices, trainer_hardware
 from manyheads.fit.module import Network
 from manyheads.nn.cost import count_parameters, flops_per_answer, flops_per_token
+from manyheads.nn.masked import MaskedLM
 from manyheads.nn.seq2seq import Seq2Seq
 from manyheads.terminal import as_text, console
 
@@ -25,7 +26,9 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
     n_devices = count_devices(run.hardware, on_gpu=hardware["accelerator"] == "gpu") * run.hardware.nodes
     n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1))
     state = 16 * n_parameters  # weights, gradients and AdamW's two moments, four bytes each
-    activations = activation_bytes(network, data.largest_batch(), precision=str(hardware["precision"]))
+    activations = activation_bytes(
+        network, data.largest_batch(), precision=str(hardware["precision"]), mask_share=run.pretrain.mask_share
+    )
     return {
         **of_task(run, splits.labels, tokens["train"], words(network).num_embeddings),
         "rows": ", ".join(f"{name} {len(one):,}" for name, one in tokens.items()),
@@ -42,7 +45,8 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
 
 
 def of_task(run: RunConfig, labels: list[str], tokens: Tokens, vocab_size: int) -> dict[str, str]:
-    """The classes of a classifier, and what a text of mean length costs: as a whole where another text answers it."""
+    """The classes of a classifier, or what is hidden, and what a text of mean length costs: as a whole where another
+    text answers it."""
     length = float(tokens.documents.double().mean())
     if tokens.targets is not None:
         target = mean(tokens.targets)
@@ -52,6 +56,13 @@ def of_task(run: RunConfig, labels: list[str], tokens: Tokens, vocab_size: int) 
             "FLOPs a text": f"{forward:,.0f} forward with its target, {3 * forward:,.0f} with backward",
         }
     forward = flops_per_token(run.model, length)
+    if run.task is Task.pretrain:
+        share, width = run.pretrain.mask_share, run.model.width_of_words
+        forward += share * 2 * width * (run.model.d_model + vocab_size)
+        return {
+            "hidden": f"{share:.1%} of the tokens",
+            "FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward",
+        }
     kind = "classes" if tokens.labels.ndim == 1 else "labels, any number a text"
     return {
         kind: f"{len(labels)}: {', '.join(labels[:8])}{' ...' if len(labels) > 8 else ''}",
@@ -79,8 +90,9 @@ def words(network: Network) -> torch.nn.Embedding:
     return network.source.words if isinstance(network, Seq2Seq) else network.embeddings.words
 
 
-def activation_bytes(network: Network, batch: Batch, *, precision: str) -> int:
-    """Bytes that a forward pass of `batch` keeps for the backward pass, measured by doing it once on the CPU."""
+def activation_bytes(network: Network, batch: Batch, *, precision: str, mask_share: float = 0.0) -> int:
+    """Bytes that a forward pass of `batch` keeps for the backward pass, measured by doing it once on the CPU; where
+    words are hidden, with `mask_share` of its tokens told."""
     kept: dict[int, int] = {}
     weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
 
@@ -95,7 +107,10 @@ def activation_bytes(network: Network, batch: Batch, *, precision: str) -> int:
         torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16, enabled=precision != "32-true"),
     ):
-        if batch.targets is None:
+        if isinstance(network, MaskedLM):
+            places_P = torch.arange(max(1, round(mask_share * batch.layout.n_tokens)))
+            logits = network(batch.ids_N, batch.layout, batch.segments_N, places_P)
+        elif batch.targets is None:
             logits = network(batch.ids_N, batch.layout, batch.segments_N)
         else:
             logits = network(batch.ids_N, batch.layout, batch.targets.ids_N, batch.targets.layout)
