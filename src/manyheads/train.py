@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from manyheads.before import pretrained
 from manyheads.compose import save_run
-from manyheads.config import Resume, RunConfig
+from manyheads.config import Resume, RunConfig, Task
 from manyheads.config.plain import to_plain
 from manyheads.data.rows import Splits
 from manyheads.data.texts import read_rows
@@ -98,6 +98,7 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
     from manyheads.fit.budget import settle_budget
     from manyheads.fit.dry import plan_figures, show_plan
     from manyheads.fit.memory import settle_batch
+    from manyheads.fit.pretrain import check_held_out
     from manyheads.fit.session import assemble_network, check_tokens
     from manyheads.fit.trainer import check_trainer
     from manyheads.judge.summary import show_summary
@@ -105,6 +106,8 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
 
     check_trainer(run)
     tokenizer, tokens = prepare_tokens(splits, run)
+    if run.task is Task.pretrain:
+        check_held_out(tokens["validation"])
     network = assemble_network(run, splits, tokenizer)
     run = settle_batch(run, network, tokens, splits.labels)
     run = run if start.end else settle_budget(run, network, tokens, splits.labels)

@@ -10,7 +10,7 @@ from manyheads.data.pieces import WHOLE, in_pieces
 from manyheads.data.tokens import encode
 from manyheads.data.vocabulary import vocabulary
 from manyheads.fit.module import LitModule
-from manyheads.fit.pretrain import Pretrain
+from manyheads.fit.pretrain import Pretrain, check_held_out
 from manyheads.nn.masked import assemble_masked
 
 SHAPE = ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=24, dropout=0.0, dropout_tokens=0.0)
@@ -51,7 +51,7 @@ def test_losses_are_cross_entropies_of_the_hidden_words_alone(more, tokens, toke
     torch.manual_seed(3)
     losses = task.learn(network.eval(), batch)
     torch.manual_seed(3)
-    hidden = task.hidden(batch.ids_N, batch.layout.n_documents)
+    hidden = task.hidden(batch.ids_N, batch.layout)
     n_words = batch.ids_N.numel() - 2 * len(tokens)
     assert losses.shape == hidden.words_P.shape == (round(task.config.mask_share * n_words),)
     assert (hidden.words_P >= 5).all(), "marks are never hidden"
@@ -103,7 +103,7 @@ def test_pairs_have_their_marks_counted(tokenizer):
     tokens = encode(tokenizer, ["good film"] * 10, ["a very bad film"] * 10, None, 12)
     batch = batch_of(tokens)
     task = Pretrain(PretrainConfig(mask_share=0.5), vocabulary(tokenizer, pairs=True))
-    assert task.hidden(batch.ids_N, 10).places_P.numel() == 30
+    assert task.hidden(batch.ids_N, batch.layout).places_P.numel() == 30
 
 
 @pytest.mark.parametrize("more", [{}, {"whole_words": True}, {"hide": Hide.mixed}])
@@ -114,3 +114,21 @@ def test_a_batch_without_rows_adds_zeros_to_the_gradient(more, tokens, tokenizer
     losses.sum().backward()
     assert all((one.grad == 0).all() for one in network.parameters() if one.grad is not None)
     assert network.head.bias.grad is not None
+
+
+def test_a_tail_behind_the_texts_hides_no_more_of_them(tokens, tokenizer):
+    task, plan = lesson(tokenizer, mask_share=0.4), Planned(torch.arange(len(tokens)), 1.0)
+    alone, tailed = gather(tokens, plan), gather(tokens, plan, few_counts=True)
+    assert tailed.ids_N.numel() > alone.ids_N.numel()
+    hidden = task.hidden(tailed.ids_N, tailed.layout)
+    assert hidden.words_P.numel() == task.hidden(alone.ids_N, alone.layout).words_P.numel()
+    assert (hidden.places_P < alone.ids_N.numel()).all()
+
+
+def test_validation_texts_in_which_nothing_can_be_hidden_are_refused(tokens, tokenizer):
+    few = in_pieces(encode(tokenizer, ["so"], None, None, WHOLE), tokenizer, 8)
+    for one in (few, tokens):
+        one.vocabulary = vocabulary(tokenizer, pairs=False)
+    with pytest.raises(ValueError, match="hold 3 tokens, marks included, too few to hide one"):
+        check_held_out(few)
+    check_held_out(tokens)

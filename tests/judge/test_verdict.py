@@ -8,8 +8,10 @@ from sklearn.metrics import accuracy_score
 
 from manyheads.data.rows import Rows, Splits
 from manyheads.judge.baselines import MAJORITY, TFIDF
+from manyheads.judge.guesses import score_guesses
 from manyheads.judge.verdict import judge_run
 from manyheads.ship.deliverable import load
+from manyheads.ship.guesser import Guessed
 
 TRAINING = {
     "parameters": 9,
@@ -54,3 +56,8 @@ def test_the_split_judged_last_is_the_one_reported(model_folder: Path, tmp_path:
     assert f"{summary.judged_on}.csv, {summary.judged_on} split" in page
     assert "a &lt;note&gt;" in page
     assert sorted(one.name for one in tmp_path.iterdir()) == ["report.html", "summary.json"]
+
+
+def test_texts_in_which_nothing_is_hidden_are_one_sentence():
+    with pytest.raises(ValueError, match="too few and short to hide a word in them"):
+        score_guesses([Guessed(0, 0, 0.0)])

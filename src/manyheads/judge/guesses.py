@@ -54,6 +54,8 @@ def score_guesses(guessed: list[Guessed], *, n_resamples: int = 1000, seed: int 
     """
     draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
     hidden = [one for one in guessed if one.n_hidden]
+    if not hidden:
+        raise ValueError("the texts are too few and short to hide a word in them and judge by it: give more of them")
     n_hidden = [one.n_hidden for one in hidden]
     loss = ratio_interval([one.loss for one in hidden], n_hidden, **draws)
     return GuessScores(
