@@ -84,3 +84,15 @@ def test_fewer_rows_are_fewer_of_everything(labelled, tmp_path):
     more = write(tmp_path / "more.csv", [(f"more {at}",) for at in range(30)], ["text"])
     splits = read_texts(labelled, 0, [str(more)])
     assert (len(splits.train), len(splits.validation)) == (10, 5)
+
+
+@pytest.mark.parametrize("column", ["label", "labels"])
+def test_labels_that_nothing_can_be_trained_on_are_left_unread_if_asked(column, tmp_path):
+    path = write(
+        tmp_path / "one.csv", [(f"t{at}", "a" if column == "label" else "") for at in range(20)], ("text", column)
+    )
+    data = DataConfig(source=Source.files, path=str(path))
+    with pytest.raises(ValueError, match=r"; or read the texts without their labels by data.label=$"):
+        read_texts(data, 0, [])
+    data.label = ""
+    assert len(read_texts(data, 0, []).train) == 18

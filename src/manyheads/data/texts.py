@@ -9,7 +9,7 @@ from pathlib import Path
 from manyheads.config import DataConfig, RunConfig, Source, Task
 from manyheads.config.plain import listed
 from manyheads.data.audit import screen, text_faults
-from manyheads.data.columns import find_columns
+from manyheads.data.columns import MULTI_LABEL, find_columns
 from manyheads.data.rows import Rows, Splits, Table
 from manyheads.data.sources import read_splits
 from manyheads.data.splitting import carve, shorten
@@ -39,8 +39,8 @@ def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool 
     """
     tables = open_tables(data)
     table = (tables.get("all") or tables["train"])()
-    if data.label in table.names or "labels" in table.names:
-        splits = read_splits(data, seed, with_test=with_test)
+    if data.label and not {data.label, MULTI_LABEL}.isdisjoint(table.names):
+        splits = _labelled(data, seed, with_test=with_test)
     else:
         splits = _unlabelled(tables, table, data, seed, with_test=with_test)
     return _alone(splits, _more(also, data, splits.notes), data.rows, seed)
@@ -56,6 +56,16 @@ def read_text_split(data: DataConfig, split: str) -> Rows:
     if split not in tables and "all" not in tables:
         raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
     return shorten(_rows(tables["all" if "all" in tables else split](), data, []), data.rows, seed=0)
+
+
+def _labelled(data: DataConfig, seed: int, *, with_test: bool) -> Splits:
+    """The splits of a training on the labels, without which texts can be learnt from as well."""
+    try:
+        return read_splits(data, seed, with_test=with_test)
+    except ValueError as error:
+        if "label" not in str(error):
+            raise
+        raise ValueError(f"{error}; or read the texts without their labels by data.label=") from error
 
 
 def _unlabelled(tables: Tables, table: Table, data: DataConfig, seed: int, *, with_test: bool) -> Splits:
@@ -83,7 +93,10 @@ def _more(also: list[str], data: DataConfig, notes: list[str]) -> list[Rows]:
     found = []
     for path in also:
         theirs = replace(data, source=Source.files, path=str(Path(path).expanduser()), text_pair="")
-        tables = open_tables(theirs)
+        try:
+            tables = open_tables(theirs)
+        except ValueError as error:
+            raise ValueError(str(error).replace("data.path=", "pretrain.also=", 1)) from error
         found += [_rows(tables[role](), theirs, notes) for role in ("all", "train") if role in tables]
     return found
 
