@@ -171,7 +171,7 @@ def test_a_pretraining_goes_on_exactly_where_it_stopped(texts, tmp_path, monkeyp
     ("word", "sentence"),
     [
         ("pretrain.mask_share=1", r"pretrain.mask_share=1.0 is out of range: it must be above 0.0 and below 1.0"),
-        ("pretrain.also=[nowhere.csv]", r"data.path=.*nowhere.csv does not exist"),
+        ("pretrain.also=[nowhere.csv]", r"pretrain.also=.*nowhere.csv does not exist"),
         ("task=classify", r"task=classify .*what train does"),
     ],
 )
@@ -180,3 +180,18 @@ def test_a_mistake_is_one_sentence(word, sentence, texts, capsys):
     said = capsys.readouterr().err
     assert re.match(sentence, said), said
     assert said.count("\n") == 1
+
+
+def test_a_plan_says_what_is_hidden(texts, capsys):
+    assert main(["pretrain", *texts, "trainer.max_steps=2", "budget=", "dry=true"]) == 0
+    said = capsys.readouterr().out
+    assert "15.0% of the tokens" in said
+    assert "classes" not in said
+
+
+def test_a_pretraining_that_must_go_on_is_not_begun_anew(texts, tmp_path, capsys):
+    output = tmp_path / "nothing"
+    words = ["experiment=self_pretrain", *texts, "pretrain.before=2ktok", "resume=must", f"output={output}"]
+    assert main(["train", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"resume=must, but {output / 'pretrain' / 'checkpoints'} holds no")
+    assert not output.exists()

@@ -11,7 +11,7 @@ from typing import Any
 from manyheads.compose import compose, save_run
 from manyheads.config import PairKind, Resume, RunConfig, Segments
 from manyheads.fit.resume import find_start
-from manyheads.runfolder import held, is_first_process, start_folder
+from manyheads.runfolder import held, is_first_process, named_folder, start_folder
 
 FOLDER = "pretrain"
 OF_TRAINING = ("dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
@@ -29,6 +29,8 @@ def pretrained(run: RunConfig, train: Callable[[RunConfig], Any]) -> RunConfig:
         return replace(run, pretrain=replace(run.pretrain, before=""))
     if run.resume is Resume.never:
         find_start(run)  # which refuses a folder that holds something
+    if run.resume is Resume.must:
+        refuse_anew(run)
     folder = start_folder(run.output, again=run.resume is not Resume.never)
     goes_on = going_on(run, folder)
     if (folder / "summary.json").is_file():
@@ -38,6 +40,17 @@ def pretrained(run: RunConfig, train: Callable[[RunConfig], Any]) -> RunConfig:
             save_run(replace(run, output=str(folder)), folder / "config.yaml")
     train(pretraining_of(run, str(folder / FOLDER)))
     return goes_on
+
+
+def refuse_anew(run: RunConfig) -> None:
+    """A run that must go on has a pretraining that is done, or can go on.
+
+    Raises:
+        ValueError: it has neither.
+    """
+    inner = named_folder(run.output) / FOLDER
+    if not (inner / "summary.json").is_file():
+        find_start(replace(pretraining_of(run, str(inner)), resume=Resume.must))
 
 
 def pretraining_of(run: RunConfig, output: str) -> RunConfig:
