@@ -125,3 +125,10 @@ def test_one_class_is_refused():
         "train.csv has one class only, 'spam': a classifier needs at least two; "
         "check data.label, the column of the label"
     )
+
+
+def test_a_text_with_a_label_and_without_any_contradicts_itself():
+    rows = Rows(["a", "a"], None, [0, 1], "train.csv", range(2, 4), sets=[(0,), ()])
+    splits = Splits(rows, rows.pick([1]), None, ["yes"])
+    audit(splits)
+    assert any("more than one set of labels (first: row 2, no label and yes)" in note for note in splits.notes)

@@ -127,10 +127,10 @@ def _audit_train(splits: Splits) -> None:
 
 
 def label_words(rows: Rows, labels: list[str]) -> list[str]:
-    """The label of each row or, where it has any number of them, their names joined by |."""
+    """The label of each row or, where it has any number of them, their names joined by |, or that it has none."""
     if rows.sets is None:
         return [labels[label] for label in rows.labels]
-    return ["|".join(labels[label] for label in one) for one in rows.sets]
+    return ["|".join(labels[label] for label in one) or "no label" for one in rows.sets]
 
 
 def _overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:

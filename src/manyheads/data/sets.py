@@ -63,8 +63,9 @@ def describe(rows: Rows, labels: list[str]) -> str:
     several, none = sum(len(one) > 1 for one in rows.sets), sum(not one for one in rows.sets)
     counts = [f"{n:,} {words}" for n, words in ((several, "with several"), (none, "with none")) if n]
     first = next(at for at, one in enumerate(rows.sets) if len(one) != 1)
+    known = f"{len(labels)} label{'s' * (len(labels) > 1)}"
     return (
-        f"{rows.source}: {' and '.join(counts)} of the {len(labels)} labels among {len(rows):,} rows (first: row "
+        f"{rows.source}: {' and '.join(counts)} of the {known} among {len(rows):,} rows (first: row "
         f"{rows.numbers[first]}: {listed([labels[id] for id in rows.sets[first][:NAMES]]) or 'none'}), so each label "
         "is answered by itself"
     )
