@@ -155,6 +155,9 @@ def test_the_worst_mistakes_are_labels_given_with_the_most_confidence(label_fold
     worst = worst_labels(found, n=5)
     sure = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, 0).max(1)
     assert [one.confidence for one in worst] == pytest.approx(sorted(sure[sure > 0], reverse=True)[:5])
+    for one in worst:
+        assert one.answer not in one.label.split(", ")
+        assert found.probabilities_nC[one.number - 2, LABELS.index(one.answer)] == one.confidence
 
 
 def test_a_folder_without_its_thresholds_is_one_sentence(ship_model, tmp_path: Path) -> None:
@@ -201,3 +204,12 @@ def test_baselines_of_data_that_was_named_know_its_most_frequent_label(label_fol
     (only,) = label_baselines(None, rows("test", 40), judge_labels(load(label_folder), rows("test", 40)))
     assert only.name == MOST_FREQUENT
     assert only.scores.micro_recall.value == pytest.approx(16 / 48)
+
+
+def test_figures_of_rows_that_thresholds_were_tuned_on_are_said_to_be_too_good(label_folder: Path, tmp_path) -> None:
+    data = splits()
+    for test, said in ((data.test, False), (None, True)):
+        judge_run(replace(data, test=test, notes=[]), load(label_folder), TRAINING, {}, tmp_path)
+        page = (tmp_path / "report.html").read_text()
+        assert ("Thresholds were tuned on these very rows" in page) is said
+        assert ", 3 labels" in page

@@ -75,7 +75,7 @@ def scores_of(found: LabelAnswered, *, n_resamples: int = 1000, seed: int = 0) -
 
 
 def worst_labels(found: LabelAnswered, n: int = 20) -> list[Mistake]:
-    """The `n` rows with the likeliest label that they have not, likeliest first."""
+    """The `n` rows with the likeliest label that they are given and have not, likeliest first; it is the answer."""
     sure_nC = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, -1.0)
     sure_n = sure_nC.max(1)
     rows = found.rows
@@ -85,7 +85,7 @@ def worst_labels(found: LabelAnswered, n: int = 20) -> list[Mistake]:
             text=rows.texts[row],
             pair=None if rows.pairs is None else rows.pairs[row],
             label=found.words(found.marks_nC[row]) or NONE,
-            answer=found.words(found.given_nC[row]),
+            answer=found.names[int(sure_nC[row].argmax())],
             confidence=float(sure_n[row]),
         )
         for row in np.argsort(-sure_n, kind="stable")[: min(n, int((sure_n >= 0).sum()))].tolist()

@@ -23,9 +23,12 @@ WORDS = {
 LARGE = ("micro_f1", "macro_f1", "micro_precision", "micro_recall")
 
 
-def label_sections(scores: LabelScores, found: LabelAnswered, baselines: Sequence[LabelBaseline] = ()) -> Sections:
-    """Scores and answers of one split, and `baselines` on the same rows."""
-    said = Html(f"<p class=verdict>{shown(label_verdict(scores, baselines))}</p>")
+def label_sections(
+    scores: LabelScores, found: LabelAnswered, baselines: Sequence[LabelBaseline] = (), *, tuned_here: bool = False
+) -> Sections:
+    """Scores and answers of one split, and `baselines` on the same rows; `tuned_here`: so were the thresholds."""
+    too_good = " Thresholds were tuned on these very rows: others will be answered less well." if tuned_here else ""
+    said = Html(f"<p class=verdict>{shown(label_verdict(scores, baselines) + too_good)}</p>")
     return Sections(
         [tile_row({WORDS[name]: getattr(scores, name) for name in LARGE}), said, *_comparison(scores, baselines)],
         [_per_label(scores), _all_figures(scores), *worst(worst_labels(found))],

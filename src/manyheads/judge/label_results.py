@@ -39,7 +39,9 @@ def evaluate_labels(
     report = Report(
         title=task.title,
         subtitle=f"{task.rows.source}, {scores.n_rows:,} rows, {len(scores.labels)} labels",
-        sections=label_sections(scores, found, baselines),
+        sections=label_sections(
+            scores, found, baselines, tuned_here=task.splits is not None and task.split == "validation"
+        ),
         curves=read_curves(home / "metrics.csv") if home else [],
         notes=task.notes,
         config=judged_settings(config, task, deliverable.model),

@@ -48,14 +48,7 @@ def judge_run(
     """
     named = {name: rows for name, rows in splits.by_name().items() if name != "train"}
     judged_on, rows = list(named.items())[-1]
-    if isinstance(deliverable, Translator):
-        judged = judge_answers(deliverable, splits.train, named)
-    elif isinstance(deliverable, Guesser):
-        judged = judge_hidden(deliverable, splits.train, named)
-    elif deliverable.multi:
-        judged = judge_sets(deliverable, splits.train, named)
-    else:
-        judged = judge_classes(deliverable, splits.train, named)
+    judged = judge_splits(deliverable, splits.train, named)
     summary = Summary(
         output=str(folder),
         rows={name: len(one) for name, one in splits.by_name().items()},
@@ -67,7 +60,7 @@ def judge_run(
         versions=installed_versions(),
         **training,
     )
-    classes = f", {len(splits.labels)} classes" if splits.labels else ""
+    classes = f", {len(splits.labels)} {'labels' if splits.multi else 'classes'}" if splits.labels else ""
     report = Report(
         title=judged.title,
         subtitle=f"{rows.source}, {judged_on} split, {len(rows):,} rows{classes}",
@@ -80,6 +73,15 @@ def judge_run(
     write_report(folder / "report.html", report)
     summary.write(folder / "summary.json")
     return summary
+
+
+def judge_splits(deliverable: Shipped, train: Rows, named: dict[str, Rows]) -> Judged:
+    """Whatever was shipped, on splits, the last of which is the one that counts."""
+    if isinstance(deliverable, Translator):
+        return judge_answers(deliverable, train, named)
+    if isinstance(deliverable, Guesser):
+        return judge_hidden(deliverable, train, named)
+    return (judge_sets if deliverable.multi else judge_classes)(deliverable, train, named)
 
 
 def judge_classes(classifier: Deliverable, train: Rows, named: dict[str, Rows]) -> Judged:
@@ -107,7 +109,7 @@ def judge_sets(classifier: Deliverable, train: Rows, named: dict[str, Rows]) -> 
         "A classifier of any number of labels and what it is worth",
         {name: label_headline(one) for name, one in scores.items()},
         {one.name: {name: getattr(one.scores, name) for name in ("micro_f1", "macro_f1")} for one in baselines},
-        label_sections(scores[last], found[last], baselines),
+        label_sections(scores[last], found[last], baselines, tuned_here=last == "validation"),
         {one.name: {name: getattr(one.lead, name) for name in ("micro_f1", "macro_f1")} for one in baselines},
     )
 
