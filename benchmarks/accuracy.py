@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from contestants.tables import fill_document
-from machine import machine
 from ways import store
 from ways.recipes import SEEDS, SETS, SIZES, WAYS, Task, data_folder, tasks
 from ways.work import ONE, child, run_all
@@ -70,7 +69,7 @@ def measure(wanted: list[Task], typed: argparse.Namespace) -> None:
     if typed.plan:
         return print("\n".join(task.title for task in left))
     data_folder()
-    about: dict[str, Any] = {"machine": machine(), "versions": {name: version(name) for name in PACKAGES}}
+    about: dict[str, Any] = {"versions": {name: version(name) for name in PACKAGES}}
 
     def done(task: Task, found: dict[str, Any]) -> None:
         store.record(RESULTS, HOMES / "lock", task.title, found, about)
@@ -91,7 +90,7 @@ def show_tables() -> None:
     from ways.pages import all_tables
 
     results = store.load(RESULTS)
-    tables = all_tables(results["measured"], results.get("machine"))
+    tables = all_tables(results["measured"])
     for name in ("accuracy-full", "advantage-full", "labels", "unfinished"):
         print(f"\n{tables[name]}")
     if DOCUMENT.exists():

@@ -28,7 +28,7 @@ AIMS = {  # test accuracy: from scratch, from scratch or self-pretrained, from M
 }
 
 
-def all_tables(measured: dict[str, dict[str, Any]], machine: dict[str, Any] | None = None) -> dict[str, str]:
+def all_tables(measured: dict[str, dict[str, Any]]) -> dict[str, str]:
     """By the marker in the document."""
     by_size = {size: grouped(measured, size) for size in SIZES}
     single = {size: {name: one for name, one in sets.items() if name not in MULTI} for size, sets in by_size.items()}
@@ -40,7 +40,7 @@ def all_tables(measured: dict[str, dict[str, Any]], machine: dict[str, Any] | No
         "labels": of_labels(by_size["full"]),
         "recipes": recipes(),
         "unfinished": unfinished(measured),
-        "machine": f"On {machine['processor']}, {machine['cores']} cores." if machine else "",
+        "machines": machines(by_size["full"]),
     }
 
 
@@ -151,6 +151,19 @@ def runs(sets: dict[str, Runs]) -> str:
                 ]
             )
     return markdown(columns, lines)
+
+
+def machines(sets: dict[str, Runs]) -> str:
+    """What ran on which processor."""
+    counts: dict[tuple[str, int, str], int] = defaultdict(int)
+    for of_set in sets.values():
+        for way, done in of_set.items():
+            for one in done:
+                counts[one["processor"], one["cores"], WAYS[way]] += 1
+    kinds = sorted({kind[:2] for kind in counts})
+    ways = [way for way in WAYS.values() if any(kind[2] == way for kind in counts)]
+    lines = [[f"{kind[0]}, {kind[1]} cores", *(str(counts.get((*kind, way), 0)) for way in ways)] for kind in kinds]
+    return markdown(["runs on", *ways], lines)
 
 
 def time_and_size(done: list[dict[str, Any]]) -> list[str]:

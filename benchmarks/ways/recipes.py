@@ -29,11 +29,12 @@ SHARE = {"full": 0.1, "100": 0.2, "10": 0.2}  # of train carved out to choose by
 
 WORDS: dict[str, list[str]] = {  # of `manyheads train`, by way
     "scratch": [],
-    "pretrained": ["experiment=self_pretrain"],
+    "pretrained": ["pretrain.before=3Mtok"],
     "minilm": ["init_from={minilm}"],
 }
 MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
-    ("imdb", "pretrained"): ["pretrain.also=[{data}/imdb_unsup/train.csv]"],
+    ("imdb", "pretrained"): ["pretrain.also=[{data}/imdb_unsup/train.csv]", "pretrain.before=50Mtok"],
+    ("imdb", "minilm"): ["data.max_length=256", "data.long=both", "trainer.max_epochs=1"],
     ("trec6", "minilm"): ["trainer.max_epochs=6"],
     ("sst2", "minilm"): ["trainer.max_epochs=3"],
     ("ag_news_10k", "minilm"): ["trainer.max_epochs=2"],
@@ -41,7 +42,7 @@ MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
     ("sick", "minilm"): ["trainer.max_epochs=5"],
 }
 MORE_OF_FEW: dict[str, list[str]] = {  # behind those, by way, where few rows are drawn; {unlabelled}: the others' texts
-    "pretrained": ["pretrain.also=[{unlabelled}]", "pretrain.before=3Mtok"],
+    "pretrained": ["pretrain.also=[{unlabelled}]"],
 }
 
 

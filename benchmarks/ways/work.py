@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from machine import machine
+
 from ways.recipes import MULTI, OURS, Task, data_folder, words_of
 
 ONE = "one-task"  # the first word of a child's command line
@@ -69,7 +71,7 @@ def run_one(
         return found
     shutil.rmtree(home)
     side = {"threads": 1 if jobs > 1 or task.way not in OURS else os.cpu_count(), "side_by_side": jobs}
-    return {"words": words_of(task), **found, **side}
+    return {"words": words_of(task), **found, **side, **machine()}
 
 
 def same_recipe(home: Path, words: list[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import accuracy
 import numpy as np
 import pytest
+from machine import machine
 from scipy.stats import norm
 from sklearn.metrics import f1_score
 from ways import cheap, figures, judging, ours, pages, recipes, rows, store, work
@@ -149,11 +150,12 @@ def test_a_task_that_fails_does_not_stop_the_others(tmp_path):
     script, found = tmp_path / "script.py", {}
     script.write_text(STAND_IN)
     planned = [Task(name, "full", "scratch", 0) for name in ("snips", "sick", "sst2", "trec6")]
-    work.run_all(planned, script, tmp_path, 2, 0.01, lambda task, one: found.update({task.name: one}))
+    work.run_all(planned, script, tmp_path, 2, 0.05, lambda task, one: found.update({task.name: one}))
     assert found["snips"] == {"failed": "it ended with 3"}
     assert found["sick"] == {"failed": "ValueError: no rows"}
-    assert found["sst2"] == {"failed": "not done after 0.01 minutes"}
-    assert found["trec6"] == {"words": [], "test": {"accuracy": 0.5}, "threads": 1, "side_by_side": 2}
+    assert found["sst2"] == {"failed": "not done after 0.05 minutes"}
+    where = {"threads": 1, "side_by_side": 2, **machine()}
+    assert found["trec6"] == {"words": [], "test": {"accuracy": 0.5}, **where}
     assert not (tmp_path / "trec6-full-scratch-seed0").exists()
     assert (tmp_path / "snips-full-scratch-seed0").exists()
 
@@ -186,9 +188,9 @@ def test_a_second_start_runs_what_is_missing_failed_or_of_another_recipe(tmp_pat
         ({"words": ["init_from={minilm}", "optim.lr=1"], "test": {}}, True),
         ({"words": recipes.words_of(task), "test": {}}, False),
     ):
-        store.record(file, lock, task.title, found, {"machine": {}})
+        store.record(file, lock, task.title, found, {"versions": {}})
         held = json.loads(file.read_text())
-        assert held == {"machine": {}, "measured": {task.title: found}}
+        assert held == {"versions": {}, "measured": {task.title: found}}
         assert store.missing(task, held["measured"]) is is_missing
     assert store.missing(Task("sst2", "full", "minilm", 1), held["measured"])
 
@@ -247,6 +249,7 @@ def measured_of(rights: dict[str, list[list[bool]]]) -> dict:
             made[Task("sst2", "full", way, seed).title] = {
                 **{"test": test, "n": len(right), "right": figures.packed(np.array(right)), "wall_seconds": 90},
                 **{"validation": {"accuracy": 0.7}, "threads": 1, "side_by_side": 1, "words": []},
+                **{"processor": "Z80", "cores": 1},
             }
     return made
 
@@ -258,6 +261,7 @@ def test_the_tables_say_what_was_measured():
     line = made["advantage-full"].splitlines()[2]
     assert line.startswith("| sst2 | most frequent class | - | - | ")
     assert "+26.7 (" in line
+    assert made["machines"].splitlines()[-1] == "| Z80, 1 cores | 1 | 1 | 3 |"
     assert "p < 0.001" in line
     assert "| sst2 | not measured (0.815) | not measured (0.815) | 0.767 (0.885), missed |" in made["aims"]
     assert "| sst2, from MiniLM | 3 | 0.767 (" in made["runs"]
