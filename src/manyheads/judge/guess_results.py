@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import EvaluateConfig
-from manyheads.judge.curves import read_curves
 from manyheads.judge.guesses import COMMON, guess_sections, judge_common, judge_guesses, score_guesses
-from manyheads.judge.report import Report
-from manyheads.judge.results import interval_cells, judged_settings, show_table, write_files
+from manyheads.judge.results import Found, interval_cells, publish
 from manyheads.judge.task import Task
 from manyheads.ship.guesser import Guessed, Guesser
 from manyheads.whole import replace_file
@@ -31,24 +29,19 @@ def evaluate_guesses(
     found = judge_guesses(guesser, task.rows, tokens=config.batch.tokens)
     train = task.splits.train if task.splits else task.rows
     scores, beside = (score_guesses(one, **draws) for one in (found, judge_common(guesser, train, task.rows)))
-    shown = {name: asdict(figure) for name, figure in beside.by_name().items()}
-    report = Report(
-        title=task.title,
-        subtitle=f"{task.rows.source}, {scores.n_pieces:,} pieces of text, {scores.n_hidden:,} hidden tokens",
-        sections=guess_sections(scores, beside),
-        curves=read_curves(home / "metrics.csv") if home else [],
-        notes=task.notes,
-        config=judged_settings(config, task, guesser.model),
-    )
-    metrics = {**asdict(scores), **task.about, "baselines": {COMMON: shown}}
-    write_files(folder, metrics, report, {}, lambda path: write_guesses_csv(path, found))
     others = beside.by_name()
-    rows = [
-        [name.replace("_", " "), *interval_cells(figure), f"{others[name].value:.4f}"]
-        for name, figure in scores.by_name().items()
-    ]
-    show_table(task, ["value", "95 % interval", COMMON], rows, folder)
-    return metrics
+    judged = Found(
+        figures={**asdict(scores), "baselines": {COMMON: {name: asdict(one) for name, one in others.items()}}},
+        size=f"{scores.n_pieces:,} pieces of text, {scores.n_hidden:,} hidden tokens",
+        sections=guess_sections(scores, beside),
+        write_csv=lambda path: write_guesses_csv(path, found),
+        columns=["value", "95 % interval", COMMON],
+        rows=[
+            [name.replace("_", " "), *interval_cells(figure), f"{others[name].value:.4f}"]
+            for name, figure in scores.by_name().items()
+        ],
+    )
+    return publish(judged, task, config, guesser.model, folder, home)
 
 
 def write_guesses_csv(path: Path, guessed: list[Guessed]) -> None:

@@ -3,7 +3,6 @@
 n rows . C labels
 """
 
-import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,9 @@ import numpy as np
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import marks_of
 from manyheads.judge.label_scores import Bools, LabelScores, score_labels
-from manyheads.judge.predictions import Mistake, logits_of
+from manyheads.judge.predictions import Mistake, logits_of, write_answers_csv
 from manyheads.judge.scores import Floats
 from manyheads.ship.deliverable import Deliverable
-from manyheads.whole import replace_file
 
 NONE = "no label"
 
@@ -95,13 +93,6 @@ def worst_labels(found: LabelAnswered, n: int = 20) -> list[Mistake]:
 def write_labels_csv(path: Path, found: LabelAnswered) -> None:
     """One line a row: its number in the source, the text(s), labels and prediction, joined by |, and `p_<label>` for
     every label. Texts are quoted and raw, a probability has six decimals; the file appears whole or not at all."""
-    rows, pairs = found.rows, found.rows.pairs
-    with replace_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
-        write = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerow
-        names = [f"p_{name}" for name in found.names]
-        write(["row", "text", *([] if pairs is None else ["text_pair"]), "labels", "prediction", *names])
-        for at, probabilities_C in enumerate(found.probabilities_nC):
-            text_pair = [] if pairs is None else [pairs[at]]
-            words = [found.words(of[at], "|") for of in (found.marks_nC, found.given_nC)]
-            probabilities = [round(value, 6) for value in probabilities_C.tolist()]
-            write([rows.numbers[at], rows.texts[at], *text_pair, *words, *probabilities])
+    said = [[found.words(of[at], "|") for of in (found.marks_nC, found.given_nC)] for at in range(len(found.rows))]
+    columns = ["labels", "prediction", *(f"p_{name}" for name in found.names)]
+    write_answers_csv(path, found.rows, columns, said, found.probabilities_nC)

@@ -1,14 +1,14 @@
 """What report.html says of a classifier that gives any number of labels: how good it is, beside what, where it errs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from manyheads.judge.baselines import lead_words
 from manyheads.judge.label_answers import LabelAnswered, worst_labels
 from manyheads.judge.label_baselines import TFIDF, LabelBaseline
-from manyheads.judge.label_scores import LabelAnswers, LabelScores
-from manyheads.judge.markup import Html, interval_bar, section, share_bar, shown, table, two_lines
+from manyheads.judge.label_scores import LabelScores
+from manyheads.judge.markup import Html, section, share_bar, shown, table
 from manyheads.judge.report import Sections
-from manyheads.judge.sections import tile_row, worst
+from manyheads.judge.sections import comparison, figure_table, tile_row, worst
 
 WORDS = {
     "micro_f1": "micro F1",
@@ -30,8 +30,12 @@ def label_sections(
     too_good = " Thresholds were tuned on these very rows: others will be answered less well." if tuned_here else ""
     said = Html(f"<p class=verdict>{shown(label_verdict(scores, baselines) + too_good)}</p>")
     return Sections(
-        [tile_row({WORDS[name]: getattr(scores, name) for name in LARGE}), said, *_comparison(scores, baselines)],
-        [_per_label(scores), _all_figures(scores), *worst(worst_labels(found))],
+        [
+            tile_row({WORDS[name]: getattr(scores, name) for name in LARGE}),
+            said,
+            *comparison(scores, baselines, "micro_f1", WORDS["micro_f1"]),
+        ],
+        [_per_label(scores), figure_table(scores, WORDS), *worst(worst_labels(found))],
     )
 
 
@@ -41,21 +45,6 @@ def label_verdict(scores: LabelScores, baselines: Sequence[LabelBaseline]) -> st
     said = f"micro F1 is {f1.value:.3f} on {scores.n_rows:,} rows (95 % interval {f1.low:.3f} to {f1.high:.3f})"
     rival = next((one for one in baselines if one.name == TFIDF), None) or next(iter(baselines), None)
     return f"{said}." if rival is None else f"{said}; it {lead_words(rival.lead.micro_f1, rival.name)}."
-
-
-def _comparison(scores: LabelScores, baselines: Sequence[LabelBaseline]) -> Iterator[Html]:
-    """The model and each baseline, best first, with its interval as a band."""
-    if not baselines:
-        return
-    judged: list[tuple[str, LabelScores | LabelAnswers]] = [("this model", scores)]
-    judged += [(one.name, one.scores) for one in baselines]
-    judged.sort(key=lambda one: -one[1].micro_f1.value)
-    rows = [
-        [name, two_lines(one.micro_f1), interval_bar(one.micro_f1), two_lines(one.macro_f1)] for name, one in judged
-    ]
-    own = next(at for at, (_, one) in enumerate(judged) if one is scores)
-    head = ["model", "micro F1", "from 0 to 1", "macro F1"]
-    yield section("Beside simpler models, on the same rows", table(head, rows, "wnbn", own=own))
 
 
 def _per_label(scores: LabelScores) -> Html:
@@ -73,10 +62,3 @@ def _per_label(scores: LabelScores) -> Html:
     ]
     head = ["label", "precision", "recall", "F1", "", "rows", "given from"]
     return section("Labels", table(head, rows, "wnnnbnn"), long=True)
-
-
-def _all_figures(scores: LabelScores) -> Html:
-    figures = {words: getattr(scores, name) for name, words in WORDS.items()}
-    rows = [[words, f"{of.value:.4f}", f"{of.low:.4f}", f"{of.high:.4f}"] for words, of in figures.items()]
-    head = ["figure", "value", "low", "high"]
-    return section("All figures with 95 % bootstrap intervals", table(head, rows, "wnnn"))

@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import EvaluateConfig
-from manyheads.judge.curves import read_curves
 from manyheads.judge.label_answers import judge_labels, scores_of, write_labels_csv
 from manyheads.judge.label_baselines import label_baselines
 from manyheads.judge.label_report import WORDS, label_sections
-from manyheads.judge.report import Report
-from manyheads.judge.results import interval_cells, judged_settings, show_table, write_files
+from manyheads.judge.results import Found, interval_cells, publish
 from manyheads.judge.task import Task
 from manyheads.ship.deliverable import Deliverable
 from manyheads.terminal import progress_bar
@@ -35,24 +33,20 @@ def evaluate_labels(
     baselines = label_baselines(train, validation, found, **draws)
     two = {one.name: {name: getattr(one.scores, name) for name in ("micro_f1", "macro_f1")} for one in baselines}
     of_baselines = {name: {key: asdict(figure) for key, figure in of.items()} for name, of in two.items()}
-    metrics = {**asdict(scores), **task.about, "baselines": of_baselines}
-    report = Report(
-        title=task.title,
-        subtitle=f"{task.rows.source}, {scores.n_rows:,} rows, {len(scores.labels)} labels",
-        sections=label_sections(
-            scores, found, baselines, tuned_here=task.splits is not None and task.split == "validation"
-        ),
-        curves=read_curves(home / "metrics.csv") if home else [],
-        notes=task.notes,
-        config=judged_settings(config, task, deliverable.model),
-    )
-    write_files(folder, metrics, report, {}, lambda path: write_labels_csv(path, found))
     rows = [
         [words, *interval_cells(getattr(scores, name)), *(cell(of.get(name)) for of in two.values())]
         for name, words in WORDS.items()
     ]
-    show_table(task, ["model", "95 % interval", *two], rows, folder)
-    return metrics
+    tuned_here = task.splits is not None and task.split == "validation"
+    judged = Found(
+        figures={**asdict(scores), "baselines": of_baselines},
+        size=f"{scores.n_rows:,} rows, {len(scores.labels)} labels",
+        sections=label_sections(scores, found, baselines, tuned_here=tuned_here),
+        write_csv=lambda path: write_labels_csv(path, found),
+        columns=["model", "95 % interval", *two],
+        rows=rows,
+    )
+    return publish(judged, task, config, deliverable.model, folder, home)
 
 
 def cell(figure: Any) -> str:

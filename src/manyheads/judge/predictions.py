@@ -7,6 +7,7 @@ import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -110,13 +111,24 @@ def write_predictions_csv(path: Path, predictions: Predictions) -> None:
     `=1+1`, which a spreadsheet takes for a formula, stays one. A probability has six decimals. The file appears whole
     or not at all.
     """
-    pairs = predictions.pairs
+    names, probabilities_nC = predictions.names, predictions.probabilities_nC
+    said = [
+        [names[label], names[answer]]
+        for label, answer in zip(predictions.labels, probabilities_nC.argmax(-1).tolist(), strict=True)
+    ]
+    write_answers_csv(
+        path, predictions, ["label", "prediction", *(f"p_{name}" for name in names)], said, probabilities_nC
+    )
+
+
+def write_answers_csv(
+    path: Path, rows: "Predictions | Rows", columns: list[str], said: list[list[str]], probabilities_nC: Any
+) -> None:
+    """Number and text(s) of each row, then under `columns` what is `said` of it, and its probabilities."""
     with replace_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         write = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerow
-        probability_names = [f"p_{name}" for name in predictions.names]
-        write(["row", "text", *([] if pairs is None else ["text_pair"]), "label", "prediction", *probability_names])
-        for at, row in enumerate(predictions.probabilities_nC):
-            text_pair = [] if pairs is None else [pairs[at]]
-            names = [predictions.names[predictions.labels[at]], predictions.names[int(row.argmax())]]
-            probabilities = [round(value, 6) for value in row.tolist()]
-            write([predictions.numbers[at], predictions.texts[at], *text_pair, *names, *probabilities])
+        write(["row", "text", *([] if rows.pairs is None else ["text_pair"]), *columns])
+        for at, probabilities_C in enumerate(probabilities_nC):
+            text_pair = [] if rows.pairs is None else [rows.pairs[at]]
+            probabilities = [round(value, 6) for value in probabilities_C.tolist()]
+            write([rows.numbers[at], rows.texts[at], *text_pair, *said[at], *probabilities])

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from manyheads.config import EvaluateConfig, ModelConfig
 from manyheads.config.plain import to_plain
@@ -13,7 +13,7 @@ from manyheads.judge.class_report import class_sections
 from manyheads.judge.curves import read_curves
 from manyheads.judge.pictures import draw_confusion, draw_curves, draw_reliability
 from manyheads.judge.predictions import Predictions, judge_rows, worst_mistakes, write_predictions_csv
-from manyheads.judge.report import Report, write_report
+from manyheads.judge.report import Report, Sections, write_report
 from manyheads.judge.scores import Interval, Scores, score, score_answers
 from manyheads.judge.sections import FIGURES
 from manyheads.judge.summary import leads
@@ -67,17 +67,51 @@ def write_results(folder: Path, results: Results, home: Path | None) -> dict[str
         ValueError: the folder cannot be written to.
     """
     task, scores, metrics = results.task, results.scores, as_metrics(results)
-    report = Report(
-        title=task.title,
-        subtitle=f"{task.rows.source}, {scores.n_rows:,} rows, {len(scores.labels)} classes",
-        sections=class_sections(scores, results.baselines, worst_mistakes(results.predictions)),
-        curves=read_curves(home / "metrics.csv") if home else [],
-        notes=task.notes,
-        config=results.settings,
-    )
+    sections = class_sections(scores, results.baselines, worst_mistakes(results.predictions))
+    size = f"{scores.n_rows:,} rows, {len(scores.labels)} classes"
+    report = report_of(task, size, sections, results.settings, home)
     pictures = {"confusion": draw_confusion(scores), "reliability": draw_reliability(scores)}
     write_files(folder, metrics, report, pictures, lambda path: write_predictions_csv(path, results.predictions))
     return metrics
+
+
+class Found(NamedTuple):
+    """What was found of another model than one that tells classes: the figures of metrics.json, how many rows there
+    were, what report.html says, how predictions.csv is written, and the rows of a table under `columns`."""
+
+    figures: dict[str, Any]
+    size: str
+    sections: Sections
+    write_csv: Callable[[Path], None]
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def publish(
+    found: Found, task: Task, config: EvaluateConfig, model: ModelConfig, folder: Path, home: Path | None
+) -> dict[str, Any]:
+    """Write every file as `write_results` does, and print the table; returns the content of metrics.json.
+
+    Raises:
+        ValueError: the folder cannot be written to.
+    """
+    metrics = {**found.figures, **task.about}
+    report = report_of(task, found.size, found.sections, judged_settings(config, task, model), home)
+    write_files(folder, metrics, report, {}, found.write_csv)
+    show_table(task, found.columns, found.rows, folder)
+    return metrics
+
+
+def report_of(task: Task, size: str, sections: Sections, settings: dict[str, Any], home: Path | None) -> Report:
+    """The page of an evaluation; `size` says how much was judged."""
+    return Report(
+        title=task.title,
+        subtitle=f"{task.rows.source}, {size}",
+        sections=sections,
+        curves=read_curves(home / "metrics.csv") if home else [],
+        notes=task.notes,
+        config=settings,
+    )
 
 
 def write_files(

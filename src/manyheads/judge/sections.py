@@ -1,8 +1,8 @@
 """The sections of report.html, each a function of what it shows; what is empty yields nothing."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from manyheads.judge.baselines import Baseline
 from manyheads.judge.curves import Curve
 from manyheads.judge.markup import (
     Html,
@@ -18,7 +18,7 @@ from manyheads.judge.markup import (
 )
 from manyheads.judge.pictures import MOST_CELLS_LABELLED, draw_confusion, draw_curves, draw_reliability
 from manyheads.judge.predictions import Mistake
-from manyheads.judge.scores import Answers, Interval, Scores
+from manyheads.judge.scores import Interval, Scores
 
 FIGURES = {
     "accuracy": "accuracy",
@@ -48,18 +48,18 @@ def _tile(name: str, figure: Interval) -> str:
     return f'<div class="tile"><span>{name}</span><b>{figure.value:.3f}</b><span>{between}</span></div>'
 
 
-def comparison(scores: Scores, baselines: Sequence[Baseline]) -> Iterator[Html]:
-    """The model and each baseline, best first, with its interval as a band."""
+def comparison(
+    scores: Any, baselines: Sequence[Any], figure: str = "accuracy", words: str = "accuracy"
+) -> Iterator[Html]:
+    """The model and each baseline, best first by a `figure` that they have beside macro F1, its interval as a band."""
     if not baselines:
         return
-    judged: list[tuple[str, Scores | Answers]] = [("this model", scores)]
-    judged += [(one.name, one.scores) for one in baselines]
-    judged.sort(key=lambda one: -one[1].accuracy.value)
-    rows = [
-        [name, two_lines(one.accuracy), interval_bar(one.accuracy), two_lines(one.macro_f1)] for name, one in judged
-    ]
+    judged = [("this model", scores), *((one.name, one.scores) for one in baselines)]
+    judged.sort(key=lambda one: -getattr(one[1], figure).value)
     own = next(at for at, (_, one) in enumerate(judged) if one is scores)
-    head = ["model", "accuracy", "from 0 to 1", "macro F1"]
+    by = [(name, getattr(one, figure), one.macro_f1) for name, one in judged]
+    rows = [[name, two_lines(one), interval_bar(one), two_lines(macro_f1)] for name, one, macro_f1 in by]
+    head = ["model", words, "from 0 to 1", "macro F1"]
     yield section("Beside simpler models, on the same rows", table(head, rows, "wnbn", own=own))
 
 
@@ -101,19 +101,20 @@ def per_class(scores: Scores) -> Html:
 
 
 def all_figures(scores: Scores) -> Html:
-    rows = [[words, *_numbers(getattr(scores, name))] for name, words in FIGURES.items()]
-    figures = table(["figure", "value", "low", "high"], rows, "wnnn")
     caption = (
         "accuracy of the answers given with a confidence; on the dashed line the model knows how often it is right, "
         "pale bars hold few rows"
     )
     diagram = f'<div class="pictures">{picture(draw_reliability(scores), caption)}</div>'
     trust = section("Can its confidence be trusted?", diagram)
-    return Html(section("All figures with 95 % bootstrap intervals", figures) + trust)
+    return Html(figure_table(scores, FIGURES) + trust)
 
 
-def _numbers(figure: Interval) -> list[str]:
-    return [f"{value:.4f}" for value in (figure.value, figure.low, figure.high)]
+def figure_table(scores: Any, words: dict[str, str]) -> Html:
+    """Figures by their names, each with its interval."""
+    figures = {said: getattr(scores, name) for name, said in words.items()}
+    rows = [[said, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for said, of in figures.items()]
+    return section("All figures with 95 % bootstrap intervals", table(["figure", "value", "low", "high"], rows, "wnnn"))
 
 
 def worst(mistakes: Sequence[Mistake]) -> Iterator[Html]:

@@ -6,9 +6,7 @@ from typing import Any
 
 from manyheads.config import EvaluateConfig
 from manyheads.config.plain import to_plain
-from manyheads.judge.curves import read_curves
-from manyheads.judge.report import Report
-from manyheads.judge.results import interval_cells, judged_settings, show_table, write_files
+from manyheads.judge.results import Found, interval_cells, publish
 from manyheads.judge.task import Task
 from manyheads.judge.translation_report import translation_sections
 from manyheads.judge.translations import judge_texts, score_texts, text_baselines, write_translations_csv
@@ -33,17 +31,13 @@ def evaluate_texts(
     scores = score_texts(found, **draws)
     baselines = text_baselines(task.splits.train if task.splits else None, task.rows, **draws)
     shown = {name: {"exact_match": asdict(figure)} for name, figure in baselines.items()}
-    metrics = {**asdict(scores), **task.about, "generate": to_plain(config.generate), "baselines": shown}
-    report = Report(
-        title=task.title,
-        subtitle=f"{task.rows.source}, {scores.n_rows:,} rows",
-        sections=translation_sections(scores, found, baselines),
-        curves=read_curves(home / "metrics.csv") if home else [],
-        notes=task.notes,
-        config=judged_settings(config, task, translator.model),
-    )
-    write_files(folder, metrics, report, {}, lambda path: write_translations_csv(path, found))
     figures = scores.by_name() | {f"exact match of {name}": figure for name, figure in baselines.items()}
-    rows = [[name.replace("_", " "), *interval_cells(figure)] for name, figure in figures.items()]
-    show_table(task, ["value", "95 % interval"], rows, folder)
-    return metrics
+    judged = Found(
+        figures={**asdict(scores), "generate": to_plain(config.generate), "baselines": shown},
+        size=f"{scores.n_rows:,} rows",
+        sections=translation_sections(scores, found, baselines),
+        write_csv=lambda path: write_translations_csv(path, found),
+        columns=["value", "95 % interval"],
+        rows=[[name.replace("_", " "), *interval_cells(figure)] for name, figure in figures.items()],
+    )
+    return publish(judged, task, config, translator.model, folder, home)
