@@ -94,6 +94,8 @@ def test_the_folder_tells_hidden_words(pretrained, capsys):
     assert len(guess.words) == 3
     assert set(guess.words) <= set(ENDINGS)
     assert guess.probabilities == sorted(guess.probabilities, reverse=True)
+    with pytest.raises(ValueError, match=r"n=10000000 words are asked for, but the vocabulary has 1 to \d+"):
+        guesser.fill(["the [MASK]"], n=10**7)
     assert main(["predict", f"run={output}", "text=the [MASK] of day 3 was [MASK]"]) == 0
     assert len(json.loads(capsys.readouterr().out)["hidden"]) == 2
     assert main(["predict", f"run={output}", "text=no word"]) == 2

@@ -10,7 +10,7 @@ import pytest
 from manyheads.config import ModelConfig
 from manyheads.family.given import Given
 from manyheads.family.kinds import FAMILIES
-from manyheads.family.shapes import FREE, PINNED, is_family, read_shape, weight_files
+from manyheads.family.shapes import FREE, PINNED, read_shape, weight_files
 
 MODERN = {
     "model_type": "modernbert",
@@ -33,7 +33,6 @@ def complaint(folder: Path) -> str:
 def test_a_folder_is_read_whole(by_hand):
     shape = read_shape(by_hand(hidden_dropout_prob=0.3))
     assert (shape.family, shape.max_length, shape.vocab_size, shape.n_segments) == ("bert", 8, 9, 2)
-    assert shape.labels == ["no", "yes", "who knows"]
     model = shape.config()
     assert (model.n_layers, model.n_heads, model.d_k, model.d_ff, model.dropout) == (1, 2, 2, 6, 0.3)
     assert (model.pooling.name, model.pooler.name, model.segments.name) == ("first", "tanh", "always")
@@ -58,7 +57,6 @@ def test_every_setting_of_a_model_is_said_or_free(kind, tmp_path):
             "or modernbert",
         ),
         ({"model_type": ["bert"]}, "model_type=['bert'] is none that manyheads reads: bert, "),
-        ({"id2label": 5}, "id2label=5, but it must name the classes 0, 1, ... one by one"),
         (
             MODERN | {"layer_types": [[], {}, 1, 2, 3, 4]},
             "but it must name sliding_attention or full_attention for each of 6 layers",
@@ -66,10 +64,6 @@ def test_every_setting_of_a_model_is_said_or_free(kind, tmp_path):
         ({"hidden_size": "4"}, "hidden_size=4, but it must be a whole number from 1 to 2147483648"),
         ({"hidden_size": True}, "hidden_size=true, but it must be a whole number from 1 to 2147483648"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers=1000000000, but it must be a whole number from 1 to 1000"),
-        (
-            {"id2label": None, "num_labels": 10**9},
-            "num_labels=1000000000, but it must be a whole number from 1 to 1000",
-        ),
         ({"num_attention_heads": 3}, "num_attention_heads=3, but it must divide hidden_size=4"),
         (
             {"hidden_act": "silu"},
@@ -85,7 +79,6 @@ def test_every_setting_of_a_model_is_said_or_free(kind, tmp_path):
             "auto_map={'AutoModel': 'code.Model'}, but manyheads reads no such model: use one without",
         ),
         ({"type_vocab_size": 3}, "type_vocab_size=3, but a pair has two segments, so this model cannot be read"),
-        ({"id2label": {"1": "yes"}}, 'id2label={"1": "yes"}, but it must name the classes 0, 1, ... one by one'),
         (
             {"hidden_dropout_prob": 1.5},
             "model.dropout=1.5 is out of range: it must be at least 0.0 and below 1.0; the default is 0.2",
@@ -106,13 +99,10 @@ def test_what_is_no_folder_of_a_model(by_hand, tmp_path):
     assert complaint(tmp_path).startswith("init_from=FOLDER has no config.json: name a run, ")
     assert "is not a folder" in complaint(tmp_path / "none")
     folder = by_hand()
-    assert is_family(folder)
     (folder / "model.safetensors").unlink()
     assert complaint(folder) == (
         "init_from=FOLDER has no weights that manyheads reads: it needs model.safetensors or pytorch_model.bin"
     )
-    (folder / "config.json").write_text('{"format": 1, "model": {}}')
-    assert not is_family(folder), "one of ours"
 
 
 def test_windows_of_modernbert_repeat_every_few_layers(by_hand):

@@ -147,7 +147,6 @@ def test_what_was_written_is_read_again_by_init_from(shipped, tmp_path):
     shape = read_shape(tmp_path / "theirs")
     wanted = {name: list(one.shape) for name, one in model.classifier.state_dict().items()}
     found = read_family(tmp_path / "theirs", shape, wanted)
-    assert shape.labels == model.labels
     for name, tensor in model.classifier.state_dict().items():
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-6)
 

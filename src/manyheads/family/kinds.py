@@ -1,7 +1,7 @@
 """What the config.json of each family says. Standard library and config alone."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from manyheads.config import ModelConfig
@@ -18,20 +18,14 @@ class Shape:
 
     `model` holds settings of ModelConfig as plain values. `max_length` is the most tokens a text can have,
     `first_position` the row of its position table where texts begin, `n_segments` the rows of its table of segments.
-    `labels` are those of its classifier, in the order of their ids; none where it has no classifier.
     """
 
     family: str
     model: dict[str, Any]
     max_length: int
     vocab_size: int
-    labels: list[str] = field(default_factory=list)
     first_position: int = 0
     n_segments: int = 0
-
-    @property
-    def n_classes(self) -> int:
-        return len(self.labels)
 
     def config(self) -> ModelConfig:
         return from_plain(ModelConfig, self.model, "model.")

@@ -1,6 +1,5 @@
 """A Hugging Face folder to the shape of our model, without its weights. Standard library and config alone."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +31,7 @@ PINNED: dict[str, Any] = {  # what all families have, whatever our defaults beco
     "norm": "layer",
     "dropout_tokens": 0.0,
 }
-MOST_LABELS = 100_000
 INDICES = {"model.safetensors.index.json": ".safetensors", "pytorch_model.bin.index.json": ".bin"}
-
-
-def is_family(folder: str | Path) -> bool:
-    """Whether `folder` looks like one of Hugging Face, whatever its family: our own config.json names no model_type."""
-    path = Path(folder).expanduser() / "config.json"
-    try:
-        return path.is_file() and "model_type" in Given(path).content
-    except ValueError:
-        return False
 
 
 def read_shape(folder: str | Path) -> Shape:
@@ -68,7 +57,6 @@ def read_shape(folder: str | Path) -> Shape:
     shape = FAMILIES[kind](given)
     shape.model.update({name: value for name, value in PINNED.items() if name not in shape.model})
     shape.model.update(_sentence_pooling(folder))
-    shape.labels.extend(_labels(given))
     try:
         shape.config()
     except ValueError as error:
@@ -127,20 +115,6 @@ def _refuse_others(given: Given) -> None:
             raise given.wrong(name, given.get(name), "manyheads reads no such model: use one without")
     given.must_be("pruned_heads", {})
     given.must_be("position_embedding_type", "absolute")
-
-
-def _labels(given: Given) -> list[str]:
-    """The classes of a classifier, by id."""
-    kinds = given.get("architectures", [])
-    if not isinstance(kinds, list) or not any(str(kind).endswith("ForSequenceClassification") for kind in kinds):
-        return []
-    names = given.get("id2label") or {
-        str(i): f"LABEL_{i}" for i in range(given.whole("num_labels", 2, at_most=MOST_LABELS))
-    }
-    wanted = [str(i) for i in range(len(names))] if isinstance(names, dict) else []
-    if not wanted or not all(isinstance(names.get(one), str) for one in wanted):
-        raise given.wrong("id2label", json.dumps(names), "it must name the classes 0, 1, ... one by one")
-    return [names[one] for one in wanted]
 
 
 def _sentence_pooling(folder: Path) -> dict[str, Any]:

@@ -56,8 +56,10 @@ def write_translator_card(model: ModelConfig, *, n_parameters: int, figures: dic
     return "\n".join(lines) + "\n"
 
 
-def write_guesser_card(model: ModelConfig, *, n_parameters: int, figures: dict[str, str] | None = None) -> str:
-    """The same of a model that tells hidden words, to be trained further."""
+def write_guesser_card(
+    model: ModelConfig, *, mask: str, n_parameters: int, figures: dict[str, str] | None = None
+) -> str:
+    """The same of a model that tells hidden words, for which `mask` stands; it is to be trained further."""
     kind = "recurrent" if model.is_recurrent else "Transformer"
     lines = [
         "# A model that tells hidden words",
@@ -66,7 +68,7 @@ def write_guesser_card(model: ModelConfig, *, n_parameters: int, figures: dict[s
         f"{model.positions.name} positions. A classifier starts from it: `manyheads train init_from=FOLDER`.",
         "",
         *_figures(figures or {}),
-        *_use("guesser", 'fill(["a [MASK] text"])'),
+        *_use("guesser", f'fill(["a {mask} text"])'),
     ]
     return "\n".join(lines) + "\n"
 

@@ -84,13 +84,16 @@ class Guesser:
         """For each text, or pair, the `n` likeliest words at each of its masks, in order; it is cut at `max_length`.
 
         Raises:
-            ValueError: `texts` is one text, pairs are given to a model of single texts or the other way round, or
-                there is no mask in a text.
+            ValueError: `texts` is one text, pairs are given to a model of single texts or the other way round,
+                there is no mask in a text, or there are no `n` words.
         """
         if isinstance(texts, str):
             raise ValueError("texts is a single str, but a list of texts is needed: put it in brackets")
         if (pairs is not None) != self.pairs:
             raise ValueError(f"the model was trained on {'pairs of texts' if self.pairs else 'single texts'}")
+        n_words = int((~self.vocabulary.special_V).sum())
+        if not 1 <= n <= n_words:
+            raise ValueError(f"n={n} words are asked for, but the vocabulary has 1 to {n_words:,} to choose from")
         both = zip(texts, pairs or [""] * len(texts), strict=True)
         bare = next((text for text, pair in both if self.mask not in text + pair), None)
         if bare is not None:
