@@ -41,8 +41,11 @@ MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
     ("emotion", "minilm"): ["trainer.max_epochs=3"],
     ("sick", "minilm"): ["trainer.max_epochs=5"],
 }
-MORE_OF_FEW: dict[str, list[str]] = {  # behind those, by way, where few rows are drawn; {unlabelled}: the others' texts
-    "pretrained": ["pretrain.also=[{unlabelled}]"],
+MORE_OF_FEW: dict[tuple[str, str], list[str]] = {  # behind those, by size and way; {unlabelled}: the others' texts
+    ("100", "pretrained"): ["pretrain.also=[{unlabelled}]", "pretrain.before=3Mtok"],
+    ("10", "pretrained"): ["pretrain.also=[{unlabelled}]", "pretrain.before=3Mtok"],
+    ("100", "minilm"): ["trainer.max_epochs=15"],
+    ("10", "minilm"): ["trainer.max_epochs=30"],
 }
 
 
@@ -62,8 +65,10 @@ class Task:
 
 def words_of(task: Task) -> list[str]:
     """What is typed behind `manyheads train`, its places still open: {data}, {minilm}, {unlabelled}."""
-    few = [] if task.size == "full" else MORE_OF_FEW.get(task.way, [])
-    return [*WORDS[task.way], *MORE.get((task.name, task.way), []), *few] if task.way in OURS else []
+    if task.way not in OURS:
+        return []
+    words = [*WORDS[task.way], *MORE.get((task.name, task.way), []), *MORE_OF_FEW.get((task.size, task.way), [])]
+    return list({word.partition("=")[0]: word for word in words}.values())  # of a setting the last
 
 
 def filled(words: Iterable[str], places: dict[str, str]) -> list[str]:
