@@ -237,7 +237,7 @@ def ship(
         save_translator(folder, network, **made, card=write_translator_card(run.model, **told))
         return load(folder)
     if isinstance(network, MaskedLM):
-        mask = tokenizer.id_to_token(tokens["train"].vocabulary.mask)
+        mask = str(tokenizer.id_to_token(tokens["train"].vocabulary.mask))
         save_guesser(folder, network, **made, pairs=pairs, card=write_guesser_card(run.model, mask=mask, **told))
         return load(folder)
     thresholds = tuned_on(network, tokens["validation"]) if splits.multi else None
