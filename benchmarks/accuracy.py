@@ -7,7 +7,7 @@
 Each training is a process of its own, whose figures go to accuracy.json as it ends. A second start runs only what is
 missing, what failed, and what was measured by another recipe than that of ways/recipes.py; a training that was stopped
 goes on where it was. One seed of everything comes first. `--plan` names what would be run, `table` puts the tables into
-the document and runs nothing. All ways choose on the same validation part and read the test split once, at the end.
+the document and the README and runs nothing. All ways choose on the same validation part and read the test split once, at the end.
 """
 
 import argparse
@@ -22,7 +22,8 @@ from ways.recipes import SEEDS, SETS, SIZES, WAYS, Task, data_folder, tasks
 from ways.work import ONE, child, run_all
 
 HERE = Path(__file__).parent
-RESULTS, DOCUMENT = HERE / "accuracy.json", HERE.parent / "docs" / "accuracy.md"
+RESULTS = HERE / "accuracy.json"
+DOCUMENTS = [HERE.parent / "docs" / "accuracy.md", HERE.parent / "README.md"]
 HOMES = HERE.parent / "outputs" / "accuracy"  # runs under way
 PACKAGES = ("manyheads", "torch", "lightning", "tokenizers", "scikit-learn", "numpy")
 
@@ -86,15 +87,15 @@ def shown(found: dict[str, Any]) -> str:
 
 
 def show_tables() -> None:
-    """Print the tables and put them into the document."""
+    """Print the tables and put them into the documents."""
     from ways.pages import all_tables
 
     results = store.load(RESULTS)
     tables = all_tables(results["measured"])
     for name in ("accuracy-full", "advantage-full", "labels", "unfinished"):
         print(f"\n{tables[name]}")
-    if DOCUMENT.exists():
-        fill_document(DOCUMENT, tables)
+    for document in DOCUMENTS:
+        fill_document(document, tables)
 
 
 if __name__ == "__main__":
