@@ -7,7 +7,8 @@
 Each training is a process of its own, whose figures go to accuracy.json as it ends. A second start runs only what is
 missing, what failed, and what was measured by another recipe than that of ways/recipes.py; a training that was stopped
 goes on where it was. One seed of everything comes first. `--plan` names what would be run, `table` puts the tables into
-the document and the README and runs nothing. All ways choose on the same validation part and read the test split once, at the end.
+that page and the README and runs nothing. All ways choose on the same validation part and read the test split once, at
+the end.
 """
 
 import argparse
