@@ -112,7 +112,7 @@ def test_command(command, reader, capsys):
 def run_training(command, words, home, capsys):
     if any(word.startswith("init_from=sentence-transformers/") for word in words):
         assert cli.main(["train", *words]) == 2
-        assert "needs the network, which is off or cannot reach the Hugging Face hub" in capsys.readouterr().err
+        assert "the Hugging Face hub cannot be reached, as the network is off or down" in capsys.readouterr().err
         return
     config = compose("train", words)
     hardware = config.hardware

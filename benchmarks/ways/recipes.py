@@ -33,6 +33,8 @@ WORDS: dict[str, list[str]] = {  # of `manyheads train`, by way
     "minilm": ["init_from={minilm}"],
 }
 MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
+    ("ag_news_10k", "scratch"): ["model.bag=524288"],
+    ("imdb", "scratch"): ["model.bag=1048576"],
     ("imdb", "pretrained"): ["pretrain.also=[{data}/imdb_unsup/train.csv]", "pretrain.before=50Mtok"],
     ("imdb", "minilm"): ["data.max_length=256", "data.long=both", "trainer.max_epochs=1"],
     ("trec6", "minilm"): ["trainer.max_epochs=6"],
