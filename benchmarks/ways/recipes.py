@@ -36,7 +36,7 @@ MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
     ("ag_news_10k", "scratch"): ["model.bag=524288"],
     ("imdb", "scratch"): ["model.bag=1048576"],
     ("imdb", "pretrained"): ["pretrain.also=[{data}/imdb_unsup/train.csv]", "pretrain.before=50Mtok"],
-    ("imdb", "minilm"): ["data.max_length=256", "data.long=both", "trainer.max_epochs=1"],
+    ("imdb", "minilm"): ["data.max_length=256", "data.long=both", "trainer.max_epochs=1", "optim.head_first=false"],
     ("trec6", "minilm"): ["trainer.max_epochs=6"],
     ("sst2", "minilm"): ["trainer.max_epochs=3"],
     ("ag_news_10k", "minilm"): ["trainer.max_epochs=2"],

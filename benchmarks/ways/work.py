@@ -70,7 +70,7 @@ def run_one(
     if "failed" in found:
         return found
     shutil.rmtree(home)
-    side = {"threads": 1 if jobs > 1 or task.way not in OURS else os.cpu_count(), "side_by_side": jobs}
+    side = {"threads": 1 if jobs > 1 or task.way not in OURS else len(os.sched_getaffinity(0)), "side_by_side": jobs}
     return {"words": words_of(task), **found, **side, **machine()}
 
 

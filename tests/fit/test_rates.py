@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from manyheads.compose import compose
 from manyheads.config import ModelConfig, OptimConfig, RunConfig
 from manyheads.config.optim import OptimKind
 from manyheads.config.plain import from_plain
@@ -60,3 +61,10 @@ def test_matrices_of_layers_have_the_rate_of_muon():
 def test_a_rate_without_its_optimiser_and_muon_in_parts_are_refused(values, sentence):
     with pytest.raises(ValueError, match=sentence):
         from_plain(RunConfig, values)
+
+
+def test_a_translator_has_no_head_to_begin_with():
+    with pytest.raises(
+        ValueError, match=r"optim\.head_first=true fits the head of a classifier, which task=seq2seq has"
+    ):
+        compose("train", ["experiment=dates", "optim.head_first=true"])

@@ -1,6 +1,6 @@
-"""Run by test_shares.py: one, two and three processes answer and judge, and the first writes what came out.
+"""Run by test_shares.py: one process answers and judges, then N do, and the first writes what came out.
 
-    python sharing.py FOLDER CLASSIFIER CLASSIFIER_OF_PAIRS TRANSLATOR
+    python sharing.py FOLDER CLASSIFIER CLASSIFIER_OF_PAIRS TRANSLATOR N
 
 All is imported once, then processes are forked, joined by gloo.
 """
@@ -204,39 +204,39 @@ def side_by_side(rank: int, n_ranks: int, port: int, here: Path) -> Any:
         dist.destroy_process_group()
 
 
-def work(rank: int, ports: list[int]) -> None:
-    folder, classifier, of_pairs, translator = map(Path, sys.argv[1:])
+def work(rank: int, several: int, ports: list[int]) -> None:
+    folder, classifier, of_pairs, translator = map(Path, sys.argv[1:5])
     models = {"classes": classifier, "pairs": of_pairs, "texts": translator}
-    for n_ranks in range(1 + rank if rank else 1, 4):
+    for n_ranks in (several,) if rank else (1, several):
         own = folder / str(n_ranks) / str(rank)
         own.mkdir(parents=True)
         os.chdir(own)
-        with side_by_side(rank, n_ranks, ports[n_ranks], folder / str(n_ranks) / "0"):
+        with side_by_side(rank, n_ranks, ports[0], folder / str(n_ranks) / "0"):
             seen: dict[str, list[list[int]]] = {kind: [] for kind in models}
             said = {kind: answers(model, kind, seen[kind]) for kind, model in models.items()}
             predictions(classifier, translator, rank)
             evaluations(classifier, translator)
             found = {"answers": said, "seen": seen, "mistakes": mistakes(classifier)}
             (own / "found.json").write_text(json.dumps(found | {"validations": validations(rank, n_ranks)}))
-    for how, port in zip(("silent", "ended"), ports[4:], strict=True) if rank < 2 else ():
+    for how, port in zip(("silent", "ended"), ports[1:], strict=True) if rank < 2 else ():
         (folder / f"{how}-{rank}.txt").touch()
         with side_by_side(rank, 2, port, folder / f"{how}-0.txt"):
             (folder / f"{how}-{rank}.txt").write_text(lost(classifier, how))
 
 
 def main() -> None:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(6)]
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
         one.close()
-    children = []
-    for rank in (1, 2):
+    children, several = [], int(sys.argv[5])
+    for rank in range(1, several):
         if not (child := os.fork()):
-            work(rank, ports)
+            work(rank, several, ports)
             os._exit(0)
         children.append(child)
     try:
-        work(0, ports)
+        work(0, several, ports)
     except BaseException:
         for child in children:
             os.kill(child, signal.SIGKILL)

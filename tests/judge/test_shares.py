@@ -17,17 +17,29 @@ from manyheads.judge.predict import predict
 
 PROGRAM = Path(__file__).with_name("sharing.py")
 ROWS = (1, 2, 3, 4, 7, 17)  # as in sharing.py
-SHARED = (2, 3)
+SEVERAL = [2, pytest.param(3, marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", params=SEVERAL)
+def n_ranks(request: pytest.FixtureRequest) -> int:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory, model_folder: Path, pair_folder: Path, text_folder: Path) -> Path:
-    """What one, two and three processes left: a folder for each number, in it one for each process."""
+def done(
+    n_ranks: int,
+    tmp_path_factory: pytest.TempPathFactory,
+    model_folder: Path,
+    pair_folder: Path,
+    text_folder: Path,
+) -> Path:
+    """What one and `n_ranks` processes left: a folder for each number, in it one for each process."""
     folder = tmp_path_factory.mktemp("sharing")
-    words = [sys.executable, "-W", "ignore", str(PROGRAM), *map(str, (folder, model_folder, pair_folder, text_folder))]
+    words = [*map(str, (folder, model_folder, pair_folder, text_folder, n_ranks))]
     environment = {name: word for name, word in os.environ.items() if not name.startswith(("SLURM_", "RANK", "WORLD"))}
     environment |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    run = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    command = [sys.executable, "-W", "ignore", str(PROGRAM), *words]
+    run = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         _, said = run.communicate(timeout=300)
     finally:
@@ -41,7 +53,6 @@ def found(done: Path, n_ranks: int, rank: int = 0) -> dict[str, Any]:
     return json.loads((done / str(n_ranks) / str(rank) / "found.json").read_text())
 
 
-@pytest.mark.parametrize("n_ranks", SHARED)
 def test_every_row_is_answered_once(done: Path, n_ranks: int) -> None:
     of_ranks = [found(done, n_ranks, rank)["seen"] for rank in range(n_ranks)]
     for kind, asked in {"classes": 1, "pairs": 1, "texts": 2}.items():
@@ -53,7 +64,6 @@ def test_every_row_is_answered_once(done: Path, n_ranks: int) -> None:
         assert all(by_question[-1])
 
 
-@pytest.mark.parametrize("n_ranks", SHARED)
 @pytest.mark.parametrize("kind", ["classes", "pairs", "texts"])
 def test_answers_are_those_of_one_process(done: Path, n_ranks: int, kind: str) -> None:
     alone = found(done, 1)["answers"][kind]
@@ -62,7 +72,6 @@ def test_answers_are_those_of_one_process(done: Path, n_ranks: int, kind: str) -
     assert all(found(done, n_ranks, rank)["answers"][kind] is None for rank in range(1, n_ranks))
 
 
-@pytest.mark.parametrize("n_ranks", SHARED)
 def test_files_are_those_of_one_process(done: Path, n_ranks: int) -> None:
     """Answers to 1,100 lines, more than one chunk, to texts by texts, to what is typed; figures, pictures, pages."""
     alone, shared = done / "1" / "0", done / str(n_ranks) / "0"
@@ -87,7 +96,6 @@ def typed(n: int) -> list[str]:
     return [" ".join(words[(at + step) % 8] for step in range(1 + at * 5 % 9)) for at in range(1, n + 1)]
 
 
-@pytest.mark.parametrize("n_ranks", SHARED)
 def test_a_mistake_is_said_by_the_first_process_alone(done: Path, n_ranks: int) -> None:
     said = found(done, n_ranks)["mistakes"]
     assert said == found(done, 1)["mistakes"]
@@ -96,7 +104,6 @@ def test_a_mistake_is_said_by_the_first_process_alone(done: Path, n_ranks: int) 
     assert all(found(done, n_ranks, rank)["mistakes"] == {} for rank in range(1, n_ranks))
 
 
-@pytest.mark.parametrize("n_ranks", SHARED)
 def test_validation_within_training_counts_every_row_once(done: Path, n_ranks: int) -> None:
     """Figures are of all processes, and the same in each."""
     of_ranks = [found(done, n_ranks, rank)["validations"] for rank in range(n_ranks)]

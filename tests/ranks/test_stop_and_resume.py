@@ -158,7 +158,13 @@ def test_a_rank_that_is_killed_loses_nothing(rank, point, words, start, tmp_path
         assert parts[name] == once[name], name
 
 
-@pytest.mark.parametrize(("one", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
+@pytest.mark.parametrize(
+    ("one", "code"),
+    [
+        ("SIGTERM", 143),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("SIGUSR1", 138), ("SIGINT", 130))),
+    ],
+)
 def test_a_signal_to_one_rank_stops_all_behind_the_same_step(one, code, words, start, tmp_path):
     crew = start(words("run", "trainer.max_epochs=100000", "trainer.max_steps=-1", "trainer.limit_val_batches=0"))
     wait_for(crew, 20)

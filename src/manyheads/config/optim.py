@@ -29,6 +29,9 @@ class OptimConfig:
     kind: OptimKind = knob(OptimKind.adamw, "AdamW, or Muon for the matrices of the layers and AdamW for all else")
     lr: float = knob(1e-3, "peak learning rate", above=0.0)
     muon_lr: float | None = knob(None, "peak rate of Muon, whose steps are as large as AdamW's; null: lr", above=0.0)
+    head_first: bool = knob(
+        False, "the head begins as a linear classifier of what the encoder sees before training, not at random"
+    )
     head_lr: float | None = knob(None, "peak learning rate of pooling and head; null: lr", above=0.0)
     bag_lr: float = knob(0.03, "peak learning rate of the votes of model.bag", above=0.0)
     layer_decay: float = knob(

@@ -139,6 +139,10 @@ class RunConfig:
             f"optim.freeze={self.optim.freeze} is more than the model.n_layers={self.model.n_layers} there are: use "
             f"{self.model.n_layers} at the most, with which the pooling and the head learn alone",
         )
+        require(
+            not self.optim.head_first or self.task is not Task.seq2seq,
+            "optim.head_first=true fits the head of a classifier, which task=seq2seq has not: leave it away",
+        )
         has_layers = self.task is not Task.seq2seq and not self.model.is_recurrent
         paces = [] if has_layers else [("layer_decay", self.optim.layer_decay == 1), ("freeze", not self.optim.freeze)]
         paces += [("head_lr", self.optim.head_lr is None)] if self.task is Task.seq2seq else []

@@ -19,6 +19,7 @@ from manyheads.fit.checkpoint import Checkpoint
 from manyheads.fit.classify import Classify, class_weights
 from manyheads.fit.distil import Teaching
 from manyheads.fit.guard import Guard
+from manyheads.fit.head import begin_head
 from manyheads.fit.heap import keep_freed_memory
 from manyheads.fit.keep import KeepBest
 from manyheads.fit.lazy import Settle
@@ -139,6 +140,8 @@ def fit(
         StartAgain: it is to go on from its newest checkpoint in another way, which is written down.
         Stopped: it was asked to end, and its state is saved.
     """
+    if run.optim.head_first and start.checkpoint is None and isinstance(network, Classifier):
+        begin_head(run, network, tokens["train"])
     guard = Guard(run, folder, start.again)
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
     stop = Stop(seconds_of(run.trainer.get("max_time")))

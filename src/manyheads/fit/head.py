@@ -1,0 +1,78 @@
+"""The head of trained weights before the first step: a linear classifier of what they see in the training rows.
+
+A head that begins at random sends noise down into good weights until it has learnt: Kumar et al. (2022), "Fine-Tuning
+can Distort Pretrained Features and Underperform Out-of-Distribution", section 4 (LP-FT).
+
+n rows . D width of what the head sees . C classes
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from manyheads.config import RunConfig
+from manyheads.data.batches import Batches, plan_evaluation
+from manyheads.data.tokens import Tokens
+from manyheads.fit.hardware import autocast_type, uses_gpu
+from manyheads.nn import Classifier
+from manyheads.ranks import this_process
+
+MOST_ROWS = 4096  # that are read for it
+STRENGTH = 10.0  # of the rows against the pull to zero, for vectors of mean length one
+MOST_STEPS = 100
+
+
+@torch.no_grad()
+def begin_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
+    """Fit the head to at most `MOST_ROWS` training rows, drawn at even distances. No generator is touched."""
+    rows = torch.arange(min(MOST_ROWS, len(tokens))) * len(tokens) // min(MOST_ROWS, len(tokens))
+    labels = tokens.labels[rows]
+    weight_CD, bias_C = linear(seen(run, classifier, tokens, rows), labels, classifier.head.out_features)
+    classifier.head.weight.copy_(weight_CD)
+    classifier.head.bias.copy_(bias_C)
+
+
+def seen(run: RunConfig, classifier: Classifier, tokens: Tokens, rows: Tensor) -> Tensor:
+    """What the head sees in `rows`, as without dropout: `(n, D)` on the CPU, of a text in several parts their mean."""
+    on_gpu, dtype = uses_gpu(run.hardware.accelerator), autocast_type(run.hardware)
+    device = torch.device("cuda", this_process().local_rank) if on_gpu else torch.device("cpu")
+    plan = plan_evaluation(tokens.lengths[rows], tokens=run.batch.tokens, rows=run.batch.rows)
+    found = torch.empty(len(rows), classifier.head.in_features)
+    classifier.to(device).eval()
+    with torch.autocast(device.type, dtype, enabled=dtype is not None):
+        for batch in Batches(tokens, [one._replace(rows=rows[one.rows]) for one in plan]):
+            near = batch.to(device)
+            vectors_BD = near.layout.pooled(classifier.read(near.ids_N, near.layout, near.segments_N))
+            found[torch.searchsorted(rows, batch.rows_B)] = vectors_BD.float().cpu()
+    classifier.cpu().train()
+    return found
+
+
+@torch.enable_grad()
+def linear(x_nD: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Matrix `(C, D)` and bias `(C,)` of the logistic regression of `labels`, class ids `(n,)` or marks `(n, C)`.
+
+    The minimum of the mean loss and a pull of the matrix to zero, from zero on by L-BFGS: so nothing is drawn.
+    """
+    middle_D, size = x_nD.mean(0), x_nD.norm(dim=1).mean().clamp(min=1e-6)
+    x_nD = (x_nD - middle_D) / size
+    weight_CD = torch.zeros(n_classes, x_nD.shape[1], requires_grad=True)
+    bias_C = torch.zeros(n_classes, requires_grad=True)
+    solver = torch.optim.LBFGS([weight_CD, bias_C], max_iter=MOST_STEPS, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        solver.zero_grad()
+        total = mean_loss(F.linear(x_nD, weight_CD, bias_C), labels)
+        total = total + weight_CD.square().sum() / (2 * STRENGTH * len(x_nD))
+        total.backward()
+        return total
+
+    solver.step(loss)
+    weight_CD = weight_CD.detach() / size
+    return weight_CD, bias_C.detach() - weight_CD @ middle_D
+
+
+def mean_loss(logits_nC: Tensor, labels: Tensor) -> Tensor:
+    if labels.ndim == 1:
+        return F.cross_entropy(logits_nC, labels)
+    return F.binary_cross_entropy_with_logits(logits_nC, labels.float(), reduction="none").sum(1).mean()
