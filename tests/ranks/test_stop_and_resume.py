@@ -176,6 +176,7 @@ def test_a_signal_to_one_rank_stops_all_behind_the_same_step(one, code, words, s
     assert last[0] == last[1] == int(stopped.name[5:]) - 1
 
 
+@pytest.mark.slow
 def test_time_that_is_up_and_a_signal_within_a_save(words, start, tmp_path):
     endless = ["trainer.max_epochs=100000", "trainer.max_steps=-1", "trainer.limit_val_batches=0"]
     late = start(words("late", *endless, "trainer.max_time=00:00:00:03"))
