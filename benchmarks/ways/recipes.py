@@ -34,6 +34,7 @@ WORDS: dict[str, list[str]] = {  # of `manyheads train`, by way
 }
 MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
     ("ag_news_10k", "scratch"): ["model.bag=524288"],
+    ("emotion", "scratch"): ["model=tiny"],
     ("imdb", "scratch"): ["model.bag=1048576"],
     ("imdb", "pretrained"): ["pretrain.also=[{data}/imdb_unsup/train.csv]", "pretrain.before=50Mtok"],
     ("imdb", "minilm"): ["data.max_length=256", "data.long=both", "trainer.max_epochs=1", "optim.head_first=false"],

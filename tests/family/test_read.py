@@ -143,6 +143,23 @@ def test_a_setting_the_family_has_not_is_named(by_hand, complaint):
     )
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "float8_e4m3fn"])
+def test_quantised_numbers_are_refused(kind, by_hand, complaint):
+    name = f"{LAYER}.output.dense.weight"
+    assert complaint(by_hand({name: torch.ones(4, 6).to(getattr(torch, kind))})) == (
+        f"init_from=FOLDER: {name} is of type {kind}, as in quantised models, but weights of at least 16 bits are "
+        "needed: name the model it was made from"
+    )
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64"])
+def test_other_floating_numbers_are_read_in_fp32(kind, by_hand, read):
+    folder = by_hand({f"{LAYER}.output.dense.bias": torch.full((4,), 0.5, dtype=getattr(torch, kind))})
+    network, _ = read(folder)
+    found = network.state_dict()["encoder.layers.0.feed_forward.block.narrow.bias"]
+    assert found.equal(torch.full((4,), 0.5))
+
+
 def test_numbers_that_are_not_finite_are_refused(by_hand, complaint):
     assert complaint(by_hand({f"{LAYER}.output.dense.bias": torch.full((4,), math.nan)})) == (
         "init_from=FOLDER: encoder.layers.0.feed_forward.block.narrow.bias hold values that are not finite numbers"

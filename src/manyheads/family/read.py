@@ -50,13 +50,29 @@ def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[
         plan = {name: parts for name, parts in plan.items() if not _starts_anew(name, parts, there)}
         _compare(Path(folder), plan, there, keys, {name: list(size) for name, size in wanted.items()}, shape)
         read = {
-            name: _joined(name, [weights.tensor(there[part][0]) for part in parts], list(wanted[name]), shape)
+            name: _joined(name, [_exact(weights, there[part][0], folder) for part in parts], list(wanted[name]), shape)
             for name, parts in plan.items()
         }
     broken = [name for name, tensor in read.items() if not tensor.isfinite().all()]
     if broken:
         raise ValueError(f"init_from={folder}: {listed(broken)} hold values that are not finite numbers")
     return read
+
+
+def _exact(weights: Weights, name: str, folder: str | Path) -> Tensor:
+    """The tensor `name` of a file.
+
+    Raises:
+        ValueError: it holds whole numbers or eight bits each, as quantised weights do, whose scales lie elsewhere.
+    """
+    tensor = weights.tensor(name)
+    if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise ValueError(
+            f"init_from={folder}: {name} is of type {kind}, as in quantised models, but weights of at least 16 bits "
+            "are needed: name the model it was made from"
+        )
+    return tensor
 
 
 def _in_full(sizes: dict[str, list[int]], keys: Keys) -> dict[str, tuple[str, list[int]]]:
