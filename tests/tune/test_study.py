@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 optuna = pytest.importorskip("optuna")
 
 from manyheads.compose import compose  # noqa: E402
+from manyheads.tune import work  # noqa: E402
 from manyheads.tune.study import Study  # noqa: E402
 
 SPACE = ("optim.lr=log:1e-4..1e-1", "model.n_layers=1..4", "model.placement=pre,post")
@@ -63,6 +65,24 @@ def test_a_grid_is_pruned_by_the_median_and_given_up_runs_never_win(place):
     place.calls()
     place.tune(f"optim.lr={named}", "prune=median")
     assert place.calls() == []
+
+
+@pytest.mark.parametrize(("code", "ended"), [(None, []), (0, ["closed"])])
+def test_figures_count_of_a_run_that_ended_between_two_looks(code, ended, tmp_path, monkeypatch):
+    """Later runs are given up by the median of its figures."""
+    (tmp_path / "metrics.csv").write_text("step,epoch,validation_accuracy\n10,1,0.4\n20,2,0.8\n")
+    config, told, done = compose("tune", ["optim.lr=1e-3,3e-3", "checkpoint.metric=accuracy"]), [], []
+    queue = SimpleNamespace(gives_up=lambda *figure: told.append(figure) or False)
+    one = SimpleNamespace(
+        process=SimpleNamespace(poll=lambda: code), pruned=False, seed=0, folder=tmp_path, n_reported=0, trial=7,
+        so_far=dict, log=None,
+    )  # fmt: skip
+    monkeypatch.setattr(work, "sweep", lambda run: None)
+    monkeypatch.setattr(work, "read_outcome", lambda *all_of_it: None)
+    monkeypatch.setattr(work, "close", lambda *all_of_it: done.append("closed"))
+    work.look_at(config, queue, None, one, [one])
+    assert told == [(7, 1, 0.4), (7, 2, 0.8)]
+    assert done == ended
 
 
 def test_without_optuna_it_says_what_to_install_and_grids_still_work(tmp_path):

@@ -63,12 +63,13 @@ def limit_time(run: RunConfig, minutes: float) -> RunConfig:
 
 
 def look_at(config: TuneConfig, queue: Listed | Asked, journal: Journal, one: Running, running: list[Running]) -> None:
-    """Take in what a run has come to, and give it up where its figures so far say so."""
+    """Take in what a run has come to, and give it up where its figures so far say so. Later runs are measured by those
+    of a run that has ended, too, also where it did between two looks."""
     metric, code = config.checkpoint.metric, one.process.poll()
-    if code is None and not one.pruned and one.seed == config.seed:
+    if not one.pruned and one.seed == config.seed:
         for figure in validations(one.folder, metric)[one.n_reported :]:
             one.n_reported += 1
-            if queue.gives_up(one.trial, one.n_reported, figure):
+            if queue.gives_up(one.trial, one.n_reported, figure) and code is None:
                 one.pruned = True
                 one.end()
                 return
