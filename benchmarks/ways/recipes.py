@@ -36,19 +36,19 @@ MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
     ("ag_news_10k", "scratch"): ["model.bag=524288"],
     ("emotion", "scratch"): ["model=tiny"],
     ("imdb", "scratch"): ["model.bag=1048576"],
+    ("imdb", "minilm"): ["data.max_length=256", "data.long=both"],
+}
+MORE_OF_ALL: dict[tuple[str, str], list[str]] = {  # behind those, where all rows are learnt from
     ("imdb", "pretrained"): ["pretrain.also=[{data}/imdb_unsup/train.csv]", "pretrain.before=50Mtok"],
-    ("imdb", "minilm"): ["data.max_length=256", "data.long=both", "trainer.max_epochs=1", "optim.head_first=false"],
+    ("imdb", "minilm"): ["trainer.max_epochs=1"],
     ("trec6", "minilm"): ["trainer.max_epochs=6"],
     ("sst2", "minilm"): ["trainer.max_epochs=3"],
     ("ag_news_10k", "minilm"): ["trainer.max_epochs=2"],
     ("emotion", "minilm"): ["trainer.max_epochs=3"],
     ("sick", "minilm"): ["trainer.max_epochs=5"],
 }
-MORE_OF_FEW: dict[tuple[str, str], list[str]] = {  # behind those, by size and way; {unlabelled}: the others' texts
-    ("100", "pretrained"): ["pretrain.also=[{unlabelled}]", "pretrain.before=3Mtok"],
-    ("10", "pretrained"): ["pretrain.also=[{unlabelled}]", "pretrain.before=3Mtok"],
-    ("100", "minilm"): ["trainer.max_epochs=15"],
-    ("10", "minilm"): ["trainer.max_epochs=30"],
+MORE_OF_FEW: dict[str, list[str]] = {  # by way, where they are few; {unlabelled}: the others' texts
+    "pretrained": ["pretrain.also=[{unlabelled}]"],
 }
 
 
@@ -70,7 +70,9 @@ def words_of(task: Task) -> list[str]:
     """What is typed behind `manyheads train`, its places still open: {data}, {minilm}, {unlabelled}."""
     if task.way not in OURS:
         return []
-    words = [*WORDS[task.way], *MORE.get((task.name, task.way), []), *MORE_OF_FEW.get((task.size, task.way), [])]
+    place = task.name, task.way
+    more = MORE_OF_ALL.get(place, []) if task.size == "full" else MORE_OF_FEW.get(task.way, [])
+    words = [*WORDS[task.way], *MORE.get(place, []), *more]
     return list({word.partition("=")[0]: word for word in words}.values())  # of a setting the last
 
 

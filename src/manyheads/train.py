@@ -95,7 +95,7 @@ def read_checked(run: RunConfig) -> Splits:
 def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "Summary | None":
     """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
     from manyheads.data.cache import prepare_tokens
-    from manyheads.fit.budget import settle_budget
+    from manyheads.fit.budget import settle_budget, settled_notes
     from manyheads.fit.dry import plan_figures, show_plan
     from manyheads.fit.memory import settle_batch
     from manyheads.fit.pretrain import check_held_out
@@ -109,14 +109,14 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
     if run.task is Task.pretrain:
         check_held_out(tokens["validation"])
     network = assemble_network(run, splits, tokenizer)
-    run = settle_batch(run, network, tokens, splits.labels)
+    asked, run = run, settle_batch(run, network, tokens, splits.labels)
     run = run if start.end else settle_budget(run, network, tokens, splits.labels)
     if run.dry:
         return show_plan(plan_figures(run, splits, tokens, network))
     check_tokens(start, tokens)
     if run.teacher:
         tokens["train"].teacher_nC = teach(run, splits)
-    with run_folder(run, [*splits.notes, *start.notes]) as folder:
+    with run_folder(run, [*splits.notes, *start.notes, *settled_notes(asked, run)]) as folder:
         network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began)
         if training is None:
             return None

@@ -4,9 +4,12 @@ import time
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from manyheads.config import Task
-from manyheads.fit.budget import LOOKS, even, of_time
+from manyheads.compose import compose
+from manyheads.config import OptimConfig, RunConfig, Task
+from manyheads.fit.budget import LOOKS, even, of_time, with_min_steps
 
 
 @pytest.mark.parametrize("n_steps", [1, 7, 20, 21, 399, 2000, 12_345])
@@ -31,7 +34,6 @@ def test_steps_and_looks_fill_the_time(n_steps, look):
 @pytest.fixture
 def small(tmp_path, monkeypatch):
     """A run of the demo, ready to be budgeted."""
-    from manyheads.compose import compose
     from manyheads.data.cache import prepare_tokens
     from manyheads.data.texts import read_rows
     from manyheads.fit.session import assemble_network
@@ -83,3 +85,29 @@ def test_several_devices_do_not_time_their_steps(small):
     run.budget, run.hardware.devices = "1min", 2
     with pytest.raises(ValueError, match=r"budget=1min is a time, which steps of one device tell, but this run has"):
         settle_budget(run, network, tokens, labels)
+
+
+@given(st.integers(0, 5000), st.integers(1, 40), st.integers(1, 300))
+def test_few_rows_are_read_so_many_times_as_often(least, epochs, per_epoch):
+    run = RunConfig(optim=OptimConfig(min_steps=least), trainer={"max_epochs": epochs, "max_steps": 2500})
+    settled = with_min_steps(run, per_epoch).trainer
+    times, looks = settled["max_epochs"] // epochs, settled.get("check_val_every_n_epoch", 1)
+    assert settled["max_epochs"] * per_epoch >= least, "enough"
+    assert times == 1 or (times - 1) * epochs * per_epoch < least, "no more than that needs"
+    assert settled["max_epochs"] == looks * epochs, "validated as often, at the end at last"
+    assert settled["max_steps"] == 2500
+
+
+def test_a_run_without_epochs_has_its_steps_and_an_interval_of_validation_stays():
+    optim = OptimConfig(min_steps=90)
+    without = RunConfig(optim=optim, trainer={"max_epochs": -1, "max_steps": 50})
+    assert with_min_steps(without, 1) is without
+    typed = RunConfig(optim=optim, trainer={"max_epochs": 30, "val_check_interval": 5})
+    assert with_min_steps(typed, 1).trainer == {"max_epochs": 90, "val_check_interval": 5}
+
+
+@pytest.mark.parametrize("limit", ["trainer.max_epochs=3", "trainer.max_steps=20"])
+def test_a_limit_that_is_typed_is_kept(limit):
+    assert compose("train", ["optim=finetune"]).optim.min_steps > 0
+    assert compose("train", ["optim=finetune", limit]).optim.min_steps == 0
+    assert compose("train", ["optim=finetune", limit, "optim.min_steps=70"]).optim.min_steps == 70

@@ -95,7 +95,7 @@ class RunConfig:
         require(
             self.task is Task.classify or self.optim.class_weights == "none",
             f"optim.class_weights={self.optim.class_weights} weighs classes, but task={self.task.name} has none: leave "
-            "it away",
+            "leave it away",
         )
         require(
             self.task is not Task.seq2seq or self.data.long is Long.cut,
@@ -141,7 +141,8 @@ class RunConfig:
         )
         require(
             not self.optim.head_first or self.task is not Task.seq2seq,
-            "optim.head_first=true fits the head of a classifier, which task=seq2seq has not: leave it away",
+            f"optim.head_first={self.optim.head_first} fits the head of a classifier, which task=seq2seq has not: "
+            "leave it away",
         )
         has_layers = self.task is not Task.seq2seq and not self.model.is_recurrent
         paces = [] if has_layers else [("layer_decay", self.optim.layer_decay == 1), ("freeze", not self.optim.freeze)]

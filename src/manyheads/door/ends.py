@@ -9,13 +9,17 @@ LIMITS = ("trainer.max_steps", "trainer.max_epochs")
 
 
 def settle_end(values: dict[str, Any], typed: Mapping[str, Any]) -> None:
-    """Let a limit that was typed take the place of a budget that was not.
+    """Let a limit that was typed take the place of a budget, and of least steps, that were not.
 
     Raises:
         ValueError: both were typed.
     """
     limit = next((name for name in LIMITS if name in typed), None)
-    if limit is None or not values.get("budget"):
+    if limit is None:
+        return
+    if "optim.min_steps" not in typed and "min_steps" in values.get("optim", {}):
+        values["optim"]["min_steps"] = 0
+    if not values.get("budget"):
         return
     if typed.get("budget"):
         raise ValueError(

@@ -1,9 +1,9 @@
 """A budget of time or tokens to a number of optimiser steps, before the first: the learning rate falls towards it."""
 
 import copy
-import logging
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +20,6 @@ from manyheads.fit.guard import Guard
 from manyheads.fit.module import Network
 from manyheads.fit.session import run_trainer
 
-log = logging.getLogger("manyheads")
-
 LOOKS = 20  # validations of a pretraining
 MOST_LOOKING = 0.1  # of its time
 TIMED_SHARE, LEAST_TIMED, MOST_TIMED = 0.05, 2.0, 20.0  # of the budget, in seconds
@@ -31,38 +29,61 @@ FORWARD = 1 / 3  # of the time of a step: the gradient takes twice as long
 
 def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str]) -> RunConfig:
     """`run` with the steps that `run.budget` is enough for, of which a time is told by timing some, and validated at
-    even distances where words are hidden. Weights and generators stay as they are.
+    even distances where words are hidden; without one, with `optim.min_steps` at least. Weights and generators stay as
+    they are.
 
     What a budget pays for are the steps and the validations among them.
 
     Raises:
         ValueError: a time, but several devices, each of which would time its own steps.
     """
-    budget = read_budget(run.budget)
+    budget, data = read_budget(run.budget), TextData(tokens, run.batch, run.seed)
     if budget is None:
-        return run
+        return with_min_steps(run, data.steps_of(0)) if run.optim.min_steps else run
     n_devices = run.hardware.devices * run.hardware.nodes
     if budget.seconds and n_devices != 1:
         raise ValueError(
             f"budget={run.budget} is a time, which steps of one device tell, but this run has several: give a number "
             "of tokens, such as budget=20Mtok"
         )
-    data = TextData(tokens, run.batch, run.seed)
     per_step = float(tokens["train"].lengths.sum()) / data.steps_of(0)
     look = FORWARD * float(tokens["validation"].lengths.sum()) / per_step  # in steps
     if budget.seconds:
         seconds = seconds_of_step(run, network, tokens, labels, budget)
         limits = of_time(run.task, budget.seconds / seconds, look, data.steps_of(0))
-        log.info("budget=%s: %d steps of %.3f s", run.budget, limits["max_steps"], seconds)
     else:
         n_steps = math.ceil(budget.tokens / per_step)
         limits = even(run.task, n_steps, n_looks(n_steps, look))
-        log.info("budget=%s: %d steps of %.0f tokens", run.budget, limits["max_steps"], per_step)
     if "val_check_interval" in limits:
         limits["val_check_interval"] = run.trainer.get("val_check_interval") or (
             limits["val_check_interval"] * run.batch.accumulate
         )
     return replace(run, trainer={**run.trainer, "max_epochs": -1, **limits})
+
+
+def settled_notes(asked: RunConfig, run: RunConfig) -> Iterator[str]:
+    """What `batch.tokens=auto`, a budget and `optim.min_steps` came to in `run`."""
+    if asked.batch != run.batch:
+        yield f"batch.tokens=auto: {run.batch.tokens} tokens fit the GPU's memory"
+    if asked.trainer == run.trainer:
+        return
+    if run.budget:
+        yield f"budget={run.budget}: {run.trainer['max_steps']} steps"
+    else:
+        before, now = asked.trainer["max_epochs"], run.trainer["max_epochs"]
+        yield f"optim.min_steps={run.optim.min_steps}: {now} epochs instead of {before}"
+
+
+def with_min_steps(run: RunConfig, steps_of_epoch: int) -> RunConfig:
+    """`run` with so many times its epochs as `optim.min_steps` needs, and validated as often as without."""
+    epochs = run.trainer.get("max_epochs")
+    if epochs in (None, -1):
+        return run
+    times = -(-run.optim.min_steps // max(1, epochs * steps_of_epoch))
+    if times <= 1:
+        return run
+    looks = {"check_val_every_n_epoch": times} if "val_check_interval" not in run.trainer else {}
+    return replace(run, trainer={**looks, **run.trainer, "max_epochs": times * epochs})
 
 
 def of_time(task: Task, n_steps: float, look: float, steps_of_epoch: int) -> dict[str, int]:

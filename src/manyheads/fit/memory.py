@@ -1,7 +1,6 @@
 """The largest batch is tried before anything is trained: so memory runs out at the start, or hardly ever."""
 
 import gc
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,8 +14,6 @@ from manyheads.fit.hardware import autocast_type, count_devices, uses_gpu
 from manyheads.fit.module import Lesson, Network
 from manyheads.fit.session import make_task
 from manyheads.fit.speed import set_walks
-
-log = logging.getLogger("manyheads")
 
 ON_CPU = 8192  # tokens that batch.tokens=auto stands for where no GPU is
 MOST = 65_536  # tokens that keep any GPU busy: from there on a larger batch makes fewer steps and none of them faster
@@ -75,7 +72,6 @@ def found(run: RunConfig, fits: Callable[[int], bool], *, longest: int) -> RunCo
             f"batch.tokens=auto finds no batch that the GPU has memory for, not even one text of {longest} tokens: "
             f"{remedy}"
         )
-    log.info("batch.tokens=auto: %d tokens fit the GPU's memory", most * STEP)
     return with_tokens(run, most * STEP)
 
 

@@ -140,7 +140,7 @@ def fit(
         StartAgain: it is to go on from its newest checkpoint in another way, which is written down.
         Stopped: it was asked to end, and its state is saved.
     """
-    if run.optim.head_first and start.checkpoint is None and isinstance(network, Classifier):
+    if start.checkpoint is None and isinstance(network, Classifier):
         begin_head(run, network, tokens["train"])
     guard = Guard(run, folder, start.again)
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
