@@ -54,7 +54,10 @@ def summary(folder: Path) -> dict:
     return json.loads((folder / "summary.json").read_text())
 
 
-@pytest.mark.parametrize("step", [3, 6], ids=["from the start", "from a checkpoint"])
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(3, marks=pytest.mark.slow, id="from the start"), pytest.param(6, id="from a checkpoint")],
+)
 def test_a_step_is_left_out_after_a_rollback_as_if_it_had_been_skipped(step, train, tmp_path):
     words = ["model.dropout=0.1", "model.dropout_tokens=0.1", "checkpoint.every=4"]
     assert train("skip", "guard.nonfinite=skip", *words, fault=f"loss:{step}:nan") == 0

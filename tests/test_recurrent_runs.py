@@ -10,7 +10,13 @@ from manyheads.cli import main
 TINY = ["debug=fast", "hardware=cpu", "hardware.precision=fp32", "model.dropout=0", "model.dropout_tokens=0"]
 
 
-@pytest.mark.parametrize("more", [[], ["model.encoder=lstm", "model.score=general", "model.bidirectional=false"]])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param([], marks=pytest.mark.slow),
+        ["model.encoder=lstm", "model.score=general", "model.bidirectional=false"],
+    ],
+)
 def test_a_recurrent_run_learns_is_shipped_and_predicts(more, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
     rows = [(f"number {n} {('purrs', 'barks')[n % 2]}", ("cat", "dog")[n % 2]) for n in range(60)]

@@ -29,7 +29,7 @@ SHARE = {"full": 0.1, "100": 0.2, "10": 0.2}  # of train carved out to choose by
 
 WORDS: dict[str, list[str]] = {  # of `manyheads train`, by way
     "scratch": [],
-    "pretrained": ["pretrain.before=3Mtok"],
+    "pretrained": ["pretrain.before=1Mtok"],
     "minilm": ["init_from={minilm}"],
 }
 MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
@@ -48,7 +48,7 @@ MORE_OF_ALL: dict[tuple[str, str], list[str]] = {  # behind those, where all row
     ("sick", "minilm"): ["trainer.max_epochs=5"],
 }
 MORE_OF_FEW: dict[str, list[str]] = {  # by way, where they are few; {unlabelled}: the others' texts
-    "pretrained": ["pretrain.also=[{unlabelled}]"],
+    "pretrained": ["pretrain.also=[{unlabelled}]", "pretrain.before=3Mtok"],
 }
 
 

@@ -185,6 +185,7 @@ print(cache.cached_tokens(ROWS, tokenizer, 64, folder).ids_N.sum().item())
 """
 
 
+@pytest.mark.slow
 def test_of_two_that_start_together_one_does_the_work(ranks_run):
     folder = ranks_run.folder
     words = [sys.executable, "-c", COMPANY, str(folder)]

@@ -25,6 +25,7 @@ print(min(after - before for before, after in zip(counts, counts[1:])))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries of C have no such setting")
 def test_freed_memory_is_not_asked_for_again():
     lent, kept = (

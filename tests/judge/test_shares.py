@@ -122,6 +122,7 @@ def test_a_lost_process_ends_the_first_with_one_sentence(done: Path, how: str) -
     assert said.startswith("another process of this command has ended, or gave no answer for hardware.timeout=")
 
 
+@pytest.mark.slow
 def test_processes_are_started_where_several_devices_are_asked_for(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,10 +100,8 @@ def test_three_segments_of_two_processes_are_one_run(words, start, tmp_path):
     assert said.count("stopped by SIGTERM at step") == said.count("resumed at step") == 2
 
 
-@pytest.mark.parametrize(
-    "validation",
-    ["trainer.val_check_interval=0.5", pytest.param("trainer.val_check_interval=4", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("validation", ["trainer.val_check_interval=0.5", "trainer.val_check_interval=4"])
 def test_two_then_one_then_two_processes_train_on_the_same_rows_in_the_same_order(validation, words, start, tmp_path):
     more = [*STEADY, validation]
     whole = start(words("whole", *more), 1)

@@ -95,7 +95,7 @@ class RunConfig:
         require(
             self.task is Task.classify or self.optim.class_weights == "none",
             f"optim.class_weights={self.optim.class_weights} weighs classes, but task={self.task.name} has none: leave "
-            "leave it away",
+            "it away",
         )
         require(
             self.task is not Task.seq2seq or self.data.long is Long.cut,
