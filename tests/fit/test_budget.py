@@ -1,6 +1,7 @@
 """Budgets as steps: what they come to, and that they are kept."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.compose import compose
-from manyheads.config import OptimConfig, RunConfig, Task
-from manyheads.fit.budget import LOOKS, even, of_time, with_min_steps
+from manyheads.config import BatchConfig, OptimConfig, RunConfig, Task
+from manyheads.fit.budget import LOOKS, even, of_time, settled_notes, with_min_steps
 
 
 @pytest.mark.parametrize("n_steps", [1, 7, 20, 21, 399, 2000, 12_345])
@@ -111,3 +112,13 @@ def test_a_limit_that_is_typed_is_kept(limit):
     assert compose("train", ["optim=finetune"]).optim.min_steps > 0
     assert compose("train", ["optim=finetune", limit]).optim.min_steps == 0
     assert compose("train", ["optim=finetune", limit, "optim.min_steps=70"]).optim.min_steps == 70
+
+
+def test_what_was_settled_is_said():
+    asked = RunConfig(optim=OptimConfig(min_steps=90), trainer={"max_epochs": 30}, batch=BatchConfig(tokens="auto"))
+    assert list(settled_notes(asked, asked)) == []
+    found = replace(asked, batch=BatchConfig(tokens=4096))
+    assert list(settled_notes(asked, found)) == ["batch.tokens=auto: 4096"]
+    assert list(settled_notes(found, with_min_steps(found, 1))) == ["optim.min_steps=90: 90 epochs instead of 30"]
+    bought = replace(found, budget="2ktok", trainer={"max_epochs": -1, "max_steps": 7})
+    assert list(settled_notes(replace(found, budget="2ktok"), bought)) == ["budget=2ktok: 7 steps"]

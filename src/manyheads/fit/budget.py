@@ -64,7 +64,7 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
 def settled_notes(asked: RunConfig, run: RunConfig) -> Iterator[str]:
     """What `batch.tokens=auto`, a budget and `optim.min_steps` came to in `run`."""
     if asked.batch != run.batch:
-        yield f"batch.tokens=auto: {run.batch.tokens} tokens fit the GPU's memory"
+        yield f"batch.tokens=auto: {run.batch.tokens}"
     if asked.trainer == run.trainer:
         return
     if run.budget:
