@@ -127,7 +127,7 @@ SEGMENTS = {
     "between validations within an epoch": (["trainer.val_check_interval=3"], ("step:4", "validation:2")),
     "with part of an epoch between validations": (["trainer.val_check_interval=0.5"], ("step:5", "step:3")),
     "with a limit of steps": (["trainer.max_steps=13"], ("step:6", "step:7")),
-    "with least steps": (["optim.min_steps=40"], ("step:20", "step:12")),
+    "with few rows": (["optim.few=50", "optim.few_epochs=5"], ("step:20", "step:12")),
     "with patience": (["checkpoint.patience=1"], ("step:6", "step:3")),
     "with texts that are answered by texts": (["task=seq2seq", "data.text=text"], ("step:5", "validation:1")),
     "in every step": (["trainer.max_epochs=1"], ("step:2",) * 7),
@@ -169,13 +169,13 @@ def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, capsys):
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
-def test_few_rows_are_read_until_there_are_least_steps_also_after_a_stop(train, tmp_path, monkeypatch):
-    least = [f"optim.min_steps={3 * PER_EPOCH}", "trainer.max_epochs=1"]
-    folder = train("run", *least, stops=(f"step:{PER_EPOCH + 2}",), finish=False)
+def test_few_rows_are_read_more_often_also_after_a_stop(train):
+    few = ["optim.few=50", "optim.few_epochs=3", "trainer.max_epochs=1"]
+    folder = train("run", *few, stops=(f"step:{PER_EPOCH + 2}",), finish=False)
     assert main(["train", f"resume={folder}"]) == 0
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["steps"], summary["epochs"]) == (3 * PER_EPOCH, 3)
-    assert "optim.min_steps=24: 3 epochs instead of 1" in (folder / "run.log").read_text()
+    assert "rows are few: 3 epochs instead of 1" in (folder / "run.log").read_text()
 
 
 def test_time_that_is_up_stops_with_a_checkpoint(train, tmp_path):

@@ -5,12 +5,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from manyheads.compose import compose
 from manyheads.config import BatchConfig, OptimConfig, RunConfig, Task
-from manyheads.fit.budget import LOOKS, even, of_time, settled_notes, with_min_steps
+from manyheads.fit.budget import LOOKS, even, of_few, of_time, settled_notes
 
 
 @pytest.mark.parametrize("n_steps", [1, 7, 20, 21, 399, 2000, 12_345])
@@ -88,37 +86,37 @@ def test_several_devices_do_not_time_their_steps(small):
         settle_budget(run, network, tokens, labels)
 
 
-@given(st.integers(0, 5000), st.integers(1, 40), st.integers(1, 300))
-def test_few_rows_are_read_so_many_times_as_often(least, epochs, per_epoch):
-    run = RunConfig(optim=OptimConfig(min_steps=least), trainer={"max_epochs": epochs, "max_steps": 2500})
-    settled = with_min_steps(run, per_epoch).trainer
-    times, looks = settled["max_epochs"] // epochs, settled.get("check_val_every_n_epoch", 1)
-    assert settled["max_epochs"] * per_epoch >= least, "enough"
-    assert times == 1 or (times - 1) * epochs * per_epoch < least, "no more than that needs"
-    assert settled["max_epochs"] == looks * epochs, "validated as often, at the end at last"
-    assert settled["max_steps"] == 2500
+@pytest.mark.parametrize(
+    ("epochs", "least", "trained"), [(8, 30, 30), (40, 30, 40), (8, 0, 8), (-1, 30, -1), (None, 30, None)]
+)
+def test_few_rows_are_read_more_often(epochs, least, trained):
+    run = RunConfig(optim=OptimConfig(few=50, few_epochs=least), trainer={"max_epochs": epochs, "max_steps": 2500})
+    assert of_few(run).trainer == {"max_epochs": trained, "max_steps": 2500}
 
 
-def test_a_run_without_epochs_has_its_steps_and_an_interval_of_validation_stays():
-    optim = OptimConfig(min_steps=90)
-    without = RunConfig(optim=optim, trainer={"max_epochs": -1, "max_steps": 50})
-    assert with_min_steps(without, 1) is without
-    typed = RunConfig(optim=optim, trainer={"max_epochs": 30, "val_check_interval": 5})
-    assert with_min_steps(typed, 1).trainer == {"max_epochs": 90, "val_check_interval": 5}
+@pytest.mark.parametrize(("few", "epochs"), [(8, 9), (7, 1), (0, 1)])
+def test_rows_are_few_by_their_number_a_class(few, epochs, small):
+    from manyheads.fit.budget import settle_budget
+
+    run, network, tokens, labels = small("train", f"optim.few={few}", "optim.few_epochs=9")
+    assert (len(tokens["train"]), len(labels)) == (64, 9)
+    assert settle_budget(run, network, tokens, labels).trainer["max_epochs"] == epochs
 
 
 @pytest.mark.parametrize("limit", ["trainer.max_epochs=3", "trainer.max_steps=20"])
 def test_a_limit_that_is_typed_is_kept(limit):
-    assert compose("train", ["optim=finetune"]).optim.min_steps > 0
-    assert compose("train", ["optim=finetune", limit]).optim.min_steps == 0
-    assert compose("train", ["optim=finetune", limit, "optim.min_steps=70"]).optim.min_steps == 70
+    assert compose("train", ["optim=finetune"]).optim.few_epochs > 0
+    assert compose("train", ["optim=finetune", limit]).optim.few_epochs == 0
+    assert compose("train", ["optim=finetune", limit, "optim.few_epochs=70"]).optim.few_epochs == 70
 
 
 def test_what_was_settled_is_said():
-    asked = RunConfig(optim=OptimConfig(min_steps=90), trainer={"max_epochs": 30}, batch=BatchConfig(tokens="auto"))
+    asked = RunConfig(
+        optim=OptimConfig(few=50, few_epochs=90), trainer={"max_epochs": 30}, batch=BatchConfig(tokens="auto")
+    )
     assert list(settled_notes(asked, asked)) == []
     found = replace(asked, batch=BatchConfig(tokens=4096))
     assert list(settled_notes(asked, found)) == ["batch.tokens=auto: 4096"]
-    assert list(settled_notes(found, with_min_steps(found, 1))) == ["optim.min_steps=90: 90 epochs instead of 30"]
+    assert list(settled_notes(found, of_few(found))) == ["rows are few: 90 epochs instead of 30"]
     bought = replace(found, budget="2ktok", trainer={"max_epochs": -1, "max_steps": 7})
     assert list(settled_notes(replace(found, budget="2ktok"), bought)) == ["budget=2ktok: 7 steps"]

@@ -80,7 +80,7 @@ def made(**model):
 
 
 def run_with(*words):
-    return compose("train", ["hardware=cpu", "hardware.precision=fp32", "optim.head_first=100", *words])
+    return compose("train", ["hardware=cpu", "hardware.precision=fp32", *words])
 
 
 def test_the_head_alone_changes_and_no_generator():
@@ -92,14 +92,6 @@ def test_the_head_alone_changes_and_no_generator():
     assert torch.get_rng_state().equal(state)
     assert classifier.training
     assert classifier.head.weight.requires_grad
-
-
-@pytest.mark.parametrize(("most", "begins"), [(0, False), (19, True), (18, False)])
-def test_it_is_fitted_where_rows_of_a_class_are_few(most, begins):
-    classifier, tokens = made(), rows_of([3, 9, 4, 7, 1, 5, 6] * 8)  # 56 of three classes
-    before = classifier.head.weight.clone()
-    begin_head(run_with(f"optim.head_first={most}"), classifier, tokens)
-    assert classifier.head.weight.equal(before) is not begins
 
 
 def test_it_is_fitted_to_what_the_head_sees_of_each_row(monkeypatch):

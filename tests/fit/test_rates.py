@@ -64,5 +64,5 @@ def test_a_rate_without_its_optimiser_and_muon_in_parts_are_refused(values, sent
 
 
 def test_a_translator_has_no_head_to_begin_with():
-    with pytest.raises(ValueError, match=r"optim\.head_first=9 fits the head of a classifier, which task=seq2seq has"):
-        compose("train", ["experiment=dates", "optim.head_first=9"])
+    with pytest.raises(ValueError, match=r"optim\.few=9 fits the head of a classifier, which task=seq2seq has"):
+        compose("train", ["experiment=dates", "optim.few=9"])

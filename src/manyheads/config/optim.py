@@ -29,9 +29,8 @@ class OptimConfig:
     kind: OptimKind = knob(OptimKind.adamw, "AdamW, or Muon for the matrices of the layers and AdamW for all else")
     lr: float = knob(1e-3, "peak learning rate", above=0.0)
     muon_lr: float | None = knob(None, "peak rate of Muon, whose steps are as large as AdamW's; null: lr", above=0.0)
-    head_first: int = knob(
-        0, "the head is fitted first, not random, where train has at most so many rows a class; 0: never", at_least=0
-    )
+    few: int = knob(0, "so many rows a class, or less, are few: then the head is fitted before training", at_least=0)
+    few_epochs: int = knob(0, "least epochs where rows are few, if trainer.max_epochs is not typed", at_least=0)
     head_lr: float | None = knob(None, "peak learning rate of pooling and head; null: lr", above=0.0)
     bag_lr: float = knob(0.03, "peak learning rate of the votes of model.bag", above=0.0)
     layer_decay: float = knob(
@@ -51,7 +50,6 @@ class OptimConfig:
     beta1: float = knob(0.9, "AdamW's first moment", at_least=0.0, below=1.0)
     beta2: float = knob(0.999, "AdamW's second moment", at_least=0.0, below=1.0)
     eps: float = knob(1e-8, "AdamW's epsilon", above=0.0)
-    min_steps: int = knob(0, "few rows are read in more epochs than trainer.max_epochs, for so many steps", at_least=0)
     warmup: float = knob(0.06, "share of all steps in which the rate rises", at_least=0.0, at_most=1.0)
     schedule: Schedule = knob(Schedule.linear, "decay after the warm-up; wsd stays at the peak and falls at the end")
     decay_share: float = knob(0.2, "share of all steps in which wsd falls", above=0.0, at_most=1.0)

@@ -140,9 +140,8 @@ class RunConfig:
             f"{self.model.n_layers} at the most, with which the pooling and the head learn alone",
         )
         require(
-            not self.optim.head_first or self.task is not Task.seq2seq,
-            f"optim.head_first={self.optim.head_first} fits the head of a classifier, which task=seq2seq has not: "
-            "leave it away",
+            not self.optim.few or self.task is not Task.seq2seq,
+            f"optim.few={self.optim.few} fits the head of a classifier, which task=seq2seq has not: leave it away",
         )
         has_layers = self.task is not Task.seq2seq and not self.model.is_recurrent
         paces = [] if has_layers else [("layer_decay", self.optim.layer_decay == 1), ("freeze", not self.optim.freeze)]

@@ -9,7 +9,7 @@ LIMITS = ("trainer.max_steps", "trainer.max_epochs")
 
 
 def settle_end(values: dict[str, Any], typed: Mapping[str, Any]) -> None:
-    """Let a limit that was typed take the place of a budget, and of least steps, that were not.
+    """Let a limit that was typed take the place of a budget, and of the epochs of few rows, that were not.
 
     Raises:
         ValueError: both were typed.
@@ -17,8 +17,8 @@ def settle_end(values: dict[str, Any], typed: Mapping[str, Any]) -> None:
     limit = next((name for name in LIMITS if name in typed), None)
     if limit is None:
         return
-    if "optim.min_steps" not in typed and "min_steps" in values.get("optim", {}):
-        values["optim"]["min_steps"] = 0
+    if "optim.few_epochs" not in typed and "few_epochs" in values.get("optim", {}):
+        values["optim"]["few_epochs"] = 0
     if not values.get("budget"):
         return
     if typed.get("budget"):

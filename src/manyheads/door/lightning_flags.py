@@ -31,7 +31,7 @@ OURS = {  # flags that other settings stand for
     "barebones": "manyheads needs the figures it leaves out",
     "fast_dev_run": "use debug=fast",
     "overfit_batches": "use debug=overfit",
-    "min_steps": "set optim.min_steps",
+    "min_steps": "set trainer.max_epochs or trainer.max_steps",
     "limit_train_batches": "set data.rows, or trainer.max_steps",
 }
 _KINDS = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}

@@ -18,7 +18,7 @@ from manyheads.data.module import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.fit.guard import Guard
 from manyheads.fit.module import Network
-from manyheads.fit.session import run_trainer
+from manyheads.fit.session import are_few, run_trainer
 
 LOOKS = 20  # validations of a pretraining
 MOST_LOOKING = 0.1  # of its time
@@ -29,23 +29,24 @@ FORWARD = 1 / 3  # of the time of a step: the gradient takes twice as long
 
 def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str]) -> RunConfig:
     """`run` with the steps that `run.budget` is enough for, of which a time is told by timing some, and validated at
-    even distances where words are hidden; without one, with `optim.min_steps` at least. Weights and generators stay as
-    they are.
+    even distances where words are hidden; without one, with `optim.few_epochs` at least where rows are few. Weights and
+    generators stay as they are.
 
     What a budget pays for are the steps and the validations among them.
 
     Raises:
         ValueError: a time, but several devices, each of which would time its own steps.
     """
-    budget, data = read_budget(run.budget), TextData(tokens, run.batch, run.seed)
+    budget = read_budget(run.budget)
     if budget is None:
-        return with_min_steps(run, data.steps_of(0)) if run.optim.min_steps else run
+        return of_few(run) if are_few(run, tokens["train"], labels) else run
     n_devices = run.hardware.devices * run.hardware.nodes
     if budget.seconds and n_devices != 1:
         raise ValueError(
             f"budget={run.budget} is a time, which steps of one device tell, but this run has several: give a number "
             "of tokens, such as budget=20Mtok"
         )
+    data = TextData(tokens, run.batch, run.seed)
     per_step = float(tokens["train"].lengths.sum()) / data.steps_of(0)
     look = FORWARD * float(tokens["validation"].lengths.sum()) / per_step  # in steps
     if budget.seconds:
@@ -62,7 +63,7 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
 
 
 def settled_notes(asked: RunConfig, run: RunConfig) -> Iterator[str]:
-    """What `batch.tokens=auto`, a budget and `optim.min_steps` came to in `run`."""
+    """What `batch.tokens=auto`, a budget and `optim.few_epochs` came to in `run`."""
     if asked.batch != run.batch:
         yield f"batch.tokens=auto: {run.batch.tokens}"
     if asked.trainer == run.trainer:
@@ -70,20 +71,15 @@ def settled_notes(asked: RunConfig, run: RunConfig) -> Iterator[str]:
     if run.budget:
         yield f"budget={run.budget}: {run.trainer['max_steps']} steps"
     else:
-        before, now = asked.trainer["max_epochs"], run.trainer["max_epochs"]
-        yield f"optim.min_steps={run.optim.min_steps}: {now} epochs instead of {before}"
+        yield f"rows are few: {run.optim.few_epochs} epochs instead of {asked.trainer['max_epochs']}"
 
 
-def with_min_steps(run: RunConfig, steps_of_epoch: int) -> RunConfig:
-    """`run` with so many times its epochs as `optim.min_steps` needs, and validated as often as without."""
+def of_few(run: RunConfig) -> RunConfig:
+    """`run` with `optim.few_epochs` at least, if epochs limit it."""
     epochs = run.trainer.get("max_epochs")
-    if epochs in (None, -1):
+    if epochs in (None, -1) or epochs >= run.optim.few_epochs:
         return run
-    times = -(-run.optim.min_steps // max(1, epochs * steps_of_epoch))
-    if times <= 1:
-        return run
-    looks = {"check_val_every_n_epoch": times} if "val_check_interval" not in run.trainer else {}
-    return replace(run, trainer={**looks, **run.trainer, "max_epochs": times * epochs})
+    return replace(run, trainer={**run.trainer, "max_epochs": run.optim.few_epochs})
 
 
 def of_time(task: Task, n_steps: float, look: float, steps_of_epoch: int) -> dict[str, int]:

@@ -24,10 +24,8 @@ MOST_STEPS = 100
 
 @torch.no_grad()
 def begin_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
-    """Fit the head to at most `MOST_ROWS` training rows, drawn at even distances, where there are no more than
-    `optim.head_first` a class, on average. No generator is touched."""
-    if len(tokens) > run.optim.head_first * classifier.head.out_features:
-        return
+    """Fit the head to at most `MOST_ROWS` training rows, drawn at even distances, where these are few. No generator is
+    touched."""
     rows = torch.arange(min(MOST_ROWS, len(tokens))) * len(tokens) // min(MOST_ROWS, len(tokens))
     labels = tokens.labels[rows]
     weight_CD, bias_C = linear(seen(run, classifier, tokens, rows), labels, classifier.head.out_features)

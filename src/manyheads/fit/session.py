@@ -140,7 +140,7 @@ def fit(
         StartAgain: it is to go on from its newest checkpoint in another way, which is written down.
         Stopped: it was asked to end, and its state is saved.
     """
-    if start.checkpoint is None and isinstance(network, Classifier):
+    if start.checkpoint is None and isinstance(network, Classifier) and are_few(run, tokens["train"], labels):
         begin_head(run, network, tokens["train"])
     guard = Guard(run, folder, start.again)
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
@@ -158,6 +158,11 @@ def fit(
         return None
     network.cpu().eval()
     return training_of(module.trainer, network, tokens["train"], guard, meter, keep.restore(), start)
+
+
+def are_few(run: RunConfig, tokens: Tokens, labels: list[str]) -> bool:
+    """Whether `tokens`, the training rows, are at most `optim.few` a class, on average."""
+    return len(tokens) <= run.optim.few * len(labels)
 
 
 def training_of(
