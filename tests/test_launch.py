@@ -123,7 +123,12 @@ ENDS = {  # what the two do: the exit code, and what is said
 }
 
 
-@pytest.mark.parametrize("do", ENDS, ids=" and ".join)
+LONG = (("3", "sleep"), ("sleep", "kill"), ("deaf", "143"), ("69", "sleep"))
+
+
+@pytest.mark.parametrize(
+    "do", [pytest.param(do, marks=[pytest.mark.slow] * (do in LONG), id=" and ".join(do)) for do in ENDS]
+)
 def test_how_it_ends(do, crew):
     job = crew(*do)
     code, said = ENDS[do]

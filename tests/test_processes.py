@@ -12,6 +12,7 @@ import pytest
 from manyheads.compose import read_run
 from manyheads.runfolder import HANDED_ON
 
+pytestmark = pytest.mark.slow  # seconds of both cores; in the fast suite tests/ranks has runs of two processes
 N_TRAIN, N_TEST = 7, 9  # two ranks of four micro-batches of two rows: a rank has micro-batches without rows
 
 
