@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from manyheads import faults
 from manyheads.cli import main
-from manyheads.fit import optim
+from manyheads.fit import optim, session
 from manyheads.fit.module import LitModule
 from manyheads.fit.nest import read_nest
 from manyheads.fit.saved import newest
@@ -167,6 +167,14 @@ def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, capsys):
     assert main(["train", f"resume={folder}"]) == 0
     assert capsys.readouterr().out == f"{folder} is finished: summary.json and report.html in it have its figures\n"
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(("few", "fitted"), [(16, 1), (15, 0), (0, 0)])  # 32 rows of two classes
+def test_the_head_is_fitted_once_where_rows_are_few(few, fitted, train, monkeypatch):
+    met, fit_head = [], session.begin_head
+    monkeypatch.setattr(session, "begin_head", lambda *given: met.append(given) or fit_head(*given))
+    train("run", f"optim.few={few}", "trainer.max_epochs=1", stops=("step:3",))
+    assert len(met) == fitted
 
 
 def test_few_rows_are_read_more_often_also_after_a_stop(train):
