@@ -32,7 +32,7 @@ WORDS: dict[str, list[str]] = {  # of `manyheads train`, by way
     "pretrained": ["pretrain.before=1Mtok"],
     "minilm": ["init_from={minilm}"],
 }
-MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
+MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way; scratch's are also pretrained's
     ("ag_news_10k", "scratch"): ["model.bag=524288"],
     ("emotion", "scratch"): ["model=tiny"],
     ("imdb", "scratch"): ["model.bag=1048576"],
@@ -71,8 +71,9 @@ def words_of(task: Task) -> list[str]:
     if task.way not in OURS:
         return []
     place = task.name, task.way
+    alike = MORE.get((task.name, "scratch"), []) if task.way == "pretrained" else []
     more = MORE_OF_ALL.get(place, []) if task.size == "full" else MORE_OF_FEW.get(task.way, [])
-    words = [*WORDS[task.way], *MORE.get(place, []), *more]
+    words = [*WORDS[task.way], *alike, *MORE.get(place, []), *more]
     return list({word.partition("=")[0]: word for word in words}.values())  # of a setting the last
 
 
