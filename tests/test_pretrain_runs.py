@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import manyheads
 from manyheads import faults
 from manyheads.cli import main
 from manyheads.compose import compose, read_run
+from manyheads.data.pieces import held_out
 from manyheads.fit.stop import Stopped
 from manyheads.ship.guesser import Guesser
 from manyheads.train import train
@@ -62,6 +64,13 @@ def test_a_run_learns_from_texts_alone(pretrained):
     assert summary.best["metric"] == "loss"
     assert "perplexity" in (output / "report.html").read_text()
     assert "validation masked_accuracy" in (output / "run.log").read_text()
+
+
+def test_of_many_validation_texts_a_part_is_judged(texts, tmp_path, monkeypatch):
+    monkeypatch.setattr("manyheads.data.cache.held_out", partial(held_out, most=100))  # tokens: all of them are 250
+    summary = train(compose("pretrain", [*texts, "budget=10ktok", "optim.lr=0.01", f"output={tmp_path / 'read'}"]))
+    assert summary.rows == {"train": 162, "validation": 18}
+    assert 0 < summary.validation["masked_accuracy"].value < 1
 
 
 def test_what_is_judged_is_what_training_validated(pretrained):

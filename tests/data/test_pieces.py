@@ -6,6 +6,7 @@ import pytest
 
 from manyheads.data.pieces import WHOLE, held_out, in_pieces, marks_around
 from manyheads.data.tokens import encode
+from manyheads.data.vocabulary import vocabulary
 
 TEXTS = ["good", "a very bad film " * 9, "", "so fine the not awful", "good bad fine " * 30]
 
@@ -50,3 +51,5 @@ def test_a_part_of_the_texts_is_drawn_the_same_way_every_time(tokenizer):
     assert rows_of(some) == [rows_of(tokens)[0]] * 10
     assert held_out(tokens, 300) is tokens
     assert len(held_out(tokens, 1)) == 1
+    tokens.vocabulary = vocabulary(tokenizer, pairs=False)
+    assert held_out(tokens, 60).vocabulary is tokens.vocabulary

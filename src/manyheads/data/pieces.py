@@ -54,4 +54,5 @@ def held_out(tokens: Tokens, most: int = MOST_HELD_OUT) -> Tokens:
     n_rows = int((tokens.offsets.diff()[order].cumsum(0) <= most).sum())
     batch = gather(tokens, Planned(order[: max(1, n_rows)].sort().values, 1.0))
     segments_N = None if batch.segments_N is None else batch.segments_N.byte()
-    return Tokens(batch.ids_N.int(), batch.layout.offsets, segments_N, batch.labels_B)
+    ids_N, offsets = batch.ids_N.int(), batch.layout.offsets
+    return Tokens(ids_N, offsets, segments_N, batch.labels_B, vocabulary=tokens.vocabulary)
