@@ -96,3 +96,10 @@ def test_labels_that_nothing_can_be_trained_on_are_left_unread_if_asked(column, 
         read_texts(data, 0, [])
     data.label = ""
     assert len(read_texts(data, 0, []).train) == 18
+
+
+def test_a_text_that_is_missing_is_no_matter_of_labels(tmp_path):
+    path = write(tmp_path / "labels.csv", [(f"t{at}" if at else "", "ab"[at % 2]) for at in range(20)])
+    with pytest.raises(ValueError, match=r"labels\.csv, row 2: the text is empty") as caught:
+        read_texts(DataConfig(source=Source.files, path=str(path)), 0, [])
+    assert "without their labels" not in str(caught.value)

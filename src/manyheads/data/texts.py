@@ -3,6 +3,7 @@
 What the run itself is judged on stays out: its validation and test rows, wherever their texts occur once more.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,10 +40,14 @@ def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool 
     """
     tables = open_tables(data)
     table = (tables.get("all") or tables["train"])()
+
+    def without() -> Splits:
+        return _unlabelled(tables, table, data, seed, with_test=with_test)
+
     if data.label and not {data.label, MULTI_LABEL}.isdisjoint(table.names):
-        splits = _labelled(data, seed, with_test=with_test)
+        splits = _labelled(data, seed, without, with_test=with_test)
     else:
-        splits = _unlabelled(tables, table, data, seed, with_test=with_test)
+        splits = without()
     return _alone(splits, _more(also, data, splits.notes), data.rows, seed)
 
 
@@ -58,14 +63,21 @@ def read_text_split(data: DataConfig, split: str) -> Rows:
     return shorten(_rows(tables["all" if "all" in tables else split](), data, []), data.rows, seed=0)
 
 
-def _labelled(data: DataConfig, seed: int, *, with_test: bool) -> Splits:
-    """The splits of a training on the labels, without which texts can be learnt from as well."""
+def _labelled(data: DataConfig, seed: int, without: Callable[[], Splits], *, with_test: bool) -> Splits:
+    """The splits of a training on the labels; `without` reads the texts alone, which is what to do if only that works.
+
+    Raises:
+        ValueError: as of `read_splits`.
+    """
     try:
         return read_splits(data, seed, with_test=with_test)
     except ValueError as error:
-        if "label" not in str(error):
-            raise
-        raise ValueError(f"{error}; or read the texts without their labels by data.label=") from error
+        problem = error
+    try:
+        without()
+    except ValueError:
+        raise problem from None
+    raise ValueError(f"{problem}; or read the texts without their labels by data.label=") from problem
 
 
 def _unlabelled(tables: Tables, table: Table, data: DataConfig, seed: int, *, with_test: bool) -> Splits:
