@@ -29,6 +29,19 @@ def test_votes_have_a_rate_of_their_own_and_do_not_decay():
     assert all(group["weight_decay"] == 0 for group in groups if group["lr"] == 0.7)
 
 
+@pytest.mark.parametrize("eps", [1e-4, 1e-8])
+def test_votes_of_small_gradients_move_by_small_steps(eps):
+    network = assemble(SHAPE, vocab_size=20, n_classes=3, max_length=8)
+    optimizer = make_optimizer(network, OptimConfig(bag_lr=0.5, bag_eps=eps))
+    for parameter in network.parameters():
+        parameter.grad = torch.full_like(parameter, 1e-6)
+    before = network.head.weight.detach().clone()
+    optimizer.step()
+    moved = 0.5 * 1e-6 / (1e-6 + eps)  # AdamW's first step
+    torch.testing.assert_close(network.bag.votes.weight, torch.full((32, 3), -moved))
+    assert (before - network.head.weight).min() > 0.9e-3, "others have an ε of their own"
+
+
 def test_matrices_of_layers_have_the_rate_of_muon():
     network = assemble(SHAPE, vocab_size=20, n_classes=3, max_length=8)
     settings = OptimConfig(kind=OptimKind.muon, lr=0.1, muon_lr=0.3, layer_decay=0.5, warmup=0.0)

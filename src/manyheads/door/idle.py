@@ -5,13 +5,13 @@ from typing import Any
 
 from manyheads.config import DataConfig, EvaluateConfig, Long, RunConfig, Source, Task, TuneConfig
 from manyheads.config.plain import show
-from manyheads.door.verbs import OF_ANSWERS, Config
+from manyheads.door.verbs import OF_ANSWERS, OF_THE_BAG, Config
 
 OF_THE_HUB = ("data.hub_config", "data.revision")
 OF_CLASSES = (
     *("data.label", "data.text_pair", "optim.class_weights"),
     *("model.pooling", "model.pooler", "model.pair", "model.segments"),
-    *("model.matches", "model.bag", "model.bag_order", "model.bag_dropout", "model.bag_apart", "optim.bag_lr"),
+    *("model.matches", *OF_THE_BAG),
 )
 OF_TARGETS = ("data.target",)
 UNREAD = {Task.classify: OF_TARGETS, Task.seq2seq: OF_CLASSES, Task.pretrain: OF_ANSWERS}
