@@ -67,7 +67,7 @@ def test_a_run_learns_from_texts_alone(pretrained):
 
 
 def test_of_many_validation_texts_a_part_is_judged(texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("manyheads.data.cache.held_out", partial(held_out, most=100))  # tokens: all of them are 250
+    monkeypatch.setattr("manyheads.data.cache.held_out", partial(held_out, most=100))  # of more than 200 tokens
     summary = train(compose("pretrain", [*texts, "budget=10ktok", "optim.lr=0.01", f"output={tmp_path / 'read'}"]))
     assert summary.rows == {"train": 162, "validation": 18}
     assert 0 < summary.validation["masked_accuracy"].value < 1
