@@ -5,6 +5,7 @@ import pytest
 from manyheads.cli import main
 from manyheads.compose import compose
 from manyheads.config import Source
+from manyheads.door.idle import refuse_idle
 
 OWN = (
     "does nothing here, where evaluate reads the run's own data as training read it: name other data by data.path=, "
@@ -83,6 +84,15 @@ LINES = [
         "optim.teacher_weight=0.3 does nothing without teacher=<run>: add that, or leave it away",
     ),
     (
+        "train model=tiny optim.bag_lr=0.1",
+        "optim.bag_lr=0.1 does nothing with model.bag=0, as model=tiny has it: add model.bag=65536, or leave it away",
+    ),
+    (
+        "train model.bag=0 model.bag_dropout=0",
+        "model.bag_dropout=0.0 does nothing with model.bag=0, as model=tiny has it: add model.bag=65536, or leave it "
+        "away",
+    ),
+    (
         "pretrain data.long=both",
         "data.long=both does nothing in pretrain, where all of a long text is read, in pieces: leave it away",
     ),
@@ -130,3 +140,12 @@ def test_a_preset_of_the_hub_reads_a_local_copy_and_its_own_revision(tmp_path, m
     assert compose("train", ["data=sick", "data.revision=main"]).data.revision == "main"
     assert compose("train", ["data.hub=glue", "data.hub_config=rte"]).data.hub_config == "rte"
     assert compose("train", ["data.path=y.csv", "data.revision="]).data.revision == ""
+
+
+def test_votes_are_told_what_to_do_where_there_are_some_or_come_with_weights(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert compose("train", ["optim.bag_lr=0.1"]).optim.bag_lr == 0.1
+    assert compose("train", ["model=tiny", "model.bag=64", "model.bag_apart=0"]).model.bag_apart == 0
+    brought = compose("train", ["model=tiny"])
+    brought.init_from = "a run with votes"
+    refuse_idle(brought, {"optim.bag_lr": 0.1})

@@ -23,8 +23,8 @@ OF_TRANSFORMERS = tuple(
 
 def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
     """Refuse a typed setting that nothing would read: of data, where `evaluate` reads the run's own; of the other
-    task; of layers that a recurrent encoder has not; of a job of SLURM, where none is written; of the hub, where no
-    dataset of it is read.
+    task; of layers that a recurrent encoder has not; of votes, where there are none; of a job of SLURM, where none is
+    written; of the hub, where no dataset of it is read.
 
     Raises:
         ValueError: names the first such setting.
@@ -47,6 +47,7 @@ def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
     _refuse_without_hiding(config, typed)
     _refuse_without_windows(config, typed)
     _refuse_without_teacher(config, typed)
+    _refuse_without_bag(config, typed)
     _refuse_without_script(config, typed)
     for name in OF_THE_HUB:
         if typed.get(name):
@@ -81,6 +82,16 @@ def _refuse_without_teacher(config: Config, typed: Mapping[str, Any]) -> None:
         if name in typed and isinstance(config, RunConfig | TuneConfig) and not config.teacher:
             raise ValueError(
                 f"{name}={show(typed[name])} does nothing without teacher=<run>: add that, or leave it away"
+            )
+
+
+def _refuse_without_bag(config: Config, typed: Mapping[str, Any]) -> None:
+    """How n-grams vote, where none does; weights to begin with bring their own bag."""
+    for name in typed if isinstance(config, RunConfig) and not config.model.bag and not config.init_from else ():
+        if name in OF_THE_BAG and name != "model.bag":
+            raise ValueError(
+                f"{name}={show(typed[name])} does nothing with model.bag=0, as model=tiny has it: add model.bag=65536, "
+                "or leave it away"
             )
 
 
