@@ -71,12 +71,18 @@ def test_further_texts_of_a_folder_are_those_of_its_training_split(labelled, tmp
     assert [text for text in found if text.startswith(("train", "test"))] == [f"train {at}" for at in range(5)]
 
 
-def test_pairs_stay_pairs_and_take_no_single_texts(tmp_path):
+def test_pairs_stay_pairs_and_take_further_pairs_but_no_single_texts(tmp_path):
     rows = [(f"a{at}", f"b{at}", "xy"[at % 2]) for at in range(40)]
     data = DataConfig(source=Source.files, path=str(write(tmp_path / "p.csv", rows, ["text", "text_pair", "label"])))
-    assert read_texts(data, 0, []).train.pairs is not None
-    with pytest.raises(ValueError, match=r"adds single texts, but p.csv holds pairs"):
-        read_texts(data, 0, [data.path])
+    alone = read_texts(data, 0, [])
+    judged = alone.validation.contents()[0]
+    more = str(write(tmp_path / "more.csv", [("c", "d"), judged], ["text", "text_pair"]))
+    assert read_texts(data, 0, [more]).train.contents() == [*alone.train.contents(), ("c", "d")]
+    single = str(write(tmp_path / "single.csv", [("c",)], ["text"]))
+    with pytest.raises(ValueError, match=r"pretrain.also=single.csv adds single texts, but p.csv holds pairs"):
+        read_texts(data, 0, [more, single])
+    data.text_pair = ""
+    assert read_texts(data, 0, [more, single]).train.texts[-2:] == ["c", "c"]  # of more.csv the first texts alone
 
 
 def test_fewer_rows_are_fewer_of_everything(labelled, tmp_path):

@@ -48,7 +48,8 @@ def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool 
         splits = _labelled(data, seed, without, with_test=with_test)
     else:
         splits = without()
-    return _alone(splits, _more(also, data, splits.notes), data.rows, seed)
+    further = data if splits.train.pairs is not None else replace(data, text_pair="")
+    return _alone(splits, _more(also, further, splits.notes), data.rows, seed)
 
 
 def read_text_split(data: DataConfig, split: str) -> Rows:
@@ -104,7 +105,7 @@ def _more(also: list[str], data: DataConfig, notes: list[str]) -> list[Rows]:
     """The texts of further files or folders, all of them but those of splits for judging."""
     found = []
     for path in also:
-        theirs = replace(data, source=Source.files, path=str(Path(path).expanduser()), text_pair="")
+        theirs = replace(data, source=Source.files, path=str(Path(path).expanduser()))
         try:
             tables = open_tables(theirs)
         except ValueError as error:
@@ -127,13 +128,14 @@ def _alone(splits: Splits, more: list[Rows], n_rows: int, seed: int) -> Splits:
     """The splits without labels, `more` joined to train, and no text of the others in train.
 
     Raises:
-        ValueError: train holds pairs, which further texts are not.
+        ValueError: train holds pairs, which some further texts are not.
     """
     train, validation = splits.train, splits.validation
-    if more and train.pairs is not None:
+    single = [one.source for one in more if one.pairs is None]
+    if single and train.pairs is not None:
         raise ValueError(
-            f"pretrain.also={listed([one.source for one in more])} adds single texts, but {train.source} holds pairs: "
-            "leave it away, or read single texts by data.text_pair="
+            f"pretrain.also={listed(single)} adds single texts, but {train.source} holds pairs: leave it away, or read "
+            "single texts by data.text_pair="
         )
     train = _joined([shorten(rows, n_rows, seed) for rows in (train, *more)])
     judged = {text for rows in (validation, splits.test) if rows is not None for text in rows.contents()}
@@ -151,13 +153,13 @@ def _bare(rows: Rows) -> Rows:
 
 
 def _joined(parts: list[Rows]) -> Rows:
-    """Rows of several files as those of one."""
+    """Rows of several files as those of one: all single texts, or all pairs."""
     first = parts[0]
     if len(parts) == 1:
         return first
     return Rows(
         texts=[text for rows in parts for text in rows.texts],
-        pairs=None,
+        pairs=None if first.pairs is None else [pair for rows in parts for pair in rows.pairs or []],
         labels=[0] * sum(map(len, parts)),
         source=f"{first.source} and {len(parts) - 1} more",
         numbers=[number for rows in parts for number in rows.numbers],
