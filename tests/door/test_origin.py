@@ -39,6 +39,17 @@ def test_what_is_no_part_of_the_weights_may_be_typed(model_folder):
     assert train(model_folder, f"tokenizer.path={own}").tokenizer.path == str(own)
 
 
+def test_in_pairs_tokens_of_both_texts_are_marked_unless_told(model_folder, tmp_path):
+    """A stranger's weights read a pair as before, as the marks begin at nothing; a run's have what it trained with."""
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 9}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": 9, **sizes}))
+    (tmp_path / "tokenizer.json").touch()
+    (tmp_path / "model.safetensors").write_bytes(bytes(4096))
+    assert train(tmp_path).model.matches
+    assert not train(tmp_path, "model.matches=false").model.matches
+    assert not train(model_folder).model.matches
+
+
 def test_a_relative_folder_counts_from_anywhere(model_folder, monkeypatch):
     monkeypatch.chdir(model_folder)
     assert train("model").init_from == str(model_folder / "model")
