@@ -73,14 +73,6 @@ def bounds(value_R: Floats) -> tuple[float, float]:
     return low, high
 
 
-def mcnemar(right_n: Bools, other_n: Bools) -> float:
-    """Two-sided p of McNemar's test in its exact form: are the rows only one of two gets right shared out evenly?"""
-    from scipy.stats import binomtest
-
-    only, only_other = int((right_n & ~other_n).sum()), int((other_n & ~right_n).sum())
-    return float(binomtest(only, only + only_other).pvalue) if only + only_other else 1.0
-
-
 def f1_of_labels(truth_nC: Bools, answer_SnC: list[Bools]) -> dict[str, Figure]:
     """Micro- and macro-F1 of labels of which a row has any number; the interval draws rows and seeds."""
     counts_S = [(truth_nC & one, truth_nC.astype(np.int64) + one) for one in answer_SnC]

@@ -87,7 +87,7 @@ def cell(done: list[dict[str, Any]] | None, *, bold: bool) -> str:
 
 
 def advantages(sets: dict[str, Runs]) -> str:
-    """Of each of our ways over the best cheap one, with the interval, and McNemar's p of the first seeds."""
+    """Of each of our ways over the best cheap one, with the interval."""
     lines = []
     for name, of_set in sets.items():
         if not (cheap := best_cheap(of_set)):
@@ -98,9 +98,7 @@ def advantages(sets: dict[str, Runs]) -> str:
             if way not in of_set:
                 cells.append("-")
                 continue
-            own = right_of(of_set[way])
-            gain, p = figures.advantage(own, others), figures.mcnemar(own[0], others[0])
-            cells.append(f"{points(gain)}, {'p < 0.001' if p < 0.001 else f'p = {p:.3f}'}")
+            cells.append(points(figures.advantage(right_of(of_set[way]), others)))
         lines.append([name, CHEAP[cheap], *cells])
     return markdown(["points over the best cheap model (95 %)", "which", *OURS.values()], lines)
 

@@ -43,12 +43,6 @@ def test_the_difference_is_paired():
     assert (gain.low, gain.high) == pytest.approx((gain.value - half, gain.value + half), abs=0.001)
 
 
-def test_mcnemar_is_the_sign_test_of_the_rows_that_differ():
-    one, other = np.array([True] * 8 + [False] * 2 + [True] * 5), np.array([False] * 8 + [True] * 2 + [True] * 5)
-    assert figures.mcnemar(one, other) == pytest.approx(2 * (1 + 10 + 45) / 2**10)
-    assert figures.mcnemar(one, one) == 1.0
-
-
 def test_f1_of_labels_is_scikit_learns():
     truth, answers = NUMBERS.random((200, 4)) < 0.3, [NUMBERS.random((200, 4)) < 0.3 for _ in range(2)]
     found = figures.f1_of_labels(truth, answers)
@@ -262,7 +256,6 @@ def test_the_tables_say_what_was_measured():
     assert line.startswith("| sst2 | most frequent class | - | - | ")
     assert "+26.7 (" in line
     assert made["machines"].splitlines()[-1] == "| Z80, 1 cores | 1 | 1 | 3 |"
-    assert "p < 0.001" in line
     assert "| sst2 | not measured (0.815) | not measured (0.815) | 0.767 (0.885), missed |" in made["aims"]
     assert "| sst2, from MiniLM | 3 | 0.767 (" in made["runs"]
     assert "from MiniLM (" in made["unfinished"]
