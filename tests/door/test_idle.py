@@ -5,7 +5,6 @@ import pytest
 from manyheads.cli import main
 from manyheads.compose import compose
 from manyheads.config import Source
-from manyheads.door.idle import refuse_idle
 
 OWN = (
     "does nothing here, where evaluate reads the run's own data as training read it: name other data by data.path=, "
@@ -85,12 +84,11 @@ LINES = [
     ),
     (
         "train model=tiny optim.bag_lr=0.1",
-        "optim.bag_lr=0.1 does nothing with model.bag=0, as model=tiny has it: add model.bag=65536, or leave it away",
+        "optim.bag_lr=0.1 does nothing with model.bag=0: add model.bag=65536, or leave it away",
     ),
     (
         "train model.bag=0 model.bag_dropout=0",
-        "model.bag_dropout=0.0 does nothing with model.bag=0, as model=tiny has it: add model.bag=65536, or leave it "
-        "away",
+        "model.bag_dropout=0.0 does nothing with model.bag=0: add model.bag=65536, or leave it away",
     ),
     (
         "pretrain data.long=both",
@@ -142,10 +140,12 @@ def test_a_preset_of_the_hub_reads_a_local_copy_and_its_own_revision(tmp_path, m
     assert compose("train", ["data.path=y.csv", "data.revision="]).data.revision == ""
 
 
-def test_votes_are_told_what_to_do_where_there_are_some_or_come_with_weights(tmp_path, monkeypatch):
+def test_votes_are_told_what_to_do_where_there_are_some(model_folder, tmp_path, monkeypatch):
+    """Weights to begin with bring none."""
     monkeypatch.chdir(tmp_path)
+    begun = f"init_from={model_folder}"
     assert compose("train", ["optim.bag_lr=0.1"]).optim.bag_lr == 0.1
     assert compose("train", ["model=tiny", "model.bag=64", "model.bag_apart=0"]).model.bag_apart == 0
-    brought = compose("train", ["model=tiny"])
-    brought.init_from = "a run with votes"
-    refuse_idle(brought, {"optim.bag_lr": 0.1})
+    assert compose("train", [begun, "model.bag=64", "optim.bag_lr=0.1"]).optim.bag_lr == 0.1
+    with pytest.raises(ValueError, match=r"optim.bag_lr=0.1 does nothing with model.bag=0"):
+        compose("train", [begun, "optim.bag_lr=0.1"])

@@ -86,12 +86,11 @@ def _refuse_without_teacher(config: Config, typed: Mapping[str, Any]) -> None:
 
 
 def _refuse_without_bag(config: Config, typed: Mapping[str, Any]) -> None:
-    """How n-grams vote, where none does; weights to begin with bring their own bag."""
-    for name in typed if isinstance(config, RunConfig) and not config.model.bag and not config.init_from else ():
+    """How n-grams vote, where none does; weights to begin with bring no votes."""
+    for name in typed if isinstance(config, RunConfig) and not config.model.bag else ():
         if name in OF_THE_BAG and name != "model.bag":
             raise ValueError(
-                f"{name}={show(typed[name])} does nothing with model.bag=0, as model=tiny has it: add model.bag=65536, "
-                "or leave it away"
+                f"{name}={show(typed[name])} does nothing with model.bag=0: add model.bag=65536, or leave it away"
             )
 
 
