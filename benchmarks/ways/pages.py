@@ -10,7 +10,7 @@ from contestants.tables import markdown
 
 from ways import figures
 from ways.figures import Bools, Figure
-from ways.recipes import CHEAP, MULTI, OURS, SEEDS, SETS, SIZES, WAYS, seeds_of, tasks, words_of
+from ways.recipes import ABOUT, CHEAP, MULTI, OURS, SEEDS, SETS, SIZES, WAYS, seeds_of, tasks, words_of
 from ways.recipes import Task as One
 
 Runs = dict[str, list[dict[str, Any]]]  # by way: its measurements in the order of their seeds
@@ -35,6 +35,7 @@ def all_tables(measured: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {
         **{f"accuracy-{size}": accuracies(sets) for size, sets in single.items()},
         **{f"advantage-{size}": advantages(sets) for size, sets in single.items()},
+        "by-rows": by_rows(single),
         "aims": aims(single["full"]),
         "runs": runs(by_size["full"]),
         "labels": of_labels(by_size["full"]),
@@ -106,6 +107,27 @@ def advantages(sets: dict[str, Runs]) -> str:
 def points(gain: Figure) -> str:
     shown = f"{100 * gain.value:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
     return f"**{shown}**" if gain.low > 0 else shown
+
+
+def by_rows(by_size: dict[str, dict[str, Runs]]) -> str:
+    """What trained weights and what training from scratch are worth, few rows to all, short texts to long."""
+    ways, sizes = ("minilm", "scratch"), {"10": "10 a class", "100": "100 a class", "full": "all rows"}
+    headings = [f"{OURS[way]}, {sizes[size]}" for way in ways for size in sizes]
+    lines = []
+    for name, (n_rows, n_words) in sorted(ABOUT.items(), key=lambda one: one[1][1]):
+        cells = [gain_of(by_size[size].get(name, {}), way) for way in ways for size in sizes]
+        lines.append([name, f"{n_rows:,}", str(n_words), *cells])
+    return markdown(["points over the best cheap model", "rows", "words a text", *headings], lines)
+
+
+def gain_of(of_set: Runs, way: str) -> str:
+    """The points alone; bold: the whole interval is above zero; with a star: it is below."""
+    cheap = best_cheap(of_set)
+    if not cheap or way not in of_set:
+        return "-"
+    gain = figures.advantage(right_of(of_set[way]), right_of(of_set[cheap]))
+    shown = f"{100 * gain.value:+.1f}"
+    return f"**{shown}**" if gain.low > 0 else f"{shown}*" if gain.high < 0 else shown
 
 
 def aims(sets: dict[str, Runs]) -> str:

@@ -22,6 +22,17 @@ BY_COST = [*CHEAP, "scratch", "minilm", "pretrained"]
 SIZES = {"full": 0, "100": 100, "10": 10}  # training rows drawn of each class; 0: all
 SINGLE = ["trec6", "snips", "sst2", "indonlu_smsa", "banking77", "emotion", "ag_news_10k"]  # small to large
 SETS = [*SINGLE, "sick", "goemotions", "imdb"]
+ABOUT = {  # rows of train.csv, and the median of their words, of both texts of a pair
+    "trec6": (5452, 10),
+    "snips": (13084, 9),
+    "sst2": (6920, 19),
+    "indonlu_smsa": (11000, 28),
+    "banking77": (10003, 10),
+    "emotion": (16000, 17),
+    "ag_news_10k": (10001, 30),
+    "sick": (4500, 18),
+    "imdb": (25000, 174),
+}
 PAIRS, MULTI, LAST = ("sick",), ("goemotions",), ("imdb",)
 NOT_ENGLISH = ("indonlu_smsa",)  # nothing to expect of MiniLM
 SEEDS, FEWER_SEEDS = 3, {"imdb": 2}
@@ -32,13 +43,15 @@ WORDS: dict[str, list[str]] = {  # of `manyheads train`, by way
     "pretrained": ["pretrain.before=1Mtok"],
     "minilm": ["init_from={minilm}"],
 }
-MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way; scratch's are also pretrained's
+MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
+    ("imdb", "minilm"): ["data.max_length=256", "data.long=both"],
+}
+MORE_OF_ALL: dict[
+    tuple[str, str], list[str]
+] = {  # behind those where all rows are learnt; scratch's also pretrained's
     ("ag_news_10k", "scratch"): ["model.bag=524288"],
     ("emotion", "scratch"): ["model=tiny"],
     ("imdb", "scratch"): ["model.bag=1048576"],
-    ("imdb", "minilm"): ["data.max_length=256", "data.long=both"],
-}
-MORE_OF_ALL: dict[tuple[str, str], list[str]] = {  # behind those, where all rows are learnt from
     ("imdb", "pretrained"): ["pretrain.also=[{data}/imdb_unsup/train.csv]", "pretrain.before=50Mtok"],
     ("imdb", "minilm"): ["trainer.max_epochs=1"],
     ("trec6", "minilm"): ["trainer.max_epochs=6"],
@@ -70,10 +83,13 @@ def words_of(task: Task) -> list[str]:
     """What is typed behind `manyheads train`, its places still open: {data}, {minilm}, {unlabelled}."""
     if task.way not in OURS:
         return []
-    place = task.name, task.way
-    alike = MORE.get((task.name, "scratch"), []) if task.way == "pretrained" else []
-    more = MORE_OF_ALL.get(place, []) if task.size == "full" else MORE_OF_FEW.get(task.way, [])
-    words = [*WORDS[task.way], *alike, *MORE.get(place, []), *more]
+    place, scratch = (task.name, task.way), (task.name, "scratch")
+    if task.size == "full":
+        alike = MORE_OF_ALL.get(scratch, []) if task.way == "pretrained" else []
+        more = [*alike, *MORE_OF_ALL.get(place, [])]
+    else:
+        more = MORE_OF_FEW.get(task.way, [])
+    words = [*WORDS[task.way], *MORE.get(place, []), *more]
     return list({word.partition("=")[0]: word for word in words}.values())  # of a setting the last
 
 

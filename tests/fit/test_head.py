@@ -11,7 +11,8 @@ from manyheads.compose import compose
 from manyheads.config import ModelConfig
 from manyheads.data.tokens import Tokens, Windows
 from manyheads.fit import head
-from manyheads.fit.head import STRENGTH, begin_head, linear, mean_loss
+from manyheads.fit.head import STRENGTH, begin_head, linear
+from manyheads.fit.logistic import mean_loss
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 

@@ -94,6 +94,15 @@ def test_shares_of_tokens_add_up_to_the_logits_and_a_vote_is_shared_alike(order)
     torch.testing.assert_close(change, torch.tensor(expected), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_parts_of_votes_times_the_votes_are_the_logits(order):
+    bag = made(order)
+    ids, layout = packed(TEXTS)
+    tail = layout.rounded(16)
+    for one, of in ((ids, layout), (torch.cat([ids, ids.new_zeros(tail.tail)]), tail)):
+        torch.testing.assert_close(bag.parts(one, of) @ bag.votes.weight, bag(ids, layout))
+
+
 def test_in_training_a_share_of_texts_is_answered_by_one_of_both_alone():
     bag = made(1).train()
     bag.dropout.p, bag.apart = 0.0, 0.6

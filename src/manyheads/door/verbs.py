@@ -56,7 +56,10 @@ TRAINING: dict[str, str | None] = {
 FINISHED = {"run": "the data of a finished run, which only evaluate reads"}
 OF_TRAINING = {"fsdp": "a way to hold weights in training", "slurm": "a job of training"}
 
-OF_THE_BAG = ("model.bag", "model.bag_order", "model.bag_dropout", "model.bag_apart", "optim.bag_lr", "optim.bag_eps")
+OF_THE_BAG = (
+    *("model.bag", "model.bag_order", "model.bag_dropout", "model.bag_apart"),
+    *("optim.bag_lr", "optim.bag_eps", "optim.bag_first"),
+)
 OF_ANSWERS = (  # that a text has beside its own words
     *("teacher", "optim.teacher_weight", "optim.teacher_temperature"),
     *("data.target", "optim.class_weights", "optim.label_smoothing"),

@@ -8,18 +8,17 @@ n rows . D width of what the head sees . C classes
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from manyheads.config import RunConfig
 from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.tokens import Tokens
 from manyheads.fit.hardware import autocast_type, uses_gpu
+from manyheads.fit.logistic import logistic
 from manyheads.nn import Classifier
 from manyheads.ranks import this_process
 
 MOST_ROWS = 4096  # that are read for it
 STRENGTH = 0.1  # of the rows against the pull to zero: a head that knows few rows by heart leaves nothing to learn
-MOST_STEPS = 100
 
 
 @torch.no_grad()
@@ -49,31 +48,9 @@ def seen(run: RunConfig, classifier: Classifier, tokens: Tokens, rows: Tensor) -
     return found
 
 
-@torch.enable_grad()
 def linear(x_nD: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Matrix `(C, D)` and bias `(C,)` of the logistic regression of `labels`, class ids `(n,)` or marks `(n, C)`.
-
-    The minimum of the mean loss and a pull of the matrix to zero, from zero on by L-BFGS: so nothing is drawn.
-    """
+    """Matrix `(C, D)` and bias `(C,)` of the logistic regression of `labels`, class ids `(n,)` or marks `(n, C)`."""
     middle_D, size = x_nD.mean(0), x_nD.norm(dim=1).mean().clamp(min=1e-6)
-    x_nD = (x_nD - middle_D) / size
-    weight_CD = torch.zeros(n_classes, x_nD.shape[1], requires_grad=True)
-    bias_C = torch.zeros(n_classes, requires_grad=True)
-    solver = torch.optim.LBFGS([weight_CD, bias_C], max_iter=MOST_STEPS, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        solver.zero_grad()
-        total = mean_loss(F.linear(x_nD, weight_CD, bias_C), labels)
-        total = total + weight_CD.square().sum() / (2 * STRENGTH * len(x_nD))
-        total.backward()
-        return total
-
-    solver.step(loss)
-    weight_CD = weight_CD.detach() / size
-    return weight_CD, bias_C.detach() - weight_CD @ middle_D
-
-
-def mean_loss(logits_nC: Tensor, labels: Tensor) -> Tensor:
-    if labels.ndim == 1:
-        return F.cross_entropy(logits_nC, labels)
-    return F.binary_cross_entropy_with_logits(logits_nC, labels.float(), reduction="none").sum(1).mean()
+    weight_CD, bias_C = logistic((x_nD - middle_D) / size, labels, n_classes, strength=STRENGTH)
+    weight_CD = weight_CD / size
+    return weight_CD, bias_C - weight_CD @ middle_D

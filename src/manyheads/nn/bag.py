@@ -3,6 +3,7 @@
 Cheng et al. (2016), "Wide & Deep Learning": what is rare is learned by heart by the one, the other generalises.
 
 ... tokens in a layout (N packed, or B L padded) . B documents . K lengths of neighbourhoods . C classes
+R texts, each of one document or several . V rows of votes
 """
 
 import torch
@@ -61,6 +62,17 @@ class Bag(nn.Module):
                 shares_NC[: ids.size(0) - by] += each_NC[by:] * reaches_N1
         return shares_NC / (self.order * layout.lengths_B.repeat_interleave(layout.lengths_B))[:, None].sqrt()
 
+    def parts(self, ids_N: Tensor, layout: Packed) -> Tensor:
+        """What each text has of every vote, sparse and `(R, V)`: times the votes, these are its logits."""
+        rows_NK = self.rows_of(ids_N, layout)[: layout.n_tokens]
+        counts_R = torch.ones_like(layout.lengths_B) if layout.counts_R is None else layout.counts_R
+        text_B = torch.arange(len(counts_R)).repeat_interleave(counts_R)
+        part_B = (layout.lengths_B * self.order).rsqrt() / counts_R[text_B]
+        where_2E = torch.stack((_each(text_B, layout, rows_NK), rows_NK)).flatten(1)
+        parts_E = _each(part_B, layout, rows_NK).flatten()
+        size = (len(counts_R), self.votes.num_embeddings)
+        return torch.sparse_coo_tensor(where_2E, parts_E, size, check_invariants=True).coalesce()
+
     def rows_of(self, ids: Tensor, layout: Layout) -> Tensor:
         """The rows `(..., K)` of the 1, 2, ... tokens that end with each; before the first of a text stands id 0."""
         mixed, rows = torch.zeros_like(ids), []
@@ -69,3 +81,8 @@ class Bag(nn.Module):
             mixed = mixed ^ (token + back + 1) * PRIMES[back]
             rows.append(mixed % self.votes.num_embeddings)
         return torch.stack(rows, dim=-1)
+
+
+def _each(x_B: Tensor, layout: Packed, like_NK: Tensor) -> Tensor:
+    """A number of each document for each of its n-grams: `(N, K)`."""
+    return x_B.repeat_interleave(layout.lengths_B)[:, None].expand_as(like_NK)
