@@ -1,6 +1,7 @@
 """The table of ways: rows are the same for all, figures agree with scipy and scikit-learn, a second start goes on."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -256,9 +257,20 @@ def test_the_tables_say_what_was_measured():
     assert line.startswith("| sst2 | most frequent class | - | - | ")
     assert "+26.7 (" in line
     assert made["machines"].splitlines()[-1] == "| Z80, 1 cores | 1 | 1 | 3 |"
+    assert "| sst2 | 6,920 | 19 | - | - | +26.7 | - | - | - |" in made["by-rows"]
     assert "| sst2 | not measured (0.815) | not measured (0.815) | 0.767 (0.885), missed |" in made["aims"]
     assert "| sst2, from MiniLM | 3 | 0.767 (" in made["runs"]
     assert "from MiniLM (" in made["unfinished"]
+
+
+@pytest.mark.skipif("MANYHEADS_DATA" not in os.environ, reason="MANYHEADS_DATA, a folder of datasets, is not set")
+def test_rows_and_words_of_a_set_are_those_of_its_file():
+    found = {}
+    for name in recipes.ABOUT:
+        of_set = rows.read(recipes.data_folder() / name / "train.csv")
+        words = [sum(len(row.get(key, "").split()) for key in ("text", "text_pair")) for row in of_set]
+        found[name] = len(of_set), int(np.median(words))
+    assert found == recipes.ABOUT
 
 
 @pytest.mark.parametrize(
