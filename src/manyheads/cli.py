@@ -61,6 +61,8 @@ def answer(work: Callable[[], int], say: Callable[[str, int], int]) -> int:
     except SystemExit as stop:  # Lightning turns Ctrl-C into exit(1)
         if isinstance(stop.__context__, KeyboardInterrupt):
             return say("stopped by Ctrl-C", 130)
+        if stop.code == 1 and isinstance(stop.__context__, BrokenPipeError):  # rich, too, turns it into exit(1)
+            raise BrokenPipeError from stop
         raise
     except BrokenPipeError:
         raise
@@ -96,7 +98,7 @@ class _Asked:
 def _run(words: list[str]) -> int:
     if any(word in COMPLETION for word in words):
         return _complete([word for word in words if word.startswith(("install=", "uninstall=", "query="))])
-    if words[:1] == ["--version"]:
+    if "--version" in words:
         print(f"manyheads {__version__}")
         return 0
     if not words or words[0] in ("-h", "--help", "help"):
@@ -113,9 +115,8 @@ def _run(words: list[str]) -> int:
     asked = _read_flags(verb, words[1:])
     from manyheads.compose import compose, run_hydra
 
-    if verb == "tune" and "-m" in asked.flags:
-        raise ValueError("-m does nothing in tune, which runs one training after another itself: leave it away")
     if asked.flags:
+        _refuse_flags(verb, asked)
         run_hydra(verb, asked.flags, asked.overrides, lambda make: _one_of_many(verb, make), asked.config_dir)
         return 0
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
@@ -161,6 +162,21 @@ def _read_flags(verb: str, words: list[str]) -> _Asked:
     return asked
 
 
+def _refuse_flags(verb: str, asked: _Asked) -> None:
+    """Refuse what a verb or a word does not take with -m, --cfg or --info."""
+    from manyheads.door.resumed import resumed_folder
+
+    if verb == "tune" and "-m" in asked.flags:
+        raise ValueError("-m does nothing in tune, which runs one training after another itself: leave it away")
+    _, folder = resumed_folder(verb, asked.overrides)
+    if folder:
+        flag = next(one for one in asked.flags if one in ("-m", "--cfg", "--info"))
+        raise ValueError(
+            f"resume={folder} does not go with {flag}, as its settings are those of {os.path.join(folder, 'config.yaml')}: "
+            f"read them there, or leave {flag} away"
+        )
+
+
 def _flag_value(asked: _Asked, flag: str, value: str | None, rest: Iterator[str]) -> None:
     if value is None:
         value = next(rest, "all" if flag == "--info" else "")
@@ -171,7 +187,7 @@ def _flag_value(asked: _Asked, flag: str, value: str | None, rest: Iterator[str]
         remedy = f"choose {one_of(list(VALUES[flag]))}" if flag in VALUES else f"write {flag} VALUE"
         raise ValueError(f"{flag} {value or 'has no value'}: {remedy}")
     if flag == "--config-dir":
-        asked.config_dir = value
+        asked.config_dir = os.path.expanduser(value)
     else:
         asked.flags += [flag, value]
 

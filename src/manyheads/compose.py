@@ -30,7 +30,7 @@ from manyheads.door.idle import refuse_idle
 from manyheads.door.lightning_flags import check_flags
 from manyheads.door.mistakes import composition_sentence, hydra_sentence
 from manyheads.door.origin import imply_finetuning, settled_origin
-from manyheads.door.overrides import VERBATIM, Grammar, Parsed, Typed, read_overrides, settle_paths
+from manyheads.door.overrides import LOG_ASIDE, VERBATIM, Grammar, Parsed, Typed, read_overrides, search_words, settle_paths
 from manyheads.door.plain_yaml import as_yaml, read_mapping, read_yaml
 from manyheads.door.presets import conf_folder, folder_url
 from manyheads.door.resumed import resumed_folder, resumed_values
@@ -131,17 +131,20 @@ def run_hydra(
         ValueError: one sentence on the first mistake.
     """
     sweep = "-m" in flags
-    typed = read_overrides(verb, overrides, GRAMMAR, more=config_dir, sweep=sweep)
+    words, search = searched(verb, overrides, _parse)
+    typed = read_overrides(verb, words, GRAMMAR, more=config_dir, sweep=sweep)
     _imply_presets(verb, typed, config_dir)
     values = _preset_values(verb, typed.groups, config_dir)
-    own = hydra_words(typed) if sweep else []
+    settle_search(values, search, typed)
+    own = [*hydra_words(typed), LOG_ASIDE] if sweep else []
     for one in ({}, *typed.later) if sweep else ():
         config = _settled(verb, copy.deepcopy(values), typed.values | one)
         refuse_many_devices(config)
         refuse_shared_output(config, typed)
     refuse_ranges(typed)
     _refuse_hydra_settings(verb, typed, own, config_dir)
-    words = [word for word in typed.words if word not in own] + own
+    words = [word for word in typed.words if word not in own and not word.startswith("search=")]
+    words += search_words(values) + own
 
     def run_one(config: DictConfig) -> Any:
         return task(lambda: _settled(verb, *of_one_job(_values(config), typed)))
@@ -159,21 +162,17 @@ def _parse(text: str) -> Parsed:
     """A value in Hydra's grammar; a mapping Hydra cannot read, for example with quoted keys, as YAML."""
     try:
         override = OverridesParser.create().parse_override(f"value={text}")
-        value = override._value
     except (HydraException, ValueError, RecursionError) as error:
         mapping = read_mapping(text)
         if mapping is None:
             raise ValueError(f"{text} cannot be read") from error
         return Parsed([mapping])
-    if isinstance(value, ChoiceSweep | RangeSweep):
-        return Parsed([_unquoted(one) for one in override.sweep_iterator()], sweep=True)
-    if isinstance(value, IntervalSweep) or override.value_type is ValueType.GLOB_CHOICE_SWEEP:
+    if isinstance(override._value, ChoiceSweep | RangeSweep):
+        values = (one.text if isinstance(one, QuotedString) else one for one in override.sweep_iterator())
+        return Parsed(list(values), sweep=True)
+    if isinstance(override._value, IntervalSweep) or override.value_type is ValueType.GLOB_CHOICE_SWEEP:
         return Parsed([], sweep=True)
     return Parsed([override.value()])
-
-
-def _unquoted(value: Any) -> Any:
-    return value.text if isinstance(value, QuotedString) else value
 
 
 GRAMMAR = Grammar(_parse, lambda text: QuotedString(text, Quote.single).with_quotes())

@@ -9,10 +9,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 from sklearn import metrics
 from torch.nn import functional as F
 
-from manyheads.judge.scores import Interval, change_of_answers, mean_interval, score, score_answers
+from manyheads.judge.scores import (
+    Interval,
+    change_of_answers,
+    mean_interval,
+    score,
+    score_answers,
+    share_interval,
+)
 
 FIGURES = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
 
@@ -66,12 +74,18 @@ def test_macro_figures_leave_out_classes_that_nobody_mentions() -> None:
     assert scores.per_class[2].f1 == 0
 
 
-def test_accuracy_interval_is_the_binomial_one() -> None:
-    labels, probabilities, names = some_rows(2000, 3)
-    accuracy = score(labels, probabilities, names, n_resamples=2000).accuracy
-    spread = 1.96 * np.sqrt(accuracy.value * (1 - accuracy.value) / 2000)
-    assert accuracy.low == pytest.approx(accuracy.value - spread, abs=0.003)
-    assert accuracy.high == pytest.approx(accuracy.value + spread, abs=0.003)
+@given(st.integers(1, 2000), st.floats(0, 1))
+def test_the_interval_of_a_share_is_wilsons(n_rows: int, part: float) -> None:
+    n_some = round(part * n_rows)
+    ours, peer = share_interval(n_some, n_rows), binomtest(n_some, n_rows).proportion_ci(method="wilson")
+    assert (ours.low, ours.high) == pytest.approx((peer.low, peer.high), abs=1e-6)
+    assert 0 <= ours.low <= ours.value == n_some / n_rows <= ours.high <= 1
+
+
+def test_rows_that_are_all_right_leave_a_doubt() -> None:
+    scores = score_answers([0, 1] * 10, [0, 1] * 10, 2, n_resamples=50)
+    assert scores.accuracy == scores.micro_f1 == share_interval(20, 20)
+    assert scores.accuracy.low == pytest.approx(0.839, abs=5e-4)
 
 
 def test_intervals_are_those_of_a_plain_bootstrap() -> None:
@@ -99,7 +113,7 @@ def test_the_seed_decides_and_answers_share_the_resamples() -> None:
     labels, probabilities, names = some_rows(150, 3)
     first, again = (score(labels, probabilities, names, n_resamples=100, seed=5) for _ in range(2))
     assert first == again
-    assert score(labels, probabilities, names, n_resamples=100, seed=6).accuracy != first.accuracy
+    assert score(labels, probabilities, names, n_resamples=100, seed=6).macro_f1 != first.macro_f1
     answers = score_answers(labels, probabilities.argmax(1), 3, n_resamples=100, seed=5)
     assert (answers.accuracy, answers.macro_f1) == (first.accuracy, first.macro_f1)
 

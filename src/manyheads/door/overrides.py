@@ -5,6 +5,7 @@ A key is a preset group (`model=mini`), a setting (`model.n_heads=4`), or a flag
 which the caller hands in as `parse`, so that this file needs the standard library alone.
 """
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ PATHS = frozenset({"input", "run", "output", "page", "teacher", "data.path", "to
 LIST_OF_PATHS = "pretrain.also"
 VERBATIM = PATHS | {"text", "init_from"}
 NEVER_EMPTY = frozenset({"data.path", "data.hub", "init_from", "input", "text"})  # typed empty: something else
+LOG_ASIDE = "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr"  # stdout is for what the jobs print
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
 
 
@@ -75,14 +77,23 @@ def read_overrides(
     for word in words:
         key, value = _split(word)
         if key.startswith(("hydra.", "hydra/")):
-            typed.words.append(_hydras_own(word, key, value, sweep))
+            typed.words.append(_hydras_own(verb, word, key, value, sweep))
         elif key in VERBS[verb].groups:
             _read_group(verb, key, value, typed, grammar, more, sweep)
         elif key in known or (key.startswith("trainer.") and "trainer" in known):
-            _read_setting(key, value, known.get(key), typed, grammar, sweep)
+            _read_setting(verb, key, value, known.get(key), typed, grammar, sweep)
         else:
             raise ValueError(_unknown(verb, key, value, list(known)))
     return typed
+
+
+def search_words(values: dict[str, Any]) -> list[str]:
+    """What `tune` varies as Hydra reads it, in place of what a preset says; nothing for other verbs."""
+    search = values.get("search")
+    if not isinstance(search, dict):
+        return []
+    given = (f"{key}:{json.dumps(one, ensure_ascii=False, default=str)}" for key, one in search.items())
+    return ["search=null", f"search={{{','.join(given)}}}"]
 
 
 def settle_paths(values: dict[str, Any]) -> None:
@@ -101,9 +112,10 @@ def _absolute(path: Any) -> Any:
     return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path
 
 
-def _hydras_own(word: str, key: str, value: str, sweep: bool) -> str:
+def _hydras_own(verb: str, word: str, key: str, value: str, sweep: bool) -> str:
     if not sweep:
-        raise ValueError(f"{word}: Hydra's own settings count only with -m: remove it, or add -m")
+        remedy = "remove it" if verb == "tune" else "remove it, or add -m"
+        raise ValueError(f"{word}: Hydra's own settings count only with -m: {remedy}")
     if key not in HYDRAS_OWN and not key.startswith("hydra.launcher."):
         raise ValueError(
             f"{word} is not taken: of Hydra's own settings only {', '.join(HYDRAS_OWN)} and hydra.launcher.KEY are"
@@ -166,7 +178,9 @@ def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
     return f"{group}={show(name)} is not a choice: choose {one_of(names)}"
 
 
-def _read_setting(key: str, value: str, one: Setting | None, typed: Typed, grammar: Grammar, sweep: bool) -> None:
+def _read_setting(
+    verb: str, key: str, value: str, one: Setting | None, typed: Typed, grammar: Grammar, sweep: bool
+) -> None:
     if key in NEVER_EMPTY and not value:
         raise ValueError(f"{key}= is empty: write {key}=VALUE, or leave it away")
     text = key in VERBATIM or (one is not None and one.kind is str)
@@ -176,7 +190,7 @@ def _read_setting(key: str, value: str, one: Setting | None, typed: Typed, gramm
         return
     parsed = _parse_text(key, value, grammar) if text else _parse(key, value, grammar)
     if parsed.sweep and not sweep:
-        raise ValueError(f"{key}={value} holds several values: give one, or add -m to run one after another")
+        raise ValueError(f"{key}={value} holds several values: {_one_remedy(verb, key, value, one)}")
     checked = [_checked(key, value, element, one) for element in parsed.values]
     if parsed.sweep:
         typed.swept[key] = None if checked else value
@@ -185,6 +199,12 @@ def _read_setting(key: str, value: str, one: Setting | None, typed: Typed, gramm
         typed.later += [{key: element} for element in checked[1:]]
     quote = text and not parsed.sweep
     typed.words.append(f"{key}={grammar.quote(typed.values[key]) if quote else value}")
+
+
+def _one_remedy(verb: str, key: str, value: str, one: Setting | None) -> str:
+    if one is not None and isinstance(one.default, list):
+        return f"write {key}=[{value}]"
+    return "give one" if verb == "tune" else "give one, or add -m to run one after another"
 
 
 def _checked(key: str, value: str, element: Any, one: Setting | None) -> Any:

@@ -1,5 +1,6 @@
 """Where the presets are: conf/ of the repository, or its copy inside the installed package."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def folder_url(config_dir: str) -> str:
         ValueError: it is no folder, or a preset in it chooses others by an interpolation, which Hydra would look up: in
             the environment, for one.
     """
-    folder = Path(config_dir).expanduser().resolve()
+    folder = Path(os.path.expanduser(config_dir)).resolve()
     if not folder.is_dir():
         raise ValueError(
             f"--config-dir {config_dir} is not a folder: name one that holds presets, such as mine/model/wide.yaml"
@@ -49,7 +50,7 @@ def choices(verb: str, group: str, more: str | Path | None = None) -> list[str]:
     Args:
         more: the user's own folder of presets (`--config-dir`), searched too.
     """
-    folders = [conf_folder() / group] + ([Path(more) / group] if more else [])
+    folders = [conf_folder() / group] + ([Path(os.path.expanduser(more), group)] if more else [])
     names = {file.stem for folder in folders for file in folder.glob("*.yaml")}
     return sorted(name for name in names - set(VERBS[verb].barred) if reads(verb, group, name))
 

@@ -3,6 +3,7 @@
 n rows . C classes . R resamples . P pairs (class, answer) that occur
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,13 @@ from manyheads.judge.calibration import N_BINS, Bin, confidence_bins, reliabilit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
 
 
 @dataclass(slots=True)
 class Interval:
-    """A figure and the 2.5 % and 97.5 % points of its bootstrap, widened to hold the figure itself.
+    """A figure and the 2.5 % and 97.5 % points of its bootstrap, widened to hold the figure itself; of a share of rows
+    Wilson's interval, for a bootstrap of rows that are all right knows of no doubt.
 
     Calibration error, and macro figures of rare classes, are biased in a resample: only there does the widening bite.
     """
@@ -154,6 +157,16 @@ def mean_interval(values: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) 
     return ratio_interval(values, np.ones(np.shape(values)), n_resamples=n_resamples, seed=seed)
 
 
+def share_interval(n_some: int, n: int) -> Interval:
+    """The share of rows that some are, with Wilson's interval: Wilson (1927), "Probable Inference, the Law of
+    Succession, and Statistical Inference"."""
+    check_rows(n)
+    share, doubt = n_some / n, Z**2 / n
+    middle, half = share + doubt / 2, math.sqrt(share * (1 - share) * doubt + doubt**2 / 4)
+    low, high = (middle - half) / (1 + doubt), (middle + half) / (1 + doubt)
+    return Interval(share, min(share, max(0.0, low)), max(share, min(1.0, high)))
+
+
 def ratio_interval(parts: ArrayLike, wholes: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) -> Interval:
     """The sum of `parts` by that of `wholes`, a number a row each: such as right tokens by tokens."""
     part_n, whole_n = (np.asarray(values, dtype=np.float64) for values in (parts, wholes))
@@ -187,7 +200,10 @@ def _bare_rows(labels_n: Ints, answers_n: Ints, n_classes: int) -> _Rows:
 
 def _intervals(rows: _Rows, n_resamples: int, seed: int) -> dict[str, Interval]:
     """Every figure with its interval."""
-    return {name: interval(value_R) for name, value_R in _resampled(rows, n_resamples, seed).items()}
+    found = {name: interval(value_R) for name, value_R in _resampled(rows, n_resamples, seed).items()}
+    classes_n, answers_n = np.divmod(rows.cell_n, rows.n_classes)
+    right = share_interval(int((classes_n == answers_n).sum()), len(classes_n))
+    return found | {"accuracy": right, "micro_f1": right}  # one answer a row: micro-F1 is the accuracy
 
 
 def resamples(n: int, n_resamples: int, seed: int) -> Iterator[Ints]:

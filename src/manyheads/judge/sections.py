@@ -114,7 +114,7 @@ def figure_table(scores: Any, words: dict[str, str]) -> Html:
     """Figures by their names, each with its interval."""
     figures = {said: getattr(scores, name) for name, said in words.items()}
     rows = [[said, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for said, of in figures.items()]
-    return section("All figures with 95 % bootstrap intervals", table(["figure", "value", "low", "high"], rows, "wnnn"))
+    return section("All figures with 95 % intervals", table(["figure", "value", "low", "high"], rows, "wnnn"))
 
 
 def worst(mistakes: Sequence[Mistake]) -> Iterator[Html]:

@@ -29,7 +29,7 @@ def evaluate_texts(
         found = judge_texts(translator, task.rows, config.generate, tokens=config.batch.tokens, progress=progress)
     draws: dict[str, Any] = {"n_resamples": config.bootstrap, "seed": config.seed}
     scores = score_texts(found, **draws)
-    baselines = text_baselines(task.splits.train if task.splits else None, task.rows, **draws)
+    baselines = text_baselines(task.splits.train if task.splits else None, task.rows)
     shown = {name: {"exact_match": asdict(figure)} for name, figure in baselines.items()}
     figures = scores.by_name() | {f"exact match of {name}": figure for name, figure in baselines.items()}
     judged = Found(

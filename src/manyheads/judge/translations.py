@@ -12,7 +12,7 @@ from typing import Any
 from manyheads.config import GenerateConfig
 from manyheads.data.rows import Rows
 from manyheads.data.targets import same_text
-from manyheads.judge.scores import Interval, mean_interval, ratio_interval
+from manyheads.judge.scores import Interval, mean_interval, ratio_interval, share_interval
 from manyheads.ship.translator import Followed, Translator
 from manyheads.whole import replace_file
 
@@ -78,21 +78,20 @@ def score_texts(translations: Translations, *, n_resamples: int = 1000, seed: in
     draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
     right, told = [one.n_right for one in followed], [one.n_tokens for one in followed]
     return TranslationScores(
-        exact_match=mean_interval(translations.right, **draws),
+        exact_match=share_interval(sum(translations.right), len(followed)),
         token_accuracy=ratio_interval(right, told, **draws),
         loss=mean_interval([one.loss for one in followed], **draws),
         n_rows=len(followed),
     )
 
 
-def text_baselines(train: Rows | None, rows: Rows, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Interval]:
+def text_baselines(train: Rows | None, rows: Rows) -> dict[str, Interval]:
     """Exact match of what needs no training of ours: the text as it is, and the target of the most alike text."""
     answers = {COPY: rows.texts}
     if train is not None:
         answers[NEAREST] = nearest_targets(train, rows)
     return {
-        name: mean_interval(list(map(same_text, texts, targets(rows))), n_resamples=n_resamples, seed=seed)
-        for name, texts in answers.items()
+        name: share_interval(sum(map(same_text, texts, targets(rows))), len(rows)) for name, texts in answers.items()
     }
 
 

@@ -43,6 +43,7 @@ def tune(config: TuneConfig) -> list[Ranked]:
             another search; no run that came to a figure.
     """
     check_search(config)
+    planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
     splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
     asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
     check_class_names(config.optim.class_weights, splits.labels)
@@ -51,7 +52,7 @@ def tune(config: TuneConfig) -> list[Ranked]:
     check_teacher(config.teacher, splits)
     folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
     with open_journal(folder, question(config, splits)) as journal, shown(log):
-        run_missing(config, make_queue(config, folder, journal), journal)
+        run_missing(config, make_queue(config, planned, folder, journal), journal)
         outcomes = journal.outcomes
     ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric)
     best = best_of(ranked)
@@ -101,9 +102,10 @@ def seeds_of(config: TuneConfig) -> range:
     return range(config.seed, config.seed + config.seeds)
 
 
-def make_queue(config: TuneConfig, folder: Path, journal: Journal) -> Listed | Asked:
+def make_queue(
+    config: TuneConfig, planned: list[dict[str, Any]] | None, folder: Path, journal: Journal
+) -> Listed | Asked:
     """Who says which run is next."""
-    planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
     if planned is not None and not config.needs_optuna:
         return Listed(planned, seeds_of(config), journal)
     from manyheads.tune.study import Study
