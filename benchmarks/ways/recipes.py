@@ -46,9 +46,7 @@ WORDS: dict[str, list[str]] = {  # of `manyheads train`, by way
 MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
     ("imdb", "minilm"): ["data.max_length=256", "data.long=both"],
 }
-MORE_OF_ALL: dict[
-    tuple[str, str], list[str]
-] = {  # behind those where all rows are learnt; scratch's also pretrained's
+MORE_OF_ALL: dict[tuple[str, str], list[str]] = {  # behind those where all rows are learnt; scratch's also pretrained's
     ("ag_news_10k", "scratch"): ["model.bag=524288"],
     ("emotion", "scratch"): ["model=tiny"],
     ("imdb", "scratch"): ["model.bag=1048576"],
