@@ -44,6 +44,17 @@ def test_a_checkpoint_reads_back_and_the_oldest_goes(tmp_path):
     assert (found / "best").read_text() == "the best"
 
 
+def test_damaged_ones_of_later_steps_do_not_push_out_the_new(tmp_path):
+    """A run whose checkpoints are all damaged begins anew, far below their steps."""
+    folder = tmp_path / "checkpoints"
+    for step in (100, 110):
+        (put(folder, step) / "a.bin").write_text("damaged")
+    for step in (10, 20, 30):
+        assert newest(folder) == (folder / f"step-{step - 10:08d}" if step > 10 else None)
+        put(folder, step)
+    assert [name for name in names(folder) if valid(folder / name)] == ["step-00000020", "step-00000030"]
+
+
 def test_what_it_took_over_stays_when_a_new_one_takes_its_place(tmp_path):
     one = put(tmp_path / "checkpoints", 1)
     (tmp_path / "new").write_text("better")

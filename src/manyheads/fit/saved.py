@@ -82,7 +82,7 @@ def save(folder: Path, step: int, files: Mapping[str, Write], kept: Mapping[str,
     fault("renamed")
     if not valid(target):
         raise OSError(f"{target} does not read back as it was written: its disk is not to be trusted")
-    _delete_beyond(folder, keep)
+    _delete_beyond(folder, target, keep)
     return target
 
 
@@ -158,9 +158,17 @@ def _hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _delete_beyond(folder: Path, keep: int) -> None:
-    """Delete the oldest; one that is being deleted has no checkpoint's name any more."""
-    for one in _by_step(folder)[keep:]:
+def _delete_beyond(folder: Path, target: Path, keep: int) -> None:
+    """Delete the oldest but `target`, the new one; one that is being deleted has no checkpoint's name any more.
+
+    Those of later steps are damaged, or the run had gone on from them: they do not count.
+    """
+    order = _by_step(folder)
+    at = order.index(target)
+    counted = [*filter(valid, order[:at]), *order[at:]]
+    for one in counted[keep:]:
+        if one == target:
+            continue
         fault("delete")
         gone = folder / f".{one.name}.{secrets.token_hex(8)}.old"
         os.rename(one, gone)
