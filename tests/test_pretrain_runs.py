@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 import manyheads
 from manyheads import faults
+from manyheads.before import wait_for
 from manyheads.cli import main
 from manyheads.compose import compose, read_run
 from manyheads.data.pieces import held_out
@@ -158,6 +159,23 @@ def test_one_command_learns_from_the_texts_first_and_goes_on_where_it_was(texts,
     assert again is not None
     assert again.validation == summary.validation
     assert (output / "pretrain" / "model" / "model.safetensors").stat().st_mtime_ns == written
+
+
+def test_a_pretraining_that_nobody_finishes_is_given_up_in_a_sentence(tmp_path):
+    with pytest.raises(ValueError, match=r"summary\.json did not appear within hardware\.timeout=0\.2 seconds"):
+        wait_for(tmp_path / "summary.json", 0.2)
+
+
+def test_a_pretraining_does_not_write_through_a_link(texts, tmp_path):
+    output, elsewhere = tmp_path / "both", tmp_path / "elsewhere"
+    output.mkdir()
+    elsewhere.mkdir()
+    (output / "config.yaml").write_text("seed: 0\n")
+    (output / "pretrain").symlink_to(elsewhere)
+    words = ["experiment=self_pretrain", *texts, "pretrain.before=2ktok", "resume=auto", f"output={output}"]
+    with pytest.raises(ValueError, match="is a link"):
+        train(compose("train", words))
+    assert not list(elsewhere.iterdir())
 
 
 def test_a_pretraining_goes_on_exactly_where_it_stopped(texts, tmp_path, monkeypatch):

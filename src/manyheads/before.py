@@ -6,14 +6,17 @@ Both are runs of their own: the pretraining lies in `<output>/pretrain`. It neve
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from manyheads.compose import compose, save_run
 from manyheads.config import PairKind, Resume, RunConfig, Segments
 from manyheads.fit.resume import find_start
+from manyheads.links import refuse_links
 from manyheads.runfolder import held, is_first_process, named_folder, start_folder
 
 FOLDER = "pretrain"
+POLL = 0.1  # seconds
 OF_TRAINING = ("dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
 OF_TRAINING += ("dropout_tokens",)
 
@@ -31,6 +34,7 @@ def pretrained(run: RunConfig, train: Callable[[RunConfig], Any]) -> RunConfig:
         find_start(run)  # which refuses a folder that holds something
     if run.resume is Resume.must:
         refuse_anew(run)
+    refuse_links(named_folder(run.output))
     folder = start_folder(run.output, again=run.resume is not Resume.never)
     goes_on = going_on(run, folder)
     if (folder / "summary.json").is_file():
@@ -39,7 +43,24 @@ def pretrained(run: RunConfig, train: Callable[[RunConfig], Any]) -> RunConfig:
         with held(folder):
             save_run(replace(run, output=str(folder)), folder / "config.yaml")
     train(pretraining_of(run, str(folder / FOLDER)))
+    wait_for(folder / FOLDER / "summary.json", run.hardware.timeout)
     return goes_on
+
+
+def wait_for(last: Path, timeout: float) -> None:
+    """Wait until the first process has written the `last` file of the pretraining; the others are done before it is.
+
+    Raises:
+        ValueError: it did not within `timeout` seconds.
+    """
+    until = monotonic() + timeout
+    while not last.is_file():
+        if monotonic() > until:
+            raise ValueError(
+                f"{last} did not appear within hardware.timeout={timeout:g} seconds: the process that writes it has "
+                "ended or is stuck; its log says why"
+            )
+        sleep(POLL)
 
 
 def refuse_anew(run: RunConfig) -> None:
