@@ -62,8 +62,9 @@ def test_a_verb_is_called_with_its_settings(verb, words, calls):
 
 
 def test_version_and_no_words(capsys):
-    assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"manyheads {__version__}\n"
+    for words in (["--version"], ["train", "--version"], ["train", "model=tiny", "--version"]):
+        assert cli.main(words) == 0
+        assert capsys.readouterr().out == f"manyheads {__version__}\n"
     assert cli.main([]) == 2
     assert "usage" in capsys.readouterr().err
 
@@ -122,11 +123,25 @@ def test_info_and_completion(tmp_path):
         assert said.stdout.split() == [completed]
 
 
-def test_own_presets(calls, tmp_path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "wide.yaml").write_text("d_ff: 4096\n")
-    assert cli.main(["train", "model=wide", "--config-dir", str(tmp_path)]) == 0
+@pytest.mark.parametrize("flag", ["--config-dir=~/mine", "--config-dir={home}/mine", "-m --config-dir ~/mine"])
+def test_own_presets(flag, calls, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "wide.yaml").write_text("d_ff: 4096\n")
+    assert cli.main(["train", "model=wide", *flag.format(home=tmp_path).split()]) == 0
     assert calls[0][1].model.d_ff == 4096
+
+
+@pytest.mark.parametrize("flag", ["-m", "--cfg job", "--info"])
+def test_a_run_to_go_on_with_takes_no_such_flag(flag, tmp_path, capsys):
+    (tmp_path / "config.yaml").touch()
+    assert cli.main(["train", *flag.split(), f"resume={tmp_path}"]) == 2
+    short = flag.split()[0]
+    assert capsys.readouterr().err == (
+        f"resume={tmp_path} does not go with {short}, as its settings are those of the config.yaml in it: read them "
+        f"there, or leave {short} away\n"
+    )
 
 
 def test_a_sweep_runs_every_value(calls, tmp_path, monkeypatch):
@@ -135,6 +150,14 @@ def test_a_sweep_runs_every_value(calls, tmp_path, monkeypatch):
     assert [(one.model.n_heads, one.model.n_layers) for _, one in calls] == [(2, 2), (2, 4), (4, 2), (4, 4)]
     assert {one.data.path for _, one in calls} == {str(tmp_path / "a b")}
     assert {path.name for path in tmp_path.iterdir()} == {"outputs"}
+
+
+def test_a_sweep_prints_what_its_jobs_print_and_no_more(tmp_path):
+    body = "from manyheads import cli\ncli.call = lambda verb, config: print(config.text)\n"
+    body += "raise SystemExit(cli.main(['predict', '-m', 'run=x', 'text=a,b']))"
+    said = shell(program=("-c", body), cwd=tmp_path)
+    assert (said.returncode, said.stdout) == (0, "a\nb\n")
+    assert said.stderr.count("[HYDRA]") == 3
 
 
 def test_a_mistake_in_one_job_ends_the_sweep(calls, tmp_path, monkeypatch, capsys):
@@ -149,6 +172,7 @@ PIPES = [  # what is printed before the reader leaves, and the exit code
     ("print('x' * 10**6)", 141),
     ("print('x')", 141),  # stays in the buffer until our own flush
     ("print('x'); raise BrokenPipeError", 141),
+    ("from manyheads.terminal import console; console().print('x' * 10**6)", 141),  # rich exits by itself
     ("raise ValueError('data.path=x is wrong: mend it')", 2),
 ]
 

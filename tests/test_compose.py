@@ -4,10 +4,11 @@ import copy
 import os
 
 import pytest
+import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from manyheads.compose import compose, read_run, save_run
+from manyheads.compose import compose, read_run, run_hydra, save_run
 from manyheads.config import ModelConfig, Pooling, RunConfig, Source
 
 WIDE = ModelConfig(bag=65_536, matches=True)  # what train takes unless told
@@ -113,6 +114,19 @@ def test_other_flags_of_the_trainer():
 @pytest.mark.parametrize("word", ["experiment=", "experiment=null", "debug=null"])
 def test_an_optional_preset_may_be_none(word):
     assert compose("train", [word]) == RunConfig(model=WIDE)
+
+
+def test_what_tune_searches_is_shown(tmp_path, monkeypatch, capsys):
+    (tmp_path / "experiment").mkdir()
+    search = "{optim.lr: 'log:1e-4..1e-2', model.dropout: [0, 0.1]}"
+    (tmp_path / "experiment" / "mine.yaml").write_text(f"# @package _global_\nsearch: {search}\n")
+    monkeypatch.chdir(tmp_path)
+    typed = ["model.n_layers=1..4", "batch.tokens=auto,512", "optim.lr=0.003"]
+    for words, config_dir in ((["optim.lr=1e-4,1e-3"], None), ([*typed, "experiment=mine"], str(tmp_path))):
+        run_hydra("tune", ["--cfg", "job"], words, lambda make: None, config_dir)
+        shown = yaml.safe_load(capsys.readouterr().out)
+        assert shown["search"] == compose("tune", words, config_dir=config_dir).search
+    assert shown["optim"]["lr"] == 0.003
 
 
 def test_inside_another_hydra_application(tmp_path):

@@ -172,8 +172,8 @@ def _refuse_flags(verb: str, asked: _Asked) -> None:
     if folder:
         flag = next(one for one in asked.flags if one in ("-m", "--cfg", "--info"))
         raise ValueError(
-            f"resume={folder} does not go with {flag}, as its settings are those of {os.path.join(folder, 'config.yaml')}: "
-            f"read them there, or leave {flag} away"
+            f"resume={folder} does not go with {flag}, as its settings are those of the config.yaml in it: read them "
+            f"there, or leave {flag} away"
         )
 
 

@@ -30,7 +30,7 @@ from manyheads.door.idle import refuse_idle
 from manyheads.door.lightning_flags import check_flags
 from manyheads.door.mistakes import composition_sentence, hydra_sentence
 from manyheads.door.origin import imply_finetuning, settled_origin
-from manyheads.door.overrides import LOG_ASIDE, VERBATIM, Grammar, Parsed, Typed, read_overrides, search_words, settle_paths
+from manyheads.door.overrides import ASIDE, VERBATIM, Grammar, Parsed, Typed, read_overrides, search_words, settle_paths
 from manyheads.door.plain_yaml import as_yaml, read_mapping, read_yaml
 from manyheads.door.presets import conf_folder, folder_url
 from manyheads.door.resumed import resumed_folder, resumed_values
@@ -136,7 +136,7 @@ def run_hydra(
     _imply_presets(verb, typed, config_dir)
     values = _preset_values(verb, typed.groups, config_dir)
     settle_search(values, search, typed)
-    own = [*hydra_words(typed), LOG_ASIDE] if sweep else []
+    own = [*hydra_words(typed), ASIDE] if sweep else []
     for one in ({}, *typed.later) if sweep else ():
         config = _settled(verb, copy.deepcopy(values), typed.values | one)
         refuse_many_devices(config)

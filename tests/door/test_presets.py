@@ -3,7 +3,7 @@
 import pytest
 
 from manyheads.door import presets
-from manyheads.door.presets import choices, conf_folder
+from manyheads.door.presets import choices, conf_folder, folder_url
 from manyheads.door.verbs import VERBS
 
 
@@ -24,9 +24,12 @@ def test_what_makes_no_sense_is_no_choice(verb):
         assert not VERBS[verb].barred.keys() & set(names)
 
 
-def test_own_presets_join_ours(tmp_path):
+def test_own_presets_join_ours(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "model").mkdir()
     for name in ("mini.yaml", "wide.yaml", "notes.txt"):
         (tmp_path / "model" / name).write_text("")
     assert choices("train", "model", tmp_path) == sorted([*choices("train", "model"), "wide"])
+    assert choices("train", "model", "~") == choices("train", "model", tmp_path)
+    assert folder_url("~") == f"file://{tmp_path.resolve()}"
     assert choices("train", "optim", tmp_path) == choices("train", "optim")

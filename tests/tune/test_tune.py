@@ -55,6 +55,12 @@ def test_the_command_at_the_end_is_the_best_setting_and_reads_the_test_split(pla
     assert run.test
 
 
+def test_a_range_that_holds_too_few_settings_writes_nothing(place):
+    with pytest.raises(ValueError, match=r"optim\.beta2=0\.999\.\.0\.9999: only 10 different settings"):
+        place.tune("optim.beta2=0.999..0.9999")
+    assert not place.output.exists()
+
+
 def test_seeds_are_an_axis_and_the_mean_decides(place, capsys):
     ranked = place.tune(RATES, "seeds=3", "seed=2")
     best = ranked[0]

@@ -22,7 +22,7 @@ PATHS = frozenset({"input", "run", "output", "page", "teacher", "data.path", "to
 LIST_OF_PATHS = "pretrain.also"
 VERBATIM = PATHS | {"text", "init_from"}
 NEVER_EMPTY = frozenset({"data.path", "data.hub", "init_from", "input", "text"})  # typed empty: something else
-LOG_ASIDE = "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr"  # stdout is for what the jobs print
+ASIDE = "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr"  # the log of the jobs: stdout is theirs
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
 
 

@@ -23,8 +23,8 @@ def plan_settings(config: TuneConfig) -> list[dict[str, Any]]:
         return [dict(zip(config.search, values, strict=True)) for values in product(*(one for one in listed if one))]
     draw = random.Random(f"tune {config.seed}")  # noqa: S311 - settings, not secrets
     made: dict[str, dict[str, Any]] = {}
-    finite, in_vain = config.size is not None, 0  # of a finite space no more are asked than there are
-    while len(made) < config.n_trials:
+    n_trials, finite, in_vain = config.n_trials, config.size is not None, 0
+    while len(made) < n_trials:  # of a finite space no more are asked than there are
         setting = {axis.name: axis.draw(draw) for axis in axes}
         in_vain = 0 if repr(setting) not in made else in_vain + 1
         made.setdefault(repr(setting), setting)
