@@ -46,6 +46,28 @@ def test_another_spelling_of_capitals_is_named():
     )
 
 
+@pytest.mark.parametrize("names", [("3", "Oil prices rise"), ("ham", "Go until jurong point, crazy..")])
+def test_a_file_whose_first_line_is_a_row_is_told_from_one_with_other_names(names):
+    assert complaint(table_of(*names), DataConfig()) == (
+        f"train.csv has no column 'text' (data.text): its columns are {', '.join(names)}; that is a row, not names: "
+        "put a first line that names the columns, such as label,text, on top"
+    )
+
+
+def test_a_txt_cannot_have_labels():
+    table = Table(["text"], lambda name: [], range(0), "train.txt")
+    assert complaint(table, DataConfig()) == (
+        "train.txt has no column 'label' (data.label): its columns are text; a .txt holds one text a line and nothing "
+        "else: give a .csv or .tsv whose first line names the columns"
+    )
+
+
+def test_a_test_split_without_labels_may_be_left_unread():
+    said = "its columns are index, text; a test split without labels is left unread by test=false$"
+    with pytest.raises(ValueError, match=said):
+        require_columns(table_of("index", "text"), Columns("text", None, "label"))
+
+
 def test_a_file_without_columns_says_what_is_wrong_with_it():
     assert complaint(table_of(), DataConfig()) == "train.csv holds no rows: give a file of texts and labels"
     table = Table([], lambda name: [{}], [7, 8], "a.jsonl", broken={1: "is odd", 0: "is not JSON (why)"})

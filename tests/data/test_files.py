@@ -100,6 +100,19 @@ def test_unquoted_tsv_keeps_its_quotes(tmp_path):
     assert read_file(path).column("text") == ['"Hello" he said', '"open']
 
 
+def test_quotes_that_would_join_rows_of_a_tsv_are_plain(tmp_path):
+    path = tmp_path / "a.tsv"
+    texts = [f"text {i}" for i in range(300)]
+    texts[100], texts[150] = '"he began', 'and ended"'
+    path.write_text("\n".join(["label\ttext", *(f"ham\t{text}" for text in texts), ""]))
+    table = read_file(path)
+    assert (table.column("text"), list(table.numbers)) == (texts, list(range(2, 302)))
+    path.write_text('label\ttext\nham\t"two\nlines"\n')
+    assert read_file(path).column("text") == ["two\nlines"]
+    path.write_text('text\n"two\nlines"\n')
+    assert read_file(path).column("text") == ["two\nlines"]
+
+
 def test_rows_of_another_width_are_broken(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text,label\na,x\nb, c,x\nd\n")
@@ -161,6 +174,20 @@ def test_headers_must_name_columns_once(tmp_path):
     assert complaint(path) == f"{path}, row 1: the header names the column 'text' twice; rename one"
 
 
+def test_columns_without_a_name_are_not_read(tmp_path):
+    path = tmp_path / "spam.csv"
+    path.write_text("v1,v2,,,\nham,hi,,,\nspam,a, b,c,\nham,short\nham\n")
+    table = read_file(path)
+    assert (table.names, table.column("v1")[:3], table.column("v2")) == (
+        ["v1", "v2"],
+        ["ham", "spam", "ham"],
+        ["hi", "a", "short", ""],
+    )
+    assert list(table.broken) == [3]
+    path.write_text(",,\n1,2,3\n")
+    assert complaint(path) == f"{path} has no header: its first row must name the columns, such as text,label"
+
+
 def test_broken_quotes_name_the_row(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('text,label\na,x\n"b,x\nc,y\n')
@@ -173,17 +200,29 @@ def test_broken_quotes_name_the_row(tmp_path):
     )
 
 
+BY_ICONV = "save the file as UTF-8, if it is Latin-1 by iconv -f latin1 -t utf-8 FILE > NEW"
+
+
 @pytest.mark.parametrize(("mark", "at"), [(b"", 17), (b"\xef\xbb\xbf", 20)])
 def test_text_that_is_not_utf8_names_the_row_and_the_byte(tmp_path, mark, at):
     path = tmp_path / "a.csv"
     path.write_bytes(mark + b"text,label\na,x\nca\xe9,y\n")
-    assert complaint(path) == f"{path}, row 3: byte 0xe9 at position {at} is not UTF-8; save the file as UTF-8"
+    assert complaint(path) == f"{path}, row 3: byte 0xe9 at position {at} is not UTF-8; {BY_ICONV}"
+
+
+@pytest.mark.parametrize("name", ["utf-16-le", "utf-16-be"])
+def test_utf16_is_told_by_its_mark(tmp_path, name):
+    path = tmp_path / "a.csv"
+    path.write_bytes("\ufefftext,label\na,x\n".encode(name))
+    assert complaint(path) == (
+        f"{path} is UTF-16, not UTF-8: save it as UTF-8, as by iconv -f utf-16 -t utf-8 FILE > NEW"
+    )
 
 
 def test_json_lines_that_are_not_utf8_name_the_line(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "a"}\n{"text": "\xff"}\n')
-    assert complaint(path) == f"{path}, row 2: byte 0xff at position 24 is not UTF-8; save the file as UTF-8"
+    assert complaint(path) == f"{path}, row 2: byte 0xff at position 24 is not UTF-8; {BY_ICONV}"
 
 
 @pytest.mark.parametrize("kind", [".csv.gz", ".csv.bz2", ".csv.xz"])

@@ -69,6 +69,37 @@ def test_a_folder_without_test_is_judged_on_validation(tmp_path, write, two_clas
     assert splits.notes == ["train.csv has no test split beside it: the run is judged on its validation split alone"]
 
 
+def test_files_of_no_split_are_told_and_read_once_they_are_named(tmp_path, write, two_classes, complaint):
+    for name, n_rows in {"train": 40, "testing": 6, "valid_data": 4, "latest": 2}.items():
+        write(tmp_path / f"{name}.csv", two_classes(n_rows, name))
+    data = DataConfig(path=str(tmp_path))
+    assert read_splits(data, 0).notes[0] == (
+        "not read, as their names are those of no split: latest.csv, testing.csv, valid_data.csv; "
+        "name them by data.validation_split=valid_data data.test_split=testing"
+    )
+    data = replace(data, validation_split="valid_data")
+    (tmp_path / "latest.csv").unlink()
+    assert read_splits(data, 0).notes[0] == (
+        "not read, as its name is that of no split: testing.csv; name it by data.test_split=testing"
+    )
+    write(tmp_path / "test.csv", two_classes(8, "other"))
+    splits = read_splits(replace(data, test_split="testing"), 0)
+    assert splits.test is not None
+    assert [part.source for part in splits.by_name().values()] == ["train.csv", "valid_data.csv", "testing.csv"]
+    assert splits.notes == []
+    assert complaint(replace(data, test_split="tests")) == (
+        f"data.test_split=tests is the name of no file in data.path={tmp_path}: its files are named test, testing, "
+        "train, valid_data; choose one of them"
+    )
+
+
+def test_a_folder_may_be_validated_on_its_training_rows(tmp_path, write, two_classes):
+    write(tmp_path / "train.csv", two_classes(40))
+    write(tmp_path / "test.csv", two_classes(6, "t"))
+    splits = read_splits(DataConfig(path=str(tmp_path), validation_split="train"), 0)
+    assert [len(part) for part in splits.by_name().values()] == [40, 40, 6]
+
+
 def test_shards_of_a_downloaded_dataset_belong_together(tmp_path, write, two_classes, complaint):
     (tmp_path / "data").mkdir()
     write(tmp_path / "data" / "train-00000-of-00002.csv", two_classes(20))

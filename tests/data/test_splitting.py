@@ -37,6 +37,19 @@ def test_a_carve_loses_nothing_and_parts_no_equal_texts(rows, share, seed):
     assert len(carved) >= 1
 
 
+@pytest.mark.parametrize(("n_classes", "each"), [(150, 4), (77, 5), (20, 4), (10, 5), (3, 2)])
+def test_of_small_classes_a_carve_is_still_the_share(n_classes, each):
+    """Rounded class by class it would be nothing."""
+    rows = rows_of([(f"{label} {n}", label) for label in range(n_classes) for n in range(each)])
+    rest, test = carve(rows, 0.1, 0, "test")
+    kept, validation = carve(rest, 1 / 9, 0, "validation")
+    wanted = max(1, round(0.1 * len(rows)))
+    assert len(test) == wanted
+    assert len(validation) == pytest.approx(wanted, abs=1)
+    assert set(kept.labels) == set(range(n_classes))
+    assert max(Counter(test.labels).values()) == 1
+
+
 def test_a_carve_is_stratified_and_depends_on_seed_and_purpose_alone():
     rows = rows_of([(f"text {i}", int(i % 10 == 0)) for i in range(1000)])
     _, carved = carve(rows, 0.2, 0, "validation")

@@ -25,6 +25,16 @@ KINDS = list(TokenizerKind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_text_without_spaces_is_cut_into_pieces(kind):
+    syllables = ["สวัส", "ดี", "ครับ", "ผม", "ชอบ", "อา", "หาร", "ไทย"]
+    texts = ["".join(syllables[(at * by) % 8] for at in range(60)) for by in (1, 3, 5, 7)]  # 130 letters and more
+    tokenizer = train_tokenizer(rows_of(texts), TokenizerConfig(kind=kind, vocab_size=400))
+    pieces = tokenizer.encode("".join(syllables[at * at % 8] for at in range(60))).tokens[1:-1]
+    assert len(pieces) > 1
+    assert "[UNK]" not in pieces
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_special_tokens_come_first_and_frame_a_text(kind):
     tokenizer = train_tokenizer(DEMO, TokenizerConfig(kind=kind, vocab_size=600))
     assert [tokenizer.token_to_id(name) for name in SPECIAL] == [0, 1, 2, 3, 4]

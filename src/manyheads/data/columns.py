@@ -15,6 +15,8 @@ ANSWER = {  # the setting that names its column
     Task.pretrain: "text",  # which answers for itself
 }
 MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
+WORDS_OF_TEXT = 5  # no name of a column has so many
+UNLABELLED = "; a test split without labels is left unread by test=false"
 
 
 @dataclass(slots=True)
@@ -51,10 +53,9 @@ def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> 
         if typed not in table.names and key == "label" and MULTI_LABEL in table.names:
             return MULTI_LABEL
         if typed not in table.names:
-            near = next((name for name in table.names if name.casefold() == typed.casefold()), None)
-            remedy = f"did you mean data.{key}={near}?" if near else f"name one by data.{key}=<column>"
             raise ValueError(
-                f"{table.source} has no column '{typed}' (data.{key}): its columns are {listed(table.names)}; {remedy}"
+                f"{table.source} has no column '{typed}' (data.{key}): its columns are {listed(table.names)}; "
+                f"{_remedy(table, key, typed)}"
             )
         return typed
 
@@ -71,6 +72,18 @@ def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> 
     return columns
 
 
+def _remedy(table: Table, key: str, typed: str) -> str:
+    """What to do about a column that is not there."""
+    near = next((name for name in table.names if name.casefold() == typed.casefold()), None)
+    if near:
+        return f"did you mean data.{key}={near}?"
+    if key != "text" and table.source.endswith((".txt", ".txt.gz")):
+        return "a .txt holds one text a line and nothing else: give a .csv or .tsv whose first line names the columns"
+    if any(len(name.split()) >= WORDS_OF_TEXT or name.strip().isdigit() for name in table.names):
+        return "that is a row, not names: put a first line that names the columns, such as label,text, on top"
+    return f"name one by data.{key}=<column>"
+
+
 def require_columns(table: Table, columns: Columns) -> None:
     """Another split must have the columns the training split has."""
     _require_names(table)
@@ -78,7 +91,7 @@ def require_columns(table: Table, columns: Columns) -> None:
         if name not in table.names:
             raise ValueError(
                 f"{table.source} has no column '{name}' (data.{key}), which the training split has: "
-                f"its columns are {listed(table.names)}"
+                f"its columns are {listed(table.names)}{UNLABELLED if key in ('label', 'target') else ''}"
             )
 
 

@@ -5,6 +5,7 @@ at U+0085 and U+2028 inside a text.
 """
 
 import bz2
+import codecs
 import csv
 import gzip
 import io
@@ -83,12 +84,19 @@ def _text(path: Path, is_table: bool) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        start = problem.start + (3 if raw.startswith(b"\xef\xbb\xbf") else 0)
-        before = raw[:start].decode("utf-8-sig", "replace")
-        row = sum(1 for _ in csv.reader(io.StringIO(before + "x", newline=""))) if is_table else before.count("\n") + 1
-        raise ValueError(
-            f"{path}, row {row}: byte {raw[start]:#04x} at position {start:,} is not UTF-8; save the file as UTF-8"
-        ) from None
+        raise ValueError(_encoding_rule(path, raw, problem.start, is_table)) from None
+
+
+def _encoding_rule(path: Path, raw: bytes, start: int, is_table: bool) -> str:
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return f"{path} is UTF-16, not UTF-8: save it as UTF-8, as by iconv -f utf-16 -t utf-8 FILE > NEW"
+    start += len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0
+    before = raw[:start].decode("utf-8-sig", "replace")
+    row = sum(1 for _ in csv.reader(io.StringIO(before + "x", newline=""))) if is_table else before.count("\n") + 1
+    return (
+        f"{path}, row {row}: byte {raw[start]:#04x} at position {start:,} is not UTF-8; save the file as UTF-8, "
+        "if it is Latin-1 by iconv -f latin1 -t utf-8 FILE > NEW"
+    )
 
 
 def _unpacked(path: Path) -> bytes:
@@ -136,7 +144,17 @@ def _read_tsv(path: Path, text: str) -> Table:
 def _records(path: Path, text: str, *, delimiter: str, quoting: Any) -> list[list[str]]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
-    return list(reader)
+    records = list(reader)
+    if delimiter == "\t" and len(records) < reader.line_num and _is_one_row_a_line(text, records[0]):
+        return _records(path, text, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+    return records
+
+
+def _is_one_row_a_line(text: str, header: list[str]) -> bool:
+    """Whether each line has the cells of the header, so that quotes which join lines are plain characters. Of a
+    single column nothing tells."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)
+    return len(header) > 1 and next(reader) == header and all(len(row) == len(header) for row in reader if row)
 
 
 def _place(text: str) -> str:
@@ -155,12 +173,13 @@ def _quote_rule(problem: csv.Error) -> str:
 
 
 def _from_records(path: Path, records: list[list[str]]) -> Table:
-    if not records or not any(records[0]):
+    header = [name.strip() for name in records[0]] if records else []
+    names = [name for name in header if name]
+    if not names:
         raise ValueError(f"{path} has no header: its first row must name the columns, such as text,label")
-    names = [name.strip() for name in records[0]]
-    where = {name: at for at, name in enumerate(names)}
+    where = {name: at for at, name in enumerate(header) if name}
     if len(where) < len(names):
-        repeated = next(name for at, name in enumerate(names) if where[name] != at)
+        repeated = next(name for at, name in enumerate(header) if name and where[name] != at)
         raise ValueError(f"{path}, row 1: the header names the column '{show(repeated)}' twice; rename one")
     body = records[1:]
     numbers: Any = range(2, len(records) + 1)
@@ -168,9 +187,9 @@ def _from_records(path: Path, records: list[list[str]]) -> Table:
         numbers = [number for number, record in zip(numbers, body, strict=True) if record]
         body = [record for record in body if record]
     broken: dict[int, str] = {}
-    width = len(names)
+    least, width = max(where.values()) + 1, len(header)
     for index, record in enumerate(body):
-        if len(record) != width:
+        if not least <= len(record) <= width:
             broken[index] = f"has {len(record)} cells, but the header has {width}: quote texts that hold the separator"
 
     def column(name: str) -> list[str]:

@@ -11,6 +11,8 @@ from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import ROWS_AT_ONCE, SPECIAL, UNKNOWN
 
+MOST_LETTERS = 1000  # of a word; BERT's 100 is a short sentence of Thai, which has no spaces: all of it would be [UNK]
+
 
 def train_tokenizer(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     """A tokenizer learned from `rows` alone: [CLS] text [SEP], or [CLS] text [SEP] second text [SEP].
@@ -50,7 +52,9 @@ def _learn_wordpiece(rows: Rows, config: TokenizerConfig) -> Tokenizer:
         show_progress=False,
     )
     learner.train_from_iterator(_texts(rows), trainer)
-    tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=UNKNOWN, max_input_chars_per_word=100))
+    tokenizer = Tokenizer(
+        models.WordPiece(learner.get_vocab(), unk_token=UNKNOWN, max_input_chars_per_word=MOST_LETTERS)
+    )
     tokenizer.normalizer, tokenizer.pre_tokenizer = learner.normalizer, learner.pre_tokenizer
     tokenizer.decoder = decoders.WordPiece()
     return tokenizer

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from manyheads.config import DataConfig
-from manyheads.config.plain import listed
+from manyheads.config.plain import listed, show
 from manyheads.data.files import KINDS_IN_WORDS, kind_of, stem_of
 
 T = TypeVar("T")
 ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
+KNOWN = {name for names in ALIASES.values() for name in names}
 SHARD = re.compile(r"^(.+)-\d{5}-of-\d{5}(-[0-9a-f]+)?$")
 
 
@@ -52,8 +53,7 @@ def name_files(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
     Raises:
         ValueError: no data file, two files for one role, or no training file.
     """
-    inside = [folder / data.hub_config, folder / data.hub_config / "data", folder, folder / "data"]
-    by_stem = next((found for found in map(_stems, inside) if found), {})
+    by_stem = _by_stem(folder, data)
     if not by_stem:
         raise ValueError(f"data.path={data.path} holds no data file: put files of {KINDS_IN_WORDS} into it")
     if len(by_stem) == 1:
@@ -72,16 +72,62 @@ def name_files(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
     return _all_in_one(found, f"data.path={data.path}", [files[0].name for files in by_stem.values()])
 
 
+def folder_notes(folder: Path, data: DataConfig) -> list[str]:
+    """What to say of the files of a folder that are no split's.
+
+    Raises:
+        ValueError: a typed name is that of no file, or as of `name_files`.
+    """
+    by_stem = _by_stem(folder, data)
+    if by_stem and not data.hub:  # a preset names the splits of the hub, not those of a local copy
+        _require_typed_names(by_stem, data)
+    found = name_files(folder, data)
+    unread = [stem for stem, files in by_stem.items() if stem.lower() not in KNOWN and files not in found.values()]
+    if not unread:
+        return []
+    names = listed([by_stem[stem][0].name for stem in unread])
+    note = f"not read, as {'its name is that' if len(unread) == 1 else 'their names are those'} of no split: {names}"
+    likely = {
+        role: next((stem for stem in unread if _is_like(stem, role)), "")
+        for role in ("validation", "test")
+        if role not in found
+    }
+    remedy = " ".join(f"data.{role}_split={stem}" for role, stem in likely.items() if stem)
+    return [f"{note}; name {'it' if len(unread) == 1 else 'them'} by {remedy}" if remedy else note]
+
+
+def _is_like(stem: str, role: str) -> bool:
+    return any(word.startswith(ALIASES[role]) for word in re.findall("[a-z]+", stem.lower()))
+
+
+def _require_typed_names(by_stem: dict[str, list[Path]], data: DataConfig) -> None:
+    for role in ALIASES:
+        typed = typed_split(data, role)
+        is_train = role != "train" and typed == data.train_split
+        if typed and typed != role and not is_train and typed not in by_stem:
+            raise ValueError(
+                f"data.{role}_split={show(typed)} is the name of no file in data.path={data.path}: "
+                f"its files are named {listed(list(by_stem))}; choose one of them"
+            )
+
+
 def _take_typed_names(found: dict[str, list[Path]], by_stem: dict[str, list[Path]], data: DataConfig) -> None:
-    """A preset may judge on the split another dataset would validate on: its name fills a role that is empty."""
+    """A preset may judge on the split another dataset would validate on: its name fills a role that is empty. A name
+    of its own wins."""
     for role in ("test", "validation", "train"):
         typed = typed_split(data, role)
-        if role in found or typed not in by_stem:
+        if typed not in by_stem or (role in found and typed in KNOWN):
             continue
         files = by_stem[typed]
-        for other in [key for key, value in found.items() if value == files]:
+        shared = role != "train" and typed == data.train_split  # validated on the training rows
+        for other in [key for key, value in found.items() if value == files and not shared]:
             del found[other]
         found[role] = files
+
+
+def _by_stem(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
+    inside = [folder / data.hub_config, folder / data.hub_config / "data", folder, folder / "data"]
+    return next((found for found in map(_stems, inside) if found), {})
 
 
 def _stems(folder: Path) -> dict[str, list[Path]]:

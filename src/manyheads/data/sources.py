@@ -6,12 +6,15 @@ Standard library only: files are read, and their mistakes reported, before torch
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from manyheads.config import DataConfig, OnBadRow, Task
 from manyheads.config.plain import listed, show
 from manyheads.data.audit import audit, label_names, screen, text_faults
 from manyheads.data.columns import Columns, find_columns, label_cells, natural_order, require_columns
+from manyheads.data.hub import is_saved
+from manyheads.data.naming import folder_notes
 from manyheads.data.rows import Rows, Splits, Table
 from manyheads.data.sets import as_found, describe, give_sets, label_sets
 from manyheads.data.splitting import carve, shorten
@@ -30,9 +33,9 @@ def read_splits(data: DataConfig, seed: int, *, task: Task = Task.classify, with
     Raises:
         ValueError: one sentence that names the file and the row, or the setting, and the remedy.
     """
+    notes = _folder_notes(data)
     tables = open_tables(data)
     seed = seed if data.split_seed is None else data.split_seed
-    notes: list[str] = []
     table = (tables.get("all") or tables["train"])()
     columns = find_columns(table, data, task)
     columns = as_found(table, columns) if task is Task.classify else columns
@@ -62,6 +65,7 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     Raises:
         ValueError: there is no such split, or a label is not among `labels`.
     """
+    _folder_notes(data)
     tables = open_tables(data)
     if split not in tables and "all" not in tables:
         raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
@@ -80,6 +84,11 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     for note in notes:
         logging.getLogger(__name__).warning("%s", one_line(note))
     return shorten(rows, data.rows, seed=0)
+
+
+def _folder_notes(data: DataConfig) -> list[str]:
+    folder = Path(data.path).expanduser()
+    return folder_notes(folder, data) if data.path and folder.is_dir() and not is_saved(folder) else []
 
 
 def _checked(

@@ -17,10 +17,10 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
     """
     carved: set[int] = set()
     groups_by_class = _groups(rows)
+    wanted = _wanted({label: sum(map(len, groups)) for label, groups in groups_by_class.items()}, share)
     for label, groups in sorted(groups_by_class.items()):
         random.Random(f"{seed} {purpose} {label}").shuffle(groups)  # noqa: S311 - a draw, not a secret
-        wanted = round(share * sum(map(len, groups)))
-        carved.update(_first_groups(groups, wanted))
+        carved.update(_first_groups(groups, wanted[label]))
     if not carved:
         largest = max(groups_by_class.values(), key=len, default=[])
         if len(largest) < 2:
@@ -31,6 +31,17 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
         carved.update(largest[0])
     everything = range(len(rows))
     return rows.pick([i for i in everything if i not in carved]), rows.pick([i for i in everything if i in carved])
+
+
+def _wanted(sizes: dict[int, int], share: float) -> dict[int, int]:
+    """Rows to carve out of each class: its share, rounded. Where classes are so small that this is less than half of
+    what is wanted in all, those that would give none give a row each, as many as are wanted, the largest first."""
+    wanted = {label: round(share * size) for label, size in sizes.items()}
+    n_lacking = round(share * sum(sizes.values())) - sum(wanted.values())
+    if n_lacking > sum(wanted.values()):
+        without = [label for label in sorted(sizes, key=lambda label: (-sizes[label], label)) if not wanted[label]]
+        wanted |= dict.fromkeys(without[:n_lacking], 1)
+    return wanted
 
 
 def shorten(rows: Rows, n_rows: int, seed: int) -> Rows:
