@@ -32,6 +32,23 @@ def test_a_mark_that_names_no_figure_is_one_sentence(place):
         with_figures(f"1<!--{place}-->", FIGURES)
 
 
+def test_marks_of_experiments_left_out_stay():
+    text = "0.5<!--scale/widths/4/variance-->, 0.9<!--formula/a-->"
+    assert with_figures(text, {"formula": {"a": 0.123}}) == text.replace("0.9", "0.1")
+    with pytest.raises(ValueError, match="the mark formula/b of the page names no figure"):
+        with_figures("0.9<!--formula/b-->", {"formula": {"a": 0.123}})
+
+
+def test_a_page_of_another_encoding_or_with_a_mark_of_nothing_is_refused(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("0.5<!--scale/widths/4/variance-->", encoding="utf-16")
+    with pytest.raises(ValueError, match=r"page.md is not UTF-8: save it as UTF-8$"):
+        check_page(str(page))
+    page.write_text("0.5<!--scale/widths/4/variance--> 1<!--scales/a-->", encoding="utf-8")
+    with pytest.raises(ValueError, match="the mark scales/a of the page names no figure"):
+        check_page(str(page))
+
+
 def test_a_page_that_is_not_there_is_refused(tmp_path):
     check_page("")
     with pytest.raises(ValueError, match="does not exist"):

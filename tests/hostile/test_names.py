@@ -77,7 +77,7 @@ def test_names_in_the_data_make_no_files(victim, finished, tmp_path):
         assert "\x1b" not in answer["out"]
     assert {path.name for path in tmp_path.iterdir()} == {"inner"}
     assert {path.name for path in inner.iterdir()} == {"..rows.jsonl", "run", "cache", "answers.jsonl"}
-    assert {path.name for path in (inner / "run" / "evaluate").iterdir()} == {"data-validation", "data-all"}
+    assert {path.name for path in (inner / "run" / "evaluate").iterdir()} == {"rows-validation", "rows-all"}
     for path in inner.rglob("*"):
         assert not {*path.name} & set("\n\x1b\\")
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.cli import main
+from manyheads.compose import compose
 from manyheads.door.secrets import refuse_secrets
 
 SECRETS = {
@@ -80,6 +81,15 @@ def test_honest_settings_are_none(monkeypatch):
     monkeypatch.setenv("LANGUAGE", "rows.csv")
     monkeypatch.setenv("KEYBOARD", "rows.csv")
     refuse_secrets({"data": {"path": "/tiny/rows.csv", "text": "a@b", "label": "x//y"}, "hub": "https://host/x"})
+
+
+def test_a_text_to_answer_may_speak_of_any_address(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", SECRETS["HF_TOKEN"])
+    for verb in ("predict", "look"):
+        text = "see https://me@example.org"
+        assert compose(verb, ["run=run", f"text={text}"]).text == text
+        with pytest.raises(ValueError, match=r"^text holds what \$HF_TOKEN holds"):
+            compose(verb, ["run=run", f"text=it is {SECRETS['HF_TOKEN']}"])
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="/@ ", exclude_categories=["Z", "C"]), min_size=1))

@@ -1,7 +1,9 @@
 """Small pieces of HTML: data stays text, whatever it holds."""
 
+import re
 from html import unescape
 from html.parser import HTMLParser
+from unicodedata import category
 
 import pytest
 from hypothesis import given
@@ -43,9 +45,23 @@ class Reader(HTMLParser):
 def test_any_text_is_shown_as_itself(text: str) -> None:
     piece = shown(text)
     assert not {"<", ">", '"', "'"} & set(piece)
-    visible = "".join(one if one.isprintable() or one in "\t\n " else "\ufffd" for one in text)
-    assert unescape(piece) == visible
+    hidden = "[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+    visible = re.sub(hidden, "\ufffd", text.replace("\r\n", "\n"))
+    assert unescape(piece) == "".join("\ufffd" if category(one) == "Cn" else one for one in visible)
     assert Reader(piece).tags == []
+
+
+def test_spaces_and_joiners_are_letters_and_what_turns_the_text_is_none() -> None:
+    for text in (
+        "10\u00a0km",
+        "\u6771\u3000\u4eac",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\U0001f469\u200d\U0001f52c",
+    ):
+        assert shown(text) == text
+    assert shown("a\r\nb\rc") == "a\nb\ufffdc"
+    assert shown("a\u202eb\u2066c\u200ed\u061ce\0\ud800\uffff") == "a\ufffdb\ufffdc\ufffdd\ufffde\ufffd\ufffd\ufffd"
+    assert "\ufffd" not in excerpt("x" * (MOST_LETTERS - 1) + "\r\ny")
 
 
 def test_markup_of_our_own_is_left_alone() -> None:

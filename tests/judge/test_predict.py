@@ -54,6 +54,11 @@ def test_long_input_crosses_chunks(model_folder: Path, tmp_path: Path) -> None:
     assert [row["label"] for row in rows] == [answers[words[at % 4]] for at in range(2500)]
 
 
+def test_a_tsv_is_read_by_its_columns(model_folder: Path, tmp_path: Path) -> None:
+    rows = predicted(model_folder, tmp_path, b"index\ttext\n0\tgood, film\n1\tbad\n", "test.tsv")
+    assert [(row["index"], row["text"]) for row in rows] == [("0", "good, film"), ("1", "bad")]
+
+
 def test_pairs_stand_beside_a_tab(pair_folder: Path, tmp_path: Path) -> None:
     (row,) = predicted(pair_folder, tmp_path, b"good film\tbad\n")
     assert (row["text"], row["text_pair"]) == ("good film", "bad")

@@ -42,6 +42,7 @@ def test_every_column_is_kept(rows: list[tuple[str, str]]) -> None:
 def test_the_column_of_the_text_is_found() -> None:
     assert texts_of(table("review\ngood\n")) == ["good"]
     assert texts_of(table("text,review\na,b\n", ["review", "text"])) == ["b"]
+    assert [one.kept for one in table("id, text, label\n1,a,b\n")] == [[{"id": "1", "text": "a", "label": "b"}]]
     (chunk,) = table("b,a\n1,2\n", ["a"], ["b"])
     assert (chunk.texts, chunk.pairs) == (["2"], ["1"])
 
@@ -59,6 +60,11 @@ def test_long_texts_make_short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         ("text,text\n1,2\n", "in.csv has the column 'text' twice: name every column once"),
         ("text,b\n1,2\n1\n", "in.csv, line 3 has 1 cells, but its header names 2 columns"),
         (b"text,b\n1,2\n\xff,2\n", "in.csv, line 3 is not UTF-8: invalid start byte at byte 1"),
+        (
+            'id,text\n1,good\n\n2,"good film\n3,bad film\n4,awful\n',
+            "^in.csv, line 4: a quoted text is never closed; the file is truncated, or a quote inside a text is not",
+        ),
+        ('id,text\n1,"good" film\n', "^in.csv, line 2 is not csv: ',' expected after '\"'$"),
         ("text,b\na\rb,2\n", "in.csv, line 2 is not csv: new-line character seen in unquoted field"),
     ],
 )

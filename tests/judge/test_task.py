@@ -1,6 +1,8 @@
 """Which rows `evaluate` reads: the run's own, or those named, in the columns the model was trained on."""
 
 import csv
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 
 from manyheads.compose import save_run
 from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig, Source
-from manyheads.judge.task import data_name, find_task, with_columns
+from manyheads.judge.task import data_name, find_task, results_name, with_columns
 from manyheads.ship.settings import Columns, Settings
 
 LABELS = ["bad", "good", "so-so"]
@@ -96,6 +98,47 @@ def test_a_file_is_read_in_the_columns_of_training_unless_typed(tmp_path: Path) 
     assert read({}, text="review", label="stars") == ["good one"]
     with pytest.raises(ValueError, match="has no column"):
         read({})
+
+
+@pytest.mark.parametrize("label", ["label", "labels"])
+def test_a_file_without_the_columns_of_training_is_read_in_the_usual_ones(tmp_path: Path, label: str) -> None:
+    path = written(tmp_path / "n.csv", [("good one", "x", "good")], ("text", "other", label))
+
+    def read(**typed: Any) -> list[str]:
+        config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(path), **typed))
+        return find_task(config, None, settings(text="review", label="stars"), LABELS).rows.texts
+
+    assert read() == read(text="text", label="label") == ["good one"]
+    with pytest.raises(ValueError, match=r"has no column 'typo' \(data.text\)"):
+        read(text="typo")
+
+
+def test_results_of_other_data_are_never_written_over(home: Path, tmp_path: Path) -> None:
+    def folder(file: str, **typed: Any) -> str:
+        """Where the results go, which are then there."""
+        if file:
+            written(tmp_path / file, rows_of("new", 5))
+            typed = {"source": Source.run, "path": str(tmp_path / file), **typed}
+        config = EvaluateConfig(run=str(home), data=DataConfig(**{"source": Source.run, **typed}))
+        task = find_task(config, home, settings(), LABELS)
+        place = home / "evaluate" / task.folder
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "metrics.json").write_text(json.dumps(task.about))
+        assert results_name(config, home, settings()) == task.folder
+        return task.folder
+
+    first = [folder("jan/reviews.csv"), folder("r.2023.csv"), folder("r.2024.csv"), folder("")]
+    assert first == ["reviews-all", "r.2023-all", "r.2024-all", "data-test"]
+    others = [folder("feb/reviews.csv"), folder("jan/reviews.csv", rows=3)]
+    assert all(re.fullmatch(r"reviews-all-[0-9a-f]{8}", one) for one in others)
+    assert len({*first, *others}) == 6
+    assert [folder("jan/reviews.csv"), folder("r.2023.csv"), folder("r.2024.csv"), folder("")] == first
+    assert [folder("feb/reviews.csv"), folder("jan/reviews.csv", rows=3)] == others
+    assert folder("", path=str(tmp_path / "data"), split_seed=1).startswith("data-test-")
+    (home / "evaluate" / "data-test" / "metrics.json").write_text('{"digest": "01234567"}')
+    assert folder("") == "data-test-own"
+    (home / "evaluate" / "reviews-all" / "metrics.json").write_text("of old")
+    assert folder("jan/reviews.csv") not in {*first, *others}
 
 
 def test_names_of_a_preset_give_way_to_ours(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import zlib
 from base64 import b64decode
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,6 +62,11 @@ def test_numbers_go_on_and_nothing_is_overwritten(model_folder, tmp_path):
         assert page.name == expected
     assert (tmp_path / "7.html").read_text() == "precious"
     assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(model_folder):
+    with pytest.raises(ValueError, match=r"^/proc/x cannot be written to \(.*\): name another folder by output="):
+        look_at(load(model_folder), "good", None, ALL, folder=Path("/proc/x"), source="run")
 
 
 def test_a_failure_leaves_no_page(model_folder, tmp_path, monkeypatch):

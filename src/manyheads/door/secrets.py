@@ -8,6 +8,7 @@ from typing import Any
 IN_ADDRESS = re.compile(r"//[^/\s@]+@")  # https://user:password@host
 NAMED = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 SHORTEST = 8  # letters of a secret
+QUESTION = "text"  # of predict and look: it is answered, and may speak of any address
 REMEDY = "settings are written into the folder of the run: leave it to the environment"
 
 
@@ -29,7 +30,7 @@ def _refuse(values: Any, name: str, known: dict[str, str]) -> None:
         for value in values:
             _refuse(value, name, known)
     elif isinstance(values, str):
-        if IN_ADDRESS.search(values):
+        if name != QUESTION and IN_ADDRESS.search(values):
             raise ValueError(f"{name} holds an address with a name or a password in it, and {REMEDY}")
         for word, secret in known.items():
             if secret in values:

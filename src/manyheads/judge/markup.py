@@ -3,10 +3,13 @@
 from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
+from unicodedata import category
 
 from manyheads.judge.scores import Interval
 
 MOST_LETTERS = 600
+UNSEEN = ("Cc", "Cs", "Cn")  # control characters, surrogates, letters that are none
+TURNING = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}  # the direction of what follows
 
 
 class Html(str):
@@ -16,14 +19,23 @@ class Html(str):
 
 
 def shown(text: object) -> str:
-    """Escaped text; control characters, which HTML forbids, become a visible replacement."""
+    """Escaped text; control characters, which HTML forbids, and those that turn the direction of what follows become a
+    visible replacement."""
     if isinstance(text, Html):
         return text
-    return escape("".join(letter if letter.isprintable() or letter in "\t\n " else "\ufffd" for letter in str(text)))
+    letters = str(text).replace("\r\n", "\n")
+    return escape("".join(letter if _is_seen(letter) else "\ufffd" for letter in letters))
+
+
+def _is_seen(letter: str) -> bool:
+    if letter.isprintable() or letter in "\t\n":
+        return True
+    return category(letter) not in UNSEEN and ord(letter) not in TURNING
 
 
 def excerpt(text: str) -> Html:
     """A text of the data, isolated in its own direction and cut to what can be read at a glance."""
+    text = text.replace("\r\n", "\n")  # before it is cut between the two
     rest = len(text) - MOST_LETTERS
     more = f' <span class="soft">and {rest:,} more characters</span>' if rest > 0 else ""
     return Html(f'<bdi dir="auto">{shown(text[:MOST_LETTERS]) or "<i>empty</i>"}</bdi>{more}')

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,7 +16,7 @@ OTHER_KINDS = {  # what is not read, as rows are read as they come
     ".json": "is JSON as a whole, but {verb} reads rows: write one object a line, as .jsonl",
     **dict.fromkeys(OPENERS, "is compressed, but {verb} reads rows as they are: decompress it first"),
 }
-READERS = {".csv": read_table, ".jsonl": read_objects}
+READERS = {".csv": read_table, ".tsv": read_table, ".jsonl": read_objects}
 
 
 def check_texts(verb: str, text: str, name: str) -> None:
@@ -32,7 +33,7 @@ def check_texts(verb: str, text: str, name: str) -> None:
     if name != "-" and (file.is_dir() or not file.exists()):
         what = "is a folder" if file.is_dir() else "does not exist"
         raise ValueError(
-            f"input={name} {what}: name a file of one text a line, a .csv or .jsonl, or - for standard input"
+            f"input={name} {what}: name a file of one text a line, a .csv, .tsv or .jsonl, or - for standard input"
         )
     if name != "-" and file.suffix.lower() in OTHER_KINDS:
         raise ValueError(f"input={name} {OTHER_KINDS[file.suffix.lower()].format(verb=verb)}")
@@ -55,11 +56,20 @@ def opened_texts(text: str, name: str, deliverable: Any) -> Iterator[Iterator[Ch
 def _chunks(name: str, stream: BinaryIO, deliverable: Any) -> Iterator[Chunk]:
     columns = deliverable.columns
     read = READERS.get(Path(name).suffix.lower())
-    if read is not None:
-        texts = ["text", columns.text] if columns.preset else [columns.text, "text"]
-        text_pair = ["text_pair", columns.text_pair] if columns.preset else [columns.text_pair, "text_pair"]
-        return read(stream, name, text=texts, text_pair=text_pair if deliverable.pairs else [])
-    return read_lines(stream, "standard input" if name == "-" else name, pairs=deliverable.pairs)
+    texts = ["text", columns.text] if columns.preset else [columns.text, "text"]
+    text_pair = ["text_pair", columns.text_pair] if columns.preset else [columns.text_pair, "text_pair"]
+    if read is None or (deliverable.pairs and _is_bare_tsv(name, stream, texts)):
+        return read_lines(stream, "standard input" if name == "-" else name, pairs=deliverable.pairs)
+    return read(stream, name, text=texts, text_pair=text_pair if deliverable.pairs else [])
+
+
+def _is_bare_tsv(name: str, stream: BinaryIO, texts: list[str]) -> bool:
+    """Whether a .tsv has pairs from its first line on, which names no column."""
+    if Path(name).suffix.lower() != ".tsv":
+        return False
+    assert isinstance(stream, BufferedReader)
+    names = stream.peek().partition(b"\n")[0].decode("utf-8-sig", "replace").split("\t")
+    return not {one.strip() for one in names} & set(texts)
 
 
 @contextmanager

@@ -28,10 +28,10 @@ def read_table(stream: BinaryIO, name: str, *, text: list[str], text_pair: list[
     csv.field_size_limit(MOST_LINE)
     lines = _decoded(stream, name)
     first_line = next(lines, "")
-    reader = csv.reader(chain([first_line], lines), delimiter=delimiter_of(first_line))
+    reader = csv.reader(chain([first_line], lines), delimiter=delimiter_of(first_line), strict=True)
     rows = _rows(reader, name)
-    header = next(rows, None)
-    if header is None:
+    header = [cell.strip() for cell in next(rows, [])]
+    if not header:
         raise ValueError(f"{name} is empty: its first line must name the columns")
     twice, times = Counter(header).most_common(1)[0]
     if times > 1:
@@ -72,10 +72,19 @@ def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
 
 
 def _rows(reader: Any, name: str) -> Iterator[list[str]]:
+    first = 1  # line of a row
     try:
-        yield from (row for row in reader if row)
+        for row in reader:
+            if row:
+                yield row
+            first = reader.line_num + 1
     except csv.Error as error:
-        raise ValueError(f"{name}, line {reader.line_num} is not csv: {error}") from error
+        if "unexpected end" in str(error):
+            raise ValueError(
+                f"{name}, line {first}: a quoted text is never closed; the file is truncated, or a quote inside a text "
+                "is not doubled"
+            ) from error
+        raise ValueError(f"{name}, line {first} is not csv: {error}") from error
 
 
 def _objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,18 +1,22 @@
 """What `evaluate` judges: which rows, read before torch is imported, so that mistakes in the data come at once."""
 
+import json
 import re
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 from manyheads.compose import read_run
 from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source
 from manyheads.config import Task as Answered
-from manyheads.config.plain import listed
+from manyheads.config.plain import listed, to_plain
+from manyheads.data.columns import MULTI_LABEL
+from manyheads.data.files import stem_of
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_split
 from manyheads.data.tables import open_tables
 from manyheads.data.texts import read_rows, read_text_split
-from manyheads.ship.settings import COLUMNS, Columns, Settings
+from manyheads.ship.settings import COLUMNS, Columns, Settings, read_json
 
 DEFAULTS = DataConfig()
 UNREAD = {  # the column of an answer that a model does not give, and by what it does
@@ -21,14 +25,15 @@ UNREAD = {  # the column of an answer that a model does not give, and by what it
     Answered.pretrain: ("target", "hidden words"),
 }
 ROLES = ("train", "validation", "test")
-LONGEST = 60  # letters of a name, four bytes each at the most, that a disk takes
+LONGEST = 56  # letters of a name, four bytes each at the most, that a disk takes with a split and a digest behind it
 
 
 @dataclass(slots=True)
 class Task:
     """Rows to judge and what their data is called; `run` and `splits` where the data is the run's own.
 
-    `split` is the one that was asked for, or `all` where a single file holds all that there is.
+    `split` is the one that was asked for, or `all` where a single file holds all that there is; `digest` tells the
+    settings of the data from others, empty: the run's own, and `folder` is what that of its results is called.
     """
 
     rows: Rows
@@ -36,6 +41,8 @@ class Task:
     split: str
     run: RunConfig | None = None
     splits: Splits | None = None
+    digest: str = ""
+    folder: str = ""
 
     @property
     def title(self) -> str:
@@ -49,12 +56,8 @@ class Task:
     @property
     def about(self) -> dict[str, str]:
         """What metrics.json says of the rows."""
-        return {"data": self.name, "split": self.split, "source": self.rows.source}
-
-    @property
-    def folder(self) -> str:
-        """What the folder of its results is called."""
-        return f"{self.name}-{self.split}"
+        digest = {"digest": self.digest} if self.digest else {}
+        return {"data": self.name, "split": self.split, "source": self.rows.source, **digest}
 
 
 def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, labels: list[str]) -> Task:
@@ -79,16 +82,49 @@ def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, lab
             f"{task.rows.source} holds single texts, but the model takes pairs: name the column of the second text by "
             "data.text_pair=<column>"
         )
+    task.digest = _digest(config, settings)
+    task.folder = _free_name(config, home, f"{task.name}-{task.split}", task.digest)
     return task
 
 
 def results_name(config: EvaluateConfig, home: Path | None, settings: Settings) -> str:
-    """`Task.folder` of what `find_task` finds, without its rows."""
+    """`Task.folder` of what `find_task` finds, without its rows: <data>-<split>, and the digest of the data behind it
+    where results of other data have that name."""
     if _names_data(config):
         data = with_columns(config.data, settings.columns, pairs=settings.pairs)
-        return f"{data_name(data)}-{_split_of(data, config.split)}"
-    assert home is not None, "find_task comes first"
-    return f"{data_name(read_run(home / 'config.yaml').data)}-{config.split}"
+        name = f"{data_name(data)}-{_split_of(data, config.split)}"
+    else:
+        assert home is not None, "find_task comes first"
+        name = f"{data_name(read_run(home / 'config.yaml').data)}-{config.split}"
+    return _free_name(config, home, name, _digest(config, settings))
+
+
+def _free_name(config: EvaluateConfig, home: Path | None, name: str, digest: str) -> str:
+    run = Path(config.run)
+    above = home or (run if (run / "config.json").is_file() else run / "model")
+    there = above / "evaluate" / name / "metrics.json"
+    return name if not there.is_file() or _digest_in(there) == digest else f"{name}-{digest or 'own'}"
+
+
+def _digest(config: EvaluateConfig, settings: Settings) -> str:
+    """Eight hex digits of what is not left at its default; where token ids are kept changes no row."""
+    if not _names_data(config):
+        return ""
+    data = with_columns(config.data, settings.columns, pairs=settings.pairs)
+    path = str(Path(data.path).expanduser().absolute()) if data.path else ""
+    usual = to_plain(DEFAULTS)
+    plain = to_plain(replace(data, path=path, cache=""))
+    changed = {name: value for name, value in plain.items() if value != usual[name]}
+    return sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _digest_in(file: Path) -> str | None:
+    """Of the data that a metrics.json tells of; None where it cannot be read."""
+    try:
+        metrics = read_json(file)
+    except (OSError, ValueError):
+        return None
+    return str(metrics.get("digest", "")) if isinstance(metrics, dict) else None
 
 
 def _names_data(config: EvaluateConfig) -> bool:
@@ -110,7 +146,7 @@ def data_name(data: DataConfig) -> str:
     name = data.hub.rsplit("/", 1)[-1] or data.source.name
     if data.path:
         path = Path(data.path).expanduser()
-        name = path.name if path.is_dir() else path.name.split(".")[0]
+        name = path.name if path.is_dir() else stem_of(path)
         name = f"{path.absolute().parent.name}-{name}" if name in ROLES and not path.is_dir() else name
     return re.sub(r"[^\w.-]+", "-", name)[:LONGEST].strip("-.") or "data"
 
@@ -147,12 +183,34 @@ def _number(rows: Rows, ids: list[int]) -> None:
 
 
 def _named_data(config: EvaluateConfig, settings: Settings, labels: list[str]) -> Task:
+    def read(data: DataConfig) -> Rows:
+        if settings.task is Answered.pretrain:
+            return read_text_split(data, config.split)
+        return read_split(data, config.split, labels, multi=settings.multi)
+
     data = with_columns(config.data, settings.columns, pairs=settings.pairs)
-    if settings.task is Answered.pretrain:
-        rows = read_text_split(data, config.split)
-    else:
-        rows = read_split(data, config.split, labels, multi=settings.multi)
+    try:
+        rows = read(data)
+    except ValueError:
+        usual = _with_usual(data, config)
+        if usual == data:
+            raise
+        rows = read(usual)
     return Task(rows, data_name(data), _split_of(data, config.split))
+
+
+def _with_usual(data: DataConfig, config: EvaluateConfig) -> DataConfig:
+    """`data` with the usual names of columns, such as `text`, where the file has those and not the ones of training."""
+    usual = {name: getattr(config.data, name) for name in COLUMNS}
+    of_training = {name for name in COLUMNS if getattr(data, name) not in ("", usual[name])}
+    if not of_training:
+        return data
+    tables = open_tables(data)
+    table = tables.get("all") or tables.get(config.split)
+    there = table().names if table else []
+    missing = {name for name in of_training if getattr(data, name) not in there}
+    found = {name for name in missing if usual[name] in there or (name == "label" and MULTI_LABEL in there)}
+    return replace(data, **{name: usual[name] for name in found})
 
 
 def _split_of(data: DataConfig, split: str) -> str:

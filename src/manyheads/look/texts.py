@@ -18,7 +18,7 @@ from manyheads.look.maps import Call, LayerMaps, answer, layer_maps
 from manyheads.look.page import Block, Shown, write_page
 from manyheads.look.words import Reading, Word, read_words
 from manyheads.ship.deliverable import Deliverable
-from manyheads.whole import replace_file
+from manyheads.whole import refuse_unwritable, replace_file
 
 
 @dataclass(slots=True)
@@ -143,6 +143,17 @@ def _pictured(
 def _next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
     """A path to write to, and the name it takes in the end: the number behind the highest there, which is taken at
     once, so that two that look at the same time do not write over each other."""
+    with refuse_unwritable(folder):
+        page = _taken_page(folder)
+    try:
+        with replace_file(page) as part:
+            yield part, page
+    except BaseException:
+        page.unlink(missing_ok=True)
+        raise
+
+
+def _taken_page(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     taken = [int(match[1]) for file in folder.iterdir() if (match := re.match(r"(\d+)[.-]", file.name))]
     number = max(taken, default=0) + 1
@@ -150,12 +161,7 @@ def _next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
         page = folder / f"{number}.html"
         try:
             page.touch(exist_ok=False)
-            break
         except FileExistsError:
             number += 1
-    try:
-        with replace_file(page) as part:
-            yield part, page
-    except BaseException:
-        page.unlink(missing_ok=True)
-        raise
+            continue
+        return page
