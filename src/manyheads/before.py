@@ -32,9 +32,10 @@ def pretrained(run: RunConfig, train: Callable[[RunConfig], Any]) -> RunConfig:
         return replace(run, pretrain=replace(run.pretrain, before=""))
     if run.resume is Resume.never:
         find_start(run)  # which refuses a folder that holds something
+    else:
+        refuse_links(named_folder(run.output))
     if run.resume is Resume.must:
         refuse_anew(run)
-    refuse_links(named_folder(run.output))
     folder = start_folder(run.output, again=run.resume is not Resume.never)
     goes_on = going_on(run, folder)
     if (folder / "summary.json").is_file():

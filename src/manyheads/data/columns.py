@@ -15,7 +15,7 @@ ANSWER = {  # the setting that names its column
     Task.pretrain: "text",  # which answers for itself
 }
 MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
-WORDS_OF_TEXT = 5  # no name of a column has so many
+WORDS_OF_TEXT = 5  # names of columns seldom have so many
 UNLABELLED = "; a test split without labels is left unread by test=false"
 
 
@@ -79,9 +79,10 @@ def _remedy(table: Table, key: str, typed: str) -> str:
         return f"did you mean data.{key}={near}?"
     if key != "text" and table.source.endswith((".txt", ".txt.gz")):
         return "a .txt holds one text a line and nothing else: give a .csv or .tsv whose first line names the columns"
+    remedy = f"name one by data.{key}=<column>"
     if any(len(name.split()) >= WORDS_OF_TEXT or name.strip().isdigit() for name in table.names):
-        return "that is a row, not names: put a first line that names the columns, such as label,text, on top"
-    return f"name one by data.{key}=<column>"
+        remedy += ", or, if that is a row, put a first line that names the columns, such as label,text, on top"
+    return remedy
 
 
 def require_columns(table: Table, columns: Columns) -> None:
