@@ -63,7 +63,7 @@ class Bag(nn.Module):
         return shares_NC / (self.order * layout.lengths_B.repeat_interleave(layout.lengths_B))[:, None].sqrt()
 
     def parts(self, ids_N: Tensor, layout: Packed) -> Tensor:
-        """What each text has of every vote, sparse and `(R, V)`: times the votes, these are its logits."""
+        """What each text has of every vote, on the CPU, sparse and `(R, V)`: times the votes, these are its logits."""
         rows_NK = self.rows_of(ids_N, layout)[: layout.n_tokens]
         counts_R = torch.ones_like(layout.lengths_B) if layout.counts_R is None else layout.counts_R
         text_B = torch.arange(len(counts_R)).repeat_interleave(counts_R)
