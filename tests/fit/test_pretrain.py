@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from manyheads.config import Hide, ModelConfig, OptimConfig, PretrainConfig
+from manyheads.config import BatchConfig, Hide, ModelConfig, OptimConfig, PretrainConfig
 from manyheads.data.batches import Planned, gather
+from manyheads.data.module import TextData
 from manyheads.data.pieces import WHOLE, in_pieces
 from manyheads.data.tokens import encode
 from manyheads.data.vocabulary import vocabulary
@@ -86,6 +87,26 @@ def test_a_step_follows_the_mean_over_hidden_words(tokens, tokenizer, network, m
     torch.manual_seed(5)
     losses = module.task.learn(network, batch)
     torch.testing.assert_close(total, losses.mean())
+
+
+@pytest.mark.parametrize("more", [{}, {"accumulate": 4}, {"accumulate": 4, "split": 2}])
+def test_a_word_counts_the_same_in_each_batch_of_a_step(more, tokenizer, network, monkeypatch):
+    """However long its text is: batches of few long texts hold about as many words as those of many short ones."""
+    texts = ["good film" if at % 3 else " ".join(["so awful"] * 5) for at in range(24)]
+    tokens = encode(tokenizer, texts, None, None, WHOLE)
+    tokens.vocabulary = vocabulary(tokenizer, pairs=False)
+    split = more.get("split", 1)
+    data = TextData({"train": tokens}, BatchConfig(tokens=48, accumulate=more.get("accumulate", 1)), 0, split=split)
+    module = LitModule(network, lesson(tokenizer), optim=OptimConfig(), n_steps=1)
+    module.log = lambda *args, **more: None
+    monkeypatch.setattr(LitModule, "global_step", 0)
+    monkeypatch.setattr(module.task, "learn", lambda network, batch: batch.ids_N[batch.ids_N > 4].float())
+    each, plan = data.per_step(), data.plan(0)
+    for at in range(0, len(plan), each):
+        batches = [gather(tokens, one) for one in plan[at : at + each]]
+        words_P = torch.cat([batch.ids_N[batch.ids_N > 4] for batch in batches]).float()
+        found = sum(float(module.training_step(batch, 0)) for batch in batches) / each
+        assert found == pytest.approx(float(words_P.mean()), rel=1e-5)
 
 
 def test_hidden_words_are_learnt(tokens, tokenizer, network):

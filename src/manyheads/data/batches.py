@@ -34,7 +34,8 @@ class Batch(NamedTuple):
     and in `targets` the texts that rows are answered by, in `teacher_BC` what a teacher answers, if there are any.
 
     The loss of a micro-batch is the sum of its rows' losses times `scale`; averaged over ranks and accumulated
-    micro-batches that is the mean over all rows of the optimiser step. A batch may have no rows.
+    micro-batches that is the mean over all rows of the optimiser step, of which one may count more than another (see
+    `plan_epoch`). A batch may have no rows.
     """
 
     ids_N: Tensor
@@ -77,6 +78,7 @@ def plan_epoch(
     n_ranks: int = 1,
     rank: int = 0,
     split: int = 1,
+    counts: Tensor | None = None,
 ) -> list[Planned]:
     """The batches of one rank in one epoch of training: `micro_batches(accumulate, n_ranks, split)` of them a step.
 
@@ -84,9 +86,12 @@ def plan_epoch(
 
     Args:
         split: parts that a batch is cut into, where it is too large for the memory of a device.
+        counts: how much each row counts in the mean of its step, an integer; without, all count alike. The rows of one
+            batch share what they count together.
     """
     steps = plan_steps(lengths, tokens=tokens, rows=rows, seed=seed, epoch=epoch, accumulate=accumulate)
-    return [one for step in steps for one in _deal(step, lengths, rows, accumulate, n_ranks, split)[rank]]
+    counts = torch.ones_like(lengths) if counts is None else counts
+    return [one for step in steps for one in _deal(step, lengths, counts, rows, accumulate, n_ranks, split)[rank]]
 
 
 def plan_steps(
@@ -110,8 +115,8 @@ def plan_evaluation(lengths: Tensor, *, tokens: int, rows: int, n_ranks: int = 1
     """The batches of one rank that together read each row exactly once, longest rows first."""
     order = torch.sort(lengths, descending=True, stable=True).indices
     batches = _cut(order, lengths, tokens, rows)
-    rounds = [batches[at : at + n_ranks] for at in range(0, len(batches), n_ranks)]
-    return [one for of_all in rounds for one in _deal(of_all, lengths, rows, n_ranks, n_ranks)[rank]]
+    rounds, counts = [batches[at : at + n_ranks] for at in range(0, len(batches), n_ranks)], torch.ones_like(lengths)
+    return [one for of_all in rounds for one in _deal(of_all, lengths, counts, rows, n_ranks, n_ranks)[rank]]
 
 
 def micro_batches(accumulate: int, n_ranks: int, split: int = 1) -> int:
@@ -223,20 +228,22 @@ def _cut(order: Tensor, lengths: Tensor, tokens: int, rows: int) -> list[Tensor]
 
 
 def _deal(
-    step: list[Tensor], lengths: Tensor, rows: int, accumulate: int, n_ranks: int, split: int = 1
+    step: list[Tensor], lengths: Tensor, counts: Tensor, rows: int, accumulate: int, n_ranks: int, split: int = 1
 ) -> list[list[Planned]]:
     """The batches of each rank in one step, all ranks equally many and about equally long; some may have no rows.
 
-    Fewer batches than there are places for are dealt anew, row by row. A mean over places is the mean over rows.
+    Fewer batches than there are places for are dealt anew, row by row. A mean over places is the mean over rows, a
+    batch counting as much as its rows' `counts` together.
     """
     each = micro_batches(accumulate, n_ranks)
     if len(step) < n_ranks * each:
         step = _even_out(torch.cat(step), lengths, n_ranks * each, rows)
     if split > 1:
         step = [part for one in step for part in _even_out(one, lengths, split, rows)]
-    scale = len(step) / sum(one.numel() for one in step)
+    count = [int(counts[one].sum()) for one in step]
+    scales = [len(step) * own / (max(1, sum(count) * one.numel())) for one, own in zip(step, count, strict=True)]
     of_ranks = _spread([int(lengths[one].sum()) for one in step], n_ranks, each * split)
-    return [[Planned(step[at], scale) for at in sorted(places)] for places in of_ranks]
+    return [[Planned(step[at], scales[at]) for at in sorted(places)] for places in of_ranks]
 
 
 def _even_out(rows: Tensor, lengths: Tensor, n_parts: int, most: int) -> list[Tensor]:

@@ -62,6 +62,7 @@ class TextData(LightningDataModule):
             n_ranks=n_ranks,
             rank=rank,
             split=self.split,
+            counts=self.tokens["train"].counts,
         )
 
     def per_step(self, n_ranks: int = 1) -> int:

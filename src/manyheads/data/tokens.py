@@ -67,6 +67,13 @@ class Tokens:
         return self.offsets.diff() + (0 if self.targets is None else self.targets.lengths)
 
     @property
+    def counts(self) -> Tensor:
+        """How much each row counts in a step of training: 1 or, where words are hidden, as many as it has of them."""
+        if self.vocabulary is None:
+            return torch.ones(len(self), dtype=torch.int64)
+        return self.offsets.diff() - self.vocabulary.n_marks
+
+    @property
     def documents(self) -> Tensor:
         """Tokens of each text or, where there are any, of each window: int64."""
         return self.offsets.diff() if self.windows is None else self.windows.bounds.diff()
