@@ -17,7 +17,7 @@ from manyheads.data.texts import read_rows
 from manyheads.fit.again import StartAgain
 from manyheads.fit.alive import watched
 from manyheads.fit.checks import check_class_names, check_end, check_logger, check_long, check_pair
-from manyheads.fit.resume import Start, find_start
+from manyheads.fit.resume import Start, check_limits, find_start
 from manyheads.launch import n_to_start, on_all, settled
 from manyheads.ranks import this_process
 from manyheads.runfolder import (
@@ -111,6 +111,7 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
     network = assemble_network(run, splits, tokenizer)
     asked, run = run, settle_batch(run, network, tokens, splits.labels)
     run = run if start.end else settle_budget(run, network, tokens, splits.labels)
+    check_limits(start, run)
     if run.dry:
         return show_plan(plan_figures(run, splits, tokens, network))
     check_tokens(start, tokens)

@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from manyheads import faults
 from manyheads.compose import compose
 from manyheads.config import BatchConfig, OptimConfig, RunConfig, Task
 from manyheads.fit.budget import LOOKS, even, of_few, of_time, settled_notes
+from manyheads.fit.stop import Stopped
 
 
 @pytest.mark.parametrize("n_steps", [1, 7, 20, 21, 399, 2000, 12_345])
@@ -75,6 +77,26 @@ def test_a_time_is_found_by_timing_and_leaves_everything_as_it_was(small):
     assert took < 30
     assert torch.get_rng_state().equal(state)
     assert all(one.equal(before[name]) for name, one in network.state_dict().items())
+
+
+def test_a_signal_ends_a_run_whose_steps_are_timed(small, monkeypatch):
+    from manyheads.fit.budget import settle_budget
+
+    run, network, tokens, labels = small("train")
+    run.budget = "10min"
+    monkeypatch.setenv(faults.VARIABLE, "loss:5:term")
+    with pytest.raises(Stopped) as ended:
+        settle_budget(run, network, tokens, labels)
+    assert (ended.value.code, ended.value.why) == (143, "SIGTERM")
+
+
+def test_a_loss_that_is_no_number_is_left_to_the_run_itself(small, monkeypatch):
+    from manyheads.fit.budget import settle_budget
+
+    run, network, tokens, labels = small("train", "guard.nonfinite=rollback")
+    run.budget = "5s"
+    monkeypatch.setenv(faults.VARIABLE, "loss:2:nan")
+    assert settle_budget(run, network, tokens, labels).trainer["max_steps"] > 0
 
 
 def test_several_devices_do_not_time_their_steps(small):

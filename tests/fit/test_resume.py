@@ -1,6 +1,7 @@
 """Where a run begins, by the words typed and by what its folder holds."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from manyheads.config import (
 from manyheads.config.names import settings
 from manyheads.config.run import default_trainer
 from manyheads.door.lightning_flags import OURS, trainer_flags
-from manyheads.fit.resume import FREE, REFUSED, WARNED, find_start, verdict
+from manyheads.fit.resume import FREE, REFUSED, WARNED, check_limits, find_start, verdict
 from manyheads.fit.saved import MANIFEST, save
 
 
@@ -110,6 +111,40 @@ def test_settings_that_changed_are_free_warned_or_refused(tmp_path):
     weights = run(tmp_path, optim=OptimConfig(class_weights={"joy": 2.0}))
     with pytest.raises(ValueError, match=r"^optim.class_weights="):
         find_start(weights)
+
+
+@pytest.mark.parametrize(
+    ("place", "limit", "refused"),
+    [
+        ({}, {"max_steps": 12}, True),
+        ({}, {"max_steps": 13}, False),
+        ({"epoch": 2, "batch": 1}, {"max_epochs": 2}, True),
+        ({"epoch": 2, "batch": 1}, {"max_epochs": 3}, False),
+        ({"epoch": 3, "batch": 0}, {"max_epochs": 2}, True),
+        ({"epoch": 2, "batch": 0}, {"max_epochs": 2}, False),  # saved at the end of its last epoch, which is judged
+        ({"epoch": 2, "batch": 0}, {"max_steps": 12}, False),
+    ],
+)
+def test_a_limit_that_was_passed_is_refused(place, limit, refused, tmp_path):
+    """It would end the run at once, with weights that were never validated."""
+    stopped(tmp_path, **place)
+    typed = run(tmp_path, optim=OptimConfig(few_epochs=0), trainer=default_trainer() | limit)
+    save_run(replace(typed, trainer=default_trainer()), tmp_path / "config.yaml")
+    if not refused:
+        assert find_start(typed).checkpoint
+        return
+    (name, value), what = *limit.items(), next(iter(limit)).removeprefix("max_")
+    with pytest.raises(ValueError, match=rf"^trainer.{name}={value}, but the run in .* has done \d+ {what} and goes on"):
+        find_start(typed)
+
+
+def test_a_budget_that_was_used_up_is_refused_once_it_is_counted_in_steps(tmp_path):
+    stopped(tmp_path)
+    typed = run(tmp_path, budget="5ktok")
+    start = find_start(typed)
+    settled = replace(typed, trainer=default_trainer() | {"max_steps": 9})
+    with pytest.raises(ValueError, match=r"^budget=5ktok, which is 9 steps, but the run in .* has done 12 steps and goes"):
+        check_limits(start, settled)
 
 
 def test_a_training_that_is_done_cannot_be_changed(tmp_path):

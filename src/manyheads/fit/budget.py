@@ -16,9 +16,9 @@ from manyheads.config.budget import Budget, read_budget
 from manyheads.data.batches import Batch
 from manyheads.data.module import TextData
 from manyheads.data.tokens import Tokens
-from manyheads.fit.guard import Guard
 from manyheads.fit.module import Network
 from manyheads.fit.session import are_few, run_trainer
+from manyheads.fit.stop import Stop, ending
 
 LOOKS = 20  # validations of a pretraining
 MOST_LOOKING = 0.1  # of its time
@@ -36,6 +36,7 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
 
     Raises:
         ValueError: a time, but several devices, each of which would time its own steps.
+        Stopped: a signal came while steps were timed.
     """
     budget = read_budget(run.budget)
     if budget is None:
@@ -106,28 +107,36 @@ def even(task: Task, n_steps: int, looks: int) -> dict[str, int]:
 def seconds_of_step(
     run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str], budget: Budget
 ) -> float:
-    """What a step of this very run takes, on a copy of the network."""
+    """What a step of this very run takes, on a copy of the network. A step whose loss is no number takes as long as
+    another: the run itself will meet and answer it."""
     pace = Pace(min(MOST_TIMED, max(LEAST_TIMED, TIMED_SHARE * budget.seconds)))
     endless: dict[str, Any] = {"max_epochs": -1, "max_steps": 2**31, "limit_val_batches": 0}
     flags = {key: value for key, value in run.trainer.items() if key not in ("val_check_interval", "max_time")}
     timed = replace(run, trainer={**flags, **endless})
     cuda = [0] if torch.cuda.is_available() else []
-    with torch.random.fork_rng(cuda):
-        run_trainer(timed, copy.deepcopy(network), tokens, labels, [Guard(timed), pace])
+    with torch.random.fork_rng(cuda), pace.stop.listening():
+        run_trainer(timed, copy.deepcopy(network), tokens, labels, [pace])
     return pace.seconds / pace.steps
 
 
 class Pace(Callback):
-    """Ends training when `most` seconds of steps were timed; there is at least one such step."""
+    """Ends training when `most` seconds of steps were timed; there is at least one such step. A signal ends it sooner:
+    nothing was begun that would have to be saved."""
 
     def __init__(self, most: float) -> None:
         self.most = most
+        self.stop = Stop()
         self.steps, self.seconds = 0, 0.0
         self._since = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.stop.listen()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
+        if stopped := ending(self.stop.votes()):
+            raise stopped
         if trainer.global_step < FIRST:
             return
         now = _clock(pl_module)

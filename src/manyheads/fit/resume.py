@@ -124,6 +124,8 @@ def find_start(run: RunConfig) -> Start:
     if too_late and progress.get("finished"):
         late = too_late[0].partition(" ")[0]
         raise ValueError(f"the run in {folder} is trained to its end, too late for {late}: leave that away")
+    if start.end or not (run.budget or run.optim.few_epochs):  # else only the rows tell what the limits are
+        check_limits(start, start.settled(run))
     return replace(start, notes=[*notes, *again.notes()])
 
 
@@ -198,6 +200,28 @@ def _changes(before: RunConfig, now: RunConfig, folder: Path, step: int) -> Iter
                 "or start a new run in another folder"
             )
         yield f"{typed} from step {step} on, where the run began with {was}"
+
+
+def check_limits(start: Start, run: RunConfig) -> None:
+    """A limit that was passed before would end the run at once, with weights that nothing has judged.
+
+    Args:
+        run: settled; a budget is, where it is not that of the run's beginning, only once its steps are timed.
+
+    Raises:
+        ValueError: there is such a limit.
+    """
+    if start.checkpoint is None or start.progress.get("finished"):
+        return
+    within = int(start.progress["batch"]) > 0
+    for name in ("steps", "epochs"):
+        limit, done = run.trainer.get(f"max_{name}"), int(start.progress[name.removesuffix("s")])
+        if limit not in (None, -1) and limit < done + within:
+            typed = f"budget={run.budget}, which is {limit} {name}" if run.budget else f"trainer.max_{name}={limit}"
+            raise ValueError(
+                f"{typed}, but the run in {start.checkpoint.parent.parent} has done {done} {name} and goes on: "
+                "give more, or leave that as it was"
+            )
 
 
 def _flat(values: dict[str, Any], where: str = "") -> dict[str, Any]:
