@@ -112,11 +112,15 @@ def test_a_folder_of_a_family_may_hold_a_config_yaml_of_its_own(tmp_path):
         train(tmp_path)
 
 
-def test_a_vocabulary_beyond_the_weights_is_refused_before_memory_is_asked_for(model_folder, tmp_path):
+@pytest.mark.parametrize("changed", [{"vocab_size": 10**12}, {"model": {"d_ff": 262144, "n_layers": 60}}])
+def test_sizes_beyond_the_weights_are_refused_before_memory_is_asked_for(changed, model_folder, tmp_path):
     shutil.copytree(model_folder / "model", tmp_path / "model")
     settings = json.loads((tmp_path / "model" / "config.json").read_text())
-    (tmp_path / "model" / "config.json").write_text(json.dumps(settings | {"vocab_size": 10**12}))
-    with pytest.raises(ValueError, match=r"has vocab_size=1000000000000, but its weights are [\d,]+ bytes"):
+    changed = changed | {"model": settings["model"] | changed.get("model", {})}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(settings | changed))
+    with pytest.raises(
+        ValueError, match=r"^init_from=\S+ is no whole model, as \S+ holds [\d,]+ numbers, but .* has at least [\d,]+: copy"
+    ):
         train(tmp_path)
 
 

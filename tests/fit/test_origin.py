@@ -82,6 +82,15 @@ def test_single_texts_are_first_texts_to_weights_of_pairs(pair_folder):
     torch.testing.assert_close(read(network, tokenizer), read(origin, tokenizer))
 
 
+def test_single_texts_have_no_word_of_another_to_weights_that_mark_these(tmp_path, ship_model):
+    shape = ModelConfig(matches=True, n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24)
+    ship_model(tmp_path / "model", shape=shape, pairs=True)
+    _, network, tokenizer = begun(tmp_path)
+    origin = load(tmp_path).classifier
+    assert origin.state_dict()["embeddings.matches.weight"][0].count_nonzero()
+    torch.testing.assert_close(read(network, tokenizer), read(origin, tokenizer))
+
+
 def test_fewer_positions_are_the_first_ones(tmp_path, ship_model):
     shape = ModelConfig(positions=Positions.learned, n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24)
     ship_model(tmp_path / "model", shape=shape)

@@ -10,10 +10,12 @@ from manyheads.config.data import HUB_ID
 from manyheads.config.plain import show, to_plain
 from manyheads.family.shapes import Shape, read_shape
 from manyheads.ship.settings import read_json, read_settings
+from manyheads.ship.sizes import check_size
 
 OF_THE_TASK = ("pair", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
 OF_THE_TASK += ("dropout_tokens", "bag", "bag_order", "bag_dropout", "bag_apart", "zero_output")
 """Settings of ModelConfig that say nothing of these weights."""
+BYTES = 4  # of a number in weights of ours
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hugging Face hub"
 
@@ -93,12 +95,13 @@ def _own(name: str, folder: Path) -> Origin:
         raise ValueError(
             f"init_from={name} answers by texts, but a classifier or a pretrained encoder is needed: name another"
         )
-    n_bytes = (folder / "model.safetensors").stat().st_size
-    if settings.vocab_size * settings.model.width_of_words > n_bytes:
+    weights = folder / "model.safetensors"
+    try:
+        check_size(weights, weights.stat().st_size // BYTES, settings)
+    except ValueError as problem:
         raise ValueError(
-            f"init_from={name} is no whole model, as config.json in {folder} has vocab_size={settings.vocab_size}, but "
-            f"its weights are {n_bytes:,} bytes: copy all its files again, or name another"
-        )
+            f"init_from={name} is no whole model, as {problem}: copy all its files again, or name another"
+        ) from problem
     model = {key: value for key, value in to_plain(settings.model).items() if key not in OF_THE_TASK}
     if settings.pairs and model["segments"] == "pairs" and settings.model.pair.name == "joint":
         model["segments"] = "always"  # single texts are then what a first text was

@@ -1,5 +1,6 @@
 """The weights of a run of ours, read by the names that they have."""
 
+import math
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -10,6 +11,7 @@ from manyheads.config.plain import listed, show
 ROOMS = ("embeddings.", "encoder.")
 POOLING = "pooling."
 POSITIONS = "embeddings.positions.weight"
+WORDS, MATCHES = "embeddings.words.weight", "embeddings.matches.weight"
 ADDED = tuple(f"embeddings.{name}.weight" for name in ("segments", "matches", "bigrams"))
 """Tables whose vectors are added to those of the words: where they are zero, nothing is."""
 Sizes = dict[str, list[int]]
@@ -18,8 +20,9 @@ Sizes = dict[str, list[int]]
 def read_own(folder: Path, wanted: Sizes) -> dict[str, Tensor]:
     """Of the model in `folder` what `wanted` names: embeddings, encoder, and the pooling where it is of the same kind.
 
-    A longer table of positions gives its first rows. What is added to the words may be missing. The head, and layers
-    across two texts, are left behind.
+    A longer table of positions gives its first rows. What is added to the words may be missing; what is added to each
+    word of a single text since it occurs in no other becomes part of the words. The head, and layers across two texts,
+    are left behind.
 
     Raises:
         ValueError: tensors are missing, too many, of another shape, or not finite.
@@ -30,6 +33,8 @@ def read_own(folder: Path, wanted: Sizes) -> dict[str, Tensor]:
             held = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no dict
             names = fitting(path, held, wanted)
             found = {name: file.get_slice(name)[: wanted[name][0]].float() for name in names}
+            if MATCHES in held and MATCHES not in wanted and held[MATCHES] == [2, held[WORDS][1]]:
+                found[WORDS] += file.get_slice(MATCHES)[0] / math.sqrt(held[WORDS][1])  # by which the words are scaled
     except SafetensorError as error:
         raise ValueError(
             f"{path} is not a whole safetensors file ({show(error)}): copy the run again, or name another"
@@ -49,7 +54,7 @@ def fitting(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
     theirs, ours = ({name for name in sizes if name.startswith(ROOMS)} for sizes in (held, wanted))
     if missing := sorted(ours - theirs - {*ADDED}):
         raise ValueError(f"{path} has no {listed(missing)}, which the model needs: name weights of the same shape")
-    if unread := sorted(theirs - ours):
+    if unread := sorted(theirs - ours - {MATCHES}):
         raise ValueError(
             f"{path} has {listed(unread)}, which the model has no room for: name weights of the same shape"
         )

@@ -9,14 +9,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from manyheads.config import ModelConfig, Pooler, Score
-from manyheads.config.model import EncoderKind
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.masked import MaskedLM, assemble_masked
 from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
 from manyheads.ship.settings import Settings
+from manyheads.ship.sizes import check_size
 
-MOST_TABLE = 2**27  # numbers in tables of positions, which follow from config.json and are not in the file
 Network = TypeVar("Network", bound=nn.Module)
 Shapes = dict[str, tuple[str, list[int]]]
 
@@ -61,7 +59,7 @@ def read_masked(path: Path, settings: Settings) -> MaskedLM:
 
 def _read(path: Path, settings: Settings, build: Callable[[], Network]) -> Network:
     held = _held(path)
-    _check_size(path, held, settings)
+    check_size(path, sum(torch.Size(shape).numel() for _, shape in held.values()), settings)
     with torch.random.fork_rng(devices=[]):
         network = build()
     _compare(path, held, network)
@@ -81,36 +79,6 @@ def _held(path: Path) -> Shapes:
             return {name: (one.get_dtype(), list(one.get_shape())) for name, one in slices.items()}
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
-
-
-def _check_size(path: Path, held: Shapes, settings: Settings) -> None:
-    """Raise ValueError if config.json asks for more memory than the file accounts for, before any is allocated.
-
-    The largest matrices are counted; what is not (keys, values, gates, biases, norms) is no larger than they are.
-    """
-    model = settings.model
-    n_held = sum(torch.Size(shape).numel() for _, shape in held.values())
-    of_layers = sum(_least_of_layer(model, layer) for layer in range(model.n_layers + model.n_cross_layers))
-    n_rows = settings.n_classes + (0 if model.pooler is Pooler.none else model.d_model)
-    of_words = model.width_of_words * (settings.vocab_size + model.n_bigrams)
-    n_least = of_words + model.d_model * n_rows + of_layers + model.bag * settings.n_classes
-    if n_least > n_held:
-        raise ValueError(f"{path} holds {n_held:,} numbers, but the model of config.json has at least {n_least:,}")
-    n_table = settings.max_length * max(model.d_model, 2 * model.d_k * model.n_layers)
-    if n_table > MOST_TABLE:
-        raise ValueError(
-            f"{path.with_name('config.json')} has max_length={settings.max_length}, which asks for tables of positions "
-            f"with {n_table:,} numbers: no model of manyheads needs so many"
-        )
-
-
-def _least_of_layer(model: ModelConfig, layer: int) -> int:
-    """Numbers in the largest matrices of layer `layer`, from 0."""
-    if model.is_recurrent:
-        return (4 if model.encoder is EncoderKind.lstm else 3) * model.d_model**2
-    widths = model.n_heads * (model.d_k * model.project + model.d_v * model.project_output) + 2 * model.d_ff
-    has_maps = model.score_of(layer) in (Score.general, Score.additive, Score.concat)
-    return model.d_model * widths + model.n_heads * model.d_k**2 * has_maps
 
 
 def _compare(path: Path, held: Shapes, network: nn.Module) -> None:
