@@ -6,6 +6,7 @@ Standard library only.
 import os
 from pathlib import Path
 
+TRACKERS = "wandb"  # folder of a logger that links its newest run and its own logs, and never writes through links
 REMEDY = "lead out of the folder that is written to: put what it leads to in its place, or use another folder"
 
 
@@ -23,7 +24,7 @@ def within(folder: Path, *names: str) -> Path:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a folder with a link anywhere in it.
+    """Refuse a folder with a link anywhere in it but within what a logger keeps there for itself.
 
     Raises:
         ValueError: names the first.
@@ -31,3 +32,5 @@ def refuse_links(folder: Path) -> None:
     for place, folders, files in os.walk(folder):
         for name in sorted([*folders, *files]):
             within(Path(place), name)
+        if Path(place) == folder and TRACKERS in folders:
+            folders.remove(TRACKERS)
