@@ -62,6 +62,16 @@ def test_a_txt_cannot_have_labels():
     )
 
 
+def test_labels_in_columns_of_their_own_are_told():
+    cells = {"id": [4, 5, 6], "text": ["a", "b", "c"], "toxic": ["0", "1", "x"], "rude": [0, 1, 0], "odd": [0, 2, 1]}
+    table = Table([*cells], cells.__getitem__, range(3), "train.csv", broken={2: "has 9 cells"})
+    assert complaint(table, DataConfig()) == (
+        "train.csv has no column 'label' (data.label): its columns are id, text, toxic, rude, odd; name one by "
+        "data.label=<column>; or, if toxic, rude, which hold 0 and 1 alone, are labels, write a column labels that "
+        "joins the names of those that are 1 by |, such as toxic|rude"
+    )
+
+
 def test_a_test_split_without_labels_may_be_left_unread():
     said = "its columns are index, text; a test split without labels is left unread by test=false$"
     with pytest.raises(ValueError, match=said):

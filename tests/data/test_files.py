@@ -166,6 +166,38 @@ def test_a_single_object_is_no_table(tmp_path, kind):
     assert list(read_file(path).broken) == [0]
 
 
+ROWS = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+ONE_OBJECT = "is a single JSON object, but it must hold an array of objects, or one object a line"
+COLUMNS = "it holds columns instead: of pandas, write it by to_json(FILE, orient='records', lines=True)"
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        ({"data": ROWS}, "save the array under 'data' alone"),
+        (
+            {"train": ROWS, "test": ROWS},
+            "save each of its arrays, train, test, as a file of that name, in one folder",
+        ),
+        ({"text": {"0": "a", "1": "b"}, "label": {"0": "x", "1": "y"}}, COLUMNS),
+        ({"text": ["a", "b"], "label": ["x", "y"]}, COLUMNS),
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_object_of_rows_or_columns_is_no_row(content, hint, indent, tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(content, indent=indent))
+    assert complaint(path) == f"{path} {ONE_OBJECT}; {hint}"
+
+
+def test_an_object_alone_may_be_a_row_and_several_of_a_line_are_none(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"text": "a", "spans": [{"start": 1}], "labels": ["x"]}')
+    assert read_file(path).column("labels") == [["x"]]
+    path.write_text('{"text": "a"} {"text": "b"}')
+    assert read_file(path).broken == {0: "holds more than one JSON object"}
+
+
 def test_headers_must_name_columns_once(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("")

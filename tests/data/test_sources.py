@@ -152,8 +152,8 @@ def test_a_saved_dataset_keeps_its_class_order(saved):
 def test_saved_labels_that_are_hidden_are_named(saved, complaint):
     data = DataConfig(path=str(saved / "saved"), text="sentence", label="gold")
     assert complaint(data) == (
-        "saved/test, row 1: the label -1 is not a known class (5 more rows are bad); "
-        "correct it, or leave such rows out by data.on_bad_row=drop"
+        "saved/test is without labels: 'gold' of all its 6 rows is -1, which stands for none; leave the split unread "
+        "by test=false, or be judged on another by data.test_split=validation"
     )
     data = DataConfig(path=str(saved / "saved"), text="sentence", label="gold", test_split="unseen")
     assert complaint(data) == (
@@ -220,10 +220,56 @@ def test_a_preset_reads_a_local_copy(tmp_path, write, two_classes):
     splits = read_splits(data, 0)
     assert splits.test is not None
     assert (splits.test.source, splits.validation.source, len(splits.validation)) == ("validation.csv", "train.csv", 4)
-    write(tmp_path / "test.csv", two_classes(6, "t"))
+    write(tmp_path / "test.csv", [(f"t{i}", -1) for i in range(6)])
     splits = read_splits(data, 0)
     assert splits.test is not None
-    assert (splits.test.source, splits.validation.source) == ("test.csv", "validation.csv")
+    assert (splits.test.source, splits.validation.source) == ("validation.csv", "train.csv")
+    assert splits.notes[0] == "not read, as the preset has data.test_split=validation: test.csv"
+    (tmp_path / "validation.csv").rename(tmp_path / "dev.csv")
+    splits = read_splits(data, 0)
+    assert splits.test is not None
+    assert splits.test.source == "dev.csv"
+
+
+@pytest.mark.parametrize("label", [-1, ""])
+@pytest.mark.parametrize("on_bad_row", OnBadRow)
+def test_a_test_split_without_labels_is_told_from_one_with_bad_rows(
+    label, on_bad_row, tmp_path, write, two_classes, complaint
+):
+    write(tmp_path / "train.csv", two_classes(40))
+    write(tmp_path / "test.csv", [(f"t{i}", label) for i in range(6)])
+    said = (
+        f"test.csv is without labels: 'label' of all its 6 rows is {'empty' if label == '' else ''}"
+        f"{'-1, which stands for none' if label else ''}; leave the split unread by test=false"
+    )
+    data = DataConfig(path=str(tmp_path), on_bad_row=on_bad_row)
+    assert complaint(data) == said
+    write(tmp_path / "dev.csv", two_classes(4, "v"))
+    assert complaint(data) == f"{said}, or be judged on another by data.test_split=validation"
+    splits = read_splits(replace(data, test_split="validation"), 0)
+    assert splits.test is not None
+    assert splits.test.source == "dev.csv"
+    with pytest.raises(ValueError, match=r"^test\.csv is without labels: .* get the labels of these by predict$"):
+        read_split(data, "test", ["no", "yes"])
+
+
+def test_minus_one_may_be_a_class(tmp_path, write):
+    write(tmp_path / "train.csv", [(f"text {i}", (-1, 1)[i % 2]) for i in range(40)])
+    write(tmp_path / "test.csv", [(f"t{i}", -1) for i in range(6)])
+    assert len(read_splits(DataConfig(path=str(tmp_path)), 0).test or []) == 6
+
+
+def test_rows_of_labels_that_a_model_does_not_know_are_left_out_if_asked(tmp_path, write, two_classes, caplog):
+    path = write(tmp_path / "a.csv", [*two_classes(4), ("hi", "maybe"), ("ho", "never"), ("ha", "never")])
+    data = DataConfig(path=str(path))
+    with pytest.raises(ValueError, match=r"by data\.label, or leave such rows out by data\.on_bad_row=drop$"):
+        read_split(data, "test", ["no", "yes"])
+    rows = read_split(replace(data, on_bad_row=OnBadRow["drop"]), "test", ["yes", "no"])
+    assert (rows.labels, list(rows.numbers)) == ([1, 0, 1, 0], [2, 3, 4, 5])
+    assert "a.csv: 3 of 7 rows left out, as the model does not know their labels: maybe, never" in caplog.text
+    write(path, [("a", "yes|no"), ("b", "yes|maybe"), ("c", "")], ("text", "labels"))
+    rows = read_split(replace(data, on_bad_row=OnBadRow["drop"]), "test", ["no", "yes"], multi=True)
+    assert (rows.texts, rows.sets) == (["a", "c"], [(0, 1), ()])
 
 
 def test_texts_that_are_answered_by_texts(tmp_path, write):

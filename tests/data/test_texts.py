@@ -109,3 +109,28 @@ def test_a_text_that_is_missing_is_no_matter_of_labels(tmp_path):
     with pytest.raises(ValueError, match=r"labels\.csv, row 2: the text is empty") as caught:
         read_texts(DataConfig(source=Source.files, path=str(path)), 0, [])
     assert "without their labels" not in str(caught.value)
+
+
+def test_files_that_are_not_read_are_told_without_labels_too(tmp_path):
+    for name in ("train", "valid_data"):
+        write(tmp_path / f"{name}.csv", [(f"{name} {at}",) for at in range(20)], ["text"])
+    data = DataConfig(source=Source.files, path=str(tmp_path))
+    assert read_texts(data, 0, []).notes[0] == (
+        "not read, as its name is that of no split: valid_data.csv; name it by data.validation_split=valid_data"
+    )
+    data.test_split = "nix"
+    with pytest.raises(ValueError, match=r"^data\.test_split=nix is the name of no file in data\.path="):
+        read_texts(data, 0, [])
+
+
+def test_further_texts_that_cannot_be_opened_are_named_by_their_setting(labelled, tmp_path):
+    folder = tmp_path / "data.path=more"
+    folder.mkdir()
+    for name in ("a", "b"):
+        write(folder / f"{name}.csv", [(name,)], ["text"])
+    with pytest.raises(ValueError, match=r"^pretrain") as caught:
+        read_texts(labelled, 0, [str(folder)])
+    assert str(caught.value) == (
+        f"pretrain.also={folder} has no training split: it holds a.csv, b.csv; name one of them train, or give one "
+        "file by pretrain.also=[<file>]"
+    )

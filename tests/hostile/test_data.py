@@ -105,7 +105,9 @@ def test_any_damaged_parquet_is_read_or_refused(victim, tmp_path):
 )
 def test_other_archives_are_not_read(name, victim, tmp_path, payloads, canary):
     (tmp_path / name).write_bytes(payloads["a pickle"])
-    victim.refused(["train", f"data.path={tmp_path / name}"], tmp_path, "is not a kind of file that is read")
+    packed = any(part in name for part in (".zip", ".tar"))
+    said = "is an archive: unpack it" if packed else "is not a kind of file that is read"
+    victim.refused(["train", f"data.path={tmp_path / name}"], tmp_path, said)
     assert not canary.exists()
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyheads.config import DataConfig, Source, Task
-from manyheads.config.plain import listed
+from manyheads.config.plain import listed, show
 from manyheads.data.rows import Table
 
 ANSWER = {  # the setting that names its column
@@ -15,6 +15,7 @@ ANSWER = {  # the setting that names its column
     Task.pretrain: "text",  # which answers for itself
 }
 MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
+ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "False", "True"}
 WORDS_OF_TEXT = 5  # names of columns seldom have so many
 UNLABELLED = "; a test split without labels is left unread by test=false"
 
@@ -80,9 +81,22 @@ def _remedy(table: Table, key: str, typed: str) -> str:
     if key != "text" and table.source.endswith((".txt", ".txt.gz")):
         return "a .txt holds one text a line and nothing else: give a .csv or .tsv whose first line names the columns"
     remedy = f"name one by data.{key}=<column>"
+    marks = _zero_or_one(table) if key == "label" else []
+    if len(marks) > 1:
+        return (
+            f"{remedy}; or, if {listed(marks)}, which hold 0 and 1 alone, are labels, write a column labels that joins "
+            f"the names of those that are 1 by |, such as {'|'.join(marks[:2])}"
+        )
     if any(len(name.split()) >= WORDS_OF_TEXT or name.strip().isdigit() for name in table.names):
         remedy += ", or, if that is a row, put a first line that names the columns, such as label,text, on top"
     return remedy
+
+
+def _zero_or_one(table: Table) -> list[str]:
+    """The columns of nothing but 0 and 1, of the rows that can be read."""
+    good = [at for at in range(len(table.numbers)) if at not in table.broken]
+    cells = {name: table.column(name) for name in table.names}
+    return [name for name, of_name in cells.items() if good and all(str(of_name[at]) in ZERO_OR_ONE for at in good)]
 
 
 def require_columns(table: Table, columns: Columns) -> None:
@@ -94,6 +108,18 @@ def require_columns(table: Table, columns: Columns) -> None:
                 f"{table.source} has no column '{name}' (data.{key}), which the training split has: "
                 f"its columns are {listed(table.names)}{UNLABELLED if key in ('label', 'target') else ''}"
             )
+
+
+def without_labels(table: Table, columns: Columns, known: list[str]) -> str:
+    """That no row has a label: each is -1, which no class is called, or empty. Empty where some have one."""
+    if columns.task is not Task.classify or "-1" in known or not table.numbers:
+        return ""
+    cells = [cell[0] if isinstance(cell, list) and len(cell) == 1 else cell for cell in table.column(columns.answer)]
+    none = {"-1", "-1.0"} if columns.multi else {"-1", "-1.0", "None", ""}
+    if not {str(cell).strip() for cell in cells} <= none:
+        return ""
+    first = "-1, which stands for none" if str(cells[0]).startswith("-1") else "empty"
+    return f"{table.source} is without labels: '{show(columns.answer)}' of all its {len(cells):,} rows is {first}"
 
 
 def _require_names(table: Table) -> None:

@@ -13,12 +13,13 @@ import json
 import lzma
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from manyheads.config.plain import show
+from manyheads.config.plain import listed, show
+from manyheads.data.lines import read_lines
 from manyheads.data.rows import Table
 
 Packed = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
@@ -65,12 +66,17 @@ def read_file(path: Path) -> Table:
         ".tsv": _read_tsv,
         ".jsonl": _read_json_lines,
         ".json": _read_json,
-        ".txt": _read_lines,
+        ".txt": read_lines,
     }[str(kind)]
-    return read(path, _text(path, kind == ".csv" or kind == ".tsv"))
+    return read(path, text_of(path, is_table=kind in (".csv", ".tsv")))
 
 
-def _text(path: Path, is_table: bool) -> str:
+def text_of(path: Path, *, is_table: bool) -> str:
+    """The content of a text file, decompressed.
+
+    Raises:
+        ValueError: it cannot be read, is truncated, or not UTF-8; names file and row.
+    """
     try:
         raw = _unpacked(path) if path.suffix.lower() in OPENERS else path.read_bytes()
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as problem:
@@ -201,12 +207,6 @@ def _from_records(path: Path, records: list[list[str]]) -> Table:
     return Table(names=names, column=column, numbers=numbers, source=path.name, broken=broken)
 
 
-def _read_lines(path: Path, text: str) -> Table:
-    """One text a line, in the column `text`; lines of white space alone are none."""
-    lines = {number: line.strip("\r") for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
-    return Table(names=["text"], column=lambda name: [*lines.values()], numbers=[*lines], source=path.name)
-
-
 def _read_json(path: Path, text: str) -> Table:
     """A JSON array of objects, or one object a line."""
     if not text.lstrip().startswith("["):
@@ -232,9 +232,12 @@ def _read_json_lines(path: Path, text: str) -> Table:
         except (ValueError, RecursionError) as problem:
             if not objects:
                 _refuse_one_object(path, text)
-            broken[len(objects)] = f"is not JSON ({problem})"
+            together = "Extra data" in str(problem) and line.lstrip().startswith("{")
+            broken[len(objects)] = "holds more than one JSON object" if together else f"is not JSON ({problem})"
             objects.append({})
         numbers.append(number)
+    if len(objects) == 1 and isinstance(objects[0], dict) and _are((list, dict), objects[0].values()):
+        raise ValueError(_one_object(path, objects[0]))
     return _from_objects(path, objects, numbers, broken)
 
 
@@ -245,11 +248,25 @@ def _refuse_one_object(path: Path, text: str) -> None:
     except (ValueError, RecursionError):
         return
     if isinstance(whole, dict):
-        rows = next((key for key, value in whole.items() if isinstance(value, list)), None)
-        hint = "" if rows is None else f"; save the array under '{rows}' alone"
-        raise ValueError(
-            f"{path} is a single JSON object, but it must hold an array of objects, or one object a line{hint}"
-        )
+        raise ValueError(_one_object(path, whole))
+
+
+def _one_object(path: Path, whole: dict[str, Any]) -> str:
+    arrays = [key for key, value in whole.items() if isinstance(value, list) and _are(dict, value)]
+    hint = ""
+    if len(arrays) == 1:
+        hint = f"; save the array under '{show(arrays[0])}' alone"
+    elif arrays:
+        names = listed([show(key) for key in arrays])
+        hint = f"; save each of its arrays, {names}, as a file of that name, in one folder"
+    elif _are(dict, whole.values()) or _are(list, whole.values()):
+        hint = "; it holds columns instead: of pandas, write it by to_json(FILE, orient='records', lines=True)"
+    return f"{path} is a single JSON object, but it must hold an array of objects, or one object a line{hint}"
+
+
+def _are(kind: type | tuple[type, ...], values: Iterable[Any]) -> bool:
+    found = [*values]
+    return bool(found) and all(isinstance(one, kind) for one in found)
 
 
 def _from_objects(path: Path, objects: list[Any], numbers: Any, broken: dict[int, str]) -> Table:

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from manyheads.config import DataConfig
 from manyheads.config.plain import listed, show
-from manyheads.data.files import KINDS_IN_WORDS, kind_of, stem_of
+from manyheads.data.files import kind_of, stem_of
+from manyheads.data.unread import why_empty
 
 T = TypeVar("T")
 ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
@@ -53,9 +54,9 @@ def name_files(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
     Raises:
         ValueError: no data file, two files for one role, or no training file.
     """
-    by_stem = _by_stem(folder, data)
+    by_stem = files_by_stem(folder, data)
     if not by_stem:
-        raise ValueError(f"data.path={data.path} holds no data file: put files of {KINDS_IN_WORDS} into it")
+        raise ValueError(f"data.path={data.path} holds no data file: {why_empty(folder)}")
     if len(by_stem) == 1:
         return {"all": next(iter(by_stem.values()))}
     found: dict[str, list[Path]] = {}
@@ -78,11 +79,20 @@ def folder_notes(folder: Path, data: DataConfig) -> list[str]:
     Raises:
         ValueError: a typed name is that of no file, or as of `name_files`.
     """
-    by_stem = _by_stem(folder, data)
+    by_stem = files_by_stem(folder, data)
     if by_stem and not data.hub:  # a preset names the splits of the hub, not those of a local copy
         _require_typed_names(by_stem, data)
     found = name_files(folder, data)
     unread = [stem for stem, files in by_stem.items() if stem.lower() not in KNOWN and files not in found.values()]
+    passed = [files[0].name for stem, files in by_stem.items() if stem not in unread and files not in found.values()]
+    notes = []
+    if passed and data.hub:  # else it was typed
+        notes = [f"not read, as the preset has data.test_split={data.test_split}: {listed(passed)}"]
+    return [*notes, *_unread_note(unread, by_stem, found)]
+
+
+def _unread_note(unread: list[str], by_stem: dict[str, list[Path]], found: dict[str, list[Path]]) -> list[str]:
+    """On files whose names are those of no split, if there are any."""
     if not unread:
         return []
     names = listed([by_stem[stem][0].name for stem in unread])
@@ -104,7 +114,7 @@ def _require_typed_names(by_stem: dict[str, list[Path]], data: DataConfig) -> No
     for role in ALIASES:
         typed = typed_split(data, role)
         is_train = role != "train" and typed == data.train_split
-        if typed and typed != role and not is_train and typed not in by_stem:
+        if typed and typed != role and not is_train and _named(typed, by_stem) is None:
             raise ValueError(
                 f"data.{role}_split={show(typed)} is the name of no file in data.path={data.path}: "
                 f"its files are named {listed(list(by_stem))}; choose one of them"
@@ -112,20 +122,29 @@ def _require_typed_names(by_stem: dict[str, list[Path]], data: DataConfig) -> No
 
 
 def _take_typed_names(found: dict[str, list[Path]], by_stem: dict[str, list[Path]], data: DataConfig) -> None:
-    """A preset may judge on the split another dataset would validate on: its name fills a role that is empty. A name
-    of its own wins."""
+    """A typed name wins over that of the file, and so does a preset's, which may judge on the split another dataset
+    would validate on."""
     for role in ("test", "validation", "train"):
         typed = typed_split(data, role)
-        if typed not in by_stem or (role in found and typed in KNOWN):
+        stem = None if typed == role else _named(typed, by_stem)
+        if stem is None:
             continue
-        files = by_stem[typed]
+        files = by_stem[stem]
         shared = role != "train" and typed == data.train_split  # validated on the training rows
         for other in [key for key, value in found.items() if value == files and not shared]:
             del found[other]
         found[role] = files
 
 
-def _by_stem(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
+def _named(typed: str, by_stem: dict[str, list[Path]]) -> str | None:
+    """The stem that is called so or, where there is none, that is another name of the same split."""
+    if typed in by_stem:
+        return typed
+    names = next((names for names in ALIASES.values() if typed in names), ())
+    return next((stem for stem in by_stem if stem.lower() in names), None)
+
+
+def files_by_stem(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
     inside = [folder / data.hub_config, folder / data.hub_config / "data", folder, folder / "data"]
     return next((found for found in map(_stems, inside) if found), {})
 

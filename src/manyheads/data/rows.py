@@ -13,7 +13,7 @@ class Table:
     """One split as it was read: nothing is checked yet.
 
     `column(name)` gives one cell per row; `classes` holds the class names of columns whose cells are
-    class ids; `broken` says, by index, why a row could not be read.
+    class ids; `broken` says, by index, why a row could not be read, and `notes` what else was noticed.
     """
 
     names: list[str]
@@ -22,6 +22,7 @@ class Table:
     source: str
     classes: dict[str, list[str]] = field(default_factory=dict)
     broken: dict[int, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 def joined(shards: list[Table]) -> Table:

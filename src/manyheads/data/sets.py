@@ -12,6 +12,7 @@ from manyheads.data.audit import label_names
 from manyheads.data.columns import MULTI_LABEL, Columns, label_cells
 from manyheads.data.rows import Rows, Table
 
+SIGNS = ",;|"  # that join names
 NAMES = 3  # of labels in a sentence
 
 
@@ -21,6 +22,38 @@ def as_found(table: Table, columns: Columns) -> Columns:
     cells = label_cells(table, columns.answer)
     in_lists = columns.answer == MULTI_LABEL or all(isinstance(cell, list) for cell in cells)
     return replace(columns, multi=in_lists and any(isinstance(cell, list) and len(cell) != 1 for cell in cells))
+
+
+def joined_otherwise(table: Table, columns: Columns) -> list[str]:
+    """A note on names of labels that are joined in one cell, and are a class of their own together.
+
+    Raises:
+        ValueError: they are in the column `labels`, where | joins them.
+    """
+    cells = [cell for cell in table.column(columns.answer) if isinstance(cell, str)]
+    sign = _joining_sign({*cells})
+    in_labels = columns.answer == MULTI_LABEL
+    if not sign or (in_labels and any("|" in cell for cell in cells)):
+        return []
+    first = next(cell for cell in cells if sign in cell)
+    found = (
+        f"{table.source}: the column '{show(columns.answer)}' joins names by '{sign}', as in '{show(first)}', so that "
+        "each combination is a class of its own"
+    )
+    if in_labels:
+        raise ValueError(f"{found}: join them by |, or, if these are names of classes, call the column label")
+    return [f"{found}; if these are several labels, call the column labels and join them by |"]
+
+
+def _joining_sign(cells: set[str]) -> str:
+    """The sign between names of which most are also in other cells; empty: there is none."""
+    for sign in SIGNS:
+        parts = {cell: {part.strip(" []'\"") for part in cell.split(sign)} for cell in cells}
+        counts = Counter(part for of_cell in parts.values() for part in of_cell)
+        joined = {part for cell, of_cell in parts.items() if sign in cell for part in of_cell}
+        if sum(counts[part] > 1 for part in joined) * 2 > len(joined):
+            return sign
+    return ""
 
 
 def label_sets(cells: list[object], classes: list[str] | None) -> tuple[list[tuple[str, ...]], dict[int, str]]:

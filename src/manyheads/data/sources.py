@@ -12,11 +12,12 @@ from typing import Any
 from manyheads.config import DataConfig, OnBadRow, Task
 from manyheads.config.plain import listed, show
 from manyheads.data.audit import audit, label_names, screen, text_faults
-from manyheads.data.columns import Columns, find_columns, label_cells, natural_order, require_columns
+from manyheads.data.class_folders import class_folders
+from manyheads.data.columns import Columns, find_columns, label_cells, natural_order, require_columns, without_labels
 from manyheads.data.hub import is_saved
 from manyheads.data.naming import folder_notes
 from manyheads.data.rows import Rows, Splits, Table
-from manyheads.data.sets import as_found, describe, give_sets, label_sets
+from manyheads.data.sets import as_found, describe, give_sets, joined_otherwise, label_sets
 from manyheads.data.splitting import carve, shorten
 from manyheads.data.tables import Tables, open_tables
 from manyheads.terminal import one_line
@@ -33,12 +34,15 @@ def read_splits(data: DataConfig, seed: int, *, task: Task = Task.classify, with
     Raises:
         ValueError: one sentence that names the file and the row, or the setting, and the remedy.
     """
-    notes = _folder_notes(data)
+    notes = notes_of_folder(data)
     tables = open_tables(data)
     seed = seed if data.split_seed is None else data.split_seed
     table = (tables.get("all") or tables["train"])()
+    notes += table.notes
     columns = find_columns(table, data, task)
-    columns = as_found(table, columns) if task is Task.classify else columns
+    if task is Task.classify:
+        notes += joined_otherwise(table, columns)
+        columns = as_found(table, columns)
     train, answers = _checked(table, columns, data.on_bad_row, notes)
     declared = table.classes.get(columns.answer)
     labels = _order(_names(answers), declared, table.source, notes) if task is Task.classify else []
@@ -49,6 +53,8 @@ def read_splits(data: DataConfig, seed: int, *, task: Task = Task.classify, with
         if role in tables and (with_test or role != "test"):
             other = tables[role]()
             require_columns(other, columns)
+            if role == "test" and (why := without_labels(other, columns, labels)):
+                raise ValueError(f"{why}; {_without_test('validation' in tables)}")
             others[role], answers = _checked(other, columns, data.on_bad_row, notes, known=labels)
             _answer(others[role], answers, labels)
     if len(labels) != 1 or columns.multi:
@@ -65,30 +71,66 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     Raises:
         ValueError: there is no such split, or a label is not among `labels`.
     """
-    _folder_notes(data)
+    notes_of_folder(data)
     tables = open_tables(data)
     if split not in tables and "all" not in tables:
         raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
     table = tables["all" if "all" in tables else split]()
-    notes: list[str] = []
+    notes = [*table.notes]
     columns = replace(find_columns(table, data, Task.classify if labels else Task.seq2seq), multi=multi)
+    if why := without_labels(table, columns, labels):
+        raise ValueError(f"{why}; name another split by split=validation, or get the labels of these by predict")
     rows, answers = _checked(table, columns, data.on_bad_row, notes)
-    found = natural_order(set(_names(answers))) if labels else []
-    strange = [name for name in found if name not in labels]
-    if strange:
-        raise ValueError(
-            f"{table.source} has labels the model does not know: the data's labels are {listed(found)}, "
-            f"the model's are {listed(labels)}; rename the data's labels, or choose another column by data.label"
-        )
+    if labels:
+        rows, answers = _known(rows, answers, labels, data.on_bad_row, notes)
     _answer(rows, answers, labels)
     for note in notes:
         logging.getLogger(__name__).warning("%s", one_line(note))
     return shorten(rows, data.rows, seed=0)
 
 
-def _folder_notes(data: DataConfig) -> list[str]:
+def _known(
+    rows: Rows, answers: list[Answer], labels: list[str], on_bad_row: OnBadRow, notes: list[str]
+) -> tuple[Rows, list[Answer]]:
+    """The rows whose labels a model has.
+
+    Raises:
+        ValueError: there are others under `raise`, or no row is left.
+    """
+    found = natural_order(set(_names(answers)))
+    strange = [name for name in found if name not in labels]
+    good = [at for at, one in enumerate(answers) if {*labels}.issuperset(_names([one]))]
+    if strange and (not good or on_bad_row is OnBadRow["raise"]):
+        drop = ", or leave such rows out by data.on_bad_row=drop" if good else ""
+        raise ValueError(
+            f"{rows.source} has labels the model does not know: the data's labels are {listed(found)}, the model's are "
+            f"{listed(labels)}; rename the data's labels, or choose another column by data.label{drop}"
+        )
+    if not strange:
+        return rows, answers
+    notes.append(
+        f"{rows.source}: {len(rows) - len(good):,} of {len(rows):,} rows left out, as the model does not know their "
+        f"labels: {listed(strange)}"
+    )
+    rows.labels = [0] * len(rows)
+    return rows.pick(good), [answers[at] for at in good]
+
+
+def notes_of_folder(data: DataConfig) -> list[str]:
+    """What to say of the files of a folder that are not read.
+
+    Raises:
+        ValueError: as of `folder_notes`.
+    """
     folder = Path(data.path).expanduser()
-    return folder_notes(folder, data) if data.path and folder.is_dir() and not is_saved(folder) else []
+    if not data.path or not folder.is_dir() or is_saved(folder) or class_folders(folder, data):
+        return []
+    return folder_notes(folder, data)
+
+
+def _without_test(validation: bool) -> str:
+    remedy = "leave the split unread by test=false"
+    return f"{remedy}, or be judged on another by data.test_split=validation" if validation else remedy
 
 
 def _checked(

@@ -5,22 +5,31 @@ from collections.abc import Callable
 from pathlib import Path
 
 from manyheads.config import DataConfig, Source
+from manyheads.data.class_folders import class_folders, read_class_folders
 from manyheads.data.dates import dates_splits
 from manyheads.data.demo import demo_splits
 from manyheads.data.files import KINDS_IN_WORDS, kind_of, read_file
 from manyheads.data.hub import is_saved, open_hub, open_saved, table_of
 from manyheads.data.naming import name_dataset_splits, name_files
 from manyheads.data.rows import Table, joined
+from manyheads.data.split_column import parts_of
+from manyheads.data.unread import why_unread
 
 Tables = dict[str, Callable[[], Table]]  # by role: train, validation, test; or `all` alone
 
 
 def open_tables(data: DataConfig) -> Tables:
-    """The tables `data` names, by role; a file is read when its table is called for.
+    """The tables `data` names, by role; a file is read when its table is called for, but one that holds everything at
+    once, as it may say of each row which split it is of.
 
     Raises:
         ValueError: there is no such file, folder, dataset or split.
     """
+    tables = _opened(data)
+    return parts_of(tables["all"](), data) if "all" in tables else tables
+
+
+def _opened(data: DataConfig) -> Tables:
     assert data.path or data.source is not Source.run, "the caller reads the run's own settings"
     if data.path:
         return _local(data)
@@ -44,7 +53,7 @@ def _local(data: DataConfig) -> Tables:
         hint = f"did you mean {path.parent / close[0]}?" if close else f"give a file of {KINDS_IN_WORDS}, or a folder"
         raise ValueError(f"data.path={data.path} does not exist: {hint}")
     if kind_of(path) is None:
-        raise ValueError(f"data.path={data.path} is not a kind of file that is read: give {KINDS_IN_WORDS}")
+        raise ValueError(f"data.path={data.path} {why_unread(path)}")
     return {"all": lambda: read_file(path)}
 
 
@@ -55,6 +64,8 @@ def _saved(path: Path, data: DataConfig) -> Tables:
 
 
 def _folder(path: Path, data: DataConfig) -> Tables:
+    if classes := class_folders(path, data):
+        return {role: lambda folder=folder: read_class_folders(folder) for role, folder in classes.items()}
     found = name_files(path, data)
     return {role: lambda files=files: joined([read_file(file) for file in files]) for role, files in found.items()}
 

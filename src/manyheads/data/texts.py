@@ -3,6 +3,7 @@
 What the run itself is judged on stays out: its validation and test rows, wherever their texts occur once more.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from manyheads.config.plain import listed
 from manyheads.data.audit import screen, text_faults
 from manyheads.data.columns import MULTI_LABEL, find_columns
 from manyheads.data.rows import Rows, Splits, Table
-from manyheads.data.sources import read_splits
+from manyheads.data.sources import notes_of_folder, read_splits
 from manyheads.data.splitting import carve, shorten
 from manyheads.data.tables import Tables, open_tables
 from manyheads.terminal import one_line
@@ -38,11 +39,12 @@ def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool 
     Raises:
         ValueError: as of `read_splits`.
     """
+    notes = notes_of_folder(data)
     tables = open_tables(data)
     table = (tables.get("all") or tables["train"])()
 
     def without() -> Splits:
-        return _unlabelled(tables, table, data, seed, with_test=with_test)
+        return _unlabelled(tables, table, data, seed, [*notes, *table.notes], with_test=with_test)
 
     if data.label and not {data.label, MULTI_LABEL}.isdisjoint(table.names):
         splits = _labelled(data, seed, without, with_test=with_test)
@@ -58,10 +60,16 @@ def read_text_split(data: DataConfig, split: str) -> Rows:
     Raises:
         ValueError: there is no such split, or a row without a text.
     """
+    notes_of_folder(data)
     tables = open_tables(data)
     if split not in tables and "all" not in tables:
         raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
-    return shorten(_rows(tables["all" if "all" in tables else split](), data, []), data.rows, seed=0)
+    table = tables["all" if "all" in tables else split]()
+    notes = [*table.notes]
+    rows = _rows(table, data, notes)
+    for note in notes:
+        logging.getLogger(__name__).warning("%s", one_line(note))
+    return shorten(rows, data.rows, seed=0)
 
 
 def _labelled(data: DataConfig, seed: int, without: Callable[[], Splits], *, with_test: bool) -> Splits:
@@ -81,9 +89,10 @@ def _labelled(data: DataConfig, seed: int, without: Callable[[], Splits], *, wit
     raise ValueError(f"{problem}; or read the texts without their labels by data.label=") from problem
 
 
-def _unlabelled(tables: Tables, table: Table, data: DataConfig, seed: int, *, with_test: bool) -> Splits:
+def _unlabelled(
+    tables: Tables, table: Table, data: DataConfig, seed: int, notes: list[str], *, with_test: bool
+) -> Splits:
     """Splits of texts without labels; a validation part is carved out where there is none."""
-    notes: list[str] = []
     train = _rows(table, data, notes)
     others = {
         role: _rows(tables[role](), data, notes)
@@ -109,7 +118,8 @@ def _more(also: list[str], data: DataConfig, notes: list[str]) -> list[Rows]:
         try:
             tables = open_tables(theirs)
         except ValueError as error:
-            raise ValueError(str(error).replace("data.path=", "pretrain.also=", 1)) from error
+            named = str(error).replace(f"data.path={theirs.path}", f"pretrain.also={path}")
+            raise ValueError(named.replace("data.path=<file>", "pretrain.also=[<file>]")) from error
         found += [_rows(tables[role](), theirs, notes) for role in ("all", "train") if role in tables]
     return found
 

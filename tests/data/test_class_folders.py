@@ -1,0 +1,52 @@
+"""A folder for each class, a text a file: read as the splits they lie in."""
+
+import pytest
+
+from manyheads.config import DataConfig, OnBadRow
+from manyheads.data.sources import read_splits
+
+
+@pytest.fixture
+def reviews(tmp_path):
+    for split, classes in {"train": ("neg", "pos", "unsup"), "test": ("neg", "pos")}.items():
+        for name in classes:
+            (tmp_path / split / name).mkdir(parents=True)
+            for at in range(20):
+                (tmp_path / split / name / f"{at}_7.txt").write_text(f"{split} {name}\nreview {at}\n")
+        (tmp_path / split / "urls_pos.txt").write_text("not a review\n")
+    (tmp_path / "imdbEr.txt").write_text("0.1\n")
+    return tmp_path
+
+
+def test_folders_of_classes_are_read_but_for_texts_without_one(reviews):
+    splits = read_splits(DataConfig(path=str(reviews)), 0)
+    assert splits.labels == ["neg", "pos"]
+    assert {name: (len(rows), rows.source) for name, rows in splits.by_name().items()} == {
+        "train": (36, "train"),
+        "validation": (4, "train"),
+        "test": (40, "test"),
+    }
+    assert splits.train.texts[0].startswith("train neg\nreview ")
+    assert splits.notes[0] == "train/unsup: 20 texts without a class are not read"
+
+
+def test_one_folder_of_classes_holds_everything(reviews):
+    splits = read_splits(DataConfig(path=str(reviews / "train")), 0)
+    assert [len(rows) for rows in splits.by_name().values()] == [32, 4, 4]
+
+
+def test_an_empty_file_is_named(reviews, complaint):
+    empty = reviews / "train" / "pos" / "3_7.txt"
+    empty.write_text("\n")
+    data = DataConfig(path=str(reviews))
+    assert complaint(data) == (
+        f"train, row 34: the file {empty} is empty; correct it, or leave such rows out by data.on_bad_row=drop"
+    )
+    data.on_bad_row = OnBadRow["drop"]
+    assert sum(len(rows) for rows in read_splits(data, 0).by_name().values()) == 79
+
+
+def test_tables_beside_them_win(reviews, write, two_classes):
+    (reviews / "imdbEr.txt").unlink()
+    write(reviews / "train.csv", two_classes(40))
+    assert read_splits(DataConfig(path=str(reviews)), 0).train.source == "train.csv"

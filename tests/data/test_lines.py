@@ -1,0 +1,43 @@
+"""Lines of fastText are read, those of TREC refused with what to do."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from manyheads.config import DataConfig
+from manyheads.data.files import read_file
+from manyheads.data.lines import TREC
+from manyheads.data.sources import read_splits
+
+
+def test_lines_of_fasttext_have_labels(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(
+        "__label__sauce __label__cheese How much, at 5 __label__ ?\n\n__label__food-safety\tWhy\nno label\n"
+    )
+    table = read_file(path)
+    assert table.column("labels") == [["sauce", "cheese"], ["food-safety"], [""]]
+    assert table.column("text") == ["How much, at 5 __label__ ?", "Why", "no label"]
+    assert (table.broken, list(table.numbers)) == ({2: "does not start with __label__"}, [1, 3, 4])
+
+
+def test_one_label_a_line_is_a_class(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"__label__{'ab'[at % 2]} text {at}\n" for at in range(40)))
+    splits = read_splits(DataConfig(path=str(path)), 0)
+    assert (splits.labels, splits.multi, len(splits.train)) == (["a", "b"], False, 32)
+
+
+def test_lines_of_trec_are_refused_with_a_remedy_that_works(tmp_path):
+    path = tmp_path / "questions.txt"
+    path.write_bytes(b"DESC:manner How did it ?\nENTY:cremat What na\xefve: film is it ?\n".replace(b"\xef", b"i"))
+    with pytest.raises(ValueError, match=r"is in TREC's format") as caught:
+        read_file(path)
+    assert str(caught.value) == f"{path} {TREC}"
+    if shutil.which("iconv") and shutil.which("sed"):
+        command = TREC.split(" as by ")[1].replace("FILE", "questions.txt")
+        subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+        table = read_file(tmp_path / "NEW.tsv")
+        assert table.column("label") == ["DESC", "ENTY"]
+        assert table.column("text") == ["How did it ?", "What naive: film is it ?"]

@@ -1,0 +1,48 @@
+"""Names of labels that something else than | joins."""
+
+import pytest
+
+from manyheads.data.columns import Columns
+from manyheads.data.rows import Table
+from manyheads.data.sets import joined_otherwise
+
+JOINED = {
+    ",": ["joy,anger", "joy", "anger, fear", "fear", ""],
+    ";": ["joy;anger", "anger;fear", "fear;joy", None],
+    "list": ["['joy', 'anger']", "['joy']", "['anger']"],
+}
+
+
+def found(column: str, cells: list[object]) -> list[str]:
+    table = Table([column], lambda name: cells, range(len(cells)), "train.csv")
+    return joined_otherwise(table, Columns("text", None, column))
+
+
+@pytest.mark.parametrize("how", JOINED)
+def test_names_joined_otherwise_are_told(how):
+    cells, sign = JOINED[how], "," if how == "list" else how
+    said = f"train.csv: the column '{{}}' joins names by '{sign}', as in '{cells[0]}', so that each combination is "
+    with pytest.raises(ValueError, match=r"^train") as caught:
+        found("labels", cells)
+    assert str(caught.value) == (
+        f"{said.format('labels')}a class of its own: join them by |, or, if these are names of classes, call the "
+        "column label"
+    )
+    assert found("genre", cells) == [
+        f"{said.format('genre')}a class of its own; if these are several labels, call the column labels and join them "
+        "by |"
+    ]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["joy|anger", "joy, of a kind|joy", "anger"],
+        ["Arts, Crafts", "Home, Garden", "Sports"],
+        ["Home, Garden", "Home, Kitchen", "Home, Tools"],
+        [["joy,anger"], ["joy"], ["anger"]],
+        [0, 1, None],
+    ],
+)
+def test_names_that_hold_a_sign_are_no_joined_ones(cells):
+    assert found("labels", cells) == []

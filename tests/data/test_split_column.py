@@ -1,0 +1,56 @@
+"""A column `split` of one table says which rows are of which split."""
+
+import pytest
+
+from manyheads.config import DataConfig
+from manyheads.data.sources import read_split, read_splits
+
+HEADER = ("text", "label", "split")
+
+
+def rows_of(**counts):
+    return [(f"{name} {at}", "ab"[at % 2], name) for name, n_rows in counts.items() for at in range(n_rows)]
+
+
+def test_rows_go_to_the_split_they_name(tmp_path, write):
+    data = DataConfig(path=str(write(tmp_path / "all.csv", rows_of(Train=40, dev=6, test=8), HEADER)))
+    splits = read_splits(data, 0)
+    for name, rows in {"Train": splits.train, "dev": splits.validation, "test": splits.test}.items():
+        assert rows is not None
+        assert {text.split()[0] for text in rows.texts} == {name}
+    assert list(splits.validation.numbers) == [42, 43, 44, 45, 46, 47]
+    assert splits.notes == [
+        "all.csv: its column split says which rows are train (40), validation (6), test (8); "
+        "rename it to have them drawn"
+    ]
+    assert read_split(data, "test", ["a", "b"]).texts == [f"test {at}" for at in range(8)]
+
+
+def test_a_split_that_is_missing_is_carved_out_of_train(tmp_path, write):
+    splits = read_splits(DataConfig(path=str(write(tmp_path / "a.csv", rows_of(train=40, test=8), HEADER))), 0)
+    assert [len(rows) for rows in splits.by_name().values()] == [36, 4, 8]
+
+
+def test_a_broken_row_keeps_its_number(tmp_path, write, complaint):
+    rows = [*rows_of(train=40, test=8), ("short",), ("", "a", "test")]
+    assert complaint(DataConfig(path=str(write(tmp_path / "a.csv", rows, HEADER)))).startswith(
+        "a.csv, row 50: has 1 cell"
+    )
+    del rows[-2]
+    assert complaint(DataConfig(path=str(write(tmp_path / "a.csv", rows, HEADER)))).startswith(
+        "a.csv, row 50: the text"
+    )
+
+
+@pytest.mark.parametrize("counts", [{"train": 40}, {"test": 20, "dev": 20}, {"left": 20, "right": 20}])
+def test_other_columns_of_that_name_are_none(counts, tmp_path, write):
+    splits = read_splits(DataConfig(path=str(write(tmp_path / "a.csv", rows_of(**counts), HEADER))), 0)
+    assert [len(rows) for rows in splits.by_name().values()] == [32, 4, 4]
+    assert "column split" not in " ".join(splits.notes)
+
+
+def test_the_label_may_be_called_so_and_what_is_not_followed_is_said(tmp_path, write):
+    data = DataConfig(path=str(write(tmp_path / "a.csv", rows_of(train=20, test=20, extra=20), HEADER)))
+    assert read_splits(data, 0).notes[0] == "a.csv: its column split is not followed, as it also holds extra"
+    data.label = "split"
+    assert read_splits(data, 0).labels == ["extra", "test", "train"]
