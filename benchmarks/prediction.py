@@ -98,7 +98,7 @@ def ship(folder: Path, tokenizer: Any) -> None:
 
     from manyheads.config import DataConfig, ModelConfig
     from manyheads.nn import assemble
-    from manyheads.ship.deliverable import save_deliverable
+    from manyheads.ship.save import save_deliverable
 
     torch.manual_seed(0)
     model = ModelConfig(n_layers=4, n_heads=4, d_model=256, d_k=64, d_v=64, d_ff=1024)

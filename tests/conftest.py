@@ -60,7 +60,7 @@ def ship(
 
     from manyheads.nn import assemble
     from manyheads.ship.card import write_card
-    from manyheads.ship.deliverable import save_deliverable
+    from manyheads.ship.save import save_deliverable
 
     torch.manual_seed(1)
     data = data or DataConfig(max_length=12)

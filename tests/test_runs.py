@@ -52,7 +52,7 @@ def test_a_run_leaves_the_folder_the_plan_promises(animals, tmp_path):
     names = {str(path.relative_to(output)) for path in output.rglob("*") if path.is_file()}
     saved = {name for name in names if name.startswith("checkpoints/step-")}
     assert {name.partition("/step-00000040/")[2] for name in saved} >= {"manifest.json", "weights.safetensors"}
-    assert names - saved == {
+    assert names - saved - {"model/linear.safetensors"} == {
         "config.yaml", "summary.json", "metrics.csv", "run.log", "report.html", "checkpoints/best.safetensors",
         "model/model.safetensors", "model/config.json", "model/tokenizer.json", "model/labels.json", "model/README.md",
     }  # fmt: skip
@@ -60,6 +60,8 @@ def test_a_run_leaves_the_folder_the_plan_promises(animals, tmp_path):
     assert read_run(output / "config.yaml") == config
     written = json.loads((output / "summary.json").read_text())
     assert written["test"]["accuracy"]["value"] == summary.test["accuracy"].value == 1.0
+    assert written["linear"] == manyheads.load(output).share
+    assert ("model/linear.safetensors" in names) == (written["linear"] > 0)
     assert written["rows"] == {"train": 40, "validation": 40, "test": 40}
     assert written["real_tokens_per_s"] > 0
     assert 0 <= written["padding_share"] < 0.2
@@ -148,3 +150,23 @@ def test_patience_stops_a_run_that_gets_no_better(animals, tmp_path):
         run(animals, tmp_path / "run", "trainer.max_epochs=30", "optim.lr=1e-9", "checkpoint.patience=2", "test=false")
     )
     assert summary.epochs == 3
+
+
+def test_a_linear_model_answers_beside_the_network_unless_told_otherwise(tmp_path):
+    """Words alone tell these rows, and a network of two steps has learnt nothing."""
+    lines = [f"{'bark' if at % 2 else 'purr'} number{at},{'dog' if at % 2 else 'cat'}" for at in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *lines]), encoding="utf-8")
+    words = [f"data.path={tmp_path / 'rows.csv'}", "debug=fast", "hardware=cpu", "model=tiny", "optim.few=0"]
+    shares = {}
+    for linear in ("true", "false"):
+        output = tmp_path / linear
+        summary = train(compose("train", [*words, "trainer.max_steps=2", f"output={output}", f"linear={linear}"]))
+        assert summary is not None
+        shares[linear] = summary.linear
+        assert (output / "model" / "linear.safetensors").is_file() == (linear == "true")
+    assert shares["true"] > 0.5
+    assert shares["false"] == 0
+    both = manyheads.load(tmp_path / "true")
+    assert both.predict(["bark", "purr"])[0].label == "dog"
+    judged = json.loads((tmp_path / "true" / "summary.json").read_text())["test"]
+    assert judged["accuracy"]["value"] == 1.0

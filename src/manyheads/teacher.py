@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from manyheads.config import HardwareConfig, InferenceHardware, Precision, RunConfig, Task
 from manyheads.config.plain import listed
 from manyheads.data.rows import Rows, Splits
-from manyheads.ship.files import FILES, find_model
+from manyheads.ship.files import FILES, MORE, find_model
 from manyheads.ship.settings import read_labels, read_settings
 
 if TYPE_CHECKING:
@@ -104,6 +104,6 @@ def answers(folder: Path, rows: Rows, hardware: HardwareConfig) -> "Tensor":
 def _digest(folder: Path) -> str:
     """Of all that a model answers by."""
     digest = hashlib.sha256()
-    for name in FILES:
+    for name in (*FILES, *(one for one in MORE if (folder / one).is_file())):
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
     return digest.hexdigest()

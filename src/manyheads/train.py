@@ -220,17 +220,18 @@ def ship(
     folder: Path,
 ) -> "Shipped":
     """Write the deliverable and open it again: what is judged is what a user will load."""
+    from manyheads.fit.linear import fit_linear
     from manyheads.nn.masked import MaskedLM
     from manyheads.nn.seq2seq import Seq2Seq
     from manyheads.ship.card import write_card, write_guesser_card, write_translator_card
-    from manyheads.ship.deliverable import save_deliverable
     from manyheads.ship.guesser import save_guesser
     from manyheads.ship.load import load
+    from manyheads.ship.save import save_deliverable
     from manyheads.ship.translator import save_translator
     from manyheads.ship.tuning import tuned_on
 
     best = training.best
-    figures = {f"validation {best['metric']}": f"{best['value']:.4f}"} if best else {}
+    figures = {f"validation {best['metric']}, of the network": f"{best['value']:.4f}"} if best else {}
     told = {"n_parameters": training.parameters, "figures": figures}
     made = {"model": run.model, "data": run.data, "tokenizer": tokenizer}
     labels, pairs = splits.labels, splits.train.pairs is not None
@@ -241,7 +242,9 @@ def ship(
         mask = str(tokenizer.id_to_token(tokens["train"].vocabulary.mask))
         save_guesser(folder, network, **made, pairs=pairs, card=write_guesser_card(run.model, mask=mask, **told))
         return load(folder)
-    thresholds = tuned_on(network, tokens["validation"]) if splits.multi else None
-    about = {"labels": labels, "pairs": pairs, "thresholds": thresholds}
-    save_deliverable(folder, network, **made, card=write_card(run.model, **about, **told), **about)
+    linear = fit_linear(splits.train, len(labels)) if run.linear else None
+    tuned = tuned_on(network, linear, tokens["validation"], splits.validation)
+    about = {"labels": labels, "pairs": pairs, "thresholds": tuned.thresholds}
+    card = write_card(run.model, **about, **told, linear=tuned.share)
+    save_deliverable(folder, network, **made, card=card, **about, beside=tuned.beside)
     return load(folder)

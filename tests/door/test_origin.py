@@ -119,7 +119,8 @@ def test_sizes_beyond_the_weights_are_refused_before_memory_is_asked_for(changed
     changed = changed | {"model": settings["model"] | changed.get("model", {})}
     (tmp_path / "model" / "config.json").write_text(json.dumps(settings | changed))
     with pytest.raises(
-        ValueError, match=r"^init_from=\S+ is no whole model, as \S+ holds [\d,]+ numbers, but .* has at least [\d,]+: copy"
+        ValueError,
+        match=r"^init_from=\S+ is no whole model, as \S+ holds [\d,]+ numbers, but .* has at least [\d,]+: copy",
     ):
         train(tmp_path)
 

@@ -134,7 +134,9 @@ def test_a_limit_that_was_passed_is_refused(place, limit, refused, tmp_path):
         assert find_start(typed).checkpoint
         return
     (name, value), what = *limit.items(), next(iter(limit)).removeprefix("max_")
-    with pytest.raises(ValueError, match=rf"^trainer.{name}={value}, but the run in .* has done \d+ {what} and goes on"):
+    with pytest.raises(
+        ValueError, match=rf"^trainer.{name}={value}, but the run in .* has done \d+ {what} and goes on"
+    ):
         find_start(typed)
 
 
@@ -143,7 +145,9 @@ def test_a_budget_that_was_used_up_is_refused_once_it_is_counted_in_steps(tmp_pa
     typed = run(tmp_path, budget="5ktok")
     start = find_start(typed)
     settled = replace(typed, trainer=default_trainer() | {"max_steps": 9})
-    with pytest.raises(ValueError, match=r"^budget=5ktok, which is 9 steps, but the run in .* has done 12 steps and goes"):
+    with pytest.raises(
+        ValueError, match=r"^budget=5ktok, which is 9 steps, but the run in .* has done 12 steps and goes"
+    ):
         check_limits(start, settled)
 
 

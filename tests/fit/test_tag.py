@@ -8,6 +8,7 @@ from sklearn.metrics import f1_score, log_loss
 
 from manyheads.config import BatchConfig, CheckpointConfig, Metric, ModelConfig, RunConfig, Task
 from manyheads.data.batches import Batches, plan_epoch
+from manyheads.data.rows import Rows
 from manyheads.data.tokens import Tokens, marks_of
 from manyheads.fit.classify import Classify, class_weights, logits
 from manyheads.fit.metrics import LabelFigures
@@ -109,7 +110,9 @@ def test_epoch_figures_are_scikit_learns_at_the_best_thresholds():
 
 def test_thresholds_are_tuned_on_the_models_own_logits(tokens, classifier):
     classifier.eval()
-    thresholds = tuned_on(classifier, tokens)
+    beside, thresholds = tuned_on(classifier, None, tokens, Rows([], None, [], "x.csv", []))
+    assert beside is None
+    assert thresholds is not None
     batch = whole(tokens)
     logits_BC = logits(classifier, batch).detach()
     given_BC = logits_BC.double().sigmoid() >= torch.tensor(thresholds, dtype=torch.float64)

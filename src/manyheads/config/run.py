@@ -40,6 +40,9 @@ class RunConfig:
         "", "trained weights to begin with: a run, a folder of BERT's family, or its id on the Hugging Face hub"
     )
     teacher: str = knob("", "run folder, or its model/, whose answers to the training rows are learned, too")
+    linear: bool = knob(
+        True, "a linear model of the words answers beside the network, by the share that is best on validation"
+    )
     resume: Resume = knob(
         Resume.never, "never; auto: go on in output where it stopped, or start; must; or the folder of a run, alone"
     )

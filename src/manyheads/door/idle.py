@@ -9,6 +9,7 @@ from manyheads.door.verbs import OF_ANSWERS, OF_THE_BAG, Config
 
 OF_THE_HUB = ("data.hub_config", "data.revision")
 OF_CLASSES = (
+    "linear",
     *("data.label", "data.text_pair", "optim.class_weights"),
     *("model.pooling", "model.pooler", "model.pair", "model.segments"),
     *("model.matches", *OF_THE_BAG),

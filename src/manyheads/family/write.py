@@ -57,6 +57,11 @@ def export(config: ExportConfig) -> Path:
         write_family(folder, deliverable, described, modules)
     reader = "sentence_transformers.SentenceTransformer" if modules else f"transformers.{class_of(described)}"
     print(f"{folder}: {reader} opens it" + (", and encode gives its logits" if modules else ""))
+    if deliverable.beside:
+        print(
+            f"It is the network alone: of the run's own answers {deliverable.share:.0%} are those of a linear model of "
+            "the words, which no family has; train with linear=false for a run that answers as its export does"
+        )
     if deliverable.cutting.long is not Long.cut:
         print(
             f"It cuts texts at their end after {deliverable.max_length} tokens, where the run reads longer ones by "

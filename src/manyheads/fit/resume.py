@@ -29,7 +29,7 @@ WARNED = frozenset(  # the model is another than without the change, and is mean
     | {"hardware.precision", "hardware.threads", "hardware.compile"}
     | {"trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val", "trainer.gradient_clip_algorithm"}
     | {"trainer.val_check_interval", "trainer.check_val_every_n_epoch", "trainer.limit_val_batches"}
-    | {"guard.nonfinite", "budget", "optim.few_epochs"}
+    | {"guard.nonfinite", "budget", "optim.few_epochs", "linear"}
 )
 ENDS = ("max_epochs", "max_steps", "val_check_interval")  # what a budget is settled into
 REFUSED = (  # what the state in the checkpoint is made of; a name that ends in a dot is a whole section

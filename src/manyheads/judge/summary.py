@@ -25,7 +25,7 @@ class Summary:
     for. `train` figures are those of the kept epoch, taken while it trained, dropout on. `baselines` were fitted on
     the train split and judged on `judged_on`; `leads` are the figures there less theirs, with paired intervals. Memory
     ran out until micro-batches were cut into `split` parts; the optimiser steps `left_out`, from 1, had a loss or
-    gradient that was no number and changed nothing.
+    gradient that was no number and changed nothing. `linear` is the share of the linear model in each answer.
     """
 
     output: str
@@ -49,6 +49,7 @@ class Summary:
     split: int = 1
     left_out: list[int] = field(default_factory=list)
     leads: dict[str, dict[str, Interval]] = field(default_factory=dict)
+    linear: float = 0.0
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""
@@ -114,6 +115,7 @@ def facts(summary: Summary) -> dict[str, str]:
         "rows": ", ".join(f"{name} {n:,}" for name, n in summary.rows.items()),
         "trained": f"{summary.epochs} epochs, {summary.steps:,} steps, {summary.seconds:.1f} s",
         "weights kept": kept,
+        **({"linear model": f"{summary.linear:.0%} of each answer, the network the rest"} if summary.linear else {}),
         "speed": f"{summary.real_tokens_per_s:,.0f} real tokens/s in {summary.precision}",
         "padding": f"{summary.padding_share:.1%} of the attention grids",
         "truncated": f"{summary.truncated_share:.1%} of the training texts",

@@ -57,6 +57,7 @@ def judge_run(
         judged_on=judged_on,
         baselines=judged.baselines,
         leads=judged.leads,
+        linear=deliverable.share if isinstance(deliverable, Deliverable) else 0.0,
         versions=installed_versions(),
         **training,
     )

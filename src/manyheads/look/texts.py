@@ -51,6 +51,7 @@ def look_at(
     segments_N = torch.tensor(reading.segments) if pair is not None else None
     ids_N, autocast = torch.tensor(reading.ids), deliverable.autocast
     logits_C, calls = answer(deliverable.classifier, ids_N, segments_N, autocast, reading.lengths)
+    logits_C = deliverable.with_linear(logits_C[None], [text], None if pair is None else [pair])[0]
     probabilities_1C = deliverable.probabilities(logits_C[None])
     probabilities = dict(zip(deliverable.labels, probabilities_1C[0].tolist(), strict=True))
     likeliest = deliverable.labels[int(logits_C.argmax())]
@@ -67,7 +68,7 @@ def look_at(
         words=words,
         label=label,
         probabilities=probabilities,
-        note=_note(reading, deliverable.cutting.long),
+        note=_note(reading, deliverable.cutting.long, deliverable.share),
         more=more,
     )
     pictures: list[Path] = []
@@ -79,17 +80,21 @@ def look_at(
     return Looked([page, *pictures], label, probabilities[likeliest], errors)
 
 
-def _note(reading: Reading, long: Long) -> str:
-    """What is said of a text that is longer than the model reads at once."""
-    if not reading.n_cut:
-        n_windows = len(reading.lengths)
-        return f"The model reads {n_windows} windows, and answers by the mean of their logits." if n_windows > 1 else ""
+def _note(reading: Reading, long: Long, linear: float) -> str:
+    """What is said of a text that is longer than the network reads at once, and of a linear model that answers, too."""
     where = {
         Long.cut: "at the end were cut off",
         Long.both: "in the middle were cut out",
         Long.windows: "between windows were left out",
     }
-    return f"{reading.n_cut} tokens {where[long]}: the model reads {len(reading.ids)}."
+    said, n_windows = [], len(reading.lengths)
+    if reading.n_cut:
+        said.append(f"{reading.n_cut} tokens {where[long]}: the model reads {len(reading.ids)}.")
+    elif n_windows > 1:
+        said.append(f"The model reads {n_windows} windows, and answers by the mean of their logits.")
+    if linear:
+        said.append(f"A linear model of the words has {linear:.0%} of the answer; what is shown is of the network.")
+    return " ".join(said)
 
 
 def _documents(reading: Reading, calls: Sequence[Call]) -> tuple[list[Word], list[tuple[int, int]]]:

@@ -13,9 +13,10 @@ def write_card(
     n_parameters: int,
     figures: dict[str, str] | None = None,
     thresholds: list[float] | None = None,
+    linear: float = 0.0,
 ) -> str:
     """Markdown. `figures` are lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`; no date, path or id. With
-    `thresholds` a text has any number of labels."""
+    `thresholds` a text has any number of labels; `linear` is the share of a linear model in each answer."""
     apart = ", read apart and then across," if model.pair is PairKind.cross else ""
     takes = f"pairs of texts{apart}" if pairs else "texts"
     beside = [""] * len(labels) if thresholds is None else [f", from {one:.3f} on" for one in thresholds]
@@ -30,6 +31,11 @@ def write_card(
         f"A {'recurrent' if model.is_recurrent else 'Transformer'} encoder of {n_parameters:,} parameters that "
         f"{sorts if thresholds is None else tells}: {_shape(model)}, {model.positions.name} positions, "
         f"{model.pooling.name} pooling.",
+        *(
+            [f"A linear model of the words answers beside it: {linear:.0%} of each probability are its own."]
+            if linear
+            else []
+        ),
         "",
         *_figures(figures or {}),
         *_use("classifier", f"predict({call})"),

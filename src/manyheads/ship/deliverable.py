@@ -1,5 +1,5 @@
-"""A classifier as a folder: model.safetensors, config.json, tokenizer.json, labels.json, README.md; and, where a text
-has any number of labels, thresholds.json.
+"""A classifier as a folder: model.safetensors, config.json, tokenizer.json, labels.json, README.md; with a linear model
+beside the network linear.safetensors; and, where a text has any number of labels, thresholds.json.
 
 It opens with torch, safetensors and tokenizers alone. Every file in it is read as a stranger's: nothing runs,
 nothing large is allocated before the shapes agree, and whatever is wrong is one sentence.
@@ -7,27 +7,27 @@ nothing large is allocated before the shapes agree, and whatever is wrong is one
 n texts . m of them . N tokens of a batch . B texts of a batch . C classes
 """
 
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.config import Cutting, DataConfig, ModelConfig, Task
+from manyheads.config import Cutting, ModelConfig, Task
 from manyheads.config.data import CUT
 from manyheads.data.batches import Batch, Batches, laid_out, plan_evaluation
 from manyheads.data.tokens import Tokens, encode, load_tokenizer, reach
 from manyheads.nn import Classifier
 from manyheads.ship.crew import WHOLE, Crew, Part, dealt
 from manyheads.ship.files import opened
+from manyheads.ship.linear import FILE as LINEAR
+from manyheads.ship.linear import Beside, linear_logits, read_linear, together
 from manyheads.ship.precision import cast_once
-from manyheads.ship.settings import Columns, Settings, read_labels, read_thresholds, write_settings
-from manyheads.ship.tensors import read_classifier, write_tensors
-from manyheads.whole import replace_folder
+from manyheads.ship.settings import Columns, Settings, read_labels, read_thresholds
+from manyheads.ship.tensors import read_classifier
 
 ROWS = 4096  # most rows of a batch; tokens bound it first
 TOKENS = 2048
@@ -51,8 +51,8 @@ class Labelled(NamedTuple):
 
 @dataclass(slots=True)
 class Deliverable:
-    """A classifier ready to answer. `autocast` is the type it multiplies in; None is fp32. With `thresholds` a text has
-    any number of labels: each whose probability is at least its own."""
+    """A classifier ready to answer. `autocast` is the type its network multiplies in; None is fp32. With `thresholds` a
+    text has any number of labels: each whose probability is at least its own."""
 
     classifier: Classifier
     tokenizer: Tokenizer
@@ -63,6 +63,7 @@ class Deliverable:
     columns: Columns
     cutting: Cutting = CUT
     thresholds: list[float] | None = None
+    beside: Beside | None = None
     autocast: torch.dtype | None = None
     crew: Crew | None = field(default=None, repr=False)  # processes that answer together with this one
     _cast: Classifier | None = field(default=None, repr=False)  # the classifier with matrices of that type
@@ -71,6 +72,11 @@ class Deliverable:
         """The same classifier, moved to `device`; its matrices are cast to `autocast` here, once."""
         classifier = self.classifier.to(device)
         return replace(self, classifier=classifier, autocast=autocast, _cast=cast_once(classifier, autocast))
+
+    @property
+    def share(self) -> float:
+        """Of the linear model in each answer; 0: the network answers alone."""
+        return self.beside.share if self.beside else 0.0
 
     @property
     def multi(self) -> bool:
@@ -88,8 +94,8 @@ class Deliverable:
         return probabilities_nC >= torch.tensor(self.thresholds, dtype=torch.float64)
 
     def logits(self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = TOKENS) -> Tensor:
-        """Logits `(n, C)` in fp32 on the CPU, in the order of `texts`; of a text beyond `max_length` the model reads
-        what `cutting` leaves.
+        """Logits `(n, C)` in fp32 on the CPU, in the order of `texts`; of a text beyond `max_length` the network reads
+        what `cutting` leaves. With a linear model they are logarithms: of the probabilities of both together.
 
         Batches hold texts of similar length and at most `tokens` tokens. What a text gets does not depend on its
         neighbours, but for the rounding of sums.
@@ -103,10 +109,17 @@ class Deliverable:
         found = self.found(encoded, asked) if self.crew is None else self.crew.found(self, encoded, asked)
         logits_nC = torch.empty(len(texts), len(self.labels))
         logits_nC[found["rows"]] = found["logits"]
-        return logits_nC
+        return self.with_linear(logits_nC, texts, pairs)
+
+    def with_linear(self, logits_nC: Tensor, texts: list[str], pairs: list[str] | None) -> Tensor:
+        """Logits of the network for `texts` to those of the whole: the same where it answers alone."""
+        if self.beside is None:
+            return logits_nC
+        linear, share, temperature = self.beside
+        return together(logits_nC, linear_logits(linear, texts, pairs), share, temperature, multi=self.multi)
 
     def found(self, encoded: Tokens, asked: dict[str, Any], part: Part = WHOLE) -> dict[str, Tensor]:
-        """`rows` `(m,)`, whose batches are of `part`, and their `logits` `(m, C)`, as of `logits`; `asked` is the most
+        """`rows` `(m,)`, whose batches are of `part`, and the network's `logits` for them `(m, C)`; `asked` is the most
         `tokens` of a batch. Batches are the same whatever the parts."""
         batches = (
             [_alone(encoded)][part[0] :]
@@ -167,86 +180,6 @@ def _alone(encoded: Tokens) -> Batch:
     return Batch(encoded.ids_N.long(), segments_N, layout, encoded.labels, row_1, 1.0)
 
 
-def save_deliverable(
-    folder: Path,
-    classifier: Classifier,
-    *,
-    model: ModelConfig,
-    data: DataConfig,
-    tokenizer: Tokenizer,
-    labels: list[str],
-    pairs: bool,
-    card: str,
-    thresholds: list[float] | None = None,
-) -> None:
-    """Write the folder, whole or not at all; what was there before is replaced. With `thresholds` a text has any number
-    of labels.
-
-    The same classifier gives the same bytes: the files hold no date, path or id.
-    """
-    settings = Settings(
-        vocab_size=classifier.embeddings.words.num_embeddings,
-        n_classes=len(labels),
-        max_length=data.max_length,
-        long=data.long,
-        stride=data.stride,
-        windows=data.windows,
-        pairs=pairs,
-        multi=thresholds is not None,
-        columns=Columns.of(data),
-        model=model,
-    )
-    write_folder(folder, classifier, settings, tokenizer, labels, card, thresholds)
-
-
-def write_folder(
-    folder: Path,
-    network: nn.Module,
-    settings: Settings,
-    tokenizer: Tokenizer,
-    labels: list[str],
-    card: str,
-    thresholds: list[float] | None = None,
-) -> None:
-    """Write every file of a deliverable, whichever its task, or none."""
-    plain_tokenizer = Tokenizer.from_str(tokenizer.to_str())
-    plain_tokenizer.no_padding()
-    plain_tokenizer.no_truncation()
-    with replace_folder(folder) as part:
-        write_tensors(part / "model.safetensors", network)
-        (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
-        (part / "labels.json").write_text(json.dumps(labels, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
-        (part / "tokenizer.json").write_text(plain_tokenizer.to_str(pretty=True), encoding="utf-8")
-        (part / "README.md").write_text(card, encoding="utf-8")
-        if thresholds is not None:
-            (part / "thresholds.json").write_text(json.dumps(thresholds, indent=0) + "\n", encoding="utf-8")
-
-
-def save_without_classes(
-    folder: Path,
-    network: nn.Module,
-    task: Task,
-    *,
-    vocab_size: int,
-    model: ModelConfig,
-    data: DataConfig,
-    tokenizer: Tokenizer,
-    pairs: bool,
-    card: str,
-) -> None:
-    """The same of a model of another task; vocab_size: rows of its embedding."""
-    settings = Settings(
-        task=task,
-        vocab_size=vocab_size,
-        n_classes=0,
-        max_length=data.max_length,
-        pairs=pairs,
-        columns=Columns.of(data),
-        model=model,
-    )
-    write_folder(folder, network, settings, tokenizer, [], card)
-
-
 def load(folder: str | Path) -> Deliverable:
     """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU, in fp32.
 
@@ -259,6 +192,7 @@ def load(folder: str | Path) -> Deliverable:
         thresholds = read_thresholds(place / "thresholds.json", settings) if settings.multi else None
         tokenizer = read_tokenizer(place / "tokenizer.json", settings)
         classifier = read_classifier(place / "model.safetensors", settings)
+        linear = read_linear(place / LINEAR, settings.n_classes) if settings.linear else None
     return Deliverable(
         classifier=classifier,
         tokenizer=tokenizer,
@@ -269,6 +203,7 @@ def load(folder: str | Path) -> Deliverable:
         columns=settings.columns,
         cutting=settings.cutting,
         thresholds=thresholds,
+        beside=Beside(linear, settings.linear, settings.temperature) if linear else None,
     )
 
 

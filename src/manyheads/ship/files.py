@@ -8,6 +8,7 @@ from manyheads.config import Task
 from manyheads.ship.settings import Settings, read_settings
 
 FILES = ("config.json", "labels.json", "tokenizer.json", "model.safetensors")
+MORE = ("thresholds.json", "linear.safetensors")  # of some
 REMEDY = "name the folder that training wrote, or its model/ folder"
 NEEDED = {
     Task.classify: "a classifier",

@@ -23,8 +23,9 @@ from manyheads.nn.masked import MaskedLM
 from manyheads.nn.masks import Hidden, hold_out
 from manyheads.ship.crew import WHOLE as ALL
 from manyheads.ship.crew import Crew, Part, dealt
-from manyheads.ship.deliverable import read_tokenizer, save_without_classes
+from manyheads.ship.deliverable import read_tokenizer
 from manyheads.ship.files import opened
+from manyheads.ship.save import save_without_classes
 from manyheads.ship.settings import Columns
 from manyheads.ship.tensors import read_masked
 

@@ -13,7 +13,7 @@ from manyheads.config.plain import from_plain, to_plain
 
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
 FORMAT = 1
-LATER = {"task", "long", "stride", "windows", "multi"}  # keys that older folders have not
+LATER = {"task", "long", "stride", "windows", "multi", "linear", "temperature"}  # keys that older folders have not
 MOST_BYTES = 2**28  # of a JSON file
 
 
@@ -55,6 +55,8 @@ class Settings:
     windows: int = knob(MOST_WINDOWS, "most windows of a text", at_least=1, at_most=4096)
     pairs: bool = knob(False, "a row is a pair of texts")
     multi: bool = knob(False, "a text has any number of the classes, each given from its threshold on")
+    linear: float = knob(0.0, "share of a linear model in each answer; 0: there is none", at_least=0.0, at_most=1.0)
+    temperature: float = knob(1.0, "what the network's logits are divided by beside it", above=0.0)
     columns: Columns = knob(Columns, "the columns it was trained on")
     model: ModelConfig = knob(ModelConfig, "the architecture")
 
@@ -67,6 +69,10 @@ class Settings:
         require(
             not self.multi or self.n_classes > 0,
             f"multi is true, but task={self.task.name} has no classes: it must be false",
+        )
+        require(
+            not self.linear or self.n_classes > 0,
+            f"linear={self.linear}, but task={self.task.name} has no classes: it must be 0",
         )
         require(
             self.pairs or self.model.pair is PairKind.joint,

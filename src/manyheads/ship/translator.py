@@ -22,8 +22,9 @@ from manyheads.data.tokens import Tokens, encode
 from manyheads.nn.generate import beam_search, greedy
 from manyheads.nn.seq2seq import Seq2Seq
 from manyheads.ship.crew import WHOLE, Crew, Part, dealt
-from manyheads.ship.deliverable import read_tokenizer, save_without_classes
+from manyheads.ship.deliverable import read_tokenizer
 from manyheads.ship.files import opened
+from manyheads.ship.save import save_without_classes
 from manyheads.ship.settings import Columns
 from manyheads.ship.tensors import read_seq2seq
 

@@ -1,0 +1,38 @@
+"""A linear classifier of the terms of a text: words and pairs of neighbouring words, the rare ones weighed more.
+
+Salton and Buckley (1988), "Term-weighting approaches in automatic text retrieval": the weight of a term is how often
+the text has it, times its inverse document frequency, over the length of the text's vector.
+
+U known terms . E terms of all texts . B texts . C classes
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class LinearModel(nn.Module):
+    """Terms are known by their numbers, `terms_U`, which ascend; a term that is not among them counts for nothing.
+    `rarity_U` are the inverse document frequencies."""
+
+    terms_U: Tensor
+    rarity_U: Tensor
+    votes_UC: Tensor
+    bias_C: Tensor
+
+    def __init__(self, terms_U: Tensor, rarity_U: Tensor, votes_UC: Tensor, bias_C: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("terms_U", terms_U)
+        self.register_buffer("rarity_U", rarity_U)
+        self.register_buffer("votes_UC", votes_UC)
+        self.register_buffer("bias_C", bias_C)
+
+    def forward(self, terms_E: Tensor, counts_E: Tensor, bounds: Tensor) -> Tensor:
+        """Logits `(B, C)` of texts that have the terms between `bounds`, int64 of B + 1."""
+        at_E = torch.searchsorted(self.terms_U, terms_E).clamp(max=len(self.terms_U) - 1)
+        weight_E = counts_E * self.rarity_U[at_E] * (self.terms_U[at_E] == terms_E)
+        text_E = torch.arange(len(bounds) - 1).repeat_interleave(bounds.diff())
+        squares_B = torch.zeros(len(bounds) - 1).index_add(0, text_E, weight_E.square())
+        weight_E = weight_E * squares_B.clamp(min=1e-12).rsqrt()[text_E]
+        votes_BC = F.embedding_bag(at_E, self.votes_UC, bounds[:-1], mode="sum", per_sample_weights=weight_E)
+        return votes_BC + self.bias_C

@@ -1,0 +1,104 @@
+"""The linear classifier beside a network: its file, its answers to texts, and both together.
+
+n texts . U terms . C classes
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import functional as F
+
+from manyheads.data.terms import counted
+from manyheads.nn.linear import LinearModel
+
+FILE = "linear.safetensors"
+KINDS = {"terms_U": "I64", "rarity_U": "F32", "votes_UC": "F32", "bias_C": "F32"}
+AT_ONCE = 4096  # texts
+SHARES = [at / 20 for at in range(21)]  # that are tried
+TEMPERATURES = [2 ** (at / 4) for at in range(-5, 6)]
+
+
+class Beside(NamedTuple):
+    """A linear model that answers beside a network: its probabilities count for `share` of the whole, those of the
+    network's logits over `temperature` for the rest (Guo et al., 2017, "On Calibration of Modern Neural Networks")."""
+
+    linear: LinearModel
+    share: float
+    temperature: float = 1.0
+
+
+def write_linear(path: Path, linear: LinearModel) -> None:
+    """Its tensors, in the same bytes for the same values."""
+    save_file({name: tensor.contiguous() for name, tensor in linear.state_dict().items()}, path)
+
+
+def read_linear(path: Path, n_classes: int) -> LinearModel:
+    """What `write_linear` has written.
+
+    Raises:
+        ValueError: not a safetensors file; tensors missing, too many, of another shape or type, not finite, or terms
+            that do not ascend.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            held = {name: (one.get_dtype(), one.get_shape()) for name, one in slices.items()}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+    n_terms = held.get("terms_U", ("", [0]))[1][0:1]
+    sizes = {"terms_U": n_terms, "rarity_U": n_terms, "votes_UC": [*n_terms, n_classes], "bias_C": [n_classes]}
+    if held != {name: (kind, sizes[name]) for name, kind in KINDS.items()} or n_terms in ([], [0]):
+        raise ValueError(f"{path} does not hold the linear model of {n_classes} classes")
+    tensors = load_file(path)
+    if not all(tensor.isfinite().all() for tensor in tensors.values()) or (tensors["terms_U"].diff() <= 0).any():
+        raise ValueError(f"{path} holds values that are not finite numbers, or terms out of order")
+    return LinearModel(**tensors)
+
+
+@torch.inference_mode()
+def linear_logits(linear: LinearModel, texts: Sequence[str], pairs: Sequence[str] | None) -> Tensor:
+    """Its logits `(n, C)`."""
+    found = [torch.empty(0, len(linear.bias_C))]
+    for at in range(0, len(texts), AT_ONCE):
+        chunk = slice(at, at + AT_ONCE)
+        terms_E, counts_E, bounds = counted(texts[chunk], None if pairs is None else pairs[chunk])
+        as_tensors = (torch.tensor(terms_E, dtype=torch.int64), torch.tensor(counts_E), torch.tensor(bounds))
+        found.append(linear(*as_tensors))
+    return torch.cat(found)
+
+
+def together(network_nC: Tensor, linear_nC: Tensor, share: float, temperature: float, *, multi: bool) -> Tensor:
+    """Logits `(n, C)` whose probabilities are those of both, the linear model's counting for `share` of the whole and
+    the network's logits divided by `temperature`."""
+    logs = torch.tensor([1 - share, share], dtype=torch.float64).log()
+    both = network_nC.double() / temperature, linear_nC.double()
+    if not multi:
+        log_nC = [F.log_softmax(one, -1) + log for one, log in zip(both, logs, strict=True)]
+        return torch.logaddexp(*log_nC).to(network_nC.dtype)
+    given_nC, kept_nC = (
+        torch.logaddexp(*(F.logsigmoid(sign * one) + log for one, log in zip(both, logs, strict=True)))
+        for sign in (1, -1)
+    )
+    return (given_nC - kept_nC).to(network_nC.dtype)
+
+
+def best_together(network_nC: Tensor, linear_nC: Tensor, labels: Tensor) -> tuple[float, float]:
+    """Share and temperature with which the answers to rows of known `labels`, class ids `(n,)` or marks `(n, C)`, are
+    likeliest; of equals the smallest share.
+
+    A network that is too modest, as smoothed labels make it, would else leave the linear model more than it is worth.
+    """
+
+    def loss(share: float, temperature: float) -> float:
+        logits_nC = together(network_nC.double(), linear_nC, share, temperature, multi=labels.ndim == 2)
+        if labels.ndim == 1:
+            return float(F.cross_entropy(logits_nC, labels))
+        return float(F.binary_cross_entropy_with_logits(logits_nC, labels.double()))
+
+    return min(product(SHARES, TEMPERATURES), key=lambda both: loss(*both))

@@ -1,0 +1,156 @@
+"""A linear model beside a network: its file as a stranger's, and the answers of both together."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from manyheads.config import DataConfig
+from manyheads.data.rows import Rows
+from manyheads.fit.linear import fit_linear
+from manyheads.ship.deliverable import load
+from manyheads.ship.linear import Beside, best_together, linear_logits, read_linear, together, write_linear
+from manyheads.ship.save import save_deliverable
+
+TEXTS = ["a good film", "so bad", "the awful film", "good fun", "a film", "so awful"]
+LOGITS = st.lists(st.tuples(*[st.floats(-30, 30)] * 3), min_size=1, max_size=4)
+
+
+def linear():
+    model = fit_linear(Rows(TEXTS, None, [0, 1, 1, 0, 2, 1], "x.csv", range(1, 7)), 3)
+    assert model is not None
+    return model
+
+
+@settings(deadline=None)
+@given(LOGITS, st.data(), st.sampled_from([0.05, 0.5, 0.95]), st.sampled_from([0.5, 1.0, 2.0]), st.booleans())
+def test_probabilities_are_the_mean_of_both(network, data, share, temperature, multi):
+    others = data.draw(st.lists(st.tuples(*[st.floats(-30, 30)] * 3), min_size=len(network), max_size=len(network)))
+    net_nC, lin_nC = (torch.tensor(one, dtype=torch.float64) for one in (network, others))
+    chance = torch.sigmoid if multi else lambda logits: logits.softmax(-1)
+    found = chance(together(net_nC, lin_nC, share, temperature, multi=multi))
+    torch.testing.assert_close(found, (1 - share) * chance(net_nC / temperature) + share * chance(lin_nC))
+
+
+@pytest.mark.parametrize("multi", [False, True])
+def test_a_share_of_nothing_or_all_leaves_one_of_them(multi):
+    net_nC, lin_nC = torch.randn(5, 3), torch.randn(5, 3)
+    chance = torch.sigmoid if multi else lambda logits: logits.softmax(-1)
+    torch.testing.assert_close(chance(together(net_nC, lin_nC, 0.0, 2.0, multi=multi)), chance(net_nC / 2))
+    torch.testing.assert_close(chance(together(net_nC, lin_nC, 1.0, 2.0, multi=multi)), chance(lin_nC))
+
+
+@pytest.mark.parametrize(
+    "labels", [torch.tensor([0, 2, 1, 0]), torch.tensor([[1, 0, 0], [0, 1, 1], [0, 0, 0], [1, 1, 1]])]
+)
+def test_the_better_one_has_the_larger_share(labels):
+    marks_nC = labels if labels.ndim == 2 else torch.nn.functional.one_hot(labels, 3)
+    right_nC, noise_nC = 6.0 * (2 * marks_nC - 1), torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    assert best_together(right_nC, noise_nC, labels)[0] == 0.0
+    assert best_together(noise_nC, right_nC, labels)[0] == 1.0
+    halves = [right_nC.clone(), right_nC.clone()]
+    halves[0][:2], halves[1][2:] = 0.0, 0.0  # each knows half of the rows
+    assert best_together(halves[0], halves[1], labels)[0] == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_network_that_is_too_modest_is_not_left_out_for_it():
+    """Both are right but in some rows, the network in more, with less to show for it."""
+    labels = torch.arange(40) % 2
+    network_nC = 1.0 * torch.nn.functional.one_hot(labels, 2)
+    linear_nC = 4.0 * torch.nn.functional.one_hot(labels, 2)
+    network_nC[:1], linear_nC[:4] = network_nC[:1].flip(1), linear_nC[:4].flip(1)
+    share, temperature = best_together(network_nC, linear_nC, labels)
+    assert temperature < 0.6
+    assert share < 0.5
+
+
+def test_it_is_read_as_it_was_written(tmp_path):
+    write_linear(tmp_path / "one", linear())
+    write_linear(tmp_path / "two", linear())
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    read = read_linear(tmp_path / "one", 3)
+    torch.testing.assert_close(linear_logits(read, TEXTS, None), linear_logits(linear(), TEXTS, None), rtol=0, atol=0)
+    assert linear_logits(read, [], None).shape == (0, 3)
+
+
+def spoilt(change):
+    """The file with its tensors changed."""
+
+    def spoil(path: Path) -> None:
+        tensors = load_file(path)
+        change(tensors)
+        save_file({name: one.contiguous() for name, one in tensors.items()}, path)
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-3]), "is not a whole safetensors file"),
+        (lambda path: path.write_bytes(b""), "is not a whole safetensors file"),
+        (spoilt(lambda held: held.pop("bias_C")), "does not hold the linear model of 3 classes"),
+        (spoilt(lambda held: held.update(more=torch.ones(1))), "does not hold the linear model"),
+        (spoilt(lambda held: held.update(bias_C=torch.ones(4))), "does not hold the linear model"),
+        (spoilt(lambda held: held.update(rarity_U=held["rarity_U"][1:])), "does not hold the linear model"),
+        (spoilt(lambda held: held.update(terms_U=held["terms_U"].int())), "does not hold the linear model"),
+        (
+            spoilt(lambda held: held.update({name: held[name][:0] for name in ("terms_U", "rarity_U", "votes_UC")})),
+            "not hold",
+        ),
+        (spoilt(lambda held: held.update(terms_U=torch.tensor(3))), "does not hold the linear model"),
+        (spoilt(lambda held: held.update(terms_U=held["terms_U"].flip(0))), "terms out of order"),
+        (spoilt(lambda held: held["votes_UC"].fill_(float("nan"))), "values that are not finite"),
+    ],
+)
+def test_a_strange_file_is_one_sentence(spoil, words, tmp_path):
+    path = tmp_path / "linear.safetensors"
+    write_linear(path, linear())
+    spoil(path)
+    with pytest.raises(ValueError, match=words):
+        read_linear(path, 3)
+
+
+@pytest.fixture
+def folder(model_folder, tmp_path):
+    """A model that a linear one answers beside, by four tenths."""
+    plain = load(model_folder)
+    save_deliverable(
+        tmp_path / "model",
+        plain.classifier,
+        model=plain.model,
+        data=DataConfig(max_length=plain.max_length),
+        tokenizer=plain.tokenizer,
+        labels=plain.labels,
+        pairs=False,
+        card="",
+        beside=Beside(linear(), 0.4, 2.0),
+    )
+    return tmp_path / "model"
+
+
+def test_both_answer_together_wherever_the_folder_is(folder, model_folder, tmp_path):
+    shutil.move(folder, tmp_path / "elsewhere")
+    whole, alone = load(tmp_path / "elsewhere"), load(model_folder)
+    assert json.loads((tmp_path / "elsewhere" / "config.json").read_text())["linear"] == whole.share == 0.4
+    wanted = 0.6 * (alone.logits(TEXTS) / 2).softmax(-1) + 0.4 * linear_logits(linear(), TEXTS, None).softmax(-1)
+    torch.testing.assert_close(whole.logits(TEXTS).softmax(-1), wanted)
+    one = whole.predict(TEXTS[:1])[0]
+    assert list(one.probabilities.values()) == pytest.approx(wanted[0].tolist(), abs=1e-6)
+    for at, text in enumerate(TEXTS):
+        torch.testing.assert_close(whole.logits([text])[0], whole.logits(TEXTS)[at])
+
+
+def test_a_folder_without_its_linear_model_is_not_opened(folder):
+    (folder / "linear.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"linear\.safetensors cannot be read|No such file"):
+        load(folder)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"linear": 1.5}))
+    with pytest.raises(ValueError, match=r"linear=1\.5 is out of range"):
+        load(folder)
