@@ -22,6 +22,7 @@ KINDS = {"terms_U": "I64", "rarity_U": "F32", "votes_UC": "F32", "bias_C": "F32"
 AT_ONCE = 4096  # texts
 SHARES = [at / 20 for at in range(21)]  # that are tried
 TEMPERATURES = [2 ** (at / 4) for at in range(-5, 6)]
+LEAST = 1e-30  # of a probability
 
 
 class Beside(NamedTuple):
@@ -95,10 +96,18 @@ def best_together(network_nC: Tensor, linear_nC: Tensor, labels: Tensor) -> tupl
     A network that is too modest, as smoothed labels make it, would else leave the linear model more than it is worth.
     """
 
+    linear = given(linear_nC, labels)
+    network = {temperature: given(network_nC / temperature, labels) for temperature in TEMPERATURES}
+
     def loss(share: float, temperature: float) -> float:
-        logits_nC = together(network_nC.double(), linear_nC, share, temperature, multi=labels.ndim == 2)
-        if labels.ndim == 1:
-            return float(F.cross_entropy(logits_nC, labels))
-        return float(F.binary_cross_entropy_with_logits(logits_nC, labels.double()))
+        return -float(((1 - share) * network[temperature] + share * linear).clamp(min=LEAST).log().mean())
 
     return min(product(SHARES, TEMPERATURES), key=lambda both: loss(*both))
+
+
+def given(logits_nC: Tensor, labels: Tensor) -> Tensor:
+    """The probabilities of what rows are labelled: of their classes `(n,)`, or of having or not having each label
+    `(n, C)`."""
+    if labels.ndim == 1:
+        return logits_nC.double().softmax(-1).gather(1, labels[:, None]).squeeze(1)
+    return (logits_nC.double() * (2 * labels.double() - 1)).sigmoid()
