@@ -48,6 +48,7 @@ def train_and_judge(task: Task, folder: Path, home: Path) -> dict[str, Any]:
         "steps": summary["steps"],
         "precision": summary["precision"],
         "best": summary["best"],
+        "linear": summary["linear"],
         "real_tokens_per_s": round(summary["real_tokens_per_s"]),
         "validation": {name: value_of(figure) for name, figure in summary["validation"].items()},
         "given": [(row.get("label", row.get("labels", "")), row["prediction"]) for row in given],

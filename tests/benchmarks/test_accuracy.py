@@ -213,6 +213,7 @@ def test_our_figures_come_from_the_command_line(data, tmp_path, monkeypatch):
                 "precision": "bf16",
                 "seconds": 20.0,
                 "wall_seconds": 30.0,
+                "linear": 0.25,
                 "best": {"epoch": 1},
             }
             summary |= {"real_tokens_per_s": 1.0, "validation": {"accuracy": figure}}

@@ -8,6 +8,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from manyheads.data.rows import Rows
+from manyheads.data.terms import number_of, terms_of
+from manyheads.fit import linear
 from manyheads.fit.linear import MANY, OF_LABELS, STRENGTH, TOLERANCE, fit_linear
 from manyheads.ship.linear import linear_logits
 
@@ -79,6 +81,16 @@ def test_terms_of_a_single_row_count_where_rows_are_few():
     assert few is not None
     assert many is not None
     assert (len(few.terms_U), len(many.terms_U)) == (2 + 200, 2)
+
+
+def test_of_very_many_rows_and_terms_a_part_will_do(monkeypatch):
+    monkeypatch.setattr(linear, "MOST_ROWS", 5)
+    monkeypatch.setattr(linear, "MOST_VOTES", 12)
+    model = fit_linear(rows(), 3)
+    assert model is not None
+    assert model.votes_UC.shape == (4, 3)
+    known = {number_of(term) for text in TEXTS[::5] for term in terms_of(text)}
+    assert {*model.terms_U.tolist()} <= known, "24 rows: each fifth"
 
 
 def test_fitting_draws_nothing():

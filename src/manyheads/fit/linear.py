@@ -5,6 +5,7 @@ Wang and Manning (2012), "Baselines and Bigrams: Simple, Good Sentiment and Topi
 n rows . U terms . C classes
 """
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,26 +22,32 @@ OF_LABELS = 4.0  # the same where each label is told by itself
 TOLERANCE = 1e-3
 MOST_STEPS = 200
 MANY = 2000  # rows from which a term must be in two of them: a quarter of the terms, which answer as well
+MOST_ROWS = 200_000  # of more rows so many, evenly spaced
+MOST_VOTES = 5_000_000  # numbers, of the most frequent terms: fitting takes twenty times their memory
 SURE = 10.0  # logit of a class that all rows have, or none
 
 
 def fit_linear(rows: Rows, n_classes: int) -> LinearModel | None:
     """Logistic regression by scikit-learn; None where there is no term, or one class alone."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.feature_extraction.text import TfidfVectorizer
 
+    rows = rows.pick([*range(0, len(rows), -(-len(rows) // MOST_ROWS))]) if len(rows) > MOST_ROWS else rows
     texts = [(text, None) for text in rows.texts] if rows.pairs is None else zip(rows.texts, rows.pairs, strict=True)
-    least = 2 if len(rows) > MANY else 1
-    words = TfidfVectorizer(analyzer=lambda one: terms_of(*one), min_df=least)  # pyright: ignore[reportArgumentType]
+    limits: dict[str, Any] = {"min_df": 2 if len(rows) > MANY else 1, "max_features": max(1, MOST_VOTES // n_classes)}
+    words = TfidfVectorizer(analyzer=lambda one: terms_of(*one), **limits)  # pyright: ignore[reportArgumentType]
     try:
         x_nU = words.fit_transform(texts)
     except ValueError:  # it has no other way to say that no term is left
         return None
-    if rows.sets is None:
-        if len(set(rows.labels)) < 2:
-            return None
-        votes_UC, bias_C = of_classes(x_nU, rows.labels, n_classes)
-    else:
-        votes_UC, bias_C = of_labels(x_nU, marks_of(rows.sets, n_classes).numpy())
+    if rows.sets is None and len(set(rows.labels)) < 2:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a few steps more change nothing that is seen
+        if rows.sets is None:
+            votes_UC, bias_C = of_classes(x_nU, rows.labels, n_classes)
+        else:
+            votes_UC, bias_C = of_labels(x_nU, marks_of(rows.sets, n_classes).numpy())
     numbers = np.array([number_of(term) for term in words.get_feature_names_out()], dtype=np.int64)
     numbers, order = np.unique(numbers, return_index=True)  # of two terms with one number the first
     found = (words.idf_[order], votes_UC[order], bias_C)

@@ -56,7 +56,7 @@ class Settings:
     pairs: bool = knob(False, "a row is a pair of texts")
     multi: bool = knob(False, "a text has any number of the classes, each given from its threshold on")
     linear: float = knob(0.0, "share of a linear model in each answer; 0: there is none", at_least=0.0, at_most=1.0)
-    temperature: float = knob(1.0, "what the network's logits are divided by beside it", above=0.0)
+    temperature: float = knob(1.0, "what the network's logits are divided by beside it", at_least=0.01, at_most=100.0)
     columns: Columns = knob(Columns, "the columns it was trained on")
     model: ModelConfig = knob(ModelConfig, "the architecture")
 
