@@ -39,14 +39,15 @@ SEEDS, FEWER_SEEDS = 3, {"imdb": 2}
 SHARE = {"full": 0.1, "100": 0.2, "10": 0.2}  # of train carved out to choose by, where no validation part is published
 
 WORDS: dict[str, list[str]] = {  # of `manyheads train`, by way
-    "scratch": [],
-    "pretrained": ["pretrain.before=1Mtok"],
-    "minilm": ["init_from={minilm}"],
+    "scratch": ["linear=true"],
+    "pretrained": ["pretrain.before=1Mtok", "linear=false"],
+    "minilm": ["init_from={minilm}", "linear=false"],
 }
 MORE: dict[tuple[str, str], list[str]] = {  # behind those, by set and way
     ("imdb", "minilm"): ["data.max_length=256", "data.long=both"],
 }
 MORE_OF_ALL: dict[tuple[str, str], list[str]] = {  # behind those where all rows are learnt; scratch's also pretrained's
+    ("goemotions", "scratch"): ["linear=false"],
     ("ag_news_10k", "scratch"): ["model.bag=524288"],
     ("emotion", "scratch"): ["model=tiny"],
     ("imdb", "scratch"): ["model.bag=1048576"],
@@ -59,6 +60,7 @@ MORE_OF_ALL: dict[tuple[str, str], list[str]] = {  # behind those where all rows
     ("sick", "minilm"): ["trainer.max_epochs=5"],
 }
 MORE_OF_FEW: dict[str, list[str]] = {  # by way, where they are few; {unlabelled}: the others' texts
+    "scratch": ["linear=false"],
     "pretrained": ["pretrain.also=[{unlabelled}]", "pretrain.before=3Mtok"],
 }
 
