@@ -99,6 +99,11 @@ LINES = [
         "teacher=/x does nothing in pretrain, where the words of a text are all that is told: leave it away",
     ),
     (
+        "pretrain linear=false",
+        "linear=false does nothing in pretrain, where the words of a text are all that is told: leave it away",
+    ),
+    ("train experiment=dates linear=true", "linear=true does nothing with task=seq2seq: leave it away"),
+    (
         "train experiment=dates data.long=windows",
         "data.long=windows is a way to sort long texts into classes, but task=seq2seq has none: leave it away",
     ),

@@ -61,7 +61,7 @@ OF_THE_BAG = (
     *("optim.bag_lr", "optim.bag_eps", "optim.bag_first"),
 )
 OF_ANSWERS = (  # that a text has beside its own words
-    *("teacher", "optim.teacher_weight", "optim.teacher_temperature"),
+    *("linear", "teacher", "optim.teacher_weight", "optim.teacher_temperature"),
     *("data.target", "optim.class_weights", "optim.label_smoothing"),
     *("model.pooling", "model.pooler", "model.pair", "model.dropout_classifier"),
     *OF_THE_BAG,
