@@ -5,6 +5,7 @@ Whatever is chosen is chosen on the validation part; then a model is fitted on a
 n rows . C labels
 """
 
+import random
 import re
 import tempfile
 from collections.abc import Callable
@@ -49,13 +50,16 @@ def choose_fasttext(splits: Splits, seed: int) -> tuple[Answer, dict[str, Any]]:
 
 
 def fasttext(train: Rows, rows: Rows, *, rate: float, epochs: int, seed: int) -> list[int]:
-    """fastText with word bigrams (Joulin et al., 2016) on one thread, which makes a seed mean something."""
+    """fastText with word bigrams (Joulin et al., 2016) on one thread, which makes a seed mean something.
+
+    It learns rows in their order: of a file sorted by class it would remember the last classes best.
+    """
     from fasttext import train_supervised
 
+    lines = [f"__label__{label} {line(text)}\n" for text, label in zip(joined(train), train.labels, strict=True)]
+    random.Random(seed).shuffle(lines)
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
-        file.writelines(
-            f"__label__{label} {line(text)}\n" for text, label in zip(joined(train), train.labels, strict=True)
-        )
+        file.writelines(lines)
         file.flush()
         model = train_supervised(
             file.name,

@@ -12,6 +12,7 @@ from typing import Any
 from manyheads.processor import cpu_multiplies_bf16
 from ways.recipes import Task, data_folder, filled, minilm, words_of
 from ways.rows import UNLABELLED, data_words, read
+from ways.store import locked
 
 
 class RunError(Exception):
@@ -27,12 +28,17 @@ def train_and_judge(task: Task, folder: Path, home: Path) -> dict[str, Any]:
     run, answered = home / "run", home / "answered"
     places = {"data": str(data_folder()), "unlabelled": str(folder / UNLABELLED)}
     words = words_of(task)
+    kept = pretraining_of_all(words, home.parent / task.name)
+    if kept:
+        lend(kept, run / "pretrain")
     if any("{minilm}" in word for word in words):
         places["minilm"] = str(minilm())
     fixed = [f"output={run}", f"seed={task.seed}", "test=false", "resume=auto"]
     started = time.perf_counter()
     command(["train", *data_words(task, folder), *fixed, *filled(words, places)], home / "train.log")
     seconds = time.perf_counter() - started
+    if kept:
+        lend(run / "pretrain", kept)
     shutil.rmtree(answered, ignore_errors=True)
     precision = ["hardware.precision=bf16"] if cpu_multiplies_bf16() else []
     judged = ["evaluate", f"run={run}", "split=test", f"output={answered}", "bootstrap=100", *precision]
@@ -53,6 +59,28 @@ def train_and_judge(task: Task, folder: Path, home: Path) -> dict[str, Any]:
         "validation": {name: value_of(figure) for name, figure in summary["validation"].items()},
         "given": [(row.get("label", row.get("labels", "")), row["prediction"]) for row in given],
     }
+
+
+def pretraining_of_all(words: list[str], beginning: Path) -> Path | None:
+    """Where the pretraining lies that all draws of few rows begin by: its texts are those of all rows, whichever have a
+    label. None for words that do not learn from the others' texts."""
+    if not any("{unlabelled}" in word for word in words):
+        return None
+    amount = next(word.partition("=")[2] for word in words if word.startswith("pretrain.before="))
+    return beginning.with_name(f"{beginning.name}-pretrained-{amount}")
+
+
+def lend(done: Path, to: Path) -> None:
+    """Copy the pretraining `done`, if it is, to where none is; it appears whole or not at all."""
+    if not (done / "summary.json").is_file() or to.exists():
+        return
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with locked(to.with_name(f"{to.name}.lock")):
+        part = to.with_name(f"{to.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        if not to.exists():
+            shutil.copytree(done, part)
+            part.rename(to)
 
 
 def wall_seconds(summary: dict[str, Any], stages: list[dict[str, Any]]) -> float:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import accuracy
 import numpy as np
@@ -15,6 +16,8 @@ from scipy.stats import norm
 from sklearn.metrics import f1_score
 from ways import cheap, figures, judging, ours, pages, recipes, rows, store, work
 from ways.recipes import Task
+
+from manyheads.data.rows import Rows
 
 NUMBERS = np.random.default_rng(0)
 
@@ -200,7 +203,7 @@ def test_a_run_begun_by_another_recipe_is_forgotten(tmp_path):
 
 def test_our_figures_come_from_the_command_line(data, tmp_path, monkeypatch):
     """A pretraining that ended in a start of its own counts; answers are read from the table of `evaluate`."""
-    said = []
+    said, begun = [], []
 
     def command(words: list[str], log: Path) -> None:
         said.append(words)
@@ -217,8 +220,9 @@ def test_our_figures_come_from_the_command_line(data, tmp_path, monkeypatch):
                 "best": {"epoch": 1},
             }
             summary |= {"real_tokens_per_s": 1.0, "validation": {"accuracy": figure}}
+            begun.append((place / "pretrain" / "summary.json").exists())
             for folder in (place, place / "pretrain"):
-                folder.mkdir(parents=True)
+                folder.mkdir(parents=True, exist_ok=True)
                 (folder / "summary.json").write_text(json.dumps(summary))
         else:
             place.mkdir()
@@ -226,11 +230,13 @@ def test_our_figures_come_from_the_command_line(data, tmp_path, monkeypatch):
 
     monkeypatch.setattr(ours, "command", command)
     task = Task("trec6", "10", "pretrained", 2)
-    found = ours.train_and_judge(task, data / "trec6", tmp_path)
+    found = ours.train_and_judge(task, data / "trec6", tmp_path / "one")
     assert found["wall_seconds"] == 50
     assert found["given"] == [("A", "A"), ("A", "B")]
     assert found["validation"] == {"accuracy": 0.75}
-    train, evaluate = said
+    ours.train_and_judge(Task("trec6", "100", "pretrained", 0), data / "trec6", tmp_path / "two")
+    assert begun == [False, True], "the pretraining of the first serves the second: its texts are the same"
+    train, evaluate = said[:2]
     assert {"test=false", "resume=auto", "seed=2", "data.split_seed=0", "data.validation_share=0.2"} <= set(train)
     assert f"pretrain.also=[{data / 'trec6' / rows.UNLABELLED}]" in train
     assert evaluate[0] == "evaluate"
@@ -289,3 +295,22 @@ def test_the_plan_runs_nothing(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "argv", ["accuracy.py", "trec6", "--ways", "majority", "--sizes", "full", "--plan"])
     accuracy.main()
     assert capsys.readouterr().out.splitlines() == ["1 of 1 runs to go", "trec6 full majority seed=0"]
+
+
+def test_fasttext_reads_the_rows_of_a_sorted_file_in_another_order(monkeypatch):
+    """It learns them as they come: of a file sorted by class it would answer the last class."""
+    seen = []
+
+    def train_supervised(file: str, **_) -> SimpleNamespace:
+        seen.append(Path(file).read_text().splitlines())
+        return SimpleNamespace(predict=lambda texts: ([["__label__1"] for _ in texts], None))
+
+    monkeypatch.setitem(sys.modules, "fasttext", SimpleNamespace(train_supervised=train_supervised))
+    labels = [0] * 20 + [1] * 20
+    train = Rows([f"text {at}" for at in range(40)], None, labels, "train.csv", [*range(40)])
+    for seed in (0, 1):
+        assert cheap.fasttext(train, train.pick([0, 39]), rate=0.1, epochs=5, seed=seed) == [1, 1]
+    in_order = [f"__label__{label} text {at}" for at, label in enumerate(labels)]
+    assert sorted(seen[0]) == sorted(seen[1]) == sorted(in_order)
+    assert seen[0] != seen[1]
+    assert seen[0] != in_order
