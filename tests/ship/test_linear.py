@@ -1,6 +1,7 @@
 """A linear model beside a network: its file as a stranger's, and the answers of both together."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -45,17 +46,48 @@ def test_a_share_of_nothing_or_all_leaves_one_of_them(multi):
     torch.testing.assert_close(chance(together(net_nC, lin_nC, 1.0, 2.0, multi=multi)), chance(lin_nC))
 
 
-@pytest.mark.parametrize(
-    "labels", [torch.tensor([0, 2, 1, 0]), torch.tensor([[1, 0, 0], [0, 1, 1], [0, 0, 0], [1, 1, 1]])]
-)
-def test_the_better_one_has_the_larger_share(labels):
+CLASSES = torch.arange(200) % 3
+SETS = torch.tensor([[1, 0, 0], [0, 1, 1], [0, 0, 0], [1, 1, 1]]).repeat(50, 1)
+
+
+def right_and_noise(labels):
+    """Logits of who knows these labels, and of who knows nothing."""
     marks_nC = labels if labels.ndim == 2 else torch.nn.functional.one_hot(labels, 3)
-    right_nC, noise_nC = 6.0 * (2 * marks_nC - 1), torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    return 6.0 * (2 * marks_nC - 1), torch.randn(len(labels), 3, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("labels", [CLASSES, SETS])
+def test_the_better_one_has_the_larger_share(labels):
+    right_nC, noise_nC = right_and_noise(labels)
     assert best_together(right_nC, noise_nC, labels)[0] == 0.0
     assert best_together(noise_nC, right_nC, labels)[0] == 1.0
     halves = [right_nC.clone(), right_nC.clone()]
-    halves[0][:2], halves[1][2:] = 0.0, 0.0  # each knows half of the rows
+    halves[0][:100], halves[1][100:] = 0.0, 0.0  # each knows half of the rows
     assert best_together(halves[0], halves[1], labels)[0] == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize("labels", [CLASSES, SETS])
+def test_few_rows_do_not_leave_one_of_them_out(labels):
+    """The better one has more of the share, the more rows say so."""
+    right_nC, noise_nC = right_and_noise(labels)
+    shares = [best_together(right_nC[:n], noise_nC[:n], labels[:n])[0] for n in (4, 8, 16, 200)]
+    assert shares == sorted(shares, reverse=True)
+    assert 0.0 < shares[0] < 0.5
+    assert best_together(right_nC[:4], right_nC[:4], labels[:4])[0] == pytest.approx(0.5)
+
+
+def test_each_is_first_made_as_sure_as_it_may_be():
+    """One of ten rows is wrong: the likeliest probability of the right ones is nine of ten, whatever the logits say."""
+    labels = torch.arange(400) % 2
+    given_n = torch.where(torch.arange(400) % 20 < 2, 1 - labels, labels)
+    sure_nC = torch.nn.functional.one_hot(given_n, 2)
+    _, of_network, of_linear = best_together(1.1 * sure_nC, 4.4 * sure_nC, labels)
+    assert (1.1 / of_network, 4.4 / of_linear) == pytest.approx((math.log(9), math.log(9)), rel=0.1)
+
+
+def test_a_linear_model_over_a_temperature_is_surer_or_less_sure():
+    logits_nC = linear_logits(linear(), TEXTS, None)
+    torch.testing.assert_close(linear_logits(linear().over(2.0), TEXTS, None), logits_nC / 2)
 
 
 def test_a_network_that_is_too_modest_is_not_left_out_for_it():
@@ -64,8 +96,8 @@ def test_a_network_that_is_too_modest_is_not_left_out_for_it():
     network_nC = 1.0 * torch.nn.functional.one_hot(labels, 2)
     linear_nC = 4.0 * torch.nn.functional.one_hot(labels, 2)
     network_nC[:1], linear_nC[:4] = network_nC[:1].flip(1), linear_nC[:4].flip(1)
-    share, temperature = best_together(network_nC, linear_nC, labels)
-    assert temperature < 0.6
+    share, of_network, _ = best_together(network_nC, linear_nC, labels)
+    assert of_network < 0.6
     assert share < 0.5
 
 

@@ -36,3 +36,7 @@ class LinearModel(nn.Module):
         weight_E = weight_E * squares_B.clamp(min=1e-12).rsqrt()[text_E]
         votes_BC = F.embedding_bag(at_E, self.votes_UC, bounds[:-1], mode="sum", per_sample_weights=weight_E)
         return votes_BC + self.bias_C
+
+    def over(self, temperature: float) -> "LinearModel":
+        """The one whose logits are those of this over `temperature`."""
+        return LinearModel(self.terms_U, self.rarity_U, self.votes_UC / temperature, self.bias_C / temperature)

@@ -3,8 +3,8 @@
 n texts . U terms . C classes
 """
 
+import math
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +21,9 @@ FILE = "linear.safetensors"
 KINDS = {"terms_U": "I64", "rarity_U": "F32", "votes_UC": "F32", "bias_C": "F32"}
 AT_ONCE = 4096  # texts
 SHARES = [at / 20 for at in range(21)]  # that are tried
-TEMPERATURES = [2 ** (at / 4) for at in range(-5, 6)]
-LEAST = 1e-30  # of a probability
+TEMPERATURES = [2 ** (at / 4) for at in range(-8, 9)]
+PULL = 8.0  # rows
+LEAST, LEAST_SHARE = 1e-30, 0.01  # of a probability; of a share, in the pull: more rows than that can have none
 
 
 class Beside(NamedTuple):
@@ -89,20 +90,29 @@ def together(network_nC: Tensor, linear_nC: Tensor, share: float, temperature: f
     return (given_nC - kept_nC).to(network_nC.dtype)
 
 
-def best_together(network_nC: Tensor, linear_nC: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Share and temperature with which the answers to rows of known `labels`, class ids `(n,)` or marks `(n, C)`, are
-    likeliest; of equals the smallest share.
+def best_together(network_nC: Tensor, linear_nC: Tensor, labels: Tensor) -> tuple[float, float, float]:
+    """Share, temperature of the network and temperature of the linear model by rows of known `labels`, class ids `(n,)`
+    or marks `(n, C)`: those with which each alone, then both together, answer these rows likeliest.
 
-    A network that is too modest, as smoothed labels make it, would else leave the linear model more than it is worth.
+    Smoothed labels make a network too modest, few rows a linear model. The network was chosen on the same rows, which
+    flatters it where they are few; the share is therefore held towards a half, as `PULL` further rows would that each
+    of them answers half of. Of equals the smallest share.
     """
+    (of_network, network), (of_linear, linear) = (likeliest(one, labels) for one in (network_nC, linear_nC))
 
-    linear = given(linear_nC, labels)
-    network = {temperature: given(network_nC / temperature, labels) for temperature in TEMPERATURES}
+    def loss(share: float) -> float:
+        rows = ((1 - share) * network + share * linear).clamp(min=LEAST).log().sum()
+        held = [math.log(max(part, LEAST_SHARE)) for part in (share, 1 - share)]
+        return -float(rows) - PULL / 2 * sum(held)
 
-    def loss(share: float, temperature: float) -> float:
-        return -float(((1 - share) * network[temperature] + share * linear).clamp(min=LEAST).log().mean())
+    return min(SHARES, key=loss), of_network, of_linear
 
-    return min(product(SHARES, TEMPERATURES), key=lambda both: loss(*both))
+
+def likeliest(logits_nC: Tensor, labels: Tensor) -> tuple[float, Tensor]:
+    """The temperature with which the labels are likeliest, and their probabilities."""
+    tried = {temperature: given(logits_nC / temperature, labels) for temperature in TEMPERATURES}
+    best = max(tried, key=lambda one: float(tried[one].clamp(min=LEAST).log().sum()))
+    return best, tried[best]
 
 
 def given(logits_nC: Tensor, labels: Tensor) -> Tensor:

@@ -42,10 +42,10 @@ def tuned_on(classifier: Classifier, linear: LinearModel | None, tokens: Tokens,
     logits_nC, beside = network_logits(classifier, tokens), None
     if linear is not None:
         linear_nC = linear_logits(linear, rows.texts, rows.pairs)
-        share, temperature = best_together(logits_nC, linear_nC, tokens.labels)
+        share, temperature, of_linear = best_together(logits_nC, linear_nC, tokens.labels)
         if share:
-            beside = Beside(linear, share, temperature)
-            logits_nC = together(logits_nC, linear_nC, share, temperature, multi=multi)
+            beside = Beside(linear.over(of_linear), share, temperature)
+            logits_nC = together(logits_nC, linear_nC / of_linear, share, temperature, multi=multi)
     if not multi:
         return Tuned(beside, None)
     counts = no_counts(tokens.labels.shape[1])
