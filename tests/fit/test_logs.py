@@ -67,3 +67,17 @@ def test_a_logger_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
         ValueError, match=r"^logger\.kind=tensorboard needs a package that is not installed: pip install"
     ):
         make_loggers(LoggerConfig(kind=LoggerKind.tensorboard), tmp_path)
+
+
+def test_a_run_that_goes_on_goes_on_in_wandb(tmp_path, monkeypatch):
+    import lightning.pytorch.loggers as loggers
+
+    given = []
+    monkeypatch.setattr(loggers, "WandbLogger", lambda **words: given.append(words["version"]))
+    settings = LoggerConfig(kind=LoggerKind.wandb)
+    make_loggers(settings, tmp_path)
+    for name in ("run-20261122_101500-zz12ab34", "offline-run-20261122_101600-ab12cd34"):
+        (tmp_path / "wandb" / name).mkdir(parents=True)
+    (tmp_path / "wandb" / "latest-run").symlink_to("run-20261122_101500-zz12ab34")
+    make_loggers(settings, tmp_path)
+    assert given == [None, "ab12cd34"]

@@ -84,10 +84,18 @@ def make_loggers(logger: LoggerConfig, folder: Path) -> list[Logger]:
         elif logger.kind is LoggerKind.wandb:
             from lightning.pytorch.loggers import WandbLogger
 
-            loggers.append(WandbLogger(project=logger.project, save_dir=folder, name=folder.name))
+            same = earlier_wandb(folder / "wandb")
+            loggers.append(WandbLogger(project=logger.project, save_dir=folder, name=folder.name, version=same))
     except ModuleNotFoundError as missing:
         raise ValueError(missing_package(logger)) from missing
     return loggers
+
+
+def earlier_wandb(folder: Path) -> str | None:
+    """The name wandb itself gave the run it last logged in `folder`, as `run-20261122_101500-NAME`: a run that goes on
+    goes on there, too. None: it logged none."""
+    begun = [path.name.rpartition("run-")[2] for path in folder.glob("*run-*-*")]
+    return max(begun).rpartition("-")[2] if begun else None
 
 
 def shows_bar() -> bool:
