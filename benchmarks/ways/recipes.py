@@ -53,6 +53,8 @@ MORE_OF_ALL: dict[tuple[str, str], list[str]] = {  # behind those where all rows
     ("imdb", "scratch"): ["model.bag=1048576"],
     ("imdb", "pretrained"): ["pretrain.also=[{data}/imdb_unsup/train.csv]", "pretrain.before=50Mtok"],
     ("imdb", "minilm"): ["trainer.max_epochs=1"],
+    ("snips", "minilm"): ["linear=true"],
+    ("banking77", "minilm"): ["linear=true"],
     ("trec6", "minilm"): ["trainer.max_epochs=6"],
     ("sst2", "minilm"): ["trainer.max_epochs=3"],
     ("ag_news_10k", "minilm"): ["trainer.max_epochs=2"],
@@ -60,8 +62,7 @@ MORE_OF_ALL: dict[tuple[str, str], list[str]] = {  # behind those where all rows
     ("sick", "minilm"): ["trainer.max_epochs=5"],
 }
 MORE_OF_FEW: dict[str, list[str]] = {  # by way, where they are few; {unlabelled}: the others' texts
-    "scratch": ["linear=false"],
-    "pretrained": ["pretrain.also=[{unlabelled}]", "pretrain.before=3Mtok"],
+    "pretrained": ["pretrain.also=[{unlabelled}]", "pretrain.before=3Mtok", "linear=true"],
 }
 
 

@@ -23,7 +23,8 @@ AT_ONCE = 4096  # texts
 SHARES = [at / 20 for at in range(21)]  # that are tried
 TEMPERATURES = [2 ** (at / 4) for at in range(-8, 9)]
 PULL = 8.0  # rows
-LEAST, LEAST_SHARE = 1e-30, 0.01  # of a probability; of a share, in the pull: more rows than that can have none
+LEAST = 1e-30  # of a probability
+LEAST_SHARE = 0.01  # as the pull counts it, so that many rows can still leave one of them out
 
 
 class Beside(NamedTuple):
