@@ -55,7 +55,7 @@ MORE_OF_ALL: dict[tuple[str, str], list[str]] = {  # behind those where all rows
     ("imdb", "minilm"): ["trainer.max_epochs=1"],
     ("snips", "minilm"): ["linear=true"],
     ("banking77", "minilm"): ["linear=true"],
-    ("trec6", "minilm"): ["trainer.max_epochs=6"],
+    ("trec6", "minilm"): ["linear=true", "trainer.max_epochs=6"],
     ("sst2", "minilm"): ["trainer.max_epochs=3"],
     ("ag_news_10k", "minilm"): ["trainer.max_epochs=2"],
     ("emotion", "minilm"): ["trainer.max_epochs=3"],
