@@ -24,7 +24,7 @@ SHARES = [at / 20 for at in range(21)]  # that are tried
 TEMPERATURES = [2 ** (at / 4) for at in range(-8, 9)]
 PULL = 8.0  # rows
 LEAST = 1e-30  # of a probability
-LEAST_SHARE = 0.01  # as the pull counts it, so that many rows can still leave one of them out
+LEAST_SHARE = SHARES[1]  # in the pull: it does not ask for less than that instead of nothing
 
 
 class Beside(NamedTuple):
