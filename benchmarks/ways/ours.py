@@ -72,13 +72,10 @@ def pretraining_of_all(words: list[str], beginning: Path) -> Path | None:
 
 def lend(done: Path, to: Path) -> None:
     """Copy the pretraining `done`, if it is, to where none is; it appears whole or not at all."""
-    if not (done / "summary.json").is_file() or to.exists():
-        return
-    to.parent.mkdir(parents=True, exist_ok=True)
     with locked(to.with_name(f"{to.name}.lock")):
-        part = to.with_name(f"{to.name}.part")
-        shutil.rmtree(part, ignore_errors=True)
-        if not to.exists():
+        if (done / "summary.json").is_file() and not to.exists():
+            part = to.with_name(f"{to.name}.part")
+            shutil.rmtree(part, ignore_errors=True)  # of one that was stopped
             shutil.copytree(done, part)
             part.rename(to)
 

@@ -186,3 +186,10 @@ def test_a_folder_without_its_linear_model_is_not_opened(folder):
     (folder / "config.json").write_text(json.dumps(settings | {"linear": 1.5}))
     with pytest.raises(ValueError, match=r"linear=1\.5 is out of range"):
         load(folder)
+
+
+def test_the_pull_asks_for_no_little_share_of_who_knows_nothing():
+    """The network is right but in one row of fifty, the other one guesses: its smallest share would cost the rows."""
+    labels = torch.arange(400) % 2
+    network_nC = 4.0 * torch.nn.functional.one_hot(torch.where(torch.arange(400) % 50 < 1, 1 - labels, labels), 2)
+    assert best_together(network_nC, torch.zeros(400, 2), labels)[0] == 0.0

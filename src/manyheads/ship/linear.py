@@ -24,7 +24,7 @@ SHARES = [at / 20 for at in range(21)]  # that are tried
 TEMPERATURES = [2 ** (at / 4) for at in range(-8, 9)]
 PULL = 8.0  # rows
 LEAST = 1e-30  # of a probability
-LEAST_SHARE = SHARES[1]  # in the pull: it does not ask for less than that instead of nothing
+LEAST_SHARE = SHARES[1]  # the pull counts none as this: between the two, the rows alone decide
 
 
 class Beside(NamedTuple):
