@@ -12,7 +12,7 @@ from manyheads.config import ModelConfig
 from manyheads.data.batches import plan_evaluation
 from manyheads.data.tokens import Tokens, Windows
 from manyheads.fit import session
-from manyheads.fit.bag import STRENGTH, begin_votes, counted, rarity
+from manyheads.fit.bag import STRENGTH, begin_votes, counted, rarity, wide
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 
@@ -156,3 +156,20 @@ def test_few_texts_without_tokens_are_no_obstacle():
     )
     classifier = begun(tokens)
     assert all(value.isfinite().all() for value in classifier.state_dict().values())
+
+
+@pytest.mark.parametrize("n_words", [3, 12])
+def test_more_rows_than_n_grams_are_fitted_too(n_words):
+    """Their products are singular, which single precision cannot tell from negative."""
+    generator = torch.Generator().manual_seed(0)
+    x_nV = torch.randint(0, 4, (900, n_words), generator=generator).float()
+    x_nV /= x_nV.square().sum(1, keepdim=True).mean().sqrt()
+    labels = torch.randint(0, 3, (900,), generator=generator)
+    weight_VC, bias_C = wide(x_nV.to_sparse_coo().coalesce(), labels, 3)
+    theirs = LogisticRegression(C=STRENGTH, tol=1e-8, max_iter=1000).fit(x_nV.numpy(), labels.numpy())
+    torch.testing.assert_close(
+        (x_nV @ weight_VC + bias_C).softmax(-1).double(),
+        torch.from_numpy(theirs.predict_proba(x_nV.numpy())).double(),
+        atol=2e-3,
+        rtol=0,
+    )

@@ -38,15 +38,17 @@ def wide(x_nV: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
     """Logistic regression of few sparse rows with many columns: matrix `(V, C)` and bias `(C,)`.
 
     The best matrix is made of the rows, so as many columns as there are rows will do: those of a triangle whose rows
-    have the same products with each other (Schölkopf and Smola, 2002, "Learning with Kernels", section 4.2).
+    have the same products with each other (Schölkopf and Smola, 2002, "Learning with Kernels", section 4.2). In double
+    precision: of more rows than n-grams the products are singular, and `TINY` must be more than their rounding.
     """
+    x_nV = x_nV.double()
     products = [x_nV @ x_nV.index_select(0, rows).to_dense().T for rows in torch.arange(len(x_nV)).split(BLOCK)]
-    products_nn = torch.cat(products, 1).double()
+    products_nn = torch.cat(products, 1)
     products_nn.diagonal().add_(TINY)
     triangle_nn = torch.linalg.cholesky(products_nn)
     weight_Cn, bias_C = logistic(triangle_nn.float(), labels, n_classes, strength=STRENGTH)
     share_nC = torch.linalg.solve_triangular(triangle_nn.T, weight_Cn.T.double(), upper=True)
-    return x_nV.T @ share_nC.float(), bias_C
+    return (x_nV.T @ share_nC).float(), bias_C
 
 
 def counted(run: RunConfig, classifier: Classifier, bag: Bag, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
