@@ -113,7 +113,7 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
     run = run if start.end else settle_budget(run, network, tokens, splits.labels)
     check_limits(start, run)
     if run.dry:
-        return show_plan(plan_figures(run, splits, tokens, network))
+        return show_plan(plan_figures(run, splits, tokens, network), splits.notes)
     check_tokens(start, tokens)
     if run.teacher:
         tokens["train"].teacher_nC = teach(run, splits)
@@ -220,6 +220,7 @@ def ship(
     folder: Path,
 ) -> "Shipped":
     """Write the deliverable and open it again: what is judged is what a user will load."""
+    from manyheads.fit.classify import class_weights
     from manyheads.fit.linear import fit_linear
     from manyheads.nn.masked import MaskedLM
     from manyheads.nn.seq2seq import Seq2Seq
@@ -242,8 +243,12 @@ def ship(
         mask = str(tokenizer.id_to_token(tokens["train"].vocabulary.mask))
         save_guesser(folder, network, **made, pairs=pairs, card=write_guesser_card(run.model, mask=mask, **told))
         return load(folder)
-    linear = fit_linear(splits.train, len(labels)) if run.linear else None
-    tuned = tuned_on(network, linear, tokens["validation"], splits.validation)
+    choice = run.optim.class_weights
+    weights_C = None if choice == "none" else class_weights(choice, tokens["train"].labels, labels)
+    linear = (
+        fit_linear(splits.train, len(labels), None if weights_C is None else weights_C.numpy()) if run.linear else None
+    )
+    tuned = tuned_on(network, linear, tokens["validation"], splits.validation, weights_C)
     about = {"labels": labels, "pairs": pairs, "thresholds": tuned.thresholds}
     card = write_card(run.model, **about, **told, linear=tuned.share)
     save_deliverable(folder, network, **made, card=card, **about, beside=tuned.beside)

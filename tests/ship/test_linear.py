@@ -193,3 +193,19 @@ def test_the_pull_asks_for_no_little_share_of_who_knows_nothing():
     labels = torch.arange(400) % 2
     network_nC = 4.0 * torch.nn.functional.one_hot(torch.where(torch.arange(400) % 50 < 1, 1 - labels, labels), 2)
     assert best_together(network_nC, torch.zeros(400, 2), labels)[0] == 0.0
+
+
+def test_a_network_that_was_trained_to_find_the_rare_class_keeps_its_say():
+    """One row in twenty is rare. The network finds all of them and too many, the linear model none: what rows of the
+    rare class count for decides who is right."""
+    labels = (torch.arange(400) % 20 == 0).long()
+    wary_n = (torch.arange(400) % 4 == 0).float()
+    network_nC = torch.stack((-2 * wary_n, 2 * wary_n), 1) - torch.tensor([0.0, 2.0])
+    linear_nC = torch.tensor([1.5, -1.5]).repeat(400, 1)
+    weights_C = torch.tensor([400 / (2 * 380), 400 / (2 * 20)])
+    assert best_together(network_nC, linear_nC, labels)[0] > 0.8
+    assert best_together(network_nC, linear_nC, labels, weights_C)[0] < 0.2
+    assert best_together(network_nC, linear_nC, labels, torch.ones(2)) == best_together(network_nC, linear_nC, labels)
+    marks_nC = torch.stack((1 - labels, labels), 1)
+    assert best_together(network_nC, linear_nC, marks_nC)[0] > 0.8
+    assert best_together(network_nC, linear_nC, marks_nC, weights_C)[0] < 0.5

@@ -1,5 +1,7 @@
 """`dry=true`: what a run would be, without training it."""
 
+from collections.abc import Sequence
+
 import torch
 
 from manyheads.config import RunConfig, Task
@@ -75,14 +77,17 @@ def mean(tokens: Tokens) -> float:
     return float(tokens.offsets.diff().double().mean())
 
 
-def show_plan(figures: dict[str, str]) -> None:
-    """Print the figures as a table."""
+def show_plan(figures: dict[str, str], notes: Sequence[str] = ()) -> None:
+    """Print the figures as a table, and what was noticed in the data below it."""
     from rich.table import Table
 
     table = Table(title="dry run: nothing was trained", show_header=False)
     for name, figure in figures.items():
         table.add_row(as_text(name), as_text(figure))
-    console().print(table)
+    screen = console()
+    screen.print(table)
+    for note in notes:
+        screen.print(as_text(note), soft_wrap=True)
 
 
 def words(network: Network) -> torch.nn.Embedding:

@@ -91,29 +91,47 @@ def together(network_nC: Tensor, linear_nC: Tensor, share: float, temperature: f
     return (given_nC - kept_nC).to(network_nC.dtype)
 
 
-def best_together(network_nC: Tensor, linear_nC: Tensor, labels: Tensor) -> tuple[float, float, float]:
+def best_together(
+    network_nC: Tensor, linear_nC: Tensor, labels: Tensor, weights_C: Tensor | None = None
+) -> tuple[float, float, float]:
     """Share, temperature of the network and temperature of the linear model by rows of known `labels`, class ids `(n,)`
     or marks `(n, C)`: those with which each alone, then both together, answer these rows likeliest.
 
     Smoothed labels make a network too modest, few rows a linear model. The network was chosen on the same rows, which
     flatters it where they are few; the share is therefore held towards a half, as `PULL` further rows would that each
     of them answers half of. Of equals the smallest share.
+
+    Args:
+        weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
     """
-    (of_network, network), (of_linear, linear) = (likeliest(one, labels) for one in (network_nC, linear_nC))
+    weights = counting(labels, weights_C)
+    of_network, of_linear = (likeliest(one, labels, weights) for one in (network_nC, linear_nC))
+    network, linear = given(network_nC / of_network, labels), given(linear_nC / of_linear, labels)
 
     def loss(share: float) -> float:
-        rows = ((1 - share) * network + share * linear).clamp(min=LEAST).log().sum()
         held = [math.log(max(part, LEAST_SHARE)) for part in (share, 1 - share)]
-        return -float(rows) - PULL / 2 * sum(held)
+        return -likelihood((1 - share) * network + share * linear, weights) - PULL / 2 * sum(held)
 
     return min(SHARES, key=loss), of_network, of_linear
 
 
-def likeliest(logits_nC: Tensor, labels: Tensor) -> tuple[float, Tensor]:
-    """The temperature with which the labels are likeliest, and their probabilities."""
-    tried = {temperature: given(logits_nC / temperature, labels) for temperature in TEMPERATURES}
-    best = max(tried, key=lambda one: float(tried[one].clamp(min=LEAST).log().sum()))
-    return best, tried[best]
+def counting(labels: Tensor, weights_C: Tensor | None) -> Tensor | None:
+    """How much each of what `given` gives counts."""
+    if weights_C is None:
+        return None
+    weights_C = weights_C.double()
+    return weights_C[labels] if labels.ndim == 1 else torch.where(labels > 0, weights_C, 1.0)
+
+
+def likeliest(logits_nC: Tensor, labels: Tensor, weights: Tensor | None) -> float:
+    """The temperature with which the labels are likeliest."""
+    return max(TEMPERATURES, key=lambda one: likelihood(given(logits_nC / one, labels), weights))
+
+
+def likelihood(given: Tensor, weights: Tensor | None) -> float:
+    """Logarithm of that of all rows."""
+    logs = given.clamp(min=LEAST).log()
+    return float((logs if weights is None else logs * weights).sum())
 
 
 def given(logits_nC: Tensor, labels: Tensor) -> Tensor:

@@ -33,16 +33,22 @@ class Tuned(NamedTuple):
         return self.beside.share if self.beside else 0.0
 
 
-def tuned_on(classifier: Classifier, linear: LinearModel | None, tokens: Tokens, rows: Rows) -> Tuned:
-    """What is best on `rows`, whose tokens are `tokens`: the share by their likelihood, then thresholds by F1. In fp32
-    on the CPU, as the shipped classifier is judged."""
+def tuned_on(
+    classifier: Classifier,
+    linear: LinearModel | None,
+    tokens: Tokens,
+    rows: Rows,
+    weights_C: Tensor | None = None,
+) -> Tuned:
+    """What is best on `rows`, whose tokens are `tokens`: the share by their likelihood, in which classes count by
+    `weights_C`, then thresholds by F1. In fp32 on the CPU, as the shipped classifier is judged."""
     multi = tokens.labels.ndim == 2
     if linear is None and not multi:
         return Tuned(None, None)
     logits_nC, beside = network_logits(classifier, tokens), None
     if linear is not None:
         linear_nC = linear_logits(linear, rows.texts, rows.pairs)
-        share, temperature, of_linear = best_together(logits_nC, linear_nC, tokens.labels)
+        share, temperature, of_linear = best_together(logits_nC, linear_nC, tokens.labels, weights_C)
         if share:
             beside = Beside(linear.over(of_linear), share, temperature)
             logits_nC = together(logits_nC, linear_nC / of_linear, share, temperature, multi=multi)
