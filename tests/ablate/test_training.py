@@ -1,6 +1,7 @@
 """One run: the clock that ends it, what is judged, and that seeds alone decide it."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -84,3 +85,11 @@ def test_rows_without_a_finite_answer_are_wrong(prepared):
     assert figures.diverged
     assert figures.accuracy == 0.0
     assert set(figures.right) == {"0"}
+
+
+def test_votes_are_fitted_before_the_first_step_as_train_does(prepared):
+    run, data = prepared
+    run = replace(run, model=replace(run.model, bag=512), trainer={**run.trainer, "max_steps": 1})
+    without, fitted = (train_run(replace(run, optim=replace(run.optim, bag_first=n)), data, 60.0) for n in (0, 1500))
+    assert fitted.loss < without.loss / 2
+    assert fitted.accuracy == 1.0

@@ -24,6 +24,7 @@ def test_two_runs_are_trained_and_ranked(tmp_path):
         folder = tmp_path / "search" / "trials" / f"{line['trial']:03d}-seed-0"
         summary = json.loads((folder / "summary.json").read_text())
         assert line["value"] == summary["best"]["value"]
+        assert line["low"] <= line["value"] <= line["high"], "of one model, the network"
         assert summary["test"] == {}
         assert (folder / "model" / "model.safetensors").exists()
         assert not (folder / "checkpoints").exists()

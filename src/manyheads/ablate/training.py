@@ -23,7 +23,7 @@ from manyheads.fit.guard import DivergedError, Guard
 from manyheads.fit.meter import Meter
 from manyheads.fit.module import LitModule
 from manyheads.fit.optim import rate_factor
-from manyheads.fit.session import run_trainer
+from manyheads.fit.session import begin_linear, run_trainer
 from manyheads.nn import Classifier
 
 PACES = 10_000  # parts into which a budget of time is cut for the learning rate
@@ -120,6 +120,7 @@ def _fit(
     pl.seed_everything(run.seed, workers=True, verbose=False)
     classifier = untrained(run.model, prepared.sizes)
     run = replace(run, trainer={**run.trainer, "limit_val_batches": 0, **limits})
+    begin_linear(run, classifier, prepared.tokens["train"], prepared.labels)
     try:
         return run_trainer(run, classifier, prepared.tokens, prepared.labels, [Guard(run), *callbacks]), False
     except DivergedError as end:

@@ -128,6 +128,7 @@ class TuneConfig:
         known = {one.name for one in fields(RunConfig)}
         plain: dict[str, Any] = {name: value for name, value in to_plain(self).items() if name in known}
         plain |= {"seed": self.seed if seed is None else seed, "output": output, "test": False}
+        plain |= {"linear": False}  # what is compared is the network
         plain |= {"resume": Resume.auto.name} if output else {}
         if plain["seed"] != self.seed and plain["data"]["split_seed"] is None:
             plain["data"]["split_seed"] = self.seed  # carved-out rows are the same for all seeds, those of test too

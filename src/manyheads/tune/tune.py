@@ -134,9 +134,9 @@ def show(config: TuneConfig, folder: Path, ranked: list[Ranked], outcomes: list[
 
 
 def final_command(config: TuneConfig, best: Ranked) -> str:
-    """What trains a setting with the first seed, and reads the test split."""
+    """What trains a setting with the first seed, as `train` does, and reads the test split."""
     run = config.run(best.setting)
-    run.test = True
+    run.test = run.linear = True
     return shlex.join(["manyheads", "train", *as_words(run, GRAMMAR.quote)])
 
 
