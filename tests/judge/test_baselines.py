@@ -7,6 +7,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 from manyheads.data.rows import Rows
+from manyheads.judge import baselines
 from manyheads.judge.baselines import (
     MAJORITY,
     TFIDF,
@@ -84,3 +85,15 @@ def test_a_pair_is_seen_whole_and_never_bridged() -> None:
 )
 def test_without_words_or_classes_it_answers_the_majority(train: Rows) -> None:
     assert tfidf_baseline(train, TEST) == [1, 1]
+
+
+def test_of_very_many_words_and_classes_the_most_frequent_words_count(monkeypatch) -> None:
+    monkeypatch.setattr(baselines, "MOST_WEIGHTS", 4)
+    texts = ["a rare word", "b word", "a", "b"] * 5
+    train = Rows(texts, None, [0, 1, 0, 1] * 5, "x.csv", range(1, 21))
+    assert tfidf_baseline(train, train.pick([0, 1, 2, 3])) == [0, 1, 0, 1]
+    fitted = []
+    monkeypatch.setattr(LinearSVC, "fit", lambda self, x, y: fitted.append(x.shape) or self)
+    monkeypatch.setattr(LinearSVC, "predict", lambda self, x: [0] * x.shape[0])
+    tfidf_baseline(train, train)
+    assert fitted == [(20, 2)]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from manyheads.judge.label_scores import change_of_labels, score_given, score_labels
+from manyheads.judge.scores import score_answers
 
 
 def some_rows(n_rows: int, n_labels: int, seed: int = 0):
@@ -78,3 +79,12 @@ def test_no_rows_are_one_sentence() -> None:
     nothing = np.zeros((0, 2), dtype=bool)
     with pytest.raises(ValueError, match="there are no rows to judge"):
         score_given(nothing, nothing)
+
+
+def test_rows_that_are_all_right_leave_a_doubt() -> None:
+    marks_nC = np.array([[True, False], [False, True], [False, False], [True, True]])
+    own = score_answers([0, 1, 1, 0], [0, 1, 1, 0], 2).accuracy
+    assert score_given(marks_nC, marks_nC).accuracy == own
+    found = score_labels(marks_nC, marks_nC.astype(float), marks_nC, ["a", "b"], [0.5, 0.5])
+    assert found.accuracy == own
+    assert own.low < 0.6

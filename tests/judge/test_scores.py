@@ -2,6 +2,7 @@
 
 import json
 import time
+import tracemalloc
 from dataclasses import asdict
 
 import numpy as np
@@ -175,3 +176,15 @@ def test_a_thousand_resamples_take_a_moment(n_rows: int, n_classes: int) -> None
     started = time.process_time()
     score(*rows, n_resamples=1000)
     assert time.process_time() - started < 10  # 0.3 s on an idle machine
+
+
+def test_thousands_of_classes_need_no_matrix_of_them() -> None:
+    random = np.random.default_rng(0)
+    labels = random.integers(5000, size=3000)
+    answers = np.where(random.random(3000) < 0.5, labels, random.integers(5000, size=3000))
+    tracemalloc.start()
+    found = score_answers(labels.tolist(), answers.tolist(), 5000, n_resamples=20)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.macro_f1.value == pytest.approx(metrics.f1_score(labels, answers, average="macro"))
+    assert peak < 50e6

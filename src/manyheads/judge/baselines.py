@@ -10,6 +10,7 @@ from manyheads.judge.scores import Answers, Interval, change_of_answers, score_a
 
 POINTS = 100  # of a share
 MAJORITY = "most frequent class"
+MOST_WEIGHTS = 100_000_000  # of a linear machine, in eight bytes, and as many while it is fitted
 TFIDF = "TF-IDF + linear SVM"
 
 
@@ -68,16 +69,20 @@ def majority_baseline(train: Rows, rows: Rows) -> list[int]:
 def tfidf_baseline(train: Rows, rows: Rows) -> list[int]:
     """A linear support vector machine on TF-IDF of words and pairs of neighbouring words.
 
-    scikit-learn's defaults, but words of one letter count too: a stronger bar on most data. Where `train` holds one
-    class, or no word, it answers as `majority_baseline` does.
+    scikit-learn's defaults, but words of one letter count too: a stronger bar on most data. Of so many words that they
+    and the classes would fill the memory only the most frequent count. Where `train` holds one class, or no word, it
+    answers as `majority_baseline` does.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.svm import LinearSVC
 
     one_or_more_letters = r"(?u)\b\w+\b"
-    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=one_or_more_letters)
-    split, texts = words.build_analyzer(), joined(train)
-    if len(set(train.labels)) < 2 or not any(split(text) for text in texts):
+    n_classes, texts = len(set(train.labels)), joined(train)
+    words = TfidfVectorizer(
+        ngram_range=(1, 2), token_pattern=one_or_more_letters, max_features=MOST_WEIGHTS // max(1, n_classes)
+    )
+    split = words.build_analyzer()
+    if n_classes < 2 or not any(split(text) for text in texts):
         return majority_baseline(train, rows)
     machine = LinearSVC(random_state=0).fit(words.fit_transform(texts), train.labels)
     return [int(answer) for answer in machine.predict(words.transform(joined(rows)))] if len(rows) else []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from manyheads.judge.scores import Floats, Interval, check_rows, interval, ratio, resamples
+from manyheads.judge.scores import Floats, Interval, check_rows, interval, ratio, resamples, share_interval
 
 Bools = NDArray[np.bool_]
 
@@ -90,7 +90,7 @@ def score_labels(
         support_C.tolist(),
     )
     return LabelScores(
-        **{name: interval(value_R) for name, value_R in found.items()},
+        **_intervals(found, marks_nC, given_nC),
         n_rows=len(marks_nC),
         labels=list(names),
         per_class=[LabelScore(*row) for row in zip(names, *columns, thresholds, strict=True)],
@@ -100,7 +100,14 @@ def score_labels(
 def score_given(marks_nC: Bools, given_nC: Bools, *, n_resamples: int = 1000, seed: int = 0) -> LabelAnswers:
     """Judge bare answers, such as a baseline's, on the resamples that `score_labels` draws for `seed`."""
     found = _resampled(marks_nC, given_nC, n_resamples, seed)
-    return LabelAnswers(**{name: interval(found[name]) for name in FIGURES})
+    return LabelAnswers(**_intervals(found, marks_nC, given_nC))
+
+
+def _intervals(found: dict[str, Floats], marks_nC: Bools, given_nC: Bools) -> dict[str, Interval]:
+    """Of the figures that were resampled; of accuracy, a share of the rows, Wilson's."""
+    right_n = (marks_nC == given_nC).all(1)
+    by_name = {name: interval(value_R) for name, value_R in found.items()}
+    return by_name | {"accuracy": share_interval(int(right_n.sum()), len(right_n))}
 
 
 def change_of_labels(

@@ -230,10 +230,10 @@ def _resampled(rows: _Rows, n_resamples: int, seed: int) -> dict[str, Floats]:
 def _figures(counts_RP: Floats, cells_P: Ints, n_classes: int) -> dict[str, Floats]:
     """Accuracy and the averages over classes of R confusion matrices, given by their P occurring cells."""
     classes_P, answers_P = np.divmod(cells_P, n_classes)
-    one_hot = np.eye(n_classes)
-    support_RC = counts_RP @ one_hot[classes_P]
-    answered_RC = counts_RP @ one_hot[answers_P]
-    right_RC = counts_RP @ (one_hot[classes_P] * (classes_P == answers_P)[:, None])
+    is_right_P = classes_P == answers_P
+    support_RC = _summed(counts_RP, classes_P, n_classes)
+    answered_RC = _summed(counts_RP, answers_P, n_classes)
+    right_RC = _summed(counts_RP[:, is_right_P], classes_P[is_right_P], n_classes)
     occurs_RC = (support_RC + answered_RC) > 0
 
     def mean(figure_RC: Floats) -> Floats:
@@ -247,6 +247,16 @@ def _figures(counts_RP: Floats, cells_P: Ints, n_classes: int) -> dict[str, Floa
         "macro_precision": mean(ratio(right_RC, answered_RC)),
         "macro_recall": mean(ratio(right_RC, support_RC)),
     }
+
+
+def _summed(counts_RP: Floats, classes_P: Ints, n_classes: int) -> Floats:
+    """The counts of each class, without a matrix of cells by classes, of which there may be thousands each."""
+    sums_RC = np.zeros((len(counts_RP), n_classes))
+    if len(classes_P):
+        order_P = classes_P.argsort(kind="stable")
+        there, starts = np.unique(classes_P[order_P], return_index=True)
+        sums_RC[:, there] = np.add.reduceat(counts_RP[:, order_P], starts, axis=1)
+    return sums_RC
 
 
 def _by_class(cell_n: Ints, names: list[str]) -> tuple[list[ClassScore], list[list[int]]]:
