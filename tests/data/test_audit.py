@@ -1,10 +1,13 @@
 """What the audit says of rows and of splits together."""
 
+import json
+
 import pytest
 
-from manyheads.config import OnBadRow
+from manyheads.config import DataConfig, OnBadRow
 from manyheads.data.audit import audit, label_names, screen, text_faults
 from manyheads.data.rows import Rows, Splits, Table
+from manyheads.data.sources import read_splits
 
 RAISE, DROP = OnBadRow["raise"], OnBadRow["drop"]
 
@@ -132,3 +135,27 @@ def test_a_text_with_a_label_and_without_any_contradicts_itself():
     splits = Splits(rows, rows.pick([1]), None, ["yes"])
     audit(splits)
     assert any("more than one set of labels (first: row 2, no label and yes)" in note for note in splits.notes)
+
+
+def test_labels_that_look_like_scores_are_told(tmp_path, write):
+    rows = [(f"text {at}", f"{at % 25}.{at % 25 + 10}") for at in range(200)]
+    splits = read_splits(DataConfig(path=str(write(tmp_path / "a.csv", rows))), 0)
+    assert [note for note in splits.notes if "scores" in note] == [
+        "a.csv: its 25 labels look like scores, such as 0.10: each is a class of its own, as if none were near "
+        "another; write a class for each range of them instead"
+    ]
+    for name in ("{}.0", "{}", "v1.{}"):
+        rows = [(f"text {at}", name.format(at % 25)) for at in range(200)]
+        splits = read_splits(DataConfig(path=str(write(tmp_path / "a.csv", rows))), 0)
+        assert not any("scores" in note for note in splits.notes)
+
+
+def test_half_a_character_is_no_part_of_a_label(tmp_path, complaint):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        "".join(json.dumps({"text": f"t{at}", "label": "\ud83d" if at % 2 else "a"}) + "\n" for at in range(9))
+    )
+    assert complaint(DataConfig(path=str(path))) == (
+        "a.jsonl, row 2: the label holds half a character (a lone surrogate), which UTF-8 cannot write (3 more rows "
+        "are bad); correct it, or leave such rows out by data.on_bad_row=drop"
+    )

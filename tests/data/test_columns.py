@@ -144,3 +144,14 @@ def test_class_names_of_single_labels_and_of_lists():
 def test_names_are_sorted_naturally(names, ordered):
     assert natural_order(names) == ordered
     assert natural_order(reversed(names)) == ordered
+
+
+def test_a_typed_name_is_never_replaced_by_labels():
+    data = DataConfig(label="categry")
+    assert complaint(table_of("text", "category", "labels"), data) == (
+        "train.csv has no column 'categry' (data.label): its columns are text, category, labels; "
+        "did you mean data.label=category?"
+    )
+    assert complaint(table_of("text", "labels"), DataConfig(label="stars")).endswith("name one by data.label=<column>")
+    assert find_columns(table_of("text", "labels"), DataConfig()).answer == "labels"
+    assert complaint(table_of("labels", "label"), DataConfig(text="label2")).endswith("did you mean data.text=label?")

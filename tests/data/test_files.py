@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from manyheads.data import files
-from manyheads.data.files import delimiter_of, kind_of, read_file, stem_of
+from manyheads.data.files import kind_of, read_file, stem_of
 
 ODD = ["plain", 'with "quotes", commas', "two\nlines", "next\u0085line", "para\u2029graph", "tab\there", "naïve 東京"]
 
@@ -140,14 +140,6 @@ def test_a_csv_may_be_separated_otherwise(tmp_path, sign):
     assert (table.names, table.column("text"), table.column("label")) == (["text", "label"], [f"one{sign} two"], ["x"])
     path.write_text(f'text{sign}label\na{sign}x\n"b{sign}x\n')
     assert complaint(path).startswith(f"{path}, row 3: a quoted text is never closed")
-
-
-@pytest.mark.parametrize(
-    ("text", "sign"),
-    [("", ","), ("a", ","), ("a;b", ";"), ("a;b,c", ","), ("a\tb;c", ";"), ("a\tb\n1,2", "\t"), ("a\n1;2", ",")],
-)
-def test_the_header_alone_tells_the_separator(text, sign):
-    assert delimiter_of(text) == sign
 
 
 @pytest.mark.parametrize("kind", [".json", ".jsonl"])

@@ -46,3 +46,14 @@ def test_names_joined_otherwise_are_told(how):
 )
 def test_names_that_hold_a_sign_are_no_joined_ones(cells):
     assert found("labels", cells) == []
+
+
+def test_zeros_and_ones_are_no_names():
+    for column in ("labels", "label"):
+        with pytest.raises(
+            ValueError, match=r"^train.csv: each cell of 'labels?' is a list of 3 zeros and ones, by which"
+        ):
+            found(column, [[0, 1, 1], [0, 0, 0], [1.0, 0, True]])
+    assert (
+        found("labels", [[0, 1], [1, 0], [1]]) == found("labels", [[0], [1]]) == found("labels", [[0, 2], [1, 0]]) == []
+    )

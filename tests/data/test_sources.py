@@ -5,6 +5,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from manyheads.config import DataConfig, OnBadRow, Source, Task
@@ -325,3 +327,66 @@ def test_one_text_with_two_targets_is_said(tmp_path, write):
     data = DataConfig(path=str(write(tmp_path / "all.csv", rows, ("source", "target"))), text="source")
     notes = read_splits(data, 0, task=Task.seq2seq).notes
     assert "train (all.csv): 1 texts carry more than one target (first: row 2, one and two)" in notes
+
+
+def shards(folder, first, second):
+    for at, table in enumerate((first, second)):
+        pyarrow.parquet.write_table(table, folder / f"train-0000{at}-of-00002.parquet")
+    return DataConfig(path=str(folder))
+
+
+def test_shards_may_have_their_columns_in_any_order(tmp_path):
+    one = {"text": [f"a{at}" for at in range(20)], "label": ["x", "y"] * 10}
+    data = shards(tmp_path, pyarrow.table(one), pyarrow.table(dict(reversed(one.items()))))
+    assert len(read_splits(data, 0).train) == 32
+
+
+def test_shards_whose_classes_have_other_numbers_are_refused(tmp_path, complaint):
+    import datasets
+
+    tables = []
+    for names in (["neg", "pos"], ["pos", "neg"]):
+        features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
+        rows = {"text": [f"{names[at % 2]} {at}" for at in range(9)], "label": [at % 2 for at in range(9)]}
+        tables.append(datasets.Dataset.from_dict(rows, features=features).data.table.replace_schema_metadata(None))
+        tables[-1] = tables[-1].replace_schema_metadata(
+            {"huggingface": json.dumps({"info": {"features": features.to_dict()}})}
+        )
+    assert complaint(shards(tmp_path, *tables)) == (
+        "train-00001-of-00002.parquet declares the classes pos, neg of 'label', but train-00000-of-00002.parquet neg, "
+        "pos: files of one split must give their classes the same numbers; write them from one dataset"
+    )
+
+
+def test_what_is_written_about_data_is_no_data(tmp_path, write, two_classes):
+    (tmp_path / "data").mkdir()
+    for name in ("dataset_infos.json", "LICENSE.txt", "README.txt"):
+        (tmp_path / name).write_text('{"default": {"features": {}}}')
+    write(tmp_path / "data" / "train-00000-of-00001.csv", two_classes(40))
+    assert read_splits(DataConfig(path=str(tmp_path)), 0).train.source == "train-00000-of-00001.csv"
+    (tmp_path / "notes.jsonl").write_text('{"a": 1}')
+    assert len(read_splits(DataConfig(path=str(tmp_path)), 0).train) == 32
+
+
+def test_files_in_folders_called_like_splits_are_read(tmp_path, write, two_classes, complaint):
+    for name, n_rows in (("train", 40), ("test", 8)):
+        (tmp_path / "default" / name).mkdir(parents=True)
+        write(tmp_path / "default" / name / "0000.csv", two_classes(n_rows, name))
+    write(tmp_path / "default" / "train" / "0001.csv", two_classes(10, "more"))
+    found = read_splits(DataConfig(path=str(tmp_path / "default")), 0)
+    assert [len(rows) for rows in found.by_name().values()] == [46, 4, 8]
+    assert complaint(DataConfig(path=str(tmp_path))) == (
+        f"data.path={tmp_path} holds no data file: they lie in its folder default: give "
+        f"data.path={tmp_path / 'default'}"
+    )
+
+
+def test_names_that_look_like_splits_are_told_as_settings(tmp_path, write, two_classes, complaint):
+    for name in ("Corona_train", "Corona_test"):
+        write(tmp_path / f"{name}.csv", two_classes(40, name))
+    assert complaint(DataConfig(path=str(tmp_path))) == (
+        f"data.path={tmp_path} has no training split: it holds Corona_test.csv, Corona_train.csv; name one of them "
+        "train, or type data.train_split=Corona_train data.test_split=Corona_test, or give one file by data.path=<file>"
+    )
+    data = DataConfig(path=str(tmp_path), train_split="Corona_train", test_split="Corona_test")
+    assert [len(rows) for rows in read_splits(data, 0).by_name().values()] == [36, 4, 40]

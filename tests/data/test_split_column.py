@@ -54,3 +54,10 @@ def test_the_label_may_be_called_so_and_what_is_not_followed_is_said(tmp_path, w
     assert read_splits(data, 0).notes[0] == "a.csv: its column split is not followed, as it also holds extra"
     data.label = "split"
     assert read_splits(data, 0).labels == ["extra", "test", "train"]
+
+
+def test_its_name_may_be_a_large_one(tmp_path, write):
+    path = write(tmp_path / "a.csv", rows_of(train=40, test=8), ("text", "label", "Split"))
+    splits = read_splits(DataConfig(path=str(path)), 0)
+    assert [len(rows) for rows in splits.by_name().values()] == [36, 4, 8]
+    assert splits.notes[0].startswith("a.csv: its column Split says which rows are train (40), test (8);")

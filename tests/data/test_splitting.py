@@ -94,3 +94,11 @@ def test_the_seed_of_the_split_wins_over_that_of_the_run(tmp_path):
 
     assert validation(5, 3) == validation(3, None) == validation(3, 3)
     assert validation(5, None) != validation(3, None)
+
+
+def test_labels_that_are_all_different_are_no_classes(tmp_path, write, complaint):
+    path = write(tmp_path / "all.csv", [(f"text {at}", f"id{at}") for at in range(300)])
+    assert complaint(DataConfig(path=str(path))) == (
+        "all.csv has 300 labels, each of one text alone, so that nothing can be learnt from them: check data.label, "
+        "the column of the label"
+    )

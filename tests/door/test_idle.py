@@ -107,6 +107,15 @@ LINES = [
         "train experiment=dates data.long=windows",
         "data.long=windows is a way to sort long texts into classes, but task=seq2seq has none: leave it away",
     ),
+    (
+        "train experiment=dates pretrain.before=1min",
+        "pretrain.before=1min trains an encoder on texts, but task=seq2seq has a decoder, too: leave it away",
+    ),
+    (
+        "train experiment=self_pretrain hardware.devices=2 hardware.accelerator=cpu",
+        "pretrain.before=10min is a time, which steps of one device tell, but hardware.devices=2 with hardware.nodes=1 "
+        "are several: give a number of tokens, such as pretrain.before=20Mtok",
+    ),
     ("train experiment=dates teacher=/x", "teacher=/x teaches classes, but task=seq2seq has none: leave it away"),
     ("train data.path=", "data.path= is empty: write data.path=VALUE, or leave it away"),
     ("train data.hub=", "data.hub= is empty: write data.hub=VALUE, or leave it away"),

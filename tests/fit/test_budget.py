@@ -104,7 +104,9 @@ def test_several_devices_do_not_time_their_steps(small):
 
     run, network, tokens, labels = small("train")
     run.budget, run.hardware.devices = "1min", 2
-    with pytest.raises(ValueError, match=r"budget=1min is a time, which steps of one device tell, but this run has"):
+    with pytest.raises(
+        ValueError, match=r"a budget of 1min is a time, which steps of one device tell, but this run has"
+    ):
         settle_budget(run, network, tokens, labels)
 
 

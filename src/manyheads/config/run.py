@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from manyheads.config.budget import check_budget
+from manyheads.config.budget import check_budget, read_budget
 from manyheads.config.data import BatchConfig, DataConfig, Long, Source, TokenizerConfig
 from manyheads.config.generate import GenerateConfig
 from manyheads.config.guard import GuardConfig
@@ -109,8 +109,7 @@ class RunConfig:
             self.task is Task.classify or not self.teacher,
             f"teacher={self.teacher} teaches classes, but task={self.task.name} has none: leave it away",
         )
-        if self.task is Task.pretrain:
-            self._check_pretraining()
+        self._check_pretraining()
         self.model.check_use(self.task)
         self.optim.check_spread(in_parts=self.hardware.strategy is Strategy.fsdp)
         self._check_finetuning()
@@ -121,6 +120,8 @@ class RunConfig:
         )
 
     def _check_pretraining(self) -> None:
+        if self.task is not Task.pretrain:
+            return self._check_before(self.pretrain.before)
         require(
             not self.pretrain.before,
             f"pretrain.before={self.pretrain.before} is of a training that follows, which task=pretrain is not: leave "
@@ -129,6 +130,20 @@ class RunConfig:
         require(
             self.model.pair is PairKind.joint,
             f"model.pair={self.model.pair.name} is of a classifier of pairs, which task=pretrain is not: leave it away",
+        )
+
+    def _check_before(self, before: str) -> None:
+        require(
+            self.task is not Task.seq2seq or not before,
+            f"pretrain.before={before} trains an encoder on texts, but task={self.task.name} has a decoder, too: leave "
+            "it away",
+        )
+        budget = read_budget(before)
+        require(
+            budget is None or not budget.seconds or self.hardware.devices * self.hardware.nodes in (0, 1),
+            f"pretrain.before={before} is a time, which steps of one device tell, but "
+            f"hardware.devices={self.hardware.devices} with hardware.nodes={self.hardware.nodes} are several: give a "
+            "number of tokens, such as pretrain.before=20Mtok",
         )
 
     def _check_finetuning(self) -> None:

@@ -3,6 +3,7 @@
 Standard library only: a mistake is reported before torch is imported.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -10,6 +11,8 @@ from itertools import combinations
 from manyheads.config import OnBadRow
 from manyheads.data.rows import Rows, Splits, Table
 
+HALF = "holds half a character (a lone surrogate), which UTF-8 cannot write"
+SCORES = 20  # labels with decimals, of fewer nothing is said
 REMEDY = "correct it, or leave such rows out by data.on_bad_row=drop"
 
 
@@ -26,7 +29,7 @@ def text_faults(texts: list[object], what: str) -> dict[int, str]:
         elif text.isspace():
             faults[index] = f"{what} is only white space"
         elif not text.isascii() and not _is_encodable(text):
-            faults[index] = f"{what} holds half a character (a lone surrogate), which UTF-8 cannot write"
+            faults[index] = f"{what} {HALF}"
     return faults
 
 
@@ -55,6 +58,8 @@ def label_names(cells: list[object], classes: list[str] | None) -> tuple[list[st
         if name is None:
             unknown = classes is not None and cell is not None
             faults[index] = f"the label {cell} is not a known class" if unknown else "the label is empty"
+        elif not name.isascii() and not _is_encodable(name):
+            faults[index] = f"the label {HALF}"
         names.append(name or "")
     return names, faults
 
@@ -92,10 +97,21 @@ def audit(splits: Splits) -> None:
             f"{splits.train.source} has one class only, '{only}': a classifier needs at least two; "
             "check data.label, the column of the label"
         )
+    splits.notes += _scores(splits)
     _audit_train(splits)
     named = splits.by_name()
     for (earlier, there), (name, here) in combinations(named.items(), 2):
         splits.notes += _overlap(name, here, earlier, there)
+
+
+def _scores(splits: Splits) -> Iterable[str]:
+    """That labels look like scores: many, and most of them numbers with decimals."""
+    broken = [name for name in splits.labels if re.fullmatch(r"-?\d*\.\d+", name) and float(name) % 1]
+    if len(broken) > max(SCORES, len(splits.labels) / 2):
+        yield (
+            f"{splits.train.source}: its {len(splits.labels):,} labels look like scores, such as {broken[0]}: each is "
+            "a class of its own, as if none were near another; write a class for each range of them instead"
+        )
 
 
 def _audit_train(splits: Splits) -> None:

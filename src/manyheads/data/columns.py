@@ -1,5 +1,6 @@
 """Which column is the text, its pair and the answer, and the order of the classes. Standard library only."""
 
+import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ ANSWER = {  # the setting that names its column
 }
 MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
 ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "False", "True"}
+ALIKE = 0.8  # of the letters of two names, one of which may be mistyped
 WORDS_OF_TEXT = 5  # names of columns seldom have so many
 UNLABELLED = "; a test split without labels is left unread by test=false"
 
@@ -41,7 +43,8 @@ def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> 
 
     A preset of a hub dataset names the hub's columns; a local copy (`data.path`) may use its names or ours, `text`,
     `text_pair`, `label` and `target`, which win. `text_pair` is optional unless a name is typed, and is never read
-    where a text is answered by a text. A column called `labels` takes the place of a `label` that is missing.
+    where a text is answered by a text. A column called `labels` takes the place of a `label` that is missing, not of
+    a column of another name.
 
     Raises:
         ValueError: a column is missing; lists those there are.
@@ -51,14 +54,14 @@ def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> 
     def find(key: str, typed: str) -> str:
         if ours_win and key in table.names:
             return key
-        if typed not in table.names and key == "label" and MULTI_LABEL in table.names:
+        if typed in table.names:
+            return typed
+        if key == "label" and (ours_win or typed == key) and MULTI_LABEL in table.names:
             return MULTI_LABEL
-        if typed not in table.names:
-            raise ValueError(
-                f"{table.source} has no column '{typed}' (data.{key}): its columns are {listed(table.names)}; "
-                f"{_remedy(table, key, typed)}"
-            )
-        return typed
+        raise ValueError(
+            f"{table.source} has no column '{typed}' (data.{key}): its columns are {listed(table.names)}; "
+            f"{_remedy(table, key, typed)}"
+        )
 
     _require_names(table)
     text, answer = find("text", data.text), find(ANSWER[task], getattr(data, ANSWER[task]))
@@ -75,9 +78,10 @@ def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> 
 
 def _remedy(table: Table, key: str, typed: str) -> str:
     """What to do about a column that is not there."""
-    near = next((name for name in table.names if name.casefold() == typed.casefold()), None)
+    near = [name for name in table.names if name.casefold() == typed.casefold()]
+    near += difflib.get_close_matches(typed, table.names, n=1, cutoff=ALIKE)
     if near:
-        return f"did you mean data.{key}={near}?"
+        return f"did you mean data.{key}={near[0]}?"
     if key != "text" and table.source.endswith((".txt", ".txt.gz")):
         return "a .txt holds one text a line and nothing else: give a .csv or .tsv whose first line names the columns"
     remedy = f"name one by data.{key}=<column>"

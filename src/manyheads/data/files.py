@@ -1,24 +1,17 @@
-"""One local file to one `Table`: csv, tsv, json lines, lines of text (all also compressed) and parquet.
-
-Text is split into rows by the csv module or at line feeds, never by `str.splitlines`, which also breaks
-at U+0085 and U+2028 inside a text.
-"""
+"""One local file to one `Table`: csv, tsv, json lines, lines of text (all also compressed) and parquet."""
 
 import bz2
 import codecs
-import csv
 import gzip
-import io
 import json
 import lzma
-import sys
 import zlib
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from manyheads.config.plain import listed, show
+from manyheads.data.delimited import read_csv, read_tsv, row_of
 from manyheads.data.lines import read_lines
 from manyheads.data.rows import Table
 
@@ -62,8 +55,8 @@ def read_file(path: Path) -> Table:
 
         return read_parquet(path)
     read = {
-        ".csv": _read_csv,
-        ".tsv": _read_tsv,
+        ".csv": read_csv,
+        ".tsv": read_tsv,
         ".jsonl": _read_json_lines,
         ".json": _read_json,
         ".txt": read_lines,
@@ -98,7 +91,7 @@ def _encoding_rule(path: Path, raw: bytes, start: int, is_table: bool) -> str:
         return f"{path} is UTF-16, not UTF-8: save it as UTF-8, as by iconv -f utf-16 -t utf-8 FILE > NEW"
     start += len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0
     before = raw[:start].decode("utf-8-sig", "replace")
-    row = sum(1 for _ in csv.reader(io.StringIO(before + "x", newline=""))) if is_table else before.count("\n") + 1
+    row = row_of(before) if is_table else before.count("\n") + 1
     return (
         f"{path}, row {row}: byte {raw[start]:#04x} at position {start:,} is not UTF-8; save the file as UTF-8, "
         "if it is Latin-1 by iconv -f latin1 -t utf-8 FILE > NEW"
@@ -123,88 +116,6 @@ def _unpacked(path: Path) -> bytes:
 def most_unpacked(path: Path) -> int:
     """Bytes that a file of this size may hold once decompressed."""
     return min(MOST_BYTES, max(FREE_BYTES, MOST_TIMES * path.stat().st_size))
-
-
-def _read_csv(path: Path, text: str) -> Table:
-    try:
-        return _from_records(path, _records(path, text, delimiter=delimiter_of(text), quoting=csv.QUOTE_MINIMAL))
-    except csv.Error as problem:
-        raise ValueError(f"{path}, {_place(text)}: {_quote_rule(problem)}") from None
-
-
-def delimiter_of(text: str) -> str:
-    """A comma, unless the header, the first line of `text`, has none and holds semicolons or tabs instead."""
-    header = text[: text.index("\n")] if "\n" in text else text
-    return next((sign for sign in ",;\t" if sign in header), ",")
-
-
-def _read_tsv(path: Path, text: str) -> Table:
-    """Quoted like csv where the quotes fit together, else quotes are plain characters."""
-    try:
-        records = _records(path, text, delimiter="\t", quoting=csv.QUOTE_MINIMAL)
-    except csv.Error:
-        records = _records(path, text, delimiter="\t", quoting=csv.QUOTE_NONE)
-    return _from_records(path, records)
-
-
-def _records(path: Path, text: str, *, delimiter: str, quoting: Any) -> list[list[str]]:
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
-    records = list(reader)
-    if delimiter == "\t" and len(records) < reader.line_num and _is_one_row_a_line(text, records[0]):
-        return _records(path, text, delimiter=delimiter, quoting=csv.QUOTE_NONE)
-    return records
-
-
-def _is_one_row_a_line(text: str, header: list[str]) -> bool:
-    """Whether each line has the cells of the header, so that quotes which join lines are plain characters. Of a
-    single column nothing tells."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)
-    return len(header) > 1 and next(reader) == header and all(len(row) == len(header) for row in reader if row)
-
-
-def _place(text: str) -> str:
-    """The row at which the csv reader gives up."""
-    row = 0
-    with suppress(csv.Error):  # it says where
-        for _ in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text), strict=True):
-            row += 1
-    return f"row {row + 1}"
-
-
-def _quote_rule(problem: csv.Error) -> str:
-    if "unexpected end" in str(problem):
-        return "a quoted text is never closed; the file is truncated, or a quote inside a text is not doubled"
-    return f"broken quoting ({problem}); double the quotes inside a quoted text"
-
-
-def _from_records(path: Path, records: list[list[str]]) -> Table:
-    header = [name.strip() for name in records[0]] if records else []
-    names = [name for name in header if name]
-    if not names:
-        raise ValueError(f"{path} has no header: its first row must name the columns, such as text,label")
-    where = {name: at for at, name in enumerate(header) if name}
-    if len(where) < len(names):
-        repeated = next(name for at, name in enumerate(header) if name and where[name] != at)
-        raise ValueError(f"{path}, row 1: the header names the column '{show(repeated)}' twice; rename one")
-    body = records[1:]
-    numbers: Any = range(2, len(records) + 1)
-    if [] in body:
-        numbers = [number for number, record in zip(numbers, body, strict=True) if record]
-        body = [record for record in body if record]
-    broken: dict[int, str] = {}
-    least, width = max(where.values()) + 1, len(header)
-    for index, record in enumerate(body):
-        if not least <= len(record) <= width:
-            broken[index] = f"has {len(record)} cells, but the header has {width}: quote texts that hold the separator"
-
-    def column(name: str) -> list[str]:
-        at = where[name]
-        if not broken:
-            return [record[at] for record in body]
-        return [record[at] if at < len(record) else "" for record in body]
-
-    return Table(names=names, column=column, numbers=numbers, source=path.name, broken=broken)
 
 
 def _read_json(path: Path, text: str) -> Table:

@@ -1,5 +1,6 @@
 """Which file of a folder, or which split of a dataset, is train, validation and test."""
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,7 @@ from manyheads.data.unread import why_empty
 T = TypeVar("T")
 ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 KNOWN = {name for names in ALIASES.values() for name in names}
+ABOUT = ("dataset_infos.json", "dataset_dict.json", "readme.txt", "license.txt", "licence.txt")  # no data
 SHARD = re.compile(r"^(.+)-\d{5}-of-\d{5}(-[0-9a-f]+)?$")
 
 
@@ -42,7 +44,7 @@ def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str)
             raise ValueError(f"data.{role}_split={typed} is not a split of {source}: its splits are {listed(names)}")
     if "train" not in found and len(names) == 1:
         return {"all": names[0]}
-    return _all_in_one(found, source, names)
+    return _all_in_one(found, source, {name: name for name in names})
 
 
 def name_files(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
@@ -56,7 +58,7 @@ def name_files(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
     """
     by_stem = files_by_stem(folder, data)
     if not by_stem:
-        raise ValueError(f"data.path={data.path} holds no data file: {why_empty(folder)}")
+        raise ValueError(f"data.path={data.path} holds no data file: {_deeper(folder, data) or why_empty(folder)}")
     if len(by_stem) == 1:
         return {"all": next(iter(by_stem.values()))}
     found: dict[str, list[Path]] = {}
@@ -70,7 +72,7 @@ def name_files(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
             found[role] = by_stem[stems[0]]
             taken.add(stems[0])
     _take_typed_names(found, by_stem, data)
-    return _all_in_one(found, f"data.path={data.path}", [files[0].name for files in by_stem.values()])
+    return _all_in_one(found, f"data.path={data.path}", {stem: files[0].name for stem, files in by_stem.items()})
 
 
 def folder_notes(folder: Path, data: DataConfig) -> list[str]:
@@ -97,13 +99,14 @@ def _unread_note(unread: list[str], by_stem: dict[str, list[Path]], found: dict[
         return []
     names = listed([by_stem[stem][0].name for stem in unread])
     note = f"not read, as {'its name is that' if len(unread) == 1 else 'their names are those'} of no split: {names}"
-    likely = {
-        role: next((stem for stem in unread if _is_like(stem, role)), "")
-        for role in ("validation", "test")
-        if role not in found
-    }
-    remedy = " ".join(f"data.{role}_split={stem}" for role, stem in likely.items() if stem)
+    remedy = _by_settings(unread, [role for role in ("validation", "test") if role not in found])
     return [f"{note}; name {'it' if len(unread) == 1 else 'them'} by {remedy}" if remedy else note]
+
+
+def _by_settings(stems: list[str], roles: Iterable[str]) -> str:
+    """What to type for those that look like splits by their names."""
+    likely = {role: next((stem for stem in stems if _is_like(stem, role)), "") for role in roles}
+    return " ".join(f"data.{role}_split={show(stem)}" for role, stem in likely.items() if stem)
 
 
 def _is_like(stem: str, role: str) -> bool:
@@ -145,17 +148,48 @@ def _named(typed: str, by_stem: dict[str, list[Path]]) -> str | None:
 
 
 def files_by_stem(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
+    """The data files of a folder by what they are called: of the places where they may lie the first that holds one of
+    a split, else the first that holds any; or those of its folders that are called like a split."""
     inside = [folder / data.hub_config, folder / data.hub_config / "data", folder, folder / "data"]
-    return next((found for found in map(_stems, inside) if found), {})
+    names, first = KNOWN | {typed_split(data, role) for role in ALIASES}, {}
+    for place in inside:
+        found = _stems(place)
+        if any(not names.isdisjoint((stem, stem.lower())) for stem in found):
+            return found
+        first = first or found
+    return first or _split_folders(folder)
+
+
+def _deeper(folder: Path, data: DataConfig) -> str:
+    """Where the files are that the folder does not hold itself; empty: nowhere."""
+    inside = sorted(path for path in folder.iterdir() if path.is_dir() and os.access(path, os.R_OK | os.X_OK))
+    name = next((path.name for path in inside if path.name[0] != "." and files_by_stem(path, data)), "")
+    return f"they lie in its folder {show(name)}: give data.path={Path(data.path) / name}" if name else ""
+
+
+def _split_folders(folder: Path) -> dict[str, list[Path]]:
+    """Of `train/0000.parquet` and the like; lists of texts there are those of class folders."""
+    inside = {path.name: data_files(path) for path in sorted(folder.iterdir()) if path.name.lower() in KNOWN}
+    tables = {name: [file for file in files if kind_of(file) != ".txt"] for name, files in inside.items()}
+    return {name: files for name, files in tables.items() if files}
+
+
+def data_files(folder: Path) -> list[Path]:
+    """The files in it that can be read, but what is written about them."""
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [
+        path
+        for path in inside
+        if not path.name.startswith(".")
+        and path.name.lower() not in ABOUT
+        and path.is_file()
+        and kind_of(path) is not None
+    ]
 
 
 def _stems(folder: Path) -> dict[str, list[Path]]:
-    if not folder.is_dir():
-        return {}
     files: dict[str, list[Path]] = {}
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or not path.is_file() or kind_of(path) is None:
-            continue
+    for path in data_files(folder):
         shard = SHARD.match(stem_of(path))
         stem = shard[1] if shard else stem_of(path)
         if stem in files and not shard:
@@ -164,10 +198,12 @@ def _stems(folder: Path) -> dict[str, list[Path]]:
     return files
 
 
-def _all_in_one(found: dict[str, T], source: str, names: list[str]) -> dict[str, T]:
+def _all_in_one(found: dict[str, T], source: str, names: dict[str, str]) -> dict[str, T]:
+    """`found`, or that what is there is everything. `names`: what is shown of each stem."""
     if "train" not in found:
+        remedy = _by_settings([*names], ALIASES) if any(_is_like(stem, "train") for stem in names) else ""
         raise ValueError(
-            f"{source} has no training split: it holds {listed(names)}; name one of them train, "
-            "or give one file by data.path=<file>"
+            f"{source} has no training split: it holds {listed([*names.values()])}; name one of them train"
+            f"{f', or type {remedy}' if remedy else ''}, or give one file by data.path=<file>"
         )
     return {"all": found["train"]} if len(found) == 1 else found

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from manyheads.config.plain import listed
+from manyheads.config.plain import listed, show
 
 
 @dataclass(slots=True)
@@ -26,15 +26,14 @@ class Table:
 
 
 def joined(shards: list[Table]) -> Table:
-    """Shards of one split as one table, its rows counted from 1 over all of them."""
+    """Shards of one split as one table, its rows counted from 1 over all of them.
+
+    Raises:
+        ValueError: they have other columns, or the numbers of their classes stand for other names.
+    """
     if len(shards) == 1:
         return shards[0]
-    other = next((shard for shard in shards if shard.names != shards[0].names), None)
-    if other is not None:
-        raise ValueError(
-            f"{other.source} has the columns {listed(other.names)}, but {shards[0].source} has "
-            f"{listed(shards[0].names)}: files of one split must have the same columns"
-        )
+    _require_alike(shards)
     ends = list(accumulate(len(shard.numbers) for shard in shards))
     starts = [0, *ends[:-1]]
     return Table(
@@ -45,6 +44,23 @@ def joined(shards: list[Table]) -> Table:
         classes=shards[0].classes,
         broken={start + i: why for start, shard in zip(starts, shards, strict=True) for i, why in shard.broken.items()},
     )
+
+
+def _require_alike(shards: list[Table]) -> None:
+    first = shards[0]
+    for other in shards:
+        if {*other.names} != {*first.names}:
+            raise ValueError(
+                f"{other.source} has the columns {listed(other.names)}, but {first.source} has {listed(first.names)}: "
+                "files of one split must have the same columns"
+            )
+        changed = next((name for name in first.names if other.classes.get(name) != first.classes.get(name)), None)
+        if changed is not None:
+            theirs, ours = (listed(one.classes.get(changed, [])) or "none" for one in (other, first))
+            raise ValueError(
+                f"{other.source} declares the classes {theirs} of '{show(changed)}', but {first.source} {ours}: files "
+                "of one split must give their classes the same numbers; write them from one dataset"
+            )
 
 
 @dataclass(slots=True)

@@ -28,8 +28,9 @@ def joined_otherwise(table: Table, columns: Columns) -> list[str]:
     """A note on names of labels that are joined in one cell, and are a class of their own together.
 
     Raises:
-        ValueError: they are in the column `labels`, where | joins them.
+        ValueError: they are in the column `labels`, where | joins them; or cells are lists of zeros and ones.
     """
+    _refuse_marks(table, columns)
     cells = [cell for cell in table.column(columns.answer) if isinstance(cell, str)]
     sign = _joining_sign({*cells})
     in_labels = columns.answer == MULTI_LABEL
@@ -43,6 +44,19 @@ def joined_otherwise(table: Table, columns: Columns) -> list[str]:
     if in_labels:
         raise ValueError(f"{found}: join them by |, or, if these are names of classes, call the column label")
     return [f"{found}; if these are several labels, call the column labels and join them by |"]
+
+
+def _refuse_marks(table: Table, columns: Columns) -> None:
+    """Raise ValueError if each cell is a list of as many zeros and ones."""
+    cells = [cell for at, cell in enumerate(table.column(columns.answer)) if at not in table.broken]
+    lengths = {len(cell) if isinstance(cell, list) else 0 for cell in cells}
+    if len(lengths) != 1 or lengths <= {0, 1} or columns.answer in table.classes:
+        return
+    if all(one in (0, 1) for cell in cells for one in cell):
+        raise ValueError(
+            f"{table.source}: each cell of '{show(columns.answer)}' is a list of {max(lengths)} zeros and ones, by "
+            'which nothing is called: list the names of the labels that are 1, such as ["joy", "anger"], or none'
+        )
 
 
 def _joining_sign(cells: set[str]) -> str:

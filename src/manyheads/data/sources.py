@@ -97,9 +97,9 @@ def _known(
     Raises:
         ValueError: there are others under `raise`, or no row is left.
     """
-    found = natural_order(set(_names(answers)))
-    strange = [name for name in found if name not in labels]
-    good = [at for at, one in enumerate(answers) if {*labels}.issuperset(_names([one]))]
+    found, known = natural_order(set(_names(answers))), {*labels}
+    strange = [name for name in found if name not in known]
+    good = [at for at, one in enumerate(answers) if known.issuperset(_names([one]))]
     if strange and (not good or on_bad_row is OnBadRow["raise"]):
         drop = ", or leave such rows out by data.on_bad_row=drop" if good else ""
         raise ValueError(
@@ -141,8 +141,8 @@ def _checked(
     texts = table.column(columns.text)
     pairs = None if columns.pair is None else table.column(columns.pair)
     answers, faults = _answers(table, columns)
-    if known and not set(_names(answers)) <= {*known, ""}:
-        outside = [(at, name) for at, one in enumerate(answers) for name in _names([one]) if name not in {*known, ""}]
+    if known and (strange := {*_names(answers)} - {*known, ""}):
+        outside = [(at, name) for at, one in enumerate(answers) for name in _names([one]) if name in strange]
         faults |= {at: f"the label '{show(name)}' has no row in the training split" for at, name in outside}
     faults |= text_faults(texts, "the text")
     faults |= {} if pairs is None else text_faults(pairs, "the second text")

@@ -1,10 +1,10 @@
-"""One table whose column `split` says of each row which split it is of. Standard library only."""
+"""One table whose column `split`, or `Split`, says of each row which split it is of. Standard library only."""
 
 from collections import Counter
 from collections.abc import Callable
 
 from manyheads.config import DataConfig
-from manyheads.config.plain import listed
+from manyheads.config.plain import listed, show
 from manyheads.data.naming import ALIASES
 from manyheads.data.rows import Table
 
@@ -15,11 +15,10 @@ ROLES = {name: role for role, names in ALIASES.items() for name in names}
 def parts_of(table: Table, data: DataConfig) -> dict[str, Callable[[], Table]]:
     """Role to rows, where each row of the table is given one and some are for training; else `all`."""
     whole = {"all": lambda: table}
-    if COLUMN not in table.names or COLUMN in (data.text, data.text_pair, data.label, data.target):
+    named = next((name for name in table.names if name.casefold() == COLUMN), None)
+    if named is None or named in (data.text, data.text_pair, data.label, data.target):
         return whole
-    said = [
-        "train" if at in table.broken else str(cell).strip().lower() for at, cell in enumerate(table.column(COLUMN))
-    ]
+    said = ["train" if at in table.broken else str(cell).strip().lower() for at, cell in enumerate(table.column(named))]
     roles = [ROLES.get(one) for one in said]
     counts = Counter(role for role in roles if role)
     if "train" not in counts or len(counts) < 2:
@@ -27,11 +26,11 @@ def parts_of(table: Table, data: DataConfig) -> dict[str, Callable[[], Table]]:
     if None in roles:
         others = listed(sorted({one for one, role in zip(said, roles, strict=True) if role is None}))
         table.notes.append(
-            f"{table.source}: its column {COLUMN} is not followed, as it also holds {others or 'nothing'}"
+            f"{table.source}: its column {show(named)} is not followed, as it also holds {others or 'nothing'}"
         )
         return whole
     table.notes.append(
-        f"{table.source}: its column {COLUMN} says which rows are "
+        f"{table.source}: its column {show(named)} says which rows are "
         f"{listed([f'{role} ({counts[role]:,})' for role in ALIASES if role in counts])}; rename it to have them drawn"
     )
     return {

@@ -13,7 +13,7 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
     seed and purpose give the same result on every machine.
 
     Raises:
-        ValueError: there are too few rows to carve one out.
+        ValueError: there are too few rows to carve one out, or no two of a class.
     """
     carved: set[int] = set()
     groups_by_class = _groups(rows)
@@ -24,13 +24,22 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
     if not carved:
         largest = max(groups_by_class.values(), key=len, default=[])
         if len(largest) < 2:
-            raise ValueError(
-                f"{rows.source} has {len(rows)} rows, too few to carve a {purpose} split out: "
-                f"give a file for each split, or more rows"
-            )
+            raise ValueError(_too_few(rows, len(groups_by_class), purpose))
         carved.update(largest[0])
     everything = range(len(rows))
     return rows.pick([i for i in everything if i not in carved]), rows.pick([i for i in everything if i in carved])
+
+
+def _too_few(rows: Rows, n_classes: int, purpose: str) -> str:
+    if n_classes > 2:
+        return (
+            f"{rows.source} has {n_classes:,} labels, each of one text alone, so that nothing can be learnt from them: "
+            "check data.label, the column of the label"
+        )
+    return (
+        f"{rows.source} has {len(rows)} rows, too few to carve a {purpose} split out: "
+        "give a file for each split, or more rows"
+    )
 
 
 def _wanted(sizes: dict[int, int], share: float) -> dict[int, int]:

@@ -44,8 +44,8 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
     n_devices = run.hardware.devices * run.hardware.nodes
     if budget.seconds and n_devices != 1:
         raise ValueError(
-            f"budget={run.budget} is a time, which steps of one device tell, but this run has several: give a number "
-            "of tokens, such as budget=20Mtok"
+            f"a budget of {run.budget} is a time, which steps of one device tell, but this run has several: give a "
+            "number of tokens, such as 20Mtok"
         )
     data = TextData(tokens, run.batch, run.seed)
     per_step = float(tokens["train"].lengths.sum()) / data.steps_of(0)

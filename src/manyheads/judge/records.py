@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any, BinaryIO
 
 from manyheads.config.plain import listed, show
-from manyheads.data.files import delimiter_of
+from manyheads.data.delimited import csv_reader
 from manyheads.judge.lines import CHUNK, MOST_LINE, Chunk, decode, whole_lines
 
 MOST_CHARACTERS = 2**22  # of the texts of one chunk, so that long texts make short chunks
@@ -28,7 +28,7 @@ def read_table(stream: BinaryIO, name: str, *, text: list[str], text_pair: list[
     csv.field_size_limit(MOST_LINE)
     lines = _decoded(stream, name)
     first_line = next(lines, "")
-    reader = csv.reader(chain([first_line], lines), delimiter=delimiter_of(first_line), strict=True)
+    reader = csv_reader(chain([first_line], lines), first_line)
     rows = _rows(reader, name)
     header = [cell.strip() for cell in next(rows, [])]
     if not header:

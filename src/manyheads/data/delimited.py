@@ -1,0 +1,137 @@
+"""The text of a csv or tsv file to one `Table`. Standard library only.
+
+It is split into rows by the csv module or at line feeds, never by `str.splitlines`, which also breaks at U+0085 and
+U+2028 inside a text.
+"""
+
+import csv
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from manyheads.config.plain import show
+from manyheads.data.rows import Table
+
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+SIGNS = ",;\t"  # that separate cells
+MOST_CELL = min(sys.maxsize, 2**31 - 1)  # characters
+Records = list[list[str]]
+
+
+def read_csv(path: Path, text: str) -> Table:
+    """Cells as `csv_reader` reads them.
+
+    Raises:
+        ValueError: broken quotes, or no header; names the file and the row.
+    """
+    csv.field_size_limit(MOST_CELL)
+    try:
+        return _table(path, list(_of_commas(text)))
+    except csv.Error as problem:
+        raise ValueError(f"{path}, {_place(text)}: {_quote_rule(problem)}") from None
+
+
+def read_tsv(path: Path, text: str) -> Table:
+    """Quoted like csv where the quotes fit together, else quotes are plain characters.
+
+    Raises:
+        ValueError: there is no header.
+    """
+    csv.field_size_limit(MOST_CELL)
+    reader = _of_tabs(text, csv.QUOTE_MINIMAL)
+    try:
+        records = list(reader)
+    except csv.Error:
+        return _table(path, list(_of_tabs(text, csv.QUOTE_NONE)))
+    if (n_within := reader.line_num - len(records)) and len(records[0]) > 1:
+        lines = list(_of_tabs(text, csv.QUOTE_NONE))
+        records = lines if _are_rows(lines, records, n_within) else records
+    return _table(path, records)
+
+
+def _are_rows(lines: Records, records: Records, n_within: int) -> bool:
+    """Whether the lines of a file are its rows, and quotes that join some to `records` plain characters: most of the
+    `n_within` that are then no row by themselves have as many cells as the header."""
+
+    def n_others(rows: Records) -> int:
+        return sum(len(row) != len(records[0]) for row in rows)
+
+    return lines[0] == records[0] and 2 * (n_others(lines) - n_others(records)) < n_within
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """The lines of a text with their ends, as a file opened with newline="" gives them; io.StringIO would hold each
+    character once more, in four bytes."""
+    return (found[0] for found in LINE.finditer(text))
+
+
+def csv_reader(lines: Iterable[str], header: str) -> Any:
+    """The csv module's reader of `lines`, of which `header` is the first. Where that has a space behind each separator,
+    such spaces are no part of a cell, which may be quoted.
+
+    Their sign is a comma, unless the header has none and holds semicolons or tabs instead.
+    """
+    sign = next((sign for sign in SIGNS if sign in header), ",")
+    spaced = sign != "\t" and 0 < header.count(sign) == header.count(f"{sign} ")
+    return csv.reader(lines, delimiter=sign, strict=True, skipinitialspace=spaced)
+
+
+def row_of(text: str) -> int:
+    """The row of a csv or tsv in which `text`, its beginning, ends."""
+    csv.field_size_limit(MOST_CELL)
+    return sum(1 for _ in csv.reader(lines_of(f"{text}x")))
+
+
+def _of_commas(text: str) -> Any:
+    return csv_reader(lines_of(text), next(lines_of(text), ""))
+
+
+def _of_tabs(text: str, quoting: Any) -> Any:
+    return csv.reader(lines_of(text), delimiter="\t", quoting=quoting, strict=True)
+
+
+def _place(text: str) -> str:
+    """The row at which the csv reader gives up."""
+    row = 0
+    with suppress(csv.Error):  # it says where
+        for _ in _of_commas(text):
+            row += 1
+    return f"row {row + 1}"
+
+
+def _quote_rule(problem: csv.Error) -> str:
+    if "unexpected end" in str(problem):
+        return "a quoted text is never closed; the file is truncated, or a quote inside a text is not doubled"
+    return f"broken quoting ({problem}); double the quotes inside a quoted text"
+
+
+def _table(path: Path, records: Records) -> Table:
+    header = [name.strip() for name in records[0]] if records else []
+    names = [name for name in header if name]
+    if not names:
+        raise ValueError(f"{path} has no header: its first row must name the columns, such as text,label")
+    where = {name: at for at, name in enumerate(header) if name}
+    if len(where) < len(names):
+        repeated = next(name for at, name in enumerate(header) if name and where[name] != at)
+        raise ValueError(f"{path}, row 1: the header names the column '{show(repeated)}' twice; rename one")
+    body = records[1:]
+    numbers: Any = range(2, len(records) + 1)
+    if [] in body:
+        numbers = [number for number, record in zip(numbers, body, strict=True) if record]
+        body = [record for record in body if record]
+    broken: dict[int, str] = {}
+    least, width = max(where.values()) + 1, len(header)
+    for index, record in enumerate(body):
+        if not least <= len(record) <= width:
+            broken[index] = f"has {len(record)} cells, but the header has {width}: quote texts that hold the separator"
+
+    def column(name: str) -> list[str]:
+        at = where[name]
+        if not broken:
+            return [record[at] for record in body]
+        return [record[at] if at < len(record) else "" for record in body]
+
+    return Table(names=names, column=column, numbers=numbers, source=path.name, broken=broken)
