@@ -10,7 +10,7 @@ from torch import Tensor
 from manyheads.fit.lazy import settle
 from manyheads.fit.shards import parted
 
-EVERY = 10  # steps between two looks: neighbouring weights are nearly the same
+EVERY = 10  # steps between two looks, unless the mean is asked for: neighbouring weights are nearly the same
 
 
 class Average(Callback):
@@ -39,23 +39,29 @@ class Average(Callback):
             weights = zip(self._mean, _weights(pl_module), strict=True)
             self._mean = [parted(mean.to(pl_module.device), weight) for mean, weight in weights]
 
-    @torch.no_grad()
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        step = trainer.global_step
-        if step == self._seen or step % EVERY:
+        if trainer.global_step % EVERY == 0:
+            self._look(trainer, pl_module)
+
+    @torch.no_grad()
+    def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Bring the mean up to the last step."""
+        step, missed = trainer.global_step, trainer.global_step - self._seen
+        if not missed:
             return
         self._seen = step
         settle(trainer.optimizers)
         weights = _weights(pl_module)
         if not self._mean:
             self._mean = [weight.clone() for weight in weights]
-        share = min(1.0, EVERY / min(self.steps, step / 5))
+        share = min(1.0, missed / min(self.steps, step / 5))
         for mean, weight in zip(self._mean, weights, strict=True):
             mean.lerp_(weight, share)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._look(trainer, pl_module)
         if self._mean:
             self._own = [weight.clone() for weight in _weights(pl_module)]
             _put(self._mean, pl_module)
@@ -66,6 +72,7 @@ class Average(Callback):
             self._own = []
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._look(trainer, pl_module)
         if self._mean:
             _put(self._mean, pl_module)
 
