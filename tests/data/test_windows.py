@@ -219,3 +219,9 @@ def test_a_run_goes_on_with_the_same_windows_alone():
 def test_a_stride_longer_than_a_window_is_refused():
     with pytest.raises(ValueError, match=r"^data\.stride=65 would leave tokens out between windows"):
         DataConfig(max_length=64, stride=65)
+
+
+def test_one_window_leaves_the_rest_of_a_text_out():
+    for n_windows, is_cut in ((1, True), (2, True), (50, False)):
+        cutting = Cutting(Long.windows, 0, n_windows)
+        assert kept([None, *[0] * 60, None], 12, cutting).whole is not is_cut

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.fit.lazy import PERIOD, LazyAdamW, settle, take_over
+from manyheads.fit.muon import Muon
 
 ROWS, WIDTH, RATE = 200, 6, 1e-2
 
@@ -95,6 +96,37 @@ def test_one_kind_goes_on_from_the_state_of_the_other(lazy):
     train(*whole, 2 * PERIOD)
     torch.testing.assert_close(after.weight, plain.weight, rtol=1e-6, atol=1e-7)
     assert any("owed" in its for its in second.state_dict()["state"].values()) is not lazy
+
+
+def test_muon_without_tables_goes_on_from_what_it_owed_to_rows():
+    def made(*, lazy: bool) -> tuple[nn.Embedding, nn.Linear, Muon]:
+        torch.manual_seed(0)
+        table, head = nn.Embedding(ROWS, WIDTH).double(), nn.Linear(WIDTH, 3).double()
+        groups = [{"params": [*table.parameters(), *head.parameters()], "weight_decay": 0.0}]
+        return table, head, Muon(groups, [table] if lazy else [], {}, fused=False, lr=RATE, eps=1e-16)
+
+    begun, head, first = made(lazy=True)
+    train(begun, head, first, 60)
+    after, other_head, second = made(lazy=False)
+    after.load_state_dict(begun.state_dict())
+    other_head.load_state_dict(head.state_dict())
+    second.load_state_dict(first.state_dict())
+    take_over(second)
+    train(after, other_head, second, PERIOD, skip=60)
+    whole = made(lazy=False)
+    train(*whole, PERIOD)
+    torch.testing.assert_close(after.weight, whole[0].weight, rtol=1e-5, atol=1e-6)
+    assert not any("owed" in its for its in second.state_dict()["state"].values())
+
+
+def test_a_first_step_that_is_left_out_begins_no_state():
+    table, head, optimizer = build(lazy=True, eps=1e-8, fused=True)
+    ids, labels = next(iter(texts(1)))
+    F.cross_entropy(head(table(ids)), labels).backward()
+    optimizer.found_inf = torch.tensor(1.0)
+    optimizer.step()
+    settle([optimizer])
+    assert optimizer.state_dict()["state"] == {}
 
 
 @pytest.mark.parametrize("lazy", [True, False])

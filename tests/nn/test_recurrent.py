@@ -172,11 +172,13 @@ SOME = [one for at, one in enumerate(POSSIBLE) if one[2] == "attention" or at % 
 def build(small):
     built = {}
 
-    def classifier(kind: str, bidirectional: bool, pooling: str, score: str):
-        key = kind, bidirectional, pooling, score
+    def classifier(kind: str, bidirectional: bool, pooling: str, score: str, d_embedding: int = 0):
+        key = kind, bidirectional, pooling, score, d_embedding
         if key not in built:
             torch.manual_seed(0)
-            model = small(encoder=kind, bidirectional=bidirectional, pooling=pooling, score=score)
+            model = small(
+                encoder=kind, bidirectional=bidirectional, pooling=pooling, score=score, d_embedding=d_embedding
+            )
             built[key] = assemble(model, vocab_size=20, n_classes=3, max_length=9).eval()
         return built[key]
 
@@ -230,9 +232,10 @@ def test_a_batch_without_tokens_gives_every_parameter_a_gradient(build, kind, le
     assert classifier(nothing, Padded(nothing.bool())).shape == (0, 3)
 
 
+@pytest.mark.parametrize("d_embedding", [0, 6])
 @pytest.mark.parametrize("kind", KINDS)
-def test_bf16_autocast_stays_near_single_precision(build, kind):
-    classifier = build(kind, True, "attention", "additive")
+def test_bf16_autocast_stays_near_single_precision(build, kind, d_embedding):
+    classifier = build(kind, True, "attention", "additive", d_embedding=d_embedding)
     ids, layout = torch.randint(20, (14,)), Packed.of_lengths([9, 0, 5])
     exact = classifier(ids, layout)
     with torch.autocast("cpu", torch.bfloat16):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from manyheads.nn import scores
 from manyheads.nn.attention import attend, share_heads
-from manyheads.nn.scores import make_score
+from manyheads.nn.scores import Distance, make_score
 
 B, L, M, H, G, K = 2, 3, 5, 4, 2, 6
 KINDS = ["scaled_dot", "dot", "cosine", "additive", "general", "concat", "distance"]
@@ -136,6 +136,19 @@ def test_scores_in_bf16_are_near_those_in_float32(kind):
     with torch.autocast("cpu", torch.bfloat16):
         near = compared(score, q, k)
     torch.testing.assert_close(near.float(), exact, atol=0.15, rtol=0.05)
+
+
+@pytest.mark.parametrize("offset", [0.0, 2.0])
+def test_the_distance_in_bf16_is_that_of_the_rounded_vectors(offset):
+    """It is the difference of numbers as large as d_k, which bf16 rounds to quarters and more."""
+    q, k = (torch.randn(1, 1, 64, 64) + offset).bfloat16(), (torch.randn(1, 1, 64, 64) + offset).bfloat16()
+    exact = -(q.double().unsqueeze(3) - k.double().unsqueeze(2)).square().sum(-1)
+    with torch.autocast("cpu", torch.bfloat16):
+        near = Distance(1.0)(q, k)
+        itself = Distance(1.0)(q, q).diagonal(dim1=-2, dim2=-1)
+    assert near.dtype == torch.bfloat16
+    torch.testing.assert_close(near.double(), exact, rtol=2**-8, atol=1e-3)
+    assert itself.abs().max() < 1e-2
 
 
 def test_the_cosine_looks_at_directions_alone():

@@ -33,7 +33,7 @@ def kept(sequence_ids: Sequence[int | None], max_length: int, cutting: Cutting) 
     if cutting.long is Long.windows:
         starts = window_starts(len(places[0]), room, cutting)
         chosen = [places[0][start : start + room] for start in starts]
-        whole = all(b - a <= room for a, b in pairwise(starts))
+        whole = len(starts) > 1 and all(b - a <= room for a, b in pairwise(starts))
     else:
         rooms = _rooms(len(places[0]), len(places[1]), room)
         chosen = [[at for text, n in zip(places, rooms, strict=True) for at in _shortened(text, n, cutting.long)]]

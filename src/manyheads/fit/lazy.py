@@ -58,7 +58,7 @@ class LazyAdamW(torch.optim.AdamW):
     def settle(self) -> None:
         """Move every row to where AdamW would have moved it by now. One that was never read has no momentum."""
         for table in self.tables:
-            if self.state[table]:
+            if self.state.get(table):  # not [table], which would begin a state that a checkpoint holds
                 self._catch_up(table, self.state[table]["exp_avg_sq"].amax(1).nonzero().squeeze(1))
                 self.state[table]["now"].zero_()
                 self.state[table]["since"].zero_()
@@ -67,7 +67,7 @@ class LazyAdamW(torch.optim.AdamW):
     @torch.no_grad()
     def _before_reading(self, table: nn.Module, ids: tuple[Tensor]) -> None:
         assert isinstance(table, nn.Embedding)
-        if self.state[table.weight]:
+        if self.state.get(table.weight):
             read_R = torch.zeros(table.num_embeddings, dtype=torch.bool).index_fill_(0, ids[0].flatten(), True)
             self._catch_up(table.weight, read_R.nonzero().squeeze(1))
 
@@ -142,8 +142,8 @@ def take_over(optimizer: torch.optim.Optimizer) -> None:
     for group in optimizer.param_groups:
         for weight in group["params"]:
             state = optimizer.state.get(weight, {})
-            if isinstance(optimizer, LazyAdamW):
-                if state and any(weight is table for table in optimizer.tables):
+            if isinstance(optimizer, LazyAdamW) and any(weight is table for table in optimizer.tables):
+                if state:
                     optimizer.started(weight)
             elif "owed" in state:
                 _catch_up(weight, torch.arange(weight.size(0)), state, group)

@@ -69,6 +69,7 @@ def make_optimizer(
     """
     groups = parameter_groups(model, optim)
     embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
+    lazy = lazy and optim.beta1**2 < optim.beta2  # else the momentum of a row fades slower than what divides it
     tables = [m for m in embeddings if lazy and m.weight.requires_grad and m.weight.numel() >= LAZY_FROM]
     settings = {"lr": optim.lr, "betas": (optim.beta1, optim.beta2), "eps": optim.eps}
     if optim.kind is OptimKind.muon:

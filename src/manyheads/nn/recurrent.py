@@ -53,12 +53,12 @@ class Recurrent(nn.Module):
         Args:
             first: states before the first token; default: zeros.
         """
-        x_BLD, n_documents, longest = layout.grid(x), layout.n_documents, layout.longest
+        x_BLD, n_documents, longest = self._own(layout.grid(x)), layout.n_documents, layout.longest
         none, short = int(n_documents == 0), int(longest == 0)  # torch reads no empty batch and no empty document
         x_BLD = F.pad(x_BLD, (0, 0, 0, short, 0, none))
         lengths_B = F.pad(layout.lengths_B.clamp(min=1), (0, none), value=1)
         if first is not None:
-            first = tuple(F.pad(state_SBD, (0, 0, 0, none)) for state_SBD in first)
+            first = tuple(F.pad(self._own(state_SBD), (0, 0, 0, none)) for state_SBD in first)
         packed = pack_padded_sequence(x_BLD, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
         with torch.autocast("cpu", enabled=False):  # bf16 is no faster here (123 against 150 ms), and each step rounds
             states, _ = self.cells(packed, self._hidden(first))
@@ -68,8 +68,12 @@ class Recurrent(nn.Module):
     def step(self, x_B1D: Tensor, before: Hidden) -> tuple[Tensor, Hidden]:
         """One token more: the top layer's states `(B, 1, D)`, and those of all layers."""
         with torch.autocast("cpu", enabled=False):
-            states_B1D, after = self.cells(x_B1D, self._hidden(before))
+            states_B1D, after = self.cells(self._own(x_B1D), self._hidden(tuple(map(self._own, before))))
         return self.dropout(states_B1D), after if isinstance(after, tuple) else (after,)
+
+    def _own(self, x: Tensor) -> Tensor:
+        """In the cells' own type on a CPU, where they are left out of autocast."""
+        return x.to(self.cells.weight_hh_l0.dtype) if x.device.type == "cpu" else x
 
     def _hidden(self, states: Hidden | None) -> Tensor | Hidden | None:
         """As torch's layers want it: a GRU's alone, an LSTM's with its cells."""
