@@ -50,6 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except BrokenPipeError:
         return _reader_left()
+    except OSError as error:  # of standard output itself, such as of a full disk
+        if (sentence := user_sentence(error)) is None:
+            raise
+        _reader_left()
+        return _say(sentence, MISTAKE)
 
 
 def answer(work: Callable[[], int], say: Callable[[str, int], int]) -> int:
@@ -75,7 +80,7 @@ def answer(work: Callable[[], int], say: Callable[[str, int], int]) -> int:
 
 
 def _reader_left() -> int:
-    """The reader of our output has gone, as in `| head`: what is still buffered goes nowhere, quietly."""
+    """The reader of our output has gone, as in `| head`, or it cannot be written: the rest goes nowhere, quietly."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 141
 

@@ -21,7 +21,13 @@ def library_fails():
     return raising("torch.nn", "def f():\n    raise ValueError('expected 3 dimensions')")
 
 
+def disk_fails():
+    said = "Error while serializing: I/O error: No space left on device (os error 28)"
+    return raising("safetensors.torch", f"def f():\n    raise RuntimeError({said!r})")
+
+
 OURS = "manyheads.made_up"
+FULL = "the disk is full: free some of it, or name a folder on another one by output=<folder>\n"
 LIGHTNING = """
 def f():
     try:
@@ -36,6 +42,8 @@ RULE = [  # source of the verb, exit code, what is said
     ("from pathlib import Path\ndef f():\n    Path('nowhere.csv').read_text()", 2, "nowhere.csv does not exist\n"),
     ("def f():\n    open('/')", 2, "/ cannot be used: Is a directory\n"),
     ("def f():\n    try:\n        raise ValueError('inner')\n    finally:\n        print(end='')", 2, "inner\n"),
+    ("def f():\n    disk()", 2, FULL),
+    ("def f():\n    open('/dev/full', 'w', buffering=1).write('x\\n')", 2, FULL),
     ("def f():\n    raise KeyboardInterrupt", 130, "stopped by Ctrl-C\n"),
     (LIGHTNING, 130, "stopped by Ctrl-C\n"),
     ("def f():\n    int('x')", 1, None),  # a ValueError of Python itself: a bug of ours
@@ -47,7 +55,7 @@ RULE = [  # source of the verb, exit code, what is said
 
 @pytest.mark.parametrize(("source", "code", "sentence"), RULE)
 def test_which_exceptions_are_mistakes(source, code, sentence, capsys, monkeypatch, tmp_path):
-    verb = raising(OURS, source, library=library_fails())
+    verb = raising(OURS, source, library=library_fails(), disk=disk_fails())
     monkeypatch.setattr(cli, "call", lambda name, config: verb())
     monkeypatch.chdir(tmp_path)
     assert cli.main(["train"]) == code

@@ -1,5 +1,7 @@
 """Typed words, each checked alone: with a grammar of its own, without Hydra."""
 
+import re
+
 import pytest
 
 from manyheads.config import Pooling
@@ -95,3 +97,21 @@ def test_a_file_in_place_of_a_setting(tmp_path, monkeypatch):
         read("train", "a.csv")
     with pytest.raises(ValueError, match=r"data=a\.csv is not a choice: for local files write data\.path=a\.csv"):
         read("train", "data=a.csv")
+
+
+def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("text,label\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("")
+    for verb, word, remedy in (
+        ("train", "a.csv", "for local files write data.path=a.csv"),
+        ("evaluate", "a.csv", "for local files write data.path=a.csv"),
+        ("predict", "a.csv", "for a file of texts write input=a.csv"),
+        ("look", "a.csv", "for a file of texts write input=a.csv"),
+        ("export", "a.csv", "write a.csv=VALUE"),
+        *((verb, "run", "for a run write run=run") for verb in ("evaluate", "predict", "look", "export")),
+        ("train", "run", "for local files write data.path=run"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{word} has no value: {re.escape(remedy)}$"):
+            read(verb, word)

@@ -88,3 +88,11 @@ def test_rows_that_are_all_right_leave_a_doubt() -> None:
     found = score_labels(marks_nC, marks_nC.astype(float), marks_nC, ["a", "b"], [0.5, 0.5])
     assert found.accuracy == own
     assert own.low < 0.6
+
+
+def test_a_label_that_is_surely_not_there_costs_no_more_than_its_logit() -> None:
+    marks = np.array([[False]])
+    for logit, least, most in ((36.0, 36.0, 36.1), (37.0, 36.7, 37.0), (45.0, 36.7, 45.0), (-45.0, 0.0, 1e-9)):
+        chance = np.array([[1 / (1 + np.exp(-logit))]])
+        loss = score_labels(marks, chance, chance > 0.5, ["a"], [0.5], n_resamples=1).loss.value
+        assert least <= loss <= most

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manyheads.data.files import read_file
 from manyheads.judge import lines, records
 from manyheads.judge.lines import Chunk
 from manyheads.judge.records import read_objects, read_table
@@ -144,3 +145,27 @@ def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_mistake_in_an_object_names_its_line(content: str | bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         objects(content)
+
+
+def test_a_tsv_has_the_rows_that_training_reads(tmp_path):
+    path = tmp_path / "a.tsv"
+    for written in (
+        ["text\tstars", "fine\t5", '"lovely film\t4', "awful\t1", 'a dull thing"\t1'],
+        ["text\tstars", '"never closed\t4', "awful\t1"],
+        ["text\tstars", '"two', 'lines"\t4', "awful\t1"],
+    ):
+        path.write_text("\n".join([*written, ""]))
+        table = read_file(path)
+        with path.open("rb") as stream:
+            found = [row for chunk in read_table(stream, str(path), text=["text"], text_pair=[]) for row in chunk.kept]
+        assert [(row["text"], row["stars"]) for row in found] == list(
+            zip(table.column("text"), table.column("stars"), strict=True)
+        )
+
+
+def test_columns_without_a_name_are_left_out_as_in_training():
+    stream = io.BytesIO(b"text,label,,\na,x,,\nb,y\n")
+    (chunk,) = read_table(stream, "a.csv", text=["text"], text_pair=[])
+    assert chunk.kept == [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    with pytest.raises(ValueError, match="line 3 has 1 cells, but its header names 4 columns"):
+        list(read_table(io.BytesIO(b"text,label,,\na,x,,\nb\n"), "a.csv", text=["text"], text_pair=[]))

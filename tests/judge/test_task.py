@@ -3,13 +3,16 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from manyheads.compose import save_run
+from manyheads.compose import read_run, save_run
 from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig, Source
+from manyheads.data.rows import Rows
+from manyheads.data.texts import read_rows
 from manyheads.judge.task import data_name, find_task, results_name, with_columns
 from manyheads.ship.settings import Columns, Settings
 
@@ -64,6 +67,67 @@ def test_own_data_that_changed_or_lacks_the_split_is_one_sentence(home: Path) ->
     (home.parent / "data" / "test.csv").unlink()
     with pytest.raises(ValueError, match=r"split=test is not in the data of run=\S+run: choose split=validation"):
         find_task(EvaluateConfig(run=str(home)), home, settings(), LABELS)
+
+
+def digests_of(home: Path) -> None:
+    """As training leaves them."""
+    run = read_run(home / "config.yaml")
+    splits = read_rows(run, with_test=True)
+    digests = {name: rows.digest(splits.labels) for name, rows in splits.by_name().items()}
+    (home / "summary.json").write_text(json.dumps({"digests": digests}))
+
+
+def test_rows_that_were_learnt_from_are_never_judged_as_the_runs_own_test(tmp_path: Path) -> None:
+    """Of a file that has grown other rows are carved out."""
+    path, home = written(tmp_path / "all.csv", rows_of("any", 60)), tmp_path / "run"
+    home.mkdir()
+    save_run(RunConfig(data=DataConfig(source=Source.files, path=str(path))), home / "config.yaml")
+    digests_of(home)
+    config = EvaluateConfig(run=str(home))
+    n_rows = len(find_task(config, home, settings(), LABELS).rows)
+    written(path, rows_of("any", 90))
+    for split in ("train", "validation", "test"):
+        with pytest.raises(
+            ValueError, match=f"^all.csv has changed since training: .* in its {split} split; give the same"
+        ):
+            find_task(replace(config, split=split), home, settings(), LABELS)
+    (home / "summary.json").write_text("{}")
+    assert len(find_task(config, home, settings(), LABELS).rows) > n_rows, "a run from before has no digests"
+    path.rename(tmp_path / "moved.csv")
+    with pytest.raises(
+        ValueError, match=r"^data.path=\S+all.csv, which run=\S+run was trained on, is not there any more: put"
+    ):
+        find_task(config, home, settings(), LABELS)
+
+
+def test_a_split_that_is_a_file_of_its_own_may_change(home: Path) -> None:
+    digests_of(home)
+    config, folder = EvaluateConfig(run=str(home)), home.parent / "data"
+    assert find_task(config, home, settings(), LABELS).notes == []
+    written(folder / "test.csv", rows_of("newer"))
+    assert find_task(config, home, settings(), LABELS).notes == [
+        "test.csv: the test split has other rows than when the run was trained"
+    ]
+    written(folder / "train.csv", rows_of("train", 15))
+    with pytest.raises(ValueError, match=r"^test.csv has changed since training"):
+        find_task(config, home, settings(), LABELS)
+    written(folder / "test.csv", rows_of("test"))
+    assert find_task(config, home, settings(), LABELS).notes == [], "the rows that are judged are those of then"
+
+
+def test_a_digest_tells_texts_pairs_answers_and_their_order() -> None:
+    rows = Rows(["a", "b"], None, [0, 1], "x.csv", [1, 2])
+    same = rows.digest(["no", "yes"])
+    assert Rows(["a", "b"], None, [1, 0], "y.csv", [5, 6]).digest(["yes", "no"]) == same, "classes by their names"
+    others = [
+        rows.digest(["no", "maybe"]),
+        rows.pick([1, 0]).digest(["no", "yes"]),
+        rows.pick([0]).digest(["no", "yes"]),
+        Rows(["a", "b"], ["", "c"], [0, 1], "x.csv", [1, 2]).digest(["no", "yes"]),
+        Rows(["a", "b"], None, [0, 0], "x.csv", [1, 2], targets=["x", "y"]).digest([]),
+        Rows(["a", "b"], None, [0, 1], "x.csv", [1, 2], sets=[(0, 1), ()]).digest(["no", "yes"]),
+    ]
+    assert len({same, *others}) == 7
 
 
 def test_a_model_alone_needs_data_named(home: Path) -> None:

@@ -223,3 +223,12 @@ def test_segments_beyond_the_embedding_are_refused(pair_folder: Path, tmp_path: 
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(ValueError, match="marks texts by segment 7, but a pair has segments 0 and 1"):
         load(folder)
+
+
+def test_what_is_no_text_is_named(model):
+    for texts, what in (
+        (["a", None], r"texts\[1\] is of type NoneType"),
+        ([("a", "b")], r"texts\[0\] is of type tuple"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{what}, but each text is a str: leave it out, or convert it$"):
+            model.predict(texts)

@@ -7,7 +7,7 @@ U+2028 inside a text.
 import csv
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,25 +41,35 @@ def read_tsv(path: Path, text: str) -> Table:
         ValueError: there is no header.
     """
     csv.field_size_limit(MOST_CELL)
-    reader = _of_tabs(text, csv.QUOTE_MINIMAL)
+    return _table(path, list(tab_reader(lambda: lines_of(text))))
+
+
+def tab_reader(anew: Callable[[], Iterable[str]]) -> Any:
+    """The csv module's reader of lines with tabs, which are asked for `anew` to tell what their quotes are."""
+    quoting = csv.QUOTE_MINIMAL if _are_quotes(anew) else csv.QUOTE_NONE
+    return csv.reader(anew(), delimiter="\t", quoting=quoting, strict=True)
+
+
+def _are_quotes(anew: Callable[[], Iterable[str]]) -> bool:
+    """Whether quotes are quotes, not plain characters: they fit together, and of the lines that they join to others
+    most have not as many cells as the header, or there is one column alone, of which nothing tells."""
+    quoted, plain = (
+        csv.reader(anew(), delimiter="\t", quoting=quoting, strict=True)
+        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE)
+    )
+    header, n_rows, n_others = next(plain, []), 0, 0
     try:
-        records = list(reader)
+        for row in quoted:
+            if not n_rows and row != header:
+                return True
+            n_rows += 1
+            n_others += len(row) != len(header)
     except csv.Error:
-        return _table(path, list(_of_tabs(text, csv.QUOTE_NONE)))
-    if (n_within := reader.line_num - len(records)) and len(records[0]) > 1:
-        lines = list(_of_tabs(text, csv.QUOTE_NONE))
-        records = lines if _are_rows(lines, records, n_within) else records
-    return _table(path, records)
-
-
-def _are_rows(lines: Records, records: Records, n_within: int) -> bool:
-    """Whether the lines of a file are its rows, and quotes that join some to `records` plain characters: most of the
-    `n_within` that are then no row by themselves have as many cells as the header."""
-
-    def n_others(rows: Records) -> int:
-        return sum(len(row) != len(records[0]) for row in rows)
-
-    return lines[0] == records[0] and 2 * (n_others(lines) - n_others(records)) < n_within
+        return False
+    n_within = quoted.line_num - n_rows
+    if not n_within or len(header) < 2:
+        return True
+    return 2 * (sum(len(row) != len(header) for row in plain) - n_others) >= n_within
 
 
 def lines_of(text: str) -> Iterator[str]:
@@ -87,10 +97,6 @@ def row_of(text: str) -> int:
 
 def _of_commas(text: str) -> Any:
     return csv_reader(lines_of(text), next(lines_of(text), ""))
-
-
-def _of_tabs(text: str, quoting: Any) -> Any:
-    return csv.reader(lines_of(text), delimiter="\t", quoting=quoting, strict=True)
 
 
 def _place(text: str) -> str:

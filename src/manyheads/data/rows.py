@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import accumulate
 from typing import Any
 
@@ -99,6 +100,15 @@ class Rows:
     def contents(self) -> list[Any]:
         """What makes two rows the same text: the text, or the pair of texts."""
         return self.texts if self.pairs is None else list(zip(self.texts, self.pairs, strict=True))
+
+    def digest(self, labels: list[str]) -> str:
+        """Sixteen hex digits of the texts and their answers, in their order; classes count by their names."""
+        ids = [(label,) for label in self.labels] if self.sets is None else self.sets
+        answers = self.targets or ["|".join(sorted(labels[id] for id in one)) if labels else "" for one in ids]
+        found = blake2b(digest_size=8)
+        for text, pair, answer in zip(self.texts, self.pairs or [""] * len(self), answers, strict=True):
+            found.update("\0".join((text, pair, answer, "")).encode())
+        return found.hexdigest()
 
     def as_targets(self) -> "Rows":
         """The target texts as rows of their own."""

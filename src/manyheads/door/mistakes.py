@@ -5,9 +5,11 @@ A mistake is shown as one sentence; everything else is a bug and keeps its trace
 - a `ValueError` or `OSError` is a mistake if a `raise` statement in a module of manyheads raised it: our own
   code speaks to the user so. The same error from inside torch, Lightning or a built-in called by us is a bug;
 - an `OSError` that names a file is a mistake if manyheads touched the file, directly or through the standard
-  library: no such file, no permission, disk full.
+  library: no such file, no permission;
+- a full disk is never a bug, whoever writes to it.
 """
 
+import errno
 import opcode
 import os
 import re
@@ -18,12 +20,15 @@ from types import CodeType, TracebackType
 from manyheads.config.plain import one_of, unknown_sentence
 from manyheads.terminal import one_line
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 
 
 def user_sentence(error: BaseException) -> str | None:
     """The sentence for a user's mistake, or None for a bug."""
     frames = list(_frames(error.__traceback__))
+    if getattr(error, "errno", None) in FULL or "(os error 28)" in str(error):  # the second: of safetensors
+        return "the disk is full: free some of it, or name a folder on another one by output=<folder>"
     if not frames or not isinstance(error, ValueError | OSError):
         return None
     module, code, instruction = frames[-1]

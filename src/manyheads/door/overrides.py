@@ -75,7 +75,7 @@ def read_overrides(
     typed = Typed()
     known = VERBS[verb].settings()
     for word in words:
-        key, value = _split(word)
+        key, value = _split(verb, word)
         if key.startswith(("hydra.", "hydra/")):
             typed.words.append(_hydras_own(verb, word, key, value, sweep))
         elif key in VERBS[verb].groups:
@@ -125,7 +125,7 @@ def _hydras_own(verb: str, word: str, key: str, value: str, sweep: bool) -> str:
     return word
 
 
-def _split(word: str) -> tuple[str, str]:
+def _split(verb: str, word: str) -> tuple[str, str]:
     """`key=value` as its two parts, or the sentence for what a plain run does not take."""
     bare = word.lstrip("+~")
     key, equals, value = bare.partition("=")
@@ -135,13 +135,25 @@ def _split(word: str) -> tuple[str, str]:
     if bare != word:
         raise ValueError(f"{word}: settings are set, never added or deleted: write {key}={value or 'VALUE'}")
     if not equals:
-        remedy = f"for local files write data.path={word}" if os.path.exists(word) else f"write {key or 'key'}=VALUE"
+        remedy = _for_word(verb, word) or f"write {key or 'key'}=VALUE"
         raise ValueError(f"{word} has no value: {remedy}")
     if "@" in key:
         raise ValueError(f"{word}: settings keep their place, @ moves none: write {key.partition('@')[0]}={value}")
     if "${" in word and key not in VERBATIM:
         raise ValueError(interpolation_sentence(word))
     return key, value
+
+
+def _for_word(verb: str, word: str) -> str:
+    """What a word alone may stand for, where there is a file or folder of that name."""
+    known = VERBS[verb].settings()
+    if "run" in known and any(os.path.isfile(os.path.join(word, name)) for name in ("config.yaml", "config.json")):
+        return f"for a run write run={word}"
+    if not os.path.exists(word):
+        return ""
+    if "input" in known and os.path.isfile(word):
+        return f"for a file of texts write input={word}"
+    return f"for local files write data.path={word}" if "data.path" in known else ""
 
 
 def _read_group(

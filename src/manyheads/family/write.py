@@ -44,7 +44,8 @@ def export(config: ExportConfig) -> Path:
         ValueError: the run is no classifier, or of a shape that no family has; the folder holds something.
     """
     model = find_model(Path(config.run).expanduser())
-    folder = Path(config.output).expanduser() if config.output else (run_folder(model) or model) / config.format.name
+    typed = Path(config.output).expanduser().resolve() if config.output else None  # what a link leads to is filled
+    folder = typed or (run_folder(model) or model) / config.format.name
     pooled = config.format is Format.huggingface
     refuse_taken(str(folder))
     deliverable = load(model)

@@ -79,9 +79,9 @@ def score_labels(
     Raises:
         ValueError: there are no rows.
     """
-    tiny = np.finfo(np.float64).tiny
-    own_nC = np.where(marks_nC, probabilities_nC, 1 - probabilities_nC)
-    loss_n = -np.log(np.maximum(own_nC, tiny)).sum(1)
+    kind = np.finfo(np.float64)  # a probability next to one has no digits left for what is wanting to it
+    own_nC = np.where(marks_nC, np.maximum(probabilities_nC, kind.tiny), np.maximum(1 - probabilities_nC, kind.eps / 2))
+    loss_n = -np.log(own_nC).sum(1)
     found = _resampled(marks_nC, given_nC, n_resamples, seed, loss_n)
     right_C, given_C, support_C = (one.sum(0) for one in (marks_nC & given_nC, given_nC, marks_nC))
     columns = (

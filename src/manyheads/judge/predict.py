@@ -133,7 +133,7 @@ def _opened_output(name: str) -> Iterator[TextIO]:
         with open(name, "w", encoding="utf-8", newline="\n") as output:
             yield output
     else:
-        with replace_file(Path(name)) as part, part.open("w", encoding="utf-8", newline="\n") as output:
+        with replace_file(Path(name).resolve()) as part, part.open("w", encoding="utf-8", newline="\n") as output:
             yield output
 
 

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any, BinaryIO
 
 from manyheads.config.plain import listed, show
-from manyheads.data.delimited import csv_reader
+from manyheads.data.delimited import csv_reader, tab_reader
 from manyheads.judge.lines import CHUNK, MOST_LINE, Chunk, decode, whole_lines
 
 MOST_CHARACTERS = 2**22  # of the texts of one chunk, so that long texts make short chunks
@@ -26,17 +26,16 @@ def read_table(stream: BinaryIO, name: str, *, text: list[str], text_pair: list[
         ValueError: a missing column, or the line of a row that is not UTF-8, not csv, or has too few or many cells.
     """
     csv.field_size_limit(MOST_LINE)
-    lines = _decoded(stream, name)
-    first_line = next(lines, "")
-    reader = csv_reader(chain([first_line], lines), first_line)
+    reader = _reader(stream, name)
     rows = _rows(reader, name)
     header = [cell.strip() for cell in next(rows, [])]
-    if not header:
+    names = [cell for cell in header if cell]
+    if not names:
         raise ValueError(f"{name} is empty: its first line must name the columns")
-    twice, times = Counter(header).most_common(1)[0]
+    twice, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise ValueError(f"{name} has the column '{show(twice)}' twice: name every column once")
-    first, second = _columns(header, name, text, text_pair)
+    first, second = _columns(names, name, text, text_pair)
     yield from _chunks((_record(row, header, name, reader.line_num) for row in rows), first, second)
 
 
@@ -55,6 +54,20 @@ def read_objects(stream: BinaryIO, name: str, *, text: list[str], text_pair: lis
     columns = _columns(list(head), name, text, text_pair)
     records = (_checked(one, columns, name, at) for at, one in chain([(number, head)], objects))
     yield from _chunks(records, *columns)
+
+
+def _reader(stream: BinaryIO, name: str) -> Any:
+    """Of the rows, by the rules of training; a .tsv is a file that can be read twice."""
+    if not name.lower().endswith(".tsv"):
+        lines = _decoded(stream, name)
+        first_line = next(lines, "")
+        return csv_reader(chain([first_line], lines), first_line)
+
+    def anew() -> Iterator[str]:
+        with open(name, "rb") as file:
+            yield from _decoded(file, name)
+
+    return tab_reader(anew)
 
 
 def _chunks(records: Iterator[dict[str, Any]], first: str, second: str | None) -> Iterator[Chunk]:
@@ -127,9 +140,10 @@ def _columns(header: list[str], name: str, text: list[str], text_pair: list[str]
 
 
 def _record(row: list[str], header: list[str], name: str, number: int) -> dict[str, str]:
-    if len(row) != len(header):
+    least = max(at for at, column in enumerate(header) if column) + 1
+    if not least <= len(row) <= len(header):
         raise ValueError(f"{name}, line {number} has {len(row)} cells, but its header names {len(header)} columns")
-    return dict(zip(header, row, strict=True))
+    return {column: cell for column, cell in zip(header, row, strict=False) if column}
 
 
 def _some(records: Iterable[dict[str, Any]], column: str) -> list[dict[str, Any]]:

@@ -169,7 +169,7 @@ def show_table(task: Task, columns: list[str], rows: list[list[str]], folder: Pa
 
     title = f"{task.name}, {task.split}: {len(task.rows):,} rows"
     table = Table(title=as_text(title), title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("", no_wrap=True)
+    table.add_column("")
     for at, name in enumerate(columns):
         table.add_column(as_text(name), justify="right", no_wrap=at < 2)
     for row in rows:

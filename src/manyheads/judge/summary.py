@@ -25,7 +25,8 @@ class Summary:
     for. `train` figures are those of the kept epoch, taken while it trained, dropout on. `baselines` were fitted on
     the train split and judged on `judged_on`; `leads` are the figures there less theirs, with paired intervals. Memory
     ran out until micro-batches were cut into `split` parts; the optimiser steps `left_out`, from 1, had a loss or
-    gradient that was no number and changed nothing. `linear` is the share of the linear model in each answer.
+    gradient that was no number and changed nothing. `linear` is the share of the linear model in each answer,
+    `digests` tell the rows of each split from others.
     """
 
     output: str
@@ -50,6 +51,7 @@ class Summary:
     left_out: list[int] = field(default_factory=list)
     leads: dict[str, dict[str, Interval]] = field(default_factory=dict)
     linear: float = 0.0
+    digests: dict[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""
@@ -98,6 +100,7 @@ def facts(summary: Summary) -> dict[str, str]:
     """What a run was, in a reader's words."""
     best = summary.best
     kept = f"epoch {best['epoch']}, for its validation {best['metric']} of {best['value']:.4f}" if best else "the last"
+    kept += " of the network alone" * (bool(best) and summary.linear > 0)
     steps = f"step{'s' * (len(summary.left_out) > 1)} {', '.join(map(str, summary.left_out))}"
     guarded = {
         "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step",

@@ -158,6 +158,11 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
             "name the data to judge it on, by data.path=<file or folder> or data=<preset>"
         )
     run = read_run(home / "config.yaml")
+    if run.data.path and not Path(run.data.path).expanduser().exists():
+        raise ValueError(
+            f"data.path={run.data.path}, which run={config.run} was trained on, is not there any more: put it back, or "
+            "name other data by data.path=<file>, all of which is judged, also rows that were learnt from"
+        )
     splits = read_rows(run, with_test=config.split == "test")
     rows = splits.by_name().get(config.split)
     if rows is None:
@@ -170,9 +175,28 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
     if splits.multi != multi:
         had = "any number of labels" if multi else "one class"
         raise ValueError(f"{rows.source} has changed since training, when each row had {had}: give the same data")
+    _require_same(splits, config.split, home / "summary.json")
     for part in splits.by_name().values() if labels else ():
         _number(part, [labels.index(name) for name in splits.labels])
     return Task(rows, data_name(run.data), config.split, run, splits)
+
+
+def _require_same(splits: Splits, split: str, summary: Path) -> None:
+    """Raise ValueError if rows that were learnt from may be in `split`, as the data is not that of the training; what
+    is changed in a split that is a file of its own is noted."""
+    written = read_json(summary) if summary.is_file() else {}
+    known = written.get("digests") if isinstance(written, dict) else None
+    found = {name: rows.digest(splits.labels) for name, rows in splits.by_name().items()}
+    if not isinstance(known, dict) or not known or known.get(split) == found[split]:
+        return
+    source = splits.by_name()[split].source
+    if any(known.get(name) != found[name] for name in ("train", "validation")):
+        raise ValueError(
+            f"{source} has changed since training: rows that were learnt from may be in its {split} split; give the "
+            "same data, or name rows to judge by data.path=<file>"
+        )
+    if split in known:
+        splits.notes.append(f"{source}: the {split} split has other rows than when the run was trained")
 
 
 def _number(rows: Rows, ids: list[int]) -> None:

@@ -58,6 +58,7 @@ def judge_run(
         baselines=judged.baselines,
         leads=judged.leads,
         linear=deliverable.share if isinstance(deliverable, Deliverable) else 0.0,
+        digests={name: one.digest(splits.labels) for name, one in splits.by_name().items()},
         versions=installed_versions(),
         **training,
     )

@@ -40,11 +40,11 @@ def look(config: LookConfig) -> Any:
             "classifiers: name a run with task=classify"
         )
     chosen = choose(settings.model, config.layers, config.heads)
-    folder = _folder(config, model)
     if config.split:
         from manyheads.look.corpus import study
 
         return study(config)
+    folder = _folder(config, model)
     _check_output(folder)
 
     from manyheads.judge.device import place  # torch, once the settings are known to be good

@@ -21,7 +21,8 @@ from manyheads.ship.deliverable import Deliverable
 
 @dataclass(slots=True)
 class Study:
-    """Everything found about the heads on some rows. `silenced[p]` is what happens without `statistics.heads[p]`."""
+    """Everything found about the heads on some rows. `silenced[p]` is what happens without `statistics.heads[p]`. The
+    figures are of the network alone; `share` is that of a linear model beside it in what is answered."""
 
     n_rows: int
     statistics: HeadStatistics
@@ -29,6 +30,7 @@ class Study:
     macro_f1: Interval
     silenced: list[Silenced]
     faithfulness: list[Faithfulness]
+    share: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts, lists, numbers and strings; a head is named by layer and place, both from 1."""
@@ -38,6 +40,7 @@ class Study:
             "n_tokens": self.statistics.n_tokens,
             "accuracy": asdict(self.accuracy),
             "macro_f1": asdict(self.macro_f1),
+            "linear": self.share,
             "heads": [self._head_as_json(p) for p in range(len(self.silenced))],
             "uniform": self.statistics.uniform,
             "divergence": [[_known(value) for value in row] for row in self.statistics.divergence_PP],
@@ -97,6 +100,7 @@ def study_rows(
         faithfulness=faithfulness(
             deliverable, tokens, budget=budget, n_resamples=n_resamples, seed=seed, progress=progress
         ),
+        share=deliverable.share,
     )
 
 

@@ -64,7 +64,12 @@ def signed(interval: Interval, places: int, times: int = 1) -> str:
 def notes(study: Study) -> list[str]:
     """What a reader must know to take the figures for what they are."""
     n_heads, n_sure = len(study.silenced), sum(missed(one.macro_f1_change) for one in study.silenced)
+    alone = [
+        f"All figures are of the network alone: {study.share:.0%} of each answer are those of a linear model beside "
+        "it, which has no heads; evaluate judges both together."
+    ]
     return [
+        *(alone if study.share else []),
         f"Of {n_heads} intervals of macro F1, {n_sure} do not hold zero; by chance alone some {0.05 * n_heads:.1f} "
         "would not.",
         "Nats: entropy; share: of its largest, log n; far: mean distance in tokens; first, marks: share on the "
