@@ -168,6 +168,15 @@ def test_another_search_in_the_same_folder_is_refused(place, words, what):
         place.tune(RATES)
 
 
+def test_a_grid_that_was_cut_short_goes_on_by_its_method(place):
+    place.tune(RATES, "trials=1")
+    with pytest.raises(ValueError, match=r"with method=random, not method=grid: type method=random to go on, or name"):
+        place.tune(RATES, "trials=3")
+    place.calls()
+    place.tune(RATES, "trials=3", "method=random")
+    assert len(place.calls()) == 2
+
+
 def test_what_changes_no_figure_may_change(place):
     place.tune(RATES)
     place.calls()

@@ -100,7 +100,8 @@ def _check_same(line: bytes, question: dict[str, Any], path: Path, folder: Path)
         if held.get(name) != asked.get(name):
             was, now = (show(one.get(name)) for one in (held, asked))
             what = "other data" if name == "data" else f"a search with {name}={was}, not {name}={now}"
-            raise ValueError(f"output={folder} holds {what}: name another folder by output=FOLDER")
+            go_on = f"type method={was} to go on, or " if name == "method" else ""
+            raise ValueError(f"output={folder} holds {what}: {go_on}name another folder by output=FOLDER")
 
 
 def _outcome(line: bytes, path: Path) -> Outcome:
