@@ -161,7 +161,7 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
     if run.data.path and not Path(run.data.path).expanduser().exists():
         raise ValueError(
             f"data.path={run.data.path}, which run={config.run} was trained on, is not there any more: put it back, or "
-            "name other data by data.path=<file>, all of which is judged, also rows that were learnt from"
+            "let evaluate judge other data by data.path=<file>, which may hold rows that were learnt from"
         )
     splits = read_rows(run, with_test=config.split == "test")
     rows = splits.by_name().get(config.split)
@@ -193,7 +193,7 @@ def _require_same(splits: Splits, split: str, summary: Path) -> None:
     if any(known.get(name) != found[name] for name in ("train", "validation")):
         raise ValueError(
             f"{source} has changed since training: rows that were learnt from may be in its {split} split; give the "
-            "same data, or name rows to judge by data.path=<file>"
+            "same data, or let evaluate judge other rows by data.path=<file>"
         )
     if split in known:
         splits.notes.append(f"{source}: the {split} split has other rows than when the run was trained")
