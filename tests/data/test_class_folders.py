@@ -50,3 +50,8 @@ def test_tables_beside_them_win(reviews, write, two_classes):
     (reviews / "imdbEr.txt").unlink()
     write(reviews / "train.csv", two_classes(40))
     assert read_splits(DataConfig(path=str(reviews)), 0).train.source == "train.csv"
+
+
+def test_a_table_beside_the_folders_of_classes_is_not_the_data(reviews):
+    (reviews / "train" / "metadata.csv").write_text("file,author\n0_7.txt,someone\n")
+    assert read_splits(DataConfig(path=str(reviews)), 0).labels == ["neg", "pos"]

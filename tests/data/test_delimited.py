@@ -60,7 +60,8 @@ def test_one_bad_line_does_not_let_stray_quotes_join_rows(at, cells, tmp_path):
 def test_what_the_csv_module_writes_with_tabs_is_read_again(tmp_path_factory, rows, text_first):
     path = tmp_path_factory.mktemp("tabs") / "a.tsv"
     with path.open("w", newline="", encoding="utf-8") as file:
+        file.write("text\tlabel\r\n" if text_first else "label\ttext\r\n")
         table = csv.writer(file, delimiter="\t", quoting=csv.QUOTE_ALL)
-        table.writerows(row if text_first else row[::-1] for row in [("text", "label"), *rows])
+        table.writerows(row if text_first else row[::-1] for row in rows)
     found = read_file(path)
     assert list(zip(found.column("text"), found.column("label"), strict=True)) == rows

@@ -364,8 +364,6 @@ def test_what_is_written_about_data_is_no_data(tmp_path, write, two_classes):
         (tmp_path / name).write_text('{"default": {"features": {}}}')
     write(tmp_path / "data" / "train-00000-of-00001.csv", two_classes(40))
     assert read_splits(DataConfig(path=str(tmp_path)), 0).train.source == "train-00000-of-00001.csv"
-    (tmp_path / "notes.jsonl").write_text('{"a": 1}')
-    assert len(read_splits(DataConfig(path=str(tmp_path)), 0).train) == 32
 
 
 def test_files_in_folders_called_like_splits_are_read(tmp_path, write, two_classes, complaint):
@@ -390,3 +388,32 @@ def test_names_that_look_like_splits_are_told_as_settings(tmp_path, write, two_c
     )
     data = DataConfig(path=str(tmp_path), train_split="Corona_train", test_split="Corona_test")
     assert [len(rows) for rows in read_splits(data, 0).by_name().values()] == [36, 4, 40]
+
+
+def test_what_lies_deeper_is_named_where_it_is_clear(tmp_path, write, two_classes, complaint):
+    data = DataConfig(path=str(tmp_path))
+    (tmp_path / "my own").mkdir()
+    write(tmp_path / "my own" / "train.csv", two_classes(40))
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "a.txt").write_text("one\n")
+    said = f"data.path={tmp_path} holds no data file: they lie in its folder my own: give '{data.path}"
+    assert complaint(data) == said.replace("give '", "give 'data.path=") + "/my own'"
+    (tmp_path / "other").mkdir()
+    write(tmp_path / "other" / "one.csv", two_classes(40))
+    write(tmp_path / "other" / "one.tsv", two_classes(40))
+    assert "they lie" not in complaint(data)
+
+
+def test_a_file_of_ones_own_wins_over_a_folder_called_data(tmp_path, write, two_classes):
+    write(tmp_path / "reviews.csv", two_classes(40))
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "test.csv", two_classes(40))
+    assert read_splits(DataConfig(path=str(tmp_path)), 0).train.source == "reviews.csv"
+
+
+def test_folders_called_by_typed_names_are_read(tmp_path, write, two_classes):
+    for name in ("learn", "judge"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "0.csv", two_classes(20, name))
+    data = DataConfig(path=str(tmp_path), train_split="learn", test_split="judge")
+    assert [len(rows) for rows in read_splits(data, 0).by_name().values()] == [18, 2, 20]

@@ -27,7 +27,7 @@ def disk_fails():
 
 
 OURS = "manyheads.made_up"
-FULL = "the disk is full: free some of it, or name a folder on another one by output=<folder>\n"
+FULL = "the disk is full: free some of it, or write to another one\n"
 LIGHTNING = """
 def f():
     try:

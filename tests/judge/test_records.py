@@ -163,9 +163,21 @@ def test_a_tsv_has_the_rows_that_training_reads(tmp_path):
         )
 
 
-def test_columns_without_a_name_are_left_out_as_in_training():
+def test_a_column_without_a_name_in_front_is_kept():
+    (chunk,) = read_table(io.BytesIO(b",text\n0,a\n1,b\n"), "a.csv", text=["text"], text_pair=[])
+    assert chunk.kept == [{"": "0", "text": "a"}, {"": "1", "text": "b"}]
+
+
+def test_a_tsv_of_bare_carriage_returns_is_one_sentence(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(b"text\tlabel\rfine\tx\r")
+    with path.open("rb") as stream, pytest.raises(ValueError, match=r"a\.tsv, line 1 is not csv: new-line character"):
+        list(read_table(stream, str(path), text=["text"], text_pair=[]))
+
+
+def test_columns_without_a_name_at_the_end_are_left_out_as_in_training():
     stream = io.BytesIO(b"text,label,,\na,x,,\nb,y\n")
     (chunk,) = read_table(stream, "a.csv", text=["text"], text_pair=[])
     assert chunk.kept == [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
-    with pytest.raises(ValueError, match="line 3 has 1 cells, but its header names 4 columns"):
+    with pytest.raises(ValueError, match="line 3 has 1 cells, but its header names 2 columns"):
         list(read_table(io.BytesIO(b"text,label,,\na,x,,\nb\n"), "a.csv", text=["text"], text_pair=[]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from manyheads.compose import read_run, save_run
+from manyheads.compose import compose, read_run, save_run
 from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig, Source
 from manyheads.data.rows import Rows
 from manyheads.data.texts import read_rows
@@ -113,6 +113,17 @@ def test_a_split_that_is_a_file_of_its_own_may_change(home: Path) -> None:
         find_task(config, home, settings(), LABELS)
     written(folder / "test.csv", rows_of("test"))
     assert find_task(config, home, settings(), LABELS).notes == [], "the rows that are judged are those of then"
+
+
+def test_a_pretraining_is_judged_on_the_texts_it_learnt_from(home: Path) -> None:
+    """Those of test are left out of train, whichever split is asked for."""
+    written(home.parent / "data" / "test.csv", rows_of("train", 5))
+    run = compose("pretrain", [f"data.path={home.parent / 'data'}"])
+    save_run(run, home / "config.yaml")
+    digests_of(home)
+    for split, n_rows in (("train", 7), ("validation", 12)):
+        config = EvaluateConfig(run=str(home), split=split)
+        assert len(find_task(config, home, replace(settings(), task=run.task, n_classes=0), []).rows) == n_rows
 
 
 def test_a_digest_tells_texts_pairs_answers_and_their_order() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from manyheads.config import DataConfig
 from manyheads.data.files import kind_of, text_of
-from manyheads.data.naming import ALIASES, KNOWN, files_by_stem
+from manyheads.data.naming import ALIASES, KNOWN, files_inside
 from manyheads.data.rows import Table
 
 NO_CLASS = "unsup"
@@ -13,7 +13,7 @@ NO_CLASS = "unsup"
 def class_folders(folder: Path, data: DataConfig) -> dict[str, Path]:
     """Role to the folder that holds those of its classes; `all`: there is just one. None where `folder` holds tables,
     or texts of a split, beside them."""
-    beside = files_by_stem(folder, data)
+    beside = files_inside(folder, data)
     if any(stem.lower() in KNOWN or kind_of(files[0]) != ".txt" for stem, files in beside.items()):
         return {}
     inside = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}

@@ -57,19 +57,20 @@ def _are_quotes(anew: Callable[[], Iterable[str]]) -> bool:
         csv.reader(anew(), delimiter="\t", quoting=quoting, strict=True)
         for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE)
     )
-    header, n_rows, n_others = next(plain, []), 0, 0
+    n_rows, n_others = 0, 0
     try:
+        header = next(plain, [])
         for row in quoted:
             if not n_rows and row != header:
                 return True
             n_rows += 1
             n_others += len(row) != len(header)
+        n_within = quoted.line_num - n_rows
+        if not n_within or len(header) < 2:
+            return True
+        return 2 * (sum(len(row) != len(header) for row in plain) - n_others) >= n_within
     except csv.Error:
         return False
-    n_within = quoted.line_num - n_rows
-    if not n_within or len(header) < 2:
-        return True
-    return 2 * (sum(len(row) != len(header) for row in plain) - n_others) >= n_within
 
 
 def lines_of(text: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from shlex import quote
 from typing import TypeVar
 
 from manyheads.config import DataConfig
@@ -106,7 +107,7 @@ def _unread_note(unread: list[str], by_stem: dict[str, list[Path]], found: dict[
 def _by_settings(stems: list[str], roles: Iterable[str]) -> str:
     """What to type for those that look like splits by their names."""
     likely = {role: next((stem for stem in stems if _is_like(stem, role)), "") for role in roles}
-    return " ".join(f"data.{role}_split={show(stem)}" for role, stem in likely.items() if stem)
+    return " ".join(quote(f"data.{role}_split={stem}") for role, stem in likely.items() if stem)
 
 
 def _is_like(stem: str, role: str) -> bool:
@@ -148,30 +149,41 @@ def _named(typed: str, by_stem: dict[str, list[Path]]) -> str | None:
 
 
 def files_by_stem(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
-    """The data files of a folder by what they are called: of the places where they may lie the first that holds one of
-    a split, else the first that holds any; or those of its folders that are called like a split."""
+    """The data files of a folder by what they are called, or those of its folders that are called like a split."""
+    return files_inside(folder, data) or _split_folders(folder, data)
+
+
+def files_inside(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
+    """Of the places where they may lie those of the first that holds any."""
     inside = [folder / data.hub_config, folder / data.hub_config / "data", folder, folder / "data"]
-    names, first = KNOWN | {typed_split(data, role) for role in ALIASES}, {}
-    for place in inside:
-        found = _stems(place)
-        if any(not names.isdisjoint((stem, stem.lower())) for stem in found):
-            return found
-        first = first or found
-    return first or _split_folders(folder)
+    return next((found for found in map(_stems, inside) if found), {})
+
+
+def _split_folders(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
+    """Of `train/0000.parquet` and the like; lists of texts there are those of class folders."""
+    inside = {path.name: data_files(path) for path in sorted(folder.iterdir()) if _is_called_split(path, data)}
+    tables = {name: [file for file in files if kind_of(file) != ".txt"] for name, files in inside.items()}
+    return {name: files for name, files in tables.items() if files}
+
+
+def _is_called_split(path: Path, data: DataConfig) -> bool:
+    return path.name.lower() in KNOWN or path.name in [typed_split(data, role) for role in ALIASES]
 
 
 def _deeper(folder: Path, data: DataConfig) -> str:
-    """Where the files are that the folder does not hold itself; empty: nowhere."""
+    """Where the files are that the folder does not hold itself; empty: nowhere, or in several places."""
     inside = sorted(path for path in folder.iterdir() if path.is_dir() and os.access(path, os.R_OK | os.X_OK))
-    name = next((path.name for path in inside if path.name[0] != "." and files_by_stem(path, data)), "")
-    return f"they lie in its folder {show(name)}: give data.path={Path(data.path) / name}" if name else ""
+    found = [path for path in inside if path.name[0] != "." and not _is_called_split(path, data) and _holds(path, data)]
+    if len(found) != 1:
+        return ""
+    return f"they lie in its folder {show(found[0].name)}: give {quote(f'data.path={Path(data.path) / found[0].name}')}"
 
 
-def _split_folders(folder: Path) -> dict[str, list[Path]]:
-    """Of `train/0000.parquet` and the like; lists of texts there are those of class folders."""
-    inside = {path.name: data_files(path) for path in sorted(folder.iterdir()) if path.name.lower() in KNOWN}
-    tables = {name: [file for file in files if kind_of(file) != ".txt"] for name, files in inside.items()}
-    return {name: files for name, files in tables.items() if files}
+def _holds(folder: Path, data: DataConfig) -> bool:
+    try:
+        return bool(files_by_stem(folder, data))
+    except ValueError:  # two files of one name: there are some
+        return True
 
 
 def data_files(folder: Path) -> list[Path]:

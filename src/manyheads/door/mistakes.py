@@ -28,7 +28,7 @@ def user_sentence(error: BaseException) -> str | None:
     """The sentence for a user's mistake, or None for a bug."""
     frames = list(_frames(error.__traceback__))
     if getattr(error, "errno", None) in FULL or "(os error 28)" in str(error):  # the second: of safetensors
-        return "the disk is full: free some of it, or name a folder on another one by output=<folder>"
+        return "the disk is full: free some of it, or write to another one"
     if not frames or not isinstance(error, ValueError | OSError):
         return None
     module, code, instruction = frames[-1]

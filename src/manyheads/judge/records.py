@@ -29,14 +29,16 @@ def read_table(stream: BinaryIO, name: str, *, text: list[str], text_pair: list[
     reader = _reader(stream, name)
     rows = _rows(reader, name)
     header = [cell.strip() for cell in next(rows, [])]
-    names = [cell for cell in header if cell]
-    if not names:
+    width = len(header)
+    while header and not header[-1]:  # as spreadsheets leave them
+        header.pop()
+    if not header:
         raise ValueError(f"{name} is empty: its first line must name the columns")
-    twice, times = Counter(names).most_common(1)[0]
+    twice, times = Counter(header).most_common(1)[0]
     if times > 1:
         raise ValueError(f"{name} has the column '{show(twice)}' twice: name every column once")
-    first, second = _columns(names, name, text, text_pair)
-    yield from _chunks((_record(row, header, name, reader.line_num) for row in rows), first, second)
+    first, second = _columns(header, name, text, text_pair)
+    yield from _chunks((_record(row, header, width, name, reader.line_num) for row in rows), first, second)
 
 
 def read_objects(stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str]) -> Iterator[Chunk]:
@@ -139,11 +141,11 @@ def _columns(header: list[str], name: str, text: list[str], text_pair: list[str]
     return first, second
 
 
-def _record(row: list[str], header: list[str], name: str, number: int) -> dict[str, str]:
-    least = max(at for at, column in enumerate(header) if column) + 1
-    if not least <= len(row) <= len(header):
+def _record(row: list[str], header: list[str], width: int, name: str, number: int) -> dict[str, str]:
+    """The cells by their columns; of the `width` that the first line had those behind the last name are none."""
+    if not len(header) <= len(row) <= width:
         raise ValueError(f"{name}, line {number} has {len(row)} cells, but its header names {len(header)} columns")
-    return {column: cell for column, cell in zip(header, row, strict=False) if column}
+    return dict(zip(header, row, strict=False))
 
 
 def _some(records: Iterable[dict[str, Any]], column: str) -> list[dict[str, Any]]:

@@ -163,7 +163,8 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
             f"data.path={run.data.path}, which run={config.run} was trained on, is not there any more: put it back, or "
             "let evaluate judge other data by data.path=<file>, which may hold rows that were learnt from"
         )
-    splits = read_rows(run, with_test=config.split == "test")
+    learnt_without = run.task is Answered.pretrain and run.test  # texts of test are then left out of train
+    splits = read_rows(run, with_test=config.split == "test" or learnt_without)
     rows = splits.by_name().get(config.split)
     if rows is None:
         raise ValueError(f"split={config.split} is not in the data of run={config.run}: choose split=validation")

@@ -70,11 +70,12 @@ class Distance(nn.Module):
 
     def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
         """In single precision: the difference of numbers as large as d_k is what counts."""
+        kept = torch.is_autocast_enabled(q_BHLK.device.type)  # so does autocast with the softmax that follows
         with torch.autocast(q_BHLK.device.type, enabled=False):
             q, k = (x if x.dtype == torch.float64 else x.float() for x in (q_BHLK, k_BHMK))
             squares_BHL1, squares_BHM1 = (x.square().sum(-1, keepdim=True) for x in (q, k))
             scores_BHLM = 2 * (q @ k.transpose(-2, -1)) - squares_BHL1 - squares_BHM1.transpose(-2, -1)
-            return (scores_BHLM * self.scale).to(q_BHLK.dtype)
+            return scores_BHLM * self.scale if kept else (scores_BHLM * self.scale).to(q_BHLK.dtype)
 
 
 class Additive(nn.Module):

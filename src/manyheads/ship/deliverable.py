@@ -163,13 +163,12 @@ class Deliverable:
         """
         if isinstance(texts, str) or isinstance(pairs, str):
             raise ValueError("texts is a single str, but a list of texts is needed: put it in brackets")
-        for name, given in (("texts", texts), ("pairs", pairs or [])):
-            strange = next((at for at, one in enumerate(given) if not isinstance(one, str)), None)
-            if strange is not None:
-                kind = type(given[strange]).__name__
-                raise ValueError(
-                    f"{name}[{strange}] is of type {kind}, but each text is a str: leave it out, or convert it"
-                )
+        for name, given in (("texts", texts), ("pairs", [] if pairs is None else pairs)):
+            at, kind = next(
+                ((at, type(one).__name__) for at, one in enumerate(given) if not isinstance(one, str)), (0, "")
+            )
+            if kind:
+                raise ValueError(f"{name}[{at}] is of type {kind}, but each text is a str: leave it out, or convert it")
         if (pairs is not None) != self.pairs:
             takes = (
                 "pairs of texts, but second texts are missing" if self.pairs else "single texts, but pairs are given"
