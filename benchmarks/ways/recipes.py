@@ -51,6 +51,7 @@ MORE_OF_ALL: dict[tuple[str, str], list[str]] = {  # behind those where all rows
     ("ag_news_10k", "scratch"): ["model.bag=524288"],
     ("emotion", "scratch"): ["model=tiny"],
     ("imdb", "scratch"): ["model.bag=1048576"],
+    ("emotion", "pretrained"): ["linear=true"],
     ("imdb", "pretrained"): ["pretrain.also=[{data}/imdb_unsup/train.csv]", "pretrain.before=50Mtok"],
     ("imdb", "minilm"): ["trainer.max_epochs=1"],
     ("snips", "minilm"): ["linear=true"],
@@ -62,6 +63,7 @@ MORE_OF_ALL: dict[tuple[str, str], list[str]] = {  # behind those where all rows
     ("sick", "minilm"): ["trainer.max_epochs=5"],
 }
 MORE_OF_FEW: dict[str, list[str]] = {  # by way, where they are few; {unlabelled}: the others' texts
+    "minilm": ["linear=true"],
     "pretrained": ["pretrain.also=[{unlabelled}]", "pretrain.before=3Mtok", "linear=true"],
 }
 
