@@ -211,6 +211,16 @@ def test_the_verb_writes_beside_the_model_and_never_over_anything(ship_model, tm
     assert "is not empty" in capsys.readouterr().err
 
 
+def test_a_link_to_an_empty_folder_stays_and_what_it_leads_to_is_filled(ship_model, tmp_path):
+    ship_model(tmp_path / "run" / "model", data=DataConfig(max_length=12), shape=BERT)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    assert main(["export", f"run={tmp_path / 'run' / 'model'}", f"output={tmp_path / 'link'}"]) == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "there" / "model.safetensors").is_file()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link", "run", "there"]
+
+
 @pytest.mark.parametrize("long", list(Long))
 def test_the_verb_says_where_long_texts_are_read_otherwise(long, ship_model, tmp_path, capsys):
     data = DataConfig(max_length=12, long=long)

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from manyheads.data.rows import Rows
 from manyheads.judge.evaluate import evaluate
 from manyheads.look.corpus import study
 from manyheads.look.study import some, study_rows
+from manyheads.look.study_table import notes
 from manyheads.ship.deliverable import load
 
 LABELS = ["bad", "good", "so-so"]
@@ -67,6 +69,16 @@ def test_the_figures_of_all_heads_are_those_of_evaluate(run: Path) -> None:
     found = study(LookConfig(run=str(run), split="validation", bootstrap=100, hardware=CPU, seed=4))
     assert found["accuracy"] == judged["accuracy"]
     assert found["macro_f1"] == judged["macro_f1"]
+
+
+def test_a_linear_model_beside_the_network_is_told(run: Path) -> None:
+    rows = Rows(["a good film", "so bad"], None, [0, 1], "x.csv", [1, 2])
+    found = study_rows(load(run / "model"), rows, n_resamples=100)
+    assert found.as_json()["linear"] == 0.0
+    assert "linear model" not in " ".join(notes(found))
+    beside = replace(found, share=0.35)
+    assert beside.as_json()["linear"] == 0.35
+    assert notes(beside)[0].startswith("All figures are of the network alone: 35% of each answer are those of a linear")
 
 
 def test_a_study_may_be_repeated_and_replaces_the_last(run: Path, tmp_path: Path) -> None:
