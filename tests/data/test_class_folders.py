@@ -35,6 +35,13 @@ def test_one_folder_of_classes_holds_everything(reviews):
     assert [len(rows) for rows in splits.by_name().values()] == [32, 4, 4]
 
 
+def test_a_folder_that_is_judged_on_is_not_validated_on(reviews):
+    (reviews / "test").rename(reviews / "dev")
+    splits = read_splits(DataConfig(path=str(reviews), test_split="dev"), 0)
+    sizes = {name: (len(rows), rows.source) for name, rows in splits.by_name().items()}
+    assert sizes == {"train": (36, "train"), "validation": (4, "train"), "test": (40, "dev")}
+
+
 def test_an_empty_file_is_named(reviews, complaint):
     empty = reviews / "train" / "pos" / "3_7.txt"
     empty.write_text("\n")

@@ -56,8 +56,9 @@ def test_a_config_of_a_converted_revision_is_a_folder(asked):
     assert asked == [(("no/such", None), {"data_dir": "smsa", "revision": "refs/convert/parquet"})]
 
 
-def test_a_split_can_be_judged_that_another_would_validate_on(asked):
-    splits = read_splits(config(validation_split="", test_split="validation"), 0)
+@pytest.mark.parametrize("typed", [{"validation_split": ""}, {}])
+def test_a_split_can_be_judged_that_another_would_validate_on(typed, asked):
+    splits = read_splits(config(test_split="validation", **typed), 0)
     assert splits.test is not None
     assert splits.test.texts[0] == "b0"
     assert (len(splits.train), len(splits.validation)) == (36, 4)

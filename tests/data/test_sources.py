@@ -151,6 +151,20 @@ def test_a_saved_dataset_keeps_its_class_order(saved):
     assert sorted(zip(one.train.texts, one.train.numbers, strict=True))[0] == ("a0", 40)
 
 
+def test_a_saved_split_that_is_the_test_split_is_not_validated_on(saved):
+    splits = read_splits(DataConfig(path=str(saved / "saved"), text="sentence", label="gold", test_split="validation"), 0)
+    assert splits.test is not None
+    assert splits.test.texts == [f"b{i}" for i in range(6)]
+    assert (len(splits.train), len(splits.validation)) == (36, 4)
+    assert {text[0] for text in splits.validation.texts} == {"a"}
+    assert splits.notes[-1].startswith("validation: 4 of 40 rows of saved/train carved out by class")
+
+
+def test_one_split_has_one_role():
+    with pytest.raises(ValueError, match=r"^data\.validation_split=dev and data\.test_split=dev name one split for two "):
+        DataConfig(validation_split="dev", test_split="dev")
+
+
 def test_saved_labels_that_are_hidden_are_named(saved, complaint):
     data = DataConfig(path=str(saved / "saved"), text="sentence", label="gold")
     assert complaint(data) == (

@@ -42,6 +42,14 @@ def test_a_broken_row_keeps_its_number(tmp_path, write, complaint):
     )
 
 
+def test_the_rows_of_another_split_can_be_judged(tmp_path, write):
+    file = write(tmp_path / "all.csv", rows_of(train=40, dev=6, test=8), HEADER)
+    splits = read_splits(DataConfig(path=str(file), test_split="validation"), 0)
+    assert {name: {text.split()[0] for text in rows.texts} for name, rows in splits.by_name().items()} == {
+        "train": {"train"}, "validation": {"train"}, "test": {"dev"},
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("counts", [{"train": 40}, {"test": 20, "dev": 20}, {"left": 20, "right": 20}])
 def test_other_columns_of_that_name_are_none(counts, tmp_path, write):
     splits = read_splits(DataConfig(path=str(write(tmp_path / "a.csv", rows_of(**counts), HEADER))), 0)

@@ -93,6 +93,12 @@ class DataConfig:
             self.source is not Source.files or bool(self.path),
             "data.path is empty, but data=files reads local files: add data.path=<file or folder>",
         )
+        role_names = ("", "validation", "test", self.train_split)
+        require(
+            self.validation_split != self.test_split or self.test_split in role_names,
+            f"data.validation_split={show(self.validation_split)} and data.test_split={show(self.test_split)} name one "
+            "split for two roles: name another one, or carve validation out of train by data.validation_split=",
+        )
         require(
             self.stride <= self.max_length,
             f"data.stride={self.stride} would leave tokens out between windows of data.max_length={self.max_length}: "

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from manyheads.config import DataConfig
 from manyheads.data.files import kind_of, text_of
-from manyheads.data.naming import ALIASES, KNOWN, files_inside
+from manyheads.data.naming import ALIASES, KNOWN, files_inside, take_typed_names
 from manyheads.data.rows import Table
 
 NO_CLASS = "unsup"
@@ -20,6 +20,7 @@ def class_folders(folder: Path, data: DataConfig) -> dict[str, Path]:
     named = {role: inside[name] for role, names in ALIASES.items() for name in names if name in inside}
     found = {role: path for role, path in named.items() if len(_classes(path)) > 1}
     if "train" in found:
+        take_typed_names(found, {path.name: path for path in found.values()}, data)
         return found if len(found) > 1 else {"all": found["train"]}
     return {"all": folder} if not named and len(_classes(folder)) > 1 else {}
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import TypeVar
@@ -27,7 +27,7 @@ def typed_split(data: DataConfig, role: str) -> str:
 def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str) -> dict[str, str]:
     """Role to name for a hub dataset: the settings' names; a default name that is missing may have another.
 
-    A dataset without a second split takes the role `all`.
+    A split that is named for one role is no other's. A dataset without a second split takes the role `all`.
 
     Raises:
         ValueError: a split typed by name is missing, or there is no training split.
@@ -43,6 +43,7 @@ def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str)
             found |= {} if other is None else {role: other}
         elif typed:
             raise ValueError(f"data.{role}_split={typed} is not a split of {source}: its splits are {listed(names)}")
+    take_typed_names(found, {name: name for name in names}, data)
     if "train" not in found and len(names) == 1:
         return {"all": names[0]}
     return _all_in_one(found, source, {name: name for name in names})
@@ -72,7 +73,7 @@ def name_files(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
         if stems:
             found[role] = by_stem[stems[0]]
             taken.add(stems[0])
-    _take_typed_names(found, by_stem, data)
+    take_typed_names(found, by_stem, data)
     return _all_in_one(found, f"data.path={data.path}", {stem: files[0].name for stem, files in by_stem.items()})
 
 
@@ -125,27 +126,28 @@ def _require_typed_names(by_stem: dict[str, list[Path]], data: DataConfig) -> No
             )
 
 
-def _take_typed_names(found: dict[str, list[Path]], by_stem: dict[str, list[Path]], data: DataConfig) -> None:
-    """A typed name wins over that of the file, and so does a preset's, which may judge on the split another dataset
-    would validate on."""
+def take_typed_names(found: dict[str, T], by_name: Mapping[str, T], data: DataConfig) -> None:
+    """Give each role of `found` the split that the settings name for it, and take that split's own role from it: the
+    rows that a run is judged on are not those it is validated on. So does a preset, which may judge on the split that
+    another dataset would validate on."""
     for role in ("test", "validation", "train"):
         typed = typed_split(data, role)
-        stem = None if typed == role else _named(typed, by_stem)
-        if stem is None:
+        name = None if typed == role else _named(typed, by_name)
+        if name is None:
             continue
-        files = by_stem[stem]
+        split = by_name[name]
         shared = role != "train" and typed == data.train_split  # validated on the training rows
-        for other in [key for key, value in found.items() if value == files and not shared]:
+        for other in [key for key, value in found.items() if value == split and not shared]:
             del found[other]
-        found[role] = files
+        found[role] = split
 
 
-def _named(typed: str, by_stem: dict[str, list[Path]]) -> str | None:
-    """The stem that is called so or, where there is none, that is another name of the same split."""
-    if typed in by_stem:
+def _named(typed: str, by_name: Iterable[str]) -> str | None:
+    """The name that is `typed` or, where there is none, another name of the same split."""
+    if typed in by_name:
         return typed
     names = next((names for names in ALIASES.values() if typed in names), ())
-    return next((stem for stem in by_stem if stem.lower() in names), None)
+    return next((name for name in by_name if name.lower() in names), None)
 
 
 def files_by_stem(folder: Path, data: DataConfig) -> dict[str, list[Path]]:

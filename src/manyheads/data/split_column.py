@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from manyheads.config import DataConfig
 from manyheads.config.plain import listed, show
-from manyheads.data.naming import ALIASES
+from manyheads.data.naming import ALIASES, take_typed_names
 from manyheads.data.rows import Table
 
 COLUMN = "split"
@@ -33,9 +33,13 @@ def parts_of(table: Table, data: DataConfig) -> dict[str, Callable[[], Table]]:
         f"{table.source}: its column {show(named)} says which rows are "
         f"{listed([f'{role} ({counts[role]:,})' for role in ALIASES if role in counts])}; rename it to have them drawn"
     )
-    return {
-        role: lambda role=role: _part(table, [at for at, one in enumerate(roles) if one == role]) for role in counts
-    }
+    found: dict[str, str] = {role: role for role in counts}
+    take_typed_names(found, dict(found), data)
+
+    def rows_of(name: str) -> Callable[[], Table]:
+        return lambda: _part(table, [at for at, one in enumerate(roles) if one == name])
+
+    return {role if len(found) > 1 else "all": rows_of(name) for role, name in found.items()}
 
 
 def _part(table: Table, indices: list[int]) -> Table:
