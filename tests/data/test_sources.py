@@ -152,7 +152,9 @@ def test_a_saved_dataset_keeps_its_class_order(saved):
 
 
 def test_a_saved_split_that_is_the_test_split_is_not_validated_on(saved):
-    splits = read_splits(DataConfig(path=str(saved / "saved"), text="sentence", label="gold", test_split="validation"), 0)
+    splits = read_splits(
+        DataConfig(path=str(saved / "saved"), text="sentence", label="gold", test_split="validation"), 0
+    )
     assert splits.test is not None
     assert splits.test.texts == [f"b{i}" for i in range(6)]
     assert (len(splits.train), len(splits.validation)) == (36, 4)
@@ -161,7 +163,9 @@ def test_a_saved_split_that_is_the_test_split_is_not_validated_on(saved):
 
 
 def test_one_split_has_one_role():
-    with pytest.raises(ValueError, match=r"^data\.validation_split=dev and data\.test_split=dev name one split for two "):
+    with pytest.raises(
+        ValueError, match=r"^data\.validation_split=dev and data\.test_split=dev name one split for two "
+    ):
         DataConfig(validation_split="dev", test_split="dev")
 
 

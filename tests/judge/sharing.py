@@ -28,14 +28,13 @@ import manyheads.judge.results  # noqa: F401 - as above
 from manyheads.config import (
     Accelerator,
     BatchConfig,
-    DataConfig,
     EvaluateConfig,
     GenerateConfig,
     InferenceHardware,
     ModelConfig,
     OptimConfig,
     PredictConfig,
-    Source,
+    run_data,
 )
 from manyheads.config.run import InferenceBatch
 from manyheads.data.module import TextData
@@ -124,7 +123,7 @@ def evaluations(classifier: Path, translator: Path) -> None:
     """Folders of results, in the current folder."""
     rows = [f'"{text}","{text}",{("bad", "good", "so-so")[at % 3]},"{text[:5]}"' for at, text in enumerate(TEXTS)]
     Path("rows.csv").write_text("\n".join(["text,source,label,target", *rows]))
-    data = DataConfig(source=Source.run, path="rows.csv")
+    data = run_data(path="rows.csv")
     shared: dict[str, Any] = {"bootstrap": 100, "batch": InferenceBatch(tokens=TOKENS), "hardware": CPU}
     with contextlib.redirect_stdout(io.StringIO()) as said:
         evaluate(EvaluateConfig(run=str(classifier), data=data, output="classes", **shared))

@@ -12,7 +12,7 @@ import pytest
 from sklearn import metrics
 
 from manyheads.compose import save_run
-from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, RunConfig, Source
+from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, RunConfig, Source, run_data
 from manyheads.judge.evaluate import evaluate
 from manyheads.ship.deliverable import load
 
@@ -70,7 +70,7 @@ def test_an_evaluation_may_be_repeated(run: Path) -> None:
 
 def test_a_moved_model_is_judged_on_named_data(run: Path, tmp_path: Path) -> None:
     alone = shutil.move(run / "model", tmp_path / "moved")
-    data = DataConfig(source=Source.run, path=str(tmp_path / "films" / "test.csv"))
+    data = run_data(path=str(tmp_path / "films" / "test.csv"))
     metrics = evaluate(config(alone, data=data, output=str(tmp_path / "new" / "results")))
     assert sorted(one.name for one in (tmp_path / "new" / "results").iterdir()) == FILES
     assert set(metrics["baselines"]) == {"most frequent class"}
@@ -78,7 +78,7 @@ def test_a_moved_model_is_judged_on_named_data(run: Path, tmp_path: Path) -> Non
 
 
 def test_results_of_a_single_file_lie_in_a_folder_that_says_all(run: Path, tmp_path: Path) -> None:
-    data = DataConfig(source=Source.run, path=str(tmp_path / "films" / "test.csv"))
+    data = run_data(path=str(tmp_path / "films" / "test.csv"))
     evaluate(config(run, split="train", data=data))
     assert [one.name for one in (run / "evaluate").iterdir()] == ["films-test-all"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, PredictConfig, Source
+from manyheads.config import Accelerator, EvaluateConfig, InferenceHardware, PredictConfig, run_data
 from manyheads.judge.evaluate import evaluate
 from manyheads.judge.predict import predict
 
@@ -146,7 +146,7 @@ def test_an_evaluation_in_processes_of_its_own_returns_its_figures(
     labels = ("bad", "good", "so-so")
     rows = [f"{text},{labels[at % 3]}\n" for at, text in enumerate(typed(17))]
     (tmp_path / "rows.csv").write_text("".join(["text,label\n", *rows]))
-    data = DataConfig(source=Source.run, path=str(tmp_path / "rows.csv"))
+    data = run_data(path=str(tmp_path / "rows.csv"))
     found, said = {}, {}
     for n in (1, 2):
         hardware = InferenceHardware(accelerator=Accelerator.cpu, devices=n)

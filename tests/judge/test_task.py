@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from manyheads.compose import compose, read_run, save_run
-from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig, Source
+from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig, Source, run_data
 from manyheads.data.rows import Rows
 from manyheads.data.texts import read_rows
 from manyheads.judge.task import data_name, find_task, results_name, with_columns
 from manyheads.ship.settings import Columns, Settings
 
 LABELS = ["bad", "good", "so-so"]
-RUN = DataConfig(source=Source.run)
 
 
 def settings(pairs: bool = False, **columns: Any) -> Settings:
@@ -144,13 +143,13 @@ def test_a_digest_tells_texts_pairs_answers_and_their_order() -> None:
 def test_a_model_alone_needs_data_named(home: Path) -> None:
     with pytest.raises(ValueError, match=r"is a model without its run folder, .* name the data to judge it on"):
         find_task(EvaluateConfig(run="model"), None, settings(), LABELS)
-    config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(home.parent / "data")))
+    config = EvaluateConfig(run="model", data=run_data(path=str(home.parent / "data")))
     assert find_task(config, None, settings(), LABELS).rows.texts == [text for text, _ in rows_of("test")]
 
 
 def test_a_single_file_is_judged_whole_and_said_to_be(home: Path, tmp_path: Path) -> None:
     def found(path: Path, split: str) -> tuple[str, str, int]:
-        config = EvaluateConfig(run="model", split=split, data=DataConfig(source=Source.run, path=str(path)))
+        config = EvaluateConfig(run="model", split=split, data=run_data(path=str(path)))
         task = find_task(config, None, settings(), LABELS)
         return task.name, task.split, len(task.rows)
 
@@ -165,7 +164,7 @@ def test_a_file_is_read_in_the_columns_of_training_unless_typed(tmp_path: Path) 
     path = written(tmp_path / "new.csv", [("good one", "bad one", "good")], ("review", "other", "stars"))
 
     def read(columns: dict[str, str], **typed: Any) -> list[str]:
-        config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(path), **typed))
+        config = EvaluateConfig(run="model", data=run_data(path=str(path), **typed))
         return find_task(config, None, settings(**columns), LABELS).rows.texts
 
     assert read({"text": "review", "label": "stars"}) == ["good one"]
@@ -175,12 +174,28 @@ def test_a_file_is_read_in_the_columns_of_training_unless_typed(tmp_path: Path) 
         read({})
 
 
+def test_a_column_that_is_typed_wins_also_where_its_name_is_the_usual_one(tmp_path: Path) -> None:
+    """`data.label=label` of a model that was trained on the column `stars`, which the file has, too."""
+    path = written(tmp_path / "new.csv", [("a", "good", "b", "bad")], ("text", "label", "review", "stars"))
+    of_training = settings(text="review", label="stars")
+
+    def read(*words: str) -> tuple[str, str]:
+        config = compose("evaluate", [f"run={tmp_path}", f"data.path={path}", *words])
+        rows = find_task(config, None, of_training, LABELS).rows
+        return rows.texts[0], LABELS[rows.labels[0]]
+
+    assert read() == ("b", "bad")
+    assert read("data.label=label") == ("b", "good")
+    assert read("data.text=text") == ("a", "bad")
+    assert read("data.text=text", "data.label=label") == ("a", "good")
+
+
 @pytest.mark.parametrize("label", ["label", "labels"])
 def test_a_file_without_the_columns_of_training_is_read_in_the_usual_ones(tmp_path: Path, label: str) -> None:
     path = written(tmp_path / "n.csv", [("good one", "x", "good")], ("text", "other", label))
 
     def read(**typed: Any) -> list[str]:
-        config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(path), **typed))
+        config = EvaluateConfig(run="model", data=run_data(path=str(path), **typed))
         return find_task(config, None, settings(text="review", label="stars"), LABELS).rows.texts
 
     assert read() == read(text="text", label="label") == ["good one"]
@@ -193,8 +208,8 @@ def test_results_of_other_data_are_never_written_over(home: Path, tmp_path: Path
         """Where the results go, which are then there."""
         if file:
             written(tmp_path / file, rows_of("new", 5))
-            typed = {"source": Source.run, "path": str(tmp_path / file), **typed}
-        config = EvaluateConfig(run=str(home), data=DataConfig(**{"source": Source.run, **typed}))
+            typed = {"path": str(tmp_path / file), **typed}
+        config = EvaluateConfig(run=str(home), data=run_data(**typed))
         task = find_task(config, home, settings(), LABELS)
         place = home / "evaluate" / task.folder
         place.mkdir(parents=True, exist_ok=True)
@@ -218,7 +233,7 @@ def test_results_of_other_data_are_never_written_over(home: Path, tmp_path: Path
 
 def test_names_of_a_preset_give_way_to_ours(tmp_path: Path) -> None:
     path = written(tmp_path / "new.csv", [("ours", "theirs", "good")], ("text", "sentence", "label"))
-    config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(path)))
+    config = EvaluateConfig(run="model", data=run_data(path=str(path)))
     for preset, expected in ((True, "ours"), (False, "theirs")):
         columns = {"text": "sentence", "preset": preset}
         assert find_task(config, None, settings(**columns), LABELS).rows.texts == [expected]
@@ -229,7 +244,7 @@ def test_single_texts_and_pairs_do_not_mix(tmp_path: Path) -> None:
     one = written(tmp_path / "one.csv", [("a", "good")])
 
     def pairs(path: Path, model_takes_pairs: bool) -> list[str] | None:
-        config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(path)))
+        config = EvaluateConfig(run="model", data=run_data(path=str(path)))
         return find_task(config, None, settings(model_takes_pairs), LABELS).rows.pairs
 
     assert pairs(both, True) == ["b"]
@@ -240,7 +255,7 @@ def test_single_texts_and_pairs_do_not_mix(tmp_path: Path) -> None:
 
 def test_labels_that_do_not_match_are_listed(tmp_path: Path) -> None:
     path = written(tmp_path / "new.csv", [("a", "positive"), ("b", "negative")])
-    config = EvaluateConfig(run="model", data=DataConfig(source=Source.run, path=str(path)))
+    config = EvaluateConfig(run="model", data=run_data(path=str(path)))
     with pytest.raises(ValueError, match=r"negative, positive.*bad, good, so-so"):
         find_task(config, None, settings(), LABELS)
 
@@ -250,10 +265,10 @@ def test_labels_that_do_not_match_are_listed(tmp_path: Path) -> None:
     [
         (DataConfig(), "demo"),
         (DataConfig(source=Source.hub, hub="stanfordnlp/imdb"), "imdb"),
-        (DataConfig(source=Source.run, path="/x/reviews v2.csv.gz"), "reviews-v2"),
-        (DataConfig(source=Source.run, path="/x/emotion/test.csv"), "emotion-test"),
-        (DataConfig(source=Source.run, path="/x/../??"), "data"),
-        (DataConfig(source=Source.run, path="/"), "data"),
+        (run_data(path="/x/reviews v2.csv.gz"), "reviews-v2"),
+        (run_data(path="/x/emotion/test.csv"), "emotion-test"),
+        (run_data(path="/x/../??"), "data"),
+        (run_data(path="/"), "data"),
     ],
 )
 def test_data_has_a_name_fit_for_a_folder(data: DataConfig, name: str) -> None:

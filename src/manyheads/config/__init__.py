@@ -32,7 +32,15 @@ from manyheads.config.model import (
 )
 from manyheads.config.optim import CheckpointConfig, Metric, OptimConfig, Schedule
 from manyheads.config.pretrain import Hide, PretrainConfig
-from manyheads.config.run import EvaluateConfig, InferenceHardware, LookConfig, PredictConfig, Resume, RunConfig
+from manyheads.config.run import (
+    EvaluateConfig,
+    InferenceHardware,
+    LookConfig,
+    PredictConfig,
+    Resume,
+    RunConfig,
+    run_data,
+)
 from manyheads.config.slurm import SlurmConfig
 from manyheads.config.task import Task
 from manyheads.config.tune import Method, Prune, TuneConfig
@@ -90,4 +98,5 @@ __all__ = [
     "TokenizerConfig",
     "TokenizerKind",
     "TuneConfig",
+    "run_data",
 ]

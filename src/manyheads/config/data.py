@@ -51,7 +51,7 @@ class DataConfig:
     hub: str = knob("", "dataset id on the Hugging Face hub")
     hub_config: str = knob("", "configuration name of the hub dataset")
     revision: str = knob("", "revision of the hub dataset")
-    text: str = knob("text", "column of the text")
+    text: str = knob("text", "column of the text; empty, of evaluate alone: that of training")
     text_pair: str = knob("text_pair", "column of the second text; used where it exists, empty: never")
     label: str = knob("label", "column of the label; where it is missing labels, any number a row, joined by |")
     target: str = knob("target", "column of the target text, of task=seq2seq")

@@ -196,9 +196,10 @@ class InferenceBatch:
         check_ranges(self, "batch.")
 
 
-def run_data() -> DataConfig:
-    """The data a run was trained on."""
-    return DataConfig(source=Source.run)
+def run_data(**named: Any) -> DataConfig:
+    """The data a run was trained on, or what is `named`; columns that are not are those of the run."""
+    of_run = {"source": Source.run, "text": "", "text_pair": "", "label": "", "target": ""}
+    return DataConfig(**(of_run | named))
 
 
 @dataclass(kw_only=True, slots=True)

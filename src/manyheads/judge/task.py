@@ -135,7 +135,7 @@ def _check_columns(data: DataConfig, settings: Settings) -> None:
     """Refuse the column of an answer that a model of this task does not give."""
     unread, answers = UNREAD[settings.task]
     name = getattr(data, unread)
-    if name != getattr(DEFAULTS, unread) and data.source in (Source.run, Source.files):
+    if name and data.source in (Source.run, Source.files):
         raise ValueError(
             f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: leave it away"
         )
@@ -226,8 +226,8 @@ def _named_data(config: EvaluateConfig, settings: Settings, labels: list[str]) -
 
 def _with_usual(data: DataConfig, config: EvaluateConfig) -> DataConfig:
     """`data` with the usual names of columns, such as `text`, where the file has those and not the ones of training."""
-    usual = {name: getattr(config.data, name) for name in COLUMNS}
-    of_training = {name for name in COLUMNS if getattr(data, name) not in ("", usual[name])}
+    usual = {name: getattr(DEFAULTS, name) for name in COLUMNS if not getattr(config.data, name)}
+    of_training = {name for name, one in usual.items() if getattr(data, name) not in ("", one)}
     if not of_training:
         return data
     tables = open_tables(data)
@@ -243,13 +243,14 @@ def _split_of(data: DataConfig, split: str) -> str:
 
 
 def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConfig:
-    """`data` with the columns the model was trained on, except those that were typed.
+    """`data` with the columns the model was trained on in place of those that are empty: what was typed stays.
 
     A preset names its own columns. A model of single texts never reads a second one.
     """
     never = {} if pairs else {"text_pair": ""}
+    untyped = [name for name in COLUMNS if not getattr(data, name)]
     if data.source not in (Source.run, Source.files):
-        return replace(data, **never)
-    stored = {name: getattr(columns, name) for name in COLUMNS if getattr(data, name) == getattr(DEFAULTS, name)}
+        return replace(data, **({name: getattr(DEFAULTS, name) for name in untyped} | never))
+    stored = {name: getattr(columns, name) for name in untyped}
     source = Source.hub if columns.preset and len(stored) == len(COLUMNS) else Source.files
     return replace(data, source=source, **(stored | never))
