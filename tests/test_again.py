@@ -20,7 +20,7 @@ from manyheads.runfolder import HANDED_ON
 
 WORDS = [
     "debug=fast", "hardware=cpu", "hardware.precision=fp32", "batch.rows=8", "trainer.max_epochs=3", "optim.eps=1e-4",
-    "model.dropout=0", "model.dropout_tokens=0", "model.bag_dropout=0", "model.bag_apart=0", "optim.average=20",
+    "model.dropout=0", "model.dropout_tokens=0", "optim.average=20",
 ]  # fmt: skip
 STEPS = 12  # of 3 epochs of 32 rows
 

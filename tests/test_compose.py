@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from manyheads.compose import compose, read_run, run_hydra, save_run
 from manyheads.config import ModelConfig, Pooling, RunConfig, Source
 
-WIDE = ModelConfig(bag=65_536, matches=True)  # what train takes unless told
+TINY = ModelConfig(matches=True)  # what train takes by default
 
 
 def test_no_words_are_the_defaults():
-    assert compose("train") == RunConfig(model=WIDE)
-    assert compose("train", ["model=tiny"]) == RunConfig()
+    assert compose("train") == compose("train", ["model=tiny"]) == RunConfig(model=TINY)
 
 
 def test_typed_words_win_over_presets():
@@ -113,7 +112,7 @@ def test_other_flags_of_the_trainer():
 
 @pytest.mark.parametrize("word", ["experiment=", "experiment=null", "debug=null"])
 def test_an_optional_preset_may_be_none(word):
-    assert compose("train", [word]) == RunConfig(model=WIDE)
+    assert compose("train", [word]) == RunConfig(model=TINY)
 
 
 def test_what_tune_searches_is_shown(tmp_path, monkeypatch, capsys):

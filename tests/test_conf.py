@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from manyheads.compose import compose
-from manyheads.config import RunConfig
+from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.names import settings
 from manyheads.door.idle import OF_TARGETS, OF_THE_HUB
 from manyheads.door.presets import choices, conf_folder
@@ -143,9 +143,8 @@ def test_a_typed_preset_replaces_that_of_an_experiment(word, encoder, positions)
     assert compose("train", ["experiment=dates"]) == compose("train", ["experiment=dates", "model=rotary"])
 
 
-def test_default_presets_equal_the_dataclasses_but_for_the_model():
-    assert compose("train") == compose("train", ["model=wide_deep"])
-    assert compose("train", ["model=tiny"]) == RunConfig()
+def test_default_presets_equal_the_dataclasses_but_for_matches():
+    assert compose("train") == compose("train", ["model=tiny"]) == RunConfig(model=ModelConfig(matches=True))
 
 
 def leaves(section, name=""):

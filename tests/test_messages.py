@@ -9,7 +9,7 @@ from manyheads.cli import main
 
 MODELS = (
     "base, bert_base, bert_medium, bert_mini, bert_small, bert_tiny, from_weights, medium, mini, rnn_attention, "
-    "rotary, small, tiny or wide_deep"
+    "rotary, small or tiny"
 )
 MISTAKES = [
     # unknown names

@@ -169,15 +169,11 @@ def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, capsys):
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
-@pytest.mark.parametrize(  # 32 rows of two classes
-    ("few", "bag_first", "fitted"),
-    [(16, 0, ["head"]), (15, 0, []), (0, 32, ["votes"]), (0, 31, []), (16, 32, ["votes"])],
-)
-def test_votes_or_the_head_are_fitted_once_where_rows_are_few(few, bag_first, fitted, train, monkeypatch):
-    met, fit_head, fit_votes = [], session.begin_head, session.begin_votes
+@pytest.mark.parametrize(("few", "fitted"), [(16, ["head"]), (15, [])])  # 32 rows of two classes
+def test_the_head_is_fitted_once_where_rows_are_few(few, fitted, train, monkeypatch):
+    met, fit_head = [], session.begin_head
     monkeypatch.setattr(session, "begin_head", lambda *given: met.append("head") or fit_head(*given))
-    monkeypatch.setattr(session, "begin_votes", lambda *given: met.append("votes") or fit_votes(*given))
-    train("run", f"optim.few={few}", f"optim.bag_first={bag_first}", "trainer.max_epochs=1", stops=("step:3",))
+    train("run", f"optim.few={few}", "trainer.max_epochs=1", stops=("step:3",))
     assert met == fitted
 
 

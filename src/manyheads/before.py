@@ -78,7 +78,7 @@ def refuse_anew(run: RunConfig) -> None:
 def pretraining_of(run: RunConfig, output: str) -> RunConfig:
     """The pretraining of a run: as `manyheads pretrain` would do it on the same data, with the same encoder."""
     usual = compose("pretrain", [f"init_from={run.init_from}"] if run.init_from else [])
-    model = replace(run.model, bag=0, **{name: getattr(usual.model, name) for name in OF_TRAINING})
+    model = replace(run.model, **{name: getattr(usual.model, name) for name in OF_TRAINING})
     if model.pair is PairKind.cross:  # texts are read apart there: so they have no segments
         alone = Segments.never if model.segments is Segments.pairs else model.segments
         model = replace(model, pair=PairKind.joint, segments=alone)

@@ -83,14 +83,6 @@ LINES = [
         "optim.teacher_weight=0.3 does nothing without teacher=<run>: add that, or leave it away",
     ),
     (
-        "train model=tiny optim.bag_lr=0.1",
-        "optim.bag_lr=0.1 does nothing with model.bag=0: add model.bag=65536, or leave it away",
-    ),
-    (
-        "train model.bag=0 model.bag_dropout=0",
-        "model.bag_dropout=0.0 does nothing with model.bag=0: add model.bag=65536, or leave it away",
-    ),
-    (
         "pretrain data.long=both",
         "data.long=both does nothing in pretrain, where all of a long text is read, in pieces: leave it away",
     ),
@@ -152,14 +144,3 @@ def test_a_preset_of_the_hub_reads_a_local_copy_and_its_own_revision(tmp_path, m
     assert compose("train", ["data=sick", "data.revision=main"]).data.revision == "main"
     assert compose("train", ["data.hub=glue", "data.hub_config=rte"]).data.hub_config == "rte"
     assert compose("train", ["data.path=y.csv", "data.revision="]).data.revision == ""
-
-
-def test_votes_are_told_what_to_do_where_there_are_some(model_folder, tmp_path, monkeypatch):
-    """Weights to begin with bring none."""
-    monkeypatch.chdir(tmp_path)
-    begun = f"init_from={model_folder}"
-    assert compose("train", ["optim.bag_lr=0.1"]).optim.bag_lr == 0.1
-    assert compose("train", ["model=tiny", "model.bag=64", "model.bag_apart=0"]).model.bag_apart == 0
-    assert compose("train", [begun, "model.bag=64", "optim.bag_lr=0.1"]).optim.bag_lr == 0.1
-    with pytest.raises(ValueError, match=r"optim.bag_lr=0.1 does nothing with model.bag=0"):
-        compose("train", [begun, "optim.bag_lr=0.1"])

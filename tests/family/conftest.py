@@ -100,7 +100,7 @@ def read() -> Callable[..., tuple[Classifier, Shape]]:
         }
         found = read_family(folder, shape, wanted)
         left = network.load_state_dict(found, strict=False).missing_keys
-        assert all(name.startswith(("head.", "pooling.", "cross.", "bag.", "embeddings.matches.")) for name in left)
+        assert all(name.startswith(("head.", "pooling.", "cross.", "embeddings.matches.")) for name in left)
         return network, shape
 
     return build

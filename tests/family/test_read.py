@@ -59,8 +59,8 @@ def test_a_head_or_pooler_that_is_not_there_starts_anew_and_one_too_many_is_left
     read(by_hand(dict.fromkeys(["bert.pooler.dense.weight", "bert.pooler.dense.bias"])))
     network, _ = read(by_hand(), pooling="mean", pooler="none", pair="cross", head=False)
     assert network.cross is not None
-    network, _ = read(by_hand(), matches=True, bag=50)
-    assert network.bag is not None
+    network, _ = read(by_hand(), matches=True)
+    assert network.embeddings.matches is not None
 
 
 def test_names_of_an_encoder_alone_and_of_2019(by_hand, read):
@@ -138,8 +138,9 @@ def test_a_row_of_segments_that_does_not_fit_the_positions_is_refused(by_hand, c
 
 
 def test_a_setting_the_family_has_not_is_named(by_hand, complaint):
-    assert complaint(by_hand(), n_bigrams=5) == (
-        "embeddings.bigrams.weight is part of the model, but a model of bert has none: leave that setting out"
+    assert complaint(by_hand(), qk_norm=True) == (
+        "encoder.layers.0.attention.block.query_norm.weight is part of the model, but a model of bert has none: leave that "
+        "setting out"
     )
 
 

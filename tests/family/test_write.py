@@ -180,8 +180,7 @@ FOREIGN = [
         "of such a family by init_from",
     ),
     ({"d_k": 6}, "has model.n_heads=2 with model.d_k=6 and model.d_v=8, which do not share out model.d_model=16"),
-    ({"n_bigrams": 64}, "which has model.n_bigrams=0: train one"),
-    ({"bag": 64, "matches": True}, "which has model.bag=0: train one"),
+    ({"qk_norm": True}, "which has model.qk_norm=false: train one"),
     ({"norm_bias": False}, "nearest to it is Bert, which has model.norm_bias=true"),
     ({"windows": [2]}, "nearest to it is Bert, which has model.windows=[0,0]"),
 ]

@@ -70,7 +70,6 @@ def every_form() -> dict[str, tuple[ModelConfig, Task]]:
     base = ModelConfig(**SMALL)
     for knob, kind in KNOBS.items():
         models |= {f"{knob}={one.name}": (replace(base, **{knob: one}), Task.classify) for one in kind}
-    models["bigrams"] = replace(base, n_bigrams=16), Task.classify
     models["windows, shared keys"] = replace(base, window=1, n_kv_heads=1, causal=True), Task.classify
     models["nothing projected"] = replace(base, project=False, project_output=False, bias=False), Task.classify
     models["texts for texts"] = base, Task.seq2seq

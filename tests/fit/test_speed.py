@@ -71,7 +71,7 @@ def test_recomputing_is_for_layers_of_attention():
 
 @pytest.mark.parametrize("pooling", list(Pooling))
 @pytest.mark.parametrize(
-    "change", [{"positions": Positions.rotary}, {"positions": Positions.alibi, "n_bigrams": 32}, {"window": 2}]
+    "change", [{"positions": Positions.rotary}, {"positions": Positions.alibi, "qk_norm": True}, {"window": 2}]
 )
 def test_a_tail_changes_neither_losses_nor_gradients(pooling, change):
     torch.manual_seed(0)

@@ -98,7 +98,6 @@ MODELS = {
     "alibi, attention": ModelConfig(
         n_layers=2, n_heads=2, d_model=16, d_k=8, d_v=8, positions=Positions.alibi, pooling=Pooling.attention
     ),
-    "bigrams": ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=8, d_v=8, n_bigrams=64),
 }
 
 

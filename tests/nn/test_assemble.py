@@ -37,14 +37,9 @@ OTHER_VALUES: dict[str, Any] = {
     "causal": True,
     "activation": "relu",
     "positions": "rotary",
-    "n_bigrams": 7,
     "qk_norm": True,
     "zero_output": True,
     "matches": True,
-    "bag": 5,
-    "bag_order": 3,
-    "bag_dropout": 0.4,
-    "bag_apart": 0.9,
     "norm": "rms",
     "placement": "post",
     "segments": "always",
@@ -79,8 +74,6 @@ def batch() -> tuple[Tensor, Packed, Tensor]:
 
 def trained_logits(classifier: Classifier) -> Tensor:
     torch.manual_seed(7)
-    if classifier.bag is not None:
-        torch.nn.init.normal_(classifier.bag.votes.weight)  # fresh ones are zero, whatever is made of them
     return classifier.train()(*batch())
 
 
@@ -90,7 +83,6 @@ def test_every_field_changes_the_model(small, field):
     square = {"d_k": 6, "d_v": 6} if field.startswith("project") else {}  # n_heads · d_k is d_model
     square |= {"encoder": "gru"} if field == "bidirectional" else {}
     square |= {"positions": "rotary", "window": 1} if field.startswith("rotary") else {}
-    square |= {"bag": 7} if field.startswith("bag_") else {}
     n_segments = 0 if field == "segments" else 2
     models = small(**square), small(**square, **{field: OTHER_VALUES[field]})
     before, after = (fresh(model, n_segments=n_segments) for model in models)

@@ -16,10 +16,8 @@ LENGTHS, VOCAB, N_CLASSES = [5, 0, 9, 1], 30, 3
 MAIN = ["score", "positions", "placement", "pooling", "normaliser"]
 MORE: dict[str, list[Any]] = {
     "n_kv_heads": [0, 1],
-    "n_bigrams": [0, 7],
     "qk_norm": [False, True],
     "matches": [False, True],
-    "bag": [0, 5],
     "project": [True, False],
     "project_output": [True, False],
     "windows": [[], [2, 0]],

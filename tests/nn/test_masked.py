@@ -24,9 +24,7 @@ def built(model, **more):
     return assemble_masked(model, **SIZES, **more).eval()
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"segments": "always"}, {"encoder": "gru"}, {"d_embedding": 8}, {"n_bigrams": 32}]
-)
+@pytest.mark.parametrize("more", [{}, {"segments": "always"}, {"encoder": "gru"}, {"d_embedding": 8}])
 @pytest.mark.parametrize("n_segments", [0, 2])
 def test_embeddings_and_encoder_are_those_of_a_classifier(more, n_segments):
     if more.get("encoder"):

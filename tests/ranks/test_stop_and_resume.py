@@ -18,7 +18,7 @@ WORDS = [
     "debug=fast", "hardware=cpu", "model.dropout=0.1", "model.dropout_tokens=0.1", "batch.rows=3", "batch.accumulate=3",
     "optim.average=20", f"trainer.max_epochs={EPOCHS}", "resume=auto", "logger.every=1",
 ]  # fmt: skip
-STEADY = ["model.dropout=0", "model.dropout_tokens=0", "model.bag_dropout=0", "model.bag_apart=0"]
+STEADY = ["model.dropout=0", "model.dropout_tokens=0"]
 STEADY += ["hardware.precision=fp32"]
 
 

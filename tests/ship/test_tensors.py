@@ -112,7 +112,6 @@ def test_every_family_of_models_can_be_opened_again(tmp_path: Path, ship_model: 
         {"d_k": 2**15, "score": "general"},
         {"d_model": 2**9, "encoder": "gru", "d_k": 1, "d_v": 1, "d_ff": 1},
         {"d_model": 2**10, "pooler": "tanh", "d_k": 1, "d_v": 1, "d_ff": 1},
-        {"n_bigrams": 2**22},
     ],
 )
 def test_huge_sizes_of_other_families_are_refused_too(tmp_path: Path, ship_model: Any, change: dict[str, Any]) -> None:

@@ -20,10 +20,11 @@ from manyheads.config import RunConfig
 from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.tokens import Tokens
 from manyheads.fit.guard import DivergedError, Guard
+from manyheads.fit.head import begin_head
 from manyheads.fit.meter import Meter
 from manyheads.fit.module import LitModule
 from manyheads.fit.optim import rate_factor
-from manyheads.fit.session import begin_linear, run_trainer
+from manyheads.fit.session import are_few, run_trainer
 from manyheads.nn import Classifier
 
 PACES = 10_000  # parts into which a budget of time is cut for the learning rate
@@ -120,7 +121,8 @@ def _fit(
     pl.seed_everything(run.seed, workers=True, verbose=False)
     classifier = untrained(run.model, prepared.sizes)
     run = replace(run, trainer={**run.trainer, "limit_val_batches": 0, **limits})
-    begin_linear(run, classifier, prepared.tokens["train"], prepared.labels)
+    if are_few(run, prepared.tokens["train"], prepared.labels):
+        begin_head(run, classifier, prepared.tokens["train"])
     try:
         return run_trainer(run, classifier, prepared.tokens, prepared.labels, [Guard(run), *callbacks]), False
     except DivergedError as end:

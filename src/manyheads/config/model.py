@@ -72,9 +72,6 @@ class ModelConfig:
     pair: PairKind = knob(
         PairKind.joint, "two texts as one joined text, or each by itself and then across by cross-attention"
     )
-    n_bigrams: int = knob(
-        0, "rows of a hashed table of pairs of neighbours, added to the words; 0: none", at_least=0, at_most=2**22
-    )
     norm: Norm = knob(Norm.layer, "normalisation")
     norm_eps: float | None = knob(
         None, "added to the variance that a norm divides by; null: 1e-5 for layer, 1e-6 for rms", above=0.0
@@ -95,17 +92,6 @@ class ModelConfig:
     zero_output: bool = knob(False, "W^O and the second feed-forward matrix start at zero: a fresh layer adds nothing")
     matches: bool = knob(
         False, "in pairs: a vector added to tokens that occur in the other text, and to those that do not"
-    )
-    bag: int = knob(
-        0,
-        "rows of a hashed table by which words and neighbours vote for classes too; 0: none",
-        at_least=0,
-        at_most=2**22,
-    )
-    bag_order: int = knob(2, "most neighbouring tokens that vote as one, in the bag", at_least=1, at_most=5)
-    bag_dropout: float = knob(0.2, "share of votes of the bag that are silenced", at_least=0.0, below=1.0)
-    bag_apart: float = knob(
-        0.5, "share of texts, in training, that the encoder alone or the bag alone answers", at_least=0.0, at_most=1.0
     )
     dropout: float = knob(
         0.2, "dropout of embedding, residual and classifier, unless set one by one", at_least=0.0, below=1.0

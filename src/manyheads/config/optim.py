@@ -32,9 +32,6 @@ class OptimConfig:
     few: int = knob(0, "so many rows a class, or less, are few: then the head is fitted before training", at_least=0)
     few_epochs: int = knob(0, "least epochs where rows are few, if trainer.max_epochs is not typed", at_least=0)
     head_lr: float | None = knob(None, "peak learning rate of pooling and head; null: lr", above=0.0)
-    bag_lr: float = knob(0.03, "peak learning rate of the votes of model.bag", above=0.0)
-    bag_eps: float = knob(1e-4, "epsilon of the votes: the larger, the less does what is rare count", above=0.0)
-    bag_first: int = knob(1500, "up to so many training rows the votes are fitted before training", at_least=0)
     layer_decay: float = knob(
         1.0,
         "each layer learns at so many times the rate of the one above it, the embeddings below all",

@@ -5,14 +5,14 @@ from typing import Any
 
 from manyheads.config import DataConfig, EvaluateConfig, Long, RunConfig, Source, Task, TuneConfig
 from manyheads.config.plain import show
-from manyheads.door.verbs import OF_ANSWERS, OF_THE_BAG, Config
+from manyheads.door.verbs import OF_ANSWERS, Config
 
 OF_THE_HUB = ("data.hub_config", "data.revision")
 OF_CLASSES = (
     "linear",
     *("data.label", "data.text_pair", "optim.class_weights"),
     *("model.pooling", "model.pooler", "model.pair", "model.segments"),
-    *("model.matches", *OF_THE_BAG),
+    "model.matches",
 )
 OF_TARGETS = ("data.target",)
 UNREAD = {Task.classify: OF_TARGETS, Task.seq2seq: OF_CLASSES, Task.pretrain: OF_ANSWERS}
@@ -24,8 +24,8 @@ OF_TRANSFORMERS = tuple(
 
 def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
     """Refuse a typed setting that nothing would read: of data, where `evaluate` reads the run's own; of the other
-    task; of layers that a recurrent encoder has not; of votes, where there are none; of a job of SLURM, where none is
-    written; of the hub, where no dataset of it is read.
+    task; of layers that a recurrent encoder has not; of a job of SLURM, where none is written; of the hub, where no
+    dataset of it is read.
 
     Raises:
         ValueError: names the first such setting.
@@ -48,7 +48,6 @@ def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
     _refuse_without_hiding(config, typed)
     _refuse_without_windows(config, typed)
     _refuse_without_teacher(config, typed)
-    _refuse_without_bag(config, typed)
     _refuse_without_script(config, typed)
     for name in OF_THE_HUB:
         if typed.get(name):
@@ -83,15 +82,6 @@ def _refuse_without_teacher(config: Config, typed: Mapping[str, Any]) -> None:
         if name in typed and isinstance(config, RunConfig | TuneConfig) and not config.teacher:
             raise ValueError(
                 f"{name}={show(typed[name])} does nothing without teacher=<run>: add that, or leave it away"
-            )
-
-
-def _refuse_without_bag(config: Config, typed: Mapping[str, Any]) -> None:
-    """How n-grams vote, where none does; weights to begin with bring no votes."""
-    for name in typed if isinstance(config, RunConfig) and not config.model.bag else ():
-        if name in OF_THE_BAG and name != "model.bag":
-            raise ValueError(
-                f"{name}={show(typed[name])} does nothing with model.bag=0: add model.bag=65536, or leave it away"
             )
 
 

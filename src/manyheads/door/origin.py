@@ -15,7 +15,7 @@ from manyheads.family.shapes import FREE
 
 PRESETS = {"model": "from_weights", "optim": "finetune"}
 FURTHER = {"model": "from_weights", "optim": "further"}  # of `pretrain`
-MORE = ("matches", "n_bigrams")  # may be added to weights that lack them
+MORE = ("matches",)  # may be added to weights that lack them
 PARTS_OF_DROPOUT = ("dropout_embedding", "dropout_residual", "dropout_classifier")
 OF_TOKENIZERS = ("tokenizer.kind", "tokenizer.vocab_size", "tokenizer.lowercase")
 

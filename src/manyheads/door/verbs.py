@@ -47,7 +47,7 @@ class Verb:
 TRAINING: dict[str, str | None] = {
     "task": "classify",
     "data": "demo",
-    "model": "wide_deep",
+    "model": "tiny",
     "optim": "scratch",
     "hardware": "auto",
     "logger": "csv",
@@ -56,15 +56,10 @@ TRAINING: dict[str, str | None] = {
 FINISHED = {"run": "the data of a finished run, which only evaluate reads"}
 OF_TRAINING = {"fsdp": "a way to hold weights in training", "slurm": "a job of training"}
 
-OF_THE_BAG = (
-    *("model.bag", "model.bag_order", "model.bag_dropout", "model.bag_apart"),
-    *("optim.bag_lr", "optim.bag_eps", "optim.bag_first"),
-)
 OF_ANSWERS = (  # that a text has beside its own words
     *("linear", "teacher", "optim.teacher_weight", "optim.teacher_temperature"),
     *("data.target", "optim.class_weights", "optim.label_smoothing"),
     *("model.pooling", "model.pooler", "model.pair", "model.dropout_classifier"),
-    *OF_THE_BAG,
 )
 
 VERBS = {

@@ -26,7 +26,6 @@ TABLES = (Positions.learned, Positions.sinusoidal, Positions.none)  # a table of
 OF_POOLING = ("model.pooling=", "model.pooler=")
 UNSAID = ("dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
 UNSAID += ("dropout_tokens", "window", "score", "rotary_base", "rotary_base_window", "bidirectional", "zero_output")
-UNSAID += ("bag_order", "bag_dropout", "bag_apart")
 """Settings without a part in what a trained model answers, or said by another of `facts`."""
 
 

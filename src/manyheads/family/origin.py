@@ -13,7 +13,7 @@ from manyheads.ship.settings import read_json, read_settings
 from manyheads.ship.sizes import check_size
 
 OF_THE_TASK = ("pair", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
-OF_THE_TASK += ("dropout_tokens", "bag", "bag_order", "bag_dropout", "bag_apart", "zero_output")
+OF_THE_TASK += ("dropout_tokens", "zero_output")
 """Settings of ModelConfig that say nothing of these weights."""
 BYTES = 4  # of a number in weights of ours
 FILES = ("config.json", "tokenizer.json", "model.safetensors")

@@ -12,7 +12,7 @@ ROOMS = ("embeddings.", "encoder.")
 POOLING = "pooling."
 POSITIONS = "embeddings.positions.weight"
 WORDS, MATCHES = "embeddings.words.weight", "embeddings.matches.weight"
-ADDED = tuple(f"embeddings.{name}.weight" for name in ("segments", "matches", "bigrams"))
+ADDED = tuple(f"embeddings.{name}.weight" for name in ("segments", "matches"))
 """Tables whose vectors are added to those of the words: where they are zero, nothing is."""
 Sizes = dict[str, list[int]]
 

@@ -19,7 +19,7 @@ from manyheads.config.plain import listed, show
 from manyheads.family.keys import KEYS, Keys
 from manyheads.family.shapes import Shape, weight_files
 
-NEW = ("head.", "pooling.", "cross.", "bag.", "embeddings.matches.")  # beginnings of our names that may start anew
+NEW = ("head.", "pooling.", "cross.", "embeddings.matches.")  # beginnings of our names that may start anew
 OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of norms in files of 2019
 
 

@@ -9,7 +9,6 @@ from manyheads.family.kinds import FAMILIES, Shape
 
 FREE = ("pair", "pooling", "pooler", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier")
 FREE += ("dropout_attention", "dropout_tokens", "zero_output", "matches")
-FREE += ("bag", "bag_order", "bag_dropout", "bag_apart")
 """Settings of a model that are no part of a family's weights: any may be typed beside a folder. What they add starts
 anew, a pooler where the folder holds none."""
 
@@ -27,7 +26,6 @@ PINNED: dict[str, Any] = {  # what all families have, whatever our defaults beco
     "windows": [],
     "causal": False,
     "qk_norm": False,
-    "n_bigrams": 0,
     "norm": "layer",
     "dropout_tokens": 0.0,
 }

@@ -14,11 +14,10 @@ from manyheads.config import OptimConfig
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a parameter learns: the peak of its rate, from which share of all steps on, and its own ε, if any."""
+    """How fast a parameter learns: the peak of its rate, and from which share of all steps on."""
 
     lr: float
     thaws: float = 0.0
-    eps: float | None = None
 
 
 def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, Any]]:
@@ -30,8 +29,7 @@ def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, A
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
             decays = parameter.ndim >= 2 and id(parameter) not in tables
-            is_vote = name.startswith("bag.")
-            own = of_votes(optim) if is_vote else pace(depth(name, n_layers), n_layers, optim)
+            own = pace(depth(name, n_layers), n_layers, optim)
             own = replace(own, lr=own.lr / slow.get(name, 1.0))
             found.setdefault((own, decays), []).append(parameter)
     paces = list(dict.fromkeys(one for one, _ in found))
@@ -39,7 +37,6 @@ def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, A
         {
             "params": found.get((one, decays), []),
             "lr": one.lr,
-            "eps": optim.eps if one.eps is None else one.eps,
             "weight_decay": optim.weight_decay if decays else 0.0,
             "thaws": one.thaws,
         }
@@ -81,18 +78,12 @@ def pace(at: int, n_layers: int, optim: OptimConfig) -> Pace:
     return Pace(lr, optim.thaw * waits / (optim.freeze + 1))
 
 
-def of_votes(optim: OptimConfig) -> Pace:
-    """The pace of a bag's votes. With the ε of all else a row that is read once moves by 30 times its rate, however
-    small its gradient: what is rare would be learned by heart."""
-    return Pace(optim.bag_lr, eps=optim.bag_eps)
-
-
 def _slowness(network: nn.Module, optim: OptimConfig) -> dict[str, float]:
     """What the rate of a table is divided by, for its vectors to change at that of the layers when they are read."""
     embeddings = getattr(network, "embeddings", None)
     if optim.fast_words or embeddings is None:
         return {}
-    return {f"embeddings.{table}.weight": embeddings.scale for table in ("words", "bigrams")}
+    return {"embeddings.words.weight": embeddings.scale}
 
 
 def _numbers(network: nn.Module) -> set[str]:

@@ -1,4 +1,4 @@
-"""Logistic regression: what is fitted before the first step where rows are few.
+"""Logistic regression: the head, fitted before the first step where rows are few.
 
 n rows . D features . C classes
 """

@@ -15,7 +15,6 @@ from manyheads.data.module import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
 from manyheads.fit.average import Average
-from manyheads.fit.bag import begin_votes
 from manyheads.fit.checkpoint import Checkpoint
 from manyheads.fit.classify import Classify, class_weights
 from manyheads.fit.distil import Teaching
@@ -141,8 +140,8 @@ def fit(
         StartAgain: it is to go on from its newest checkpoint in another way, which is written down.
         Stopped: it was asked to end, and its state is saved.
     """
-    if start.checkpoint is None and isinstance(network, Classifier):
-        begin_linear(run, network, tokens["train"], labels)
+    if start.checkpoint is None and isinstance(network, Classifier) and are_few(run, tokens["train"], labels):
+        begin_head(run, network, tokens["train"])
     guard = Guard(run, folder, start.again)
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
     stop = Stop(seconds_of(run.trainer.get("max_time")))
@@ -159,14 +158,6 @@ def fit(
         return None
     network.cpu().eval()
     return training_of(module.trainer, network, tokens["train"], guard, meter, keep.restore(), start)
-
-
-def begin_linear(run: RunConfig, network: Classifier, tokens: Tokens, labels: list[str]) -> None:
-    """Where rows are few, fit before the first step what is linear: the votes of a bag, else the head."""
-    if network.bag is not None and len(tokens) <= run.optim.bag_first:
-        begin_votes(run, network, network.bag, tokens)
-    elif are_few(run, tokens, labels):
-        begin_head(run, network, tokens)
 
 
 def are_few(run: RunConfig, tokens: Tokens, labels: list[str]) -> bool:

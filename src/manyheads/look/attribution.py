@@ -3,7 +3,7 @@
 Sundararajan, Taly and Yan (2017), "Axiomatic Attribution for Deep Networks", section 3: the gradient of a class's
 logit is averaged along the straight line from a text without words to the text, and multiplied by the way. The sum over
 tokens is then the difference of the two logits (completeness, proposition 1): by how much it is not says how far the
-figures can be trusted. Positions and segments stay all the way. Votes of a bag are sums over tokens as they are.
+figures can be trusted. Positions and segments stay all the way.
 
 Without words means word vectors of zero, as of a text whose every token is silent. Where nothing is added to words the
 first norm would then see zero vectors, at which it jumps (a hundredth of a word is to it the whole word), and no number
@@ -81,10 +81,8 @@ def attribute(
         words_LD = deliverable.classifier.embeddings.words(batch.ids_N)
         nothing_LD = without_words(deliverable.classifier, batch).expand_as(words_LD)
         logit, baseline = logits(torch.stack([words_LD, nothing_LD]))[:, answer].tolist()
-        votes_L = votes(deliverable.classifier, batch)[:, answer].cpu()
     most = max(tokens // len(batch.ids_N), 1)
     added_L, steps = integrated_gradients(logits, words_LD, nothing_LD, answer, logit - baseline, most=most)
-    added_L, baseline = added_L + votes_L, baseline - float(votes_L.sum())
     reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length, deliverable.cutting)
     return Attribution(
         label=deliverable.labels[answer],
@@ -104,14 +102,6 @@ def without_words(classifier: Classifier, batch: Batch) -> Tensor:
     segments = embeddings.segments is not None and batch.segments_N is not None and classifier.cross is None
     mean_D = embeddings.words.weight.mean(0)
     return torch.zeros_like(mean_D) if segments or embeddings.positions is not None else mean_D
-
-
-def votes(classifier: Classifier, batch: Batch) -> Tensor:
-    """What the bag, if there is one, gives to each class for each token of one text: `(L, C)`."""
-    if classifier.bag is None:
-        return torch.zeros(len(batch.ids_N), classifier.head.out_features)
-    names = classifier.names(batch.ids_N, batch.layout, batch.segments_N)
-    return classifier.bag.shares(names, batch.layout) / batch.layout.n_documents  # windows: their mean
 
 
 def from_word_vectors(classifier: Classifier, batch: Batch) -> Callable[[Tensor], Tensor]:

@@ -7,7 +7,6 @@ from torch import nn
 from manyheads.config import ModelConfig, PairKind, Placement, Positions, Segments
 from manyheads.config import Pooler as PoolerKind
 from manyheads.config import Pooling as PoolingKind
-from manyheads.nn.bag import Bag
 from manyheads.nn.classifier import Classifier
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder, EncoderLayer, Residual
@@ -46,7 +45,6 @@ def assemble(
         pooling=pooling(model),
         dropout=model.dropout_at("classifier"),
         head=nn.Linear((4 if across else 1) * model.d_model, n_classes),
-        bag=bag(model, n_classes) if model.bag else None,
     )
     initialise(classifier, zero_output=model.zero_output)
     return classifier
@@ -55,7 +53,6 @@ def assemble(
 def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segments: int = 0) -> Embeddings:
     return Embeddings(
         vocab_size=vocab_size,
-        n_bigrams=model.n_bigrams,
         d_model=model.d_model,
         positions=added_positions(model, max_length),
         n_segments=n_segments,
@@ -64,17 +61,6 @@ def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segmen
         dropout_tokens=model.dropout_tokens,
         d_embedding=model.d_embedding,
         matches=model.matches,
-    )
-
-
-def bag(model: ModelConfig, n_classes: int) -> Bag:
-    """What votes beside the encoder."""
-    return Bag(
-        n_rows=model.bag,
-        n_classes=n_classes,
-        order=model.bag_order,
-        dropout=model.bag_dropout,
-        apart=model.bag_apart,
     )
 
 

@@ -6,7 +6,6 @@
 from torch import Tensor, nn
 
 from manyheads.layout import Layout
-from manyheads.nn.bag import Bag
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder
@@ -16,7 +15,7 @@ from manyheads.nn.recurrent import Recurrent
 
 
 class Classifier(nn.Module):
-    """Embeddings -> encoder -> pooling -> logits, to which a `bag` adds its votes if there is one.
+    """Embeddings -> encoder -> pooling -> logits.
 
     With `cross` a document is a pair of texts. Each is read by itself, then by `cross` beside the other; what is
     compared are the two pooled vectors.
@@ -31,29 +30,18 @@ class Classifier(nn.Module):
         dropout: float,
         head: nn.Linear,
         cross: Cross | None = None,
-        bag: Bag | None = None,
     ) -> None:
         super().__init__()
         self.embeddings, self.encoder, self.cross, self.pooling = embeddings, encoder, cross, pooling
         self.dropout = Dropout(dropout)
-        self.head, self.bag = head, bag
+        self.head = head
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
         """Logits `(B, C)` of ids `(...)`: the same whether a document is alone, packed or padded.
 
         Of a text that is read as several documents they are the mean over these.
         """
-        logits_BC = self.head(self.dropout(self.read(ids, layout, segments)))
-        if self.bag is not None:
-            logits_BC = self.bag.beside(logits_BC, self.names(ids, layout, segments), layout)
-        return layout.pooled(logits_BC)
-
-    def names(self, ids: Tensor, layout: Layout, segments: Tensor | None) -> Tensor:
-        """What the bag calls tokens `(...)`: their ids, told apart by text and by match where the encoder does."""
-        if segments is None:
-            return ids
-        matched = occurs_in_other(ids, layout, segments) if self.embeddings.matches is not None else 0
-        return ids * 4 + segments * 2 + matched
+        return layout.pooled(self.head(self.dropout(self.read(ids, layout, segments))))
 
     def read(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
         """One vector a document, which the head sees: `(B, D)`, or of a pair read apart `(B, 4D)`."""

@@ -8,15 +8,13 @@ import math
 from torch import Tensor, nn
 
 from manyheads.layout import Layout
-from manyheads.nn.bigrams import Bigrams
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.matches import occurs_in_other
 from manyheads.nn.positions import LearnedPositions, SinusoidalPositions
 
 
 class Embeddings(nn.Module):
-    """√d_embedding (word + pair of neighbours, if any) + position + segment + match, then norm and
-    dropout.
+    """√d_embedding word + position + segment + match, then norm and dropout.
 
     Tables narrower than d_model are widened by one projection behind that: Clark et al. (2020), "ELECTRA",
     section 3.1, after Lan et al. (2020), "ALBERT". `dropout_tokens` silences whole words: their position and segment
@@ -28,7 +26,6 @@ class Embeddings(nn.Module):
         *,
         vocab_size: int,
         d_model: int,
-        n_bigrams: int = 0,
         positions: SinusoidalPositions | LearnedPositions | None,
         n_segments: int,
         norm: nn.Module,
@@ -40,7 +37,6 @@ class Embeddings(nn.Module):
         super().__init__()
         width = d_embedding or d_model
         self.words = nn.Embedding(vocab_size, width)
-        self.bigrams = Bigrams(n_rows=n_bigrams, d_model=width) if n_bigrams else None
         self.positions = positions
         self.segments = nn.Embedding(n_segments, width) if n_segments else None
         self.matches = nn.Embedding(2, width) if matches else None
@@ -57,10 +53,7 @@ class Embeddings(nn.Module):
 
         `matched` `(...)` is 1 where a token occurs in the other text of its pair; found by the segments if left out.
         """
-        x = self.words(ids)
-        if self.bigrams is not None:
-            x = x + self.bigrams(self.bigrams.rows_of(ids, layout))
-        x = x * self.scale
+        x = self.words(ids) * self.scale
         if self.training and self.dropout_tokens.p > 0:
             x = x * self.dropout_tokens(x.new_ones(*ids.shape, 1))
         if self.positions is not None:

@@ -90,7 +90,7 @@ def assemble_seq2seq(model: ModelConfig, *, vocab_size: int, max_length: int) ->
     seq2seq = Seq2Seq(
         source=embeddings(model, vocab_size=vocab_size, max_length=max_length),
         encoder=encoder(model, max_length),
-        target=embeddings(replace(model, n_bigrams=0), vocab_size=vocab_size, max_length=max_length),
+        target=embeddings(model, vocab_size=vocab_size, max_length=max_length),
         decoder=decoder(model, max_length),
         dropout=model.dropout_at("classifier"),
         head=nn.Linear(model.d_model, vocab_size),

@@ -2,7 +2,6 @@
 
 words, positions, segments   normal, standard deviation d_model^-1/2; words are multiplied by √d_model
                              when read, so a word vector has unit variance (Vaswani et al., 2017, section 3.4)
-hashed tables                zero: a pair of neighbours that is hardly seen adds hardly anything
 W^Q, W^K, W^V, W1, W3        Xavier uniform, each matrix by itself although they are stored side by side
 W, U and v of a score        Xavier uniform, each head's matrix by itself
 W^O, W2                      the same, divided by √n of the n residual blocks of their stack, 2 a layer in an encoder
@@ -19,7 +18,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from manyheads.nn.bigrams import Hashed
 from manyheads.nn.decoder import Decoder
 from manyheads.nn.encoder import Encoder, Residual
 from manyheads.nn.feedforward import FeedForward
@@ -39,9 +37,7 @@ def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
     shrink = dict.fromkeys(model.modules(), 0.0) if zero_output else _shrink(model)
     drawn: set[nn.Module] = set()
     for module in model.modules():
-        if isinstance(module, Hashed):
-            nn.init.zeros_(module.weight)
-        elif isinstance(module, nn.Embedding):
+        if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
         elif isinstance(module, MultiHeadAttention):
             if module.project is not None:

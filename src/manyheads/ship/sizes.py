@@ -18,8 +18,8 @@ def check_size(path: Path, n_held: int, settings: Settings) -> None:
     model = settings.model
     of_layers = sum(_least_of_layer(model, layer) for layer in range(model.n_layers + model.n_cross_layers))
     n_rows = settings.n_classes + (0 if model.pooler is Pooler.none else model.d_model)
-    of_words = model.width_of_words * (settings.vocab_size + model.n_bigrams)
-    n_least = of_words + model.d_model * n_rows + of_layers + model.bag * settings.n_classes
+    of_words = model.width_of_words * settings.vocab_size
+    n_least = of_words + model.d_model * n_rows + of_layers
     if n_least > n_held:
         raise ValueError(f"{path} holds {n_held:,} numbers, but the model of config.json has at least {n_least:,}")
     n_table = settings.max_length * max(model.d_model, 2 * model.d_k * model.n_layers)
