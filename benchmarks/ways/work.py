@@ -18,7 +18,6 @@ from machine import machine
 
 from ways.recipes import MULTI, OURS, Task, data_folder, words_of
 
-PACKAGES = ("torch", "lightning", "tokenizers", "scikit-learn", "numpy")
 ONE = "one-task"  # the first word of a child's command line
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 PATIENCE = 60  # seconds in which a training may save its state
@@ -123,13 +122,10 @@ def follow_parent() -> None:
 
 def measure(task: Task, home: Path) -> dict[str, Any]:
     """Train, answer the test rows, judge the answers."""
-    import manyheads
     from ways.judging import of_answers, of_labels
     from ways.ours import train_and_judge
     from ways.rows import data_of, splits_of
 
-    if Path(manyheads.__file__).parents[2] != Path(__file__).resolve().parents[2]:
-        raise RuntimeError(f"manyheads is imported from {manyheads.__file__}, which is not the checkout of this script")
     folder = data_of(task, data_folder(), home)
     if task.way in OURS:
         found = train_and_judge(task, folder, home)
