@@ -29,12 +29,12 @@ from manyheads.door.ends import settle_end
 from manyheads.door.idle import refuse_idle
 from manyheads.door.lightning_flags import check_flags
 from manyheads.door.mistakes import composition_sentence, hydra_sentence
-from manyheads.door.origin import imply_finetuning, settled_origin
+from manyheads.door.origin import imply_finetuning
 from manyheads.door.overrides import ASIDE, VERBATIM, Grammar, Parsed, Typed, read_overrides, search_words, settle_paths
 from manyheads.door.plain_yaml import as_yaml, read_mapping, read_yaml
 from manyheads.door.presets import conf_folder, folder_url
 from manyheads.door.resumed import resumed_folder, resumed_values
-from manyheads.door.search import searched, settle_search
+from manyheads.door.search import searched, settle_search, with_origin
 from manyheads.door.secrets import refuse_secrets
 from manyheads.door.sweeps import (
     every_choice,
@@ -193,7 +193,7 @@ def _imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:
 
 def _settled(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
     """`_build`, with what trained weights bring."""
-    return _build(verb, values, settled_origin(values, typed))
+    return _build(verb, values, with_origin(values, typed))
 
 
 def _build(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:

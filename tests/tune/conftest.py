@@ -1,4 +1,4 @@
-"""A stand-in for the process of a run, whose figures are a formula of its words: many runs take seconds."""
+"""A stand-in for the process of a run, whose figures are a formula of its settings: many runs take seconds."""
 
 import csv
 import json
@@ -13,19 +13,21 @@ from manyheads.tune import runs, work
 from manyheads.tune.tune import tune
 
 STAND_IN = """
-import csv, json, os, pathlib, signal, sys, time
+import csv, json, os, pathlib, signal, sys, time, yaml
 
-words = dict(word.split("=", 1) for word in sys.argv[2:])
-lr, folder = float(words.get("optim.lr", 1e-3)), pathlib.Path(words["output"])
+words = {}
+for key, value in yaml.safe_load(pathlib.Path(sys.argv[1]).read_text()).items():
+    words |= {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
+lr, folder = words["optim.lr"], pathlib.Path(words["output"])
 how = json.loads(pathlib.Path(HOW).read_text()).get(repr(lr), "")
 with open(CALLS, "a") as calls:
     calls.write(json.dumps(words | {"gpu": os.environ.get("CUDA_VISIBLE_DEVICES", "")}) + "\\n")
-assert words["test"] == "false" and words["resume"] == "auto"
+assert words["test"] is False and words["resume"] == "auto"
 assert how != "assert"
 folder.mkdir(exist_ok=True)
 (folder / "checkpoints").mkdir(exist_ok=True)
 (folder / "config.yaml").write_text("")
-best = round(0.9 - abs(lr - 0.003) * 50 + 0.01 * int(words.get("seed", 0)), 6)
+best = round(0.9 - abs(lr - 0.003) * 50 + 0.01 * words["seed"], 6)
 if how == "sentence":
     sys.exit("the disk is full")
 if how == "diverge":
@@ -75,8 +77,8 @@ class Place:
     def tune(self, *words: str):
         return tune(compose("tune", self.words(*words)))
 
-    def calls(self) -> list[dict[str, str]]:
-        """The words of each process since the last look."""
+    def calls(self) -> list[dict]:
+        """The settings of each process since the last look, by dotted name."""
         made = [json.loads(line) for line in self._calls.read_text().splitlines()] if self._calls.exists() else []
         self._calls.unlink(missing_ok=True)
         return made

@@ -17,6 +17,22 @@ time.sleep(100)
 """
 
 
+def test_a_mistake_is_one_line_with_its_exit_code(tmp_path):
+    config = tmp_path / "001-seed-0.yaml"
+    config.write_text("optim: {lr: fast}\n")
+    child = subprocess.Popen(
+        [sys.executable, "-m", "manyheads.tune.leash", str(config)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.wait(60) == 2
+    assert child.stdout is not None
+    assert child.stderr is not None
+    assert child.stdout.read() == ""
+    said = child.stderr.read()
+    assert said.count("\n") == 1
+    assert "optim.lr=fast has the wrong type" in said
+
+
 @pytest.mark.parametrize(("handler", "code"), [("lambda *_: os._exit(143)", 143), ("lambda *_: None", -signal.SIGKILL)])
 def test_it_is_told_to_end_and_then_made_to(handler, code):
     script = CHILD.format(handler=handler)

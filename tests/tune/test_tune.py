@@ -8,15 +8,21 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 
 import pytest
 from scipy import stats
 
-from manyheads.compose import compose
+from manyheads.compose import compose, read_run
+from manyheads.config import TuneConfig
 from manyheads.config.tune import USUAL
+from manyheads.door.words import plain_settings
 from manyheads.tune import runs
+from manyheads.tune import tune as room
+from manyheads.tune.tune import tune
 
 RATES = "optim.lr=1e-3,3e-3,1e-2"
+OF_TRIALS = {"output", "resume", "test", "linear", "hardware.threads", "checkpoint.metric"}  # auto, of the command
 
 
 def test_a_grid_runs_each_setting_once_and_ranks_them(place, capsys):
@@ -29,7 +35,7 @@ def test_a_grid_runs_each_setting_once_and_ranks_them(place, capsys):
     calls = place.calls()
     assert len(calls) == 6
     assert len({one["output"] for one in calls}) == 6
-    assert all(one["test"] == "false" for one in calls)
+    assert all(one["test"] is False for one in calls)
     said = capsys.readouterr()
     assert "6 settings by validation accuracy" in said.out
     assert said.err.count("trial ") == 6
@@ -55,6 +61,86 @@ def test_the_command_at_the_end_is_the_best_setting_and_reads_the_test_split(pla
     assert run.test
 
 
+def read_command(capsys):
+    """The run of the command that the table ends with."""
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("train trial")]
+    verb, name, *words = shlex.split(line.partition(": ")[2])
+    assert (verb, name) == ("manyheads", "train")
+    return compose("train", words)
+
+
+@pytest.mark.parametrize(("limit", "values"), [("max_epochs", [8, 16]), ("max_steps", [1500, 300])])
+def test_a_limit_that_equals_the_presets_is_a_limit_like_the_others(place, capsys, model_folder, limit, values):
+    """Where rows are few, a limit that is not typed would give way to optim.few_epochs."""
+    place.tune(f"trainer.{limit}={','.join(map(str, values))}", f"init_from={model_folder}")
+    calls = place.calls()
+    assert [one[f"trainer.{limit}"] for one in calls] == values
+    assert [one["optim.few_epochs"] for one in calls] == [0, 0]
+    found = plain_settings(read_command(capsys))
+    differ = {name for name in found if found[name] != calls[0][name]}
+    assert differ <= OF_TRIALS
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model.dropout=0.1,0.3"],
+        ["optim.lr=1e-3,3e-3", "trainer.max_epochs=3", "optim.few_epochs=5"],
+        ["optim.warmup=0.1,0.3", "budget=2min", "seeds=2"],
+        ["optim.freeze=0,1", "optim=scratch", "data.split_seed=4"],
+    ],
+    ids=str,
+)
+def test_the_command_at_the_end_trains_what_the_trial_trained(place, capsys, model_folder, words):
+    best = place.tune(*words, f"init_from={model_folder}")[0]
+    trial = read_run(runs.config_of(runs.folder_of(place.output, best.trial, 0)))
+    found, known = (plain_settings(one) for one in (read_command(capsys), trial))
+    differ = {name for name in found if found[name] != known[name]}
+    limits = {"trainer.max_epochs", "trainer.max_steps"} if trial.budget else set()  # which it stands for
+    assert differ <= OF_TRIALS | limits
+
+
+def test_what_is_searched_must_go_with_the_weights(place, model_folder):
+    with pytest.raises(ValueError, match=r"model\.n_heads=4, but the weights of init_from=.* have 2: leave it away"):
+        place.tune("model.n_heads=2,4", f"init_from={model_folder}")
+    place.tune("model.dropout=0.1,0.3", f"init_from={model_folder}")
+    assert {one["model.dropout_residual"] for one in place.calls()} == {None}, "which would hide what is searched"
+
+
+def test_a_run_that_its_minutes_ended_is_trained_for_as_many_steps(place, capsys):
+    place.behave({3e-3: "late"})
+    place.tune(RATES, "minutes=5")
+    run = read_command(capsys)
+    assert (run.optim.lr, run.trainer["max_steps"]) == (0.003, 20)
+
+
+IDLE = [
+    (["trainer.max_epochs=2,8", "budget=1min"], "trainer.max_epochs=2,8 does nothing beside budget=1min"),
+    (["trainer.max_steps=2..8", "budget=1min"], r"trainer.max_steps=2\.\.8 does nothing beside budget=1min"),
+    (["optim.decay_share=0.1,0.3"], r"optim.decay_share=0\.1 and optim.decay_share=0\.3 train the same run, which"),
+    (["optim.decay_share=0.1..0.3", "method=tpe"], r"optim.decay_share=0\.1 and optim.decay_share=0\.3 train the same"),
+    (["model.rotary_base=1e3,1e4"], "model.rotary_base=1000.0 and .* train the same run"),
+    (["optim.head_lr=null,1e-3"], "optim.head_lr=null and optim.head_lr=0.001 train the same run"),
+    (
+        ["model.positions=rotary,learned", "model.rotary_base=1e3,1e4"],
+        "model.rotary_base=1000.0 and model.rotary_base=10000.0 train the same run with model.positions=learned",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), IDLE, ids=str)
+def test_values_that_change_nothing_are_refused(place, words, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        place.tune(*words)
+    assert not place.output.exists()
+
+
+def test_limits_beside_a_budget_are_refused_from_python_too():
+    config = TuneConfig(search={"trainer.max_epochs": [2, 8]}, budget="1min", seed=3)
+    with pytest.raises(ValueError, match=r"max_epochs=2 and trainer.max_epochs=8 train the same run beside budget=1mi"):
+        tune(config)
+
+
 def test_a_range_that_holds_too_few_settings_writes_nothing(place):
     with pytest.raises(ValueError, match=r"optim\.beta2=0\.999\.\.0\.9999: only 10 different settings"):
         place.tune("optim.beta2=0.999..0.9999")
@@ -70,13 +156,13 @@ def test_seeds_are_an_axis_and_the_mean_decides(place, capsys):
     reference = stats.t.interval(0.95, 2, loc=0.93, scale=0.01 / 3**0.5)
     assert best.interval == pytest.approx(reference)
     calls = place.calls()
-    assert [one.get("seed") for one in calls] == ["2"] * 3 + ["3"] * 3 + ["4"] * 3
-    assert [one.get("data.split_seed") for one in calls] == [None] * 3 + ["2"] * 6, "all see the same validation rows"
+    assert [one["seed"] for one in calls] == [2] * 3 + [3] * 3 + [4] * 3
+    assert [one["data.split_seed"] for one in calls] == [None] * 3 + [2] * 6, "all see the same validation rows"
     out = capsys.readouterr().out
     assert "sd" in out
     assert "0.905-0.955" in out
     place.tune(RATES, "seeds=4", "seed=2")
-    assert [one["seed"] for one in place.calls()] == ["5"] * 3
+    assert [one["seed"] for one in place.calls()] == [5] * 3
 
 
 def test_runs_that_fail_are_shown_with_their_sentence(place, capsys):
@@ -101,7 +187,7 @@ def test_a_killed_run_is_run_again_by_the_second_start_alone(place):
     place.calls()
     place.behave({})
     assert place.tune(RATES)[0].setting == {"optim.lr": 0.003}
-    assert [one["optim.lr"] for one in place.calls()] == ["0.003", "0.01"]
+    assert [one["optim.lr"] for one in place.calls()] == [0.003, 0.01]
     place.tune(RATES)
     assert place.calls() == []
 
@@ -134,7 +220,7 @@ def test_jobs_run_at_once_and_share_the_machine(place, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     place.tune(RATES, "jobs=2", "hardware.accelerator=auto")
     calls = place.calls()
-    assert {one["hardware.threads"] for one in calls} == {"4"}
+    assert {one["hardware.threads"] for one in calls} == {4}
     assert {one["gpu"] for one in calls} == {"3", "5"}
 
 
@@ -166,6 +252,23 @@ def test_another_search_in_the_same_folder_is_refused(place, words, what):
         file.write("number 80 purrs,cat\n")
     with pytest.raises(ValueError, match="holds other data"):
         place.tune(RATES)
+
+
+def test_another_version_in_the_same_folder_is_refused(place, monkeypatch):
+    place.tune(RATES)
+    monkeypatch.setattr(room, "version", lambda name: {"torch": "9.9"}.get(name, metadata.version(name)))
+    with pytest.raises(ValueError, match=r"holds runs of torch 2\.\S+, not 9\.9: name another folder"):
+        place.tune(RATES)
+
+
+def test_other_texts_of_pretraining_are_refused(place):
+    also = place.folder / "more.txt"
+    also.write_text("a cat purrs\n")
+    words = [RATES, "pretrain.before=1ktok", f"pretrain.also=[{also}]"]
+    place.tune(*words)
+    also.write_text("a dog barks\n")
+    with pytest.raises(ValueError, match=r"holds other texts of pretrain\.also: name another folder"):
+        place.tune(*words)
 
 
 def test_a_grid_that_was_cut_short_goes_on_by_its_method(place):
@@ -235,7 +338,7 @@ def test_a_signal_lets_the_runs_save_and_leaves_none_behind(place, number, code)
     place.behave({})
     place.calls()
     assert len([one for one in place.tune(RATES) if one.values]) == 3
-    assert [one["optim.lr"] for one in place.calls()] == ["0.003", "0.01"]
+    assert [one["optim.lr"] for one in place.calls()] == [0.003, 0.01]
 
 
 def test_a_search_is_not_started_twice_in_one_folder(place):

@@ -9,21 +9,26 @@ LIMITS = ("trainer.max_steps", "trainer.max_epochs")
 
 
 def settle_end(values: dict[str, Any], typed: Mapping[str, Any]) -> None:
-    """Let a limit that was typed take the place of a budget, and of the epochs of few rows, that were not.
+    """Let a limit that was typed, or that a search varies, take the place of a budget, and of the epochs of few rows,
+    that were not.
 
     Raises:
         ValueError: both were typed.
     """
-    limit = next((name for name in LIMITS if name in typed), None)
+    search = values.get("search")
+    named = {**(search if isinstance(search, dict) else {}), **typed}
+    limit = next((name for name in LIMITS if name in named), None)
     if limit is None:
         return
-    if "optim.few_epochs" not in typed and "few_epochs" in values.get("optim", {}):
+    if "optim.few_epochs" not in named and "few_epochs" in values.get("optim", {}):
         values["optim"]["few_epochs"] = 0
     if not values.get("budget"):
         return
     if typed.get("budget"):
+        given = named[limit]
+        said = ",".join(map(show, given)) if isinstance(given, list) else show(given)
         raise ValueError(
-            f"{limit}={show(typed[limit])} does nothing beside budget={typed['budget']}, which says how long the run "
+            f"{limit}={said} does nothing beside budget={typed['budget']}, which says how long the run "
             "trains: leave one of them away"
         )
     values["budget"] = ""

@@ -1,11 +1,12 @@
 """What `manyheads tune` varies: settings that were typed with several values, or with two ends."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from manyheads.config import RunConfig
-from manyheads.config.axis import is_range
+from manyheads.config.axis import is_range, make_axis
 from manyheads.config.names import settings
+from manyheads.door.origin import settled_origin
 from manyheads.door.overrides import Parsed, Typed
 
 
@@ -50,6 +51,25 @@ def settle_search(values: dict[str, Any], search: dict[str, list[Any] | str], ty
         values["search"] = {key: given for key, given in theirs.items() if key not in typed.values} | search
     elif theirs is not None:
         values["search"] = theirs
+
+
+def with_origin(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
+    """`settled_origin`, to which each value of a search counts as typed."""
+    for setting in searched_settings(values):
+        both = settled_origin(values, typed | setting)
+        typed = {name: value for name, value in both.items() if name not in setting}
+    return typed
+
+
+def searched_settings(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Settings of a search in which each of its values, or end of a range, occurs; of no search the empty one alone."""
+    search = values.get("search")
+    if not isinstance(search, dict) or not search:
+        return [{}]
+    axes = [make_axis(str(name), given) for name, given in search.items()]
+    few = {axis.name: list(axis.values or (axis.low, axis.high)) for axis in axes}
+    first = {name: of[0] for name, of in few.items()}
+    return [first, *(first | {name: value} for name, of in few.items() for value in of[1:])]
 
 
 def _several(key: str, value: str, parse: Callable[[str], Parsed]) -> list[Any] | str | None:

@@ -40,12 +40,20 @@ def as_words(run: RunConfig, quote: Callable[[str], str]) -> list[str]:
         quote: how Hydra's grammar quotes a text.
     """
     known, words, usual = settings(RunConfig), [], usual_settings(bool(run.init_from))
-    for name, value in plain_settings(run).items():
+    plain = plain_settings(run)
+    if run.optim.few_epochs and any(plain.get(name) != usual.get(name) for name in LIMITS):
+        usual.pop("optim.few_epochs")  # a limit that is typed takes their place, unless they are typed, too
+    for name, value in plain.items():
         if value == usual.get(name, ...) or not _is_read(run, name, value):
             continue
         is_text = name in known and known[name].kind is str
         words.append(f"{name}={value if is_text and not _needs_quotes(name, value) else _typed(value, quote)}")
     return words
+
+
+def read_settings(run: RunConfig) -> dict[str, Any]:
+    """`plain_settings` without those that nothing reads."""
+    return {name: value for name, value in plain_settings(run).items() if _is_read(run, name, value)}
 
 
 def usual_settings(has_weights: bool) -> dict[str, Any]:

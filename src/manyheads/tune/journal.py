@@ -99,7 +99,9 @@ def _check_same(line: bytes, question: dict[str, Any], path: Path, folder: Path)
     for name in dict.fromkeys([*asked, *held]):
         if held.get(name) != asked.get(name):
             was, now = (show(one.get(name)) for one in (held, asked))
-            what = "other data" if name == "data" else f"a search with {name}={was}, not {name}={now}"
+            texts = {"data": "other data", "pretrain.also": "other texts of pretrain.also"}
+            made = f"runs of {name} {was}, not {now}" if name in ("manyheads", "torch") else ""
+            what = texts.get(name) or made or f"a search with {name}={was}, not {name}={now}"
             go_on = f"type method={was} to go on, or " if name == "method" else ""
             raise ValueError(f"output={folder} holds {what}: {go_on}name another folder by output=FOLDER")
 

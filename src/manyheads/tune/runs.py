@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from manyheads.compose import GRAMMAR
+from manyheads.compose import save_run
 from manyheads.config import Accelerator, RunConfig
-from manyheads.door.words import as_words
 from manyheads.runfolder import HANDED_ON
 from manyheads.tune.outcome import Outcome, State
 
@@ -58,12 +57,18 @@ def log_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.log")
 
 
+def config_of(folder: Path) -> Path:
+    """Every setting of the run, which its process reads."""
+    return folder.with_name(f"{folder.name}.yaml")
+
+
 def start_run(run: RunConfig, trial: int, setting: dict[str, Any], slot: int, env: dict[str, str]) -> Running:
     """Start the run in its own folder, or go on with it there."""
     folder = Path(run.output)
     folder.parent.mkdir(parents=True, exist_ok=True)
+    save_run(run, config_of(folder))
     with log_of(folder).open("ab") as log:
-        process = _start([*COMMAND, "train", *as_words(run, GRAMMAR.quote)], env, log)
+        process = _start([*COMMAND, str(config_of(folder))], env, log)
     return Running(trial, run.seed, setting, slot, folder, process, time.monotonic())
 
 

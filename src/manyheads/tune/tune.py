@@ -5,6 +5,7 @@ import re
 import shlex
 from dataclasses import replace
 from hashlib import blake2b
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from manyheads.ranks import this_process
 from manyheads.teacher import check_teacher
 from manyheads.terminal import shown
 from manyheads.tune.journal import Journal, open_journal
-from manyheads.tune.outcome import Outcome
-from manyheads.tune.plan import plan_settings
+from manyheads.tune.outcome import Outcome, State
+from manyheads.tune.plan import check_distinct, plan_settings
 from manyheads.tune.queue import Asked, Listed
 from manyheads.tune.ranking import Ranked, best_of, rank
 from manyheads.tune.work import run_missing
@@ -44,6 +45,7 @@ def tune(config: TuneConfig) -> list[Ranked]:
     """
     check_search(config)
     planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
+    check_distinct(config, planned)
     splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
     asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
     check_class_names(config.optim.class_weights, splits.labels)
@@ -87,15 +89,24 @@ def check_search(config: TuneConfig) -> None:
 
 
 def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
-    """What a folder's search must have in common with the one that goes on in it."""
+    """What a folder's search must have in common with the one that goes on in it, versions included."""
     free = FREE | {"hardware.threads", "seed"}
     run = {name: value for name, value in plain_settings(config.run({})).items() if name not in free}
     digest = blake2b(digest_size=16)
     for rows in (splits.train, splits.validation):
         for column in (rows.texts, rows.pairs, rows.targets, rows.sets or rows.labels):
             digest.update(repr(column).encode())
+    also = blake2b(digest_size=16)
+    for file in (file for path in config.pretrain.also for file in _files(Path(path).expanduser())):
+        also.update(blake2b(file.read_bytes()).digest())
     asked = {"search": config.search, "method": config.chosen.name, "prune": config.prune.name}
-    return {**asked, "minutes": config.minutes, "seed": config.seed, "data": digest.hexdigest(), **run}
+    asked |= {name: version(name) for name in ("manyheads", "torch")}
+    asked |= {"minutes": config.minutes, "seed": config.seed, "data": digest.hexdigest()}
+    return {**asked, "pretrain.also": also.hexdigest() if config.pretrain.also else "", **run}
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
 
 
 def seeds_of(config: TuneConfig) -> range:
@@ -134,9 +145,15 @@ def show(config: TuneConfig, folder: Path, ranked: list[Ranked], outcomes: list[
 
 
 def final_command(config: TuneConfig, best: Ranked) -> str:
-    """What trains a setting with the first seed, as `train` does, and reads the test split."""
+    """What trains a setting with the first seed, as `train` does, and reads the test split. A run that its minutes
+    ended is trained for as many steps, within which its rate comes down: a limit on time would leave it unjudged."""
     run = config.run(best.setting)
     run.test = run.linear = True
+    first = best.runs[0]
+    if first.state is State.late:
+        run = replace(run, budget="", trainer={**run.trainer, "max_steps": first.steps})
+        if config.budget:
+            run.trainer["max_epochs"] = -1
     return shlex.join(["manyheads", "train", *as_words(run, GRAMMAR.quote)])
 
 
