@@ -87,6 +87,28 @@ def test_rows_that_are_all_right_leave_a_doubt() -> None:
     scores = score_answers([0, 1] * 10, [0, 1] * 10, 2, n_resamples=50)
     assert scores.accuracy == scores.micro_f1 == share_interval(20, 20)
     assert scores.accuracy.low == pytest.approx(0.839, abs=5e-4)
+    for macro in (scores.macro_f1, scores.macro_precision, scores.macro_recall):
+        assert (macro.value, macro.low, macro.high) == pytest.approx((1, scores.accuracy.low, 1))
+
+
+def test_a_class_of_few_rows_leaves_a_doubt_in_macro_figures() -> None:
+    labels = np.repeat([0, 1], [95, 5])
+    scores = score_answers(labels, labels, 2, n_resamples=50)
+    assert scores.accuracy.low > 0.96
+    assert 0.8 < scores.macro_f1.low < 0.9  # of five rows alone it is 0.57, of which macro F1 holds a half
+
+
+def test_the_intervals_of_macro_f1_hold_the_figure_of_all_texts_as_often_as_they_say() -> None:
+    random = np.random.default_rng(0)
+    joint_CC = np.diag([0.57, 0.29, 0.1]) + 0.04 / 9  # of classes and answers
+    truth = (2 * joint_CC.diagonal() / (joint_CC.sum(0) + joint_CC.sum(1))).mean()
+    for n_rows in (40, 200):
+        holds = []
+        for at in range(250):
+            labels, answers = np.divmod(random.choice(9, size=n_rows, p=joint_CC.ravel()), 3)
+            found = score_answers(labels, answers, 3, n_resamples=100, seed=at).macro_f1
+            holds.append(found.low <= truth <= found.high)
+        assert 0.92 <= np.mean(holds) <= 1  # the percentiles of the bootstrap hold it in 0.77 and 0.90 of the draws
 
 
 def test_intervals_are_those_of_a_plain_bootstrap() -> None:
@@ -132,20 +154,39 @@ def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
         return f1[1] - f1[0], right[1] - right[0]
 
     whole = figures(np.arange(300))
-    low, high = np.percentile([figures(random.integers(300, size=300)) for _ in range(400)], (2.5, 97.5), axis=0)
+    drawn = np.array([figures(random.integers(300, size=300)) for _ in range(400)])
+    n_rows = 16 / (1 / np.bincount(labels)).sum(), 300
     for at, interval in enumerate((ours.macro_f1, ours.accuracy)):
-        np.testing.assert_allclose((interval.value, interval.low, interval.high), (whole[at], low[at], high[at]))
+        size = n_rows[at] / (n_rows[at] + 2)
+        half = 1.959964 * np.sqrt(drawn[:, at].var() * size**2 + 2 / (n_rows[at] + 2) ** 2)
+        expected = (whole[at], size * whole[at] - half, size * whole[at] + half)
+        np.testing.assert_allclose((interval.value, interval.low, interval.high), expected)
     apart = score_answers(labels, before, 4).accuracy
     assert ours.accuracy.high - ours.accuracy.low < apart.high - apart.low  # pairing is what makes it narrow
 
 
-def test_equal_answers_change_nothing() -> None:
+def test_the_interval_of_a_change_of_accuracy_is_bonetts_and_prices() -> None:
+    labels, before, after = np.zeros(80, dtype=int), np.repeat([0, 1], [50, 30]), np.repeat([1, 0], [10, 70])
+    (change,) = change_of_answers(labels, before, [after], 2, n_resamples=20_000)
+    lost, won = (10 + 1) / 82, (30 + 1) / 82  # one row more each than there are, of two rows more
+    half = 1.959964 * np.sqrt((lost + won - (won - lost) ** 2) / 82)
+    assert change.accuracy.value == 0.25
+    assert (change.accuracy.low, change.accuracy.high) == pytest.approx(
+        (won - lost - half, won - lost + half), abs=3e-3
+    )
+
+
+def test_equal_answers_are_not_known_to_be_equally_good() -> None:
     labels, probabilities, _ = some_rows(80, 3)
     answers = probabilities.argmax(1)
-    none = Interval(0.0, 0.0, 0.0)
+    half = 1.959964 * 2**0.5 / 82
     for change in change_of_answers(labels, answers, [answers, answers], 3, n_resamples=50):
-        assert (change.accuracy, change.macro_f1) == (none, none)
+        assert (change.accuracy.value, change.accuracy.low, change.accuracy.high) == pytest.approx((0, -half, half))
+        assert change.macro_f1.value == 0
+        assert change.macro_f1.low < -half
     assert change_of_answers(labels, answers, [], 3, n_resamples=50) == []
+    (five,) = change_of_answers([0, 0, 0, 0, 1], [0, 0, 0, 0, 1], [[0, 0, 0, 0, 1]], 2, n_resamples=50)
+    assert five.accuracy.high == pytest.approx(0.396, abs=1e-3)
 
 
 def test_the_interval_of_a_mean_is_the_normal_one() -> None:

@@ -50,10 +50,11 @@ def test_figures_are_those_of_the_rows(translations):
     assert scores.n_rows == 4
     draws = np.random.default_rng(7).integers(4, size=(20000, 4))
     shares = np.array([2, 1, 2, 2])[draws].sum(1) / np.array([2, 3, 2, 3])[draws].sum(1)
-    low, high = np.percentile(shares, (2.5, 97.5))
-    assert (scores.token_accuracy.low, scores.token_accuracy.high) == (
-        pytest.approx(low, abs=0.03), pytest.approx(high, abs=0.03),
-    )  # fmt: skip
+    doubt = 1.96**2 / 4  # Wilson's interval of four rows, with the variance of the resamples
+    middle, half = 0.7 + doubt / 2, np.sqrt(1.96**2 * shares.var() + doubt**2 / 4)
+    assert (scores.token_accuracy.low, scores.token_accuracy.high) == pytest.approx(
+        ((middle - half) / (1 + doubt), (middle + half) / (1 + doubt)), abs=0.01
+    )
     with pytest.raises(ValueError, match="there are no rows to judge"):
         score_texts(Translations(rows_of([], []), [], []))
 

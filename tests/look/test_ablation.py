@@ -57,4 +57,5 @@ def test_a_head_that_gives_nothing_is_not_missed(model_folder: Path) -> None:
     with torch.no_grad():
         model.classifier.encoder.layers[1].attention.block.output.weight[:, 6:] = 0.0
     last = ablate_heads(model, tokens_of(model, rows), n_resamples=20).silenced[3]
-    assert (last.macro_f1_change.low, last.macro_f1_change.high, last.answers_changed) == (0, 0, 0)
+    assert (last.macro_f1_change.value, last.answers_changed) == (0, 0)
+    assert last.macro_f1_change.low < 0 < last.macro_f1_change.high  # on twenty rows

@@ -59,7 +59,7 @@ def score_guesses(guessed: list[Guessed], *, n_resamples: int = 1000, seed: int 
     n_hidden = [one.n_hidden for one in hidden]
     loss = ratio_interval([one.loss for one in hidden], n_hidden, **draws)
     return GuessScores(
-        masked_accuracy=ratio_interval([one.n_right for one in hidden], n_hidden, **draws),
+        masked_accuracy=ratio_interval([one.n_right for one in hidden], n_hidden, share=True, **draws),
         perplexity=Interval(*(math.exp(min(one, 700.0)) for one in (loss.value, loss.low, loss.high))),
         loss=loss,
         n_pieces=len(guessed),

@@ -8,7 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from manyheads.judge.scores import Floats, Interval, check_rows, interval, ratio, resamples, share_interval
+from manyheads.judge.scores import (
+    Floats,
+    Interval,
+    change_interval,
+    check_rows,
+    class_interval,
+    effective_rows,
+    interval,
+    macro_intervals,
+    ratio,
+    resamples,
+    share_interval,
+)
 
 Bools = NDArray[np.bool_]
 
@@ -104,10 +116,20 @@ def score_given(marks_nC: Bools, given_nC: Bools, *, n_resamples: int = 1000, se
 
 
 def _intervals(found: dict[str, Floats], marks_nC: Bools, given_nC: Bools) -> dict[str, Interval]:
-    """Of the figures that were resampled; of accuracy, a share of the rows, Wilson's."""
+    """Of the figures that were resampled. Labels of one row are not independent, so the whole of which a micro figure
+    is a share counts as no more than the rows."""
     right_n = (marks_nC == given_nC).all(1)
-    by_name = {name: interval(value_R) for name, value_R in found.items()}
-    return by_name | {"accuracy": share_interval(int(right_n.sum()), len(right_n))}
+    right_C, given_C, support_C = (one.sum(0) for one in (marks_nC & given_nC, given_nC, marks_nC))
+    wholes = {"f1": (given_C + support_C).sum() / 2, "precision": given_C.sum(), "recall": support_C.sum()}
+    micro = {
+        f"micro_{name}": class_interval(
+            found[f"micro_{name}"], found[f"micro_{name}"][:1], np.array([min(float(whole), len(right_n))])
+        )
+        for name, whole in wholes.items()
+    }
+    shares = micro | macro_intervals(found, right_C, support_C, given_C)
+    others = {name: interval(value_R) for name, value_R in found.items() if name not in shares}
+    return others | shares | {"accuracy": share_interval(int(right_n.sum()), len(right_n))}
 
 
 def change_of_labels(
@@ -115,7 +137,9 @@ def change_of_labels(
 ) -> LabelAnswers:
     """Each figure of `given` less that of `others`, to the same rows: a paired bootstrap, as `change_of_answers`."""
     one, other = (_resampled(marks_nC, answers_nC, n_resamples, seed) for answers_nC in (given_nC, others_nC))
-    return LabelAnswers(**{name: interval(one[name] - other[name]) for name in FIGURES})
+    n_macro = min(float(len(marks_nC)), effective_rows(marks_nC.sum(0)))
+    n_rows = {name: n_macro if name.startswith("macro") else len(marks_nC) for name in FIGURES}
+    return LabelAnswers(**{name: change_interval(one[name] - other[name], n_rows[name]) for name in FIGURES})
 
 
 def _resampled(

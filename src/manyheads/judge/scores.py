@@ -20,10 +20,12 @@ Z = 1.959964  # standard deviations to either side that hold 95 % of a normal di
 
 @dataclass(slots=True)
 class Interval:
-    """A figure and the 2.5 % and 97.5 % points of its bootstrap, widened to hold the figure itself; of a share of rows
-    Wilson's interval, for a bootstrap of rows that are all right knows of no doubt.
+    """A figure and its 95 % interval.
 
-    Calibration error, and macro figures of rare classes, are biased in a resample: only there does the widening bite.
+    Of a share of rows it is Wilson's, of a mean over classes `class_interval`: a bootstrap of rows that are all right
+    knows of no doubt. Of losses and of the calibration error it holds the 2.5 % and 97.5 % points of the bootstrap,
+    widened to hold the figure itself, since the calibration error is biased in a resample. Of a change it is
+    `change_interval`.
     """
 
     value: float
@@ -138,7 +140,7 @@ def change_of_answers(
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> list[Answers]:
-    """Each figure of every one of `others` less that of `answers`, to the same rows.
+    """Each figure of every one of `others` less that of `answers`, to the same rows, with its `change_interval`.
 
     The bootstrap is paired: a resample draws rows, and takes both answers to each (Efron and Tibshirani, 1993,
     "An Introduction to the Bootstrap", section 8.3).
@@ -149,7 +151,49 @@ def change_of_answers(
         _resampled(_bare_rows(labels_n, np.asarray(ids, dtype=np.int64), n_classes), n_resamples, seed)
         for ids in (answers, *others)
     )
-    return [Answers(**{name: interval(one[name] - before[name]) for name in FIGURES_OF_ANSWERS}) for one in after]
+    support_C = np.bincount(labels_n, minlength=n_classes)
+    n_rows = {name: effective_rows(support_C) if name.startswith("macro") else len(labels_n) for name in before}
+    return [
+        Answers(**{name: change_interval(one[name] - before[name], n_rows[name]) for name in FIGURES_OF_ANSWERS})
+        for one in after
+    ]
+
+
+def effective_rows(n_C: NDArray[Any]) -> float:
+    """How many rows one share must have to be known as well as a mean over classes of `n_C` rows each: of classes of
+    one size all their rows, else fewer."""
+    n_C = n_C[n_C > 0]
+    return float(len(n_C) ** 2 / (1 / n_C).sum()) if len(n_C) else 1.0
+
+
+def class_interval(value_R: Floats, value_C: Floats, n_C: Floats) -> Interval:
+    """Of the mean over classes of figures between 0 and 1, such as macro F1: as it is, entry 0, and of its resamples.
+
+    It is Wilson's score interval, taken class by class as Yan and Su (2010), "Stratified Wilson and Newcombe Confidence
+    Intervals for Multiple Binomial Proportions", do: each class shifts the middle by what its `n_C` rows leave in
+    doubt, at its own figure `value_C`. The variance is that of the resamples, so that errors which lower two classes at
+    once count as such. Of one class whose figure is a share it is Wilson's interval, and of classes of one size that
+    are all right, that of all rows. docs/lab-notes.md has its coverage.
+    """
+    seen_C = n_C > 0
+    value, weight_C = float(value_R[0]), (Z / max(1, seen_C.sum())) ** 2 / n_C[seen_C]
+    doubt, shift = float(weight_C.sum()), float((weight_C * (0.5 - value_C[seen_C])).sum())
+    half = math.sqrt(Z**2 * value_R[1:].var() + doubt**2 / 4) if len(value_R) > 1 else doubt / 2
+    low, high = (value + (shift + sign * half) / (1 + doubt) for sign in (-1, 1))
+    return Interval(value, min(value, max(0.0, low)), max(value, min(1.0, high)))
+
+
+def change_interval(value_R: Floats, n_rows: float) -> Interval:
+    """Of the difference of two figures of the same `n_rows` (effective) rows: as it is, entry 0, and of its resamples.
+
+    Bonett and Price (2012), "Adjusted Wald Confidence Interval for a Difference of Binomial Proportions Based on Paired
+    Data": as if of two further rows each model alone had one right. So two models that answer every row alike are not
+    known to be equally good. Of an accuracy it is theirs, but for the noise of the resamples, which give the variance.
+    """
+    value, shrunk = float(value_R[0]), n_rows / (n_rows + 2)
+    half = Z * math.sqrt(value_R[1:].var() * shrunk**2 + 2 / (n_rows + 2) ** 2) if len(value_R) > 1 else 1.0
+    low, high = (value * shrunk + sign * half for sign in (-1, 1))
+    return Interval(value, min(value, max(-1.0, low)), max(value, min(1.0, high)))
 
 
 def mean_interval(values: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) -> Interval:
@@ -167,12 +211,17 @@ def share_interval(n_some: int, n: int) -> Interval:
     return Interval(share, min(share, max(0.0, low)), max(share, min(1.0, high)))
 
 
-def ratio_interval(parts: ArrayLike, wholes: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) -> Interval:
-    """The sum of `parts` by that of `wholes`, a number a row each: such as right tokens by tokens."""
+def ratio_interval(
+    parts: ArrayLike, wholes: ArrayLike, *, share: bool = False, n_resamples: int = 1000, seed: int = 0
+) -> Interval:
+    """The sum of `parts` by that of `wholes`, a number a row each; with `share` a part of each whole, such as right
+    tokens by tokens, of which as many as there are rows count as independent."""
     part_n, whole_n = (np.asarray(values, dtype=np.float64) for values in (parts, wholes))
     check_rows(len(part_n))
-    ratio_R = [times_n @ part_n / (times_n @ whole_n) for times_n in resamples(len(part_n), n_resamples, seed)]
-    return interval(np.array(ratio_R))
+    ratio_R = np.array(
+        [times_n @ part_n / (times_n @ whole_n) for times_n in resamples(len(part_n), n_resamples, seed)]
+    )
+    return class_interval(ratio_R, ratio_R[:1], np.array([float(len(part_n))])) if share else interval(ratio_R)
 
 
 @dataclass(slots=True)
@@ -200,10 +249,28 @@ def _bare_rows(labels_n: Ints, answers_n: Ints, n_classes: int) -> _Rows:
 
 def _intervals(rows: _Rows, n_resamples: int, seed: int) -> dict[str, Interval]:
     """Every figure with its interval."""
-    found = {name: interval(value_R) for name, value_R in _resampled(rows, n_resamples, seed).items()}
+    resampled = _resampled(rows, n_resamples, seed)
     classes_n, answers_n = np.divmod(rows.cell_n, rows.n_classes)
-    right = share_interval(int((classes_n == answers_n).sum()), len(classes_n))
-    return found | {"accuracy": right, "micro_f1": right}  # one answer a row: micro-F1 is the accuracy
+    is_right_n = classes_n == answers_n
+    support_C, answered_C = (np.bincount(ids, minlength=rows.n_classes) for ids in (classes_n, answers_n))
+    right_C = np.bincount(classes_n[is_right_n], minlength=rows.n_classes)
+    right = share_interval(int(is_right_n.sum()), len(classes_n))
+    macro = macro_intervals(resampled, right_C, support_C, answered_C)
+    found = {name: interval(value_R) for name, value_R in resampled.items() if name not in macro}
+    return found | macro | {"accuracy": right, "micro_f1": right}  # one answer a row: micro-F1 is the accuracy
+
+
+def macro_intervals(
+    resampled: dict[str, Floats], right_C: NDArray[Any], support_C: NDArray[Any], answered_C: NDArray[Any]
+) -> dict[str, Interval]:
+    """Those of the macro figures. A class counts with the mean of the rows it has and those answered so: the whole of
+    which its F1 is a share."""
+    n_C = (support_C + answered_C) / 2
+    wholes = {"f1": n_C, "precision": answered_C, "recall": support_C}
+    return {
+        f"macro_{name}": class_interval(resampled[f"macro_{name}"], ratio(right_C, whole_C), n_C)
+        for name, whole_C in wholes.items()
+    }
 
 
 def resamples(n: int, n_resamples: int, seed: int) -> Iterator[Ints]:

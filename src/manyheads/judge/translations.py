@@ -79,7 +79,7 @@ def score_texts(translations: Translations, *, n_resamples: int = 1000, seed: in
     right, told = [one.n_right for one in followed], [one.n_tokens for one in followed]
     return TranslationScores(
         exact_match=share_interval(sum(translations.right), len(followed)),
-        token_accuracy=ratio_interval(right, told, **draws),
+        token_accuracy=ratio_interval(right, told, share=True, **draws),
         loss=mean_interval([one.loss for one in followed], **draws),
         n_rows=len(followed),
     )
