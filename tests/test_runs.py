@@ -52,21 +52,21 @@ def test_a_run_leaves_the_folder_the_plan_promises(animals, tmp_path):
     names = {str(path.relative_to(output)) for path in output.rglob("*") if path.is_file()}
     saved = {name for name in names if name.startswith("checkpoints/step-")}
     assert {name.partition("/step-00000040/")[2] for name in saved} >= {"manifest.json", "weights.safetensors"}
-    assert names - saved - {"model/linear.safetensors"} == {
+    assert names - saved == {
         "config.yaml", "summary.json", "metrics.csv", "run.log", "report.html", "checkpoints/best.safetensors",
         "model/model.safetensors", "model/config.json", "model/tokenizer.json", "model/labels.json", "model/README.md",
+        "model/linear.safetensors",
     }  # fmt: skip
     config.checkpoint.metric = Metric.accuracy  # what auto is of classes
     assert read_run(output / "config.yaml") == config
     written = json.loads((output / "summary.json").read_text())
     assert written["test"]["accuracy"]["value"] == summary.test["accuracy"].value == 1.0
     assert written["linear"] == manyheads.load(output).share
-    assert ("model/linear.safetensors" in names) == (written["linear"] > 0)
     assert written["rows"] == {"train": 40, "validation": 40, "test": 40}
     assert written["real_tokens_per_s"] > 0
     assert 0 <= written["padding_share"] < 0.2
     assert written["steps"] == 40
-    assert set(written["baselines"]) == {"most frequent class", "TF-IDF + linear SVM"}
+    assert set(written["baselines"]) == {"most frequent class", "TF-IDF + logistic regression"}
     assert manyheads.load(output).predict(["it barks"])[0].label == "dog"
 
 
@@ -175,9 +175,12 @@ def test_a_linear_model_answers_beside_the_network_unless_told_otherwise(tmp_pat
         assert summary is not None
         shares[linear] = summary.linear
         assert (output / "model" / "linear.safetensors").is_file() == (linear == "true")
+        assert (output / "baseline.safetensors").is_file() == (linear == "false")
+        assert summary.baselines["TF-IDF + logistic regression"]["accuracy"].value == 1.0
     assert shares["true"] > 0.5
     assert shares["false"] == 0
-    both = manyheads.load(tmp_path / "true")
+    both, alone = (manyheads.load(tmp_path / linear) for linear in ("true", "false"))
+    assert (both.members, alone.members) == (("network", "linear"), ("network",))
     assert both.predict(["bark", "purr"])[0].label == "dog"
     judged = json.loads((tmp_path / "true" / "summary.json").read_text())["test"]
     assert judged["accuracy"]["value"] == 1.0

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from manyheads.data.rows import Rows, Splits
-from manyheads.judge.baselines import joined, majority_baseline, tfidf_baseline
+from manyheads.judge.baselines import majority_baseline
 from ways.rows import read
 
 Answer = Callable[[Rows, Rows], list[int]]  # fitted on the first, to the second
@@ -36,6 +36,23 @@ def answers(way: str, splits: Splits, everything: Rows, seed: int) -> tuple[list
     if way == "fasttext":
         fit, chosen = choose_fasttext(splits, seed)
     return fit(splits.train, splits.validation), fit(everything, splits.test), chosen
+
+
+def tfidf_baseline(train: Rows, rows: Rows) -> list[int]:
+    """A linear SVC on TF-IDF of words and pairs of neighbouring words."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.svm import LinearSVC
+
+    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b")
+    machine = LinearSVC(random_state=0).fit(words.fit_transform(joined(train)), train.labels)
+    return [int(answer) for answer in machine.predict(words.transform(joined(rows)))]
+
+
+def joined(rows: Rows) -> list[str]:
+    """One text a row: both texts of a pair with a separator between them, which no bigram crosses unseen."""
+    if rows.pairs is None:
+        return rows.texts
+    return [f"{text} pairseparator {pair}" for text, pair in zip(rows.texts, rows.pairs, strict=True)]
 
 
 def choose_fasttext(splits: Splits, seed: int) -> tuple[Answer, dict[str, Any]]:

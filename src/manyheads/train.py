@@ -219,13 +219,18 @@ def ship(
     training: "Training",
     folder: Path,
 ) -> "Shipped":
-    """Write the deliverable and open it again: what is judged is what a user will load."""
+    """Write the deliverable and open it again: what is judged is what a user will load.
+
+    The linear model is fitted here, once, whoever answers: it lies in model/ with `linear=true`, else in the run folder
+    as its baseline. `Deliverable.baseline(run folder)` gives it to whoever judges.
+    """
     from manyheads.fit.classify import class_weights
     from manyheads.fit.linear import fit_linear
     from manyheads.nn.masked import MaskedLM
     from manyheads.nn.seq2seq import Seq2Seq
     from manyheads.ship.card import write_card, write_guesser_card, write_translator_card
     from manyheads.ship.guesser import save_guesser
+    from manyheads.ship.linear import write_baseline
     from manyheads.ship.load import load
     from manyheads.ship.save import save_deliverable
     from manyheads.ship.translator import save_translator
@@ -245,11 +250,11 @@ def ship(
         return load(folder)
     choice = run.optim.class_weights
     weights_C = None if choice == "none" else class_weights(choice, tokens["train"].labels, labels)
-    linear = (
-        fit_linear(splits.train, len(labels), None if weights_C is None else weights_C.numpy()) if run.linear else None
-    )
-    tuned = tuned_on(network, linear, tokens["validation"], splits.validation, weights_C)
+    linear = fit_linear(splits.train, len(labels), None if weights_C is None else weights_C.numpy())
+    tuned = tuned_on(network, linear, tokens["validation"], splits.validation, weights_C, answers=run.linear)
     about = {"labels": labels, "pairs": pairs, "thresholds": tuned.thresholds}
     card = write_card(run.model, **about, **told, linear=tuned.share)
-    save_deliverable(folder, network, **made, card=card, **about, beside=tuned.beside)
+    save_deliverable(folder, network, **made, card=card, **about, alone=tuned.alone, beside=tuned.beside)
+    if tuned.baseline and not tuned.beside:
+        write_baseline(folder.parent, tuned.baseline)
     return load(folder)

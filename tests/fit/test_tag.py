@@ -110,8 +110,9 @@ def test_epoch_figures_are_scikit_learns_at_the_best_thresholds():
 
 def test_thresholds_are_tuned_on_the_models_own_logits(tokens, classifier):
     classifier.eval()
-    beside, thresholds = tuned_on(classifier, None, tokens, Rows([], None, [], "x.csv", []))
-    assert beside is None
+    tuned = tuned_on(classifier, None, tokens, Rows([], None, [], "x.csv", []))
+    assert (tuned.beside, tuned.baseline) == (None, None)
+    thresholds = tuned.thresholds
     assert thresholds is not None
     batch = whole(tokens)
     logits_BC = logits(classifier, batch).detach()

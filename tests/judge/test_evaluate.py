@@ -13,8 +13,11 @@ from sklearn import metrics
 
 from manyheads.compose import save_run
 from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, RunConfig, Source, run_data
+from manyheads.data.rows import Rows
+from manyheads.fit.linear import fit_linear
 from manyheads.judge.evaluate import evaluate
 from manyheads.ship.deliverable import load
+from manyheads.ship.linear import LinearBaseline, write_baseline
 
 LABELS = ["bad", "good", "so-so"]
 FILES = ["confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html"]
@@ -34,6 +37,14 @@ def run(tmp_path: Path, model_folder: Path) -> Path:
     return tmp_path / "run"
 
 
+def fit_baseline(run: Path) -> None:
+    """As training leaves it in the run folder."""
+    texts = [f"film {at} {name}" for at in range(20) for name in LABELS]
+    linear = fit_linear(Rows(texts, None, [0, 1, 2] * 20, "train.csv", range(60)), 3)
+    assert linear is not None
+    write_baseline(run, LinearBaseline(linear))
+
+
 def config(run: Path, **typed: Any) -> EvaluateConfig:
     hardware = InferenceHardware(accelerator=Accelerator.cpu)
     return EvaluateConfig(run=str(run), bootstrap=100, hardware=hardware, **typed)
@@ -41,6 +52,7 @@ def config(run: Path, **typed: Any) -> EvaluateConfig:
 
 def test_a_run_is_judged_on_its_own_test_split(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "metrics.csv").write_text("step,train_loss\n1,0.5\n2,0.4\n")
+    fit_baseline(run)
     returned = evaluate(config(run))
     folder = run / "evaluate" / "films-test"
     assert sorted(one.name for one in folder.iterdir()) == sorted([*FILES, "loss.png"])
@@ -53,7 +65,7 @@ def test_a_run_is_judged_on_its_own_test_split(run: Path, capsys: pytest.Capture
     assert figures["macro_f1"]["value"] == pytest.approx(metrics.f1_score(truth, answers, average="macro"))
     assert set(figures["loss"]) == {"value", "low", "high"}
     assert (figures["n_rows"], figures["split"], figures["data"], figures["labels"]) == (40, "test", "films", LABELS)
-    assert set(figures["baselines"]) == {"most frequent class", "TF-IDF + linear SVM"}
+    assert set(figures["baselines"]) == {"most frequent class", "TF-IDF + logistic regression"}
     expected = load(run).predict([row["text"] for row in rows])
     assert answers == [one.label for one in expected]
     printed = capsys.readouterr().out
@@ -75,6 +87,16 @@ def test_a_moved_model_is_judged_on_named_data(run: Path, tmp_path: Path) -> Non
     assert sorted(one.name for one in (tmp_path / "new" / "results").iterdir()) == FILES
     assert set(metrics["baselines"]) == {"most frequent class"}
     assert (metrics["data"], metrics["split"]) == ("films-test", "all")
+
+
+def test_the_linear_model_of_training_is_judged_on_named_data(run: Path, tmp_path: Path) -> None:
+    fit_baseline(run)
+    rows = [(f"film {name}", name) for name in LABELS]
+    with (tmp_path / "more.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    metrics = evaluate(config(run, data=run_data(path=str(tmp_path / "more.csv"))))
+    assert metrics["baselines"]["TF-IDF + logistic regression"]["accuracy"]["value"] == 1.0
+    assert "TF-IDF + logistic regression" in metrics["leads"]
 
 
 def test_results_of_a_single_file_lie_in_a_folder_that_says_all(run: Path, tmp_path: Path) -> None:

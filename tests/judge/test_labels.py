@@ -14,12 +14,15 @@ from sklearn.metrics import f1_score
 from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, PredictConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_splits
+from manyheads.fit.linear import fit_linear
+from manyheads.judge.baselines import TFIDF
 from manyheads.judge.evaluate import evaluate
 from manyheads.judge.label_answers import judge_labels, worst_labels
-from manyheads.judge.label_baselines import MOST_FREQUENT, TFIDF, label_baselines, most_frequent, tfidf_labels
+from manyheads.judge.label_baselines import MOST_FREQUENT, label_baselines, labels_given, most_frequent
 from manyheads.judge.predict import predict
 from manyheads.judge.verdict import judge_run
 from manyheads.ship.deliverable import load
+from manyheads.ship.linear import LinearBaseline, write_baseline
 from manyheads.ship.load import load_to_answer
 from tests.judge.test_verdict import TRAINING
 
@@ -120,7 +123,14 @@ def test_one_label_a_row_is_a_set_of_one(label_folder: Path, data: Path, tmp_pat
     assert [one["support"] for one in figures["per_class"]] == [1, 1, 0]
 
 
-def test_a_run_is_judged_beside_baselines_whose_thresholds_are_tuned_as_its_own(label_folder, tmp_path) -> None:
+def baseline(train: Rows) -> LinearBaseline:
+    model = fit_linear(train, 3)
+    assert model is not None
+    return LinearBaseline(model, [0.5, 0.4, 0.3])
+
+
+def test_a_run_is_judged_beside_the_linear_model_that_it_fitted(label_folder, tmp_path) -> None:
+    write_baseline(tmp_path, baseline(splits().train))
     summary = judge_run(splits(), load(label_folder), TRAINING, {"seed": 3}, tmp_path)
     assert list(summary.validation) == ["micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall", "loss"]
     assert set(summary.baselines) == {MOST_FREQUENT, TFIDF}
@@ -133,7 +143,7 @@ def test_a_run_is_judged_beside_baselines_whose_thresholds_are_tuned_as_its_own(
 
 def test_words_that_tell_a_label_are_learnt_by_the_baseline() -> None:
     data = splits()
-    given = tfidf_labels(data.train, data.validation, data.test, 3)
+    given = labels_given(baseline(data.train), data.test)
     marks = np.array([[label in one for label in range(3)] for one in data.test.sets])
     assert f1_score(marks, given, average="macro") > 0.95
     assert most_frequent(np.array([[0, 1], [1, 1]], dtype=bool), 3).tolist() == [[False, True]] * 3
@@ -143,11 +153,9 @@ def test_the_baseline_says_the_same_of_every_text_where_there_is_nothing_to_lear
     data = splits()
     for part in data.by_name().values():
         part.sets = [(1,) if at % 2 else (1, 2) for at in range(len(part))]  # all have one, and none has another
-    given = tfidf_labels(data.train, data.validation, data.test, 3)
+    given = labels_given(baseline(data.train), data.test)
     assert given[:, 1].all()
     assert not given[:, 0].any()
-    data.train.texts = [f"x{at}" for at in range(60)]  # no word twice
-    assert tfidf_labels(data.train, data.validation, data.test, 3).tolist() == [[False, True, False]] * 40
 
 
 def test_the_worst_mistakes_are_labels_given_with_the_most_confidence(label_folder: Path) -> None:
@@ -201,7 +209,7 @@ def test_data_that_has_changed_since_training_is_one_sentence(label_folder, data
 
 
 def test_baselines_of_data_that_was_named_know_its_most_frequent_label(label_folder: Path) -> None:
-    (only,) = label_baselines(None, rows("test", 40), judge_labels(load(label_folder), rows("test", 40)))
+    (only,) = label_baselines(None, judge_labels(load(label_folder), rows("test", 40)))
     assert only.name == MOST_FREQUENT
     assert only.scores.micro_recall.value == pytest.approx(16 / 48)
 

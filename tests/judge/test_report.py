@@ -128,9 +128,9 @@ def test_the_page_appears_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rival", "words"),
     [
-        (0.80, "10.0 points more than TF-IDF + linear SVM reaches."),
-        (0.95, "5.0 points fewer than TF-IDF + linear SVM reaches."),
-        (0.89, "1.0 points more than TF-IDF + linear SVM reaches; the two intervals overlap."),
+        (0.80, "10.0 points more than TF-IDF + logistic regression reaches."),
+        (0.95, "5.0 points fewer than TF-IDF + logistic regression reaches."),
+        (0.89, "1.0 points more than TF-IDF + logistic regression reaches; the two intervals overlap."),
     ],
 )
 def test_the_verdict_is_honest(rival: float, words: str) -> None:

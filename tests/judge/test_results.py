@@ -7,10 +7,12 @@ import pytest
 
 from manyheads.config import EvaluateConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
+from manyheads.fit.linear import fit_linear
 from manyheads.judge.baselines import MAJORITY, TFIDF
 from manyheads.judge.results import Results, as_metrics, judge_task, show_results, write_results
 from manyheads.judge.task import Task
 from manyheads.ship.deliverable import load
+from manyheads.ship.linear import LinearBaseline
 
 TEXTS = ["a good film", "bad", "so so", "not very good"] * 3
 LABELS = ["bad", "good", "so-so"]
@@ -43,10 +45,21 @@ def test_data_that_was_named_has_no_baseline_to_fit(named: Results) -> None:
     assert set(named.settings) == {"evaluate", "model"}
 
 
-def test_the_runs_own_data_fits_them_on_its_training_split(model_folder: Path) -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_the_linear_model_of_training_is_judged_on_whatever_rows(model_folder: Path, own: bool) -> None:
+    linear = fit_linear(rows(), 3)
+    assert linear is not None
+    splits = Splits(rows(), rows(), rows(), LABELS, ["carved out"])
+    task = Task(rows(), "own", "test", RunConfig(), splits) if own else Task(rows(), "new", "all")
+    results = judge_task(task, load(model_folder), EvaluateConfig(run="x", bootstrap=100), LinearBaseline(linear))
+    found = as_metrics(results)
+    assert set(found["baselines"]) == set(found["leads"]) == {MAJORITY, TFIDF}
+    assert found["baselines"][TFIDF]["accuracy"]["value"] == 1.0
+
+
+def test_settings_of_the_run_are_shown(model_folder: Path) -> None:
     splits = Splits(rows(), rows(), rows(), LABELS, ["carved out"])
     results = judged(model_folder, Task(rows(), "own", "test", RunConfig(), splits))
-    assert set(as_metrics(results)["baselines"]) == {MAJORITY, TFIDF}
     assert set(results.settings) == {"evaluate", "run"}
 
 

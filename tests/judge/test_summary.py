@@ -86,7 +86,10 @@ def test_the_test_split_has_a_column_where_it_was_judged(capsys: pytest.CaptureF
 def test_the_lead_is_said_and_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ahead = summary(leads={TFIDF: {"accuracy": Interval(0.02, 0.01, 0.03)}})
     show_summary(ahead)
-    assert "accuracy: beats TF-IDF + linear SVM by 2.0 points (95 % interval 1.0 to 3.0)\n" in capsys.readouterr().out
+    assert (
+        "accuracy: beats TF-IDF + logistic regression by 2.0 points (95 % interval 1.0 to 3.0)\n"
+        in capsys.readouterr().out
+    )
     ahead.write(tmp_path / "summary.json")
     assert read_summary(tmp_path / "summary.json") == ahead
 

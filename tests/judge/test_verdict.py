@@ -7,11 +7,13 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 from manyheads.data.rows import Rows, Splits
+from manyheads.fit.linear import fit_linear
 from manyheads.judge.baselines import MAJORITY, TFIDF
 from manyheads.judge.guesses import score_guesses
 from manyheads.judge.verdict import judge_run
 from manyheads.ship.deliverable import load
 from manyheads.ship.guesser import Guessed
+from manyheads.ship.linear import BASELINE, LinearBaseline, write_baseline
 
 TRAINING = {
     "parameters": 9,
@@ -42,6 +44,9 @@ def splits(*, test: bool) -> Splits:
 @pytest.mark.parametrize("test", [True, False])
 def test_the_split_judged_last_is_the_one_reported(model_folder: Path, tmp_path: Path, test: bool) -> None:
     data, model = splits(test=test), load(model_folder)
+    linear = fit_linear(data.train, 3)
+    assert linear is not None
+    write_baseline(tmp_path, LinearBaseline(linear))
     summary = judge_run(data, model, TRAINING, {"seed": 3}, tmp_path)
     assert summary.judged_on == ("test" if test else "validation")
     assert bool(summary.test) == test
@@ -55,7 +60,7 @@ def test_the_split_judged_last_is_the_one_reported(model_folder: Path, tmp_path:
     page = (tmp_path / "report.html").read_text()
     assert f"{summary.judged_on}.csv, {summary.judged_on} split" in page
     assert "a &lt;note&gt;" in page
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["report.html", "summary.json"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == [*BASELINE[::-1], "report.html", "summary.json"]
 
 
 def test_texts_in_which_nothing_is_hidden_are_one_sentence():

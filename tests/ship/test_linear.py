@@ -11,11 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from manyheads.config import DataConfig
+from manyheads.config import DataConfig, Terms
 from manyheads.data.rows import Rows
 from manyheads.fit.linear import fit_linear
 from manyheads.ship.deliverable import load
-from manyheads.ship.linear import Beside, best_together, linear_logits, read_linear, together, write_linear
+from manyheads.ship.linear import (
+    Beside,
+    LinearBaseline,
+    best_together,
+    linear_logits,
+    read_linear,
+    together,
+    write_baseline,
+    write_linear,
+)
 from manyheads.ship.save import save_deliverable
 
 TEXTS = ["a good film", "so bad", "the awful film", "good fun", "a film", "so awful"]
@@ -105,7 +114,7 @@ def test_it_is_read_as_it_was_written(tmp_path):
     write_linear(tmp_path / "one", linear())
     write_linear(tmp_path / "two", linear())
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    read = read_linear(tmp_path / "one", 3)
+    read = read_linear(tmp_path / "one", 3, Terms.words)
     torch.testing.assert_close(linear_logits(read, TEXTS, None), linear_logits(linear(), TEXTS, None), rtol=0, atol=0)
     assert linear_logits(read, [], None).shape == (0, 3)
 
@@ -145,12 +154,16 @@ def test_a_strange_file_is_one_sentence(spoil, words, tmp_path):
     write_linear(path, linear())
     spoil(path)
     with pytest.raises(ValueError, match=words):
-        read_linear(path, 3)
+        read_linear(path, 3, Terms.words)
 
 
 @pytest.fixture
 def folder(model_folder, tmp_path):
     """A model that a linear one answers beside, by four tenths."""
+    return shipped(model_folder, tmp_path, Beside(linear(), 0.4, 2.0))
+
+
+def shipped(model_folder, tmp_path, beside, **more):
     plain = load(model_folder)
     save_deliverable(
         tmp_path / "model",
@@ -161,7 +174,8 @@ def folder(model_folder, tmp_path):
         labels=plain.labels,
         pairs=False,
         card="",
-        beside=Beside(linear(), 0.4, 2.0),
+        beside=beside,
+        **more,
     )
     return tmp_path / "model"
 
@@ -176,6 +190,76 @@ def test_both_answer_together_wherever_the_folder_is(folder, model_folder, tmp_p
     assert list(one.probabilities.values()) == pytest.approx(wanted[0].tolist(), abs=1e-6)
     for at, text in enumerate(TEXTS):
         torch.testing.assert_close(whole.logits([text])[0], whole.logits(TEXTS)[at])
+
+
+@pytest.mark.parametrize("share", [0.4, 0.0])
+def test_each_member_may_be_asked(model_folder, tmp_path, share):
+    whole, alone = load(shipped(model_folder, tmp_path, Beside(linear(), share))), load(model_folder)
+    assert whole.members == (("network", "linear") if share else ("network",))
+    assert alone.members == ("network",)
+    found = whole.member_logits(TEXTS)
+    assert list(found) == ["network", "linear", "both"]
+    assert found["network"].equal(alone.logits(TEXTS))
+    assert found["linear"].equal(linear_logits(linear(), TEXTS, None))
+    assert found["both"].equal(whole.logits(TEXTS))
+    assert found["both"].equal(found["network"]) is (share == 0)
+    assert {name: one.shape for name, one in alone.member_logits(TEXTS).items()} == {"network": (6, 3)}
+
+
+def test_the_network_runs_once_for_all_members(folder, monkeypatch):
+    whole, times = load(folder), []
+    forward = whole.classifier.forward
+    monkeypatch.setattr(whole.classifier, "forward", lambda *given: times.append(1) or forward(*given))
+    whole.member_logits(TEXTS)
+    assert len(times) == 1
+
+
+def test_each_member_gives_labels_from_thresholds_of_its_own(model_folder, tmp_path):
+    own = {"network": [0.1, 0.9, 0.5], "linear": [0.2, 0.2, 0.8]}
+    whole = load(shipped(model_folder, tmp_path, Beside(linear(), 0.4), thresholds=[0.5] * 3, alone=own))
+    assert (whole.thresholds, whole.alone) == ([0.5] * 3, own)
+    chance = torch.tensor([[0.15, 0.6, 0.6]])
+    given = {name: whole.given(chance, name).tolist()[0] for name in ("network", "linear", "both")}
+    assert given == {"network": [True, False, True], "linear": [False, True, False], "both": [False, True, True]}
+    path = tmp_path / "model" / "thresholds.json"
+    held = json.loads(path.read_text())
+    del held["linear"]
+    path.write_text(json.dumps(held))
+    with pytest.raises(ValueError, match="or hold one for each of both, network and linear"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("thresholds", [None, [0.2, 0.5, 0.7]])
+def test_a_baseline_is_read_as_it_was_written(model_folder, tmp_path, thresholds):
+    plain = load(model_folder)
+    plain.thresholds = thresholds
+    assert plain.baseline(tmp_path) is None
+    assert plain.baseline(None) is None
+    write_baseline(tmp_path, LinearBaseline(linear(), thresholds))
+    found = plain.baseline(tmp_path)
+    assert found.thresholds == thresholds
+    assert found.logits(TEXTS, None).equal(linear_logits(linear(), TEXTS, None))
+    for content, words in (
+        ('{"terms": "letters"}', "terms=letters is not a choice"),
+        ('{"thresholds": [2, 0, 0]}', "is out of range"),
+        ('{"thresholds": [0.5]}', "holds 1 thresholds for 3 classes"),
+        ('{"path": "x"}', "path=x is not a setting"),
+    ):
+        (tmp_path / "baseline.json").write_text(content)
+        with pytest.raises(ValueError, match=words):
+            plain.baseline(tmp_path)
+
+
+def test_the_baseline_of_a_folder_with_a_linear_model_is_that_one(folder, tmp_path):
+    write_baseline(tmp_path, LinearBaseline(linear().over(3.0)))
+    assert load(folder).baseline(tmp_path).logits(TEXTS, None).equal(linear_logits(linear(), TEXTS, None))
+
+
+def test_an_older_folder_counts_words(folder):
+    settings = json.loads((folder / "config.json").read_text())
+    del settings["terms"]
+    (folder / "config.json").write_text(json.dumps(settings))
+    assert load(folder).beside.linear.terms is Terms.words
 
 
 def test_a_folder_without_its_linear_model_is_not_opened(folder):

@@ -1,6 +1,7 @@
 """Every knob as a typed dataclass, one file a section. Standard library only."""
 
 from manyheads.config.ablate import AblateConfig, Equal
+from manyheads.config.choices import Terms
 from manyheads.config.data import (
     BatchConfig,
     Cutting,
@@ -95,6 +96,7 @@ __all__ = [
     "Source",
     "Strategy",
     "Task",
+    "Terms",
     "TokenizerConfig",
     "TokenizerKind",
     "TuneConfig",

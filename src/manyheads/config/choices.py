@@ -1,4 +1,4 @@
-"""What a model's blocks are chosen from."""
+"""What a model's blocks are chosen from, and the terms of the linear model beside it."""
 
 from enum import Enum
 
@@ -76,3 +76,9 @@ class Segments(Enum):
 class PairKind(Enum):
     joint = "joint"
     cross = "cross"
+
+
+class Terms(Enum):
+    """What a linear model counts in a text; the value is its name in tables and reports."""
+
+    words = "words and pairs of words"

@@ -122,7 +122,7 @@ def write_family(folder: Path, deliverable: Deliverable, described: Described, m
         write_json(part / "tokenizer_config.json", tokenizer_config(deliverable, described))
         write_json(part / "config.json", family_config(deliverable, described, pooled=not modules))
         if deliverable.thresholds is not None:
-            write_json(part / "thresholds.json", deliverable.thresholds)
+            write_json(part / "thresholds.json", deliverable.alone.get("network", deliverable.thresholds))
 
 
 def family_config(deliverable: Deliverable, described: Described, *, pooled: bool = True) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from manyheads.config import Terms
 from manyheads.data.rows import Rows
 from manyheads.data.terms import number_of, terms_of
 from manyheads.data.tokens import marks_of
@@ -56,8 +57,10 @@ def fit_linear(rows: Rows, n_classes: int, weights_C: np.ndarray | None = None) 
             votes_UC, bias_C = of_labels(x_nU, marks_of(rows.sets, n_classes).numpy(), weights_C)
     numbers = np.array([number_of(term) for term in words.get_feature_names_out()], dtype=np.int64)
     numbers, order = np.unique(numbers, return_index=True)  # of two terms with one number the first
-    found = (words.idf_[order], votes_UC[order], bias_C)
-    return LinearModel(torch.from_numpy(numbers), *(torch.from_numpy(one.astype(np.float32)) for one in found))
+    rarity_U, votes_UC, bias_C = (
+        torch.from_numpy(one.astype(np.float32)) for one in (words.idf_[order], votes_UC[order], bias_C)
+    )
+    return LinearModel(torch.from_numpy(numbers), rarity_U, votes_UC, bias_C, Terms.words)
 
 
 def of_classes(

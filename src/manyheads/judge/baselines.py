@@ -1,22 +1,22 @@
 """What needs no training of ours: the bar a Transformer has to clear before anyone believes in it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
 from manyheads.data.rows import Rows
 from manyheads.judge.scores import Answers, Interval, change_of_answers, score_answers
+from manyheads.ship.linear import LinearBaseline
 
 POINTS = 100  # of a share
 MAJORITY = "most frequent class"
-MOST_WEIGHTS = 100_000_000  # of a linear machine, in eight bytes, and as many while it is fitted
-TFIDF = "TF-IDF + linear SVM"
+TFIDF = "TF-IDF + logistic regression"
 
 
 @dataclass(slots=True)
 class Baseline:
-    """One baseline's answers on one split, judged; `seconds` is fitting and answering. `lead` is how much better the
+    """One baseline's answers on one split, judged; `seconds` is answering. `lead` is how much better the
     model answers the same rows, figure by figure, with paired intervals."""
 
     name: str
@@ -30,21 +30,25 @@ def judge_baselines(
     rows: Rows,
     n_classes: int,
     model: Sequence[int] | None = None,
+    linear: LinearBaseline | None = None,
     *,
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> list[Baseline]:
-    """Both baselines, fitted on `train` and judged on `rows` with the resamples of `score(..., seed=seed)`, and where
-    the answers of a `model` to these rows are given, its lead."""
+    """The most frequent class of `train`, and the `linear` model where training fitted one, judged on `rows` with the
+    resamples of `score(..., seed=seed)`, and where the answers of a `model` to these rows are given, its lead."""
+    answers: dict[str, Callable[[], list[int]]] = {MAJORITY: lambda: majority_baseline(train, rows)}
+    if linear is not None:
+        answers[TFIDF] = lambda: linear.logits(rows.texts, rows.pairs).argmax(-1).tolist()
     judged = []
-    for name, answer in ((MAJORITY, majority_baseline), (TFIDF, tfidf_baseline)):
+    for name, answer in answers.items():
         started = perf_counter()
-        answers = answer(train, rows)
+        given = answer()
         seconds = perf_counter() - started
-        scores = score_answers(rows.labels, answers, n_classes, n_resamples=n_resamples, seed=seed)
+        scores = score_answers(rows.labels, given, n_classes, n_resamples=n_resamples, seed=seed)
         lead = None
         if model is not None:
-            lead = change_of_answers(rows.labels, answers, [model], n_classes, n_resamples=n_resamples, seed=seed)[0]
+            lead = change_of_answers(rows.labels, given, [model], n_classes, n_resamples=n_resamples, seed=seed)[0]
         judged.append(Baseline(name, scores, seconds, lead))
     return judged
 
@@ -64,32 +68,3 @@ def majority_baseline(train: Rows, rows: Rows) -> list[int]:
     """The most frequent class of `train` (of equals the first), for every row."""
     counts = Counter(train.labels)
     return [max(sorted(counts), key=lambda label: counts[label])] * len(rows)
-
-
-def tfidf_baseline(train: Rows, rows: Rows) -> list[int]:
-    """A linear support vector machine on TF-IDF of words and pairs of neighbouring words.
-
-    scikit-learn's defaults, but words of one letter count too: a stronger bar on most data. Of so many words that they
-    and the classes would fill the memory only the most frequent count. Where `train` holds one class, or no word, it
-    answers as `majority_baseline` does.
-    """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.svm import LinearSVC
-
-    one_or_more_letters = r"(?u)\b\w+\b"
-    n_classes, texts = len(set(train.labels)), joined(train)
-    words = TfidfVectorizer(
-        ngram_range=(1, 2), token_pattern=one_or_more_letters, max_features=MOST_WEIGHTS // max(1, n_classes)
-    )
-    split = words.build_analyzer()
-    if n_classes < 2 or not any(split(text) for text in texts):
-        return majority_baseline(train, rows)
-    machine = LinearSVC(random_state=0).fit(words.fit_transform(texts), train.labels)
-    return [int(answer) for answer in machine.predict(words.transform(joined(rows)))] if len(rows) else []
-
-
-def joined(rows: Rows) -> list[str]:
-    """One text a row: both texts of a pair with a separator between them, which no bigram crosses unseen."""
-    if rows.pairs is None:
-        return rows.texts
-    return [f"{text} pairseparator {pair}" for text, pair in zip(rows.texts, rows.pairs, strict=True)]

@@ -70,7 +70,7 @@ def _judge(config: EvaluateConfig, crew: "Crew | None") -> dict[str, Any]:
         return evaluate_guesses(task, deliverable, config, folder, home)
     if deliverable.multi:
         return evaluate_labels(task, deliverable, config, folder, home)
-    results = judge_task(task, deliverable, config)
+    results = judge_task(task, deliverable, config, deliverable.baseline(home))
     metrics = write_results(folder, results, home)
     show_results(results, folder)
     return metrics

@@ -29,8 +29,8 @@ def evaluate_labels(
         found = judge_labels(deliverable, task.rows, tokens=config.batch.tokens, progress=progress)
     draws: dict[str, Any] = {"n_resamples": config.bootstrap, "seed": config.seed}
     scores = scores_of(found, **draws)
-    train, validation = (task.splits.train, task.splits.validation) if task.splits else (None, task.rows)
-    baselines = label_baselines(train, validation, found, **draws)
+    train = task.splits.train if task.splits else None
+    baselines = label_baselines(train, found, deliverable.baseline(home), **draws)
     two = {one.name: {name: getattr(one.scores, name) for name in ("micro_f1", "macro_f1")} for one in baselines}
     of_baselines = {name: {key: asdict(figure) for key, figure in of.items()} for name, of in two.items()}
     rows = [

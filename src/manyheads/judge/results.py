@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 
 from manyheads.config import EvaluateConfig, ModelConfig
 from manyheads.config.plain import to_plain
-from manyheads.judge.baselines import MAJORITY, Baseline, judge_baselines, majority_baseline
+from manyheads.judge.baselines import Baseline, judge_baselines
 from manyheads.judge.class_report import class_sections
 from manyheads.judge.curves import read_curves
 from manyheads.judge.pictures import draw_confusion, draw_curves, draw_reliability
 from manyheads.judge.predictions import Predictions, judge_rows, worst_mistakes, write_predictions_csv
 from manyheads.judge.report import Report, Sections, write_report
-from manyheads.judge.scores import Interval, Scores, score, score_answers
+from manyheads.judge.scores import Interval, Scores, score
 from manyheads.judge.sections import FIGURES
 from manyheads.judge.summary import leads
 from manyheads.judge.task import Task
 from manyheads.ship.deliverable import Deliverable
+from manyheads.ship.linear import LinearBaseline
 from manyheads.terminal import as_text, console, progress_bar, show_files
 from manyheads.whole import refuse_unwritable, replace_file
 
@@ -34,20 +35,17 @@ class Results:
     settings: dict[str, Any]
 
 
-def judge_task(task: Task, deliverable: Deliverable, config: EvaluateConfig) -> Results:
-    """Answer every row and judge the answers, beside what cheap models make of the same rows."""
+def judge_task(
+    task: Task, deliverable: Deliverable, config: EvaluateConfig, baseline: LinearBaseline | None = None
+) -> Results:
+    """Answer every row and judge the answers, beside what cheap models make of the same rows: the most frequent class,
+    of the training rows where they are known, and the `baseline` fitted in training."""
     with progress_bar(len(task.rows)) as progress:
         predictions = judge_rows(deliverable, task.rows, tokens=config.batch.tokens, progress=progress)
     names, seed, n = predictions.names, config.seed, config.bootstrap
     scores = score(predictions.labels, predictions.probabilities_nC.numpy(), names, n_resamples=n, seed=seed)
-    if task.splits is None:  # nothing to fit a baseline on: the most frequent class of these rows themselves
-        answers = majority_baseline(task.rows, task.rows)
-        judged = score_answers(task.rows.labels, answers, len(names), n_resamples=n, seed=seed)
-        baselines = [Baseline(MAJORITY, judged, 0.0)]
-    else:
-        baselines = judge_baselines(
-            task.splits.train, task.rows, len(names), predictions.answers, n_resamples=n, seed=seed
-        )
+    train = task.splits.train if task.splits else task.rows
+    baselines = judge_baselines(train, task.rows, len(names), predictions.answers, baseline, n_resamples=n, seed=seed)
     return Results(task, predictions, scores, baselines, judged_settings(config, task, deliverable.model))
 
 

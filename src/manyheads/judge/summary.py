@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.judge.baselines import TFIDF, Baseline, lead_words
-from manyheads.judge.label_baselines import TFIDF as LABEL_TFIDF
 from manyheads.judge.label_scores import LabelScores
 from manyheads.judge.scores import Interval, Scores
 from manyheads.terminal import as_text, console
@@ -106,11 +105,10 @@ def facts(summary: Summary) -> dict[str, str]:
         "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step",
         "left out": f"{steps}, whose loss or gradient was no number: the rows are in nonfinite.json",
     }
-    rivals = {(TFIDF, "accuracy"), (LABEL_TFIDF, "micro_f1")}
     ahead = {
-        figure.replace("_", " "): lead_words(summary.leads[name][figure], name)
-        for name, figure in rivals
-        if name in summary.leads
+        figure.replace("_", " "): lead_words(lead, TFIDF)
+        for figure, lead in summary.leads.get(TFIDF, {}).items()
+        if figure in ("accuracy", "micro_f1")
     }
     return {
         **ahead,

@@ -20,6 +20,7 @@ from manyheads.judge.translation_report import translation_sections
 from manyheads.judge.translations import judge_texts, score_texts, text_baselines
 from manyheads.ship.deliverable import Deliverable
 from manyheads.ship.guesser import Guesser
+from manyheads.ship.linear import LinearBaseline
 from manyheads.ship.load import Shipped
 from manyheads.ship.translator import Translator
 
@@ -48,7 +49,7 @@ def judge_run(
     """
     named = {name: rows for name, rows in splits.by_name().items() if name != "train"}
     judged_on, rows = list(named.items())[-1]
-    judged = judge_splits(deliverable, splits.train, named)
+    judged = judge_splits(deliverable, splits.train, named, folder)
     summary = Summary(
         output=str(folder),
         rows={name: len(one) for name, one in splits.by_name().items()},
@@ -77,21 +78,24 @@ def judge_run(
     return summary
 
 
-def judge_splits(deliverable: Shipped, train: Rows, named: dict[str, Rows]) -> Judged:
-    """Whatever was shipped, on splits, the last of which is the one that counts."""
+def judge_splits(deliverable: Shipped, train: Rows, named: dict[str, Rows], home: Path) -> Judged:
+    """Whatever was shipped, on splits, the last of which is the one that counts; the baseline of the run folder `home`,
+    fitted in training, is judged there, too."""
     if isinstance(deliverable, Translator):
         return judge_answers(deliverable, train, named)
     if isinstance(deliverable, Guesser):
         return judge_hidden(deliverable, train, named)
-    return (judge_sets if deliverable.multi else judge_classes)(deliverable, train, named)
+    return (judge_sets if deliverable.multi else judge_classes)(deliverable, train, named, deliverable.baseline(home))
 
 
-def judge_classes(classifier: Deliverable, train: Rows, named: dict[str, Rows]) -> Judged:
+def judge_classes(
+    classifier: Deliverable, train: Rows, named: dict[str, Rows], baseline: LinearBaseline | None
+) -> Judged:
     """A classifier on splits, the last of which is the one that counts."""
     found = {name: judge_rows(classifier, rows) for name, rows in named.items()}
     scores = {name: score(one.labels, one.probabilities_nC.numpy(), one.names) for name, one in found.items()}
     last = list(named)[-1]
-    baselines = judge_baselines(train, named[last], len(classifier.labels), found[last].answers)
+    baselines = judge_baselines(train, named[last], len(classifier.labels), found[last].answers, baseline)
     return Judged(
         "A text classifier and what it is worth",
         {name: headline(one) for name, one in scores.items()},
@@ -101,12 +105,12 @@ def judge_classes(classifier: Deliverable, train: Rows, named: dict[str, Rows]) 
     )
 
 
-def judge_sets(classifier: Deliverable, train: Rows, named: dict[str, Rows]) -> Judged:
+def judge_sets(classifier: Deliverable, train: Rows, named: dict[str, Rows], baseline: LinearBaseline | None) -> Judged:
     """The same where a row has any number of labels."""
     found = {name: judge_labels(classifier, rows) for name, rows in named.items()}
     scores = {name: scores_of(one) for name, one in found.items()}
     last = list(named)[-1]
-    baselines = label_baselines(train, named["validation"], found[last])
+    baselines = label_baselines(train, found[last], baseline)
     return Judged(
         "A classifier of any number of labels and what it is worth",
         {name: label_headline(one) for name, one in scores.items()},

@@ -10,18 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from manyheads.config import Terms
+
 
 class LinearModel(nn.Module):
     """Terms are known by their numbers, `terms_U`, which ascend; a term that is not among them counts for nothing.
-    `rarity_U` are the inverse document frequencies."""
+    `rarity_U` are the inverse document frequencies. `terms` says what is counted in a text: see data/terms.py."""
 
     terms_U: Tensor
     rarity_U: Tensor
     votes_UC: Tensor
     bias_C: Tensor
 
-    def __init__(self, terms_U: Tensor, rarity_U: Tensor, votes_UC: Tensor, bias_C: Tensor) -> None:
+    def __init__(self, terms_U: Tensor, rarity_U: Tensor, votes_UC: Tensor, bias_C: Tensor, terms: Terms) -> None:
         super().__init__()
+        self.terms = terms
         self.register_buffer("terms_U", terms_U)
         self.register_buffer("rarity_U", rarity_U)
         self.register_buffer("votes_UC", votes_UC)
@@ -39,4 +42,11 @@ class LinearModel(nn.Module):
 
     def over(self, temperature: float) -> "LinearModel":
         """The one whose logits are those of this over `temperature`."""
-        return LinearModel(self.terms_U, self.rarity_U, self.votes_UC / temperature, self.bias_C / temperature)
+        return LinearModel(
+            self.terms_U, self.rarity_U, self.votes_UC / temperature, self.bias_C / temperature, self.terms
+        )
+
+    @property
+    def terms_name(self) -> str:
+        """What is counted, as tables and reports say it."""
+        return self.terms.value

@@ -24,7 +24,7 @@ from manyheads.nn import Classifier
 from manyheads.ship.crew import WHOLE, Crew, Part, dealt
 from manyheads.ship.files import opened
 from manyheads.ship.linear import FILE as LINEAR
-from manyheads.ship.linear import Beside, linear_logits, read_linear, together
+from manyheads.ship.linear import Beside, LinearBaseline, linear_logits, read_baseline, read_linear, together
 from manyheads.ship.precision import cast_once
 from manyheads.ship.settings import Columns, Settings, read_labels, read_thresholds
 from manyheads.ship.tensors import read_classifier
@@ -52,7 +52,8 @@ class Labelled(NamedTuple):
 @dataclass(slots=True)
 class Deliverable:
     """A classifier ready to answer. `autocast` is the type its network multiplies in; None is fp32. With `thresholds` a
-    text has any number of labels: each whose probability is at least its own."""
+    text has any number of labels: each whose probability is at least its own; `alone` holds those of each member where
+    it is asked by itself. `beside` is a linear model, whose share of the answers may be nothing."""
 
     classifier: Classifier
     tokenizer: Tokenizer
@@ -63,6 +64,7 @@ class Deliverable:
     columns: Columns
     cutting: Cutting = CUT
     thresholds: list[float] | None = None
+    alone: dict[str, list[float]] = field(default_factory=dict)
     beside: Beside | None = None
     autocast: torch.dtype | None = None
     crew: Crew | None = field(default=None, repr=False)  # processes that answer together with this one
@@ -79,6 +81,11 @@ class Deliverable:
         return self.beside.share if self.beside else 0.0
 
     @property
+    def members(self) -> tuple[str, ...]:
+        """Who answers: `("network", "linear")` where a linear model has a share, else `("network",)`."""
+        return ("network", "linear") if self.share else ("network",)
+
+    @property
     def multi(self) -> bool:
         """Whether a text has any number of labels."""
         return self.thresholds is not None
@@ -87,11 +94,12 @@ class Deliverable:
         """Of every class `(n, C)`, in the type of the logits: they add up to 1 where a text has one class."""
         return logits_nC.sigmoid() if self.multi else logits_nC.softmax(-1)
 
-    def given(self, probabilities_nC: Tensor) -> Tensor:
-        """Which labels a text is given, bool `(n, C)`: those from their thresholds on, or the likeliest class."""
+    def given(self, probabilities_nC: Tensor, member: str = "both") -> Tensor:
+        """Which labels a text is given, bool `(n, C)`: those from their thresholds on, which each `member` has of its
+        own, or the likeliest class."""
         if self.thresholds is None:
             return F.one_hot(probabilities_nC.argmax(-1), len(self.labels)).bool()
-        return probabilities_nC >= torch.tensor(self.thresholds, dtype=torch.float64)
+        return probabilities_nC >= torch.tensor(self.alone.get(member, self.thresholds), dtype=torch.float64)
 
     def logits(self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = TOKENS) -> Tensor:
         """Logits `(n, C)` in fp32 on the CPU, in the order of `texts`; of a text beyond `max_length` the network reads
@@ -103,20 +111,50 @@ class Deliverable:
         Raises:
             ValueError: pairs for a model of single texts, none for a model of pairs, or not one pair a text.
         """
+        return self.with_linear(self._network_logits(texts, pairs, tokens), texts, pairs)
+
+    def member_logits(
+        self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = TOKENS
+    ) -> dict[str, Tensor]:
+        """Logits `(n, C)` in fp32 on the CPU by who answers: `"network"` alone, and where the folder holds a linear
+        model, whatever its share, `"linear"` alone and `"both"`, which are those of `logits`, as are the network's
+        where there is no `"both"`. The network runs once. Arguments and errors as of `logits`."""
+        network_nC = self._network_logits(texts, pairs, tokens)
+        if self.beside is None:
+            return {"network": network_nC}
+        linear_nC = linear_logits(self.beside.linear, texts, pairs)
+        return {"network": network_nC, "linear": linear_nC, "both": self._both(network_nC, linear_nC)}
+
+    def _network_logits(self, texts: list[str], pairs: list[str] | None, tokens: int) -> Tensor:
         self.check(texts, pairs)
         encoded = encode(self.tokenizer, texts, pairs, None, self.max_length, self.cutting)
         asked = {"tokens": tokens}
         found = self.found(encoded, asked) if self.crew is None else self.crew.found(self, encoded, asked)
         logits_nC = torch.empty(len(texts), len(self.labels))
         logits_nC[found["rows"]] = found["logits"]
-        return self.with_linear(logits_nC, texts, pairs)
+        return logits_nC
 
-    def with_linear(self, logits_nC: Tensor, texts: list[str], pairs: list[str] | None) -> Tensor:
+    def with_linear(self, network_nC: Tensor, texts: list[str], pairs: list[str] | None) -> Tensor:
         """Logits of the network for `texts` to those of the whole: the same where it answers alone."""
-        if self.beside is None:
-            return logits_nC
-        linear, share, temperature = self.beside
-        return together(logits_nC, linear_logits(linear, texts, pairs), share, temperature, multi=self.multi)
+        if self.beside is None or not self.share:
+            return network_nC
+        return self._both(network_nC, linear_logits(self.beside.linear, texts, pairs))
+
+    def _both(self, network_nC: Tensor, linear_nC: Tensor) -> Tensor:
+        if self.beside is None or not self.share:
+            return network_nC
+        return together(network_nC, linear_nC, self.share, self.beside.temperature, multi=self.multi)
+
+    def baseline(self, home: Path | None) -> LinearBaseline | None:
+        """The linear model alone, as it was fitted in training: the one in the folder, else that of the run folder
+        `home`; None where training fitted none.
+
+        Raises:
+            ValueError: its files in `home` are broken or do not fit.
+        """
+        if self.beside is not None:
+            return LinearBaseline(self.beside.linear, self.alone.get("linear"))
+        return read_baseline(home, len(self.labels), multi=self.multi) if home else None
 
     def found(self, encoded: Tokens, asked: dict[str, Any], part: Part = WHOLE) -> dict[str, Tensor]:
         """`rows` `(m,)`, whose batches are of `part`, and the network's `logits` for them `(m, C)`; `asked` is the most
@@ -195,10 +233,10 @@ def load(folder: str | Path) -> Deliverable:
     """
     with opened(folder, Task.classify) as (place, settings):
         labels = read_labels(place / "labels.json", settings)
-        thresholds = read_thresholds(place / "thresholds.json", settings) if settings.multi else None
+        thresholds = read_thresholds(place / "thresholds.json", settings) if settings.multi else {}
         tokenizer = read_tokenizer(place / "tokenizer.json", settings)
         classifier = read_classifier(place / "model.safetensors", settings)
-        linear = read_linear(place / LINEAR, settings.n_classes) if settings.linear else None
+        linear = read_linear(place / LINEAR, settings.n_classes, settings.terms) if settings.terms else None
     return Deliverable(
         classifier=classifier,
         tokenizer=tokenizer,
@@ -208,7 +246,8 @@ def load(folder: str | Path) -> Deliverable:
         pairs=settings.pairs,
         columns=settings.columns,
         cutting=settings.cutting,
-        thresholds=thresholds,
+        thresholds=thresholds.pop("both", None),
+        alone=thresholds,
         beside=Beside(linear, settings.linear, settings.temperature) if linear else None,
     )
 

@@ -1,10 +1,12 @@
-"""The linear classifier beside a network: its file, its answers to texts, and both together.
+"""The linear classifier beside a network, or alone as its baseline: its file, its answers to texts, and both together.
 
 n texts . U terms . C classes
 """
 
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,10 +16,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
+from manyheads.config import Terms
+from manyheads.config.knobs import check_ranges, knob
+from manyheads.config.plain import from_plain, to_plain
 from manyheads.data.terms import counted
 from manyheads.nn.linear import LinearModel
+from manyheads.ship.settings import read_json
 
 FILE = "linear.safetensors"
+BASELINE = ("baseline.safetensors", "baseline.json")  # of a run whose model/ holds no linear model
 KINDS = {"terms_U": "I64", "rarity_U": "F32", "votes_UC": "F32", "bias_C": "F32"}
 AT_ONCE = 4096  # texts
 SHARES = [at / 20 for at in range(21)]  # that are tried
@@ -29,11 +36,32 @@ LEAST_SHARE = SHARES[1]  # the pull counts none as this: between the two, the ro
 
 class Beside(NamedTuple):
     """A linear model that answers beside a network: its probabilities count for `share` of the whole, those of the
-    network's logits over `temperature` for the rest (Guo et al., 2017, "On Calibration of Modern Neural Networks")."""
+    network's logits over `temperature` for the rest (Guo et al., 2017, "On Calibration of Modern Neural Networks").
+    With a share of 0 the network answers alone, and the linear model is its baseline."""
 
     linear: LinearModel
     share: float
     temperature: float = 1.0
+
+
+class LinearBaseline(NamedTuple):
+    """The linear model alone: the bar that a network has to clear. It is fitted once a run; with `thresholds` a text
+    has any number of labels. Where `linear=true` it is the very model that answers beside the network."""
+
+    linear: LinearModel
+    thresholds: list[float] | None = None
+
+    def logits(self, texts: Sequence[str], pairs: Sequence[str] | None) -> Tensor:
+        """`(n, C)`, fp32 on the CPU."""
+        return linear_logits(self.linear, texts, pairs)
+
+
+@dataclass(kw_only=True, slots=True)
+class About:
+    """What baseline.json says of the tensors beside it."""
+
+    terms: Terms = knob(Terms.words, "what is counted in a text")
+    thresholds: list[float] = knob(list, "from which probability on each label is given", at_least=0.0, at_most=1.0)
 
 
 def write_linear(path: Path, linear: LinearModel) -> None:
@@ -41,7 +69,7 @@ def write_linear(path: Path, linear: LinearModel) -> None:
     save_file({name: tensor.contiguous() for name, tensor in linear.state_dict().items()}, path)
 
 
-def read_linear(path: Path, n_classes: int) -> LinearModel:
+def read_linear(path: Path, n_classes: int, terms: Terms) -> LinearModel:
     """What `write_linear` has written.
 
     Raises:
@@ -61,7 +89,34 @@ def read_linear(path: Path, n_classes: int) -> LinearModel:
     tensors = load_file(path)
     if not all(tensor.isfinite().all() for tensor in tensors.values()) or (tensors["terms_U"].diff() <= 0).any():
         raise ValueError(f"{path} holds values that are not finite numbers, or terms out of order")
-    return LinearModel(**tensors)
+    return LinearModel(**tensors, terms=terms)
+
+
+def write_baseline(folder: Path, baseline: LinearBaseline) -> None:
+    """Both files of a baseline, in a run folder."""
+    tensors, about = (folder / name for name in BASELINE)
+    write_linear(tensors, baseline.linear)
+    plain = to_plain(About(terms=baseline.linear.terms, thresholds=baseline.thresholds or []))
+    about.write_text(json.dumps(plain) + "\n", encoding="utf-8")
+
+
+def read_baseline(folder: Path, n_classes: int, *, multi: bool) -> LinearBaseline | None:
+    """What `write_baseline` has written; None where there is none.
+
+    Raises:
+        ValueError: a file is not what it should be.
+    """
+    tensors, written = (folder / name for name in BASELINE)
+    if not tensors.is_file() or not written.is_file():
+        return None
+    try:
+        about = from_plain(About, read_json(written))
+        check_ranges(about, "")
+    except ValueError as error:
+        raise ValueError(f"{written}: {error}") from error
+    if len(about.thresholds) != (n_classes if multi else 0):
+        raise ValueError(f"{written} holds {len(about.thresholds)} thresholds for {n_classes} classes")
+    return LinearBaseline(read_linear(tensors, n_classes, about.terms), about.thresholds if multi else None)
 
 
 @torch.inference_mode()

@@ -26,10 +26,11 @@ def save_deliverable(
     pairs: bool,
     card: str,
     thresholds: list[float] | None = None,
+    alone: dict[str, list[float]] | None = None,
     beside: Beside | None = None,
 ) -> None:
     """Write the folder, whole or not at all; what was there before is replaced. With `thresholds` a text has any number
-    of labels.
+    of labels; `alone` are those of the network and of the linear model `beside` it, each asked by itself.
 
     The same classifier gives the same bytes: the files hold no date, path or id.
     """
@@ -43,11 +44,21 @@ def save_deliverable(
         pairs=pairs,
         multi=thresholds is not None,
         linear=beside.share if beside else 0.0,
+        terms=beside.linear.terms if beside else None,
         temperature=beside.temperature if beside else 1.0,
         columns=Columns.of(data),
         model=model,
     )
-    write_folder(folder, classifier, settings, tokenizer, labels, card, thresholds, beside)
+    write_folder(
+        folder,
+        classifier,
+        settings,
+        tokenizer,
+        labels,
+        card,
+        {"both": thresholds, **alone} if alone and thresholds else thresholds,
+        beside,
+    )
 
 
 def write_folder(
@@ -57,7 +68,7 @@ def write_folder(
     tokenizer: Tokenizer,
     labels: list[str],
     card: str,
-    thresholds: list[float] | None = None,
+    thresholds: list[float] | dict[str, list[float]] | None = None,
     beside: Beside | None = None,
 ) -> None:
     """Write every file of a deliverable, whichever its task, or none."""

@@ -6,14 +6,23 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import Cutting, DataConfig, Long, ModelConfig, PairKind, Source, Task
+from manyheads.config import Cutting, DataConfig, Long, ModelConfig, PairKind, Source, Task, Terms
 from manyheads.config.data import MOST_WINDOWS
 from manyheads.config.knobs import check_ranges, knob, require
-from manyheads.config.plain import from_plain, to_plain
+from manyheads.config.plain import from_plain, show, to_plain
 
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
 FORMAT = 1
-LATER = {"task", "long", "stride", "windows", "multi", "linear", "temperature"}  # keys that older folders have not
+LATER = {
+    "task",
+    "long",
+    "stride",
+    "windows",
+    "multi",
+    "linear",
+    "terms",
+    "temperature",
+}  # keys that older folders have not
 MOST_BYTES = 2**28  # of a JSON file
 
 
@@ -55,7 +64,8 @@ class Settings:
     windows: int = knob(MOST_WINDOWS, "most windows of a text", at_least=1, at_most=4096)
     pairs: bool = knob(False, "a row is a pair of texts")
     multi: bool = knob(False, "a text has any number of the classes, each given from its threshold on")
-    linear: float = knob(0.0, "share of a linear model in each answer; 0: there is none", at_least=0.0, at_most=1.0)
+    linear: float = knob(0.0, "share of a linear model in each answer", at_least=0.0, at_most=1.0)
+    terms: Terms | None = knob(None, "what the linear model counts in a text; null: there is no such model")
     temperature: float = knob(1.0, "what the network's logits are divided by beside it", at_least=0.01, at_most=100.0)
     columns: Columns = knob(Columns, "the columns it was trained on")
     model: ModelConfig = knob(ModelConfig, "the architecture")
@@ -74,6 +84,12 @@ class Settings:
             not self.linear or self.n_classes > 0,
             f"linear={self.linear}, but task={self.task.name} has no classes: it must be 0",
         )
+        require(
+            not self.terms or self.n_classes > 0,
+            f"terms={show(self.terms)}, but task={self.task.name} has no classes: it must be null",
+        )
+        if self.linear and self.terms is None:
+            self.terms = Terms.words  # so older folders have it
         require(
             self.pairs or self.model.pair is PairKind.joint,
             f"model.pair={self.model.pair.name} compares two texts, but pairs is false: it must be true",
@@ -128,21 +144,29 @@ def read_labels(path: Path, settings: Settings) -> list[str]:
     return labels
 
 
-def read_thresholds(path: Path, settings: Settings) -> list[float]:
-    """The numbers of thresholds.json; index is class id.
+def read_thresholds(path: Path, settings: Settings) -> dict[str, list[float]]:
+    """The numbers of thresholds.json, index is class id: of `both`, and where there is a linear model those of each
+    member asked by itself. A plain list is of both.
 
     Raises:
-        ValueError: not a list of probabilities, or not one for each class.
+        ValueError: not lists of probabilities, not one for each class, or of others.
     """
-    thresholds = read_json(path)
-    is_list = isinstance(thresholds, list)
-    if not is_list or not all(type(one) in (int, float) and 0 <= one <= 1 for one in thresholds):
+    found = read_json(path)
+    lists = found if isinstance(found, dict) else {"both": found}
+    if set(lists) not in ({"both"}, {"both", "network", "linear"} if settings.terms else {"both"}):
+        raise ValueError(f"{path} must be a list of numbers, or hold one for each of both, network and linear")
+    return {name: _probabilities(path, numbers, settings) for name, numbers in lists.items()}
+
+
+def _probabilities(path: Path, numbers: Any, settings: Settings) -> list[float]:
+    """One for each class."""
+    if not isinstance(numbers, list) or not all(type(one) in (int, float) and 0 <= one <= 1 for one in numbers):
         raise ValueError(f"{path} must be a list of numbers between 0 and 1")
-    if len(thresholds) != settings.n_classes:
+    if len(numbers) != settings.n_classes:
         raise ValueError(
-            f"{path} holds {len(thresholds)} numbers, but config.json beside it has {settings.n_classes} classes"
+            f"{path} holds {len(numbers)} numbers, but config.json beside it has {settings.n_classes} classes"
         )
-    return [float(one) for one in thresholds]
+    return [float(one) for one in numbers]
 
 
 def read_json(path: Path) -> Any:

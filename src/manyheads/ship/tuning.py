@@ -15,17 +15,28 @@ from manyheads.data.tokens import Tokens
 from manyheads.nn import Classifier
 from manyheads.nn.linear import LinearModel
 from manyheads.ship.deliverable import ROWS, TOKENS
-from manyheads.ship.linear import Beside, best_together, linear_logits, together
+from manyheads.ship.linear import (
+    Beside,
+    LinearBaseline,
+    best_together,
+    counting,
+    likeliest,
+    linear_logits,
+    together,
+)
 from manyheads.thresholds import best, count, no_counts
 
 DIGITS = 6
 
 
 class Tuned(NamedTuple):
-    """The linear model, if it is to answer at all, and thresholds, where a text has any number of labels."""
+    """What to ship: the linear model beside the network, if it may answer; thresholds, where a text has any number of
+    labels, and those of each member asked by itself; and the linear model alone, as the baseline of the run."""
 
-    beside: Beside | None
-    thresholds: list[float] | None
+    beside: Beside | None = None
+    thresholds: list[float] | None = None
+    alone: dict[str, list[float]] = {}  # noqa: RUF012 - read alone
+    baseline: LinearBaseline | None = None
 
     @property
     def share(self) -> float:
@@ -39,24 +50,40 @@ def tuned_on(
     tokens: Tokens,
     rows: Rows,
     weights_C: Tensor | None = None,
+    *,
+    answers: bool = True,
 ) -> Tuned:
     """What is best on `rows`, whose tokens are `tokens`: the share by their likelihood, in which classes count by
-    `weights_C`, then thresholds by F1. In fp32 on the CPU, as the shipped classifier is judged."""
-    multi = tokens.labels.ndim == 2
-    if linear is None and not multi:
-        return Tuned(None, None)
-    logits_nC, beside = network_logits(classifier, tokens), None
-    if linear is not None:
-        linear_nC = linear_logits(linear, rows.texts, rows.pairs)
-        share, temperature, of_linear = best_together(logits_nC, linear_nC, tokens.labels, weights_C)
-        if share:
-            beside = Beside(linear.over(of_linear), share, temperature)
-            logits_nC = together(logits_nC, linear_nC / of_linear, share, temperature, multi=multi)
+    `weights_C`, then thresholds by F1. In fp32 on the CPU, as the shipped classifier is judged.
+
+    Args:
+        answers: the linear model may answer beside the network; otherwise it is a baseline.
+    """
+    labels, multi = tokens.labels, tokens.labels.ndim == 2
+    if linear is None:
+        return Tuned(thresholds=thresholds_of(network_logits(classifier, tokens), labels)) if multi else Tuned()
+    linear_nC = linear_logits(linear, rows.texts, rows.pairs)
+    network_nC = network_logits(classifier, tokens) if answers or multi else torch.empty(0)
+    share, temperature, of_linear = (
+        best_together(network_nC, linear_nC, labels, weights_C)
+        if answers
+        else (0.0, 1.0, likeliest(linear_nC, labels, counting(labels, weights_C)))
+    )
+    linear, linear_nC = linear.over(of_linear), linear_nC / of_linear
+    both_nC = together(network_nC, linear_nC, share, temperature, multi=multi) if share else network_nC
+    beside = Beside(linear, share, temperature if share else 1.0) if answers else None
     if not multi:
-        return Tuned(beside, None)
-    counts = no_counts(tokens.labels.shape[1])
-    count(counts, logits_nC, tokens.labels)
-    return Tuned(beside, [round(one, DIGITS) for one in best(counts).thresholds_C.tolist()])
+        return Tuned(beside, baseline=LinearBaseline(linear))
+    of_both, of_network, of_linear = (thresholds_of(one, labels) for one in (both_nC, network_nC, linear_nC))
+    alone = {"network": of_network, "linear": of_linear} if answers else {}
+    return Tuned(beside, of_both, alone, LinearBaseline(linear, of_linear))
+
+
+def thresholds_of(logits_nC: Tensor, marks_nC: Tensor) -> list[float]:
+    """From which probability on each label is best given."""
+    counts = no_counts(marks_nC.shape[1])
+    count(counts, logits_nC, marks_nC)
+    return [round(one, DIGITS) for one in best(counts).thresholds_C.tolist()]
 
 
 @torch.inference_mode()
