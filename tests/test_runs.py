@@ -184,3 +184,18 @@ def test_a_linear_model_answers_beside_the_network_unless_told_otherwise(tmp_pat
     assert both.predict(["bark", "purr"])[0].label == "dog"
     judged = json.loads((tmp_path / "true" / "summary.json").read_text())["test"]
     assert judged["accuracy"]["value"] == 1.0
+
+
+def test_balanced_weights_of_smoothed_labels_do_not_teach_the_rare_class_to_every_row(tmp_path):
+    """One word tells the classes, of which one has a row in a hundred."""
+    rows = [
+        (f"{'odd' if at % 100 == 0 else 'even'} {at % 7} {at % 11}", "rare" if at % 100 == 0 else "frequent")
+        for at in range(4000)
+    ]
+    words = ["debug=fast", "data.rows=0", "batch.rows=64", "trainer.max_epochs=3", "optim.lr=2e-2", "linear=false"]
+    words += ["optim.class_weights=balanced", "optim.label_smoothing=0.1", f"data.cache={tmp_path / 'cache'}"]
+    words += ["hardware=cpu", f"output={tmp_path / 'run'}"]
+    train(compose("train", [f"data.path={write_csv(tmp_path / 'rows.csv', rows)}", *words]))
+    judged = json.loads((tmp_path / "run" / "summary.json").read_text())["test"]
+    assert judged["accuracy"]["value"] > 0.99
+    assert judged["macro_recall"]["value"] > 0.99

@@ -6,11 +6,12 @@ from sklearn.metrics import f1_score, precision_score, recall_score
 from torch.nn import functional as F
 
 from manyheads.config import BatchConfig, ModelConfig, OptimConfig, Pooling, Positions
-from manyheads.data.batches import Batches, plan_epoch
+from manyheads.data.batches import Batch, Batches, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.fit.classify import Classify, class_weights, logits
 from manyheads.fit.metrics import ClassFigures
 from manyheads.fit.module import LitModule
+from manyheads.layout import Packed
 from manyheads.nn import assemble
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6]
@@ -77,6 +78,31 @@ def test_class_weights_scale_each_rows_loss(tokens):
     (batch,) = batches(tokens)
     losses_B = F.cross_entropy(logits(module.network, batch), batch.labels_B, reduction="none")
     torch.testing.assert_close(module.training_step(batch, 0), (losses_B * weights_C[batch.labels_B]).mean())
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_free_logits_of_weighted_and_smoothed_rows_answer_as_they_are_labelled(label_smoothing):
+    labels = torch.tensor([0] * 3960 + [1] * 40)
+    weights_C = class_weights("balanced", labels, ["frequent", "rare"])
+    task = Classify(weights_C, label_smoothing=label_smoothing)
+    logits_BC = torch.zeros(2, 2, requires_grad=True)  # of any row of either class
+    layout = Packed(torch.tensor([0, 1, 2]), 1)
+    batch = Batch(torch.tensor([0, 1]), None, layout, torch.tensor([0, 1]), torch.tensor([0, 1]), 1.0)
+    optimizer = torch.optim.Adam([logits_BC], lr=0.05)
+    for _ in range(500):
+        optimizer.zero_grad()
+        task.learn(lambda *_: logits_BC, batch).sum().backward()
+        optimizer.step()
+    assert logits_BC.argmax(1).tolist() == [0, 1]
+    if label_smoothing:
+        expected_BC = torch.tensor([[0.95, 0.05], [0.05, 0.95]])  # the smoothed targets, whatever the weights
+        torch.testing.assert_close(logits_BC.softmax(1), expected_BC, atol=1e-3, rtol=0)
+
+
+def test_a_class_without_a_training_row_weighs_as_a_row_of_the_mean():
+    labels = torch.tensor([0] * 6 + [1] * 2)
+    assert class_weights("balanced", labels, ["a", "b", "none"]).tolist() == pytest.approx([2 / 3, 2.0, 1.0])
+    assert class_weights({"none": 9.0}, labels, ["a", "b", "none"]).tolist() == pytest.approx([1.0, 1.0, 1.0])
 
 
 def test_balanced_weights_give_each_class_the_same_total():

@@ -7,13 +7,14 @@ import torch
 from sklearn.metrics import f1_score, log_loss
 
 from manyheads.config import BatchConfig, CheckpointConfig, Metric, ModelConfig, RunConfig, Task
-from manyheads.data.batches import Batches, plan_epoch
+from manyheads.data.batches import Batch, Batches, plan_epoch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import Tokens, marks_of
 from manyheads.fit.classify import Classify, class_weights, logits
 from manyheads.fit.metrics import LabelFigures
 from manyheads.fit.session import make_task
 from manyheads.fit.tag import Tag, row_losses
+from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.ship.tuning import tuned_on
 
@@ -69,8 +70,36 @@ def test_smoothing_and_weights_as_they_are_written_out(tokens, classifier):
     losses_B = Tag(weights_C, label_smoothing=0.3).learn(classifier, batch)
     p_BC = logits(classifier, batch).sigmoid()
     wanted_BC = 0.7 * batch.labels_B + 0.1
-    expected_BC = -(weights_C * wanted_BC * p_BC.log() + (1 - wanted_BC) * (1 - p_BC).log())
+    losses_BC = -(wanted_BC * p_BC.log() + (1 - wanted_BC) * (1 - p_BC).log())
+    expected_BC = torch.where(batch.labels_B > 0, weights_C, 1.0) * losses_BC
     torch.testing.assert_close(losses_B, expected_BC.sum(1))
+
+
+def test_free_logits_of_weighted_and_smoothed_rows_answer_as_they_are_labelled():
+    marks_nC = torch.zeros(4000, 2, dtype=torch.uint8)
+    marks_nC[:, 0], marks_nC[:40, 1] = 1, 1
+    weights_C = class_weights({"rare": 100.0}, marks_nC, ["every", "rare"])
+    kinds = torch.tensor([0, 3999])  # one row with both labels, one with the first alone
+    logits_BC = free_optimum(Tag(weights_C, label_smoothing=0.1), marks_nC[kinds])
+    expected_BC = torch.tensor([[0.95, 0.95], [0.95, 0.05]])  # the smoothed targets, whatever the weights
+    torch.testing.assert_close(logits_BC.sigmoid(), expected_BC, atol=1e-3, rtol=0)
+
+
+def free_optimum(task, labels_B):
+    """The logits `(B, C)` at which the loss of each row is least, had each its own."""
+    logits_BC = torch.zeros(len(labels_B), len(task.class_weights_C), requires_grad=True)
+    layout = Packed(torch.arange(len(labels_B) + 1), 1)
+    batch = Batch(layout.offsets[:-1], None, layout, labels_B, layout.offsets[:-1], 1.0)
+    solver = torch.optim.LBFGS([logits_BC], max_iter=200, line_search_fn="strong_wolfe", tolerance_change=0.0)
+
+    def loss():
+        solver.zero_grad()
+        total = task.learn(lambda *_: logits_BC, batch).sum()
+        total.backward()
+        return total
+
+    solver.step(loss)
+    return logits_BC.detach()
 
 
 def test_weights_are_one_on_average_over_the_labels_that_rows_have():
@@ -79,6 +108,11 @@ def test_weights_are_one_on_average_over_the_labels_that_rows_have():
     balanced_C = class_weights("balanced", marks_nC, ["a", "b", "c"])
     assert (balanced_C * marks_nC.sum(0)).tolist() == pytest.approx([8 / 3] * 3)  # eight labels, three names
     assert class_weights({"b": 4.0}, marks_nC, ["a", "b", "c"]).tolist() == pytest.approx([8 / 14, 32 / 14, 8 / 14])
+
+
+def test_a_label_that_no_training_row_has_weighs_as_one_of_the_mean():
+    marks_nC = marks_of([(0,), (0, 1)], 3)
+    assert class_weights("balanced", marks_nC, ["a", "b", "c"]).tolist() == pytest.approx([0.75, 1.5, 1.0])
 
 
 def test_an_empty_batch_has_no_loss_and_no_figures(tokens, classifier):

@@ -19,7 +19,7 @@ class Classify(nn.Module):
     """Cross-entropy of a text's class.
 
     Args:
-        class_weights_C: factor of each class in the training loss.
+        class_weights_C: how much a row of each class counts in the training loss, its teacher's part included.
         teaching: how much counts what a teacher answers, where a batch holds that.
     """
 
@@ -38,13 +38,10 @@ class Classify(nn.Module):
         if len(batch.labels_B):
             self.train_metrics.update(logits_BC.detach(), batch.labels_B)
         losses_B = F.cross_entropy(
-            logits_BC,
-            batch.labels_B,
-            weight=self.class_weights_C,
-            label_smoothing=self.label_smoothing,
-            reduction="none",
-        )
-        return self.teaching.joined(losses_B, logits_BC, batch.teacher_BC, of_classes)
+            logits_BC, batch.labels_B, label_smoothing=self.label_smoothing, reduction="none"
+        )  # without torch's `weight`, which also multiplies the mass that smoothing gives to the other classes
+        losses_B = self.teaching.joined(losses_B, logits_BC, batch.teacher_BC, of_classes)
+        return losses_B * self.class_weights_C[batch.labels_B]
 
     def check(self, classifier: Classifier, batch: Batch) -> Tensor:
         """The plain loss of each row `(B,)`; its answer counts in the validation figures."""
@@ -59,7 +56,7 @@ def logits(classifier: Classifier, batch: Batch) -> Tensor:
 
 
 def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
-    """One factor a class, scaled so that the mean over the training rows is one.
+    """One factor a class, scaled so that the mean over the training rows is one; 1 for a class without such a row.
 
     Args:
         choice: `none`, `balanced` (rows / rows of the class), or factors by class name (others: 1).
@@ -73,4 +70,5 @@ def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
     else:
         assert set(choice) <= set(names), "checks.check_class_names comes first"
         weights_C = torch.tensor([float(choice.get(name, 1.0)) for name in names], dtype=torch.float64)
-    return (weights_C * rows_C.sum() / (weights_C @ rows_C)).float()
+    weights_C = weights_C * rows_C.sum() / (weights_C @ rows_C)
+    return weights_C.where(rows_C > 0, 1.0).float()

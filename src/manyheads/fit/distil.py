@@ -21,15 +21,16 @@ class Teaching:
     weight: float
     temperature: float = 1.0
 
-    def joined(self, losses_B: Tensor, logits_BC: Tensor, teacher_BC: Tensor | None, divergence: Divergence) -> Tensor:
-        """The loss of each row `(B,)`: `losses_B` by its labels, and the divergence from the teacher, if there is one.
+    def joined(self, losses: Tensor, logits_BC: Tensor, teacher_BC: Tensor | None, divergence: Divergence) -> Tensor:
+        """`losses` by the labels, of rows `(B,)` or of their labels `(B, C)`, joined with the divergence from the
+        teacher, if there is one.
 
         The divergence is multiplied by the square of the temperature, as its gradient shrinks by that.
         """
         if teacher_BC is None:
-            return losses_B
-        apart_B = self.temperature**2 * divergence(logits_BC, teacher_BC, self.temperature)
-        return (1 - self.weight) * losses_B + self.weight * apart_B
+            return losses
+        apart = self.temperature**2 * divergence(logits_BC, teacher_BC, self.temperature)
+        return (1 - self.weight) * losses + self.weight * apart
 
 
 UNTAUGHT = Teaching(0.0)
@@ -42,9 +43,9 @@ def of_classes(logits_BC: Tensor, teacher_BC: Tensor, temperature: float) -> Ten
 
 
 def of_labels(logits_BC: Tensor, teacher_BC: Tensor, temperature: float) -> Tensor:
-    """The same where each label has a probability of its own: summed over the labels, `(B,)`."""
+    """The same of each label, which has a probability of its own: `(B, C)`."""
     ours_BC, theirs_BC = logits_BC / temperature, teacher_BC / temperature
     given_BC = theirs_BC.sigmoid()
     having_BC = given_BC * (F.logsigmoid(theirs_BC) - F.logsigmoid(ours_BC))
     lacking_BC = (1 - given_BC) * (F.logsigmoid(-theirs_BC) - F.logsigmoid(-ours_BC))
-    return (having_BC + lacking_BC).sum(-1)
+    return having_BC + lacking_BC

@@ -3,6 +3,7 @@
 B documents . N tokens . C labels
 """
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,7 +19,8 @@ class Tag(nn.Module):
     were given on its own (binary relevance: Tsoumakas and Katakis, 2007, "Multi-Label Classification", section 2.2).
 
     Args:
-        class_weights_C: factor of each label in the training loss of the rows that have it.
+        class_weights_C: how much each label counts in the training loss of the rows that have it, its teacher's part
+            included.
         label_smoothing: mass that a label's own probability gives away, shared among all labels.
         teaching: how much counts what a teacher answers, where a batch holds that.
     """
@@ -40,8 +42,9 @@ class Tag(nn.Module):
             self.train_metrics.update(logits_BC.detach(), batch.labels_B)
         spread = self.label_smoothing / max(2, logits_BC.shape[1])  # of one label: to having and not having it
         wanted_BC = batch.labels_B * (1 - self.label_smoothing) + spread
-        losses_B = row_losses(logits_BC, wanted_BC, self.class_weights_C)
-        return self.teaching.joined(losses_B, logits_BC, batch.teacher_BC, of_labels)
+        losses_BC = F.binary_cross_entropy_with_logits(logits_BC, wanted_BC, reduction="none")
+        losses_BC = self.teaching.joined(losses_BC, logits_BC, batch.teacher_BC, of_labels)
+        return (losses_BC * torch.where(batch.labels_B > 0, self.class_weights_C, 1.0)).sum(1)
 
     def check(self, classifier: Classifier, batch: Batch) -> Tensor:
         """The plain loss of each row `(B,)`; its answer counts in the validation figures."""
@@ -50,6 +53,6 @@ class Tag(nn.Module):
         return row_losses(logits_BC, batch.labels_B.float())
 
 
-def row_losses(logits_BC: Tensor, wanted_BC: Tensor, weights_C: Tensor | None = None) -> Tensor:
-    """Binary cross-entropy of each row `(B,)`, the sum over its labels; `weights_C` multiply what `wanted_BC` asks."""
-    return F.binary_cross_entropy_with_logits(logits_BC, wanted_BC, pos_weight=weights_C, reduction="none").sum(1)
+def row_losses(logits_BC: Tensor, marks_BC: Tensor) -> Tensor:
+    """Binary cross-entropy of each row `(B,)`, the sum over its labels."""
+    return F.binary_cross_entropy_with_logits(logits_BC, marks_BC, reduction="none").sum(1)
