@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from manyheads.config import TokenizerConfig, TokenizerKind
+from manyheads.config import Cutting, Long, TokenizerConfig, TokenizerKind
 from manyheads.data.demo import demo_splits
 from manyheads.data.learn import train_tokenizer
 from manyheads.data.rows import Rows
@@ -241,3 +241,35 @@ def test_what_is_no_tokenizer_is_refused(tmp_path):
             load_tokenizer(tmp_path / name)
         assert str(caught.value).startswith(f"tokenizer.path={tmp_path / name} {sentence}")
         assert "\n" not in str(caught.value)
+
+
+def framed(processor) -> Tokenizer:
+    """Words a, b and c, framed by RoBERTa's marks as `processor` says."""
+    made = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "[UNK]": 2, "a": 3, "b": 4, "c": 5}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.post_processor = processor
+    return made
+
+
+FRAMES = {
+    "roberta": (processors.RobertaProcessing(("</s>", 1), ("<s>", 0)), 0),
+    "bert": (
+        processors.TemplateProcessing(
+            single="<s> $A </s>", pair="<s> $A </s> </s>:1 $B:1 </s>:1", special_tokens=[("<s>", 0), ("</s>", 1)]
+        ),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("long", [Long.cut, Long.both])
+@pytest.mark.parametrize("kind", FRAMES)
+def test_which_text_a_token_is_of_is_known_whatever_the_type_ids(kind, long):
+    tokenizer, second = framed(FRAMES[kind][0]), 1 if FRAMES[kind][1] else 3
+    pairs = [("a b", "c"), ("a", ""), ("", "b c"), ("a b c", "a b c a b c")]
+    tokens = encode(tokenizer, *map(list, zip(*pairs, strict=True)), None, 9, Cutting(long=long))
+    found = [one.tolist() for one in tokens.segments_N.split(tokens.lengths.tolist())]
+    between = second if kind == "bert" else 0  # of the two marks between the texts the second
+    expected = [(2, 1), (1, 0), (0, 2), (2, 3)]
+    assert len(found[3]) == 9
+    assert found == [[0] * (1 + n) + [0, between] + [second] * (m + 1) for n, m in expected]

@@ -1,14 +1,15 @@
 """What joins the model to the data before a step is made."""
 
-from pathlib import Path
-
-import pytest
+import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import nn
 
 from manyheads.config import ModelConfig, RunConfig, TokenizerConfig
-from manyheads.config.model import PairKind
+from manyheads.config.model import PairKind, Segments
 from manyheads.data.rows import Rows, Splits
+from manyheads.data.tokens import encode
 from manyheads.fit.session import assemble_classifier
+from manyheads.layout import Packed
 
 
 def splits() -> Splits:
@@ -28,18 +29,24 @@ def tokenizer(second: int) -> Tokenizer:
     return made
 
 
-def run(pair: PairKind) -> RunConfig:
-    return RunConfig(
-        model=ModelConfig(n_layers=1, d_model=8, d_ff=8, pair=pair), tokenizer=TokenizerConfig(path=str(Path("t.json")))
-    )
+def run(pair: PairKind, segments: Segments) -> RunConfig:
+    model = ModelConfig(n_layers=1, d_model=8, d_ff=8, pair=pair, segments=segments, matches=True)
+    return RunConfig(model=model, tokenizer=TokenizerConfig(path="t.json"))
 
 
-def test_a_tokenizer_that_does_not_tell_texts_apart_is_one_sentence():
-    assert assemble_classifier(run(PairKind.cross), splits(), tokenizer(1)).cross is not None
-    assert assemble_classifier(run(PairKind.joint), splits(), tokenizer(0)).cross is None
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
-        assemble_classifier(run(PairKind.cross), splits(), tokenizer(0))
-    assert str(caught.value) == (
-        "tokenizer.path=t.json gives both texts of a pair the segment 0, by which model.pair=cross tells them apart: "
-        "give another tokenizer, or use model.pair=joint"
-    )
+def test_texts_are_told_apart_also_where_the_tokenizer_gives_both_one_type_id():
+    """RoBERTa, CamemBERT and XLM-R do so: by the type ids alone no token would occur in the other text."""
+    logits = []
+    for pair in PairKind:
+        for second in (1, 0):
+            classifier = assemble_classifier(run(pair, segments=Segments.never), splits(), tokenizer(second)).eval()
+            nn.init.normal_(classifier.head.weight, generator=torch.Generator().manual_seed(0))
+            assert classifier.embeddings.matches is not None
+            classifier.embeddings.matches.weight.data[1] += 1
+            tokens = encode(tokenizer(second), ["a b", "b"], ["b", ""], None, 8)
+            assert tokens.segments_N is not None
+            layout = Packed(tokens.offsets, 6)
+            logits.append(classifier(tokens.ids_N.long(), layout, tokens.segments_N.long()))
+    torch.testing.assert_close(logits[0], logits[1])
+    torch.testing.assert_close(logits[2], logits[3])
+    assert not torch.allclose(logits[0], logits[2])

@@ -1,6 +1,7 @@
 """Tokens in the letters that were typed, and the same ids as in training."""
 
 import pytest
+from tokenizers import processors
 
 from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.data.learn import train_tokenizer
@@ -56,3 +57,16 @@ def test_a_pair_is_told_apart(tokenizer):
     assert [one.part for one in reading.words] == reading.segments
     first = [one.text for one in reading.words if one.part == 0 and not one.kind]
     assert first == [one.text for one in reading.words if one.part == 1 and not one.kind]
+
+
+def test_a_pair_is_told_apart_also_where_the_tokenizer_gives_both_texts_one_type_id():
+    texts = ["the train left on time"] * 3
+    tokenizer = train_tokenizer(Rows(texts, None, [0] * 3, "x", range(3)), TokenizerConfig(vocab_size=100))
+    marks = [("[CLS]", 2), ("[SEP]", 3)]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] [SEP] $B [SEP]", special_tokens=marks
+    )
+    reading = read_words(tokenizer, "the train", "left on time", 64)
+    texts = ["".join(one.text for one in reading.words if one.part == part and not one.kind) for part in (0, 1)]
+    assert [text.replace(SPACE, "") for text in texts] == ["thetrain", "leftontime"]
+    assert reading.segments == encode(tokenizer, ["the train"], ["left on time"], None, 64).segments_N.tolist()

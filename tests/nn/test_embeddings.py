@@ -38,6 +38,14 @@ def test_a_vector_is_word_times_root_of_d_model_plus_position_plus_segment(n_seg
         torch.testing.assert_close(got[token], norm(by_hand))
 
 
+def test_the_table_of_segments_is_read_by_type_ids():
+    """Segments are 0 and 1 of the first and second text, plus 2 where the type id is the other one."""
+    block = embeddings(2)
+    by_type = [block(IDS, LAYOUT, torch.full_like(IDS, type_id)) for type_id in (0, 1)]
+    torch.testing.assert_close(block(IDS, LAYOUT, torch.full_like(IDS, 3)), by_type[0])
+    torch.testing.assert_close(block(IDS, LAYOUT, torch.full_like(IDS, 2)), by_type[1])
+
+
 def test_token_dropout_silences_whole_words_and_leaves_their_place():
     block = embeddings(2, dropout_tokens=0.25)
     layout = Packed.of_lengths([4] * 500)

@@ -34,7 +34,7 @@ from manyheads.whole import replace_file
 
 PATIENCE = 600.0  # seconds
 LOOK = 0.05  # seconds
-FORMAT = f"2 tokenizers {tokenizers.__version__}"
+FORMAT = f"3 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
 from manyheads.config.plain import show
-from manyheads.data.windows import kept
+from manyheads.data.windows import PROBE, kept, segments_of, texts_of_marks
 
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
@@ -28,7 +28,6 @@ ROWS_AT_ONCE = 4096
 MOST_BYTES = 2**28  # of a tokenizer.json
 MOST_IDS = 2_000_000  # as of tokenizer.vocab_size
 MOST_GROWTH = 64  # times longer that a tokenizer's replacements may make a text
-PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 
 
 class Windows(NamedTuple):
@@ -42,7 +41,7 @@ class Windows(NamedTuple):
 @dataclass(slots=True)
 class Tokens:
     """Token ids of all rows of a split: `ids_N` int32, `offsets` int64 of n_rows + 1, `segments_N` uint8 or None
-    (0 the first text, 1 the second), `labels` int64 class ids or, where a row has any number of them, uint8 marks
+    (as of `windows.segments_of`), `labels` int64 class ids or, where a row has any number of them, uint8 marks
     `(n_rows, C)` with a 1 for each it has. `n_truncated` rows were cut to the length allowed.
     `targets` are the tokens of the texts that rows are answered by, if any. With `windows` the tokens of a row are
     those of its windows, end to end. `vocabulary` says what ids are, where words of the rows are hidden, and
@@ -218,7 +217,7 @@ def encode(
     if room < 1:
         raise ValueError(f"data.max_length={max_length} leaves no room beside the special tokens: use a larger one")
     assert cutting.long is not Long.windows or pairs is None, "checks.check_long comes first"
-    read = _Read(paired=pairs is not None)
+    read = _Read(None if pairs is None else texts_of_marks(tokenizer))
     with _cut_to(tokenizer, max_length if cutting.long is Long.cut else None):
         for start in range(0, len(texts), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
@@ -242,21 +241,22 @@ def _cut_to(tokenizer: Tokenizer, max_length: int | None) -> Iterator[None]:
 
 
 class _Read:
-    """The tokens of row after row, flat; `bounds` are of documents in tokens, `firsts` of rows in documents."""
+    """The tokens of row after row, flat; `bounds` are of documents in tokens, `firsts` of rows in documents. Rows are
+    pairs if there are `marks`, as of `texts_of_marks`."""
 
-    def __init__(self, *, paired: bool) -> None:
-        self.ids, self.segments, self.paired = array("i"), bytearray(), paired
+    def __init__(self, marks: list[int] | None) -> None:
+        self.ids, self.segments, self.marks = array("i"), bytearray(), marks
         self.bounds, self.firsts = [0], [0]
         self.n_truncated = 0
 
     def add(self, encoding: Encoding, max_length: int, cutting: Cutting) -> None:
         """One more row."""
-        ids, segments = encoding.ids, encoding.type_ids
+        ids, segments = encoding.ids, [] if self.marks is None else segments_of(encoding, self.marks)
         if len(ids) > max_length:
             parts, whole = kept(encoding.sequence_ids, max_length, cutting)
             self.n_truncated += not whole
             for part in parts:
-                self._add([ids[at] for at in part], [segments[at] for at in part])
+                self._add([ids[at] for at in part], [segments[at] for at in part] if segments else [])
         else:
             self._add(ids, segments)
             self.n_truncated += len(ids) == max_length and bool(encoding.overflowing)
@@ -264,8 +264,7 @@ class _Read:
 
     def _add(self, ids: list[int], segments: list[int]) -> None:
         self.ids.extend(ids)
-        if self.paired:
-            self.segments += bytes(segments)
+        self.segments += bytes(segments)
         self.bounds.append(len(self.ids))
 
     def tokens(self, labels: list[int]) -> Tokens:
@@ -274,7 +273,7 @@ class _Read:
         return Tokens(
             ids_N=torch.frombuffer(self.ids, dtype=torch.int32) if self.ids else torch.empty(0, dtype=torch.int32),
             offsets=bounds[firsts],
-            segments_N=torch.tensor(self.segments, dtype=torch.uint8) if self.paired else None,
+            segments_N=torch.tensor(self.segments, dtype=torch.uint8) if self.marks is not None else None,
             labels=torch.tensor(labels, dtype=torch.int64),
             n_truncated=self.n_truncated,
             windows=Windows(bounds, firsts) if len(bounds) > len(firsts) else None,

@@ -1,12 +1,43 @@
-"""Which tokens are read of a text that is longer than a model reads. Standard library only, but for the settings."""
+"""Which text of a pair a token is of, and which tokens are read of a text that is longer than a model reads. Standard
+library only, but for the settings."""
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from manyheads.config import Cutting, Long
 
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 HEAD = 4  # one token in so many is of the head where head and tail are kept
+
+
+def texts_of_marks(tokenizer: "Tokenizer") -> list[int]:
+    """Of each mark that the tokenizer puts around the texts of a pair, in turn, which text it is read with: the one its
+    type id says or, where these do not tell the texts apart, the one before it."""
+    probe = tokenizer.encode(PROBE, PROBE)
+    every = list(zip(probe.sequence_ids, probe.type_ids, strict=True))
+    told = all(text == type_id for text, type_id in every if text is not None)
+    found, last = [], 0
+    for text, type_id in every:
+        last = last if text is None else text
+        if text is None:
+            found.append(type_id if told else last)
+    return found
+
+
+def segments_of(encoding: "Encoding", marks: list[int]) -> list[int]:
+    """For each token of a pair: 0 in the first text, 1 in the second; plus 2 where the tokenizer's own type id, by
+    which the segment table is read, is the other one. RoBERTa and its kin give 0 to both texts.
+
+    Args:
+        marks: as of `texts_of_marks`.
+    """
+    of_marks = iter(marks)
+    texts = [next(of_marks, 1) if text is None else text for text in encoding.sequence_ids]
+    return [text + 2 * (text != type_id) for text, type_id in zip(texts, encoding.type_ids, strict=True)]
 
 
 class Kept(NamedTuple):

@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from tokenizers import Tokenizer
 
-from manyheads.config import PairKind, RunConfig, Task
+from manyheads.config import RunConfig, Task
 from manyheads.data.module import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
@@ -67,20 +67,14 @@ def assemble_classifier(run: RunConfig, splits: Splits, tokenizer: Tokenizer) ->
     Its embedding has a row for every id, also where a tokenizer that was not trained here leaves ids out.
 
     Raises:
-        ValueError: texts are to be read apart, but the tokenizer does not tell them apart; the weights do not fit.
+        ValueError: the weights do not fit.
     """
     pairs = splits.train.pairs is not None
-    reached = reach(tokenizer, pairs=pairs)
-    if run.model.pair is PairKind.cross and reached.segments < 2:
-        raise ValueError(
-            f"tokenizer.path={run.tokenizer.path} gives both texts of a pair the segment 0, by which model.pair=cross "
-            "tells them apart: give another tokenizer, or use model.pair=joint"
-        )
     origin = origin_of(run)
     pl.seed_everything(run.seed, workers=True, verbose=False)
     classifier = assemble(
         run.model,
-        vocab_size=n_words(origin, reached.ids, run),
+        vocab_size=n_words(origin, reach(tokenizer, pairs=pairs).ids, run),
         n_classes=len(splits.labels),
         max_length=run.data.max_length,
         n_segments=2 if pairs else 0,

@@ -104,7 +104,7 @@ def _documents(reading: Reading, calls: Sequence[Call]) -> tuple[list[Word], lis
     """
     if calls[0].layout.n_documents == len(reading.lengths):
         return reading.words, list(pairwise([0, *accumulate(reading.lengths)]))
-    n_first = reading.segments.count(0)
+    n_first = sum(segment & 1 == 0 for segment in reading.segments)
     second = [replace(reading.words[0], part=1), *reading.words[n_first:]]
     return [*reading.words[:n_first], *second], [(0, n_first), (n_first, n_first + len(second))]
 

@@ -7,7 +7,7 @@ from tokenizers import Encoding, Tokenizer
 
 from manyheads.config import Cutting
 from manyheads.config.data import CUT
-from manyheads.data.windows import kept
+from manyheads.data.windows import kept, segments_of, texts_of_marks
 
 MARK, UNKNOWN = "mark", "unknown"
 SPACE = "\u2423"  # what a token of white space alone is shown as
@@ -32,7 +32,8 @@ class Word:
 class Reading:
     """A text, or pair, as the model reads it; `n_cut` of its tokens are not read.
 
-    `lengths` are the tokens of its windows, end to end; of a text that is read at once there is one.
+    `segments` are as of `segments_of`, zeros for a single text; `lengths` are the tokens of its windows, end to end; of
+    a text that is read at once there is one.
     """
 
     ids: list[int]
@@ -47,27 +48,29 @@ def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: in
     encoding = tokenizer.encode(text, pair)
     unknown = getattr(tokenizer.model, "unk_token", None)
     typed = [text] if pair is None else [text, pair]
+    segments = [0] * len(encoding) if pair is None else segments_of(encoding, texts_of_marks(tokenizer))
     parts = [list(range(len(encoding)))]
     if len(encoding) > max_length:
         parts = kept(encoding.sequence_ids, max_length, cutting).parts
     read = [at for part in parts for at in part]
     return Reading(
         ids=[encoding.ids[at] for at in read],
-        segments=[encoding.type_ids[at] for at in read],
-        words=[word for part in parts for word in _words(encoding, part, typed, unknown)],
+        segments=[segments[at] for at in read],
+        words=[word for part in parts for word in _words(encoding, part, segments, typed, unknown)],
         n_cut=len(encoding) - len(set(read)),
         lengths=list(map(len, parts)),
     )
 
 
-def _words(encoding: Encoding, places: list[int], typed: list[str], unknown: str | None) -> list[Word]:
+def _words(
+    encoding: Encoding, places: list[int], segments: list[int], typed: list[str], unknown: str | None
+) -> list[Word]:
     """The tokens at `places`, one behind the other."""
     words: list[Word] = []
     ends: dict[int, int] = {}
     for at in places:
-        read, part, (start, end) = encoding.tokens[at], encoding.type_ids[at], encoding.offsets[at]
+        read, part, (start, end) = encoding.tokens[at], segments[at] & 1, encoding.offsets[at]
         mark = bool(encoding.special_tokens_mask[at]) and start == end
-        part = min(part, 1) if len(typed) > 1 else 0
         letters = "" if mark else typed[part][start:end]
         bare = letters.strip()
         glued = bool(bare) and ends.get(part) == start and letters[:1].strip() != ""

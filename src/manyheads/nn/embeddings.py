@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from manyheads.layout import Layout
 from manyheads.nn.dropout import Dropout
-from manyheads.nn.matches import occurs_in_other
+from manyheads.nn.matches import occurs_in_other, segment_rows
 from manyheads.nn.positions import LearnedPositions, SinusoidalPositions
 
 
@@ -59,7 +59,7 @@ class Embeddings(nn.Module):
         if self.positions is not None:
             x = x + self.positions(layout.positions)
         if self.segments is not None:
-            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+            x = x + (self.segments.weight[0] if segments is None else self.segments(segment_rows(segments)))
         if self.matches is not None:
             if matched is None and segments is not None:
                 matched = occurs_in_other(ids, layout, segments)

@@ -11,16 +11,29 @@ from manyheads.layout import Layout, Padded
 
 
 def occurs_in_other(ids: Tensor, layout: Layout, segments: Tensor) -> Tensor:
-    """Ids and segments (0 of the first text, above of the second) `(...)` to 1 where a token occurs in the other text
+    """Ids and segments (as of `in_second`) `(...)` to 1 where a token occurs in the other text
     of its pair, else 0. Nothing is read back from the device."""
     width = ids.amax() + 1 if ids.numel() else 1
-    names = (of_documents(layout, ids) * width + ids) * 2 + (segments > 0).long()
+    names = (of_documents(layout, ids) * width + ids) * 2 + in_second(segments)
     if isinstance(layout, Padded):
         names = names.masked_fill(~layout.keep_BL, -2)  # whose partner -1 is nowhere
     known = names.flatten().sort().values
     asked = names ^ 1
     at = torch.searchsorted(known, asked).clamp(max=max(0, known.numel() - 1))
     return (known[at] == asked).long() if known.numel() else asked
+
+
+def in_second(segments: Tensor) -> Tensor:
+    """Segments `(...)` to 0 of the first text of a pair, 1 of the second.
+
+    Segments are that number, plus 2 where the tokenizer's type id is the other one: see `segment_rows`.
+    """
+    return segments & 1
+
+
+def segment_rows(segments: Tensor) -> Tensor:
+    """Segments `(...)` to the tokenizer's type ids, by which the table of segments is read."""
+    return (segments ^ segments >> 1) & 1
 
 
 def of_documents(layout: Layout, ids: Tensor) -> Tensor:

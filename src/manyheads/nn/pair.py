@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from manyheads.layout import Layout, Packed, Padded
 from manyheads.nn.encoder import Residual
+from manyheads.nn.matches import in_second
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +35,11 @@ class Pairs:
 def part_pairs(ids_N: Tensor, layout: Layout, segments_N: Tensor) -> tuple[Tensor, Pairs]:
     """Ids of joined pairs, [CLS] first [SEP] second [SEP], to ids of single texts and where they lie.
 
-    The first text is what has segment 0. The second is what has segment 1, behind the first token of the pair: so
-    both begin with [CLS], and the same text is read alike on either side. Positions begin anew in each. The lengths
+    The first text is what `in_second` says it is. The second is the rest, after the first token of the pair: so both
+    begin with [CLS], and the same text is read alike on either side. Positions begin anew in each. The lengths
     are read back from the device: once a batch it is waited for.
     """
-    second_N = segments_N > 0
+    second_N = in_second(segments_N) > 0
     firsts_N, seconds_N = ~second_N, second_N | (layout.positions == 0)
     if isinstance(layout, Padded):
         (first_ids, first_BL), (second_ids, second_BL) = (
