@@ -68,6 +68,10 @@ class Packed:
         filled = self.rounded(FILL)
         return F.pad(x_N, (*(0, 0) * (x_N.ndim - 1), 0, filled.tail)), filled
 
+    def unfilled(self, x_N: Tensor) -> "tuple[Tensor, Packed]":
+        """`x_N` and its documents without their tail: `filled_up` backwards."""
+        return x_N[: self.n_tokens], self._with(tail=0) if self.tail else self
+
     @property
     def n_documents(self) -> int:
         return self.offsets.numel() - 1
@@ -210,6 +214,9 @@ class Padded:
         return (self.keep_BL.cumsum(1) - 1).clamp(min=0) + self.first
 
     def filled_up(self, x_BL: Tensor) -> "tuple[Tensor, Padded]":
+        return x_BL, self
+
+    def unfilled(self, x_BL: Tensor) -> "tuple[Tensor, Padded]":
         return x_BL, self
 
     def pooled(self, x_B: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from manyheads.config import ModelConfig, PairKind
 from manyheads.data.rows import Rows
-from manyheads.layout import Packed
+from manyheads.layout import FILL, FILL_FROM, Packed
+from manyheads.look.faithfulness import faithfulness
 from manyheads.look.heads import Head
 from manyheads.look.passes import Maps, batches, distributions, find_marks, look_at_batch, tokens_of
 from manyheads.look.statistics import FIGURES, divergence, head_statistics, text_figures
@@ -131,6 +132,27 @@ def test_a_corpus_is_the_mean_of_its_documents_in_any_batch(model_folder: Path) 
             np.testing.assert_allclose(mean, each.mean(0), atol=1e-5)
             np.testing.assert_allclose(deviation, each.std(0), atol=1e-4)
             assert ours.uniform[name] == pytest.approx(np.mean([one.uniform[name] for one in alone]))
+
+
+@pytest.mark.parametrize("pair", list(PairKind))
+def test_batches_that_a_cpu_fills_up_give_the_same_figures(
+    pair: PairKind, ship_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    """From 512 tokens on the encoder is given a tail that belongs to no text."""
+    shape = ModelConfig(n_layers=2, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24, pair=pair)
+    model = load(ship_model(tmp_path / "model", pairs=True, shape=shape))
+    rows = rows_of([TEXTS[0], TEXTS[2], TEXTS[3], TEXTS[4]] * 20, ["bad", "the film", "a", "so so"] * 20)
+    tokens = tokens_of(model, rows)
+    assert FILL_FROM < int(tokens.lengths.sum()) < 4096
+    assert int(tokens.lengths.sum()) % FILL
+    whole, parts = (head_statistics(model, tokens, budget=budget) for budget in (4096, 100))
+    np.testing.assert_allclose(whole.divergence_PP, parts.divergence_PP, atol=1e-6)
+    for name in FIGURES:
+        assert [one.mean for one in whole.figures[name]] == pytest.approx(
+            [one.mean for one in parts.figures[name]], abs=1e-5, nan_ok=True
+        )
+    figures = [faithfulness(model, tokens, n_resamples=10, budget=budget) for budget in (4096, 100)]
+    assert [one.ranked.value for one in figures[0]] == pytest.approx([one.ranked.value for one in figures[1]], abs=1e-5)
 
 
 def test_an_even_head_is_reckoned_beside(model_folder: Path) -> None:

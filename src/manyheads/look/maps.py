@@ -20,7 +20,10 @@ from manyheads.nn.multihead import MultiHeadAttention
 
 @dataclass(slots=True)
 class Call:
-    """One attention module at work: what it was given, and the contexts `(..., H·V)` its fast kernel made of it."""
+    """One attention module at work: what it was given, and the contexts `(..., H·V)` its fast kernel made of it.
+
+    A tail that fills up the tokens (see layout.py) is left out: what is here belongs to a document.
+    """
 
     layer: int
     attention: MultiHeadAttention
@@ -78,6 +81,10 @@ def _call(
     memory: Tensor | None = None,
     memory_layout: Layout | None = None,
 ) -> Call:
+    context, _ = layout.unfilled(context)
+    x, layout = layout.unfilled(x)
+    if memory is not None and memory_layout is not None:
+        memory, memory_layout = memory_layout.unfilled(memory)
     return Call(layer, attention, x, layout, memory, memory_layout, context)
 
 
