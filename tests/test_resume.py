@@ -157,7 +157,7 @@ def test_embeddings_that_are_updated_by_rows_go_on_too(train, monkeypatch):
     assert_same(content(train("parts", "trainer.max_epochs=2", stops=("step:5", "step:8"))), whole)
 
 
-def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, capsys):
+def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, tmp_path, capsys):
     folder = train("run", "trainer.max_epochs=1", stops=("step:3",))
     said = (folder / "run.log").read_text().splitlines()
     assert "stopped by SIGTERM at step 2: resume=auto goes on from there" in said
@@ -166,6 +166,10 @@ def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, capsys):
     capsys.readouterr()
     assert main(["train", f"resume={folder}"]) == 0
     assert capsys.readouterr().out == f"{folder} is finished: summary.json and report.html in it have its figures\n"
+    with (tmp_path / "rows.csv").open("a") as file:
+        file.write("number 40 meows,cat,meows\n")
+    assert main(["train", f"resume={folder}"]) == 2
+    assert "are not those that the finished run in" in capsys.readouterr().err
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 

@@ -124,8 +124,11 @@ def named_folder(output: str) -> Path:
     return Path(name).expanduser().absolute()
 
 
-def refuse_taken(output: str) -> None:
+def refuse_taken(output: str, *, by_training: bool = True) -> None:
     """Refuse a folder that holds something: the first process asks before any work, the others never.
+
+    Args:
+        by_training: a run that was interrupted there may go on.
 
     Raises:
         ValueError: the folder is a file, or not empty.
@@ -135,6 +138,10 @@ def refuse_taken(output: str) -> None:
         return
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"output={folder} is a file: name a new folder")
+    if by_training and (folder / "config.yaml").is_file() and not (folder / "summary.json").is_file():
+        raise ValueError(
+            f"output={folder} holds a run that is not finished: add resume=auto to go on with it, or name a new folder"
+        )
     if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"output={folder} exists and is not empty: name a new folder, or delete this one")
 

@@ -17,7 +17,7 @@ from manyheads.data.texts import read_rows
 from manyheads.fit.again import StartAgain
 from manyheads.fit.alive import watched
 from manyheads.fit.checks import check_class_names, check_end, check_logger, check_long, check_pair
-from manyheads.fit.resume import Start, check_limits, find_start
+from manyheads.fit.resume import Start, check_limits, find_start, refuse_other_rows
 from manyheads.launch import n_to_start, on_all, settled
 from manyheads.ranks import this_process
 from manyheads.runfolder import (
@@ -69,10 +69,12 @@ def train(run: RunConfig) -> "Summary | None":
         return train_together(run, n_local)
     run = replace(run, hardware=settled(run.hardware))
     start = find_start(run)
-    if start.finished:
-        return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
     run = start.settled(run)
     splits = read_checked(run)
+    if start.finished:
+        digests = {name: rows.digest(splits.labels) for name, rows in splits.by_name().items()}
+        refuse_other_rows(digests, named_folder(run.output))
+        return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=splits.multi))
     return train_here(run, splits, start, started - start.seconds)  # torch and Lightning take seconds: only now
 

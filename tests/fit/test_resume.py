@@ -90,6 +90,36 @@ def test_what_is_never_touched(tmp_path):
         find_start(RunConfig(resume=Resume.auto))
 
 
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_finished_run_refuses_the_settings_that_an_unfinished_one_refuses(finished, tmp_path):
+    stopped(tmp_path)
+    if finished:
+        (tmp_path / "summary.json").touch()
+    assert find_start(run(tmp_path, test=False)).finished is finished
+    with pytest.raises(ValueError, match=r"^optim.lr=0.5, but the run in .* has optim.lr=0.001, which its checkpoints"):
+        find_start(run(tmp_path, optim=OptimConfig(lr=0.5)))
+    later = run(tmp_path, trainer=default_trainer() | {"max_steps": 99})
+    if finished:
+        with pytest.raises(
+            ValueError, match=r"is trained to its end, too late for trainer.max_steps=99: leave that as"
+        ):
+            find_start(later)
+        assert find_start(run(tmp_path, hardware=HardwareConfig(threads=1))).finished
+    else:
+        assert len(find_start(later).notes) == 1
+
+
+def test_an_interrupted_run_is_gone_on_with_rather_than_deleted(tmp_path):
+    stopped(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"holds a run that is not finished: add resume=auto to go on with it, or name"
+    ):
+        find_start(run(tmp_path, "never"))
+    (tmp_path / "summary.json").touch()
+    with pytest.raises(ValueError, match="exists and is not empty: name a new folder"):
+        find_start(run(tmp_path, "never"))
+
+
 def test_settings_that_changed_are_free_warned_or_refused(tmp_path):
     stopped(tmp_path)
     free = run(tmp_path, checkpoint=CheckpointConfig(every=7, keep=3), data=DataConfig(cache="elsewhere"), test=False)
@@ -154,7 +184,7 @@ def test_a_budget_that_was_used_up_is_refused_once_it_is_counted_in_steps(tmp_pa
 def test_a_training_that_is_done_cannot_be_changed(tmp_path):
     stopped(tmp_path, finished=True)
     assert find_start(run(tmp_path)).progress["finished"]
-    with pytest.raises(ValueError, match=r"is trained to its end, too late for trainer.max_epochs=9: leave that away"):
+    with pytest.raises(ValueError, match=r"is trained to its end, too late for trainer.max_epochs=9: leave that as it"):
         find_start(run(tmp_path, trainer=default_trainer() | {"max_epochs": 9}))
 
 

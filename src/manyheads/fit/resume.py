@@ -1,7 +1,7 @@
 """Where a run begins: anew, at its newest checkpoint, or nowhere since it is finished. Standard library only."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from manyheads.config import Metric, Resume, RunConfig
 from manyheads.config.plain import show, to_plain
 from manyheads.fit.again import Again, read_again
 from manyheads.fit.fits import read_progress
-from manyheads.fit.saved import clear_passing, newest
+from manyheads.fit.saved import clear_passing, newest, read_json
 from manyheads.links import refuse_links
 from manyheads.runfolder import held, is_first_process, named_folder, refuse_taken
 from manyheads.slurm import holds_a_script_alone
@@ -92,7 +92,7 @@ def find_start(run: RunConfig) -> Start:
             with other settings.
     """
     if run.resume is Resume.never or run.dry:
-        refuse_taken(run.output)
+        refuse_taken(run.output, by_training=run.resume is Resume.never)
         return Start()
     folder = named_folder(run.output)
     if not folder.is_dir():
@@ -106,7 +106,7 @@ def find_start(run: RunConfig) -> Start:
         raise ValueError(f"output={folder} is not empty and holds no run with its config.yaml: name another folder")
     refuse_links(folder)
     if (folder / "summary.json").is_file():
-        return Start(finished=True)
+        return _finished(run, folder)
     with held(folder):
         for one in (folder, folder / "checkpoints") if is_first_process() else ():
             clear_passing(one)
@@ -120,13 +120,50 @@ def find_start(run: RunConfig) -> Start:
     before, again = read_run(folder), read_again(folder)
     start = Start(checkpoint, progress, **_settled(before, run), again=again)
     notes = list(_changes(before, start.settled(run), folder, int(progress["step"])))
-    too_late = [note for note in notes if not note.startswith("hardware.")]
-    if too_late and progress.get("finished"):
-        late = too_late[0].partition(" ")[0]
-        raise ValueError(f"the run in {folder} is trained to its end, too late for {late}: leave that away")
+    if progress.get("finished"):
+        _refuse_late(notes, folder)
     if start.end or not (run.budget or run.optim.few_epochs):  # else only the rows tell what the limits are
         check_limits(start, start.settled(run))
     return replace(start, notes=[*notes, *again.notes()])
+
+
+def _finished(run: RunConfig, folder: Path) -> Start:
+    """The same settings as of a run that is not finished are refused here, so that nobody takes old figures for new."""
+    from manyheads.compose import read_run
+
+    before = read_run(folder)
+    start = Start(finished=True, **_settled(before, run))
+    _refuse_late(_changes(before, start.settled(run), folder, 0), folder)
+    return start
+
+
+def _refuse_late(notes: Iterable[str], folder: Path) -> None:
+    for note in notes:
+        if not note.startswith("hardware."):
+            late = note.partition(" ")[0]
+            raise ValueError(
+                f"the run in {folder} is trained to its end, too late for {late}: leave that as it was, or start a new "
+                "run in another folder"
+            )
+
+
+def refuse_other_rows(digests: Mapping[str, str], folder: Path) -> None:
+    """A finished run whose data is another now has figures of other rows.
+
+    Args:
+        digests: of the rows of each split, as they are now.
+
+    Raises:
+        ValueError: a split that the run read has other rows.
+    """
+    written = read_json(folder / "summary.json")
+    known = written.get("digests") if isinstance(written, dict) else None
+    for name, digest in digests.items() if isinstance(known, dict) else ():
+        if known.get(name, digest) != digest:
+            raise ValueError(
+                f"the rows of {name} are not those that the finished run in {folder} read: give the same data, or "
+                "start a new run in another folder"
+            )
 
 
 def verdict(name: str) -> str:
