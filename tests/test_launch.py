@@ -219,6 +219,8 @@ def test_how_many_are_started(alone):
     cpu = Accelerator.cpu
     assert n_to_start(HardwareConfig(accelerator=cpu)) == 0
     assert n_to_start(HardwareConfig(accelerator=cpu, devices=0)) == 0
+    alone.setattr("os.cpu_count", lambda: 3)
+    alone.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
     assert n_to_start(HardwareConfig(accelerator=cpu, devices=3)) == 3
     alone.setattr(launch, "_count_gpus", lambda: 4)
     assert n_to_start(HardwareConfig(devices=0)) == 4
@@ -235,6 +237,29 @@ def test_how_many_are_started(alone):
     alone.setenv("RANK", "0")
     alone.setenv("WORLD_SIZE", "2")
     assert n_to_start(HardwareConfig(devices=2)) == 0, "somebody has started them"
+
+
+@pytest.mark.parametrize("accelerator", [Accelerator.cpu, Accelerator.auto])
+def test_a_cpu_is_not_crowded_with_more_processes_than_cores(accelerator, alone, capsys):
+    alone.setattr("os.cpu_count", lambda: 4)
+    alone.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    alone.setattr(launch, "_has_gpu", lambda: False)
+    assert n_to_start(HardwareConfig(accelerator=accelerator, devices=2)) == 2
+    assert capsys.readouterr().err == ""
+    assert n_to_start(HardwareConfig(accelerator=accelerator, devices=4)) == 4
+    assert capsys.readouterr().err == (
+        "hardware.devices=4 is 4 processes on a CPU, which take turns on 2 cores: 2 would be as fast\n"
+    )
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 - compared whole
+        n_to_start(HardwareConfig(accelerator=accelerator, devices=99))
+    assert str(refused.value) == (
+        "hardware.devices=99 is 99 processes on a CPU of 4 cores, where more than 4 only take turns: use "
+        "hardware.devices=4 at the most, or add hardware.threads=1 if it is meant"
+    )
+    assert n_to_start(HardwareConfig(accelerator=accelerator, devices=99, threads=1)) == 99
+    assert "take turns on 2 cores" in capsys.readouterr().err
+    alone.setattr(launch, "_has_gpu", lambda: True)
+    assert n_to_start(HardwareConfig(devices=8)) == 8, "its processes know how many GPUs there are"
 
 
 def test_what_was_started_is_what_the_config_says(alone):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from manyheads import cli
+from manyheads import cli, launch
 from manyheads.compose import compose
 from manyheads.config import RunConfig
 from manyheads.launch import n_to_start
@@ -61,6 +61,7 @@ def test_every_command_is_understood(command, monkeypatch, tmp_path):
         assert str(getattr(found, "name", found)) in (value, str(tmp_path / value)), name
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(launch, "_has_gpu", lambda: True)
     assert not variables or n_to_start(config.hardware) == config.hardware.devices
 
 

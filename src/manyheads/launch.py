@@ -7,6 +7,7 @@ supervises them (`supervise.py`), whether it was typed or called from Python.
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -27,10 +28,12 @@ def n_to_start(hardware: Any) -> int:
     """Processes to start on this machine; 0: this one does the work itself.
 
     Raises:
-        ValueError: of several machines each needs to know its number, and where the first is.
+        ValueError: more than a CPU has cores for; of several machines each needs to know its number, and where the
+            first is.
     """
     if this_process().started_by:
         return 0
+    _refuse_crowd(hardware)
     nodes = getattr(hardware, "nodes", 1)
     n_local = hardware.devices or (1 if hardware.accelerator is Accelerator.cpu else _count_gpus())
     if nodes == 1:
@@ -42,6 +45,30 @@ def n_to_start(hardware: Any) -> int:
             "1, ... and the address and a free port of the first, or start it by torchrun or srun"
         )
     return n_local
+
+
+def _refuse_crowd(hardware: Any) -> None:
+    """Refuse more processes than a CPU has cores, which would import torch for minutes before the first says a word;
+    where threads are given as well, somebody has thought of it."""
+    n_processes, n_cores = hardware.devices, os.cpu_count() or 1
+    n_usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else n_cores
+    if n_processes <= max(1, n_usable) or hardware.accelerator is Accelerator.gpu:
+        return
+    if hardware.accelerator is Accelerator.auto and _has_gpu():
+        return
+    crowd = f"hardware.devices={n_processes} is {n_processes} processes on a CPU"
+    if n_processes > n_cores and not hardware.threads:
+        raise ValueError(
+            f"{crowd} of {n_cores} cores, where more than {n_cores} only take turns: use hardware.devices={n_cores} at "
+            "the most, or add hardware.threads=1 if it is meant"
+        )
+    print(f"{crowd}, which take turns on {n_usable} cores: {n_usable} would be as fast", file=sys.stderr, flush=True)
+
+
+def _has_gpu() -> bool:
+    from torch import cuda
+
+    return cuda.is_available()
 
 
 def settled(hardware: HardwareConfig) -> HardwareConfig:
