@@ -20,6 +20,7 @@ from manyheads import cli
 from manyheads.compose import compose
 from manyheads.config import Accelerator, Resume, RunConfig, Source, TuneConfig
 from manyheads.door.usage import top_help
+from manyheads.door.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -263,9 +264,13 @@ def check_values(config: RunConfig, words):
 
 @pytest.mark.parametrize("setting", [span for span in SPANS if re.fullmatch(r"[a-z_]+(\.[a-z_0-9]+)*=\S+", span)])
 def test_settings_in_the_text_compose(setting):
-    of_tune = {one.name for one in fields(TuneConfig)} - {one.name for one in fields(RunConfig)}
-    searched = setting.partition("=")[0] in of_tune
-    compose("tune", ["optim.lr=1e-3,1e-4", setting]) if searched else compose("train", [setting])
+    name = setting.partition("=")[0]
+    if name in {one.name for one in fields(RunConfig)} or "." in name or name in VERBS["train"].groups:
+        compose("train", [setting])
+    elif name in {one.name for one in fields(TuneConfig)}:
+        compose("tune", ["optim.lr=1e-3,1e-4", setting])
+    else:
+        compose("export", ["run=outputs/reviews", setting])
 
 
 @pytest.mark.parametrize("block", [body for _, body in FENCES], ids=lambda body: body.strip().splitlines()[-1])
