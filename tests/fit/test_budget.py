@@ -9,7 +9,7 @@ import torch
 from manyheads import faults
 from manyheads.compose import compose
 from manyheads.config import BatchConfig, OptimConfig, RunConfig, Task
-from manyheads.fit.budget import LOOKS, even, of_few, of_time, settled_notes
+from manyheads.fit.budget import LOOKS, even, limited_by_data, of_time, settled_notes
 from manyheads.fit.stop import Stopped
 
 
@@ -115,7 +115,24 @@ def test_several_devices_do_not_time_their_steps(small):
 )
 def test_few_rows_are_read_more_often(epochs, least, trained):
     run = RunConfig(optim=OptimConfig(few=50, few_epochs=least), trainer={"max_epochs": epochs, "max_steps": 2500})
-    assert of_few(run).trainer == {"max_epochs": trained, "max_steps": 2500}
+    assert limited_by_data(run, few=True, n_classes=9).trainer == {"max_epochs": trained, "max_steps": 2500}
+    assert limited_by_data(run, few=False, n_classes=9) == run
+
+
+@pytest.mark.parametrize(
+    ("steps", "per_class", "n_classes", "most"),
+    [
+        (1500, 50, 2, 700),
+        (1500, 50, 77, 1500),
+        (-1, 50, 4, 800),
+        (None, 10, 1, 610),
+        (500, 50, 9, 500),
+        (900, 0, 3, 900),
+    ],
+)
+def test_the_more_classes_the_more_steps(steps, per_class, n_classes, most):
+    run = RunConfig(optim=OptimConfig(steps_per_class=per_class), trainer={"max_epochs": 8, "max_steps": steps})
+    assert limited_by_data(run, few=False, n_classes=n_classes).trainer == {"max_epochs": 8, "max_steps": most}
 
 
 @pytest.mark.parametrize(("few", "epochs"), [(8, 9), (7, 1), (0, 1)])
@@ -132,6 +149,8 @@ def test_a_limit_that_is_typed_is_kept(limit):
     assert compose("train", ["optim=finetune"]).optim.few_epochs > 0
     assert compose("train", ["optim=finetune", limit]).optim.few_epochs == 0
     assert compose("train", ["optim=finetune", limit, "optim.few_epochs=70"]).optim.few_epochs == 70
+    assert compose("train", ["optim=finetune"]).optim.steps_per_class == 50
+    assert compose("train", ["optim=finetune", limit]).optim.steps_per_class == 0
 
 
 def test_what_was_settled_is_said():
@@ -141,6 +160,11 @@ def test_what_was_settled_is_said():
     assert list(settled_notes(asked, asked)) == []
     found = replace(asked, batch=BatchConfig(tokens=4096))
     assert list(settled_notes(asked, found)) == ["batch.tokens=auto: 4096"]
-    assert list(settled_notes(found, of_few(found))) == ["rows are few: 90 epochs instead of 30"]
+    assert list(settled_notes(found, limited_by_data(found, few=True, n_classes=2))) == [
+        "rows are few: 90 epochs instead of 30"
+    ]
+    by_classes = replace(found, optim=OptimConfig(steps_per_class=50), trainer={"max_epochs": 8, "max_steps": 1500})
+    limited = limited_by_data(by_classes, few=False, n_classes=3)
+    assert list(settled_notes(by_classes, limited)) == ["trainer.max_steps=750: 600 and 50 for each class"]
     bought = replace(found, budget="2ktok", trainer={"max_epochs": -1, "max_steps": 7})
     assert list(settled_notes(replace(found, budget="2ktok"), bought)) == ["budget=2ktok: 7 steps"]

@@ -31,6 +31,9 @@ class OptimConfig:
     muon_lr: float | None = knob(None, "peak rate of Muon, whose steps are as large as AdamW's; null: lr", above=0.0)
     few: int = knob(0, "so many rows a class, or less, are few: then the head is fitted before training", at_least=0)
     few_epochs: int = knob(0, "least epochs where rows are few, if trainer.max_epochs is not typed", at_least=0)
+    steps_per_class: int = knob(
+        0, "at most 600 steps and so many for each class, if no limit of trainer is typed; 0: no such limit", at_least=0
+    )
     head_lr: float | None = knob(None, "peak learning rate of pooling and head; null: lr", above=0.0)
     layer_decay: float = knob(
         1.0,
@@ -86,6 +89,11 @@ class OptimConfig:
             f"optim.class_weights={weights} is not understood: it must be none, balanced, or positive weights by "
             "class name such as '{joy: 1, anger: 2.5}'",
         )
+
+    @property
+    def limits_by_data(self) -> bool:
+        """Whether the training rows or classes decide how long a run trains."""
+        return bool(self.few_epochs or self.steps_per_class)
 
     def check_spread(self, *, in_parts: bool) -> None:
         """Refuse an optimiser that needs whole matrices where each process holds its share of them."""

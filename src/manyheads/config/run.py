@@ -101,11 +101,6 @@ class RunConfig:
             "it away",
         )
         require(
-            self.task is not Task.seq2seq or self.data.long is Long.cut,
-            f"data.long={self.data.long.name} is a way to sort long texts into classes, but task=seq2seq has none: "
-            "leave it away",
-        )
-        require(
             self.task is Task.classify or not self.teacher,
             f"teacher={self.teacher} teaches classes, but task={self.task.name} has none: leave it away",
         )
@@ -113,6 +108,11 @@ class RunConfig:
         self.model.check_use(self.task)
         self.optim.check_spread(in_parts=self.hardware.strategy is Strategy.fsdp)
         self._check_finetuning()
+        require(
+            self.task is not Task.seq2seq or self.data.long is Long.cut,
+            f"data.long={self.data.long.name} is a way to sort long texts into classes, but task=seq2seq has none: "
+            "leave it away",
+        )
         require(
             not (self.hardware.recompute and self.model.is_recurrent),
             f"hardware.recompute=true computes layers of self-attention again, which "

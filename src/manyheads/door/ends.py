@@ -6,11 +6,12 @@ from typing import Any
 from manyheads.config.plain import show
 
 LIMITS = ("trainer.max_steps", "trainer.max_epochs")
+BY_DATA = ("few_epochs", "steps_per_class")  # of optim
 
 
 def settle_end(values: dict[str, Any], typed: Mapping[str, Any]) -> None:
-    """Let a limit that was typed, or that a search varies, take the place of a budget, and of the epochs of few rows,
-    that were not.
+    """Let a limit that was typed, or that a search varies, take the place of a budget, and of limits that the data
+    decides, that were not.
 
     Raises:
         ValueError: both were typed.
@@ -20,8 +21,9 @@ def settle_end(values: dict[str, Any], typed: Mapping[str, Any]) -> None:
     limit = next((name for name in LIMITS if name in named), None)
     if limit is None:
         return
-    if "optim.few_epochs" not in named and "few_epochs" in values.get("optim", {}):
-        values["optim"]["few_epochs"] = 0
+    for name in BY_DATA:
+        if f"optim.{name}" not in named and name in values.get("optim", {}):
+            values["optim"][name] = 0
     if not values.get("budget"):
         return
     if typed.get("budget"):

@@ -20,6 +20,7 @@ from manyheads.fit.module import Network
 from manyheads.fit.session import are_few, run_trainer
 from manyheads.fit.stop import Stop, ending
 
+BASE_STEPS = 600  # of optim.steps_per_class
 LOOKS = 20  # validations of a pretraining
 MOST_LOOKING = 0.1  # of its time
 TIMED_SHARE, LEAST_TIMED, MOST_TIMED = 0.05, 2.0, 20.0  # of the budget, in seconds
@@ -29,8 +30,8 @@ FORWARD = 1 / 3  # of the time of a step: the gradient takes twice as long
 
 def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str]) -> RunConfig:
     """`run` with the steps that `run.budget` is enough for, of which a time is told by timing some, and validated at
-    even distances where words are hidden; without one, with `optim.few_epochs` at least where rows are few. Weights and
-    generators stay as they are.
+    even distances where words are hidden; without one, with the limits of `limited_by_data`. Weights and generators
+    stay as they are.
 
     What a budget pays for are the steps and the validations among them.
 
@@ -40,7 +41,7 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
     """
     budget = read_budget(run.budget)
     if budget is None:
-        return of_few(run) if are_few(run, tokens["train"], labels) else run
+        return limited_by_data(run, few=are_few(run, tokens["train"], labels), n_classes=len(labels))
     n_devices = run.hardware.devices * run.hardware.nodes
     if budget.seconds and n_devices != 1:
         raise ValueError(
@@ -64,23 +65,33 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
 
 
 def settled_notes(asked: RunConfig, run: RunConfig) -> Iterator[str]:
-    """What `batch.tokens=auto`, a budget and `optim.few_epochs` came to in `run`."""
+    """What `batch.tokens=auto`, a budget and the limits that the data decides came to in `run`."""
     if asked.batch != run.batch:
         yield f"batch.tokens=auto: {run.batch.tokens}"
     if asked.trainer == run.trainer:
         return
     if run.budget:
         yield f"budget={run.budget}: {run.trainer['max_steps']} steps"
-    else:
-        yield f"rows are few: {run.optim.few_epochs} epochs instead of {asked.trainer['max_epochs']}"
+        return
+    if asked.trainer.get("max_epochs") != run.trainer.get("max_epochs"):
+        yield f"rows are few: {run.trainer['max_epochs']} epochs instead of {asked.trainer['max_epochs']}"
+    if asked.trainer.get("max_steps") != run.trainer.get("max_steps"):
+        yield (
+            f"trainer.max_steps={run.trainer['max_steps']}: {BASE_STEPS} and {run.optim.steps_per_class} for each class"
+        )
 
 
-def of_few(run: RunConfig) -> RunConfig:
-    """`run` with `optim.few_epochs` at least, if epochs limit it."""
-    epochs = run.trainer.get("max_epochs")
-    if epochs in (None, -1) or epochs >= run.optim.few_epochs:
-        return run
-    return replace(run, trainer={**run.trainer, "max_epochs": run.optim.few_epochs})
+def limited_by_data(run: RunConfig, *, few: bool, n_classes: int) -> RunConfig:
+    """`run` with `optim.few_epochs` at least, if epochs limit it and rows are `few`; and with at most `BASE_STEPS` and
+    `optim.steps_per_class` for each class, the more of which there are the longer trained weights have to learn."""
+    limits: dict[str, int] = {}
+    epochs, steps = (run.trainer.get(name) for name in ("max_epochs", "max_steps"))
+    if few and epochs not in (None, -1) and epochs < run.optim.few_epochs:
+        limits["max_epochs"] = run.optim.few_epochs
+    most = BASE_STEPS + run.optim.steps_per_class * n_classes
+    if run.optim.steps_per_class and (steps in (None, -1) or steps > most):
+        limits["max_steps"] = most
+    return replace(run, trainer={**run.trainer, **limits}) if limits else run
 
 
 def of_time(task: Task, n_steps: float, look: float, steps_of_epoch: int) -> dict[str, int]:

@@ -29,7 +29,7 @@ WARNED = frozenset(  # the model is another than without the change, and is mean
     | {"hardware.precision", "hardware.threads", "hardware.compile"}
     | {"trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val", "trainer.gradient_clip_algorithm"}
     | {"trainer.val_check_interval", "trainer.check_val_every_n_epoch", "trainer.limit_val_batches"}
-    | {"guard.nonfinite", "budget", "optim.few_epochs", "linear"}
+    | {"guard.nonfinite", "budget", "optim.few_epochs", "optim.steps_per_class", "linear"}
 )
 ENDS = ("max_epochs", "max_steps", "val_check_interval")  # what a budget is settled into
 REFUSED = (  # what the state in the checkpoint is made of; a name that ends in a dot is a whole section
@@ -122,7 +122,7 @@ def find_start(run: RunConfig) -> Start:
     notes = list(_changes(before, start.settled(run), folder, int(progress["step"])))
     if progress.get("finished"):
         _refuse_late(notes, folder)
-    if start.end or not (run.budget or run.optim.few_epochs):  # else only the rows tell what the limits are
+    if start.end or not (run.budget or run.optim.limits_by_data):  # else only the rows tell what the limits are
         check_limits(start, start.settled(run))
     return replace(start, notes=[*notes, *again.notes()])
 
@@ -203,13 +203,13 @@ def _settled(before: RunConfig, run: RunConfig) -> dict[str, Any]:
         "tokens": before.batch.tokens if run.batch.is_auto else None,
         "metric": before.checkpoint.metric if run.checkpoint.metric is Metric.auto else None,
         "end": {name: before.trainer[name] for name in ENDS if name in before.trainer}
-        if (run.budget or run.optim.few_epochs) and _ends(run) == _ends(before)
+        if (run.budget or run.optim.limits_by_data) and _ends(run) == _ends(before)
         else {},
     }
 
 
-def _ends(run: RunConfig) -> tuple[str, int]:
-    return run.budget, run.optim.few_epochs
+def _ends(run: RunConfig) -> tuple[str, int, int]:
+    return run.budget, run.optim.few_epochs, run.optim.steps_per_class
 
 
 def _refuse_nothing(run: RunConfig, folder: Path) -> None:
