@@ -16,8 +16,9 @@ class Sheet:
 
 
 def print_sheet(sheet: Sheet) -> None:
-    """Print the table and its notes; a narrow screen wraps the names of columns, no figure."""
+    """Print the table and its notes; a narrow screen wraps the names of columns, and cuts no figure off."""
     from rich.box import SIMPLE_HEAD
+    from rich.measure import Measurement
     from rich.table import Table
 
     screen = console()
@@ -27,7 +28,8 @@ def print_sheet(sheet: Sheet) -> None:
         table.add_column(as_text(column), justify="right" if at else "left", min_width=widest)
     for line in sheet.lines:
         table.add_row(*(as_text(cell) for cell in line))
-    screen.print(table)
+    least = Measurement.get(screen, screen.options.update(max_width=10_000), table).minimum
+    screen.print(table, width=max(screen.width, least), crop=False)
     for note in sheet.notes:
         screen.print(as_text(note))
 

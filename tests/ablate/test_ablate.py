@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from manyheads.ablate import ablate as verb
-from manyheads.ablate import training
+from manyheads.ablate import record, training
 from manyheads.cli import main
 from manyheads.compose import compose
 
@@ -114,6 +114,18 @@ def test_without_sets_the_data_of_the_settings_are_read(words, trained, tmp_path
     own = [word for word in words if not word.startswith("sets=")]
     record = verb.ablate(compose("ablate", [*own, f"data.path={tmp_path / 'rows.csv'}", "seeds=1"]))
     assert record.sets == ["rows"]
+
+
+def test_each_run_says_what_it_was_made_on_and_the_file_is_json(words, trained, tmp_path, monkeypatch):
+    words = [*words, f"output={tmp_path / 'placements'}"]
+    verb.ablate(compose("ablate", [*words, "seeds=1"]))
+    monkeypatch.setattr(record, "version", lambda name: "9.9")
+    verb.ablate(compose("ablate", words))
+    content = json.loads((tmp_path / "placements.json").read_text())
+    for one in content["measured"]:
+        assert "torch 9.9" not in one["runs"]["0"]["machine"]
+        assert "torch 9.9" in one["runs"]["1"]["machine"]
+    assert content["machine"]["torch"] == "9.9"
 
 
 def test_a_results_file_of_another_comparison_is_refused_and_kept(words, trained, tmp_path, capsys):

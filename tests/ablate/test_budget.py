@@ -10,7 +10,7 @@ from manyheads.ablate.budget import Sizes, match_width, parameters
 from manyheads.config import EncoderKind, ModelConfig, Placement, Pooling, Positions, Score
 from manyheads.nn import assemble
 
-SIZES = Sizes(vocab_size=300, n_classes=4, max_length=16, n_segments=0, mean_length=11.0)
+SIZES = Sizes(vocab_size=300, n_classes=4, max_length=16, n_segments=0, lengths=((11, 1),))
 BOTH = ["model.d_ff", "model.d_model"]
 MODELS = st.builds(
     ModelConfig,

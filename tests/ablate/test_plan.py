@@ -1,5 +1,6 @@
 """Rows at the budget of the first: parameters, operations, tokens, or a time."""
 
+import csv
 from dataclasses import replace
 from itertools import islice
 
@@ -38,13 +39,19 @@ def test_equal_parameters(words):
     assert rows[1].run.model.d_ff < 64
 
 
-def test_equal_flops_at_the_mean_length_of_the_training_texts(words):
-    data, rows = planned(*words, "vary=model.d_k", "values=[8,16]", "equal=flops", "model.d_ff=128")
-    mean = float(data.tokens["train"].lengths.double().mean())
-    first, other = (flops_per_token(row.run.model, mean) for row in rows)
+@pytest.mark.parametrize("axis", [["vary=model.window", "values=[2,0]"], ["vary=model.d_k", "values=[8,16]"]])
+def test_equal_flops_at_the_lengths_that_are_met(words, tmp_path, axis):
+    """A few long texts hold most of the tokens, each of which attends to all of its own."""
+    with (tmp_path / "long.csv").open("w", newline="") as file:
+        rows = [(" ".join(f"{n}" for _ in range(90 if n % 10 == 0 else 2)), ("cat", "dog")[n % 2]) for n in range(79)]
+        csv.writer(file).writerows([("text", "label"), *rows])
+    data, rows = planned(*words, *axis, "equal=flops", "data.max_length=96", f"sets=[{tmp_path / 'long.csv'}]",
+                         "model.d_ff=256")  # fmt: skip
+    lengths = data.tokens["train"].lengths.tolist()
+    first, other = (sum(n * flops_per_token(row.run.model, n) for n in lengths) / sum(lengths) for row in rows)
     assert other == pytest.approx(first, rel=0.01)
-    assert rows[1].flops_per_token == other
-    assert rows[1].run.model.d_ff < 128
+    assert [row.flops_per_token for row in rows] == pytest.approx([first, other])
+    assert rows[1].run.model.d_ff < 256
 
 
 def tokens_read(row, data):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from manyheads.ablate.plan import decisive
-from manyheads.ablate.record import DEFAULTS, check_same_question, read_record, take_over
+from manyheads.ablate.record import DEFAULTS, check_same_machine, check_same_question, read_record, take_over
 from manyheads.config import AblateConfig, Equal, RunConfig
 
 
@@ -45,7 +45,7 @@ def emptied(record):
 def test_all_finished_runs_are_taken_over(record):
     fresh = emptied(record)
     assert take_over(fresh, record) == 0
-    assert fresh == record
+    assert fresh == record, "and both now say what each was made on"
 
 
 def test_a_changed_setting_drops_its_own_runs_alone(record):
@@ -79,6 +79,32 @@ def test_runs_cut_by_another_limit_are_made_again(record, make_figures):
     fresh.seconds = 60.0
     assert take_over(fresh, record) == 1
     assert list(fresh.at("cats", "dot").runs) == ["1"]
+
+
+def elsewhere(record):
+    """The record as another machine begins it."""
+    fresh = emptied(record)
+    fresh.machine["processor"] = "another chip"
+    return fresh
+
+
+def test_a_run_keeps_the_machine_it_was_made_on(record):
+    fresh = elsewhere(record)
+    take_over(fresh, record)
+    assert {run.machine for run in fresh.at("cats", "dot").runs.values()} == {"a chip, 1 thread, cpu, torch 2.13"}
+    assert fresh.machine["processor"] == "another chip"
+
+
+def test_equal_seconds_does_not_go_on_elsewhere(record, tmp_path):
+    record.equal = "seconds"
+    fresh = elsewhere(record)
+    take_over(fresh, record)
+    check_same_machine(fresh, tmp_path)  # nothing is missing
+    del fresh.at("cats", "dot").runs["1"]
+    with pytest.raises(ValueError, match=r"holds runs made on a chip, .* but this is another chip, .* equal=seconds"):
+        check_same_machine(fresh, tmp_path)
+    fresh.equal = "tokens"
+    check_same_machine(fresh, tmp_path)
 
 
 def test_rows_that_are_not_asked_for_stay_in_the_file(record):

@@ -3,7 +3,7 @@
 import pytest
 
 from manyheads.ablate.tables import fill_document
-from manyheads.sheet import Sheet, markdown
+from manyheads.sheet import Sheet, markdown, print_sheet
 
 
 def test_markdown_is_a_table_of_plain_cells():
@@ -18,6 +18,15 @@ def test_markdown_is_a_table_of_plain_cells():
         "",
         "A note.",
     ]
+
+
+def test_a_table_is_whole_on_any_screen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    figures = [f"{n:,}" for n in range(1_000_000, 1_000_012)]
+    print_sheet(Sheet("wide", [f"figure {n}" for n in range(12)], [figures], ["A note."]))
+    out = capsys.readouterr().out
+    assert all(figure in out for figure in figures)
+    assert "…" not in out
 
 
 def test_a_document_is_filled_between_its_markers_alone_and_again_the_same(record, tmp_path):

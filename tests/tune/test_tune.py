@@ -11,13 +11,14 @@ import time
 from importlib import metadata
 
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
 from manyheads.compose import compose, read_run
-from manyheads.config import TuneConfig
+from manyheads.config import Metric, TuneConfig
 from manyheads.config.tune import USUAL
 from manyheads.door.words import plain_settings
-from manyheads.tune import runs
+from manyheads.tune import picture, runs
 from manyheads.tune import tune as room
 from manyheads.tune.tune import tune
 
@@ -368,6 +369,21 @@ def test_the_report_shows_every_setting_and_escapes_what_is_data(place):
     assert "&lt;b&gt;" in page
     assert "<b>" not in page.partition("</style>")[2]
     assert "manyheads train" in page
+
+
+def test_the_command_stays_within_its_box(place):
+    place.tune(RATES)
+    before, _, after = (place.output / "report.html").read_text().partition(">manyheads train")
+    assert after
+    assert "white-space: pre-wrap" in before[before.rindex("<pre") :]
+
+
+def test_whole_numbers_have_whole_ticks(place):
+    ranked = place.tune("model.n_layers=1..3", "trials=3")
+    order, layers = Figure().subplots(1, 2)
+    picture._draw_order(order, ranked, Metric.accuracy)
+    picture._draw_axis(layers, compose("tune", ["model.n_layers=1..3"]).axes()[0], "n_layers", ranked)
+    assert all(tick == int(tick) for panel in (order, layers) for tick in panel.get_xticks())
 
 
 def test_the_first_line_of_the_journal_is_what_was_asked(place):

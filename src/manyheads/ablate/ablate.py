@@ -35,13 +35,14 @@ def ablate(config: AblateConfig) -> "Record":
         check_class_names(config.optim.class_weights, one.splits.labels)
 
     from manyheads.ablate.plan import plan_rows
-    from manyheads.ablate.record import check_same_question, read_record, start_record, take_over
+    from manyheads.ablate.record import check_same_machine, check_same_question, read_record, start_record, take_over
     from manyheads.ablate.sets import prepare
     from manyheads.ablate.tables import show
     from manyheads.fit.trainer import check_trainer
 
     check_trainer(config.run(config.variants()[0]))
-    path = Path(config.output or f"outputs/ablate/{_file_name(config)}.json").absolute()
+    path = Path(config.output or f"outputs/ablate/{_file_name(config)}").absolute()
+    path = path if path.suffix == ".json" else path.with_name(f"{path.name}.json")
     before = read_record(path) if path.exists() else None
     if before is not None:
         check_same_question(before, path, config)
@@ -52,6 +53,7 @@ def ablate(config: AblateConfig) -> "Record":
     with shown(log):
         if before is not None and (dropped := take_over(record, before)):
             log.info("%d finished runs no longer fit the settings and are made again", dropped)
+        check_same_machine(record, path)
         run_missing(config, rows, data, record, path)
     show(record, path)
     return record
@@ -61,6 +63,7 @@ def run_missing(
     config: AblateConfig, rows: "list[Row]", data: "dict[str, Prepared]", record: "Record", path: Path
 ) -> None:
     """All rows of one seed before the next, so that a stop leaves whole comparisons behind."""
+    from manyheads.ablate.record import machine_words
     from manyheads.ablate.training import train_run, warm_up
 
     asked = [(seed, row, record.at(row.set, row.name)) for seed in record.seeds for row in rows]
@@ -71,7 +74,7 @@ def run_missing(
     for at, (seed, row, measured) in enumerate(missing, start=1):
         run = replace(row.run, seed=seed)
         figures = train_run(run, data[row.set], config.seconds, paces=config.equal is Equal.seconds)
-        measured.runs[str(seed)] = figures
+        measured.runs[str(seed)] = replace(figures, machine=machine_words(record.machine))
         record.write(path)
         log.info(
             "run %d of %d: %s, %s, seed %d: accuracy %.4f after %d steps in %.1f s",

@@ -8,7 +8,7 @@ import torch
 from manyheads.config import ModelConfig
 from manyheads.config.model import WIDEST
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.cost import count_parameters
+from manyheads.nn.cost import count_parameters, flops_per_token
 
 Cost = Callable[[ModelConfig], float]
 NARROWEST = 0.25  # share of its d_ff that a model keeps before d_model gives way too
@@ -16,13 +16,14 @@ NARROWEST = 0.25  # share of its d_ff that a model keeps before d_model gives wa
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the data decides about a model's size; `mean_length` is of the training texts, in tokens."""
+    """What the data decides about a model's size; `lengths` are those of the training texts in tokens, each with how
+    many texts have it."""
 
     vocab_size: int
     n_classes: int
     max_length: int
     n_segments: int
-    mean_length: float
+    lengths: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,12 @@ def parameters(model: ModelConfig, sizes: Sizes) -> int:
     """Trained numbers of the model, on torch's meta device: nothing is allocated, whatever the size."""
     with torch.device("meta"):
         return count_parameters(untrained(model, sizes))
+
+
+def flops(model: ModelConfig, sizes: Sizes) -> float:
+    """Operations of a token, averaged over all tokens: a long text has more of them, and each of them more keys."""
+    n_tokens = sum(length * n_texts for length, n_texts in sizes.lengths)
+    return sum(length * n_texts * flops_per_token(model, length) for length, n_texts in sizes.lengths) / n_tokens
 
 
 def untrained(model: ModelConfig, sizes: Sizes) -> Classifier:

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from manyheads.ablate.budget import Match, match_width, parameters
+from manyheads.ablate.budget import Match, flops, match_width, parameters
 from manyheads.ablate.sets import Prepared
 from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.ablate import WIDTHS, AblateConfig, Equal, Variant
 from manyheads.config.plain import to_plain
 from manyheads.data.module import TextData
-from manyheads.nn.cost import flops_per_token
 
 ELSEWHERE = ("seed", "output", "test", "dry", "logger.", "checkpoint.", "data.path", "data.cache", "hardware.threads")
 
@@ -44,7 +43,7 @@ def plan_rows(config: AblateConfig, prepared: Prepared) -> list[Row]:
                 run=run,
                 difference=difference,
                 parameters=parameters(run.model, prepared.sizes),
-                flops_per_token=flops_per_token(run.model, prepared.sizes.mean_length),
+                flops_per_token=flops(run.model, prepared.sizes),
             )
         )
     return rows
@@ -74,14 +73,14 @@ def _same_cost(config: AblateConfig, model: ModelConfig, first: Row, prepared: P
     def n_parameters(one: ModelConfig) -> float:
         return parameters(one, prepared.sizes)
 
-    def flops(one: ModelConfig) -> float:
-        return flops_per_token(one, prepared.sizes.mean_length)
+    def n_operations(one: ModelConfig) -> float:
+        return flops(one, prepared.sizes)
 
     by_size = config.equal is Equal.parameters
     return match_width(
         model,
         first.parameters if by_size else first.flops_per_token,
-        n_parameters if by_size else flops,
+        n_parameters if by_size else n_operations,
         levers=[name for name in WIDTHS if name not in config.varied],
         tolerance=config.tolerance,
     )

@@ -7,14 +7,14 @@
 import json
 import os
 import platform
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from manyheads.ablate.plan import Row, decisive
 from manyheads.ablate.training import Figures
-from manyheads.config import RunConfig
+from manyheads.config import Accelerator, HardwareConfig, RunConfig
 from manyheads.config.ablate import AblateConfig, Equal
 from manyheads.whole import replace_file
 
@@ -75,7 +75,7 @@ def start_record(config: AblateConfig, rows: list[Row], digests: dict[str, str],
         rows=[variant.name for variant in config.variants()],
         seeds=list(range(config.seed, config.seed + config.seeds)),
         n_rows=n_rows,
-        machine=machine(),
+        machine=machine(config.hardware),
     )
     for row in rows:
         settings = decisive(row.run) | ({"seconds": config.seconds} if config.equal is Equal.seconds else {})
@@ -96,13 +96,15 @@ def start_record(config: AblateConfig, rows: list[Row], digests: dict[str, str],
 
 
 def take_over(record: Record, before: Record) -> int:
-    """Copy the runs of an earlier record that the new one asks for, and keep rows that it does not ask for.
+    """Copy the runs of an earlier record that the new one asks for, and keep rows that it does not ask for. Runs of
+    a file that did not yet note the machine of each are of the one it names.
 
     Returns:
         How many earlier runs are dropped, since a setting or the data has changed, or their time was cut shorter.
     """
-    dropped = 0
+    dropped, its_machine = 0, machine_words(before.machine)
     for old in before.measured:
+        old.runs = {seed: replace(run, machine=run.machine or its_machine) for seed, run in old.runs.items()}
         if not record.has(old.set, old.row):
             record.measured.append(old)
             continue
@@ -151,18 +153,44 @@ def check_same_question(record: Record, path: Path, config: AblateConfig) -> Non
             )
 
 
-def machine() -> dict[str, Any]:
+def check_same_machine(record: Record, path: Path) -> None:
+    """Times of one machine and version are no budget on another: there a comparison at equal seconds does not go on.
+
+    Raises:
+        ValueError: runs are missing, and some of those there were made elsewhere.
+    """
+    asked = [record.at(name, row).runs for name in record.sets for row in record.rows]
+    is_whole = all(str(seed) in runs for runs in asked for seed in record.seeds)
+    here = machine_words(record.machine)
+    others = [run.machine for runs in asked for run in runs.values() if run.machine != here]
+    if record.equal == Equal.seconds.name and others and not is_whole:
+        raise ValueError(
+            f"output={path} holds runs made on {others[0]}, but this is {here}, where equal=seconds pays for other "
+            "work: go on there, or name another file by output=FILE"
+        )
+
+
+def machine_words(machine: dict[str, Any]) -> str:
+    """A machine and its versions on one line, which is the mark of a run."""
+    threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
+    ours = f", manyheads {machine['manyheads']}" if "manyheads" in machine else ""
+    return f"{machine['processor']}, {threads}, {machine['device']}, torch {machine['torch']}{ours}"
+
+
+def machine(hardware: HardwareConfig) -> dict[str, Any]:
     """What the seconds and the last digits of the figures depend on."""
     import torch
 
     listing = Path("/proc/cpuinfo")
+    on_gpu = hardware.accelerator is not Accelerator.cpu and torch.cuda.is_available()
     names = [line for line in listing.read_text().splitlines() if "model name" in line] if listing.exists() else []
     return {
         "processor": names[0].partition(":")[2].strip() if names else platform.processor(),
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": hardware.threads or torch.get_num_threads(),
+        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "torch": version("torch"),
+        "manyheads": version("manyheads"),
     }
 
 

@@ -1,6 +1,7 @@
 """The data of a comparison: found and read before torch is imported, then tokenized once for all its runs."""
 
 import os
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +83,7 @@ def prepare(found: Found, run: RunConfig) -> Prepared:
         n_classes=len(found.splits.labels),
         max_length=found.data.max_length,
         n_segments=2 if pairs else 0,
-        mean_length=float(tokens["train"].documents.double().mean()),
+        lengths=tuple(sorted(Counter(tokens["train"].documents.tolist()).items())),
     )
     return Prepared(found.name, found.data, found.splits.labels, tokens, sizes, digest.hexdigest())
 

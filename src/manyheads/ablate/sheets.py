@@ -5,11 +5,12 @@ S seeds . n rows
 
 from collections.abc import Sequence
 from statistics import fmean, stdev
+from string import ascii_uppercase
 
 import numpy as np
 
 from manyheads.ablate.pairs import holm, rows_differ, runs_differ
-from manyheads.ablate.record import Measured, Record
+from manyheads.ablate.record import Measured, Record, machine_words
 from manyheads.ablate.training import Figures
 from manyheads.sheet import Sheet
 
@@ -32,7 +33,7 @@ def sheet_of_set(record: Record, name: str) -> Sheet:
         against = [_points(runs, first), adjusted.get(row, "")] if row in others else ["", ""]
         accuracy = _mean_and_deviation([run.accuracy for run in runs.values()])
         budget = _budget_cells(record, record.at(name, row), runs)
-        lines.append([row, *budget, *accuracy, *against, speed, _remarks(record, runs)])
+        lines.append([row, *budget, *accuracy, *against, speed, _remarks(record, name, runs)])
     columns = [_axis(record), *_budget_columns(record), "accuracy", "sd", "to first", "p", "tokens/s", "remarks"]
     if not any(line[-1] for line in lines):
         columns, lines = columns[:-1], [line[:-1] for line in lines]
@@ -129,13 +130,23 @@ def _budget_cells(record: Record, measured: Measured, runs: dict[str, Figures]) 
     return [*lever, f"{difference:+.2%}", f"{measured.parameters:,}", f"{measured.flops_per_token:,.0f}"]
 
 
-def _remarks(record: Record, runs: dict[str, Figures]) -> str:
+def _machines(record: Record, name: str) -> list[str]:
+    """What the runs of the table were made on, in their order."""
+    own = machine_words(record.machine)
+    found = [run.machine or own for row in record.rows for run in _runs(record, name, row).values()]
+    return list(dict.fromkeys(found)) or [own]
+
+
+def _remarks(record: Record, name: str, runs: dict[str, Figures]) -> str:
     n_seeds = len(record.seeds)
     said = [f"{len(runs)} of {n_seeds} seeds"] if len(runs) < n_seeds else []
     stopped = [run.steps for run in runs.values() if run.stopped]
     said += [f"{len(stopped)} stopped by the limit, after {min(stopped)} steps"] if stopped else []
     diverged = sum(run.diverged for run in runs.values())
     said += [f"{diverged} diverged"] if diverged else []
+    for letter, one in zip(ascii_uppercase[1:], _machines(record, name)[1:], strict=False):
+        seeds = [seed for seed, run in runs.items() if run.machine == one]
+        said += [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} on {letter}"] if seeds else []
     return ", ".join(said)
 
 
@@ -150,13 +161,19 @@ def _notes(record: Record, name: str) -> list[str]:
     }[record.equal]
     seeds = ", ".join(map(str, record.seeds))
     p = _holm_words(dict.fromkeys(record.rows[1:]))
-    chip, threads, torch = (record.machine[name] for name in ("processor", "threads", "torch"))
+    machines = _machines(record, name)
+    lettered = "; ".join(f"{letter}: {one}" for letter, one in zip(ascii_uppercase, machines, strict=False))
+    made_on = (
+        f"Runs of {len(machines)} machines or versions, whose tokens/s do not compare: {lettered}."
+        if len(machines) > 1
+        else f"Speed: {machines[0]}."
+    )
     return [
         f"Accuracy: of the weights at the end of training, on {record.n_rows[name]:,} validation rows, mean and "
         f"standard deviation over the seeds {seeds}; the test split is not read. Equal {record.equal}: {chosen}.",
         f"p: exact sign-flip test over rows, each counted by how many seeds answer it right, {p}; the trained models "
         "are given: chance of training shows in sd.",
-        f"Speed: {chip}, {threads} thread{'' if threads == 1 else 's'}, {record.machine['device']}, torch {torch}.",
+        made_on,
     ]
 
 

@@ -37,6 +37,7 @@ class Figures:
 
     `right` has a 1 for each row that was answered right, in the order of the split. `seconds` are of the training
     steps. `stopped`: the limit on time ended it before its steps were done. `diverged`: its loss was no finite number.
+    `machine` is what it was made on, versions included (see record.py).
     """
 
     accuracy: float
@@ -48,6 +49,7 @@ class Figures:
     stopped: bool
     diverged: bool
     right: str
+    machine: str = ""
 
 
 class Deadline(Callback):

@@ -44,7 +44,7 @@ class AblateConfig:
     seeds: int = knob(3, "runs of each row, with the seeds from seed upwards", at_least=1, at_most=100)
     seed: int = knob(0, "the first seed; also that of carved-out splits, which all runs share", at_least=0, below=2**31)
     sets: list[str] = knob(list, "data: demo, a file or folder, or a name in $MANYHEADS_DATA; empty: as data says")
-    output: str = knob("", "the results file (JSON), which is continued; empty: outputs/ablate/<vary>.json")
+    output: str = knob("", "results file, <output>.json, which is continued; empty: outputs/ablate/<vary>.json")
     data: DataConfig = knob(DataConfig, "texts and labels")
     tokenizer: TokenizerConfig = knob(TokenizerConfig, "text to tokens")
     batch: BatchConfig = knob(BatchConfig, "tokens to batches")

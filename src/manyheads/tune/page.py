@@ -47,7 +47,8 @@ def render(config: TuneConfig, ranked: Sequence[Ranked], drawn: bytes | None, co
         caption = f"validation {metric} of each setting; red: the best so far; grey: single seeds"
         parts.append(section("Trials", f'<div class="pictures">{picture(drawn, caption, full=True)}</div>'))
     if command:
-        parts.append(section("Train the best setting, and judge it on the test split", f"<pre>{shown(command)}</pre>"))
+        wrapped = f'<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{shown(command)}</pre>'
+        parts.append(section("Train the best setting, and judge it on the test split", wrapped))
     rules = {"method": config.chosen.name, "prune": config.prune.name, "seeds": config.seeds, "minutes": config.minutes}
     parts += [*named_values("Searched", dict(spaces)), *named_values("How", dict(rules))]
     parts += named_values("Versions", dict(installed_versions()))

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from manyheads.config import Metric, TuneConfig
 from manyheads.config.axis import Axis
@@ -43,6 +43,7 @@ def _draw_order(panel: Axes, judged: Sequence[Ranked], metric: Metric) -> None:
     numbers, means = [one.trial for one in judged], [one.mean or 0.0 for one in judged]
     _points(panel, numbers, judged)
     panel.step(numbers, list(accumulate(means, min if metric is Metric.loss else max)), where="post", color=RED)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.set_xlabel("trial", color=INK)
     panel.set_ylabel(f"validation {words(metric)}", color=INK)
 
@@ -61,6 +62,8 @@ def _draw_axis(panel: Axes, axis: Axis, name: str, judged: Sequence[Ranked]) -> 
             panel.set_xscale("log")
             panel.set_xlim(axis.low / 1.2, axis.high * 1.2)
             panel.xaxis.set_minor_formatter(NullFormatter())
+        elif axis.whole:
+            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.set_xlabel(name, color=INK, parse_math=False)
 
 
