@@ -26,19 +26,28 @@ def test_one_file_is_split_by_class_and_seed(tmp_path, write, two_classes):
     splits = read_splits(data, 0)
     assert splits.test is not None
     assert Counter(splits.test.labels) == {0: 10, 1: 10}
-    assert Counter(splits.validation.labels) == {0: 9, 1: 9}
-    assert len(splits.train) == 162
+    assert Counter(splits.validation.labels) == {0: 10, 1: 10}, "80 / 10 / 10, not a tenth of what the test left"
+    assert len(splits.train) == 160
     numbers = [*splits.train.numbers, *splits.validation.numbers, *splits.test.numbers]
     assert sorted(numbers) == list(range(2, 202))
     assert splits.notes == [
         "test: 20 of 200 rows of all.csv carved out by class (data.test_share=0.1, seed=0)",
-        "validation: 18 of 180 rows of all.csv carved out by class (data.validation_share=0.1, seed=0)",
+        "validation: 20 of 200 rows of all.csv carved out by class (data.validation_share=0.1, seed=0)",
     ]
     assert read_splits(data, 0).validation.numbers == splits.validation.numbers
     assert read_splits(data, 1).validation.numbers != splits.validation.numbers
     without = read_splits(data, 0, with_test=False)
     assert without.test is None
     assert without.train.texts == splits.train.texts
+
+
+def test_carved_shares_are_of_all_rows_and_leave_some(tmp_path, write, two_classes, complaint):
+    data = DataConfig(path=str(write(tmp_path / "all.csv", two_classes(200))), validation_share=0.3, test_share=0.4)
+    assert [len(rows) for rows in read_splits(data, 0).by_name().values()] == [60, 60, 80]
+    data.validation_share = 0.6
+    assert complaint(data) == (
+        "data.test_share=0.4 and data.validation_share=0.6 leave no row of all.csv to learn from: use smaller ones"
+    )
 
 
 def test_a_folder_gives_one_file_a_split(tmp_path, write, two_classes):

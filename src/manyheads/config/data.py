@@ -61,9 +61,11 @@ class DataConfig:
     )
     test_split: str = knob("test", "name of its test split")
     validation_share: float = knob(
-        0.1, "share of train carved out where no validation split exists", above=0.0, below=1.0
+        0.1, "share carved out of the rows where no validation split exists", above=0.0, below=1.0
     )
-    test_share: float = knob(0.1, "share carved out for testing where one file holds everything", above=0.0, below=1.0)
+    test_share: float = knob(
+        0.1, "share carved out of all rows for testing where one file holds everything", above=0.0, below=1.0
+    )
     split_seed: int | None = knob(None, "seed of carved-out splits; null: that of the run", at_least=0, below=2**32)
     max_length: int = knob(512, "tokens a text is cut to, special tokens included", at_least=4, at_most=2**20)
     long: Long = knob(

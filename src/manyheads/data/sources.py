@@ -194,18 +194,28 @@ def _answer(rows: Rows, answers: list[Answer], labels: list[str]) -> None:
 def _carve_missing(
     train: Rows, others: dict[str, Rows], tables: Tables, data: DataConfig, seed: int, notes: list[str]
 ) -> Rows:
-    """Add what is missing to `others`, carved out of `train`; returns what is left of it."""
+    """Add what is missing to `others`, carved out of `train`; returns what is left of it. Both shares are of all rows.
+
+    Raises:
+        ValueError: as of `carve`, or the shares leave nothing to learn from.
+    """
+    n_rows = len(train)
 
     def carved(role: str, share: float) -> Rows:
-        kept, part = carve(train, share, seed, role)
+        kept, part = carve(train, share * (n_rows / len(train)), seed, role)
         notes.append(
-            f"{role}: {len(part):,} of {len(train):,} rows of {train.source} carved out"
+            f"{role}: {len(part):,} of {n_rows:,} rows of {train.source} carved out"
             f"{' by class' if train.targets is None else ''} (data.{role}_share={share}, seed={seed})"
         )
         others[role] = part
         return kept
 
     if "all" in tables:
+        if data.test_share + data.validation_share >= 1:
+            raise ValueError(
+                f"data.test_share={data.test_share} and data.validation_share={data.validation_share} leave no row of "
+                f"{train.source} to learn from: use smaller ones"
+            )
         train = carved("test", data.test_share)
     elif "test" not in tables:
         notes.append(f"{train.source} has no test split beside it: the run is judged on its validation split alone")
