@@ -9,7 +9,7 @@ from manyheads.config import RunConfig
 from manyheads.config.names import settings
 from manyheads.config.plain import show, to_plain
 from manyheads.config.run import default_trainer
-from manyheads.door.ends import LIMITS
+from manyheads.door.ends import BY_DATA, LIMITS
 from manyheads.door.idle import refuse_idle
 from manyheads.door.origin import MORE, PRESETS
 from manyheads.door.overrides import VERBATIM
@@ -41,8 +41,8 @@ def as_words(run: RunConfig, quote: Callable[[str], str]) -> list[str]:
     """
     known, words, usual = settings(RunConfig), [], usual_settings(bool(run.init_from))
     plain = plain_settings(run)
-    if run.optim.few_epochs and any(plain.get(name) != usual.get(name) for name in LIMITS):
-        usual.pop("optim.few_epochs")  # a limit that is typed takes their place, unless they are typed, too
+    if any(plain.get(name) != usual.get(name) for name in LIMITS):
+        usual |= {f"optim.{name}": 0 for name in BY_DATA}  # a limit that is typed takes their place
     for name, value in plain.items():
         if value == usual.get(name, ...) or not _is_read(run, name, value):
             continue

@@ -11,7 +11,7 @@ from manyheads.config import Method, RunConfig, TuneConfig
 from manyheads.config.model import Positions
 from manyheads.config.optim import Schedule
 from manyheads.config.plain import show
-from manyheads.door.ends import LIMITS
+from manyheads.door.ends import BY_DATA, LIMITS
 from manyheads.door.search import searched_settings
 from manyheads.door.words import read_settings
 
@@ -65,7 +65,7 @@ def check_distinct(config: TuneConfig, planned: Sequence[dict[str, Any]] | None)
 def resolved(run: RunConfig) -> dict[str, Any]:
     """The settings that a run reads, in one spelling of each: two runs that differ in none of them are the same."""
     found, model, optim = read_settings(run), run.model, run.optim
-    idle = [*LIMITS, "optim.few_epochs"] if run.budget else []
+    idle = [*LIMITS, *(f"optim.{name}" for name in BY_DATA)] if run.budget else []
     idle += ["optim.decay_share"] if optim.schedule is not Schedule.wsd else []
     idle += ["model.rotary_base", "model.rotary_base_window"] if model.positions is not Positions.rotary else []
     idle += ["model.rotary_base_window"] if not any(map(model.window_of, range(model.n_layers))) else []
