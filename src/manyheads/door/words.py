@@ -41,7 +41,7 @@ def as_words(run: RunConfig, quote: Callable[[str], str]) -> list[str]:
     """
     known, words, usual = settings(RunConfig), [], usual_settings(bool(run.init_from))
     plain = plain_settings(run)
-    if any(plain.get(name) != usual.get(name) for name in LIMITS):
+    if not run.budget and any(plain.get(name) != usual.get(name) for name in LIMITS):
         usual |= {f"optim.{name}": 0 for name in BY_DATA}  # a limit that is typed takes their place
     for name, value in plain.items():
         if value == usual.get(name, ...) or not _is_read(run, name, value):
