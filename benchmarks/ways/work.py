@@ -11,25 +11,39 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from machine import machine
 
-from ways.recipes import MULTI, OURS, Task, data_folder, words_of
+from ways.recipes import MULTI, OURS, PROTOCOL, Task, data_folder, words_of
 
+PACKAGES = ("torch", "lightning", "tokenizers", "scikit-learn", "numpy")
 ONE = "one-task"  # the first word of a child's command line
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 PATIENCE = 60  # seconds in which a training may save its state
 Recorder = Callable[[Task, dict[str, Any]], None]
 
 
-def run_all(tasks: Sequence[Task], script: Path, homes: Path, jobs: int, minutes: float, done: Recorder) -> None:
-    """Run `tasks` in their order, `jobs` at a time; `done` hears of each in this thread. Stopped, it stops them too."""
+@dataclass(frozen=True)
+class How:
+    """How tasks are run: `threads` each, `jobs` at a time, given up after `minutes`; their folders lie in `homes`."""
+
+    script: Path
+    homes: Path
+    jobs: int = 1
+    threads: int = 1
+    minutes: float = 120
+
+
+def run_all(tasks: Sequence[Task], how: How, done: Recorder) -> None:
+    """Run `tasks` in their order; `done` hears of each in this thread. Stopped, it stops them too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     running: set[subprocess.Popen[bytes]] = set()
-    with ThreadPoolExecutor(jobs) as pool:
-        waited = {pool.submit(run_one, task, script, homes, jobs, minutes, running): task for task in tasks}
+    with ThreadPoolExecutor(how.jobs) as pool:
+        waited = {pool.submit(run_one, task, how, running): task for task in tasks}
         try:
             for one in as_completed(waited):
                 done(waited[one], one.result())
@@ -40,46 +54,62 @@ def run_all(tasks: Sequence[Task], script: Path, homes: Path, jobs: int, minutes
             raise
 
 
-def run_one(
-    task: Task, script: Path, homes: Path, jobs: int, minutes: float, running: set[subprocess.Popen[bytes]]
-) -> dict[str, Any]:
-    """What was measured, or why it failed."""
-    home = homes / task.title.replace(" ", "-").replace("=", "")
+def run_one(task: Task, how: How, running: set[subprocess.Popen[bytes]]) -> dict[str, Any]:
+    """What was measured, or why it failed, by which protocol, words and commit."""
+    home = how.homes / task.title.replace(" ", "-").replace("=", "")
     home.mkdir(parents=True, exist_ok=True)
     result, log = home / "result.json", home / "log"
     result.unlink(missing_ok=True)
-    same_recipe(home, words_of(task))
-    threads = dict.fromkeys(THREADS, "1") if jobs > 1 else {}
-    unset = {name: value for name, value in os.environ.items() if name not in THREADS}  # so that one alone has all
-    words = [sys.executable, str(script), ONE, task.name, task.size, task.way, str(task.seed), str(home)]
+    made_by = {"protocol": PROTOCOL, "words": words_of(task), **source(how.script)}
+    same_recipe(home, made_by)
+    threads = dict.fromkeys(THREADS, str(how.threads))
+    words = [sys.executable, str(how.script), ONE, task.name, task.size, task.way, str(task.seed), str(home)]
     with log.open("ab") as said:
         process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=said, stderr=said, env=unset | threads, start_new_session=True
+            words, stdin=subprocess.PIPE, stdout=said, stderr=said, env=os.environ | threads, start_new_session=True
         )
         running.add(process)
         try:
-            process.wait(minutes * 60)
+            process.wait(how.minutes * 60)
         except subprocess.TimeoutExpired:
-            return {"failed": f"not done after {minutes:g} minutes"}
+            return {**made_by, "failed": f"not done after {how.minutes:g} minutes"}
         finally:
             end(process)
             running.discard(process)
     if not result.exists():
-        return {"failed": f"it ended with {process.returncode}"}
+        return {**made_by, "failed": f"it ended with {process.returncode}"}
     found = json.loads(result.read_text(encoding="utf-8"))
     if "failed" in found:
-        return found
+        return {**made_by, **found}
     shutil.rmtree(home)
-    side = {"threads": 1 if jobs > 1 or task.way not in OURS else len(os.sched_getaffinity(0)), "side_by_side": jobs}
-    return {"words": words_of(task), **found, **side, **machine()}
+    versions = {name: version(name) for name in PACKAGES}
+    return {**made_by, **found, "threads": how.threads, "side_by_side": how.jobs, **machine(), "versions": versions}
 
 
-def same_recipe(home: Path, words: list[str]) -> None:
-    """Forget a run that was begun by another recipe."""
-    note = home / "words.json"
-    if note.exists() and json.loads(note.read_text()) != words:
+def same_recipe(home: Path, made_by: dict[str, Any]) -> None:
+    """Forget a run that was begun by another protocol, other words or another commit."""
+    note = home / "made_by.json"
+    if note.exists() and json.loads(note.read_text()) != made_by:
         shutil.rmtree(home / "run", ignore_errors=True)
-    note.write_text(json.dumps(words))
+    note.write_text(json.dumps(made_by))
+
+
+def source(script: Path) -> dict[str, Any]:
+    """The commit of the code that is measured, and whether that code differs from it; the tables and figures that a
+    measurement writes do not count."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(script.parent), *words], capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    code = [
+        ":/src",
+        ":/conf",
+        ":/benchmarks",
+        ":/constraints.txt",
+        *(f":(top,exclude)*.{end}" for end in ("json", "part")),
+    ]
+    return {"commit": git("rev-parse", "HEAD")[:12] or "none", "dirty": bool(git("status", "--porcelain", "--", *code))}
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -122,18 +152,21 @@ def follow_parent() -> None:
 
 def measure(task: Task, home: Path) -> dict[str, Any]:
     """Train, answer the test rows, judge the answers."""
+    import manyheads
     from ways.judging import of_answers, of_labels
     from ways.ours import train_and_judge
-    from ways.rows import data_of, splits_of
+    from ways.rows import data_of
 
+    if Path(manyheads.__file__).parents[2] != Path(__file__).resolve().parents[2]:
+        raise RuntimeError(f"manyheads is imported from {manyheads.__file__}, which is not the checkout of this script")
     folder = data_of(task, data_folder(), home)
     if task.way in OURS:
         found = train_and_judge(task, folder, home)
         given = found.pop("given")
-        if task.name in MULTI:
-            return {**found, **of_labels([one for one, _ in given], [one for _, one in given])}
-        return {**found, **of_answers([one for one, _ in given], [one for _, one in given])}
+        judge = of_labels if task.name in MULTI else of_answers
+        return {**found, **judge([one for one, _ in given], [one for _, one in given])}
     from ways import cheap
+    from ways.rows import splits_of
 
     started = time.perf_counter()
     if task.name in MULTI:
@@ -141,7 +174,7 @@ def measure(task: Task, home: Path) -> dict[str, Any]:
         chosen = {"validation": {"micro_f1": round(best["validation"], 5)}, "chosen": best["chosen"]}
         judged = of_labels(best["truth"], best["answers"])
         return {"wall_seconds": round(time.perf_counter() - started, 1), **chosen, **judged}
-    splits, everything = splits_of(task, folder)
+    splits, everything = splits_of(folder)
     assert splits.test is not None
     validation, test, chosen = cheap.answers(task.way, splits, everything, task.seed)
     right = [given == label for given, label in zip(validation, splits.validation.labels, strict=True)]
