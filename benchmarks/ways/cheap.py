@@ -42,10 +42,10 @@ def choose(way: str, splits: Splits, seed: int) -> tuple[Answer, dict[str, Any]]
     """The settings that are best on the validation part: C, or the rate and the epochs of fastText."""
     if way == "majority":
         return most_frequent, {}
-    machine, names = (partial(fasttext, seed=seed), ("rate", "epochs"))
-    ladders, middle = (RATES, epochs_for(splits.train)), (MIDDLE_RATE, MIDDLE_EPOCHS)
-    if len(splits.train) <= FEW:
-        middle = (MIDDLE_RATE, MIDDLE_EPOCHS_OF_FEW)
+    machine: Callable[..., list[int]] = partial(fasttext, seed=seed)
+    names: tuple[str, ...] = ("rate", "epochs")
+    ladders: tuple[list[float], ...] = (RATES, epochs_for(splits.train))
+    middle: Point = (MIDDLE_RATE, MIDDLE_EPOCHS_OF_FEW if len(splits.train) <= FEW else MIDDLE_EPOCHS)
     if way != "fasttext":
         machine, names = (shared_words if way == "pairs" else words), ("strength",)
         ladders, middle = (STRENGTHS,), (MIDDLE_C,)
