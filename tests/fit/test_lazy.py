@@ -7,8 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from manyheads.config import Accelerator, HardwareConfig, ModelConfig, Precision, RunConfig
+from manyheads.config.hardware import Strategy
+from manyheads.data.tokens import Tokens
 from manyheads.fit.lazy import PERIOD, LazyAdamW, settle, take_over
 from manyheads.fit.muon import Muon
+from manyheads.fit.session import run_trainer
+from manyheads.nn import assemble
 
 ROWS, WIDTH, RATE = 200, 6, 1e-2
 
@@ -165,3 +170,26 @@ def test_a_saved_state_goes_on_to_the_same_weights(tmp_path):
     lazy.load_state_dict(saved["optimizer"])
     train(table, head, lazy, 150, skip=60)
     assert torch.equal(table.weight, straight[0].weight)
+
+
+def test_one_process_of_ddp_has_whole_gradients(tmp_path, monkeypatch):
+    """DDP has made room for the gradient of a table before the optimiser could ask for rows of it."""
+    monkeypatch.setattr("manyheads.fit.optim.LAZY_FROM", 1)
+    tokens = Tokens(torch.arange(1, 7, dtype=torch.int32), torch.tensor([0, 2, 4, 6]), None, torch.tensor([0, 1, 0]))
+    kinds = []
+    for strategy in (Strategy.auto, Strategy.ddp):
+        torch.manual_seed(0)
+        run = RunConfig(
+            model=ModelConfig(n_layers=1, n_heads=1, d_model=8, d_k=8, d_v=8, d_ff=8),
+            hardware=HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32, strategy=strategy),
+            trainer={"max_epochs": 2},
+        )
+        network = assemble(run.model, vocab_size=9, n_classes=2, max_length=8)
+        try:
+            module = run_trainer(run, network, {"train": tokens, "validation": tokens}, ["a", "b"], [])
+        finally:
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
+        assert module.global_step == 2
+        kinds.append(type(module.optimizers().optimizer))
+    assert kinds == [LazyAdamW, torch.optim.AdamW]

@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
@@ -81,7 +82,9 @@ class LitModule(pl.LightningModule):
         self._log_epoch("validation_", self.task.validation_metrics, self.validation_loss)
 
     def configure_optimizers(self) -> Any:
-        scaled, alone = self.trainer.scaler is not None, self.trainer.world_size == 1 and self.device.type == "cpu"
+        scaled = self.trainer.scaler is not None
+        # ddp, also of one process, has by now made room for whole gradients
+        alone = isinstance(self.trainer.strategy, SingleDeviceStrategy) and self.device.type == "cpu"
         lazy = alone and not isinstance(self.network, MaskedLM)  # whose head reads all rows of the words
         return stepwise(self.network, self.optim, self.n_steps, loss_is_scaled=scaled, lazy=lazy)
 
