@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from manyheads.nn.dropout import Dropout, dropout, kept, random_bits
+from manyheads.nn.plain import attend_plainly
 
 WORD = 2**64
 
@@ -86,3 +87,27 @@ def test_a_change_is_added_as_if_it_were_dropped_first(dtype):
     torch.manual_seed(1)
     torch.testing.assert_close(both, x + kept(change, 0.25).float() * change.float() / 0.75)
     assert torch.equal(layer.eval().add(x, change), x + change)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_factor_of_what_is_kept_is_not_rounded(dtype):
+    """1 / 0.9 is 1.111; bf16 has 1.109 and 1.117 alone."""
+    x = torch.randn(4000).to(dtype).requires_grad_()
+    for y in (dropout(x, 0.1), Dropout(0.1).add(torch.zeros_like(x), x)):
+        exact = (x.double() / 0.9).to(dtype)
+        assert torch.equal(y, exact.where(y != 0, 0.0))
+        (grad,) = torch.autograd.grad(y, x, x.detach())
+        assert torch.equal(grad, y)
+
+
+def test_attention_does_not_round_the_factor_either():
+    q, k = (torch.zeros(8, 1, 64, 4, dtype=torch.bfloat16) for _ in range(2))
+    v = torch.rand(8, 1, 64, 4).to(torch.bfloat16).requires_grad_()
+    torch.manual_seed(0)
+    context = attend_plainly(q, k, v, None, scale=1.0, dropout=0.1)
+    torch.manual_seed(0)
+    keep = kept(torch.ones(8, 64, 64, dtype=torch.bfloat16), 0.1).double()[:, None] / 0.9 / 64
+    grad = torch.rand(context.shape).to(torch.bfloat16)
+    context.backward(grad)
+    assert float(context.detach().double().mean() / (keep @ v.detach().double()).mean()) == pytest.approx(1.0, abs=2e-4)
+    assert float(v.grad.double().mean() / (keep.mT @ grad.double()).mean()) == pytest.approx(1.0, abs=2e-4)

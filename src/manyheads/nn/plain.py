@@ -42,7 +42,8 @@ class _Attend(torch.autograd.Function):
         B, H, L, _ = q.shape
         M = k.size(2)
         n_documents = max(1, AT_ONCE // max(1, H * L * M * q.element_size()))
-        ctx.scale, ctx.parts = scale, [slice(at, at + n_documents) for at in range(0, max(1, B), n_documents)]
+        ctx.scale, ctx.grow = scale, 1 / (1 - dropout)
+        ctx.parts = [slice(at, at + n_documents) for at in range(0, max(1, B), n_documents)]
         context, saved = q.new_empty(*q.shape[:3], v.size(-1)), []
         for part in ctx.parts:
             q_, k_, v_ = (x[part].flatten(0, 1) for x in (q, k, v))
@@ -50,9 +51,9 @@ class _Attend(torch.autograd.Function):
             if keep_B11M is not None:
                 scores.view(*q[part].shape[:3], M).masked_fill_(~keep_B11M[part], torch.finfo(scores.dtype).min)
             weights = scores.softmax(-1)
-            factors = kept(weights, dropout).mul_(1 / (1 - dropout)) if dropout else None
-            context[part] = torch.bmm(_dropped(weights, factors), v_).view_as(context[part])
-            saved += [q_, k_, v_, weights, factors]
+            ones = kept(weights, dropout) if dropout else None
+            context[part] = _scaled_product(_dropped(weights, ones), v_, ctx.grow).view_as(context[part])
+            saved += [q_, k_, v_, weights, ones]
         ctx.save_for_backward(*saved)
         return context
 
@@ -61,17 +62,19 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         saved = ctx.saved_tensors  # once: what is recomputed may be taken out once alone
         of_parts = [saved[at : at + 5] for at in range(0, len(saved), 5)]
-        parts = [_gradients(grad[part], its, ctx.scale) for part, its in zip(ctx.parts, of_parts, strict=True)]
+        parts = [
+            _gradients(grad[part], its, ctx.scale, ctx.grow) for part, its in zip(ctx.parts, of_parts, strict=True)
+        ]
         return *(torch.cat(of_all) for of_all in zip(*parts, strict=True)), None, None, None
 
 
-def _gradients(grad: Tensor, saved: tuple[Any, ...], scale: float) -> tuple[Tensor, ...]:
+def _gradients(grad: Tensor, saved: tuple[Any, ...], scale: float, grow: float) -> tuple[Tensor, ...]:
     """Of q, k and v."""
-    q, k, v, weights, factors = saved
+    q, k, v, weights, ones = saved
     B, H = grad.shape[:2]
     grad = grad.flatten(0, 1)
-    grad_v = torch.bmm(_dropped(weights, factors).transpose(1, 2), grad)
-    grad_weights = _dropped(torch.bmm(grad, v.transpose(1, 2)), factors)
+    grad_v = _scaled_product(_dropped(weights, ones).transpose(1, 2), grad, grow)
+    grad_weights = _dropped(_scaled_product(grad, v.transpose(1, 2), grow), ones)
     grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)  # pyright: ignore
     grad_q = _scaled_product(grad_scores, k, scale)
     grad_k = _scaled_product(grad_scores.transpose(1, 2), q, scale)
@@ -79,8 +82,9 @@ def _gradients(grad: Tensor, saved: tuple[Any, ...], scale: float) -> tuple[Tens
 
 
 def _scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """`scale` a b, which bf16 rounds once, in the end."""
     return torch.baddbmm(a.new_empty(a.size(0), a.size(1), b.size(2)), a, b, beta=0, alpha=scale)
 
 
-def _dropped(weights: Tensor, factors: Tensor | None) -> Tensor:
-    return weights if factors is None else weights * factors
+def _dropped(weights: Tensor, ones: Tensor | None) -> Tensor:
+    return weights if ones is None else weights * ones
