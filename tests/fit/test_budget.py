@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from manyheads import faults
 from manyheads.compose import compose
 from manyheads.config import BatchConfig, OptimConfig, RunConfig, Task
+from manyheads.config.hardware import Compile
 from manyheads.fit.budget import LOOKS, even, limited_by_data, of_time, settled_notes
 from manyheads.fit.stop import Stopped
 
@@ -108,6 +110,74 @@ def test_several_devices_do_not_time_their_steps(small):
         ValueError, match=r"a budget of 1min is a time, which steps of one device tell, but this run has"
     ):
         settle_budget(run, network, tokens, labels)
+
+
+def test_all_devices_of_a_machine_that_has_one_are_not_several(small):
+    from manyheads.fit.budget import settle_budget
+
+    run, network, tokens, labels = small("train", "hardware.devices=0")
+    run.budget = "5s"
+    assert settle_budget(run, network, tokens, labels).trainer["max_steps"] > 0
+
+
+class Ticking:
+    """A device on which each batch takes a second, and how often it was waited for."""
+
+    def __init__(self) -> None:
+        self.now, self.waits = 100.0, 0
+
+    def clock(self, module) -> float:
+        self.waits += 1
+        return self.now
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_whole_steps_are_timed_and_the_device_is_waited_for_twice(accumulate, monkeypatch):
+    from manyheads.fit import budget
+
+    ticking, pace = Ticking(), budget.Pace(10.0)
+    monkeypatch.setattr(budget, "_clock", ticking.clock)
+    monkeypatch.setattr(budget.time, "perf_counter", lambda: ticking.now)
+    trainer = SimpleNamespace(global_step=0, should_stop=False)
+    for batch in range(1, 100):
+        ticking.now += 1
+        trainer.global_step = batch // accumulate
+        pace.on_train_batch_end(trainer, None, None, None, batch)
+        if trainer.should_stop:
+            break
+    assert pace.seconds >= 10
+    assert pace.seconds / pace.steps == accumulate
+    assert ticking.waits == 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "seconds", "timed"),
+    [
+        ("auto", 0.5, ["never"]),  # 240 steps, which the run does not compile
+        ("auto", 0.05, ["never", "always"]),
+        ("never", 0.05, ["never"]),
+        ("always", 0.5, ["always"]),
+    ],
+)
+def test_steps_are_timed_compiled_where_the_run_compiles_them(choice, seconds, timed, small, monkeypatch):
+    from manyheads.fit import budget
+
+    seen = []
+
+    def seconds_of_step(run, *given):
+        seen.append(run.hardware.compile.name)
+        return seconds / (2 if run.hardware.compile is Compile.always else 1)
+
+    monkeypatch.setattr(budget, "seconds_of_step", seconds_of_step)
+    monkeypatch.setattr(budget, "uses_gpu", lambda accelerator: True)
+    monkeypatch.setattr(budget, "count_devices", lambda hardware, on_gpu: 1)
+    run, network, tokens, labels = small("train", f"hardware.compile={choice}", "data.validation_share=0.01")
+    run.budget = "2min"
+    settled = budget.settle_budget(run, network, tokens, labels)
+    assert seen == timed
+    assert settled.hardware == run.hardware
+    per_step = seconds / (2 if timed[-1] == "always" else 1)
+    assert 0.5 * 120 / per_step < settled.trainer["max_steps"] <= 120 / per_step
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,14 @@ from lightning.pytorch.callbacks import Callback
 
 from manyheads.config import RunConfig, Task
 from manyheads.config.budget import Budget, read_budget
+from manyheads.config.hardware import Compile
 from manyheads.data.batches import Batch
 from manyheads.data.module import TextData
 from manyheads.data.tokens import Tokens
+from manyheads.fit.hardware import count_devices, uses_gpu
 from manyheads.fit.module import Network
 from manyheads.fit.session import are_few, run_trainer
+from manyheads.fit.speed import compile_mode
 from manyheads.fit.stop import Stop, ending
 
 BASE_STEPS = 600  # of optim.steps_per_class
@@ -42,7 +45,7 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
     budget = read_budget(run.budget)
     if budget is None:
         return limited_by_data(run, few=are_few(run, tokens["train"], labels), n_classes=len(labels))
-    n_devices = run.hardware.devices * run.hardware.nodes
+    n_devices = count_devices(run.hardware, on_gpu=uses_gpu(run.hardware.accelerator)) * run.hardware.nodes
     if budget.seconds and n_devices != 1:
         raise ValueError(
             f"a budget of {run.budget} is a time, which steps of one device tell, but this run has several: give a "
@@ -52,8 +55,7 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
     per_step = float(tokens["train"].lengths.sum()) / data.steps_of(0)
     look = FORWARD * float(tokens["validation"].lengths.sum()) / per_step  # in steps
     if budget.seconds:
-        seconds = seconds_of_step(run, network, tokens, labels, budget)
-        limits = of_time(run.task, budget.seconds / seconds, look, data.steps_of(0))
+        limits = rehearsed(run, network, tokens, labels, budget, look)
     else:
         n_steps = math.ceil(budget.tokens / per_step)
         limits = even(run.task, n_steps, n_looks(n_steps, look))
@@ -115,6 +117,28 @@ def even(task: Task, n_steps: int, looks: int) -> dict[str, int]:
     return {"max_steps": -(-n_steps // each) * each, "val_check_interval": each}
 
 
+def rehearsed(
+    run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str], budget: Budget, look: float
+) -> dict[str, int]:
+    """The limits of a run that has `budget.seconds`, found by timing its steps.
+
+    With hardware.compile=auto the number of steps decides whether layers are compiled. So steps are timed as they are,
+    and once more compiled where there are so many that the run will compile them.
+    """
+
+    def timed(choice: Compile) -> dict[str, int]:
+        one = replace(run, hardware=replace(run.hardware, compile=choice))
+        n_steps = budget.seconds / seconds_of_step(one, network, tokens, labels, budget)
+        return of_time(run.task, n_steps, look, TextData(tokens, run.batch, run.seed).steps_of(0))
+
+    hardware = run.hardware
+    if hardware.compile is not Compile.auto:
+        return timed(hardware.compile)
+    limits, on_gpu = timed(Compile.never), uses_gpu(hardware.accelerator)
+    compiles = compile_mode(hardware, on_gpu=on_gpu, n_steps=limits["max_steps"], mean_tokens=0.0, alone=False)
+    return timed(Compile.always) if compiles else limits
+
+
 def seconds_of_step(
     run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str], budget: Budget
 ) -> float:
@@ -131,14 +155,18 @@ def seconds_of_step(
 
 
 class Pace(Callback):
-    """Ends training when `most` seconds of steps were timed; there is at least one such step. A signal ends it sooner:
-    nothing was begun that would have to be saved."""
+    """Ends training when `most` seconds of whole steps were timed; there is at least one such step. A signal ends it
+    sooner: nothing was begun that would have to be saved.
+
+    A GPU is waited for when the clock starts and when time is up, not in between: the run itself does not wait either.
+    """
 
     def __init__(self, most: float) -> None:
         self.most = most
         self.stop = Stop()
         self.steps, self.seconds = 0, 0.0
-        self._since = 0.0
+        self._last = 0
+        self._since: float | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.stop.listen()
@@ -148,18 +176,20 @@ class Pace(Callback):
     ) -> None:
         if stopped := ending(self.stop.votes()):
             raise stopped
-        if trainer.global_step < FIRST:
+        if trainer.global_step == self._last:
+            return  # gradients are still being summed
+        self._last = trainer.global_step
+        if self._last < FIRST:
             return
-        now = _clock(pl_module)
-        if not self._since:
-            self._since = now
-            return
-        self.steps, self.seconds = trainer.global_step - FIRST, now - self._since
-        if self.steps and self.seconds >= self.most:
+        if self._since is None:
+            self._since = _clock(pl_module)
+        elif time.perf_counter() - self._since >= self.most:
+            self.steps, self.seconds = self._last - FIRST, _clock(pl_module) - self._since
             trainer.should_stop = True
 
 
 def _clock(module: pl.LightningModule) -> float:
+    """The time when all that was asked of the device is done."""
     if module.device.type == "cuda":
         torch.cuda.synchronize(module.device)
     return time.perf_counter()
