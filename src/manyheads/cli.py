@@ -122,7 +122,13 @@ def _run(words: list[str]) -> int:
 
     if asked.flags:
         _refuse_flags(verb, asked)
-        run_hydra(verb, asked.flags, asked.overrides, lambda make: _one_of_many(verb, make), asked.config_dir)
+        from manyheads.door.sweeps import show_jobs
+
+        made: list[Any] = []
+        run_hydra(
+            verb, asked.flags, asked.overrides, lambda make: made.extend(_one_of_many(verb, make)), asked.config_dir
+        )
+        show_jobs(made)
         return 0
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
     if isinstance(config, RunConfig) and is_for_the_queue(config):
@@ -208,14 +214,16 @@ def _unknown_flag(verb: str, word: str) -> str:
     return f"{word} is not a flag: settings are typed without dashes, such as {name}={value if equals else 'VALUE'}"
 
 
-def _one_of_many(verb: str, make: Callable[[], Config]) -> None:
-    """One job of a sweep. A mistake ends the whole sweep with its sentence, not with Hydra's traceback."""
+def _one_of_many(verb: str, make: Callable[[], Config]) -> list[Any]:
+    """One job of a sweep; the summary of a run, if it made one. A mistake ends the whole sweep with its sentence, not
+    with Hydra's traceback."""
     from manyheads.door.sweeps import refuse_many_devices
 
     try:
         config = make()
         refuse_many_devices(config)
-        call(verb, config)
+        summary = call(verb, config)
+        return [summary] if isinstance(config, RunConfig) and summary is not None else []
     except BrokenPipeError as error:
         raise SystemExit(_reader_left()) from error
     except Exception as error:

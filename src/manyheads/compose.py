@@ -16,6 +16,7 @@ import hydra
 import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Quote, QuotedString, RangeSweep, ValueType
 from hydra.errors import HydraException
@@ -37,13 +38,13 @@ from manyheads.door.resumed import resumed_folder, resumed_values
 from manyheads.door.search import searched, settle_search, with_origin
 from manyheads.door.secrets import refuse_secrets
 from manyheads.door.sweeps import (
+    check_jobs,
     every_choice,
     first_difference,
     hydra_words,
     of_one_job,
-    refuse_many_devices,
-    refuse_ranges,
-    refuse_shared_output,
+    placed,
+    say_split,
 )
 from manyheads.door.verbs import VERBS, Config
 from manyheads.whole import replace_file
@@ -137,19 +138,17 @@ def run_hydra(
     values = _preset_values(verb, typed.groups, config_dir)
     settle_search(values, search, typed)
     own = [*hydra_words(typed), ASIDE] if sweep else []
-    for one in ({}, *typed.later) if sweep else ():
-        config = _settled(verb, copy.deepcopy(values), typed.values | one)
-        refuse_many_devices(config)
-        refuse_shared_output(config, typed)
-    refuse_ranges(typed)
+    jobs = ({}, *typed.later) if sweep else ()
+    check_jobs(verb, (_settled(verb, copy.deepcopy(values), typed.values | one) for one in jobs), typed)
     _refuse_hydra_settings(verb, typed, own, config_dir)
     words = [word for word in typed.words if word not in own and not word.startswith("search=")]
     words += search_words(values) + own
 
     def run_one(config: DictConfig) -> Any:
-        return task(lambda: _settled(verb, *of_one_job(_values(config), typed)))
+        job = HydraConfig.get().runtime
+        return task(lambda: placed(_settled(verb, *of_one_job(_values(config), typed)), job.output_dir, job.choices))
 
-    _register_schema(verb)
+    say_split(values, typed)
     more = ["--config-dir", config_dir] if config_dir else []
     before, sys.argv = sys.argv, [sys.argv[0], *flags, *more, *words]
     try:

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -206,11 +207,73 @@ def test_the_folder_of_a_sweep_and_its_plugins_may_be_typed(calls):
 @pytest.mark.parametrize("swept", ["seed=1,2", "model=tiny,mini", "output=a,b seed=1,2"])
 def test_an_output_for_several_jobs_is_refused_before_the_first(swept, calls, capsys):
     line = f"train -m {swept}" if "output" in swept else f"train -m {swept} output=a"
+    named = "${model}" if "model" in swept else "${seed}"
     assert refusal(line, capsys) == (
-        f"output={Path.cwd() / 'a'} would be shared by the jobs of -m, but each needs its own: leave output away, or "
-        "start each run alone"
+        f"output={Path.cwd() / 'a'} would be shared by the jobs of -m, but each needs its own: leave it out, or name "
+        f"in it what varies, as in 'output=a-{named}' with its quotes"
     )
     assert not calls
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["model.n_heads=2,4"], ["n_heads=2", "n_heads=4"]),
+        (["seed=1,2", "model=tiny,mini"], [f"model={model},seed={n}" for n in (1, 2) for model in ("tiny", "mini")]),
+        (["data.path=a.csv,b.csv", "optim.lr=1e-3"], ["0", "1"]),
+        (["data.path=a.csv,b.csv", "optim.lr=1e-3,2e-3"], ["0,lr=0.001", "1,lr=0.002", "2,lr=0.001", "3,lr=0.002"]),
+        (["seed=3"], ["0"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_jobs_go_where_the_sweep_goes_and_are_named_by_what_varies(calls, words, names):
+    assert cli.main(["train", "-m", "hydra.sweep.dir=there", *words]) == 0
+    assert [one.output for one in calls] == [str(Path.cwd() / "there" / name) for name in names]
+    assert [path.name for path in Path("there").iterdir()] == ["multirun.yaml"], "empty folders are of no use"
+
+
+def test_an_output_may_name_what_varies(calls, capsys):
+    words = ["output=runs/x-${model.n_heads}-${model}", "model.n_heads=2,4", "model=tiny,mini"]
+    assert cli.main(["train", "-m", *words]) == 0
+    heads = [str(Path.cwd() / "runs" / f"x-{n}-{model}") for model in ("tiny", "mini") for n in (2, 4)]
+    assert sorted(one.output for one in calls) == sorted(heads)
+    capsys.readouterr()
+    assert cli.main(["train", "-m", "output=x-${model.heads}-${seed}", "seed=1,2"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "names ${model.heads}, which is no setting of the job: write one, such as ${seed}\n"
+    )
+    assert cli.main(["train", "-m", "output=x-${model.n_heads}", "model.n_heads=2,4", "seed=1,2"]) == 2
+    assert "'output=x-${model.n_heads}-${seed}' with its quotes" in capsys.readouterr().err
+
+
+def test_jobs_of_several_seeds_share_their_rows_and_say_so(calls, capsys):
+    assert cli.main(["train", "-m", "seed=1,2"]) == 0
+    assert [(one.seed, one.data.split_seed) for one in calls] == [(1, 1), (2, 1)]
+    said = capsys.readouterr().err
+    assert said.startswith("seeds vary: rows carved out for validation and test are those of seed 1 in every job")
+    calls.clear()
+    assert cli.main(["train", "-m", "seed=1,2", "data.split_seed=7"]) == 0
+    assert cli.main(["train", "-m", "seed=1,2", "data.split_seed=null"]) == 0
+    assert [one.data.split_seed for one in calls] == [7, 7, None, None]
+    assert "seeds vary" not in capsys.readouterr().err
+
+
+def test_it_ends_with_one_table(calls, capsys, monkeypatch):
+    def figure(value):
+        return {"accuracy": SimpleNamespace(value=value, low=value - 0.1, high=value + 0.1)}
+
+    def train(verb, config):
+        return SimpleNamespace(
+            output=config.output, best={"metric": "accuracy"}, validation=figure(0.5 + config.seed / 10),
+            test=figure(0.6), steps=1200, wall_seconds=90.0,
+        )  # fmt: skip
+
+    monkeypatch.setattr(cli, "call", train)
+    assert cli.main(["train", "-m", "seed=1,2", "hydra.sweep.dir=there"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert " ".join(lines[0]).startswith("2 runs in ")
+    assert ["seed=1", "0.6000", "0.500-0.700", "0.6000", "0.500-0.700", "1,200", "1.5"] in lines
+    assert ["seed=2", "0.7000", "0.600-0.800", "0.6000", "0.500-0.700", "1,200", "1.5"] in lines
 
 
 def test_an_output_for_each_job_is_taken(calls):

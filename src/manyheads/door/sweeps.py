@@ -1,14 +1,25 @@
-"""Several runs from one line (`-m`): what the jobs must not share, and which of Hydra's own settings are taken.
+"""Several runs from one line (`-m`): where each goes, what the jobs must not share, and which of Hydra's own settings
+are taken. A run goes to `<hydra.sweep.dir>/<what varies>`, such as n_heads=2,seed=1, unless `output` says where, in
+which `${model.n_heads}` stands for a setting of the job and `${model}` for a preset.
 
 Hydra imports and calls what its own settings name. They come from Hydra alone; a person may type those below.
 """
 
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
-from manyheads.door.overrides import Typed
+from manyheads.config.plain import show, to_plain
+from manyheads.door.overrides import VERBATIM, Typed
 from manyheads.door.verbs import VERBS, Config
+
+NAMED = re.compile(r"\$\{([\w.]+)\}")
 
 
 def refuse_many_devices(config: Config) -> None:
@@ -31,14 +42,59 @@ def refuse_many_devices(config: Config) -> None:
             raise ValueError(f"{word} is refused under -m, {why}: {remedy}")
 
 
+def check_jobs(verb: str, jobs: Iterable[Config], typed: Typed) -> None:
+    """Refuse what a job of a sweep cannot have, before the first is done."""
+    for config in jobs:
+        refuse_many_devices(config)
+        refuse_shared_output(config, typed)
+        _filled(config, VERBS[verb].groups)
+    refuse_ranges(typed)
+
+
 def refuse_shared_output(config: Config, typed: Typed) -> None:
     """Refuse an output that several jobs would write to: the second would fail once the first has trained."""
-    swept = {*typed.swept_groups, *typed.swept}
-    if config.output not in ("", "-") and swept - {"output"}:
+    if config.output in ("", "-"):
+        return
+    named = {"output", *NAMED.findall(config.output)}
+    shared = [name for name in (*typed.swept_groups, *typed.swept) if name not in named]
+    if shared:
+        missing = "-".join(f"${{{name}}}" for name in shared)
         raise ValueError(
-            f"output={config.output} would be shared by the jobs of -m, but each needs its own: leave output away, or "
-            "start each run alone"
+            f"output={config.output} would be shared by the jobs of -m, but each needs its own: leave it out, or name "
+            f"in it what varies, as in 'output={Path(config.output).name}-{missing}' with its quotes"
         )
+
+
+def placed(config: Config, folder: str, choices: Mapping[str, Any]) -> Config:
+    """A job with its output: the settings and presets that it names filled in; of a run without one, `folder`.
+
+    Args:
+        folder: made by Hydra for this job, and removed here while it is empty: a run makes its own.
+    """
+    with suppress(OSError):
+        os.rmdir(folder)
+    config.output = _filled(config, choices)
+    if isinstance(config, RunConfig) and not config.output:
+        config.output = folder
+    return config
+
+
+def _filled(config: Config, choices: Mapping[str, Any]) -> str:
+    """`config.output` with a value for each `${name}`."""
+    plain = to_plain(config)
+
+    def value_of(name: re.Match[str]) -> str:
+        section, _, key = name[1].rpartition(".")
+        holder = plain.get(section) if section else plain
+        if isinstance(holder, dict) and key in holder and not isinstance(holder[key], dict):
+            return show(holder[key]).replace("/", "-")
+        if name[1] in choices:
+            return str(choices[name[1]])
+        raise ValueError(
+            f"output={config.output} names {name[0]}, which is no setting of the job: write one, such as ${{seed}}"
+        )
+
+    return NAMED.sub(value_of, config.output)
 
 
 def refuse_ranges(typed: Typed) -> None:
@@ -51,24 +107,55 @@ def refuse_ranges(typed: Typed) -> None:
 
 
 def of_one_job(values: dict[str, Any], typed: Typed) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of a job, and those of them that were typed, by dotted name: one of several values is its own."""
+    """The settings of a job, and those of them that were typed, by dotted name; of several values each has its own.
+    Rows that are carved out stay those of the first seed where seeds vary."""
     own = {}
     for name in {**typed.values, **typed.swept}:
         section, _, key = name.rpartition(".")
         own[name] = (values[section] if section else values)[key]
+    if _keeps_split(values, typed):
+        values["data"]["split_seed"] = typed.values["seed"]
     return values, own
+
+
+def say_split(values: dict[str, Any], typed: Typed) -> None:
+    """Say that the jobs of several seeds share their rows."""
+    if _keeps_split(values, typed):
+        seed = typed.values["seed"]
+        print(
+            f"seeds vary: rows carved out for validation and test are those of seed {seed} in every job, by "
+            f"data.split_seed={seed}; type data.split_seed to choose others",
+            file=sys.stderr,
+        )
+
+
+def _keeps_split(values: dict[str, Any], typed: Typed) -> bool:
+    of_a_run = "resume" in values and values["data"]["split_seed"] is None
+    return of_a_run and {"seed"} <= typed.swept.keys() & typed.values.keys() and "data.split_seed" not in typed.values
 
 
 def hydra_words(typed: Typed) -> list[str]:
     """Hydra's own settings of a sweep: its files go under outputs/ and stay few, and what was typed."""
     quiet = [
         "hydra.sweep.dir=outputs/multirun/${now:%Y-%m-%d_%H-%M-%S}",
+        *_folder_of_job(typed),
         "hydra.output_subdir=null",
         "hydra/job_logging=none",
     ]
     own = [word for word in typed.words if word.startswith(("hydra.", "hydra/"))]
     keys = {word.partition("=")[0] for word in own}
     return own + [word for word in quiet if word.partition("=")[0] not in keys]
+
+
+def _folder_of_job(typed: Typed) -> list[str]:
+    """What varies, such as n_heads=2,seed=1; paths do not fit into a name, and the number of the job does instead."""
+    references = {group: f"hydra.runtime.choices.{group}" for group in typed.swept_groups}
+    references |= {name: name for name in typed.swept if name not in VERBATIM}
+    short = [name.rpartition(".")[2] for name in references]
+    names = short if len(set(short)) == len(short) else list(references)
+    parts = [f"{name}=${{{to}}}" for name, to in zip(names, references.values(), strict=True)]
+    number = ["${hydra.job.num}"] if VERBATIM & typed.swept.keys() else []
+    return [f"hydra.sweep.subdir='{','.join([*number, *parts])}'"] if parts else []
 
 
 def every_choice(verb: str, typed: Typed) -> list[dict[str, str | None]]:
@@ -89,3 +176,22 @@ def first_difference(ours: Any, theirs: Any, name: str) -> str | None:
             if inner := first_difference(ours[key], theirs[key], f"{name}.{key}"):
                 return inner
     return name
+
+
+def show_jobs(summaries: Sequence[Any]) -> None:
+    """One table of the runs that were trained, in their order; nothing of fewer than two."""
+    if len(summaries) < 2:
+        return
+    from manyheads.sheet import Sheet, print_sheet
+
+    folders = [Path(one.output).absolute() for one in summaries]
+    above = Path(os.path.commonpath([folder.parent for folder in folders]))
+    metric = summaries[0].best.get("metric") or next(iter(summaries[0].validation))
+    splits = [name for name in ("validation", "test") if all(metric in getattr(one, name) for one in summaries)]
+    lines = []
+    for folder, one in zip(folders, summaries, strict=True):
+        figures = [getattr(one, split)[metric] for split in splits]
+        judged = [cell for found in figures for cell in (f"{found.value:.4f}", f"{found.low:.3f}-{found.high:.3f}")]
+        lines.append([str(folder.relative_to(above)), *judged, f"{one.steps:,}", f"{one.wall_seconds / 60:.1f}"])
+    columns = [column for split in splits for column in (f"{split} {metric.replace('_', ' ')}", "95 %")]
+    print_sheet(Sheet(f"{len(lines)} runs in {above}", ["run", *columns, "steps", "minutes"], lines, []))
