@@ -12,7 +12,16 @@ import pytest
 from sklearn import metrics
 
 from manyheads.compose import save_run
-from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, RunConfig, Source, run_data
+from manyheads.config import (
+    Accelerator,
+    DataConfig,
+    EvaluateConfig,
+    InferenceHardware,
+    OnBadRow,
+    RunConfig,
+    Source,
+    run_data,
+)
 from manyheads.data.rows import Rows
 from manyheads.fit.linear import fit_linear
 from manyheads.judge.evaluate import evaluate
@@ -72,6 +81,36 @@ def test_a_run_is_judged_on_its_own_test_split(run: Path, capsys: pytest.Capture
     assert "accuracy" in printed
     assert str(folder / "report.html") in printed
     assert "films, test" in printed
+
+
+def test_answers_are_found_again_in_the_file_and_keep_its_columns(run: Path, tmp_path: Path) -> None:
+    """A single file of which test was carved out, with a blank line, a row that is left out, and names of ours."""
+    lines = ["id,text,label,split note,prediction,p_good"]
+    lines += [f'k{at},"film {at}",{LABELS[at % 3]},"a, b",{at / 2},' for at in range(60)]
+    lines[7] = ""
+    lines[9] = "k8,,bad,no text,,"
+    (tmp_path / "one.csv").write_text("\n".join(lines) + "\n")
+    data = DataConfig(source=Source.files, path=str(tmp_path / "one.csv"), on_bad_row=OnBadRow.drop)
+    save_run(RunConfig(data=data), run / "config.yaml")
+    for more, n_rows, folder in (
+        ({}, 6, "one-test"),
+        ({"data": run_data(path=data.path, on_bad_row=OnBadRow.drop)}, 58, "one-all"),
+    ):
+        evaluate(config(run, **more))
+        with (run / "evaluate" / folder / "predictions.csv").open(newline="") as file:
+            answered = list(csv.DictReader(file))
+        assert list(answered[0]) == [
+            "row", "index", "text", "id", "split note", "input_prediction", "input_p_good",
+            "label", "prediction", "p_bad", "p_good", "p_so-so",
+        ]  # fmt: skip
+        with (tmp_path / "one.csv").open(newline="") as file:
+            in_file = list(csv.DictReader(file))  # which knows no blank line, as pandas
+        assert len(answered) == n_rows
+        for one in answered:
+            of_file = in_file[int(one["index"])]
+            assert one["text"] == of_file["text"] == f"film {int(one['row']) - 2}"
+            kept = one["id"], one["label"], one["split note"], one["input_prediction"], one["input_p_good"]
+            assert kept == tuple(of_file[name] for name in ("id", "label", "split note", "prediction", "p_good"))
 
 
 def test_an_evaluation_may_be_repeated(run: Path) -> None:

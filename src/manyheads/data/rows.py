@@ -24,6 +24,7 @@ class Table:
     classes: dict[str, list[str]] = field(default_factory=dict)
     broken: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    positions: Sequence[int] = ()  # of its rows among those of the file, from 0; empty: as they are
 
 
 def joined(shards: list[Table]) -> Table:
@@ -64,6 +65,28 @@ def _require_alike(shards: list[Table]) -> None:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """The `names` of columns of a table that are not read, and which of its rows `at` are meant."""
+
+    table: Table
+    names: list[str]
+    at: Sequence[int]
+
+    def pick(self, indices: list[int]) -> "Unread":
+        return Unread(self.table, self.names, [self.at[i] for i in indices])
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """Of the rows among those of the file, from 0."""
+        return [self.table.positions[i] for i in self.at] if self.table.positions else self.at
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The cells of the rows, by column."""
+        cells = {name: self.table.column(name) for name in self.names}
+        return {name: [of_name[i] for i in self.at] for name, of_name in cells.items()}
+
+
 @dataclass(slots=True)
 class Rows:
     """Checked rows of one split.
@@ -71,7 +94,8 @@ class Rows:
     `numbers` are the row numbers users see in `source`: the header of a csv or tsv is row 1, a jsonl row is its
     line, anything else counts from 1. `labels` are class ids; where a row is answered by a text, `targets` are these
     texts and every label is 0. Where a row has any number of labels, `sets` holds their ids, in their order, and
-    `labels` the rarest of each, by which splits are carved: as many as there are classes where it has none.
+    `labels` the rarest of each, by which splits are carved: as many as there are classes where
+    it has none. `unread` is the rest of the table, where that was asked for.
     """
 
     texts: list[str]
@@ -81,6 +105,7 @@ class Rows:
     numbers: Sequence[int]
     targets: list[str] | None = None
     sets: list[tuple[int, ...]] | None = None
+    unread: Unread | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -95,6 +120,7 @@ class Rows:
             numbers=[self.numbers[i] for i in indices],
             targets=None if self.targets is None else [self.targets[i] for i in indices],
             sets=None if self.sets is None else [self.sets[i] for i in indices],
+            unread=None if self.unread is None else self.unread.pick(indices),
         )
 
     def contents(self) -> list[Any]:

@@ -16,7 +16,7 @@ from manyheads.data.class_folders import class_folders
 from manyheads.data.columns import Columns, find_columns, label_cells, natural_order, require_columns, without_labels
 from manyheads.data.hub import is_saved
 from manyheads.data.naming import folder_notes
-from manyheads.data.rows import Rows, Splits, Table
+from manyheads.data.rows import Rows, Splits, Table, Unread
 from manyheads.data.sets import as_found, describe, give_sets, joined_otherwise, label_sets
 from manyheads.data.splitting import carve, shorten
 from manyheads.data.tables import Tables, open_tables
@@ -25,11 +25,13 @@ from manyheads.terminal import one_line
 Answer = Any  # the name of a class, a tuple of those of all labels of a row, or a target
 
 
-def read_splits(data: DataConfig, seed: int, *, task: Task = Task.classify, with_test: bool = True) -> Splits:
+def read_splits(
+    data: DataConfig, seed: int, *, task: Task = Task.classify, with_test: bool = True, with_unread: bool = False
+) -> Splits:
     """The splits of a run, checked; a missing validation split is carved out of train by `data.split_seed`, or `seed`.
 
     Where one file or split holds everything, test is carved out first. `with_test=False` leaves the test split
-    unread; the others are the same as with it.
+    unread; the others are the same as with it. `with_unread`: rows can give the columns that are not read.
 
     Raises:
         ValueError: one sentence that names the file and the row, or the setting, and the remedy.
@@ -43,7 +45,7 @@ def read_splits(data: DataConfig, seed: int, *, task: Task = Task.classify, with
     if task is Task.classify:
         notes += joined_otherwise(table, columns)
         columns = as_found(table, columns)
-    train, answers = _checked(table, columns, data.on_bad_row, notes)
+    train, answers = _checked(table, columns, data.on_bad_row, notes, with_unread=with_unread)
     declared = table.classes.get(columns.answer)
     labels = _order(_names(answers), declared, table.source, notes) if task is Task.classify else []
     _answer(train, answers, labels)
@@ -55,7 +57,9 @@ def read_splits(data: DataConfig, seed: int, *, task: Task = Task.classify, with
             require_columns(other, columns)
             if role == "test" and (why := without_labels(other, columns, labels)):
                 raise ValueError(f"{why}; {_without_test('validation' in tables)}")
-            others[role], answers = _checked(other, columns, data.on_bad_row, notes, known=labels)
+            others[role], answers = _checked(
+                other, columns, data.on_bad_row, notes, known=labels, with_unread=with_unread
+            )
             _answer(others[role], answers, labels)
     if len(labels) != 1 or columns.multi:
         train = _carve_missing(train, others, tables, data, seed, notes)
@@ -80,7 +84,7 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     columns = replace(find_columns(table, data, Task.classify if labels else Task.seq2seq), multi=multi)
     if why := without_labels(table, columns, labels):
         raise ValueError(f"{why}; name another split by split=validation, or get the labels of these by predict")
-    rows, answers = _checked(table, columns, data.on_bad_row, notes)
+    rows, answers = _checked(table, columns, data.on_bad_row, notes, with_unread=True)
     if labels:
         rows, answers = _known(rows, answers, labels, data.on_bad_row, notes)
     _answer(rows, answers, labels)
@@ -134,7 +138,13 @@ def _without_test(validation: bool) -> str:
 
 
 def _checked(
-    table: Table, columns: Columns, on_bad_row: OnBadRow, notes: list[str], known: Sequence[str] = ()
+    table: Table,
+    columns: Columns,
+    on_bad_row: OnBadRow,
+    notes: list[str],
+    known: Sequence[str] = (),
+    *,
+    with_unread: bool = False,
 ) -> tuple[Rows, list[Answer]]:
     """The good rows of a table, not answered yet, and the class name (of those `known`, if any), the names of all its
     labels or the target of each."""
@@ -149,10 +159,13 @@ def _checked(
     faults |= table.broken
     good = screen(table, faults, on_bad_row, notes)
     rows = Rows(texts, pairs, [], table.source, table.numbers)
+    if with_unread:
+        names = [name for name in table.names if name not in columns.by_key().values()]
+        rows.unread = Unread(table, names, range(len(texts)))
     if len(good) == len(texts):
         return rows, answers
-    picked = Rows(texts, pairs, [0] * len(texts), table.source, table.numbers).pick(good)
-    return picked, [answers[index] for index in good]
+    rows.labels = [0] * len(texts)
+    return rows.pick(good), [answers[index] for index in good]
 
 
 def _answers(table: Table, columns: Columns) -> tuple[list[Answer], dict[int, str]]:

@@ -55,4 +55,5 @@ def _part(table: Table, indices: list[int]) -> Table:
         classes=table.classes,
         broken={new: table.broken[at] for new, at in enumerate(indices) if at in table.broken},
         notes=table.notes,
+        positions=indices,
     )

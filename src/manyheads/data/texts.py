@@ -19,15 +19,16 @@ from manyheads.data.tables import Tables, open_tables
 from manyheads.terminal import one_line
 
 
-def read_rows(run: RunConfig, *, with_test: bool) -> Splits:
-    """The splits that a run learns from and is judged on.
+def read_rows(run: RunConfig, *, with_test: bool, with_unread: bool = False) -> Splits:
+    """The splits that a run learns from and is judged on; `with_unread`: their rows can give the columns that are not
+    read, which texts to learn from without labels cannot.
 
     Raises:
         ValueError: as of `read_splits`.
     """
     if run.task is Task.pretrain:
         return read_texts(run.data, run.seed, run.pretrain.also, with_test=with_test)
-    return read_splits(run.data, run.seed, task=run.task, with_test=with_test)
+    return read_splits(run.data, run.seed, task=run.task, with_test=with_test, with_unread=with_unread)
 
 
 def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool = True) -> Splits:

@@ -6,6 +6,7 @@ n rows . C labels
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -91,8 +92,11 @@ def worst_labels(found: LabelAnswered, n: int = 20) -> list[Mistake]:
 
 
 def write_labels_csv(path: Path, found: LabelAnswered) -> None:
-    """One line a row: its number in the source, the text(s), labels and prediction, joined by |, and `p_<label>` for
-    every label. Texts are quoted and raw, a probability has six decimals; the file appears whole or not at all."""
-    said = [[found.words(of[at], "|") for of in (found.marks_nC, found.given_nC)] for at in range(len(found.rows))]
+    """One line a row, as of `write_answers_csv`: labels and prediction, joined by |, and `p_<label>` for every label. A
+    probability has six decimals."""
     columns = ["labels", "prediction", *(f"p_{name}" for name in found.names)]
-    write_answers_csv(path, found.rows, columns, said, found.probabilities_nC)
+    said: list[list[Any]] = [
+        [*(found.words(of[at], "|") for of in (found.marks_nC, found.given_nC)), *(round(one, 6) for one in of_row)]
+        for at, of_row in enumerate(found.probabilities_nC.tolist())
+    ]
+    write_answers_csv(path, found.rows, columns, said)

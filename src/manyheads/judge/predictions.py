@@ -4,6 +4,7 @@ n rows . C classes
 """
 
 import csv
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +22,9 @@ CHUNK = 4096  # rows tokenised and sorted by length together
 
 @dataclass(slots=True)
 class Predictions:
-    """Rows in their own order with the model's fp32 logits; `labels` and `answers` are class ids."""
+    """Rows in their own order with the model's fp32 logits; `answers` are class ids, of which `names` are the names."""
 
-    numbers: Sequence[int]
-    texts: list[str]
-    pairs: list[str] | None
-    labels: list[int]
+    rows: Rows
     names: list[str]
     logits_nC: Tensor
 
@@ -65,14 +63,7 @@ def judge_rows(
         ValueError: `rows` are pairs and the model takes single texts, or the other way round.
     """
     logits_nC = logits_of(deliverable, rows, tokens=tokens, progress=progress)
-    return Predictions(
-        numbers=rows.numbers,
-        texts=rows.texts,
-        pairs=rows.pairs,
-        labels=rows.labels,
-        names=deliverable.labels,
-        logits_nC=logits_nC,
-    )
+    return Predictions(rows, deliverable.labels, logits_nC)
 
 
 def logits_of(deliverable: Deliverable, rows: Rows, *, tokens: int, progress: Callable[[int], None]) -> Tensor:
@@ -89,14 +80,15 @@ def logits_of(deliverable: Deliverable, rows: Rows, *, tokens: int, progress: Ca
 def worst_mistakes(predictions: Predictions, n: int = 20) -> list[Mistake]:
     """The `n` wrong answers the model was surest of, surest first."""
     confidence_n, answer_n = predictions.probabilities_nC.max(-1)
-    wrong_n = answer_n != torch.tensor(predictions.labels, dtype=torch.int64)
+    rows = predictions.rows
+    wrong_n = answer_n != torch.tensor(rows.labels, dtype=torch.int64)
     by_confidence = confidence_n.where(wrong_n, -1.0).argsort(descending=True, stable=True)
     return [
         Mistake(
-            number=predictions.numbers[row],
-            text=predictions.texts[row],
-            pair=None if predictions.pairs is None else predictions.pairs[row],
-            label=predictions.names[predictions.labels[row]],
+            number=rows.numbers[row],
+            text=rows.texts[row],
+            pair=None if rows.pairs is None else rows.pairs[row],
+            label=predictions.names[rows.labels[row]],
             answer=predictions.names[int(answer_n[row])],
             confidence=float(confidence_n[row]),
         )
@@ -105,7 +97,7 @@ def worst_mistakes(predictions: Predictions, n: int = 20) -> list[Mistake]:
 
 
 def write_predictions_csv(path: Path, predictions: Predictions) -> None:
-    """One line a row: its number in the source, the text(s), label, prediction and `p_<class>` for every class.
+    """One line a row, as of `write_answers_csv`: label, prediction and `p_<class>` for every class.
 
     Texts are quoted and written raw, as the data holds them, so that the file can be joined with it: a text such as
     `=1+1`, which a spreadsheet takes for a formula, stays one. A probability has six decimals. The file appears whole
@@ -114,21 +106,40 @@ def write_predictions_csv(path: Path, predictions: Predictions) -> None:
     names, probabilities_nC = predictions.names, predictions.probabilities_nC
     said = [
         [names[label], names[answer]]
-        for label, answer in zip(predictions.labels, probabilities_nC.argmax(-1).tolist(), strict=True)
+        for label, answer in zip(predictions.rows.labels, probabilities_nC.argmax(-1).tolist(), strict=True)
     ]
-    write_answers_csv(
-        path, predictions, ["label", "prediction", *(f"p_{name}" for name in names)], said, probabilities_nC
-    )
+    columns = ["label", "prediction", *(f"p_{name}" for name in names)]
+    probabilities = [[round(value, 6) for value in row] for row in probabilities_nC.tolist()]
+    write_answers_csv(path, predictions.rows, columns, [one + of for one, of in zip(said, probabilities, strict=True)])
 
 
-def write_answers_csv(
-    path: Path, rows: "Predictions | Rows", columns: list[str], said: list[list[str]], probabilities_nC: Any
-) -> None:
-    """Number and text(s) of each row, then under `columns` what is `said` of it, and its probabilities."""
+def write_answers_csv(path: Path, rows: Rows, columns: list[str], said: Sequence[list[Any]]) -> None:
+    """One line a row: `row` and `index`, the text(s), the columns of its file that are not read, and under `columns`
+    what is `said` of it.
+
+    `row` is its number in messages and in the report: in a csv or tsv the header is row 1, in a .jsonl it is the line,
+    elsewhere the first is 1. `index` counts the rows of data from 0, as `iloc` of a pandas frame. A column of the file
+    that is itself called as one of these is kept as `input_<name>`, a cell that is no text, number or nothing as JSON.
+    The file appears whole or not at all.
+    """
+    own = {"row": rows.numbers, "index": rows.unread.positions if rows.unread else range(len(rows)), "text": rows.texts}
+    own |= {} if rows.pairs is None else {"text_pair": rows.pairs}
+    kept: dict[str, list[Any]] = {}
+    for name, cells in rows.unread.columns().items() if rows.unread else ():
+        while name in own or name in kept or name in columns:
+            name = f"input_{name}"
+        kept[name] = [_cell(cell) for cell in cells]
     with replace_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         write = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerow
-        write(["row", "text", *([] if rows.pairs is None else ["text_pair"]), *columns])
-        for at, probabilities_C in enumerate(probabilities_nC):
-            text_pair = [] if rows.pairs is None else [rows.pairs[at]]
-            probabilities = [round(value, 6) for value in probabilities_C.tolist()]
-            write([rows.numbers[at], rows.texts[at], *text_pair, *said[at], *probabilities])
+        write([*own, *kept, *columns])
+        for *cells, of_row in zip(*own.values(), *kept.values(), said, strict=True):
+            write([*cells, *of_row])
+
+
+def _cell(cell: Any) -> Any:
+    if cell is None or isinstance(cell, str | int | float):
+        return cell
+    try:
+        return json.dumps(cell, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # such as a date, or bytes
+        return str(cell)

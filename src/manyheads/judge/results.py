@@ -43,7 +43,7 @@ def judge_task(
     with progress_bar(len(task.rows)) as progress:
         predictions = judge_rows(deliverable, task.rows, tokens=config.batch.tokens, progress=progress)
     names, seed, n = predictions.names, config.seed, config.bootstrap
-    scores = score(predictions.labels, predictions.probabilities_nC.numpy(), names, n_resamples=n, seed=seed)
+    scores = score(task.rows.labels, predictions.probabilities_nC.numpy(), names, n_resamples=n, seed=seed)
     train = task.splits.train if task.splits else task.rows
     baselines = judge_baselines(train, task.rows, len(names), predictions.answers, baseline, n_resamples=n, seed=seed)
     return Results(task, predictions, scores, baselines, judged_settings(config, task, deliverable.model))

@@ -164,7 +164,7 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
             "let evaluate judge other data by data.path=<file>, which may hold rows that were learnt from"
         )
     learnt_without = run.task is Answered.pretrain and run.test  # texts of test are then left out of train
-    splits = read_rows(run, with_test=config.split == "test" or learnt_without)
+    splits = read_rows(run, with_test=config.split == "test" or learnt_without, with_unread=True)
     rows = splits.by_name().get(config.split)
     if rows is None:
         raise ValueError(f"split={config.split} is not in the data of run={config.run}: choose split=validation")

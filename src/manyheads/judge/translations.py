@@ -3,7 +3,6 @@
 n rows
 """
 
-import csv
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Any
 from manyheads.config import GenerateConfig
 from manyheads.data.rows import Rows
 from manyheads.data.targets import same_text
+from manyheads.judge.predictions import write_answers_csv
 from manyheads.judge.scores import Interval, mean_interval, ratio_interval, share_interval
 from manyheads.ship.translator import Followed, Translator
-from manyheads.whole import replace_file
 
 CHUNK = 1024  # rows answered together
 COPY, NEAREST = "the text itself", "target of the nearest training text"
@@ -111,15 +110,14 @@ def nearest_targets(train: Rows, rows: Rows) -> list[str]:
 
 
 def write_translations_csv(path: Path, translations: Translations) -> None:
-    """One line a row: its number in the source, text, target, prediction, and whether that is right. The texts are
-    quoted and raw; the file appears whole or not at all."""
-    rows = translations.rows
-    with replace_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
-        write = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerow
-        write(["row", "text", "target", "prediction", "right"])
-        columns = (rows.numbers, rows.texts, targets(rows), translations.answers, translations.right)
-        for number, text, target, answer, right in zip(*columns, strict=True):
-            write([number, text, target, answer, int(right)])
+    """One line a row, as of `write_answers_csv`: target, prediction, and whether that is right."""
+    said = [
+        [target, answer, int(right)]
+        for target, answer, right in zip(
+            targets(translations.rows), translations.answers, translations.right, strict=True
+        )
+    ]
+    write_answers_csv(path, translations.rows, ["target", "prediction", "right"], said)
 
 
 def targets(rows: Rows) -> list[str]:

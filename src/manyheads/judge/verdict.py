@@ -93,7 +93,7 @@ def judge_classes(
 ) -> Judged:
     """A classifier on splits, the last of which is the one that counts."""
     found = {name: judge_rows(classifier, rows) for name, rows in named.items()}
-    scores = {name: score(one.labels, one.probabilities_nC.numpy(), one.names) for name, one in found.items()}
+    scores = {name: score(one.rows.labels, one.probabilities_nC.numpy(), one.names) for name, one in found.items()}
     last = list(named)[-1]
     baselines = judge_baselines(train, named[last], len(classifier.labels), found[last].answers, baseline)
     return Judged(
