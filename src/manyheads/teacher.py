@@ -7,13 +7,15 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manyheads.config import HardwareConfig, InferenceHardware, Precision, RunConfig, Task
+from manyheads.config import InferenceHardware, RunConfig, Task
 from manyheads.config.plain import listed
 from manyheads.data.rows import Rows, Splits
+from manyheads.fit.resume import Start
 from manyheads.ship.files import FILES, MORE, find_model
 from manyheads.ship.settings import read_labels, read_settings
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -60,22 +62,28 @@ def find_teacher(teacher: str) -> Path:
 def teach(run: RunConfig, splits: Splits) -> "Tensor":
     """The teacher's logits `(n, C)` of the training rows, its classes in the order of `splits.labels`.
 
-    It reads the texts by its own tokenizer, and answers in the quickest type. Answers are cached as tokens are: of
-    processes that start together one computes them. Adds to `splits.notes` what was answered.
+    It reads the texts by its own tokenizer, and answers in the type that was asked for, by default the quickest.
+    Answers are cached as tokens are: of processes that start together one computes them. Adds to `splits.notes` what
+    was answered.
     """
     import torch
 
     from manyheads.data.cache import cache_folder, cached_logits
+    from manyheads.judge.device import choose_device
+    from manyheads.ship.precision import quick
 
-    folder, rows = find_teacher(run.teacher), splits.train
-    names = read_labels(folder / "labels.json", read_settings(folder / "config.json"))
+    folder, rows, hardware = find_teacher(run.teacher), splits.train, run.hardware
+    settings = read_settings(folder / "config.json")
+    names = read_labels(folder / "labels.json", settings)
+    device = choose_device(InferenceHardware(accelerator=hardware.accelerator, threads=hardware.threads))
+    autocast = quick(hardware.precision, settings.model, device)
     logits_nC = cached_logits(
         rows,
-        _digest(folder),
+        f"{digest_of(run.teacher)} {autocast or torch.float32}",
         len(names),
-        lambda: answers(folder, rows, run.hardware),
+        lambda: answers(folder, rows, device, autocast),
         cache_folder(run.data),
-        float(run.hardware.timeout),
+        float(hardware.timeout),
     )
     logits_nC = logits_nC[:, [names.index(label) for label in splits.labels]]
     note = f"teacher: {run.teacher} answers {len(rows):,} training rows"
@@ -86,24 +94,33 @@ def teach(run: RunConfig, splits: Splits) -> "Tensor":
     return logits_nC
 
 
-def answers(folder: Path, rows: Rows, hardware: HardwareConfig) -> "Tensor":
+def answers(folder: Path, rows: Rows, device: "torch.device", autocast: "torch.dtype | None") -> "Tensor":
     """Logits `(n, C)` of the model in `folder`, its classes in their own order."""
-    from manyheads.judge.device import choose_device
     from manyheads.judge.predictions import judge_rows
     from manyheads.ship.deliverable import load
-    from manyheads.ship.precision import quick
     from manyheads.terminal import progress_bar
 
-    device = choose_device(InferenceHardware(accelerator=hardware.accelerator, threads=hardware.threads))
-    model = load(folder)
-    model = model.on(device, quick(Precision.auto, model.model, device))
     with progress_bar(len(rows)) as progress:
-        return judge_rows(model, rows, progress=progress).logits_nC
+        return judge_rows(load(folder).on(device, autocast), rows, progress=progress).logits_nC
 
 
-def _digest(folder: Path) -> str:
-    """Of all that a model answers by."""
-    digest = hashlib.sha256()
+def digest_of(teacher: str) -> str:
+    """Of all that the teacher answers by."""
+    folder, digest = find_teacher(teacher), hashlib.sha256()
     for name in (*FILES, *(one for one in MORE if (folder / one).is_file())):
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
     return digest.hexdigest()
+
+
+def check_same_teacher(teacher: str, start: Start) -> None:
+    """A student goes on with the teacher it began with: its path alone does not say that it is the same.
+
+    Raises:
+        ValueError: it is another.
+    """
+    before = start.progress.get("teacher", "")
+    if start.checkpoint is not None and teacher and before and before != digest_of(teacher):
+        raise ValueError(
+            f"teacher={teacher} is no longer the model that {start.checkpoint} was taught by: put that model back, or "
+            "start a new run in another folder"
+        )

@@ -32,7 +32,7 @@ from manyheads.runfolder import (
     start_folder,
 )
 from manyheads.slurm import refuse_unwritten
-from manyheads.teacher import check_teacher, teach
+from manyheads.teacher import check_same_teacher, check_teacher, digest_of, teach
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -118,7 +118,8 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
         return show_plan(plan_figures(run, splits, tokens, network), splits.notes)
     check_tokens(start, tokens)
     if run.teacher:
-        tokens["train"].teacher_nC = teach(run, splits)
+        check_same_teacher(run.teacher, start)
+        tokens["train"].teacher_nC, tokens["train"].teacher = teach(run, splits), digest_of(run.teacher)
     with run_folder(run, [*splits.notes, *start.notes, *settled_notes(asked, run)]) as folder:
         network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began)
         if training is None:

@@ -2,12 +2,15 @@
 
 import csv
 import re
+import shutil
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
+from manyheads import faults
 from manyheads.cli import main
 from manyheads.compose import compose, read_run
 from manyheads.data.batches import Planned, gather
@@ -16,6 +19,7 @@ from manyheads.data.sources import read_splits
 from manyheads.data.tokens import Tokens, encode
 from manyheads.fit.classify import Classify
 from manyheads.fit.distil import Teaching, of_classes, of_labels
+from manyheads.fit.stop import Stopped
 from manyheads.fit.tag import Tag
 from manyheads.nn import assemble
 from manyheads.ship.deliverable import load
@@ -131,7 +135,7 @@ def test_a_teacher_answers_in_the_order_of_the_classes_and_once(words, model_fol
     teacher = load(model_folder)
     expected = teacher.logits(splits.train.texts)[:, [teacher.labels.index(label) for label in splits.labels]]
     found = teach(run, splits)
-    torch.testing.assert_close(found, expected, atol=0.05, rtol=0.05)  # it may answer in bf16
+    torch.testing.assert_close(found, expected)
     right = sum(a == b for a, b in zip(found.argmax(-1).tolist(), splits.train.labels, strict=True))
     n = len(splits.train)
     said = f"teacher: {model_folder} answers {n} training rows, {right / n:.1%} of them as they are labelled"
@@ -143,6 +147,39 @@ def test_a_teacher_answers_in_the_order_of_the_classes_and_once(words, model_fol
     monkeypatch.undo()
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
     assert torch.equal(teach(run, splits), found)
+
+
+def test_a_teacher_answers_in_the_precision_of_the_run_and_its_answers_are_kept_apart(words, model_folder, monkeypatch):
+    monkeypatch.setattr("manyheads.ship.precision.cpu_multiplies_bf16", lambda: True)
+    found = {}
+    for precision in ("fp32", "bf16", "auto", "fp32"):
+        run = compose("train", [*words, f"teacher={model_folder}", f"hardware.precision={precision}"])
+        splits = read_splits(run.data, run.seed)
+        found[precision] = teach(run, splits)
+    expected = load(model_folder).logits(splits.train.texts)[:, [LABELS.index(label) for label in splits.labels]]
+    torch.testing.assert_close(found["fp32"], expected)
+    assert torch.equal(found["auto"], found["bf16"])
+    assert 1e-4 < float((found["bf16"] - expected).abs().max()) < 0.1
+
+
+def test_a_student_goes_on_with_the_teacher_it_began_with(words, model_folder, tmp_path, capsys, monkeypatch):
+    teacher = tmp_path / "teacher"
+    shutil.copytree(model_folder, teacher)
+    more = [f"teacher={teacher}", "trainer.max_epochs=4"]
+    with monkeypatch.context() as patch:
+        patch.setenv(faults.VARIABLE, "step:3:term")
+        with pytest.raises(Stopped):
+            main(["train", *words, *more])
+    weights = teacher / "model" / "model.safetensors"
+    before, tensors = weights.read_bytes(), load_file(weights)
+    save_file({name: tensor + 0.5 for name, tensor in tensors.items()}, weights, metadata={"format": "pt"})
+    capsys.readouterr()
+    assert main(["train", *words, *more, "resume=auto"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"teacher={teacher} is no longer the model that" in said
+    assert "put that model back, or start a new run in another folder" in said
+    weights.write_bytes(before)
+    assert main(["train", *words, *more, "resume=auto"]) == 0
 
 
 def test_a_student_with_a_teacher_alone_answers_as_it_does(words, model_folder):

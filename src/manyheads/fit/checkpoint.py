@@ -54,6 +54,7 @@ class Checkpoint(Callback):
     Args:
         data: hash of the tokens; a run goes on with the same alone.
         started: `perf_counter()` when the run began, less what it took before.
+        teacher: digest of the model that teaches, if any; a run goes on with the same alone.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Checkpoint(Callback):
         *,
         data: str,
         started: float,
+        teacher: str = "",
     ) -> None:
         self.config = config
         self.stop = stop
@@ -73,6 +75,7 @@ class Checkpoint(Callback):
         self.best = best
         self.start = start
         self.data = data
+        self.teacher = teacher
         self.started = started
         self._batches: TextData | None = None
         self._random: dict[str, torch.Tensor] | None = None
@@ -220,7 +223,8 @@ class Checkpoint(Callback):
 
     def _files(self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any]) -> dict[str, Write]:
         """What writes each file, on rank 0: all ranks give what they have."""
-        facts = {"seconds": perf_counter() - self.started, "data": self.data, "manyheads": __version__}
+        known = {"data": self.data, "teacher": self.teacher, "manyheads": __version__}
+        facts = {"seconds": perf_counter() - self.started, **known}
         weights, everyones, own = state.weights_of(trainer, module), state.of_all(trainer), io.BytesIO()
         write_nest(state.of_one(trainer, module), own)
         ranks = gathered(own.getvalue(), self.votes.group)

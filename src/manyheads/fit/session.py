@@ -140,7 +140,8 @@ def fit(
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
     stop = Stop(seconds_of(run.trainer.get("max_time")))
     votes = Votes(run.hardware.timeout)
-    checkpoint = Checkpoint(run.checkpoint, stop, votes, keep, start, data=hash_tokens(tokens), started=started)
+    known = {"data": hash_tokens(tokens), "teacher": tokens["train"].teacher}
+    checkpoint = Checkpoint(run.checkpoint, stop, votes, keep, start, **known, started=started)
     loggers = make_loggers(run.logger, folder)
     try:
         module = run_trainer(run, network, tokens, labels, [guard, meter, keep], folder, loggers, checkpoint)
