@@ -1,5 +1,7 @@
 """`resume=FOLDER` goes on by the settings of the run in it."""
 
+import os
+
 import pytest
 
 from manyheads.compose import compose, save_run
@@ -39,3 +41,21 @@ def test_the_words_themselves():
     assert compose("train", []).resume is Resume.never
     with pytest.raises(ValueError, match="resume=x is a setting of train, not of predict"):
         compose("predict", ["run=a", "resume=x"])
+
+
+@pytest.mark.parametrize("place", ["/other/place", "..", "inside/../../beside"])
+def test_a_stranger_does_not_say_where_to_write(place, folder):
+    where = os.path.join(folder, place)
+    save_run(RunConfig(data=DataConfig(cache=where)), folder / "config.yaml")
+    with pytest.raises(
+        ValueError, match=r"is a place outside of that folder to write to: type data\.cache=.* if it is"
+    ):
+        compose("train", [f"resume={folder}"])
+    assert compose("train", [f"resume={folder}", "data.cache="]).data.cache == ""
+    typed = compose("train", [f"resume={folder}", f"data.cache={where}"])
+    assert typed.data.cache == os.path.abspath(where)
+
+
+def test_a_cache_within_the_folder_is_its_own(folder):
+    save_run(RunConfig(data=DataConfig(cache=str(folder / "cache"))), folder / "config.yaml")
+    assert compose("train", [f"resume={folder}"]).data.cache == str(folder / "cache")

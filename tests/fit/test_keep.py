@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from manyheads.config import Metric, ModelConfig, OptimConfig
 from manyheads.fit.classify import Classify
-from manyheads.fit.keep import KeepBest
+from manyheads.fit.keep import Best, KeepBest
 from manyheads.fit.module import LitModule
 from manyheads.nn import assemble
 
@@ -42,3 +43,34 @@ def test_the_best_finite_epoch_is_kept(metric, epochs, kept, module, tmp_path):
         keep.on_validation_end(trainer, module)
     assert (keep.best and keep.best.epoch) == kept
     assert (tmp_path / "best.safetensors").exists() is (kept is not None)
+
+
+TAMPERED = {
+    "no file": lambda path, weights: path.unlink(),
+    "no safetensors": lambda path, weights: path.write_bytes(b"none at all"),
+    "a shape of its own": lambda path, weights: save_file(weights | {"head.bias": torch.zeros(7)}, path),
+    "a name of its own": lambda path, weights: save_file(weights | {"more": torch.zeros(2)}, path),
+    "NaN": lambda path, weights: save_file(weights | {"head.bias": torch.full((2,), NAN)}, path),
+}
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+def test_weights_of_a_stranger_that_do_not_fit_are_refused_in_a_sentence(how, module, tmp_path):
+    keep = KeepBest(Metric.accuracy, module.network, tmp_path / "checkpoints")
+    keep.best = Best("accuracy", 0.5, 1, 1)
+    keep.path.parent.mkdir()
+    save_file(module.network.state_dict(), keep.path)
+    assert keep.restore()["epoch"] == 1
+    TAMPERED[how](keep.path, module.network.state_dict())
+    with pytest.raises(
+        ValueError, match="not finite numbers, so that no model" if how == "NaN" else "does not fit this"
+    ):
+        keep.restore()
+
+
+def test_weights_that_nothing_has_judged_are_finite_too(module, tmp_path):
+    keep = KeepBest(Metric.accuracy, module.network, tmp_path / "checkpoints")
+    assert keep.restore() == {}
+    torch.nn.init.constant_(module.network.head.weight, INF)
+    with pytest.raises(ValueError, match="ends with weights that are not finite numbers"):
+        keep.restore()

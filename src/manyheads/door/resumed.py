@@ -8,6 +8,9 @@ from manyheads.config import Resume
 from manyheads.config.plain import one_of
 from manyheads.door.overrides import Typed
 
+WRITTEN_TO = ("data.cache",)
+"""Settings of a run, but for its own folder, that name places to write to."""
+
 
 def resumed_folder(verb: str, words: Sequence[str]) -> tuple[list[str], str]:
     """The words without `resume=FOLDER`, and the folder: empty where there is no such word.
@@ -30,7 +33,8 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed) -> dict[st
     """The settings `values` of the run in `folder`, as those of going on with it.
 
     Raises:
-        ValueError: a preset or another folder was typed.
+        ValueError: a preset or another folder was typed; or the settings, which may be anybody's, name a place outside
+            of the folder to write to, and nobody has typed it.
     """
     idle = [f"{group}={name}" for group, name in typed.groups.items()]
     idle += [f"{name}={typed.values[name]}" for name in ("output", "resume") if name in typed.values]
@@ -39,4 +43,17 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed) -> dict[st
             f"{idle[0]} does nothing with resume={folder}, which goes on there by the settings in its config.yaml: "
             "leave it away"
         )
+    for name in WRITTEN_TO:
+        section, _, key = name.rpartition(".")
+        place = values[section][key]
+        if place and name not in typed.values and not _is_within(place, folder):
+            raise ValueError(
+                f"{name}={place} in {os.path.join(folder, 'config.yaml')} is a place outside of that folder to write "
+                f"to: type {name}={place} if it is meant, or {name}= for the usual one"
+            )
     return values | {"output": folder, "resume": "must"}
+
+
+def _is_within(place: str, folder: str) -> bool:
+    path, home = (os.path.realpath(os.path.expanduser(one)) for one in (place, folder))
+    return os.path.commonpath([path, home]) == home

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from manyheads.config import Metric
+from manyheads.fit.fits import fitting
 from manyheads.fit.shards import whole
 from manyheads.whole import replace_file
 
@@ -62,8 +63,17 @@ class KeepBest(Callback):
         self.best, self._rank = Best(**state_dict["best"]), state_dict["rank"]
 
     def restore(self) -> dict[str, Any]:
-        """Load the kept weights; returns what `Best` holds, or nothing where no validation was ever made."""
-        if self.best is None:
-            return {}
-        self.network.load_state_dict(load_file(self.path))
-        return asdict(self.best)
+        """Load the kept weights; returns what `Best` holds, or nothing where no validation was ever made.
+
+        Raises:
+            ValueError: the file, which may be anybody's, does not fit, or the weights are of no use to anybody.
+        """
+        if self.best is not None:
+            with fitting(self.path):
+                self.network.load_state_dict(load_file(self.path))
+        if not all(bool(one.isfinite().all()) for one in self.network.state_dict().values()):
+            raise ValueError(
+                f"the run in {self.path.parent.parent} ends with weights that are not finite numbers, so that no model "
+                "is written: start a new run in another folder"
+            )
+        return asdict(self.best) if self.best else {}
