@@ -123,6 +123,26 @@ def test_info_and_completion(tmp_path):
         assert said.stdout.split() == [completed]
 
 
+@pytest.mark.parametrize("words", ["--shell-completion install=bash", "train --cfg job", "train --info config"])
+def test_the_reader_of_what_hydra_says_goes_away(words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "manyheads.cli", *words.split()]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("words", [[], ["install=cmd"], ["install=bash", "query=bash"]])
+def test_completion_is_for_one_shell(words, capsys):
+    assert cli.main(["--shell-completion", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"--shell-completion {' '.join(words)}".rstrip() + ": give one of install=bash, install=fish"
+    )
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize("flag", ["--config-dir=~/mine", "--config-dir={home}/mine", "-m --config-dir ~/mine"])
 def test_own_presets(flag, calls, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -30,9 +30,31 @@ MISTAKES = [
         "checkpoint=loss: checkpoint is a section: set its keys, such as checkpoint.metric=VALUE",
     ),
     # forms that a plain run does not take
-    ("train +model.n_haeds=4", "+model.n_haeds=4: settings are set, never added or deleted: write model.n_haeds=4"),
+    (
+        "train +model.n_haeds=4",
+        "+model.n_haeds=4: settings are set, never added or deleted, and model.n_haeds=4 is not a setting: did you "
+        "mean model.n_heads?",
+    ),
+    (
+        "train ++x",
+        "++x: settings are set, never added or deleted, and x is not a setting: `manyheads train --help` lists every "
+        "setting",
+    ),
+    (
+        "train ~model.n_heads",
+        "~model.n_heads: settings are set, never added or deleted: leave model.n_heads out, and its default of 4 "
+        "counts",
+    ),
+    (
+        "train ~trainer.max_epochs",
+        "~trainer.max_epochs: settings are set, never added or deleted: leave trainer.max_epochs out, and its default "
+        "counts",
+    ),
     ("train ++seed=4", "++seed=4: settings are set, never added or deleted: write seed=4"),
-    ("train ~model", "~model: settings are set, never added or deleted: write model=VALUE"),
+    (
+        "train ~logger",
+        "~logger: settings are set, never added or deleted: write logger=NAME, and choose csv, tensorboard or wandb",
+    ),
     ("train model@data=tiny", "model@data=tiny: settings keep their place, @ moves none: write model=tiny"),
     ("train hydra.run.dir=x", "hydra.run.dir=x: Hydra's own settings count only with -m: remove it, or add -m"),
     ("train model.n_heads", "model.n_heads has no value: write model.n_heads=VALUE"),
@@ -168,7 +190,7 @@ MISTAKES = [
     # the same rules hold under -m, for every value of a sweep
     ("train -m seed=1,-2", "seed=-2 is out of range: it must be at least 0 and below 4294967296; the default is 0"),
     ("train -m model=tiny,bse", f"model=bse is not a choice: choose {MODELS}"),
-    ("train -m seed=1,2 +model.x=1", "+model.x=1: settings are set, never added or deleted: write model.x=1"),
+    ("train -m seed=1,2 +model.bias=0", "+model.bias=0: settings are set, never added or deleted: write model.bias=0"),
     (
         "train -m seed=1,2 hardware.devices=4",
         "hardware.devices=4 is refused under -m, which runs on one device: use "

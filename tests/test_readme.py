@@ -169,12 +169,14 @@ def with_few_steps(verb, words):
     hardware = getattr(asked, "hardware", None)
     if asked and asked.data.source is Source.hub and not asked.data.path:
         return None
-    if hardware and (hardware.accelerator is Accelerator.gpu or hardware.devices == 0 or hardware.nodes > 1):
+    several = hardware and hardware.devices != 1 and hardware.accelerator is not Accelerator.cpu
+    if hardware and (several or hardware.accelerator is Accelerator.gpu or hardware.nodes > 1):
         return None
     if "resume=auto" in words or "dry=true" in words:
         return words
     if verb == "ablate":
-        return [*words, "trainer.max_steps=4", "seeds=1", "sets=[trec6]" if "data.path=" not in " ".join(words) else ""]
+        brief = [*words, "trainer.max_steps=4", "seeds=1"]
+        return brief if asked and asked.data.path else [*brief, "sets=[trec6]"]
     short = {"budget": "20ktok", "trials": "2", "seeds": "1"}
     words = [f"{key}={short.get(key, value)}" if value else key for key, _, value in (w.partition("=") for w in words)]
     before = ["pretrain.before=20ktok"] if asked and getattr(asked.pretrain, "before", "") else []

@@ -6,11 +6,13 @@ is dead, stuck or gone, 75 to be started again, 124 time is up, 130 Ctrl-C, 137 
 """
 
 import importlib
+import io
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,9 +127,10 @@ def _run(words: list[str]) -> int:
         from manyheads.door.sweeps import show_jobs
 
         made: list[Any] = []
-        run_hydra(
-            verb, asked.flags, asked.overrides, lambda make: made.extend(_one_of_many(verb, make)), asked.config_dir
-        )
+        with nullcontext() if "-m" in asked.flags else _written_at_the_end():
+            run_hydra(
+                verb, asked.flags, asked.overrides, lambda make: made.extend(_one_of_many(verb, make)), asked.config_dir
+            )
         show_jobs(made)
         return 0
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
@@ -235,16 +238,29 @@ def _one_of_many(verb: str, make: Callable[[], Config]) -> list[Any]:
 
 def _complete(words: list[str]) -> int:
     """Shell completion: the verbs first, then Hydra completes the settings of the one typed."""
+    kinds = [f"{what}={shell}" for what in ("install", "uninstall", "query") for shell in ("bash", "fish", "zsh")]
+    if len(words) != 1 or words[0] not in kinds:
+        raise ValueError(f"--shell-completion {' '.join(words)}".rstrip() + f": give one of {one_of(kinds)}")
     from manyheads.compose import run_hydra
 
     program, _, line = os.environ.get("COMP_LINE", "").lstrip().partition(" ")
     verb, space, after = line.lstrip().partition(" ")
-    if words[:1] and words[0].startswith("query=") and not (verb in VERBS and space):
+    if words[0].startswith("query=") and not (verb in VERBS and space):
         print(" ".join(one for one in VERBS if one.startswith(verb)))
         return 0
     os.environ["COMP_LINE"] = f"{program} {after}"
-    run_hydra(verb if verb in VERBS else "train", ["-sc", *words], [], lambda make: None)
+    with _written_at_the_end():
+        run_hydra(verb if verb in VERBS else "train", ["-sc", *words], [], lambda make: None)
     return 0
+
+
+@contextmanager
+def _written_at_the_end() -> Iterator[None]:
+    """Standard output is written once the block has ended: Hydra shows a traceback where its reader goes away."""
+    said = io.StringIO()
+    with redirect_stdout(said):
+        yield
+    sys.stdout.write(said.getvalue())
 
 
 def _say(sentence: str, code: int) -> int:

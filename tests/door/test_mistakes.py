@@ -88,6 +88,10 @@ def test_what_hydra_says_of_a_preset_becomes_our_sentence():
     assert composition_sentence(SaidError(said), [], RunConfig) == (
         "preset model/mine: model.n_haeds is not a setting: did you mean model.n_heads?"
     )
+    nothing_like_it = SaidError(said.replace("n_haeds", "zzzzzzz"))
+    assert composition_sentence(nothing_like_it, [], RunConfig) == (
+        "preset model/mine: model.zzzzzzz is not a setting: none has a name like it, remove it"
+    )
     lost = SaidError("In 'experiment/x': Could not find 'model/y'\n\nAvailable options:\n\ta\n\tb", ["a", "b"])
     assert composition_sentence(lost, ["experiment=x"], RunConfig) == (
         "preset experiment/x: Could not find 'model/y': choose a or b"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from manyheads.compose import compose
 from manyheads.door import presets
 from manyheads.door.presets import choices, conf_folder, folder_url
 from manyheads.door.verbs import VERBS
@@ -33,3 +34,26 @@ def test_own_presets_join_ours(tmp_path, monkeypatch):
     assert choices("train", "model", "~") == choices("train", "model", tmp_path)
     assert folder_url("~") == f"file://{tmp_path.resolve()}"
     assert choices("train", "optim", tmp_path) == choices("train", "optim")
+
+
+@pytest.mark.parametrize(
+    ("preset", "content", "group"),
+    [
+        ("experiment/x", "model:\n  n_heads: 8\n", "experiment"),
+        ("experiment/x", "seed: 8\n", "experiment"),
+        ("model/x", "model:\n  n_heads: 8\n", "model"),
+    ],
+)
+def test_a_preset_without_its_header_is_told_of_the_header(preset, content, group, tmp_path):
+    file = (tmp_path / preset).with_suffix(".yaml")
+    file.parent.mkdir()
+    file.write_text(content)
+    words = [f"{group}=x"]
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 - compared whole
+        compose("train", words, config_dir=str(tmp_path))
+    assert str(refused.value) == (
+        f"preset {preset} lacks the first line `# @package _global_`, without which what it sets counts as settings of "
+        f"{group}: add that line"
+    )
+    file.write_text(f"# @package _global_\n{content}")
+    assert compose("train", words, config_dir=str(tmp_path))

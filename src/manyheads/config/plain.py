@@ -91,7 +91,7 @@ def unknown_sentence(name: str, value: Any, schema: type, where: str = "") -> st
     if name.split(".")[-1] == "_target_":
         return _code_sentence(name, value)
     near = nearest_setting(name, schema, where)
-    remedy = f"did you mean {near}?" if near else "`manyheads VERB --help` lists every setting"
+    remedy = f"did you mean {near}?" if near else "none has a name like it, remove it"
     return f"{show(name)}={show(value)} is not a setting: {remedy}"
 
 

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from types import CodeType, TracebackType
 
+from manyheads.config.names import settings
 from manyheads.config.plain import one_of, unknown_sentence
 from manyheads.terminal import one_line
 
@@ -50,12 +51,28 @@ def composition_sentence(error: BaseException, chosen: Sequence[str], schema: ty
     file = re.match(r"In '([^']+)'", said)
     where = f"{mark.name} line {mark.line + 1}" if mark else f"preset {file[1] if file else ' '.join(chosen)}"
     key = re.search(r"full_key: (\S+)", said)
+    if key and file and "Key '" in said and _lacks_header(file[1], key[1], schema):
+        return (
+            f"{where} lacks the first line `# @package _global_`, without which what it sets counts as settings of "
+            f"{key[1].partition('.')[0]}: add that line"
+        )
     if key and "Key '" in said:
         return f"{where}: {unknown_sentence(key[1], None, schema).replace('=null ', ' ', 1)}"
     if options := getattr(error, "options", None):
         return f"{where}: {lines[0].partition(': ')[2]}: choose {one_of(list(options))}"
     reason = lines[1] if file and len(lines) > 1 else getattr(error, "problem", None) or lines[0]
     return f"{where}: {key[1] if key else 'it'} cannot be used ({reason}): mend the file"
+
+
+def _lacks_header(preset: str, key: str, schema: type) -> bool:
+    """Whether a preset such as experiment/x sets a run, or another section, from within its own group: `key` is then
+    the group itself, where no section has its name, or has the name of a setting within."""
+    group, _, within = key.partition(".")
+    known = settings(schema)
+    sections = {name.partition(".")[0] for name in known}
+    return preset.startswith(f"{group}/") and (
+        group not in sections or (key not in known and within.partition(".")[0] in sections)
+    )
 
 
 def hydra_sentence(error: BaseException, words: Sequence[str]) -> str:

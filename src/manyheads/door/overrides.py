@@ -133,7 +133,7 @@ def _split(verb: str, word: str) -> tuple[str, str]:
     if "_target_" in key or ("_target_" in value and key not in VERBATIM):
         raise ValueError(f"{word} names code to call, which a setting never may: remove it")
     if bare != word:
-        raise ValueError(f"{word}: settings are set, never added or deleted: write {key}={value or 'VALUE'}")
+        raise ValueError(f"{word}: settings are set, never added or deleted{_instead(verb, key, value)}")
     if not equals:
         remedy = _for_word(verb, word) or f"write {key or 'key'}=VALUE"
         raise ValueError(f"{word} has no value: {remedy}")
@@ -142,6 +142,19 @@ def _split(verb: str, word: str) -> tuple[str, str]:
     if "${" in word and key not in VERBATIM:
         raise ValueError(interpolation_sentence(word))
     return key, value
+
+
+def _instead(verb: str, key: str, value: str) -> str:
+    """What there is instead of a setting that is added or deleted."""
+    known, groups = VERBS[verb].settings(), VERBS[verb].groups
+    if key not in known and key not in groups and not (key.startswith("trainer.") and "trainer" in known):
+        return f", and {_unknown(verb, key, value, list(known))}".replace(f"{key}= ", f"{key} ", 1)
+    if value:
+        return f": write {key}={value}"
+    if key in groups:
+        return f": write {key}=NAME, and choose {one_of(choices(verb, key))}"
+    default = f" of {show(known[key].default)}" if key in known else ""
+    return f": leave {key} out, and its default{default} counts"
 
 
 def _for_word(verb: str, word: str) -> str:
