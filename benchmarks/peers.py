@@ -5,10 +5,12 @@
     python benchmarks/peers.py table
 
 A SETTING is texts-d_model, such as short-256; all of them take half an hour on two cores, with nothing else running.
-Every contestant is a process of its own with all threads, which trains for some seconds while the others sleep: a round
-lets each of them train once and measures the machine's matrix product, five rounds are a measurement. Start-up and the
-first seconds are left out. Figures go to peers.json after each round; a second start measures only what is missing,
-`again` forgets what is there, and `table` puts the tables into the document and measures nothing.
+What we measure is pinned (contestants/settings.py); the shipped default trains beside it. Of each setting the Trainer's
+fastest settings are searched first. Every contestant is a process of its own with all threads, which trains for some
+seconds while the others sleep: a round lets each of them train once and measures the machine's matrix product, five
+rounds are a measurement; where the time is up, fewer. Start-up and the first seconds are left out. Figures go to
+peers.json after each round; a second start measures only what is missing, `again` forgets what is there, and `table`
+puts the tables into the document and measures nothing.
 """
 
 import json
@@ -19,17 +21,19 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-from contestants.process import PEAK
+from contestants.process import BEST, PEAK, SEARCH
 from contestants.ring import Contestant
 from contestants.settings import SETTINGS, flops_per_token, mean_length_met, shape_of, text_of
-from contestants.tables import fill_document, per_second, speed_tables
+from contestants.tables import fill_document, per_second, speed_tables, tried
 from machine import machine
 
 HERE = Path(__file__).parent
 RESULTS, DOCUMENT = HERE / "peers.json", HERE.parent / "docs" / "performance.md"
-ROUNDS = 5
+ROUNDS, LEAST_ROUNDS = 5, 3
+MINUTES, SEARCH_SECONDS = 30.0, 75.0  # of all settings, and of the search for one; each setting has its share of both
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "lightning", "tokenizers", "manyheads")
 IN_FP32 = "abh"  # the others compute in bf16 where the processor does
 
@@ -48,11 +52,13 @@ def measure(settings: list[str], *, again: bool) -> None:
     data = checked(settings)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"settings": {}}
     results.update(machine=machine(), versions={name: version(name) for name in PACKAGES})
-    for setting in settings:
-        figures = {} if again else results["settings"].get(setting, {})
-        if missing(figures):
-            results["settings"][setting] = figures
-            measure_setting(setting, data, figures, results)
+    found = {setting: {} if again else results["settings"].get(setting, {}) for setting in settings}
+    lacking = [setting for setting in settings if missing(found[setting])]
+    started = perf_counter()
+    for at, setting in enumerate(lacking):
+        results["settings"][setting] = found[setting]
+        until = started + 60 * MINUTES * (at + 1) / len(SETTINGS)
+        measure_setting(setting, data, found[setting], results, until)
 
 
 def missing(figures: dict[str, Any]) -> int:
@@ -72,8 +78,9 @@ def checked(settings: list[str]) -> Path:
     return Path(data)
 
 
-def measure_setting(setting: str, data: Path, figures: dict[str, Any], results: dict[str, Any]) -> None:
-    """Add rounds to `figures` until there are enough; `results`, which holds them, is written after each."""
+def measure_setting(setting: str, data: Path, figures: dict[str, Any], results: dict[str, Any], until: float) -> None:
+    """Add rounds to `figures` until there are enough, or a few and the time is up; `results`, which holds them, is
+    written after each."""
     from contestants.texts import prepare
 
     from manyheads.fit.hardware import cpu_multiplies_bf16
@@ -88,16 +95,32 @@ def measure_setting(setting: str, data: Path, figures: dict[str, Any], results: 
             flops_per_token=round(flops_per_token(shape_of(setting), met)),
             precision={name: "bf16" if cpu_multiplies_bf16() and name not in IN_FP32 else "fp32" for name in names},
         )
+        if not figures.get("searched"):
+            figures["searched"] = searched(setting, Path(scratch))
+        fastest = {name: value for name, value in figures["searched"][0].items() if name != "tokens_per_s"}
+        (Path(scratch) / BEST).write_text(json.dumps(fastest))
+        figures["precision"]["c"] = "bf16" if fastest["bf16"] else "fp32"
         ring = {name: stack.enter_context(Contestant(name, setting, Path(scratch))) for name in [PEAK, *names]}
         for one in ring.values():
             one.warm_up()
         figures["threads"] = {name: one.threads for name, one in ring.items()}
-        for _ in range(missing(figures)):
+        while missing(figures) and (perf_counter() < until or len(figures.get("rounds", [])) < LEAST_ROUNDS):
             turns = {name: turn for name, one in ring.items() if (turn := one.turn())}
             figures.setdefault("rounds", []).append(turns)
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
             shown = (f"{name} {per_second(turns[name]):,.0f}" for name in names if name in turns)
             print(f"{setting}, round {len(figures['rounds'])}: {', '.join(shown)} tokens/s", flush=True)
+
+
+def searched(setting: str, scratch: Path) -> list[dict[str, Any]]:
+    """The Trainer's settings that were tried, the fastest first."""
+    with Contestant(SEARCH, setting, scratch) as contestant:
+        contestant.start()
+        found = contestant.turn(SEARCH_SECONDS)
+    if not found:
+        sys.exit(f"{setting}: the search for the Trainer's fastest settings has failed")
+    print(f"{setting}: {tried(found)}", flush=True)
+    return found
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from contestants.settings import CLIP, N_STEPS, WEIGHT_DECAY, Text
+from contestants.settings import CLIP, N_STEPS, WEIGHT_DECAY, Text, Way
 
 LR = 5e-5
+SEARCH_SECONDS = 120.0
 NAMES = {
     "a": "transformers, a plain loop: 32 texts, padded to the longest",
     "b": "transformers, the same, texts grouped by length",
@@ -126,18 +127,13 @@ def by_plain_loop(folder: str, tokenizer: Any, tokens: Any, turns: Any, *, by_le
 
 
 def by_trainer(folder: str, text: Text, tokenizer: Any, tokens: Any, turns: Any) -> None:
-    """The Trainer as `contestants.huggingface` found it fastest."""
-    from transformers import Trainer
-
+    """The Trainer with the settings that are fastest with this model on these texts."""
     from contestants import huggingface as hf
     from contestants.texts import n_classes
 
-    way = hf.best(text)
-    collate = hf.Counting(hf.wrapped(tokenizer), None)
-    Trainer(
-        model=theirs(folder, n_classes(tokens), way.attention),
-        args=hf.make_arguments(way, learning_rate=LR, max_steps=N_STEPS),
-        train_dataset=hf.make_dataset(tokens),
-        data_collator=collate,
-        callbacks=[hf.Steps(collate, turns)],
-    ).train()
+    def model(attention: str) -> Any:
+        return theirs(folder, n_classes(tokens), attention)
+
+    found = hf.search(model, tokenizer, tokens, SEARCH_SECONDS)
+    del found[0]["tokens_per_s"]
+    hf.by_trainer(model, text, tokenizer, tokens, turns, Way(**found[0]), rate=LR)

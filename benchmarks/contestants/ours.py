@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from contestants.settings import CLIP, DROPOUT, LR, N_STEPS, VOCAB_SIZE, WEIGHT_DECAY, Shape, Text
+from contestants.settings import CLIP, DROPOUT, LR, N_STEPS, PINNED, VOCAB_SIZE, WEIGHT_DECAY, Shape, Text
 from contestants.texts import n_classes
 from contestants.turns import Turns
 from manyheads.compose import compose
@@ -25,20 +25,27 @@ from manyheads.fit.session import fit
 from manyheads.nn import Classifier, assemble
 
 LOG_EVERY = 50
+ENDLESS = [
+    *(f"trainer.max_steps={N_STEPS}", "trainer.max_epochs=-1"),
+    *("trainer.limit_val_batches=0", f"checkpoint.every={N_STEPS}"),
+]
 
 
 def our_run(shape: Shape, text: Text, *more: str) -> RunConfig:
-    """The config as a user types it: what peers have too, all else as it comes."""
+    """The config of what is measured: the shape, what peers have too, and all else pinned."""
     d_head = shape.d_model // shape.n_heads
     words = [
         *(f"model.{name}={getattr(shape, name)}" for name in ("d_model", "n_layers", "n_heads", "d_ff")),
         *(f"model.d_k={d_head}", f"model.d_v={d_head}", f"data.max_length={text.max_length}"),
-        *(f"model.dropout={DROPOUT}", f"model.dropout_attention={DROPOUT}", "model.dropout_tokens=0"),
-        *(f"optim.lr={LR}", f"optim.weight_decay={WEIGHT_DECAY}", "optim.label_smoothing=0", "optim.average=0"),
-        *(f"trainer.gradient_clip_val={CLIP}", f"trainer.max_steps={N_STEPS}", "trainer.max_epochs=-1"),
-        *("trainer.limit_val_batches=0", f"checkpoint.every={N_STEPS}", "hardware.accelerator=cpu"),
+        *(f"model.dropout={DROPOUT}", f"model.dropout_attention={DROPOUT}"),
+        *(f"optim.lr={LR}", f"optim.weight_decay={WEIGHT_DECAY}", f"trainer.gradient_clip_val={CLIP}"),
     ]
-    return compose("train", [*words, *more])
+    return compose("train", [*PINNED.split(), *words, *ENDLESS, *more])
+
+
+def shipped_run() -> RunConfig:
+    """The default, whatever it is on the day."""
+    return compose("train", [*ENDLESS, "hardware.accelerator=cpu"])
 
 
 def our_network(run: RunConfig, n_classes: int) -> Classifier:
@@ -46,9 +53,8 @@ def our_network(run: RunConfig, n_classes: int) -> Classifier:
     return assemble(run.model, vocab_size=VOCAB_SIZE, n_classes=n_classes, max_length=run.data.max_length)
 
 
-def by_fit(shape: Shape, text: Text, folder: Path, tokens: Tokens, turns: Turns, *more: str) -> None:
+def by_fit(run: RunConfig, folder: Path, tokens: Tokens, turns: Turns) -> None:
     """manyheads' own `fit`, as the command line runs it."""
-    run = our_run(shape, text, *more)
     fit_by_the_clock(folder, run, our_network(run, n_classes(tokens)), tokens, turns)
 
 

@@ -1,10 +1,12 @@
 """The process of one contestant. Each imports what it needs and no more, so that its memory is its own."""
 
+import json
 import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
-from contestants.settings import shape_of, text_of
+from contestants.settings import Way, shape_of, text_of
 
 NAMES = {
     "a": "Hugging Face Trainer, defaults, dynamic padding",
@@ -13,10 +15,10 @@ NAMES = {
     "d": "nn.TransformerEncoder, bare loop, our batches, bf16",
     "e": "manyheads, bare loop",
     "f": "manyheads",
-    "g": "manyheads, averaging weights as by default",
+    "g": "manyheads, the shipped default",
     "h": "manyheads in fp32",
 }
-PEAK = "peak"
+PEAK, SEARCH, BEST = "peak", "search", "trainer.json"  # BEST: the Trainer's settings, beside the tokens
 
 
 def take_part(name: str, setting: str, folder: Path, driver: Connection) -> None:
@@ -28,17 +30,23 @@ def take_part(name: str, setting: str, folder: Path, driver: Connection) -> None
         from contestants.peak import measure_peaks
 
         return measure_peaks(driver)
-    from contestants.texts import read
+    from contestants.texts import n_classes, read
     from contestants.turns import Turns
 
     shape, text = shape_of(setting), text_of(setting)
     tokenizer, tokens = read(folder)
     turns = Turns(driver)
-    if name in "abc":
+    if name in ("a", "b", "c", SEARCH):
         from contestants import huggingface
 
-        way = {"a": huggingface.DEFAULTS, "b": huggingface.PADDED, "c": huggingface.best(text)}[name]
-        return huggingface.by_trainer(shape, text, tokenizer, tokens, turns, way)
+        def bert(attention: str) -> Any:
+            return huggingface.make_bert(shape, text_classes, attention)
+
+        text_classes = n_classes(tokens)
+        if name == SEARCH:
+            return driver.send(huggingface.search(bert, tokenizer, tokens, driver.recv()))
+        way = {"a": huggingface.DEFAULTS, "b": huggingface.PADDED}.get(name) or best(folder)
+        return huggingface.by_trainer(bert, text, tokenizer, tokens, turns, way)
     if name == "d":
         from contestants import torch_encoder
 
@@ -47,5 +55,11 @@ def take_part(name: str, setting: str, folder: Path, driver: Connection) -> None
 
     if name == "e":
         return ours.by_hand(shape, text, tokens, turns)
-    more = {"f": [], "g": ["optim.average=300"], "h": ["hardware.precision=fp32"]}[name]
-    ours.by_fit(shape, text, Path(tempfile.mkdtemp(dir=folder)), tokens, turns, *more)
+    more = ["hardware.precision=fp32"] if name == "h" else []
+    run = ours.shipped_run() if name == "g" else ours.our_run(shape, text, *more)
+    ours.by_fit(run, Path(tempfile.mkdtemp(dir=folder)), tokens, turns)
+
+
+def best(folder: Path) -> Way:
+    """What the search found fastest, or was given up before."""
+    return Way(**json.loads((folder / BEST).read_text()))

@@ -9,7 +9,7 @@ from typing import Any
 
 from contestants.process import take_part
 
-SECONDS, WARM_UP = 5.0, 4.0  # of a turn, and of the first one, which does not count
+SECONDS, WARM_UP = 3.0, 4.0  # of a turn, and of the first one, which does not count
 PATIENCE = 600  # seconds after which a contestant that says nothing is given up
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # unset, so that each has all cores
 
@@ -29,12 +29,16 @@ class Contestant:
         self.threads: int | None = None
         self.failed = False
 
-    def warm_up(self) -> None:
-        """Wait until it has started, and let it train for a while that does not count."""
+    def start(self) -> None:
+        """Wait until it has started."""
         self.threads = self._hear()
+
+    def warm_up(self) -> None:
+        """Let it train for a while that does not count, once it has started."""
+        self.start()
         self.turn(WARM_UP)
 
-    def turn(self, seconds: float = SECONDS) -> dict[str, Any] | None:
+    def turn(self, seconds: float = SECONDS) -> Any:
         """Let it train; returns what it did, or nothing once it has failed."""
         return None if self.failed else self._hear(seconds)
 

@@ -57,7 +57,7 @@ def of_setting(figures: dict[str, Any]) -> str:
             [
                 *(f"({name}) {NAMES[name]}", speeds(rounds, name), f"{texts:,.0f}"),
                 *(ratio(rounds, name, other) for other in "ac"),
-                *(f"{padding:.0%}", share(figures, name), f"{memory:,} MiB"),
+                *(f"{padding:.0%}", share(figures, name) if name != "g" else "-", f"{memory:,} MiB"),
             ]
         )
     peaks = {kind: median(one[PEAK][kind] for one in rounds if PEAK in one) for kind in ("fp32", "bf16")}
@@ -67,7 +67,24 @@ def of_setting(figures: dict[str, Any]) -> str:
         f"tokens, a token's text of {figures['mean_length_met']:.0f}; {figures['flops_per_token'] / 1e6:.1f} MFLOP a "
         f"real token; matrix product {peaks['fp32'] * 1e3:.0f} GFLOP/s in fp32, {peaks['bf16'] * 1e3:.0f} in bf16."
     )
-    return f"{markdown(columns, lines)}\n\n{notes}"
+    search = f" {tried(figures['searched'])}" if "searched" in figures else ""
+    return f"{markdown(columns, lines)}\n\n{notes}{search}"
+
+
+def tried(searched: list[dict[str, Any]]) -> str:
+    """What of the Trainer's settings was tried, and what was fastest."""
+    rows = sorted({one["rows"] for one in searched})
+    kinds = sorted({one["attention"] for one in searched})
+    shown = [f"{way_of(one)} {one['tokens_per_s']:,}" for one in searched]
+    return (
+        f"(c) is the fastest of {len(searched)} settings, {rows[0]} to {rows[-1]} rows and {' and '.join(kinds)} "
+        f"attention: {shown[0]} real tokens/s in a trial of seconds; then {', '.join(shown[1:3])}."
+    )
+
+
+def way_of(one: dict[str, Any]) -> str:
+    precision, groups = "bf16" if one["bf16"] else "fp32", "grouped by length" if one["by_length"] else "ungrouped"
+    return f"{one['rows']} rows, {one['attention']}, {precision}, {groups}:"
 
 
 def markdown(columns: list[str], lines: list[list[str]]) -> str:
