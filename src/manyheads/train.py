@@ -240,7 +240,8 @@ def ship(
     from manyheads.ship.tuning import tuned_on
 
     best = training.best
-    figures = {f"validation {best['metric']}, of the network": f"{best['value']:.4f}"} if best else {}
+    how = f"of the network in {training.precision}"  # as it was trained, not as it is judged
+    figures = {f"validation {best['metric']}, {how}": f"{best['value']:.4f}"} if best else {}
     told = {"n_parameters": training.parameters, "figures": figures}
     made = {"model": run.model, "data": run.data, "tokenizer": tokenizer}
     labels, pairs = splits.labels, splits.train.pairs is not None

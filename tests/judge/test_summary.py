@@ -64,7 +64,7 @@ def test_the_screen_shows_figures_and_never_obeys_a_path(capsys: pytest.CaptureF
         "0.250-0.750",
         "macro precision",
         "parameters: 1,234\n",
-        "weights kept: epoch 2, for its validation accuracy of 0.5000\n",
+        "weights kept: epoch 2, for its validation accuracy of 0.5000, in bf16-mixed as it was trained\n",
         "speed: 56,789 real tokens/s in bf16-mixed\n",
         "padding: 5.1% of the attention grids\n",
         "wall time: 9.5 s\n",
@@ -74,6 +74,19 @@ def test_the_screen_shows_figures_and_never_obeys_a_path(capsys: pytest.CaptureF
         assert words in said
     assert "\x1b" not in said
     assert "test" not in said
+
+
+@pytest.mark.parametrize(
+    ("precision", "linear", "said"),
+    [
+        ("32-true", 0.0, "0.5000"),
+        ("32-true", 0.4, "0.5000, of the network alone"),
+        ("16-mixed", 0.4, "0.5000, of the network alone, in 16-mixed as it was trained"),
+    ],
+)
+def test_a_figure_that_is_not_of_what_was_shipped_says_of_what_it_is(precision: str, linear: float, said: str) -> None:
+    kept = facts(summary(precision=precision, linear=linear))["weights kept"]
+    assert kept == f"epoch 2, for its validation accuracy of {said}"
 
 
 def test_the_test_split_has_a_column_where_it_was_judged(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from manyheads.judge.scores import Interval, Scores
 from manyheads.terminal import as_text, console
 from manyheads.whole import replace_file
 
+FP32 = "32-true"  # in Lightning's words: what is shipped is judged in it
 FIGURES = ("accuracy", "macro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
 LABEL_FIGURES = ("micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall", "loss")
 
@@ -99,7 +100,8 @@ def facts(summary: Summary) -> dict[str, str]:
     """What a run was, in a reader's words."""
     best = summary.best
     kept = f"epoch {best['epoch']}, for its validation {best['metric']} of {best['value']:.4f}" if best else "the last"
-    kept += " of the network alone" * (bool(best) and summary.linear > 0)
+    kept += ", of the network alone" * (bool(best) and summary.linear > 0)
+    kept += f", in {summary.precision} as it was trained" * (bool(best) and summary.precision != FP32)
     steps = f"step{'s' * (len(summary.left_out) > 1)} {', '.join(map(str, summary.left_out))}"
     guarded = {
         "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step",
