@@ -9,6 +9,7 @@ from manyheads.config import BatchConfig, ModelConfig, OptimConfig, Pooling, Pos
 from manyheads.data.batches import Batch, Batches, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.fit.classify import Classify, class_weights, logits
+from manyheads.fit.distil import Teaching
 from manyheads.fit.metrics import ClassFigures
 from manyheads.fit.module import LitModule
 from manyheads.layout import Packed
@@ -38,7 +39,7 @@ def make_module(weights_C=None, label_smoothing=0.0, **model):
         max_length=16,
     )
     weights_C = torch.ones(N_CLASSES) if weights_C is None else weights_C
-    task = Classify(weights_C, label_smoothing=label_smoothing)
+    task = Classify(weights_C, label_smoothing=label_smoothing, teaching=Teaching(0.3, 2.0))
     module = LitModule(classifier, task, optim=OptimConfig(), n_steps=10)
     module.log = lambda *args, **kwargs: None
     return module
@@ -60,14 +61,22 @@ def test_the_loss_is_torchs_mean_cross_entropy(tokens, label_smoothing):
     torch.testing.assert_close(module.training_step(batch, 0), expected)
 
 
-def test_accumulated_micro_batches_have_the_gradient_of_the_whole_batch(tokens):
-    whole, parts = make_module(), make_module()
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n_ranks", [1, 2, 3])
+def test_micro_batches_of_all_ranks_have_the_gradient_of_the_whole_batch(n_ranks, weighted, tokens):
+    """Each counts by its rows: with weights, smoothing and a teacher as well."""
+    how = {"weights_C": torch.tensor([0.4, 3.0, 1.0]), "label_smoothing": 0.1} if weighted else {}
+    if weighted:
+        tokens.teacher_nC = torch.randn(len(LENGTHS), N_CLASSES)
+    whole, parts = make_module(**how), make_module(**how)
     (batch,) = batches(tokens)
     whole.training_step(batch, 0).backward()
-    micro = batches(tokens, rows=2, accumulate=4)
-    assert len(micro) == 4
-    for index, one in enumerate(micro):
-        (parts.training_step(one, index) / len(micro)).backward()
+    sizes = {"tokens": 1000, "rows": 2, "seed": 0, "epoch": 0, "accumulate": 4}
+    for rank in range(n_ranks):
+        micro = list(Batches(tokens, plan_epoch(tokens.lengths, **sizes, n_ranks=n_ranks, rank=rank)))
+        assert len(micro) == -(-4 // n_ranks)
+        for index, one in enumerate(micro):
+            (parts.training_step(one, index) / len(micro) / n_ranks).backward()  # as Lightning and DDP do
     for a, b in zip(whole.parameters(), parts.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=1e-6, rtol=1e-4)
 

@@ -32,6 +32,18 @@ def test_class_figures_are_those_of_torchmetrics_also_of_classes_that_never_occu
     assert int(ours.rows_C.sum()) == 0
 
 
+def test_a_mean_of_many_values_counts_each():
+    """From 2^24 on single precision passes over a value alone."""
+    mean = Mean()
+    mean.total += 2.0**24
+    mean.weight += 2.0**24
+    for _ in range(1000):
+        mean.update(torch.tensor([1001.0]))
+    n = 2**24 + 1000
+    assert float(mean.compute()) == pytest.approx((2**24 + 1_001_000) / n, rel=1e-7)
+    assert float(mean.weight) == n
+
+
 def test_a_mean_is_that_of_torchmetrics():
     torch.manual_seed(0)
     for weighted in (False, True):

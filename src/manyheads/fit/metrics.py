@@ -16,7 +16,10 @@ from manyheads.thresholds import Counts, best, count, no_counts
 
 
 class Mean(Metric):
-    """The mean of values, weighted if weights are given; of a training that diverged it is not a number."""
+    """The mean of values, weighted if weights are given; of a training that diverged it is not a number.
+
+    In double precision: single precision would no longer count one value beside 2^24.
+    """
 
     full_state_update = False
     total: Tensor
@@ -25,7 +28,7 @@ class Mean(Metric):
     def __init__(self) -> None:
         super().__init__()
         for name in ("total", "weight"):
-            self.add_state(name, torch.zeros(()), dist_reduce_fx="sum")
+            self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, values: Tensor, weights: Tensor | None = None) -> None:
         """Values and weights of one shape."""
@@ -33,7 +36,7 @@ class Mean(Metric):
         self.weight += values.numel() if weights is None else weights.sum()
 
     def compute(self) -> Tensor:
-        return self.total / self.weight
+        return (self.total / self.weight).float()
 
 
 class ClassFigures(Metric):
