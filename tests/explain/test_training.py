@@ -4,6 +4,13 @@ import pytest
 import torch
 
 import manyheads
+from manyheads.config import RunConfig
+from manyheads.config.explain import ExplainConfig
+from manyheads.data.demo import N_ROWS
+from manyheads.data.texts import read_rows
+from manyheads.door.words import plain_settings
+from manyheads.explain import relations, senses, training
+from manyheads.explain.recipe import RECIPE, run_of
 from manyheads.explain.relations import bond_figures, pair_weights
 from manyheads.explain.senses import agreement, cosines
 from manyheads.explain.sentences import Sentence
@@ -14,6 +21,38 @@ from manyheads.layout import Packed
 @pytest.fixture(scope="module")
 def model(model_folder):
     return manyheads.load(model_folder)
+
+
+def test_the_recipe_names_every_setting():
+    """A default that changes must not change what docs/attention.md shows: say in recipe.py what a new setting is."""
+    own = {"seed", "output", "data.path", "data.cache", "trainer.max_steps"}
+    named = {f"{section}.{key}" for section, of in RECIPE.items() if isinstance(of, dict) for key in of}
+    named |= {name for name, value in RECIPE.items() if not isinstance(value, dict)}
+    for regularisers in (senses.REGULARISERS, relations.REGULARISERS):
+        assert named | own | regularisers.keys() == set(plain_settings(RunConfig()))
+        run = run_of({"data.path": "rows", "seed": 3, **regularisers})
+        assert (run.seed, run.optim.average) == (3, regularisers["optim.average"])
+
+
+def test_senses_are_measured_on_sentences_that_no_model_was_trained_on(monkeypatch):
+    """Also where the seed is not that of `data=demo`."""
+    seen = {"train": set(), "measured": set()}
+
+    def train(run):
+        seen["train"] |= set(read_rows(run, with_test=False).train.texts)
+        return really(run)
+
+    def measured(model, classifier, rows, word, at):
+        seen["measured"] |= {text for text, _ in rows}
+        return agreement(model, classifier, rows[:200], word, at)
+
+    really = training.train
+    monkeypatch.setattr(training, "train", train)
+    monkeypatch.setattr(senses, "agreement", measured)
+    senses.senses(ExplainConfig(seed=1, steps=2))
+    assert len(seen["train"]) == N_ROWS["train"]
+    assert len(seen["measured"]) == N_ROWS["test"]
+    assert not seen["train"] & seen["measured"]
 
 
 def test_vectors_lead_from_the_words_to_what_the_model_pools(model):

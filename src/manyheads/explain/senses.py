@@ -24,7 +24,7 @@ from manyheads.ship.deliverable import Deliverable
 
 WORDS = ("check", "station")
 CONTROL = "."
-RECIPE = ("model.dropout_tokens=0.1", "optim.average=300", "optim.label_smoothing=0.1")
+REGULARISERS = {"model.dropout_tokens": 0.1, "optim.average": 300, "optim.label_smoothing": 0.1}
 DEPTHS = ("word", "word and position", "layer 1", "layer 2")
 SHOWN = {
     "check": (
@@ -48,9 +48,10 @@ SHOWN = {
 
 def senses(config: ExplainConfig) -> Finding:
     """Train on the demo sentences, then compare what the encoder makes of a word in the sentences of the test split."""
-    model, figures = train_small(config, *RECIPE, seed=config.seed)
+    splits = demo_splits(config.seed)
+    model, figures = train_small(config, REGULARISERS, seed=config.seed, splits=splits)
     fresh = untrained(model, config.seed)
-    rows = demo_splits(config.seed)["test"]
+    rows = splits["test"]
     words = {
         word: {
             "trained": agreement(model, model.classifier, rows, word, word),

@@ -1,13 +1,11 @@
 """A small model trained by the library itself, as `manyheads train` would, and what its layers hold of a text.
 
-The recipe is spelt out, so that figures stay when a default changes.
-
 N tokens of a text, with the marks around it . Y layers . H heads . D d_model
 """
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,8 +14,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from manyheads.compose import compose
 from manyheads.config.explain import ExplainConfig
+from manyheads.explain.recipe import run_of
 from manyheads.layout import Packed
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.embeddings import Embeddings
@@ -26,27 +24,24 @@ from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.ship.deliverable import Deliverable, load
 from manyheads.train import train
 
-SHAPE = ("model.n_layers=2", "model.n_heads=4", "model.d_model=64", "model.d_k=16", "model.d_v=16", "model.d_ff=128")
-RECIPE = ("optim.lr=2e-3", "model.dropout=0", "trainer.max_epochs=1000", "hardware=cpu", "hardware.precision=fp32")
-
 
 def train_small(
-    config: ExplainConfig, *words: str, seed: int, splits: dict[str, list[tuple[str, str]]] | None = None
+    config: ExplainConfig, regularisers: Mapping[str, float], *, seed: int, splits: dict[str, list[tuple[str, str]]]
 ) -> tuple[Deliverable, dict[str, float]]:
     """Train two layers of four heads for `config.steps` steps.
 
     Args:
-        words: further settings, as typed after `manyheads train`.
+        regularisers: settings in which the two models differ, by dotted name (see recipe.py).
         seed: of the weights and the order of the rows.
-        splits: rows (text, label) of train, validation and test; default: the demo sentences.
+        splits: rows (text, label) of train, validation and test.
 
     Returns:
         The model, and its test accuracy beside that of the better cheap model (see judge/baselines.py).
     """
     with TemporaryDirectory() as folder:
-        data = [f"data.path={_write(splits, Path(folder, 'data'))}"] if splits else ["data=demo"]
-        places = [f"output={folder}/run", f"data.cache={folder}/cache", f"seed={seed}"]
-        run = compose("train", [*data, *places, *SHAPE, *RECIPE, f"trainer.max_steps={config.steps}", *words])
+        places = {"data.path": str(_write(splits, Path(folder, "data"))), "data.cache": f"{folder}/cache"}
+        own = {"output": f"{folder}/run", "seed": seed, "trainer.max_steps": config.steps}
+        run = run_of({**places, **own, **regularisers})
         with redirect_stdout(io.StringIO()):  # its table: here the figures are printed by each claim
             summary = train(run)
         assert summary is not None
