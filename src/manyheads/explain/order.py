@@ -10,6 +10,7 @@ from manyheads.config import ModelConfig, Pooling, Positions
 from manyheads.config.explain import ExplainConfig
 from manyheads.explain.drawing import BLUE, RED, draw, png
 from manyheads.explain.finding import Finding
+from manyheads.explain.recipe import model_of
 from manyheads.layout import Packed
 from manyheads.nn import Classifier, assemble
 
@@ -35,7 +36,7 @@ def order(config: ExplainConfig) -> Finding:
         torch.manual_seed(config.seed)
         dtype = torch.float32 if "float32" in case else torch.float64
         numbers[case] = differences(
-            build(ModelConfig(**({"positions": Positions.none} | settings))).to(dtype),  # type: ignore[arg-type]
+            build(model_of({"positions": Positions.none} | settings)).to(dtype),
             carried="keeps its own" in case,
             random=torch.Generator().manual_seed(config.seed),
         )

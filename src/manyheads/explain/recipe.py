@@ -6,7 +6,7 @@ is missing here: give a new one the value that leaves these models as they are.
 from collections.abc import Mapping
 from typing import Any
 
-from manyheads.config import RunConfig
+from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.plain import from_plain
 
 RECIPE: dict[str, Any] = {
@@ -163,6 +163,11 @@ RECIPE: dict[str, Any] = {
         "gradient_clip_val": 1.0,
     },
 }
+
+
+def model_of(own: Mapping[str, Any]) -> ModelConfig:
+    """The model of the recipe with what is its own, by name."""
+    return from_plain(ModelConfig, {**RECIPE["model"], **own}, "model.")
 
 
 def run_of(own: Mapping[str, Any]) -> RunConfig:
