@@ -117,12 +117,12 @@ def test_scripts_hide_no_module_of_python_and_stay_short():
 
 @pytest.mark.parametrize("file", TREES)
 def test_files_and_functions_stay_short(file):
-    assert len((PACKAGE / file).read_text().splitlines()) <= 300
+    assert len((PACKAGE / file).read_text().splitlines()) <= 400
     for node in ast.walk(TREES[file]):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             if node.name == "assemble":  # the architecture diagram stays in one piece
                 continue
             first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
-            assert (node.end_lineno or 0) - first.lineno < 40, f"{file}: {node.name}"
+            assert (node.end_lineno or 0) - first.lineno < 60, f"{file}: {node.name}"
         names = {"utils", "helpers", "common", "base", "manager", "registry"}
         assert not names & set(Path(file).with_suffix("").parts)
