@@ -26,7 +26,7 @@ from typing import Any
 
 from contestants.process import BEST, PEAK, SEARCH
 from contestants.ring import Contestant
-from contestants.settings import SETTINGS, flops_per_token, mean_length_met, shape_of, text_of
+from contestants.settings import PROTOCOL, SETTINGS, flops_per_token, mean_length_met, shape_of, text_of
 from contestants.tables import fill_document, per_second, speed_tables, tried
 from machine import machine
 
@@ -52,7 +52,8 @@ def measure(settings: list[str], *, again: bool) -> None:
     data = checked(settings)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"settings": {}}
     results.update(machine=machine(), versions={name: version(name) for name in PACKAGES})
-    found = {setting: {} if again else results["settings"].get(setting, {}) for setting in settings}
+    kept = {name: one for name, one in results["settings"].items() if one.get("protocol") == PROTOCOL and not again}
+    found = {setting: kept.get(setting, {"protocol": PROTOCOL}) for setting in settings}
     lacking = [setting for setting in settings if missing(found[setting])]
     started = perf_counter()
     for at, setting in enumerate(lacking):

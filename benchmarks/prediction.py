@@ -3,20 +3,24 @@
     pip install 'manyheads[bench]'
     MANYHEADS_DATA=<folder of NAME/{train,test}.csv> python benchmarks/prediction.py [many] [one] [labels=RUN]
 
-Test texts of ag_news_10k (43 tokens on average), 4 layers of d_model 256, 4 heads, vocabulary 30,522, all threads,
-nothing else running. `many` answers 400 texts at a time, each peer at its fastest batch size; `one` answers one text of
-46 to 54 tokens after another. Contestants take turns; weights are random, as speed does not depend on them. `labels`
-counts the test texts of ag_news_10k to which the trained run RUN gives another label in bf16 than in fp32. int8 is
-torch's own dynamic quantisation of the same classifier. What is measured again replaces what was there.
+Test texts of ag_news_10k (43 tokens on average), all threads, nothing else running. The shipped default, with its
+linear member and without, is that of a training of a few steps, its terms those of a whole one. The pinned network
+has 4 layers of d_model 256, 4 heads and a vocabulary of 30,522, as the pipeline's; weights are random, as speed does
+not depend on them. `many` answers 400 texts at a time, each peer at its fastest batch size; `one` answers one text of
+46 to 54 tokens after another. Contestants take turns. `labels` counts the test texts of ag_news_10k to which the
+trained run RUN gives another label in bf16 than in fp32. int8 is torch's own dynamic quantisation of the same
+classifier. What is measured again replaces what was there.
 """
 
 import copy
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -25,11 +29,14 @@ from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
 
+from contestants.tables import fill_document, markdown
 from machine import machine
 
 RESULTS = Path(__file__).with_suffix(".json")
+DOCUMENT = RESULTS.parents[1] / "docs" / "performance.md"
 ROUNDS, TEXTS, SIZES = 5, 400, (1, 8, 32, 128)
 CALLS, WARM, ABOUT_50 = 500, 30, range(46, 55)
+SHIPPED = "manyheads, shipped default"
 Answer = Callable[[list[str]], Any]
 
 
@@ -46,15 +53,30 @@ def main() -> None:
     results["machine"] = machine() | {"threads": torch.get_num_threads(), "TFLOP/s of a matrix product": peaks()}
     results["versions"] = {name: version(name) for name in ("torch", "transformers", "tokenizers", "manyheads")}
     tokenizer, texts = read(Path(data) / "ag_news_10k")
+    of = contestants(tokenizer, Path(data) / "ag_news_10k") if {"many", "one"} & {*words} else {}
     for word in words:
         name, _, run = word.partition("=")
         if name == "labels":
             results["labels changed"] = labels_changed(Path(run), texts)
         else:
-            of = contestants(tokenizer)
-            results[name] = many(of, texts[:TEXTS]) if name == "many" else one(of, tokenizer, texts)
+            results[name] = many(dict(of), texts[:TEXTS]) if name == "many" else one(of, tokenizer, texts)
         print(json.dumps(results, indent=1), flush=True)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    fill_document(DOCUMENT, {"prediction": table(results)})
+
+
+def table(results: dict[str, Any]) -> str:
+    """Texts a second, and milliseconds of one text."""
+    speeds, calls = results["many"]["texts per second"], results["one"]
+    sizes = results["many"]["batch size"]
+    lines = []
+    for name, found in speeds.items():
+        shown = f"{found['median']:,.0f} ({found['min']:,.0f}-{found['max']:,.0f})"
+        latency = [f"{calls[name][f'{cut} ms']:.1f} ms" if name in calls else "-" for cut in ("p50", "p99")]
+        title = f"Hugging Face {name}, batches of {sizes[name]}" if name in sizes else name
+        lines.append([title, shown, *latency])
+    columns = ["texts of ag_news_10k", "texts/s, many at once", "one text of 50 tokens: p50", "p99"]
+    return markdown(columns, lines)
 
 
 def read(folder: Path) -> tuple[Any, list[str]]:
@@ -69,7 +91,7 @@ def read(folder: Path) -> tuple[Any, list[str]]:
     return cached_tokenizer(splits.train, run.tokenizer, cache_folder(run.data)), splits.test.texts
 
 
-def contestants(tokenizer: Any) -> dict[str, Answer]:
+def contestants(tokenizer: Any, folder: Path) -> dict[str, Answer]:
     """What answers a list of texts, by name; a pipeline takes its batch size too."""
     import torch
 
@@ -78,6 +100,10 @@ def contestants(tokenizer: Any) -> dict[str, Answer]:
     with tempfile.TemporaryDirectory() as scratch:
         ship(Path(scratch) / "model", tokenizer)
         ours = {name: manyheads.load(scratch, precision=name) for name in ("auto", "fp32")}
+    with tempfile.TemporaryDirectory() as scratch:
+        train_default(folder, Path(scratch) / "run")
+        shipped = manyheads.load(Path(scratch) / "run")
+    assert shipped.members == ("network", "linear"), "the default has a linear member whose share is not nothing"
     whole = ours["fp32"]
     eighths = copy.deepcopy(whole)
     with warnings.catch_warnings():
@@ -85,6 +111,8 @@ def contestants(tokenizer: Any) -> dict[str, Answer]:
         eighths.classifier = torch.ao.quantization.quantize_dynamic(whole.classifier, {torch.nn.Linear}, torch.qint8)
     types = {"pipeline fp32": torch.float32, "pipeline bf16": torch.bfloat16}
     return {
+        SHIPPED: shipped.predict,
+        f"{SHIPPED}, network alone": replace(shipped, beside=None).predict,
         "manyheads": ours["auto"].predict,
         "manyheads fp32": whole.predict,
         "manyheads int8": eighths.predict,
@@ -92,19 +120,27 @@ def contestants(tokenizer: Any) -> dict[str, Answer]:
     }
 
 
-def ship(folder: Path, tokenizer: Any) -> None:
-    """An untrained classifier of four classes."""
-    import torch
+def train_default(folder: Path, output: Path) -> None:
+    """`manyheads train` by its defaults, but for the number of its steps."""
+    words = [f"data.path={folder}", f"output={output}", "trainer.max_steps=20", "trainer.max_epochs=-1", "test=false"]
+    command = [sys.executable, "-m", "manyheads.cli", "train", *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
-    from manyheads.config import DataConfig, ModelConfig
+
+def ship(folder: Path, tokenizer: Any) -> None:
+    """An untrained classifier of four classes, of the network that benchmarks/peers.py measures."""
+    import torch
+    from contestants.ours import our_run
+    from contestants.settings import SHAPES, Text
+
     from manyheads.nn import assemble
     from manyheads.ship.save import save_deliverable
 
     torch.manual_seed(0)
-    model = ModelConfig(n_layers=4, n_heads=4, d_model=256, d_k=64, d_v=64, d_ff=1024)
-    classifier = assemble(model, vocab_size=tokenizer.get_vocab_size(), n_classes=4, max_length=512)
+    run = our_run(SHAPES["256"], Text("ag_news_10k", 512))
+    classifier = assemble(run.model, vocab_size=tokenizer.get_vocab_size(), n_classes=4, max_length=512)
     labels = ["world", "sports", "business", "science"]
-    about = {"model": model, "data": DataConfig(), "tokenizer": tokenizer, "labels": labels}
+    about = {"model": run.model, "data": run.data, "tokenizer": tokenizer, "labels": labels}
     save_deliverable(folder, classifier, **about, pairs=False, card="")
 
 
@@ -156,6 +192,7 @@ def one(of: dict[str, Answer], tokenizer: Any, texts: list[str]) -> dict[str, An
                 started = perf_counter()
                 answer([text])
                 taken[name].append(1000 * (perf_counter() - started))
+    assert len(short) > WARM, "too few texts of 46 to 54 tokens"
     return {name: latency(all_of_them[WARM:]) for name, all_of_them in taken.items()} | {"calls": len(short) - WARM}
 
 

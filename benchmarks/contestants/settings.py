@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+PROTOCOL = 2  # raise it when contestants or rounds change: older figures are then measured again, not shown
 VOCAB_SIZE = 30_522  # of every model; a tokenizer learned from few texts has fewer entries
 DROPOUT = 0.1  # of embedding, attention weights, residual and classifier
 LR, WEIGHT_DECAY, CLIP, N_STEPS = 1e-4, 0.01, 1.0, 100_000  # AdamW, falling linearly over more steps than are made

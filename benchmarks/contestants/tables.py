@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from contestants.process import NAMES, PEAK
-from contestants.settings import SETTINGS
+from contestants.settings import PROTOCOL, SETTINGS
 
 MARKER = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 Round = dict[str, Any]
@@ -29,7 +29,8 @@ def fill_document(document: Path, tables: dict[str, str]) -> list[str]:
 
 def speed_tables(results: dict[str, Any]) -> dict[str, str]:
     """One table a setting, in the order they are defined, and `overview`, a line each."""
-    measured = {name: results["settings"][name] for name in SETTINGS if results["settings"].get(name, {}).get("rounds")}
+    found = {name: results["settings"].get(name, {}) for name in SETTINGS}
+    measured = {name: one for name, one in found.items() if one.get("protocol") == PROTOCOL and one.get("rounds")}
     return {"overview": overview(measured)} | {name: of_setting(figures) for name, figures in measured.items()}
 
 

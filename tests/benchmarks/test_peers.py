@@ -131,6 +131,16 @@ def test_a_second_start_measures_what_is_missing(results):
     assert len(json.loads(results.read_text())["settings"]["short-128"]["rounds"]) == peers.ROUNDS
 
 
+def test_figures_of_another_protocol_are_neither_shown_nor_kept(results):
+    peers.measure(["short-128"], again=False)
+    kept = json.loads(results.read_text())
+    kept["settings"]["short-128"]["protocol"] -= 1
+    results.write_text(json.dumps(kept))
+    assert list(tables.speed_tables(kept)) == ["overview"]
+    peers.measure(["short-128"], again=False)
+    assert Still.turns == 2 * peers.ROUNDS * (len("acefg") + 1)
+
+
 def test_the_time_of_all_settings_is_bounded(results, monkeypatch):
     """Where it is up, a few rounds are enough."""
     monkeypatch.setattr(peers, "MINUTES", 0.0)
