@@ -4,6 +4,8 @@ Standard library only until something is printed with rich.
 """
 
 import logging
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
+SECONDS_OF_SILENCE = 3.0
 
 
 def one_line(text: str) -> str:
@@ -50,6 +54,25 @@ def progress_bar(n_rows: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         rows = bar.add_task("rows", total=n_rows)
         yield lambda n_done: bar.advance(rows, n_done)
+
+
+@contextmanager
+def row_counter(wanted: bool = True) -> Iterator[Callable[[int], None]]:
+    """A line on a terminal, from the third second on, which is given how many rows are done; nothing elsewhere."""
+    begun, shown = time.monotonic(), False
+
+    def count(n_rows: int) -> None:
+        nonlocal shown
+        seconds = time.monotonic() - begun
+        if wanted and seconds > SECONDS_OF_SILENCE and sys.stderr.isatty():
+            print(f"\r{n_rows:,} rows, {n_rows / seconds:,.0f} a second ", end="", file=sys.stderr, flush=True)
+            shown = True
+
+    try:
+        yield count
+    finally:
+        if shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 @contextmanager

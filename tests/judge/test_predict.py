@@ -1,18 +1,26 @@
 """The verb `predict`: JSON lines in input order, and one sentence for every mistake."""
 
+import csv
 import io
 import json
+import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manyheads.config import Accelerator, InferenceHardware, PredictConfig
+from manyheads.compose import compose
+from manyheads.config import Accelerator, InferenceHardware, Precision, PredictConfig, TextColumns
+from manyheads.judge import lines
 from manyheads.judge.predict import predict
+from manyheads.judge.written import n_written
 from manyheads.ship.load import load_to_answer as load
 
 TEXTS = ["a good film", "", "bad\x85bad\u2028bad", "naïve 爱 🙂", "tab\there", "so " * 50]
@@ -84,6 +92,147 @@ def test_columns_of_json_lines_are_kept(model_folder: Path, pair_folder: Path, t
     assert row["label"] == load(pair_folder).predict(["good film"], ["bad"])[0].label
 
 
+def test_the_columns_of_the_texts_can_be_named(model_folder: Path, pair_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text,body,more\ngood,bad,so\n")
+    single = load(model_folder).predict(["bad"])[0].label
+    words = [f"run={model_folder}", f"input={tmp_path / 'in.csv'}", "data.text=body", "hardware=cpu"]
+    predict(compose("predict", [*words, f"output={tmp_path / 'a.jsonl'}"]))
+    (row,) = map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines())
+    assert (row["text"], row["body"], row["label"]) == ("good", "bad", single)
+    both = TextColumns(text="body", text_pair="more")
+    predict(config(pair_folder, input=str(tmp_path / "in.csv"), output=str(tmp_path / "b.jsonl"), data=both))
+    (row,) = map(json.loads, (tmp_path / "b.jsonl").read_text().splitlines())
+    assert row["label"] == load(pair_folder).predict(["bad"], ["so"])[0].label
+    for run, typed, said in (
+        (model_folder, {"data": TextColumns(text="nix")}, "has no column 'nix', .* name one by data.text=<column>$"),
+        (model_folder, {"data": both}, "^data.text_pair=more does nothing, as the model of run takes single texts"),
+        (
+            model_folder,
+            {"data": TextColumns(text="b"), "input": "-"},
+            "^data.text=b names a column, but input=- has none",
+        ),
+    ):
+        with pytest.raises(ValueError, match=said):
+            predict(config(run, **{"input": str(tmp_path / "in.csv"), **typed}))
+
+
+def test_the_first_line_of_a_table_is_neither_lost_nor_answered_by_mistake(
+    model_folder: Path, pair_folder: Path, tmp_path: Path
+) -> None:
+    for name in ("in.csv", "in.tsv"):
+        rows = predicted(model_folder, tmp_path, b"a very good film\nbad\n", name)
+        assert [row["text"] for row in rows] == ["a very good film", "bad"]
+        (tmp_path / name).write_text("good\nbad\n")
+        with pytest.raises(
+            ValueError, match=r"in\..sv begins with 'good', .* on top, else name one by data.text=<column>$"
+        ):
+            predict(config(model_folder, input=str(tmp_path / name)))
+    rows = predicted(pair_folder, tmp_path, b"a very good film\tbad\nso\tfilm\n", "pairs.tsv")
+    assert [row["text"] for row in rows] == ["a very good film", "so"]
+    (tmp_path / "named.tsv").write_text("premise\thypothesis\na good film\tbad\n")
+    with pytest.raises(
+        ValueError, match=r"begins with 'premise' and 'hypothesis', which may be the names of its columns"
+    ):
+        predict(config(pair_folder, input=str(tmp_path / "named.tsv")))
+    named = TextColumns(text="premise", text_pair="hypothesis")
+    predict(config(pair_folder, input=str(tmp_path / "named.tsv"), data=named, output=str(tmp_path / "n.jsonl")))
+    assert [json.loads(line)["premise"] for line in (tmp_path / "n.jsonl").read_text().splitlines()] == ["a good film"]
+
+
+TABLE = b'id,label,text\n7,true one,"a\nfilm"\n8,,bad\n'
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("top_k", [0, 2])
+def test_answers_are_written_as_the_name_of_the_file_says(
+    model_folder: Path, tmp_path: Path, kind: str, top_k: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.csv").write_bytes(TABLE)
+    output = tmp_path / f"out{kind}"
+    assert predict(config(model_folder, input=str(tmp_path / "in.csv"), output=str(output), top_k=top_k)) == 2
+    if kind == ".parquet":
+        rows = pyarrow.parquet.read_table(output).to_pylist()
+    else:
+        with output.open(newline="") as file:
+            rows = list(csv.DictReader(file, delimiter="," if kind == ".csv" else "\t"))
+    answers = load(model_folder).predict(["a\nfilm", "bad"])
+    assert [(row["id"], row["input_label"], row["text"]) for row in rows] == [
+        ("7", "true one", "a\nfilm"),
+        ("8", "", "bad"),
+    ]
+    assert [row["label"] for row in rows] == [one.label for one in answers]
+    for row, answer in zip(rows, answers, strict=True):
+        likeliest = sorted(answer.probabilities.items(), key=lambda one: -one[1])
+        expected = {f"p_{name}": value for name, value in answer.probabilities.items()}
+        if top_k:
+            expected = {f"p_{at}": value for at, (_, value) in enumerate(likeliest[:2], 1)}
+            assert [row["label_1"], row["label_2"]] == [name for name, _ in likeliest[:2]]
+        assert {name: float(row[name]) for name in row if name.startswith("p_")} == pytest.approx(expected, abs=2e-6)
+    assert n_written(str(output)) == 2
+    said = capfd.readouterr().err
+    assert re.fullmatch(rf"{output}: 2 rows in \d+\.\d s \([\d,]+ a second\), answered by the network\n", said)
+
+
+def test_the_likeliest_classes_come_first(model_folder: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    predict(config(model_folder, text="good film", top_k=2))
+    found = json.loads(capfdbinary.readouterr().out)["probabilities"]
+    expected = sorted(load(model_folder).predict(["good film"])[0].probabilities.items(), key=lambda one: -one[1])
+    assert list(found) == [name for name, _ in expected[:2]]
+
+
+def test_tables_hold_the_columns_of_json_lines(label_folder: Path, tmp_path: Path) -> None:
+    content = b'{"id": 7, "text": "good", "tags": {"a": 1}}\n{"n": 0.5, "id": 8, "text": "bad film"}\n'
+    (tmp_path / "in.jsonl").write_bytes(content)
+    for kind in (".csv", ".parquet"):
+        predict(config(label_folder, input=str(tmp_path / "in.jsonl"), output=str(tmp_path / f"out{kind}")))
+    answers = load(label_folder).predict(["good", "bad film"])
+    rows = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [(row["id"], row["n"], row["tags"]) for row in rows] == [(7, None, '{"a": 1}'), (8, 0.5, None)]
+    assert [row["labels"] for row in rows] == [one.labels for one in answers]
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["id"], row["n"], row["tags"]) for row in rows] == [("7", "", '{"a": 1}'), ("8", "0.5", "")]
+    assert [row["labels"] for row in rows] == ["|".join(one.labels) for one in answers]
+
+
+def test_rows_that_fit_no_table_are_refused(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "MOST_CHARACTERS", 0)  # a chunk a row
+    for kind, more, said in (
+        (
+            ".csv",
+            '"n": 1, "m": 2',
+            "has the columns of its first rows, but row 2 has m, too: name a .jsonl, whose rows",
+        ),
+        (
+            ".parquet",
+            '"n": "one"',
+            "has one type a column, and that of 'n' is int64 by its first rows, but a later cell",
+        ),
+    ):
+        (tmp_path / "in.jsonl").write_text(f'{{"text": "good", "n": 1}}\n{{"text": "bad", {more}}}\n')
+        with pytest.raises(ValueError, match=rf"^output=\S+out\{kind} {said}"):
+            predict(config(model_folder, input=str(tmp_path / "in.jsonl"), output=str(tmp_path / f"out{kind}")))
+        assert [one.name for one in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_a_pipe_is_answered_as_a_file_to_the_last_bit(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"".join(b"good film %d\n" % at for at in range(1500))
+    (tmp_path / "in.txt").write_bytes(content)
+    bf16 = InferenceHardware(accelerator=Accelerator.cpu, precision=Precision.bf16)
+    predict(replace(config(model_folder, input=str(tmp_path / "in.txt"), output=str(tmp_path / "file")), hardware=bf16))
+    ends = os.pipe()
+    command = ["bash", "-c", f"head -c 5000 {tmp_path}/in.txt; sleep 0.3; tail -c +5001 {tmp_path}/in.txt"]
+    with os.fdopen(ends[0], "rb") as read, subprocess.Popen(command, stdout=ends[1]):
+        os.close(ends[1])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(read))
+        predict(replace(config(model_folder, output=str(tmp_path / "pipe")), hardware=bf16))
+    assert (tmp_path / "pipe").read_bytes() == (tmp_path / "file").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -148,6 +297,7 @@ def test_mistakes_are_one_sentence_each(model_folder: Path, tmp_path: Path) -> N
         ({"input": str(tmp_path)}, r"input=\S+ is a folder: name a file"),
         ({"input": str(there), "text": "good"}, r"text and input=\S+in.txt are both given"),
         ({"text": "good", "output": str(full)}, r"output=\S+full.jsonl exists and is not empty: name another file"),
+        ({"text": "good", "output": "x.csv.gz"}, "^output=x.csv.gz would be compressed, but answers are written plain"),
         ({"text": "good", "output": str(tmp_path)}, r"output=\S+ is a folder: name a file in a folder that exists"),
         ({"text": "good", "output": str(tmp_path / "no" / "x")}, r"output=\S+x lies in \S+no, which does not exist"),
         ({"text": "b\udce9d"}, "text is not UTF-8"),

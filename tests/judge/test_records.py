@@ -41,15 +41,40 @@ def test_every_column_is_kept(rows: list[tuple[str, str]]) -> None:
 
 
 def test_the_column_of_the_text_is_found() -> None:
-    assert texts_of(table("review\ngood\n")) == ["good"]
+    assert texts_of(table("review\ngood\n", ["review", "text"])) == ["good"]
     assert texts_of(table("text,review\na,b\n", ["review", "text"])) == ["b"]
     assert [one.kept for one in table("id, text, label\n1,a,b\n")] == [[{"id": "1", "text": "a", "label": "b"}]]
     (chunk,) = table("b,a\n1,2\n", ["a"], ["b"])
     assert (chunk.texts, chunk.pairs) == (["2"], ["1"])
 
 
+def test_a_single_column_may_begin_with_a_text() -> None:
+    first, second = "What a film this was.", "bad"
+    assert texts_of(table(f"{first}\n{second}\n", ["review", "text"])) == [first, second]
+    (chunk,) = table(f'"{first}, really"\n{second}\n', ["review", "text"])
+    assert chunk.kept == [{"text": f"{first}, really"}, {"text": second}]
+    for line in ("good", "good film", "review_text"):
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+            table(f"{line}\n{second}\n", ["words", "text"])
+        assert str(caught.value) == (
+            f"in.csv begins with '{line}', which may be the name of its column or a text: if texts begin there, put a "
+            "line that says text on top, else call it text"
+        )
+
+
+def test_a_column_that_is_named_must_be_there() -> None:
+    with pytest.raises(
+        ValueError, match=r"^in.csv has no column 'body', which the model reads: its columns are review;"
+    ):
+        table("review\ngood\n", ["body"])
+    with pytest.raises(
+        ValueError, match=r"^in.jsonl has no column 'body', which the model reads: its columns are text;"
+    ):
+        objects('{"text": "good"}\n', ["body"])
+
+
 def test_long_texts_make_short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_CHARACTERS", 10)
+    monkeypatch.setattr(lines, "MOST_CHARACTERS", 10)
     assert [len(chunk.texts) for chunk in table("text\n" + "good film\n" * 5)] == [2, 2, 1]
 
 
@@ -109,7 +134,7 @@ def test_every_value_of_an_object_is_kept(rows: list[dict[str, Any]], ascii_only
 
 
 def test_the_columns_are_those_of_the_first_object() -> None:
-    assert texts_of(objects('\ufeff{"review": "good"}\r\n')) == ["good"]
+    assert texts_of(objects('\ufeff{"review": "good"}\r\n', ["words", "text"])) == ["good"]
     assert texts_of(objects('{"text": "a", "review": "b"}\n', ["review", "text"])) == ["b"]
     (chunk,) = objects('{"b": "1", "a": "2"}\n{"a": "4", "b": "3", "c": 5}', ["a"], ["b"])
     assert (chunk.texts, chunk.pairs, chunk.kept[1]) == (["2", "4"], ["1", "3"], {"a": "4", "b": "3", "c": 5})

@@ -40,6 +40,7 @@ from manyheads.config.run import (
     PredictConfig,
     Resume,
     RunConfig,
+    TextColumns,
     run_data,
 )
 from manyheads.config.slurm import SlurmConfig
@@ -98,6 +99,7 @@ __all__ = [
     "Strategy",
     "Task",
     "Terms",
+    "TextColumns",
     "TokenizerConfig",
     "TokenizerKind",
     "TuneConfig",

@@ -226,13 +226,23 @@ class EvaluateConfig:
 
 
 @dataclass(kw_only=True, slots=True)
+class TextColumns:
+    """Which columns of a file hold the texts."""
+
+    text: str = knob("", "column of the text; empty: that of training, or text")
+    text_pair: str = knob("", "column of the second text; empty: that of training, or text_pair")
+
+
+@dataclass(kw_only=True, slots=True)
 class PredictConfig:
     """Everything `manyheads predict` can be told."""
 
     run: str = knob("", "run folder, or its model/ folder moved anywhere")
-    input: str = knob("-", "file of one text a line (tab between a pair), csv or jsonl; -: standard input")
+    input: str = knob("-", "file of one text a line (tab between a pair), csv, tsv or jsonl; -: standard input")
     text: str = knob("", "one text, instead of input")
-    output: str = knob("-", "file of JSON lines; -: standard output")
+    output: str = knob("-", "file: .csv, .tsv, .parquet, or JSON lines by any other name; -: standard output")
+    top_k: int = knob(0, "most probable classes whose probabilities are written; 0: those of all", at_least=0)
+    data: TextColumns = knob(TextColumns, "columns of input")
     generate: GenerateConfig = knob(GenerateConfig, "answers that are texts")
     batch: InferenceBatch = knob(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = knob(InferenceHardware, "processor")

@@ -1,6 +1,9 @@
-"""One parquet file to one `Table`, columns read when asked for. Only this file imports pyarrow."""
+"""One parquet file to one `Table`, columns read when asked for; and rows to a parquet file. Only this file imports
+pyarrow."""
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +80,51 @@ def _classes(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
         return class_names(json.loads(metadata[b"huggingface"])["info"]["features"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return {}
+
+
+@contextmanager
+def written_rows(path: Path, setting: str) -> Iterator[Callable[[list[str], list[dict[str, Any]]], None]]:
+    """What writes columns of rows, a part of the file at a time, whose types are those of the first part: text, whole
+    numbers, numbers, or lists of texts; a cell may be None, or missing.
+
+    Raises:
+        ValueError: a later part has cells of another type; names the `setting` of the file.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    writer: Any = None
+
+    def write(columns: list[str], rows: list[dict[str, Any]]) -> None:
+        nonlocal writer
+        cells = {name: [row.get(name) for row in rows] for name in columns}
+        if writer is None:
+            schema = pyarrow.schema([(name, _type(found)) for name, found in cells.items()])
+            writer = pyarrow.parquet.ParquetWriter(path, schema)
+        arrays = []
+        for field in writer.schema:
+            try:
+                arrays.append(pyarrow.array(cells[field.name], type=field.type))
+            except (pyarrow.ArrowException, OverflowError):
+                raise ValueError(
+                    f"{setting} has one type a column, and that of '{show(field.name)}' is {field.type} by its first "
+                    "rows, but a later cell is of another: name a .jsonl, whose rows may differ"
+                ) from None
+        writer.write_table(pyarrow.Table.from_arrays(arrays, schema=writer.schema))
+
+    try:
+        yield write
+        if writer is None:
+            pyarrow.parquet.write_table(pyarrow.table({}), path)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _type(cells: list[Any]) -> Any:
+    import pyarrow
+
+    kinds = {type(one) for one in cells if one is not None}
+    if kinds and kinds <= {int, float}:
+        return pyarrow.float64() if float in kinds else pyarrow.int64()
+    return pyarrow.list_(pyarrow.string()) if kinds == {list} else pyarrow.string()

@@ -4,13 +4,15 @@ Only \\n and \\r\\n end a line. U+0085, U+2028 and their like are letters of a t
 and text-mode iteration are not used.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 CHUNK = 1024  # rows answered together
-BLOCK = 2**20  # bytes asked of the stream at once
+MOST_CHARACTERS = 2**22  # of the texts of one chunk, so that long texts make short chunks
 MOST_LINE = 2**24  # bytes; a longer line is no text but a file of another kind
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -22,21 +24,34 @@ class Chunk:
     pairs: list[str] | None
 
 
-def read_lines(stream: BinaryIO, name: str, *, pairs: bool) -> Iterator[Chunk]:
+def read_lines(stream: BinaryIO, name: str, *, pairs: bool, at_once: bool = False) -> Iterator[Chunk]:
     """One row a line, also where the line is empty; with `pairs` a tab divides the two texts.
 
-    What has arrived is handed on at once: a slow stream is not kept waiting for a full chunk.
+    Chunks are the same however the stream delivers: in bf16 the last digits of an answer depend on the rows beside it,
+    so a pipe and a file would differ. `at_once`, for a person who types: each line is a chunk.
 
     Raises:
         ValueError: names the line that is not UTF-8, is endless, or holds no tab or several.
     """
     number = 1
-    for lines in _arriving(stream, name):
-        for start in range(0, len(lines), CHUNK):
-            some = lines[start : start + CHUNK]
-            texts = [decode(line, name, at) for at, line in enumerate(some, number)]
-            yield as_chunk(texts, name, number, pairs=pairs)
-            number += len(some)
+    lines = (decode(line.removesuffix(b"\n"), name, at) for at, line in whole_lines(stream, name))
+    for texts in filled(lines, len, most=1 if at_once else CHUNK):
+        yield as_chunk(texts, name, number, pairs=pairs)
+        number += len(texts)
+
+
+def filled(items: Iterable[T], length: Callable[[T], int], *, most: int = CHUNK) -> Iterator[list[T]]:
+    """Lists of `most` items, or of fewer that hold more than `MOST_CHARACTERS`."""
+    chunk: list[T] = []
+    n_characters = 0
+    for item in items:
+        chunk.append(item)
+        n_characters += length(item)
+        if len(chunk) == most or n_characters > MOST_CHARACTERS:
+            yield chunk
+            chunk, n_characters = [], 0
+    if chunk:
+        yield chunk
 
 
 def as_chunk(texts: list[str], name: str, number: int, *, pairs: bool) -> Chunk:
@@ -64,30 +79,9 @@ def whole_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
     number = 0
     while line := stream.readline(MOST_LINE + 1):
         number += 1
-        if len(line) > MOST_LINE:
+        if len(line.removesuffix(b"\n")) > MOST_LINE:
             raise ValueError(_endless(name, number))
         yield number, line
-
-
-def _arriving(stream: BinaryIO, name: str) -> Iterator[list[bytes]]:
-    """Whole lines as they arrive, without their ends. The last one needs no end."""
-    read: Any = getattr(stream, "read1", stream.read)
-    parts: list[bytes] = []
-    number, n_bytes = 1, 0
-    while block := read(BLOCK):
-        head, newline, rest = block.rpartition(b"\n")
-        if not newline:
-            parts.append(block)
-            n_bytes += len(block)
-            if n_bytes > MOST_LINE:
-                raise ValueError(_endless(name, number))
-            continue
-        lines = b"".join([*parts, head]).split(b"\n")
-        yield lines
-        number += len(lines)
-        parts, n_bytes = [rest] if rest else [], len(rest)
-    if parts:
-        yield [b"".join(parts)]
 
 
 def _endless(name: str, number: int) -> str:

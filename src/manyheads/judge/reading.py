@@ -7,9 +7,10 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from manyheads.config import TextColumns
 from manyheads.data.files import OPENERS
 from manyheads.judge.lines import Chunk, as_chunk, read_lines
-from manyheads.judge.records import read_objects, read_table
+from manyheads.judge.records import RENAME, read_objects, read_table, require_texts
 
 OTHER_KINDS = {  # what is not read, as rows are read as they come
     ".parquet": "is parquet, of which {verb} reads no rows: write it as .csv or .jsonl first",
@@ -40,36 +41,64 @@ def check_texts(verb: str, text: str, name: str) -> None:
 
 
 @contextmanager
-def opened_texts(text: str, name: str, deliverable: Any) -> Iterator[Iterator[Chunk]]:
-    """The texts, a chunk at a time, as the model of `deliverable` takes them: by its columns, in pairs or single.
+def opened_texts(text: str, name: str, deliverable: Any, named: TextColumns | None = None) -> Iterator[Iterator[Chunk]]:
+    """The texts, a chunk at a time, as the model of `deliverable` takes them: by its columns, or those that are
+    `named`, in pairs or single. None: the verb has no setting that names one.
 
     Raises:
-        ValueError: names the line that is mistaken.
+        ValueError: names the line that is mistaken, or a column that is named where there are none.
     """
+    pair = named.text_pair if named else ""
+    if pair and not deliverable.pairs:
+        raise ValueError(f"data.text_pair={pair} does nothing, as the model of run takes single texts: remove it")
+    if named and (named.text or pair) and (text or Path(name).suffix.lower() not in READERS):
+        setting = f"data.text={named.text}" if named.text else f"data.text_pair={pair}"
+        raise ValueError(
+            f"{setting} names a column, but {'text' if text else f'input={name}'} has none: remove it, or give a .csv, "
+            ".tsv or .jsonl"
+        )
     if text:
         yield iter([as_chunk([text], "text", 1, pairs=deliverable.pairs)])
         return
     with _opened(name) as stream:
-        yield _chunks(name, stream, deliverable)
+        yield _chunks(name, stream, deliverable, named)
 
 
-def _chunks(name: str, stream: BinaryIO, deliverable: Any) -> Iterator[Chunk]:
+def _chunks(name: str, stream: BinaryIO, deliverable: Any, named: TextColumns | None) -> Iterator[Chunk]:
     columns = deliverable.columns
     read = READERS.get(Path(name).suffix.lower())
-    texts = ["text", columns.text] if columns.preset else [columns.text, "text"]
-    text_pair = ["text_pair", columns.text_pair] if columns.preset else [columns.text_pair, "text_pair"]
-    if read is None or (deliverable.pairs and _is_bare_tsv(name, stream, texts)):
-        return read_lines(stream, "standard input" if name == "-" else name, pairs=deliverable.pairs)
-    return read(stream, name, text=texts, text_pair=text_pair if deliverable.pairs else [])
+    if read is None:
+        at_once = name == "-" and sys.stdin.isatty()
+        source = "standard input" if name == "-" else name
+        return read_lines(stream, source, pairs=deliverable.pairs, at_once=at_once)
+    text, text_pair = (
+        [one] if (one := getattr(named, key, "")) else [key, its] if columns.preset else [its, key]
+        for key, its in (("text", columns.text), ("text_pair", columns.text_pair))
+    )
+    remedy = RENAME if named is None else "name one by data.text=<column>"
+    if deliverable.pairs:
+        if _is_bare_tsv(name, stream, text, remedy):
+            return read_lines(stream, name, pairs=True)
+        remedy = RENAME if named is None else "name both by data.text=<column> data.text_pair=<column>"
+    return read(stream, name, text=text, text_pair=text_pair if deliverable.pairs else [], remedy=remedy)
 
 
-def _is_bare_tsv(name: str, stream: BinaryIO, texts: list[str]) -> bool:
-    """Whether a .tsv has pairs from its first line on, which names no column."""
+def _is_bare_tsv(name: str, stream: BinaryIO, text: list[str], remedy: str) -> bool:
+    """Whether a .tsv has pairs from its first line on, which names no column.
+
+    Raises:
+        ValueError: it may name two.
+    """
     if Path(name).suffix.lower() != ".tsv":
         return False
     assert isinstance(stream, BufferedReader)
-    names = stream.peek().partition(b"\n")[0].decode("utf-8-sig", "replace").split("\t")
-    return not {one.strip() for one in names} & set(texts)
+    cells = stream.peek().partition(b"\n")[0].decode("utf-8-sig", "replace").split("\t")
+    cells = [one.strip().strip('"') for one in cells]
+    if len(cells) > 2 or {*cells} & {*text}:
+        return False
+    if len(cells) == 2:
+        require_texts(cells, name, remedy)
+    return True
 
 
 @contextmanager

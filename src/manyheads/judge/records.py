@@ -2,25 +2,30 @@
 
 import csv
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, BinaryIO
 
 from manyheads.config.plain import listed, show
 from manyheads.data.delimited import csv_reader, tab_reader
-from manyheads.judge.lines import CHUNK, MOST_LINE, Chunk, decode, whole_lines
+from manyheads.judge.lines import MOST_LINE, Chunk, decode, filled, whole_lines
 
-MOST_CHARACTERS = 2**22  # of the texts of one chunk, so that long texts make short chunks
+NAME = re.compile(r"[^\W_][\w-]{0,29}( [\w-]{1,29})?")  # what may be the name of a column: one word or two
+RENAME = "rename one of them"
 
 
-def read_table(stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str]) -> Iterator[Chunk]:
-    """The rows of a csv with a header. Blank lines are no rows.
+def read_table(
+    stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str], remedy: str = RENAME
+) -> Iterator[Chunk]:
+    """The rows of a csv with a header; one that has a single column may begin with a text. Blank lines are no rows.
 
     Args:
         name: the file, as error messages call it.
-        text: columns that may hold the text, the first there is counts; if there is none, a file's only column.
+        text: columns that may hold the text, the first there is counts; one alone must be there.
         text_pair: columns that may hold the second text, none for a model of single texts.
+        remedy: how to say which column it is.
 
     Raises:
         ValueError: a missing column, or the line of a row that is not UTF-8, not csv, or has too few or many cells.
@@ -37,11 +42,33 @@ def read_table(stream: BinaryIO, name: str, *, text: list[str], text_pair: list[
     twice, times = Counter(header).most_common(1)[0]
     if times > 1:
         raise ValueError(f"{name} has the column '{show(twice)}' twice: name every column once")
-    first, second = _columns(header, name, text, text_pair)
+    if len(header) == 1 < len(text) and not text_pair and header[0] not in text:
+        require_texts(header, name, remedy)
+        rows, header = chain([header], rows), text[-1:]
+    first, second = _columns(header, name, text, text_pair, remedy)
     yield from _chunks((_record(row, header, width, name, reader.line_num) for row in rows), first, second)
 
 
-def read_objects(stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str]) -> Iterator[Chunk]:
+def require_texts(cells: list[str], name: str, remedy: str) -> None:
+    """Whether the first line of a file is a row, as at least one of its cells is clearly no name of a column.
+
+    Raises:
+        ValueError: it may be either.
+    """
+    if all(NAME.fullmatch(cell.strip()) for cell in cells):
+        line, one = " and ".join(f"'{show(cell)}'" for cell in cells), len(cells) == 1
+        either = "the name of its column or a text" if one else "the names of its columns or two texts"
+        usual = "text" if one else "text and text_pair"
+        called = f"call {'it' if one else 'them'} {usual}" if remedy == RENAME else remedy
+        raise ValueError(
+            f"{name} begins with {line}, which may be {either}: if texts begin there, put a line that says {usual} "
+            f"on top, else {called}"
+        )
+
+
+def read_objects(
+    stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str], remedy: str = RENAME
+) -> Iterator[Chunk]:
     """The rows of a file of one JSON object a line, whose first names the columns. Blank lines are no rows.
 
     Arguments as of `read_table`.
@@ -53,7 +80,9 @@ def read_objects(stream: BinaryIO, name: str, *, text: list[str], text_pair: lis
     number, head = next(objects, (0, {}))
     if not number:
         return
-    columns = _columns(list(head), name, text, text_pair)
+    if len(head) == 1 < len(text) and not text_pair:
+        text = list(head)
+    columns = _columns(list(head), name, text, text_pair, remedy)
     records = (_checked(one, columns, name, at) for at, one in chain([(number, head)], objects))
     yield from _chunks(records, *columns)
 
@@ -73,7 +102,7 @@ def _reader(stream: BinaryIO, name: str) -> Any:
 
 
 def _chunks(records: Iterator[dict[str, Any]], first: str, second: str | None) -> Iterator[Chunk]:
-    while kept := _some(records, first):
+    for kept in filled(records, lambda record: len(record[first])):
         pairs = None if second is None else [row[second] for row in kept]
         yield Chunk(kept, [row[first] for row in kept], pairs)
 
@@ -125,16 +154,15 @@ def _checked(one: dict[str, Any], columns: tuple[str, str | None], name: str, nu
     return one
 
 
-def _columns(header: list[str], name: str, text: list[str], text_pair: list[str]) -> tuple[str, str | None]:
+def _columns(
+    header: list[str], name: str, text: list[str], text_pair: list[str], remedy: str
+) -> tuple[str, str | None]:
     """The columns of the text and of the second text, if there is to be one."""
-    if len(header) == 1 and not text_pair:
-        return header[0], None
     found = [next((one for one in names if one in header), None) for names in (text, text_pair)]
     for names, one in zip((text, text_pair), found, strict=True):
         if names and one is None:
             raise ValueError(
-                f"{name} has no column {names[0]!r}, which the model reads: its columns are {listed(header)}; "
-                "rename one of them"
+                f"{name} has no column {names[0]!r}, which the model reads: its columns are {listed(header)}; {remedy}"
             )
     first, second = found
     assert first is not None, "there is always a name for the text"
@@ -146,14 +174,3 @@ def _record(row: list[str], header: list[str], width: int, name: str, number: in
     if not len(header) <= len(row) <= width:
         raise ValueError(f"{name}, line {number} has {len(row)} cells, but its header names {len(header)} columns")
     return dict(zip(header, row, strict=False))
-
-
-def _some(records: Iterable[dict[str, Any]], column: str) -> list[dict[str, Any]]:
-    """The next rows, as many as make a chunk."""
-    chunk, n_characters = [], 0
-    for record in islice(records, CHUNK):
-        chunk.append(record)
-        n_characters += len(record[column])
-        if n_characters > MOST_CHARACTERS:
-            break
-    return chunk
