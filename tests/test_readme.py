@@ -18,7 +18,7 @@ import pytest
 
 from manyheads import cli
 from manyheads.compose import compose
-from manyheads.config import Accelerator, Resume, RunConfig, Source, TuneConfig
+from manyheads.config import Accelerator, Resume, PredictConfig, RunConfig, Source, TuneConfig
 from manyheads.door.usage import top_help
 from manyheads.door.verbs import VERBS
 
@@ -271,6 +271,8 @@ def test_settings_in_the_text_compose(setting):
         compose("train", [setting])
     elif name in {one.name for one in fields(TuneConfig)}:
         compose("tune", ["optim.lr=1e-3,1e-4", setting])
+    elif name in {one.name for one in fields(PredictConfig)}:
+        compose("predict", ["run=outputs/reviews", setting])
     else:
         compose("export", ["run=outputs/reviews", setting])
 
