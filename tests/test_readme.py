@@ -18,7 +18,7 @@ import pytest
 
 from manyheads import cli
 from manyheads.compose import compose
-from manyheads.config import Accelerator, Resume, PredictConfig, RunConfig, Source, TuneConfig
+from manyheads.config import Accelerator, PredictConfig, Resume, RunConfig, Source, TuneConfig
 from manyheads.door.usage import top_help
 from manyheads.door.verbs import VERBS
 
