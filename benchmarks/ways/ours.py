@@ -36,6 +36,7 @@ def train_and_judge(task: Task, folder: Path, home: Path) -> dict[str, Any]:
     command(["evaluate", *judge, f"run={run}", f"output={answered}"], home / "evaluate.log")
     summary = json.loads((run / "summary.json").read_text())
     given = read(answered / "predictions.csv")
+    members = json.loads((answered / "metrics.json").read_text()).get("members", {})
     return {
         "typed": " ".join(["train", *data_words(Path("{data}")), *fixed, *words_of(task), "; evaluate", *judge]),
         "command_seconds": round(seconds),  # of the last start alone
@@ -48,6 +49,7 @@ def train_and_judge(task: Task, folder: Path, home: Path) -> dict[str, Any]:
         "linear": summary.get("linear"),
         "real_tokens_per_s": round(summary["real_tokens_per_s"]),
         "validation": {name: value_of(figure) for name, figure in summary["validation"].items()},
+        "members": {name: {key: value_of(of) for key, of in one.items()} for name, one in members.items()},
         "given": [(row.get("label", row.get("labels", "")), row["prediction"]) for row in given],
     }
 

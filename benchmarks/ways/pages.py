@@ -27,6 +27,7 @@ AIMS = {  # test accuracy with all rows: from scratch, from MiniLM
     "sick": (0.815, 0.855),
     "imdb": (0.90, 0.915),
 }
+MEMBERS = ("network", "linear model", "both")  # their names in metrics.json
 ALL_ROWS, FEW_ROWS = ("full",), ("100", "10")
 ROWS = {"full": "all rows", "100": "100 a class", "10": "10 a class"}
 SINGLE_WAYS = [way for way in WAYS if way != "tfidf_lr"]
@@ -58,6 +59,7 @@ def all_tables(everything: store.Measured) -> dict[str, str]:
         "by-rows": by_rows(single),
         "which-way": which_way(single),
         "aims": aims(single["full"]),
+        "members": members(single["full"]),
         "runs": runs(by_size["full"]),
         "labels": of_labels(by_size["full"]),
         "unfinished": unfinished(measured),
@@ -207,6 +209,20 @@ def reached(aim: float | None, value: float | None) -> str:
     shown = "not measured" if value is None else f"{value:.3f}"
     mark = "" if value is None or value >= aim else ", missed"
     return f"{shown} ({aim:g}){mark}"
+
+
+def members(sets: dict[str, Runs]) -> str:
+    """Test accuracy of all rows by who answers: both members, or one alone."""
+    columns = [(way, member) for way in OURS for member in MEMBERS]
+    lines = []
+    for name in (name for name in SETS if name not in MULTI):
+        cells = []
+        for way, member in columns:
+            done = sets.get(name, {}).get(way, {}).values()
+            values = [one["members"][member]["accuracy"] for one in done if member in one.get("members", {})]
+            cells.append(f"{mean(values):.3f}" if values else "-")
+        lines.append([name, *cells])
+    return markdown(["test accuracy, all rows", *(f"{OURS[way]}: {member}" for way, member in columns)], lines)
 
 
 def runs(sets: dict[str, Runs]) -> str:

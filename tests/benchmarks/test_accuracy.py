@@ -309,12 +309,15 @@ def test_our_figures_come_from_the_command_line(data, tmp_path, monkeypatch):
             (place / "summary.json").write_text(json.dumps(summary))
         else:
             rows.write(place / "predictions.csv", [{"label": "A", "prediction": name} for name in "AB"])
+            members = {name: {"accuracy": {"value": 0.5, "low": 0.1, "high": 0.9}} for name in pages.MEMBERS}
+            (place / "metrics.json").write_text(json.dumps({"members": members}))
 
     monkeypatch.setattr(ours, "command", command)
     found = ours.train_and_judge(Task("trec6", "10", "scratch", 2), data / "trec6", tmp_path / "one")
     assert found["wall_seconds"] == 30
     assert found["given"] == [("A", "A"), ("A", "B")]
     assert found["validation"] == {"accuracy": 0.75}
+    assert found["members"]["both"] == {"accuracy": 0.5}
     assert found["typed"].startswith(
         "train data.path={data} data.split_seed=0 seed=2 test=false resume=auto ; evaluate"
     )
@@ -357,6 +360,13 @@ def test_the_tables_say_what_was_measured():
     assert "| sst2, from MiniLM | 3 | 0.767 (" in made["runs"]
     all_of_them = len(recipes.tasks(recipes.SETS, recipes.SIZES, recipes.WAYS, recipes.SEEDS))
     assert made["unfinished"].startswith(f"{all_of_them - 5} of {all_of_them} runs are missing, in ")
+
+
+def test_what_each_member_answers_alone_is_shown():
+    measured = measured_of({"scratch": [HALF, MOST]})
+    for at, one in enumerate(measured.values()):
+        one["members"] = {"both": {"accuracy": 0.8}, "network": {"accuracy": 0.5 + 0.1 * at}}
+    assert line_of(pages.all_tables(measured)["members"]) == "| sst2 | 0.550 | - | 0.800 | - | - | - |"
 
 
 def test_tables_of_nothing_say_how_much_is_missing():
