@@ -218,6 +218,28 @@ def test_help_to_head_is_no_error():
     assert done.stdout.count("\n") == 1
 
 
+UNKIND = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except BaseException:  # as C++ of torch, which aborts, or a library that goes on without what it could not import
+    raise ImportError("cannot load module more than once per process") from None
+"""
+
+
+@pytest.mark.parametrize("when", ["composing", "importing"])
+def test_ctrl_c_while_something_heavy_is_imported(when, tmp_path):
+    (tmp_path / "unkind.py").write_text(UNKIND)
+    name = "manyheads.compose.compose" if when == "composing" else "manyheads.train.train"
+    module, _, function = name.rpartition(".")
+    body = f"import sys, {module} as one\nfrom manyheads import cli\nsys.path.insert(0, '')\n"
+    body += (
+        f"def heavy(*words, **more):\n    import unkind\none.{function} = heavy\nraise SystemExit(cli.main(['train']))"
+    )
+    done = shell(program=("-c", body), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "stopped by Ctrl-C\n")
+
+
 def test_ctrl_c_in_the_shell(tmp_path):
     body = "import os, signal\nfrom manyheads import cli\n"
     body += "cli.call = lambda verb, config: os.kill(os.getpid(), signal.SIGINT)\nraise SystemExit(cli.main(['train']))"
