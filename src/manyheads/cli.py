@@ -8,16 +8,12 @@ is dead, stuck or gone, 75 to be started again, 124 time is up, 130 Ctrl-C, 137 
 import importlib
 import io
 import os
-import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
-from traceback import walk_stack
-from types import FrameType
 from typing import Any
 
 from manyheads import __version__
@@ -28,6 +24,7 @@ from manyheads.door.mistakes import user_sentence
 from manyheads.door.verbs import VERBS, Config
 from manyheads.ranks import this_process
 from manyheads.slurm import is_for_the_queue, write_job
+from manyheads.terminal import ends_by_ctrl_c
 
 MISTAKE = 2  # the exit code of a user's mistake
 LATER = 3.0  # seconds
@@ -51,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, `sys.argv` unless given, and return its exit code."""
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
-        with _ends_by_ctrl_c():
+        with ends_by_ctrl_c(call):
             code = answer(lambda: _run(words), _say)
         sys.stdout.flush()
         return code
@@ -62,30 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _reader_left()
         return _say(sentence, MISTAKE)
-
-
-@contextmanager
-def _ends_by_ctrl_c() -> Iterator[None]:
-    """Ctrl-C ends the process at once where nothing is at stake: before the work has begun, and while a module is
-    imported. Torch, Hydra and others make other exceptions of a KeyboardInterrupt that comes to them then, or abort."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, frame: FrameType | None) -> None:
-        above = [one.f_code for one, _ in walk_stack(frame)]
-        if call.__code__ in above and not any("importlib._bootstrap" in code.co_filename for code in above):
-            signal.default_int_handler(number, frame)
-        if this_process().is_first:
-            os.write(sys.stderr.fileno(), b"stopped by Ctrl-C\n")
-        os._exit(130)
-
-    signal.signal(signal.SIGINT, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def answer(work: Callable[[], int], say: Callable[[str, int], int]) -> int:

@@ -4,12 +4,19 @@ Standard library only until something is printed with rich.
 """
 
 import logging
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from traceback import walk_stack
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from manyheads.ranks import this_process
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,3 +95,27 @@ def shown(log: logging.Logger) -> Iterator[None]:
         log.removeHandler(handler)
         log.setLevel(before[0])
         log.propagate = before[1]
+
+
+@contextmanager
+def ends_by_ctrl_c(work: Callable[..., Any]) -> Iterator[None]:
+    """Ctrl-C ends the process at once where nothing is at stake: before `work` has been called, and while a module is
+    imported. Torch, Hydra and others make other exceptions of a KeyboardInterrupt that comes to them then, or abort."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        above = [one.f_code for one, _ in walk_stack(frame)]
+        if work.__code__ in above and not any("importlib._bootstrap" in code.co_filename for code in above):
+            signal.default_int_handler(number, frame)
+        if this_process().is_first:
+            os.write(sys.stderr.fileno(), b"stopped by Ctrl-C\n")
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,12 +1,16 @@
 """The figures of a dry run against what torch itself counts."""
 
+import pytest
 import torch
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
-from manyheads.config import BatchConfig, ModelConfig, RunConfig
-from manyheads.data.batches import Batches, plan_epoch
+from manyheads.config import BatchConfig, EncoderKind, ModelConfig, Pooling, Positions, RunConfig
+from manyheads.data.batches import Batch, Batches, plan_epoch
 from manyheads.data.module import TextData
 from manyheads.data.tokens import Tokens
+from manyheads.fit import dry
 from manyheads.fit.dry import activation_bytes, of_task
+from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.nn.cost import flops_per_answer
 
@@ -49,6 +53,37 @@ def test_one_layer_keeps_at_least_its_inputs_and_hidden_units():
     one, two = (activation_bytes(make_classifier(n_layers=n), batch, precision="32-true") for n in (1, 2))
     least = 4 * n_tokens * (2 * 16 + 3 * 16 + 2 * 32)  # two block inputs, q k v, hidden units before and after gelu
     assert least <= two - one <= 6 * least
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize(
+    "model", [{}, {"n_kv_heads": 1}, {"pooling": Pooling.attention}, {"positions": Positions.rotary}]
+)
+def test_shapes_alone_come_to_what_is_kept_when_it_is_computed(model, precision, monkeypatch):
+    batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
+    by_shapes = activation_bytes(make_classifier(**model), batch, precision=precision)
+    monkeypatch.setattr(dry, "FakeTensorMode", unable)
+    assert by_shapes == activation_bytes(make_classifier(**model), batch, precision=precision)
+
+
+def unable(**_):
+    raise DynamicOutputShapeException(None)
+
+
+def test_a_recurrent_network_is_weighed_too():
+    batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
+    assert activation_bytes(make_classifier(encoder=EncoderKind.lstm), batch, precision="32-true") > 0
+
+
+def test_thousands_of_heads_take_no_memory():
+    """100 texts of 500 tokens: 512 heads would keep 50 GB."""
+    n, length = 100, 500
+    layout = Packed.of_lengths([length] * n)
+    batch = Batch(torch.ones(n * length, dtype=torch.int64), None, layout, torch.zeros(n), torch.arange(n), 1.0)
+    network = assemble(
+        ModelConfig(d_model=16, d_k=1, d_v=1, d_ff=32, n_heads=512), vocab_size=9, n_classes=2, max_length=500
+    )
+    assert activation_bytes(network, batch, precision="32-true") > 10 * 4 * 512 * n * length
 
 
 def test_half_precision_keeps_less():

@@ -1,8 +1,16 @@
 """`dry=true`: what a run would be, without training it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import (  # what torch.compile itself goes through a network with
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.func import functional_call
 
 from manyheads.config import RunConfig, Task
 from manyheads.data.batches import Batch, padding_share, plan_epoch
@@ -11,6 +19,7 @@ from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.fit.hardware import count_devices, trainer_hardware
 from manyheads.fit.module import Network
+from manyheads.layout import Packed
 from manyheads.nn.cost import count_parameters, flops_per_answer, flops_per_token
 from manyheads.nn.masked import MaskedLM
 from manyheads.nn.seq2seq import Seq2Seq
@@ -96,28 +105,43 @@ def words(network: Network) -> torch.nn.Embedding:
 
 
 def activation_bytes(network: Network, batch: Batch, *, precision: str, mask_share: float = 0.0) -> int:
-    """Bytes that a forward pass of `batch` keeps for the backward pass, measured by doing it once on the CPU; where
-    words are hidden, with `mask_share` of its tokens told."""
+    """Bytes that a forward pass of `batch` keeps for the backward pass; where words are hidden, with `mask_share` of
+    its tokens told. The pass is gone through with shapes alone, which takes no memory; a network that reads lengths
+    back from its tensors (texts of a pair apart, a recurrent one) computes once on the CPU."""
+    network.train()
+    if isinstance(network, MaskedLM):
+        places_P = torch.arange(max(1, round(mask_share * batch.layout.n_tokens)))
+        given = (batch.ids_N, batch.layout, batch.segments_N, places_P)
+    elif batch.targets is None:
+        given = (batch.ids_N, batch.layout, batch.segments_N)
+    else:
+        given = (batch.ids_N, batch.layout, batch.targets.ids_N, batch.targets.layout)
+    held = dict(network.named_parameters()) | dict(network.named_buffers())
+    known = tuple(
+        one.rounded(1) if isinstance(one, Packed) else one for one in given
+    )  # the same, that know their sizes
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
+            return _kept(network, {name: shapes.from_tensor(one) for name, one in held.items()}, known, precision)
+    except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException):
+        return _kept(network, held, given, precision)
+
+
+def _kept(network: Network, held: dict[str, torch.Tensor], given: tuple[Any, ...], precision: str) -> int:
+    """Bytes that are kept beside the tensors of the network, `held`."""
     kept: dict[int, int] = {}
-    weights = {p.untyped_storage().data_ptr() for p in network.parameters()}
+    own = {tensor.untyped_storage()._cdata for tensor in held.values()}
 
     def weigh(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage.nbytes()
         return tensor
 
-    network.train()
     with (
         torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16, enabled=precision != "32-true"),
     ):
-        if isinstance(network, MaskedLM):
-            places_P = torch.arange(max(1, round(mask_share * batch.layout.n_tokens)))
-            logits = network(batch.ids_N, batch.layout, batch.segments_N, places_P)
-        elif batch.targets is None:
-            logits = network(batch.ids_N, batch.layout, batch.segments_N)
-        else:
-            logits = network(batch.ids_N, batch.layout, batch.targets.ids_N, batch.targets.layout)
+        logits = functional_call(network, held, given)
     assert logits.requires_grad, "held until here, so that no storage is freed and counted twice"
     return sum(kept.values())

@@ -158,7 +158,8 @@ def refuse_other_rows(digests: Mapping[str, str], folder: Path) -> None:
     """
     written = read_json(folder / "summary.json")
     known = written.get("digests") if isinstance(written, dict) else None
-    for name, digest in digests.items() if isinstance(known, dict) else ():
+    known = known if isinstance(known, dict) else {}
+    for name, digest in digests.items():
         if known.get(name, digest) != digest:
             raise ValueError(
                 f"the rows of {name} are not those that the finished run in {folder} read: give the same data, or "
