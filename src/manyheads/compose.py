@@ -146,7 +146,8 @@ def run_hydra(
 
     def run_one(config: DictConfig) -> Any:
         job = HydraConfig.get().runtime
-        return task(lambda: placed(_settled(verb, *of_one_job(_values(config), typed)), job.output_dir, job.choices))
+        own = of_one_job(_values(config), typed)
+        return task(lambda: placed(_settled(verb, *own), typed, job.output_dir, job.choices))
 
     say_split(values, typed)
     more = ["--config-dir", config_dir] if config_dir else []

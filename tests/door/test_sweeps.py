@@ -219,6 +219,8 @@ def test_an_output_for_several_jobs_is_refused_before_the_first(swept, calls, ca
     ("words", "names"),
     [
         (["model.n_heads=2,4"], ["n_heads=2", "n_heads=4"]),
+        (["model.pooling=first,max"], ["pooling=first", "pooling=max"]),
+        (["data.text=a/b,c"], ["text=a-b", "text=c"]),
         (["seed=1,2", "model=tiny,mini"], [f"model={model},seed={n}" for n in (1, 2) for model in ("tiny", "mini")]),
         (["data.path=a.csv,b.csv", "optim.lr=1e-3"], ["0", "1"]),
         (["data.path=a.csv,b.csv", "optim.lr=1e-3,2e-3"], ["0,lr=0.001", "1,lr=0.002", "2,lr=0.001", "3,lr=0.002"]),

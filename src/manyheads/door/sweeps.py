@@ -65,18 +65,29 @@ def refuse_shared_output(config: Config, typed: Typed) -> None:
         )
 
 
-def placed(config: Config, folder: str, choices: Mapping[str, Any]) -> Config:
-    """A job with its output: the settings and presets that it names filled in; of a run without one, `folder`.
+def placed(config: Config, typed: Typed, folder: str, choices: Mapping[str, Any]) -> Config:
+    """A job with its output: the settings and presets that it names filled in; of a run without one, what varies.
 
     Args:
-        folder: made by Hydra for this job, and removed here while it is empty: a run makes its own.
+        folder: the number of the job in the folder of the sweep, made by Hydra and removed here while it is empty: a
+            run makes its own.
     """
     with suppress(OSError):
         os.rmdir(folder)
-    config.output = _filled(config, choices)
     if isinstance(config, RunConfig) and not config.output:
-        config.output = folder
+        config.output = os.path.join(os.path.dirname(folder), _name_of_job(typed, os.path.basename(folder)))
+    config.output = _filled(config, choices)
     return config
+
+
+def _name_of_job(typed: Typed, number: str) -> str:
+    """What varies, such as n_heads=${model.n_heads},seed=${seed}; paths do not fit into a name, and the number of the
+    job does instead."""
+    full = [*typed.swept_groups, *(name for name in typed.swept if name not in VERBATIM)]
+    short = [name.rpartition(".")[2] for name in full]
+    names = short if len(set(short)) == len(short) else full
+    numbered = [number] if VERBATIM & typed.swept.keys() or not full else []
+    return ",".join([*numbered, *(f"{name}=${{{to}}}" for name, to in zip(names, full, strict=True))])
 
 
 def _filled(config: Config, choices: Mapping[str, Any]) -> str:
@@ -138,24 +149,12 @@ def hydra_words(typed: Typed) -> list[str]:
     """Hydra's own settings of a sweep: its files go under outputs/ and stay few, and what was typed."""
     quiet = [
         "hydra.sweep.dir=outputs/multirun/${now:%Y-%m-%d_%H-%M-%S}",
-        *_folder_of_job(typed),
         "hydra.output_subdir=null",
         "hydra/job_logging=none",
     ]
     own = [word for word in typed.words if word.startswith(("hydra.", "hydra/"))]
     keys = {word.partition("=")[0] for word in own}
     return own + [word for word in quiet if word.partition("=")[0] not in keys]
-
-
-def _folder_of_job(typed: Typed) -> list[str]:
-    """What varies, such as n_heads=2,seed=1; paths do not fit into a name, and the number of the job does instead."""
-    references = {group: f"hydra.runtime.choices.{group}" for group in typed.swept_groups}
-    references |= {name: name for name in typed.swept if name not in VERBATIM}
-    short = [name.rpartition(".")[2] for name in references]
-    names = short if len(set(short)) == len(short) else list(references)
-    parts = [f"{name}=${{{to}}}" for name, to in zip(names, references.values(), strict=True)]
-    number = ["${hydra.job.num}"] if VERBATIM & typed.swept.keys() else []
-    return [f"hydra.sweep.subdir='{','.join([*number, *parts])}'"] if parts else []
 
 
 def every_choice(verb: str, typed: Typed) -> list[dict[str, str | None]]:
