@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -159,9 +160,12 @@ def test_embeddings_that_are_updated_by_rows_go_on_too(train, monkeypatch):
 
 def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, tmp_path, capsys):
     folder = train("run", "trainer.max_epochs=1", stops=("step:3",))
-    said = (folder / "run.log").read_text().splitlines()
+    written = (folder / "run.log").read_text()
+    said = re.findall(r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (.+)$", written)
     assert "stopped by SIGTERM at step 2: resume=auto goes on from there" in said
     assert "resumed at step 2" in said
+    assert re.search(r"(?m)^trained: 1 epoch, 8 steps, ", written), "the table ends it"
+    assert written.count("figures and their 95 % intervals") == 1
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     capsys.readouterr()
     assert main(["train", f"resume={folder}"]) == 0

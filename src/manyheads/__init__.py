@@ -16,3 +16,8 @@ def __getattr__(name: str) -> Any:
 
         return load_to_answer
     raise AttributeError(f"module 'manyheads' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What completion in a notebook shows: `load`, too, before its first use."""
+    return sorted({*globals(), *__all__})

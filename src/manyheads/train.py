@@ -127,7 +127,7 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
         deliverable = ship(run, splits, tokenizer, tokens, network, training, folder / "model")
         known = {**asdict(training), "wall_seconds": perf_counter() - began}
         summary = judge_run(splits, deliverable, known, to_plain(run), folder)
-    show_summary(summary)
+    show_summary(summary, folder / "run.log")
     return summary
 
 
@@ -192,7 +192,9 @@ def run_log(file: Path, notes: list[str]) -> Iterator[None]:
     """Lines go to `file` for a while, and to the screen from the first process: first what to know of the data."""
     before = log.level, log.propagate
     screen = [logging.StreamHandler()] if is_first_process() else []
-    handlers = [*screen, logging.FileHandler(file, encoding="utf-8")]
+    written = logging.FileHandler(file, encoding="utf-8")
+    written.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    handlers = [*screen, written]
     for handler in handlers:
         log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -202,8 +204,9 @@ def run_log(file: Path, notes: list[str]) -> Iterator[None]:
             log.info("%s", note)
         yield
     except ValueError as mistake:  # the screen shows it in the end; the folder, too, says why it holds no model
-        with file.open("a", encoding="utf-8") as written:
-            written.write(f"{mistake}\n")
+        written.handle(
+            logging.makeLogRecord({"name": log.name, "levelno": logging.ERROR, "msg": "%s", "args": (mistake,)})
+        )
         raise
     finally:
         for handler in handlers:

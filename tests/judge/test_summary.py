@@ -122,3 +122,13 @@ def test_a_cell_is_a_figure_its_interval_or_nothing() -> None:
     assert cell(0.12345) == "0.1235"
     assert cell(FIGURE) == "0.5000\n0.250-0.750"
     assert facts(summary())["rows"] == "train 1,000, validation 10"
+
+
+def test_a_file_is_given_the_same_and_one_epoch_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.log").write_text("what was said before\n")
+    show_summary(summary(epochs=1, steps=1), tmp_path / "run.log")
+    written = (tmp_path / "run.log").read_text(encoding="utf-8")
+    assert written.startswith("what was said before\n")
+    assert "trained: 1 epoch, 1 step, " in written
+    assert "figures and their 95 % intervals" in written
+    assert "trained: 1 epoch, 1 step, " in capsys.readouterr().out

@@ -232,3 +232,8 @@ def test_what_is_no_text_is_named(model):
     ):
         with pytest.raises(ValueError, match=rf"^{what}, but each text is a str: leave it out, or convert it$"):
             model.predict(texts)
+
+
+def test_what_the_package_offers_is_listed():
+    code = "import sys, manyheads; assert 'load' in dir(manyheads); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from manyheads.judge.baselines import TFIDF, Baseline, lead_words
 from manyheads.judge.label_scores import LabelScores
@@ -11,7 +11,11 @@ from manyheads.judge.scores import Interval, Scores
 from manyheads.terminal import as_text, console
 from manyheads.whole import replace_file
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 FP32 = "32-true"  # in Lightning's words: what is shipped is judged in it
+WIDE = 160  # letters of a line in run.log, where no terminal says how many
 FIGURES = ("accuracy", "macro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
 LABEL_FIGURES = ("micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall", "loss")
 
@@ -116,7 +120,8 @@ def facts(summary: Summary) -> dict[str, str]:
         **ahead,
         "parameters": f"{summary.parameters:,}",
         "rows": ", ".join(f"{name} {n:,}" for name, n in summary.rows.items()),
-        "trained": f"{summary.epochs} epochs, {summary.steps:,} steps, {summary.seconds:.1f} s",
+        "trained": f"{summary.epochs} epoch{'s' * (summary.epochs != 1)}, "
+        f"{summary.steps:,} step{'s' * (summary.steps != 1)}, {summary.seconds:.1f} s",
         "weights kept": kept,
         **({"linear model": f"{summary.linear:.0%} of each answer, the network the rest"} if summary.linear else {}),
         "speed": f"{summary.real_tokens_per_s:,.0f} real tokens/s in {summary.precision}",
@@ -127,9 +132,17 @@ def facts(summary: Summary) -> dict[str, str]:
     }
 
 
-def show_summary(summary: Summary) -> None:
-    """Print the table and where the report lies."""
-    screen = console()
+def show_summary(summary: Summary, file: Path | None = None) -> None:
+    """Print the table and where the report lies; add them to `file`, too."""
+    _show_on(console(), summary)
+    if file is not None:
+        from rich.console import Console
+
+        with file.open("a", encoding="utf-8") as log:
+            _show_on(Console(file=log, width=WIDE, markup=False, emoji=False, highlight=False), summary)
+
+
+def _show_on(screen: "Console", summary: Summary) -> None:
     screen.print(figures_table(summary))
     lines = facts(summary) | {
         "wall time": f"{summary.wall_seconds:.1f} s",
