@@ -221,3 +221,14 @@ def test_an_address_of_another_page_does_no_harm(chromium, page):
     assert chromium.value("document.getElementById('chosen').textContent") == "Layer 1, head 1"
     assert chromium.value("state.view + state.way") == "textfrom"
     assert chromium.complaints == []
+
+
+def test_a_short_text_leaves_no_blank_area_and_a_long_title_is_seen_whole(chromium, page, model_folder, tmp_path):
+    chromium.open(page, high=900)
+    assert chromium.value("document.getElementById('text').clientHeight") < 200
+    long = " ".join(["Wonderfully"] * 20)  # 239 letters, several lines of the title
+    (other,) = look_at(load(model_folder), long, None, Chosen([0], [0]), folder=tmp_path, source="a run").files
+    chromium.open(other, wide=1100)
+    words = "document.querySelector('.words')"
+    assert chromium.value(f"{words}.scrollHeight <= {words}.clientHeight")
+    assert chromium.value("document.title") == " ".join(["Wonderfully"] * 5) + "\u2026 \u2013 attention"

@@ -28,6 +28,7 @@ SCRIPTS = ("data.js", "text.js", "lines.js", "matrix.js", "main.js", "start.js")
 STEPS = 65535  # a weight is kept as a whole number of such parts: the error is below 1.6e-5
 SMALL = 48  # pixels of the small maps
 LISTED = 5  # classes named beside the text
+HEADLINE = 60  # letters of the title at most
 LONG = 240  # letters from which a text is set smaller
 JSON_ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
@@ -68,7 +69,7 @@ def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, Layer
     names = ["A, the first text", "B, the second text"][: len(content.texts)] if len(content.texts) > 1 else [""]
     said = {
         "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
-        "title": shown(f"{content.texts[0][:60].strip() or 'Attention'} \u2013 attention"),
+        "title": shown(f"{_headline(content.texts[0]) or 'Attention'} \u2013 attention"),
         "style": style,
         "script": script,
         "source": shown(content.source),
@@ -152,6 +153,15 @@ def _answer(content: Shown) -> str:
 def _check(blocks: list[dict[str, Any]]) -> str:
     items = "".join(f"<li>{shown(one['name'])} <b>{one['error']:.1e}</b></li>" for one in blocks)
     return f'<ul class="check">{items}</ul>'
+
+
+def _headline(text: str) -> str:
+    """The first words of a text, for the tab of a browser."""
+    words = " ".join(text.split())
+    if len(words) <= HEADLINE:
+        return words
+    first = words[:HEADLINE].rpartition(" ")[0] or words[: HEADLINE - 1]  # a text of one word is cut within it
+    return f"{first}\u2026"
 
 
 def _text(text: str) -> str:
