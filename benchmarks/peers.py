@@ -24,8 +24,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from contestants.process import BEST, PEAK, SEARCH
-from contestants.ring import Contestant
+from contestants.process import PEAK
+from contestants.ring import Contestant, searched, take
 from contestants.settings import PROTOCOL, SETTINGS, flops_per_token, mean_length_met, shape_of, text_of
 from contestants.tables import fill_document, per_second, speed_tables, tried
 from machine import machine
@@ -97,9 +97,9 @@ def measure_setting(setting: str, data: Path, figures: dict[str, Any], results: 
             precision={name: "bf16" if cpu_multiplies_bf16() and name not in IN_FP32 else "fp32" for name in names},
         )
         if not figures.get("searched"):
-            figures["searched"] = searched(setting, Path(scratch))
-        fastest = {name: value for name, value in figures["searched"][0].items() if name != "tokens_per_s"}
-        (Path(scratch) / BEST).write_text(json.dumps(fastest))
+            figures["searched"] = searched(setting, Path(scratch), SEARCH_SECONDS)
+            print(f"{setting}: {tried(figures['searched'])}", flush=True)
+        fastest = take(figures["searched"], Path(scratch))
         figures["precision"]["c"] = "bf16" if fastest["bf16"] else "fp32"
         ring = {name: stack.enter_context(Contestant(name, setting, Path(scratch))) for name in [PEAK, *names]}
         for one in ring.values():
@@ -111,17 +111,6 @@ def measure_setting(setting: str, data: Path, figures: dict[str, Any], results: 
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
             shown = (f"{name} {per_second(turns[name]):,.0f}" for name in names if name in turns)
             print(f"{setting}, round {len(figures['rounds'])}: {', '.join(shown)} tokens/s", flush=True)
-
-
-def searched(setting: str, scratch: Path) -> list[dict[str, Any]]:
-    """The Trainer's settings that were tried, the fastest first."""
-    with Contestant(SEARCH, setting, scratch) as contestant:
-        contestant.start()
-        found = contestant.turn(SEARCH_SECONDS)
-    if not found:
-        sys.exit(f"{setting}: the search for the Trainer's fastest settings has failed")
-    print(f"{setting}: {tried(found)}", flush=True)
-    return found
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from contestants.process import SEARCH, best
 from contestants.settings import CLIP, N_STEPS, WEIGHT_DECAY, Text, Way
 
 LR = 5e-5
-SEARCH_SECONDS = 120.0
 NAMES = {
     "a": "transformers, a plain loop: 32 texts, padded to the longest",
     "b": "transformers, the same, texts grouped by length",
@@ -36,8 +36,12 @@ def tune(name: str, setting: str, folder: Path, driver: Connection) -> None:
     driver.send(torch.get_num_threads())
     text, (tokenizer, tokens), turns = TEXTS[setting], read(folder), Turns(driver)
     run = read_run(folder / "config.yaml")
+    if name == SEARCH:
+        from contestants import huggingface
+
+        return driver.send(huggingface.search(opener(run.init_from, tokens), tokenizer, tokens, driver.recv()))
     if name == "c":
-        return by_trainer(run.init_from, text, tokenizer, tokens, turns)
+        return by_trainer(run.init_from, text, tokenizer, tokens, turns, best(folder))
     if name in "ab":
         return by_plain_loop(run.init_from, tokenizer, tokens, turns, by_length=name == "b")
     tune_ours(run, tokenizer, tokens, turns, average=name == "g")
@@ -126,14 +130,15 @@ def by_plain_loop(folder: str, tokenizer: Any, tokens: Any, turns: Any, *, by_le
         turns.step(int(mask.sum()), mask.numel(), len(mask))
 
 
-def by_trainer(folder: str, text: Text, tokenizer: Any, tokens: Any, turns: Any) -> None:
-    """The Trainer with the settings that are fastest with this model on these texts."""
+def by_trainer(folder: str, text: Text, tokenizer: Any, tokens: Any, turns: Any, way: Way) -> None:
+    """The Trainer with the settings that a search found fastest with this model on these texts."""
     from contestants import huggingface as hf
+
+    hf.by_trainer(opener(folder, tokens), text, tokenizer, tokens, turns, way, rate=LR)
+
+
+def opener(folder: str, tokens: Any) -> Any:
+    """`theirs` by its attention alone."""
     from contestants.texts import n_classes
 
-    def model(attention: str) -> Any:
-        return theirs(folder, n_classes(tokens), attention)
-
-    found = hf.search(model, tokenizer, tokens, SEARCH_SECONDS)
-    del found[0]["tokens_per_s"]
-    hf.by_trainer(model, text, tokenizer, tokens, turns, Way(**found[0]), rate=LR)
+    return lambda attention: theirs(folder, n_classes(tokens), attention)

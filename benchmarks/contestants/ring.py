@@ -1,13 +1,15 @@
 """One process a contestant, of which one trains while the others sleep."""
 
+import json
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from contestants.process import take_part
+from contestants.process import BEST, SEARCH, take_part
 
 SECONDS, WARM_UP = 3.0, 4.0  # of a turn, and of the first one, which does not count
 PATIENCE = 600  # seconds after which a contestant that says nothing is given up
@@ -64,3 +66,20 @@ class Contestant:
             self._process.join(5)
         self._process.kill()
         self._process.join()
+
+
+def searched(setting: str, folder: Path, seconds: float, part: Callable[..., None] = take_part) -> list[dict[str, Any]]:
+    """The Trainer's settings that were tried, with nothing beside it, the fastest first."""
+    with Contestant(SEARCH, setting, folder, part) as contestant:
+        contestant.start()
+        found = contestant.turn(seconds)
+    if not found:
+        sys.exit(f"{setting}: the search for the Trainer's fastest settings has failed")
+    return found
+
+
+def take(found: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """The fastest of them, written for its contestant."""
+    fastest = {name: value for name, value in found[0].items() if name != "tokens_per_s"}
+    (folder / BEST).write_text(json.dumps(fastest))
+    return fastest

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import finetune
 import pytest
+from contestants.settings import Way
 
 
 def test_the_table_says_what_was_measured():
@@ -77,7 +78,7 @@ def test_all_read_the_same_rows_once(folder):
     loops = [
         lambda clock: finetuning.by_plain_loop(run.init_from, tokenizer, tokens, clock, by_length=False),
         lambda clock: finetuning.by_plain_loop(run.init_from, tokenizer, tokens, clock, by_length=True),
-        lambda clock: finetuning.by_trainer(run.init_from, text, tokenizer, tokens, clock),
+        lambda clock: finetuning.by_trainer(run.init_from, text, tokenizer, tokens, clock, Way(by_length=True)),
         lambda clock: finetuning.tune_ours(run, tokenizer, tokens, clock, average=False),
     ]
     for train in loops:

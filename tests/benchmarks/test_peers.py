@@ -110,7 +110,7 @@ def results(tmp_path, monkeypatch):
     monkeypatch.setenv("MANYHEADS_DATA", str(tmp_path))
     monkeypatch.setattr(peers, "RESULTS", tmp_path / "peers.json")
     monkeypatch.setattr(peers, "Contestant", Still)
-    monkeypatch.setattr(peers, "searched", lambda setting, folder: SEARCHED)
+    monkeypatch.setattr(peers, "searched", lambda setting, folder, seconds: SEARCHED)
     monkeypatch.setattr("manyheads.fit.hardware.cpu_multiplies_bf16", lambda: True)  # the peak of the figures below
     monkeypatch.setattr("contestants.texts.prepare", lambda text, data, folder: [10, 30])
     Still.turns = 0
