@@ -77,9 +77,10 @@ def tried(searched: list[dict[str, Any]]) -> str:
     rows = sorted({one["rows"] for one in searched})
     kinds = sorted({one["attention"] for one in searched})
     shown = [f"{way_of(one)} {one['tokens_per_s']:,}" for one in searched]
+    others = f"; then {', '.join(shown[1:3])}" if len(shown) > 1 else ""
     return (
         f"(c) is the fastest of {len(searched)} settings, {rows[0]} to {rows[-1]} rows and {' and '.join(kinds)} "
-        f"attention: {shown[0]} real tokens/s in a trial of seconds; then {', '.join(shown[1:3])}."
+        f"attention: {shown[0]} real tokens/s in a trial of seconds{others}."
     )
 
 
