@@ -78,7 +78,6 @@ def test_one_label_a_training_row_is_a_class_like_any_other(folder):
 @pytest.mark.parametrize(
     ("file", "line", "said"),
     [
-        ("train", "d,joy|anger|joy", "train.csv, row 29: names the label 'joy' twice"),
         ("test", "d,joy|pride", "test.csv, row 29: the label 'pride' has no row in the training split"),
         ("validation", ",joy|anger", "validation.csv, row 29: the text is empty"),
     ],
@@ -91,6 +90,24 @@ def test_a_mistake_names_file_and_row(folder, file, line, said):
     data.on_bad_row = OnBadRow["drop"]
     splits = read_splits(data, 0)
     assert splits.train.sets == splits.validation.sets == splits.test.sets == ANSWERS
+
+
+@pytest.mark.parametrize("line", ["d,joy|anger|joy", "d,joy| anger |anger"])
+def test_a_label_that_is_named_twice_counts_once(folder, line):
+    with (folder / "train.csv").open("a") as file:
+        file.write(f"{line}\n")
+    splits = read_splits(DataConfig(path=str(folder)), 0)
+    assert splits.train.sets == [*ANSWERS, (0, 1)]
+    assert splits.notes[0] == "train.csv: 1 row names a label twice, which counts once (first: row 29)"
+
+
+def test_a_label_named_twice_makes_no_set_of_a_class(folder):
+    for name in ("train", "validation", "test"):
+        (folder / f"{name}.csv").write_text("text,labels\na,joy|joy\nb,anger\nc,neutral\nd,joy\n")
+    splits = read_splits(DataConfig(path=str(folder)), 0)
+    assert not splits.multi
+    assert splits.train.labels == [1, 0, 2, 1]
+    assert splits.notes[0] == "train.csv: 1 row names a label twice, which counts once (first: row 2)"
 
 
 def test_no_label_at_all_is_one_sentence(folder):

@@ -107,7 +107,7 @@ def test_evaluate_judges_a_file_by_scikit_learns_figures(label_folder: Path, dat
     ("lines", "said"),
     [
         ("x,good|nice\n", "films.csv has labels the model does not know: the data's labels are good, nice"),
-        ("x,good|good\n", "films.csv, row 2: names the label 'good' twice"),
+        (",good|good\n", "films.csv, row 2: the text is empty"),
     ],
 )
 def test_mistakes_of_the_data_are_one_sentence(label_folder, data, tmp_path, lines, said) -> None:

@@ -36,13 +36,13 @@ def text_faults(texts: list[object], what: str) -> dict[int, str]:
 def label_names(cells: list[object], classes: list[str] | None) -> tuple[list[str], dict[int, str]]:
     """Class name of each cell, and by index why a cell names no class. Names are stripped; whole numbers lose `.0`.
 
-    A list of one label is that label; a row with several, or with none, has no class.
+    A list of one label, once or more, is that label; a row with several, or with none, has no class.
     """
     faults: dict[int, str] = {}
     names: list[str] = []
     known: dict[object, str | None] = {}
     for index, cell in enumerate(cells):
-        if isinstance(cell, list) and len(cell) != 1:
+        if isinstance(cell, list) and len({str(one).strip() for one in cell}) != 1:
             faults[index] = f"has {len(cell) or 'no'} label{'s' if cell else ''}, but one is needed"
             names.append("")
             continue

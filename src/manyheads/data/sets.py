@@ -4,8 +4,9 @@ Standard library only.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 from manyheads.config.plain import listed, show
 from manyheads.data.audit import label_names
@@ -21,7 +22,8 @@ def as_found(table: Table, columns: Columns) -> Columns:
     just one it is a class like any other, as it is in a column of another name than `labels` that is not all lists."""
     cells = label_cells(table, columns.answer)
     in_lists = columns.answer == MULTI_LABEL or all(isinstance(cell, list) for cell in cells)
-    return replace(columns, multi=in_lists and any(isinstance(cell, list) and len(cell) != 1 for cell in cells))
+    several = any(isinstance(cell, list) and len({str(one).strip() for one in cell}) != 1 for cell in cells)
+    return replace(columns, multi=in_lists and several)
 
 
 def joined_otherwise(table: Table, columns: Columns) -> list[str]:
@@ -71,23 +73,31 @@ def _joining_sign(cells: set[str]) -> str:
 
 
 def label_sets(cells: list[object], classes: list[str] | None) -> tuple[list[tuple[str, ...]], dict[int, str]]:
-    """Label names of each cell, in its order, and by index why a cell is no set of labels. An empty one has none."""
+    """Label names of each cell, each once, in its order, and by index why a cell is no set of labels. An empty one has
+    none."""
     of_cells = [cell if isinstance(cell, list) else [] if cell is None or cell == "" else [cell] for cell in cells]
     names, faults = label_names([name for cell in of_cells for name in cell], classes)
     sets: list[tuple[str, ...]] = []
     found: dict[int, str] = {}
     start = 0
     for index, cell in enumerate(of_cells):
-        one = tuple(names[start : start + len(cell)])
+        one = tuple(dict.fromkeys(names[start : start + len(cell)]))
         wrong = next((faults[at] for at in range(start, start + len(cell)) if at in faults), None)
-        if wrong is None and len(set(one)) < len(one):
-            twice = next(name for name in one if one.count(name) > 1)
-            wrong = f"names the label '{show(twice)}' twice"
         if wrong is not None:
             found[index] = wrong
         sets.append(one)
         start += len(cell)
     return sets, found
+
+
+def named_twice(table: Table, cells: list[Any], answers: list[Any], faults: Collection[int]) -> list[str]:
+    """A note on good rows that name a label more than once, if any do: `answers` are what was read of their `cells`."""
+    lists = [at for at, cell in enumerate(cells) if isinstance(cell, list) and len(cell) > 1 and at not in faults]
+    found = [at for at in lists if isinstance(answers[at], str) or len(answers[at]) < len(cells[at])]
+    if not found:
+        return []
+    rows = "1 row names" if len(found) == 1 else f"{len(found):,} rows name"
+    return [f"{table.source}: {rows} a label twice, which counts once (first: row {table.numbers[found[0]]})"]
 
 
 def give_sets(rows: Rows, names: Sequence[Sequence[str]], labels: list[str]) -> None:

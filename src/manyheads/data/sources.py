@@ -17,7 +17,7 @@ from manyheads.data.columns import Columns, find_columns, label_cells, natural_o
 from manyheads.data.hub import is_saved
 from manyheads.data.naming import folder_notes
 from manyheads.data.rows import Rows, Splits, Table, Unread
-from manyheads.data.sets import as_found, describe, give_sets, joined_otherwise, label_sets
+from manyheads.data.sets import as_found, describe, give_sets, joined_otherwise, label_sets, named_twice
 from manyheads.data.splitting import carve, shorten
 from manyheads.data.tables import Tables, open_tables
 from manyheads.terminal import one_line
@@ -150,7 +150,7 @@ def _checked(
     labels or the target of each."""
     texts = table.column(columns.text)
     pairs = None if columns.pair is None else table.column(columns.pair)
-    answers, faults = _answers(table, columns)
+    answers, faults = _answers(table, columns, notes)
     if known and (strange := {*_names(answers)} - {*known, ""}):
         outside = [(at, name) for at, one in enumerate(answers) for name in _names([one]) if name in strange]
         faults |= {at: f"the label '{show(name)}' has no row in the training split" for at, name in outside}
@@ -168,13 +168,16 @@ def _checked(
     return rows.pick(good), [answers[index] for index in good]
 
 
-def _answers(table: Table, columns: Columns) -> tuple[list[Answer], dict[int, str]]:
+def _answers(table: Table, columns: Columns, notes: list[str]) -> tuple[list[Answer], dict[int, str]]:
     """What each row is answered with, and by index why a row is not."""
     if columns.task is not Task.classify:
         targets = table.column(columns.answer)
         return targets, text_faults(targets, "the target")
+    cells, classes = label_cells(table, columns.answer), table.classes.get(columns.answer)
     read: Any = label_sets if columns.multi else label_names
-    return read(label_cells(table, columns.answer), table.classes.get(columns.answer))
+    answers, faults = read(cells, classes)
+    notes += named_twice(table, cells, answers, faults)
+    return answers, faults
 
 
 def _names(answers: Sequence[Answer]) -> list[str]:
