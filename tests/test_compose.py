@@ -216,3 +216,13 @@ def test_a_folder_without_config_yaml(tmp_path):
     (tmp_path / "config.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="cannot be read"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["root:x:0:0 secret", "password: secret"])
+def test_nothing_is_shown_of_a_file_that_a_config_links_to(tmp_path, content):
+    (tmp_path / "theirs").write_text(content)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").symlink_to(tmp_path / "theirs")
+    with pytest.raises(ValueError, match=r"config\.yaml is a link, which may lead to any file: put the file") as caught:
+        read_run(tmp_path / "run")
+    assert "secret" not in str(caught.value)

@@ -106,6 +106,8 @@ def read_run(path: str | Path) -> RunConfig:
     path = Path(path, "config.yaml") if Path(path).is_dir() else Path(path)
     if not path.is_file():
         raise ValueError(f"{path} does not exist: name a run folder with its config.yaml")
+    if path.is_symlink():  # what is wrong in the file of somebody else would be shown
+        raise ValueError(f"{path} is a link, which may lead to any file: put the file itself there")
     try:
         values = read_yaml(path)
         refuse_code(values, verbatim=VERBATIM)

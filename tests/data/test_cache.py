@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from threading import Timer
 
@@ -243,3 +244,18 @@ def test_a_disk_without_locks_is_a_cache_all_the_same(tmp_path, tokenizer, monke
     first = cached_tokens(ROWS, tokenizer, 64, tmp_path / "new")
     monkeypatch.setattr(cache, "encode", None)
     assert_same(cached_tokens(ROWS, tokenizer, 64, tmp_path / "new"), first)
+
+
+def test_a_broken_tokenizer_is_named_as_it_was_typed(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text('{"a": 1}')
+    splits = read_splits(DataConfig(), 0)
+    run = RunConfig(init_from="their/weights", tokenizer=TokenizerConfig(path=str(path)))
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        prepare_tokens(splits, run)
+    assert str(caught.value) == (
+        f"init_from=their/weights comes with a tokenizer, {path}, that is not a tokenizer.json: "
+        "begin with other weights"
+    )
+    with pytest.raises(ValueError, match=rf"^tokenizer\.path={path} is not a tokenizer\.json: name one"):
+        prepare_tokens(splits, replace(run, init_from=""))

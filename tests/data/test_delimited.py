@@ -2,6 +2,7 @@
 
 import csv
 import io
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from manyheads.data.delimited import csv_reader, lines_of
 from manyheads.data.files import read_file
+from manyheads.judge.records import read_table
 
 
 @given(st.text(alphabet='ab,"\n\r\x85\u2028 ', max_size=30))
@@ -65,3 +67,24 @@ def test_what_the_csv_module_writes_with_tabs_is_read_again(tmp_path_factory, ro
         table.writerows(row if text_first else row[::-1] for row in rows)
     found = read_file(path)
     assert list(zip(found.column("text"), found.column("label"), strict=True)) == rows
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv"])
+def test_a_table_of_millions_of_columns_is_refused_before_it_fills_the_memory(tmp_path, kind):
+    sign, path = "," if kind == ".csv" else "\t", tmp_path / f"wide{kind}"
+    few = "a table has at most 262,144: keep those of the text and the label"
+    rules = {
+        3_000_000: f", line 1 has more than {2**20:,} separators: it is no table of texts",
+        300_000: f" has 300,000 columns, but {few}",
+    }
+    for n_columns, rule in rules.items():
+        path.write_text("text" + sign + sign.join("abc" for _ in range(n_columns - 1)) + "\n")
+        tracemalloc.start()
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+            read_file(path)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert str(caught.value) == f"{path}{rule}"
+        assert n_columns < 2**20 or peak < 4 * path.stat().st_size
+        with path.open("rb") as stream, pytest.raises(ValueError, match=r"separators|columns"):
+            list(read_table(stream, str(path), text=["text"], text_pair=[]))

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -182,9 +183,9 @@ REMEDY = "give another one, or leave it empty to train one"
     ("change", "pairs", "sentence"),
     [
         (
-            lambda content: content["model"]["vocab"].update(far=2_000_000),
+            lambda content: content["model"]["vocab"].update(far=1_000_000),
             False,
-            f"gives the id 2,000,000, but ids must be below 2,000,000: {REMEDY}",
+            f"gives the id 1,000,000, but ids must be below 1,000,000: {REMEDY}",
         ),
         (
             lambda content: content["post_processor"]["pair"][3]["Sequence"].update(type_id=7),
@@ -212,7 +213,29 @@ def test_a_file_too_large_for_a_tokenizer_is_not_read(tmp_path):
         file.truncate(2**29)  # sparse: it takes no room
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
         load_tokenizer(path)
-    assert str(caught.value) == f"tokenizer.path={path} is larger than 256 MiB: name a tokenizer.json"
+    assert str(caught.value) == f"tokenizer.path={path} is larger than 128 MiB: name a tokenizer.json"
+
+
+MANY = {
+    "entries of one id": lambda n: {"model": {"type": "WordLevel", "vocab": {f"{at:x}": 1 for at in range(n)}}},
+    "added entries": lambda n: {"added_tokens": [{"id": 1, "content": ""}] * n},
+    "scores": lambda n: {"model": {"type": "Unigram", "vocab": [["a", 0]] * n}},
+    "merges": lambda n: {"model": {"type": "BPE", "vocab": {}, "merges": ["a b"] * 3 * n}},
+}
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_millions_of_entries_are_counted_before_they_are_read(tmp_path, kind, monkeypatch):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(MANY[kind](1_300_000)))
+    monkeypatch.setattr("manyheads.data.tokens.Tokenizer", None)
+    began = time.monotonic()
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        load_tokenizer(path)
+    assert (
+        str(caught.value) == f"tokenizer.path={path} lists more than 1,000,000 entries: name another one, or train one"
+    )
+    assert time.monotonic() - began < 10
 
 
 def test_a_vocabulary_too_small_for_the_letters_is_one_sentence():

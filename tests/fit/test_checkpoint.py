@@ -1,14 +1,18 @@
 """When a checkpoint falls due, and that saving is no time of training."""
 
+import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch import nn
 
 from manyheads.config import CheckpointConfig
 from manyheads.fit import checkpoint as saving
 from manyheads.fit.checkpoint import Checkpoint
+from manyheads.fit.fits import fitting, read_progress
 from manyheads.fit.meter import Meter
 from manyheads.fit.resume import Start
 from manyheads.fit.stop import Stop
@@ -67,3 +71,35 @@ def test_a_save_is_no_time_of_training(monkeypatch):
     meter._since = None
     meter.leave_out(3.0)
     assert meter._since is None
+
+
+@pytest.mark.parametrize(
+    ("progress", "why"),
+    [
+        ({"step": 1}, "something in it has another name, type or shape than here"),
+        ([], "something in it has another name, type or shape than here"),
+        (
+            {"step": "x", "epoch": 0, "batch": 0, "batches": 1, "seconds": 0, "data": ""},
+            "progress.json holds a count that",
+        ),
+        (
+            {"step": 1, "epoch": 0, "batch": 0, "batches": 1, "seconds": "x", "data": ""},
+            "something in it has another name",
+        ),
+    ],
+)
+def test_python_has_no_word_in_what_is_said_of_a_strangers_state(tmp_path, progress, why):
+    (tmp_path / "progress.json").write_text(json.dumps(progress))
+    with pytest.raises(ValueError, match="does not fit this run") as caught:
+        read_progress(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path} does not fit this run, as {why}")
+    assert not re.search(r"\w+Error|KeyError|must be real|indices|'\w+'", str(caught.value))
+
+
+def test_weights_of_another_shape_are_said_in_our_words(tmp_path):
+    with pytest.raises(ValueError, match="does not fit this run") as caught, fitting(tmp_path):
+        nn.Linear(2, 3).load_state_dict(nn.Linear(3, 3).state_dict())
+    assert str(caught.value) == (
+        f"{tmp_path} does not fit this run, as something in it has another name, type or shape than here: delete it to "
+        "go on from another checkpoint, or start a new run in another folder"
+    )

@@ -125,7 +125,7 @@ class TokenizerConfig:
     """A tokenizer trained on the train split, or loaded from `path`."""
 
     kind: TokenizerKind = knob(TokenizerKind.wordpiece, "what a token is: a piece of a word, or a character")
-    vocab_size: int = knob(8192, "largest number of entries, special tokens included", at_least=16, at_most=2_000_000)
+    vocab_size: int = knob(8192, "largest number of entries, special tokens included", at_least=16, at_most=1_000_000)
     lowercase: bool = knob(True, "lower-case the text first")
     path: str = knob("", "tokenizer.json to load instead of training one")
 

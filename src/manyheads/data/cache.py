@@ -48,7 +48,7 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     """
     folder, patience = cache_folder(run.data), float(run.hardware.timeout)
     if run.tokenizer.path:
-        tokenizer = load_tokenizer(run.tokenizer.path, pairs=splits.train.pairs is not None)
+        tokenizer = _given_tokenizer(run, pairs=splits.train.pairs is not None)
     else:
         tokenizer = cached_tokenizer(splits.train, run.tokenizer, folder, patience)
     if run.task is Task.pretrain:
@@ -101,6 +101,24 @@ def long_texts(name: str, tokens: Tokens, data: DataConfig) -> list[str]:
         }
         notes.append(f"{name}: {cut:,} of {n_rows:,} texts ({cut / n_rows:.1%}) {what[data.long]}")
     return notes
+
+
+def _given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
+    """The tokenizer that is named by its path, or comes with the weights to begin with.
+
+    Raises:
+        ValueError: as of `load_tokenizer`, in the words that were typed.
+    """
+    try:
+        return load_tokenizer(run.tokenizer.path, pairs=pairs)
+    except ValueError as problem:
+        if not run.init_from:
+            raise
+        what = str(problem).removeprefix(f"tokenizer.path={run.tokenizer.path} ").partition(": ")[0]
+        raise ValueError(
+            f"init_from={run.init_from} comes with a tokenizer, {run.tokenizer.path}, that {what}: "
+            "begin with other weights"
+        ) from problem
 
 
 def cache_folder(data: DataConfig) -> Path:

@@ -17,6 +17,8 @@ from manyheads.data.rows import Table
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 SIGNS = ",;\t"  # that separate cells
+MOST_COLUMNS = 2**18
+MOST_SIGNS = 2**20  # in a line, of which each may begin a cell of some sixty bytes
 MOST_CELL = min(sys.maxsize, 2**31 - 1)  # characters
 Records = list[list[str]]
 
@@ -29,7 +31,8 @@ def read_csv(path: Path, text: str) -> Table:
     """
     csv.field_size_limit(MOST_CELL)
     try:
-        return _table(path, list(_of_commas(text)))
+        header = next(lines_of(text), "")
+        return _table(path, list(csv_reader(refuse_wide(lines_of(text), str(path)), header)))
     except csv.Error as problem:
         raise ValueError(f"{path}, {_place(text)}: {_quote_rule(problem)}") from None
 
@@ -41,7 +44,7 @@ def read_tsv(path: Path, text: str) -> Table:
         ValueError: there is no header.
     """
     csv.field_size_limit(MOST_CELL)
-    return _table(path, list(tab_reader(lambda: lines_of(text))))
+    return _table(path, list(tab_reader(lambda: refuse_wide(lines_of(text), str(path)))))
 
 
 def tab_reader(anew: Callable[[], Iterable[str]]) -> Any:
@@ -77,6 +80,27 @@ def lines_of(text: str) -> Iterator[str]:
     """The lines of a text with their ends, as a file opened with newline="" gives them; io.StringIO would hold each
     character once more, in four bytes."""
     return (found[0] for found in LINE.finditer(text))
+
+
+def refuse_wide(lines: Iterable[str], name: str) -> Iterator[str]:
+    """The lines of the file `name`, one by one.
+
+    Raises:
+        ValueError: one would be cut into cells that take many times its memory; names it.
+    """
+    for number, line in enumerate(lines, 1):
+        if len(line) > MOST_SIGNS and any(line.count(sign) > MOST_SIGNS for sign in SIGNS):
+            raise ValueError(f"{name}, line {number} has more than {MOST_SIGNS:,} separators: it is no table of texts")
+        yield line
+
+
+def require_few(header: list[str], name: str) -> None:
+    """Raise ValueError if a file has more columns than any table of texts."""
+    if len(header) > MOST_COLUMNS:
+        raise ValueError(
+            f"{name} has {len(header):,} columns, but a table has at most {MOST_COLUMNS:,}: keep those of the text and "
+            "the label"
+        )
 
 
 def csv_reader(lines: Iterable[str], header: str) -> Any:
@@ -116,6 +140,7 @@ def _quote_rule(problem: csv.Error) -> str:
 
 
 def _table(path: Path, records: Records) -> Table:
+    require_few(records[0] if records else [], str(path))
     header = [name.strip() for name in records[0]] if records else []
     names = [name for name in header if name]
     if not names:

@@ -25,8 +25,9 @@ from manyheads.data.windows import PROBE, kept, segments_of, texts_of_marks
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
 ROWS_AT_ONCE = 4096
-MOST_BYTES = 2**28  # of a tokenizer.json
-MOST_IDS = 2_000_000  # as of tokenizer.vocab_size
+MOST_BYTES = 2**27  # of a tokenizer.json
+MOST_IDS = 1_000_000  # as of tokenizer.vocab_size; each takes the library and us some 400 bytes
+MOST_SIGNS = {b":": 1.25 * MOST_IDS, b"[": 1.25 * MOST_IDS, b",": 3.25 * MOST_IDS}  # of entries and merges, in any form
 MOST_GROWTH = 64  # times longer that a tokenizer's replacements may make a text
 
 
@@ -134,11 +135,13 @@ def load_tokenizer(path: str | Path, *, pairs: bool = False) -> Tokenizer:
         raise ValueError(f"tokenizer.path={path} does not exist: name a tokenizer.json, or leave it empty to train one")
     if file.stat().st_size > MOST_BYTES:
         raise ValueError(f"tokenizer.path={path} is larger than {MOST_BYTES // 2**20} MiB: name a tokenizer.json")
+    content = file.read_bytes()
+    if any(content.count(sign) > most for sign, most in MOST_SIGNS.items()):
+        raise ValueError(f"tokenizer.path={path} lists more than {MOST_IDS:,} entries: name another one, or train one")
     with tokenizing(f"tokenizer.path={path} is not a tokenizer.json: name one, or train one"):
-        text = file.read_text(encoding="utf-8")
-        if "charsmap" in text or "\\u" in text:  # spelt out or not
-            _check_tables(json.loads(text))
-        tokenizer = Tokenizer.from_str(text)
+        if b"charsmap" in content or b"\\u" in content:  # spelt out or not
+            _check_tables(json.loads(content))
+        tokenizer = Tokenizer.from_buffer(content)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     if hasattr(tokenizer.model, "dropout"):

@@ -11,6 +11,7 @@ from manyheads.fit.saved import read_json
 COUNTS = ("step", "epoch", "batch", "batches")
 MOST = 2**53  # of any count: far beyond, and a float holds it exactly
 MOMENTS = ("exp_avg", "exp_avg_sq")
+OTHERWISE = "something in it has another name, type or shape than here"
 
 
 def read_progress(checkpoint: Path) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def read_progress(checkpoint: Path) -> dict[str, Any]:
 
 @contextmanager
 def fitting(checkpoint: Path) -> Iterator[None]:
-    """Turn whatever a state that does not fit brings about into one sentence.
+    """Turn whatever a state that does not fit brings about into one sentence, in which only our own words stand.
 
     Raises:
         ValueError: something came up within.
@@ -42,10 +43,10 @@ def fitting(checkpoint: Path) -> Iterator[None]:
     try:
         yield
     except Exception as problem:  # a state that fits raises nothing, and a stranger's may raise anything
-        why = str(problem).strip().splitlines()
+        why = str(problem).strip().splitlines() if isinstance(problem, ValueError) else []
         raise ValueError(
-            f"{checkpoint} does not fit this run ({type(problem).__name__}{f': {why[0]:.300}' if why else ''}): "
-            "delete it to go on from another checkpoint, or start a new run in another folder"
+            f"{checkpoint} does not fit this run, as {why[0] if why else OTHERWISE:.300}: delete it to go on from "
+            "another checkpoint, or start a new run in another folder"
         ) from problem
 
 

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, BinaryIO
 
 from manyheads.config.plain import listed, show
-from manyheads.data.delimited import csv_reader, tab_reader
+from manyheads.data.delimited import csv_reader, refuse_wide, require_few, tab_reader
 from manyheads.judge.lines import MOST_LINE, Chunk, decode, filled, whole_lines
 
 NAME = re.compile(r"[^\W_][\w-]{0,29}( [\w-]{1,29})?")  # what may be the name of a column: one word or two
@@ -34,6 +34,7 @@ def read_table(
     reader = _reader(stream, name)
     rows = _rows(reader, name)
     header = [cell.strip() for cell in next(rows, [])]
+    require_few(header, name)
     width = len(header)
     while header and not header[-1]:  # as spreadsheets leave them
         header.pop()
@@ -90,13 +91,13 @@ def read_objects(
 def _reader(stream: BinaryIO, name: str) -> Any:
     """Of the rows, by the rules of training; a .tsv is a file that can be read twice."""
     if not name.lower().endswith(".tsv"):
-        lines = _decoded(stream, name)
+        lines = refuse_wide(_decoded(stream, name), name)
         first_line = next(lines, "")
         return csv_reader(chain([first_line], lines), first_line)
 
     def anew() -> Iterator[str]:
         with open(name, "rb") as file:
-            yield from _decoded(file, name)
+            yield from refuse_wide(_decoded(file, name), name)
 
     return tab_reader(anew)
 
