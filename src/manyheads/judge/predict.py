@@ -68,7 +68,8 @@ def _predict(config: PredictConfig, crew: "Crew | None") -> int:
             count(n_rows)
     if config.output != "-":
         seconds = max(time.monotonic() - begun, 0.001)
-        who = " and the ".join({"linear": "linear model"}.get(one, one) for one in getattr(deliverable, "members", ()))
+        members: tuple[str, ...] = getattr(deliverable, "members", ())
+        who = " and the ".join("linear model" if one == "linear" else one for one in members)
         print(
             f"{one_line(config.output)}: {n_rows:,} {'row' if n_rows == 1 else 'rows'} in {seconds:.1f} s "
             f"({n_rows / seconds:,.0f} a second){f', answered by the {who}' if who else ''}",
