@@ -30,9 +30,9 @@ def test_a_run_begins_with_weights_and_says_what_it_is_worth(words, model_folder
     assert main(["train", f"init_from={model_folder}", f"output={run}", *words]) == 0
     said = capsys.readouterr().out
     assert "accuracy: " in said
-    assert "TF-IDF + logistic regression" in said
+    assert "linear model" in said
     summary = json.loads((run / "summary.json").read_text())
-    assert set(summary["leads"]["TF-IDF + logistic regression"]["accuracy"]) == {"value", "low", "high"}
+    assert set(summary["leads"]["linear model"]["accuracy"]) == {"value", "low", "high"}
     written, model = read_run(run), load(run)
     assert written.init_from == str(model_folder)
     assert (written.model.n_layers, written.model.d_v, written.data.max_length) == (2, 6, 12)

@@ -52,7 +52,6 @@ def seen(monkeypatch) -> list[tuple[int, list[int]]]:
 def train(tmp_path, monkeypatch):
     """`train(name, *words, stops=, finish=)`: a run in tmp_path / name, stopped at each of the faults and resumed."""
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(verdict, "judge_baselines", lambda *_: [])  # seconds that say nothing here
     monkeypatch.setattr(verdict, "write_report", lambda path, _: path.touch())
     with (tmp_path / "rows.csv").open("w", newline="") as file:
         texts = [f"number {n} {('purrs', 'barks')[n % 2]} {'so ' * (n % 5)}" for n in range(40)]

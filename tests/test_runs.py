@@ -66,7 +66,7 @@ def test_a_run_leaves_the_folder_the_plan_promises(animals, tmp_path):
     assert written["real_tokens_per_s"] > 0
     assert 0 <= written["padding_share"] < 0.2
     assert written["steps"] == 40
-    assert set(written["baselines"]) == {"most frequent class", "TF-IDF + logistic regression"}
+    assert set(written["baselines"]) == {"most frequent class", "linear model"}
     assert manyheads.load(output).predict(["it barks"])[0].label == "dog"
 
 
@@ -176,7 +176,7 @@ def test_a_linear_model_answers_beside_the_network_unless_told_otherwise(tmp_pat
         shares[linear] = summary.linear
         assert (output / "model" / "linear.safetensors").is_file() == (linear == "true")
         assert (output / "baseline.safetensors").is_file() == (linear == "false")
-        assert summary.baselines["TF-IDF + logistic regression"]["accuracy"].value == 1.0
+        assert summary.baselines["linear model"]["accuracy"].value == 1.0
     assert shares["true"] > 0.5
     assert shares["false"] == 0
     both, alone = (manyheads.load(tmp_path / linear) for linear in ("true", "false"))

@@ -67,4 +67,4 @@ def test_it_trains_from_a_scratch_folder_and_says_nothing_that_is_not_ours(insta
     assert "TF-IDF" in done.stdout
     note, epoch = done.stderr.splitlines()
     assert note == "data.rows=64: 64 of 4,000 training rows are used"
-    assert epoch.startswith("epoch 1, step 4: loss ")
+    assert epoch.startswith("epoch 1, step 4, network: loss ")

@@ -5,7 +5,7 @@ import pytest
 
 from manyheads.data.rows import Rows
 from manyheads.fit.linear import fit_linear
-from manyheads.judge.baselines import MAJORITY, TFIDF, judge_baselines, lead_words, majority_baseline
+from manyheads.judge.baselines import LINEAR, MAJORITY, judge_baselines, lead_words, majority, strongest
 from manyheads.judge.scores import Interval
 from manyheads.ship.linear import LinearBaseline
 
@@ -19,8 +19,8 @@ TEST = rows(["good", "so bad"], [1, 0])
 
 
 def test_majority_is_the_most_frequent_class_of_train() -> None:
-    assert majority_baseline(TRAIN, TEST) == [1, 1]
-    assert majority_baseline(rows(["a", "b"], [1, 0]), TEST) == [0, 0]
+    assert majority(TRAIN) == 1
+    assert majority(rows(["a", "b"], [1, 0])) == 0
 
 
 def linear(train: Rows = TRAIN, n_classes: int = 2) -> LinearBaseline:
@@ -30,12 +30,14 @@ def linear(train: Rows = TRAIN, n_classes: int = 2) -> LinearBaseline:
 
 
 def test_both_are_judged_with_intervals() -> None:
-    majority, tfidf = judge_baselines(TRAIN, TEST, 2, None, linear(), n_resamples=50)
-    assert (majority.name, tfidf.name) == (MAJORITY, TFIDF)
-    assert (majority.scores.accuracy.value, tfidf.scores.accuracy.value) == (0.5, 1.0)
-    assert majority.scores.accuracy.low < 0.5 < majority.scores.accuracy.high
-    (only,) = judge_baselines(TRAIN, TEST, 2, n_resamples=50)
-    assert only.name == MAJORITY
+    answers = linear().logits(TEST.texts, None).argmax(-1).tolist()
+    constant, tfidf = found = judge_baselines(TEST, 2, {MAJORITY: [1, 1], LINEAR: answers}, n_resamples=50)
+    assert (constant.name, tfidf.name) == (MAJORITY, LINEAR)
+    assert (constant.scores.accuracy.value, tfidf.scores.accuracy.value) == (0.5, 1.0)
+    assert constant.scores.accuracy.low < 0.5 < constant.scores.accuracy.high
+    assert strongest(found, "accuracy") is tfidf
+    assert strongest([tfidf, constant], "macro_f1") is tfidf
+    assert strongest([], "accuracy") is None
 
 
 def test_the_lead_of_a_model_is_paired() -> None:
@@ -43,8 +45,8 @@ def test_the_lead_of_a_model_is_paired() -> None:
     labels = draw.integers(2, size=60).tolist()
     rows_60 = rows(["good film" if draw.random() < 0.5 else "bad film" for _ in labels], labels)
     model = [label if draw.random() < 0.9 else 1 - label for label in labels]
-    _, tfidf = judge_baselines(TRAIN, rows_60, 2, model, linear(), n_resamples=400, seed=5)
     theirs = linear().logits(rows_60.texts, None).argmax(-1).tolist()
+    (tfidf,) = judge_baselines(rows_60, 2, {LINEAR: theirs}, model, n_resamples=400, seed=5)
     right = np.equal(model, labels).astype(float) - np.equal(theirs, labels)
     again = np.random.default_rng(5)
     means = [right[again.integers(60, size=60)].mean() for _ in range(400)]
@@ -58,9 +60,9 @@ def test_the_lead_of_a_model_is_paired() -> None:
 @pytest.mark.parametrize(
     ("lead", "words"),
     [
-        (Interval(0.031, 0.02, 0.042), "beats words by 3.1 points (95 % interval 2.0 to 4.2)"),
-        (Interval(-0.05, -0.06, -0.01), "falls short of words by 5.0 points (95 % interval -6.0 to -1.0)"),
-        (Interval(0.01, 0.0, 0.02), "cannot be told from words: +1.0 points (95 % interval 0.0 to 2.0)"),
+        (Interval(0.031, 0.02, 0.042), "beats the words by 3.1 points (95 % interval 2.0 to 4.2)"),
+        (Interval(-0.05, -0.06, -0.01), "falls short of the words by 5.0 points (95 % interval -6.0 to -1.0)"),
+        (Interval(0.01, 0.0, 0.02), "cannot be told from the words: +1.0 points (95 % interval 0.0 to 2.0)"),
     ],
 )
 def test_a_lead_is_claimed_where_its_interval_leaves_out_zero(lead: Interval, words: str) -> None:

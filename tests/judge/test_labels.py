@@ -15,10 +15,11 @@ from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceH
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_splits
 from manyheads.fit.linear import fit_linear
-from manyheads.judge.baselines import TFIDF
+from manyheads.judge.baselines import LINEAR, NETWORK
 from manyheads.judge.evaluate import evaluate
 from manyheads.judge.label_answers import judge_labels, worst_labels
-from manyheads.judge.label_baselines import MOST_FREQUENT, label_baselines, labels_given, most_frequent
+from manyheads.judge.label_baselines import MOST_FREQUENT, always, most_frequent
+from manyheads.judge.members import judge_label_members
 from manyheads.judge.predict import predict
 from manyheads.judge.verdict import judge_run
 from manyheads.ship.deliverable import load
@@ -129,37 +130,45 @@ def baseline(train: Rows) -> LinearBaseline:
     return LinearBaseline(model, [0.5, 0.4, 0.3])
 
 
+def given_by(linear: LinearBaseline, rows: Rows) -> Any:
+    """The labels from its thresholds on."""
+    return (linear.logits(rows.texts, rows.pairs).double().sigmoid() >= torch.tensor(linear.thresholds)).numpy()
+
+
 def test_a_run_is_judged_beside_the_linear_model_that_it_fitted(label_folder, tmp_path) -> None:
     write_baseline(tmp_path, baseline(splits().train))
     summary = judge_run(splits(), load(label_folder), TRAINING, {"seed": 3}, tmp_path)
-    assert list(summary.validation) == ["micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall", "loss"]
-    assert set(summary.baselines) == {MOST_FREQUENT, TFIDF}
-    tfidf, lead = summary.baselines[TFIDF]["micro_f1"], summary.leads[TFIDF]["micro_f1"]
+    assert list(summary.validation) == ["micro_f1", "macro_f1", "accuracy", "loss", "micro_precision", "micro_recall"]
+    assert set(summary.baselines) == {MOST_FREQUENT, LINEAR}
+    tfidf, lead = summary.baselines[LINEAR]["micro_f1"], summary.leads[LINEAR]["micro_f1"]
     assert lead.value == pytest.approx(summary.test["micro_f1"].value - tfidf.value)
     page = (tmp_path / "report.html").read_text()
     assert "Beside simpler models" in page
-    assert "TF-IDF + logistic regression by" in page
+    assert "the linear model" in page
+    assert list(summary.members["test"]) == [NETWORK, LINEAR]
+    assert summary.members["test"][LINEAR]["micro_f1"] == tfidf
 
 
 def test_words_that_tell_a_label_are_learnt_by_the_baseline() -> None:
     data = splits()
-    given = labels_given(baseline(data.train), data.test)
+    given = given_by(baseline(data.train), data.test)
     marks = np.array([[label in one for label in range(3)] for one in data.test.sets])
     assert f1_score(marks, given, average="macro") > 0.95
-    assert most_frequent(np.array([[0, 1], [1, 1]], dtype=bool), 3).tolist() == [[False, True]] * 3
+    assert most_frequent([1, 2, 2]) == 1
+    assert always(1, 3, 2).tolist() == [[False, True]] * 3
 
 
 def test_the_baseline_says_the_same_of_every_text_where_there_is_nothing_to_learn() -> None:
     data = splits()
     for part in data.by_name().values():
         part.sets = [(1,) if at % 2 else (1, 2) for at in range(len(part))]  # all have one, and none has another
-    given = labels_given(baseline(data.train), data.test)
+    given = given_by(baseline(data.train), data.test)
     assert given[:, 1].all()
     assert not given[:, 0].any()
 
 
 def test_the_worst_mistakes_are_labels_given_with_the_most_confidence(label_folder: Path) -> None:
-    found = judge_labels(load(label_folder), rows("test", 40))
+    found = judge_labels(load(label_folder), rows("test", 40))[NETWORK]
     worst = worst_labels(found, n=5)
     sure = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, 0).max(1)
     assert [one.confidence for one in worst] == pytest.approx(sorted(sure[sure > 0], reverse=True)[:5])
@@ -209,7 +218,7 @@ def test_data_that_has_changed_since_training_is_one_sentence(label_folder, data
 
 
 def test_baselines_of_data_that_was_named_know_its_most_frequent_label(label_folder: Path) -> None:
-    (only,) = label_baselines(None, judge_labels(load(label_folder), rows("test", 40)))
+    (only,) = judge_label_members(load(label_folder), rows("test", 40), None, n_resamples=50).baselines
     assert only.name == MOST_FREQUENT
     assert only.scores.micro_recall.value == pytest.approx(16 / 48)
 
@@ -219,5 +228,5 @@ def test_figures_of_rows_that_thresholds_were_tuned_on_are_said_to_be_too_good(l
     for test, said in ((data.test, False), (None, True)):
         judge_run(replace(data, test=test, notes=[]), load(label_folder), TRAINING, {}, tmp_path)
         page = (tmp_path / "report.html").read_text()
-        assert ("Thresholds were tuned on these very rows" in page) is said
+        assert ("epoch and thresholds were chosen on these validation rows" in page) is said
         assert ", 3 labels" in page

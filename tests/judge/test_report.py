@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyheads.judge.baselines import MAJORITY, TFIDF, Baseline
+from manyheads.judge.baselines import LINEAR, MAJORITY, Baseline
 from manyheads.judge.class_report import class_sections, verdict
 from manyheads.judge.predictions import Mistake
 from manyheads.judge.report import Report, dotted, installed_versions, render, write_report
@@ -30,7 +30,8 @@ def scored(n_classes: int = 3, names: list[str] | None = None) -> Scores:
 
 def baseline(name: str, accuracy: float) -> Baseline:
     figure = Interval(accuracy, accuracy - 0.02, accuracy + 0.02)
-    return Baseline(name, Answers(figure, figure, figure, figure, figure), 0.1)
+    lead = Interval(0.9 - accuracy, 0.89 - accuracy, 0.91 - accuracy)
+    return Baseline(name, Answers(figure, figure, figure, figure, figure), Answers(lead, lead, lead, lead, lead))
 
 
 class Reader(HTMLParser):
@@ -63,7 +64,7 @@ def full() -> Report:
         title=f"title {EVIL}",
         subtitle=EVIL,
         sections=class_sections(
-            scored(3, [EVIL, "b", "$c$"]), [baseline(MAJORITY, 0.2), baseline(TFIDF, 0.5)], mistakes
+            {"network": scored(3, [EVIL, "b", "$c$"])}, [baseline(MAJORITY, 0.2), baseline(LINEAR, 0.5)], mistakes
         ),
         curves=[{"step": 1.0, "train_loss": 1.0, "validation_accuracy": 0.5}],
         facts={"parameters": EVIL},
@@ -102,19 +103,19 @@ def test_everything_given_is_said() -> None:
         "model.n_heads",
         "Learning curves",
         "Can its confidence be trusted?",
-        TFIDF,
+        LINEAR,
     ):
         assert words in text
 
 
 def test_what_is_empty_is_left_out() -> None:
-    text = Reader(render(Report(title="t", subtitle="s", sections=class_sections(scored())))).text
+    text = Reader(render(Report(title="t", subtitle="s", sections=class_sections({"network": scored()})))).text
     for words in ("Worst mistakes", "Notes", "Settings", "Learning curves", "Beside"):
         assert words not in text
 
 
 def test_many_classes_show_their_confusions_as_a_table() -> None:
-    text = Reader(render(Report(title="t", subtitle="s", sections=class_sections(scored(30))))).text
+    text = Reader(render(Report(title="t", subtitle="s", sections=class_sections({"network": scored(30)})))).text
     assert "Most frequent confusions" in text
     assert "Most frequent confusions" not in Reader(render(full())).text
 
@@ -128,16 +129,27 @@ def test_the_page_appears_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rival", "words"),
     [
-        (0.80, "10.0 points more than TF-IDF + logistic regression reaches."),
-        (0.95, "5.0 points fewer than TF-IDF + logistic regression reaches."),
-        (0.89, "1.0 points more than TF-IDF + logistic regression reaches; the two intervals overlap."),
+        (0.80, "beats the linear model by 10.0 points (95 % interval 9.0 to 11.0)."),
+        (0.95, "falls short of the linear model by 5.0 points (95 % interval -6.0 to -4.0)."),
+        (0.89, "cannot be told from the linear model: +1.0 points (95 % interval 0.0 to 2.0)."),
+        (0.20, "beats the most frequent class by 60.0 points (95 % interval 59.0 to 61.0)."),
     ],
 )
-def test_the_verdict_is_honest(rival: float, words: str) -> None:
+def test_the_verdict_is_of_the_strongest_rival(rival: float, words: str) -> None:
     scores = scored()
     scores.accuracy = Interval(0.9, 0.88, 0.92)
-    said = verdict(scores, [baseline(MAJORITY, 0.3), baseline(TFIDF, rival)])
-    assert said == f"90.0% of 100 rows are answered right (95 % interval 88.0% to 92.0%), {words}"
+    said = verdict(scores, [baseline(MAJORITY, 0.3), baseline(LINEAR, rival)])
+    assert (
+        said
+        == f"90.0% of 100 rows are answered right (95 % interval 88.0% to 92.0%); on the same rows the model {words}"
+    )
+
+
+def test_warnings_stand_above_the_figures() -> None:
+    page = render(
+        Report(title="t", subtitle="s", sections=class_sections({"network": scored()}), warnings=["few <rows>"])
+    )
+    assert page.index("Few &lt;rows&gt;.") < page.index('class="tiles"')
 
 
 def test_settings_are_shown_as_they_are_typed() -> None:

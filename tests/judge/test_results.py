@@ -8,7 +8,7 @@ import pytest
 from manyheads.config import EvaluateConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.fit.linear import fit_linear
-from manyheads.judge.baselines import MAJORITY, TFIDF
+from manyheads.judge.baselines import LINEAR, MAJORITY
 from manyheads.judge.results import Results, as_metrics, judge_task, show_results, write_results
 from manyheads.judge.task import Task
 from manyheads.ship.deliverable import load
@@ -53,8 +53,8 @@ def test_the_linear_model_of_training_is_judged_on_whatever_rows(model_folder: P
     task = Task(rows(), "own", "test", RunConfig(), splits) if own else Task(rows(), "new", "all")
     results = judge_task(task, load(model_folder), EvaluateConfig(run="x", bootstrap=100), LinearBaseline(linear))
     found = as_metrics(results)
-    assert set(found["baselines"]) == set(found["leads"]) == {MAJORITY, TFIDF}
-    assert found["baselines"][TFIDF]["accuracy"]["value"] == 1.0
+    assert set(found["baselines"]) == set(found["leads"]) == {MAJORITY, LINEAR}
+    assert found["baselines"][LINEAR]["accuracy"]["value"] == 1.0
 
 
 def test_settings_of_the_run_are_shown(model_folder: Path) -> None:

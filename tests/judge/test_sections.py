@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from manyheads.judge.baselines import MAJORITY, TFIDF, Baseline
+from manyheads.judge.baselines import LINEAR, MAJORITY, Baseline
 from manyheads.judge.predictions import Mistake
 from manyheads.judge.scores import Answers, Interval, Scores, score
 from manyheads.judge.sections import (
@@ -29,7 +29,7 @@ def scored(n_classes: int = 3) -> Scores:
 
 def baseline(name: str, accuracy: float) -> Baseline:
     figure = Interval(accuracy, accuracy - 0.02, accuracy + 0.02)
-    return Baseline(name, Answers(figure, figure, figure, figure, figure), 0.1)
+    return Baseline(name, Answers(figure, figure, figure, figure, figure))
 
 
 def words(piece: str) -> str:
@@ -48,11 +48,14 @@ def test_tiles_and_figures_are_those_of_the_scores() -> None:
 def test_models_are_compared_best_first() -> None:
     scores = scored()
     scores.accuracy = Interval(0.5, 0.4, 0.6)
-    (section,) = comparison(scores, [baseline(MAJORITY, 0.2), baseline(TFIDF, 0.9)])
+    (section,) = comparison(
+        {"both": scores, MAJORITY: baseline(MAJORITY, 0.2).scores, LINEAR: baseline(LINEAR, 0.9).scores}, "a < b"
+    )
     said = words(section)
-    assert said.index(TFIDF) < said.index("this model") < said.index(MAJORITY)
+    assert said.index(LINEAR) < said.index("both (this model)") < said.index(MAJORITY)
     assert section.count("class=own") == 1
-    assert list(comparison(scores, [])) == []
+    assert "a &lt; b" in section
+    assert list(comparison({"network": scores})) == []
 
 
 def test_few_classes_are_a_picture_many_a_table_too() -> None:

@@ -8,7 +8,7 @@ from sklearn.metrics import accuracy_score
 
 from manyheads.data.rows import Rows, Splits
 from manyheads.fit.linear import fit_linear
-from manyheads.judge.baselines import MAJORITY, TFIDF
+from manyheads.judge.baselines import LINEAR, MAJORITY
 from manyheads.judge.guesses import score_guesses
 from manyheads.judge.verdict import judge_run
 from manyheads.ship.deliverable import load
@@ -51,7 +51,7 @@ def test_the_split_judged_last_is_the_one_reported(model_folder: Path, tmp_path:
     assert summary.judged_on == ("test" if test else "validation")
     assert bool(summary.test) == test
     assert summary.rows == {"train": 30, "validation": 9} | ({"test": 12} if test else {})
-    assert set(summary.baselines) == {MAJORITY, TFIDF}
+    assert set(summary.baselines) == {MAJORITY, LINEAR}
     answers = [one.label for one in model.predict(data.validation.texts)]
     truth = [data.labels[label] for label in data.validation.labels]
     assert summary.validation["accuracy"].value == pytest.approx(accuracy_score(truth, answers))

@@ -42,7 +42,6 @@ def child(words: list[str], folder: Path) -> int:
     if words[0].endswith(".py"):
         return runpy.run_path(words[0], run_name="rank")["main"](*words[1:]) or 0
     note_rows(folder)
-    verdict.judge_baselines = lambda *_: []  # seconds that say nothing here
     verdict.write_report = lambda path, _: path.touch()
     return main(words)
 

@@ -104,7 +104,7 @@ def shows_bar() -> bool:
 
 
 class EpochLines(Callback):
-    """One line an epoch, on the screen and in run.log, from the first process alone."""
+    """One line an epoch, on the screen and in run.log, from the first process alone: of the network."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.started = time.perf_counter()
@@ -119,4 +119,6 @@ class EpochLines(Callback):
                 figures[f"validation {key}"] = trainer.callback_metrics[f"validation_{key}"]
         shown = ", ".join(f"{name} {float(figure):.4f}" for name, figure in figures.items())
         seconds = time.perf_counter() - self.started
-        log.info("epoch %d, step %d: %s (%.1f s)", trainer.current_epoch + 1, trainer.global_step, shown, seconds)
+        log.info(
+            "epoch %d, step %d, network: %s (%.1f s)", trainer.current_epoch + 1, trainer.global_step, shown, seconds
+        )

@@ -12,10 +12,12 @@ import numpy as np
 
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import marks_of
+from manyheads.judge.baselines import LINEAR, NETWORK
 from manyheads.judge.label_scores import Bools, LabelScores, score_labels
-from manyheads.judge.predictions import Mistake, logits_of, write_answers_csv
+from manyheads.judge.predictions import Mistake, logits_by_model, write_answers_csv
 from manyheads.judge.scores import Floats
 from manyheads.ship.deliverable import Deliverable
+from manyheads.ship.linear import LinearBaseline
 
 NONE = "no label"
 
@@ -39,26 +41,31 @@ class LabelAnswered:
 def judge_labels(
     deliverable: Deliverable,
     rows: Rows,
+    baseline: LinearBaseline | None = None,
     *,
     tokens: int = 8192,
     progress: Callable[[int], None] = lambda n_rows: None,
-) -> LabelAnswered:
-    """Answer every row; `progress` hears how many more rows are done.
+) -> dict[str, LabelAnswered]:
+    """Answer every row by each model, as `logits_by_model` orders and names them; each gives labels from thresholds of
+    its own on. `progress` hears how many more rows are done.
 
     Raises:
         ValueError: `rows` are pairs and the model takes single texts, or the other way round.
     """
     assert deliverable.thresholds is not None
-    logits_nC = logits_of(deliverable, rows, tokens=tokens, progress=progress)
-    probabilities_nC = deliverable.probabilities(logits_nC.double())
-    return LabelAnswered(
-        rows=rows,
-        names=deliverable.labels,
-        thresholds=deliverable.thresholds,
-        probabilities_nC=probabilities_nC.numpy(),
-        marks_nC=marks_in(rows, len(deliverable.labels)),
-        given_nC=deliverable.given(probabilities_nC).numpy(),
+    own = (
+        {NETWORK: deliverable.alone.get("network"), LINEAR: deliverable.alone.get("linear")}
+        if deliverable.share
+        else {}
     )
+    own |= {} if deliverable.share or baseline is None else {LINEAR: baseline.thresholds}
+    marks_nC, found = marks_in(rows, len(deliverable.labels)), {}
+    for name, logits_nC in logits_by_model(deliverable, rows, baseline, tokens=tokens, progress=progress).items():
+        probabilities_nC = logits_nC.double().sigmoid().numpy()
+        thresholds = own.get(name) or deliverable.thresholds
+        given_nC = probabilities_nC >= np.array(thresholds)
+        found[name] = LabelAnswered(rows, deliverable.labels, thresholds, probabilities_nC, marks_nC, given_nC)
+    return found
 
 
 def marks_in(rows: Rows, n_labels: int) -> Bools:

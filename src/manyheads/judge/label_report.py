@@ -1,10 +1,11 @@
 """What report.html says of a classifier that gives any number of labels: how good it is, beside what, where it errs."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from manyheads.judge.baselines import lead_words
+from manyheads.judge.baselines import lead_words, strongest
 from manyheads.judge.label_answers import LabelAnswered, worst_labels
-from manyheads.judge.label_baselines import TFIDF, LabelBaseline
+from manyheads.judge.label_baselines import LabelBaseline
 from manyheads.judge.label_scores import LabelScores
 from manyheads.judge.markup import Html, section, share_bar, shown, table
 from manyheads.judge.report import Sections
@@ -24,27 +25,29 @@ LARGE = ("micro_f1", "macro_f1", "micro_precision", "micro_recall")
 
 
 def label_sections(
-    scores: LabelScores, found: LabelAnswered, baselines: Sequence[LabelBaseline] = (), *, tuned_here: bool = False
+    models: dict[str, LabelScores], found: LabelAnswered, baselines: Sequence[LabelBaseline] = (), said: str = ""
 ) -> Sections:
-    """Scores and answers of one split, and `baselines` on the same rows; `tuned_here`: so were the thresholds."""
-    too_good = " Thresholds were tuned on these very rows: others will be answered less well." if tuned_here else ""
-    said = Html(f"<p class=verdict>{shown(label_verdict(scores, baselines) + too_good)}</p>")
+    """Scores of one split by the name of the model, the one that answers first; what it `found`, `baselines` on the
+    same rows, and what is `said` of the models."""
+    scores = next(iter(models.values()))
+    words = Html(f"<p class=verdict>{shown(label_verdict(scores, baselines))}</p>")
+    beside: dict[str, Any] = {**models, **{one.name: one.scores for one in baselines if one.name not in models}}
     return Sections(
         [
             tile_row({WORDS[name]: getattr(scores, name) for name in LARGE}),
-            said,
-            *comparison(scores, baselines, "micro_f1", WORDS["micro_f1"]),
+            words,
+            *comparison(beside, said, "micro_f1", WORDS["micro_f1"]),
         ],
         [_per_label(scores), figure_table(scores, WORDS), *worst(worst_labels(found))],
     )
 
 
 def label_verdict(scores: LabelScores, baselines: Sequence[LabelBaseline]) -> str:
-    """One sentence a hurried reader can repeat; it says so where a bag of words wins."""
+    """One sentence a hurried reader can repeat; it says so where a cheap model wins."""
     f1 = scores.micro_f1
     said = f"micro F1 is {f1.value:.3f} on {scores.n_rows:,} rows (95 % interval {f1.low:.3f} to {f1.high:.3f})"
-    rival = next((one for one in baselines if one.name == TFIDF), None) or next(iter(baselines), None)
-    return f"{said}." if rival is None else f"{said}; it {lead_words(rival.lead.micro_f1, rival.name)}."
+    rival = strongest(baselines, "micro_f1")
+    return f"{said}." if rival is None else f"{said}; the model {lead_words(rival.lead.micro_f1, rival.name)}."
 
 
 def _per_label(scores: LabelScores) -> Html:

@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import EvaluateConfig
-from manyheads.judge.label_answers import judge_labels, scores_of, write_labels_csv
-from manyheads.judge.label_baselines import label_baselines
-from manyheads.judge.label_report import WORDS, label_sections
-from manyheads.judge.results import Found, interval_cells, publish
+from manyheads.judge.label_answers import write_labels_csv
+from manyheads.judge.label_baselines import most_frequent
+from manyheads.judge.label_report import label_sections
+from manyheads.judge.members import judge_label_members, said_of
+from manyheads.judge.results import Found, plain_figures, publish, show_models, warnings_of
+from manyheads.judge.summary import baseline_figures, label_headline, leads
 from manyheads.judge.task import Task
+from manyheads.judge.warn import rows_of_class
 from manyheads.ship.deliverable import Deliverable
 from manyheads.terminal import progress_bar
 
@@ -25,30 +28,30 @@ def evaluate_labels(
     Raises:
         ValueError: the folder cannot be written to.
     """
+    baseline, names = deliverable.baseline(home), ("micro_f1", "macro_f1")
+    frequent = most_frequent(rows_of_class(task.splits.train, len(deliverable.labels))) if task.splits else None
+    if task.most_frequent:
+        frequent = deliverable.labels.index(task.most_frequent)
+    asked: dict[str, Any] = {"tokens": config.batch.tokens, "n_resamples": config.bootstrap, "seed": config.seed}
     with progress_bar(len(task.rows)) as progress:
-        found = judge_labels(deliverable, task.rows, tokens=config.batch.tokens, progress=progress)
-    draws: dict[str, Any] = {"n_resamples": config.bootstrap, "seed": config.seed}
-    scores = scores_of(found, **draws)
-    train = task.splits.train if task.splits else None
-    baselines = label_baselines(train, found, deliverable.baseline(home), **draws)
-    two = {one.name: {name: getattr(one.scores, name) for name in ("micro_f1", "macro_f1")} for one in baselines}
-    of_baselines = {name: {key: asdict(figure) for key, figure in of.items()} for name, of in two.items()}
-    rows = [
-        [words, *interval_cells(getattr(scores, name)), *(cell(of.get(name)) for of in two.values())]
-        for name, words in WORDS.items()
-    ]
-    tuned_here = task.splits is not None and task.split == "validation"
+        found = judge_label_members(deliverable, task.rows, baseline, frequent, progress=progress, **asked)
+    scores = next(iter(found.scores.values()))
+    said, warnings = said_of(deliverable, baseline), warnings_of(task, deliverable)
+    members = {name: label_headline(one) for name, one in found.scores.items()}
+    others, ahead = baseline_figures(found.baselines, names), leads(found.baselines, names)
+    beside = {"members": members, "baselines": others, "leads": ahead}
     judged = Found(
-        figures={**asdict(scores), "baselines": of_baselines},
+        figures={
+            **asdict(scores),
+            **{key: plain_figures(models) for key, models in beside.items()},
+            "warnings": warnings,
+        },
         size=f"{scores.n_rows:,} rows, {len(scores.labels)} labels",
-        sections=label_sections(scores, found, baselines, tuned_here=tuned_here),
-        write_csv=lambda path: write_labels_csv(path, found),
-        columns=["model", "95 % interval", *two],
-        rows=rows,
+        sections=label_sections(found.scores, found.answered, found.baselines, said),
+        write_csv=lambda path: write_labels_csv(path, found.answered),
+        warnings=warnings,
+        show=lambda: show_models(
+            task, members, others, ahead, [*(f"warning: {one}" for one in warnings), *([said] if said else [])], folder
+        ),
     )
     return publish(judged, task, config, deliverable.model, folder, home)
-
-
-def cell(figure: Any) -> str:
-    """A figure to four digits, if there is one."""
-    return "" if figure is None else f"{figure.value:.4f}"

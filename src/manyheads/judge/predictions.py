@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from manyheads.data.rows import Rows
+from manyheads.judge.baselines import BOTH, LINEAR, NETWORK
 from manyheads.ship.deliverable import Deliverable
+from manyheads.ship.linear import LinearBaseline
 from manyheads.whole import replace_file
 
 CHUNK = 4096  # rows tokenised and sorted by length together
@@ -68,13 +70,51 @@ def judge_rows(
 
 def logits_of(deliverable: Deliverable, rows: Rows, *, tokens: int, progress: Callable[[int], None]) -> Tensor:
     """Logits of every row `(n, C)`, in fp32. Arguments and errors as of `judge_rows`."""
-    pieces = [torch.empty(0, len(deliverable.labels))]
+
+    def answers(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
+        return {BOTH: deliverable.logits(texts, pairs, tokens=tokens)}
+
+    return _in_chunks(answers, rows, len(deliverable.labels), progress)[BOTH]
+
+
+def logits_by_model(
+    deliverable: Deliverable,
+    rows: Rows,
+    baseline: LinearBaseline | None = None,
+    *,
+    tokens: int = 8192,
+    progress: Callable[[int], None] = lambda n_rows: None,
+) -> dict[str, Tensor]:
+    """Logits of every row `(n, C)`, in fp32, by the name of the model: first of what answers, `both` or the `network`;
+    then of each member alone; and of the `linear model`, where it does not answer but is the `baseline` of the run.
+
+    Errors as of `judge_rows`.
+    """
+
+    def answers(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
+        if deliverable.share:
+            found = deliverable.member_logits(texts, pairs, tokens=tokens)
+            return {BOTH: found["both"], NETWORK: found["network"], LINEAR: found["linear"]}
+        alone = {} if baseline is None else {LINEAR: baseline.logits(texts, pairs)}
+        return {NETWORK: deliverable.logits(texts, pairs, tokens=tokens), **alone}
+
+    return _in_chunks(answers, rows, len(deliverable.labels), progress)
+
+
+def _in_chunks(
+    answers: Callable[[list[str], list[str] | None], dict[str, Tensor]],
+    rows: Rows,
+    n_classes: int,
+    progress: Callable[[int], None],
+) -> dict[str, Tensor]:
+    pieces: list[dict[str, Tensor]] = []
     for start in range(0, len(rows), CHUNK):
         chunk = slice(start, start + CHUNK)
-        pairs = None if rows.pairs is None else rows.pairs[chunk]
-        pieces.append(deliverable.logits(rows.texts[chunk], pairs, tokens=tokens))
-        progress(len(pieces[-1]))
-    return torch.cat(pieces)
+        pieces.append(answers(rows.texts[chunk], None if rows.pairs is None else rows.pairs[chunk]))
+        progress(len(rows.texts[chunk]))
+    if not pieces:
+        return dict.fromkeys(answers([], None if rows.pairs is None else []), torch.empty(0, n_classes))
+    return {name: torch.cat([one[name] for one in pieces]) for name in pieces[0]}
 
 
 def worst_mistakes(predictions: Predictions, n: int = 20) -> list[Mistake]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from manyheads.config.plain import show
 from manyheads.judge.curves import Curve
 from manyheads.judge.markup import Html, shown
-from manyheads.judge.sections import data_notes, learning_curves, named_values
+from manyheads.judge.sections import data_notes, learning_curves, named_values, warnings_list
 from manyheads.judge.style import CSS
 from manyheads.whole import replace_file
 
@@ -47,6 +47,7 @@ class Report:
         facts: name and value, such as parameters or seconds.
         notes: warnings and facts of the data, a sentence each.
         config: nested plain values, shown as dotted keys.
+        warnings: what the figures cannot say, a sentence each.
     """
 
     title: str
@@ -56,6 +57,7 @@ class Report:
     facts: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=installed_versions)
 
 
@@ -68,6 +70,7 @@ def write_report(path: Path, report: Report) -> None:
 def render(report: Report) -> str:
     """The page as a string."""
     parts = [
+        *warnings_list(report.warnings),
         *report.sections.first,
         *learning_curves(report.curves),
         *report.sections.rest,

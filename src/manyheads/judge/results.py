@@ -1,23 +1,24 @@
 """What an evaluation found: judged, written to a folder, shown on the screen."""
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from manyheads.config import EvaluateConfig, ModelConfig
 from manyheads.config.plain import to_plain
-from manyheads.judge.baselines import Baseline, judge_baselines
+from manyheads.judge.baselines import majority
 from manyheads.judge.class_report import class_sections
 from manyheads.judge.curves import read_curves
+from manyheads.judge.members import Members, judge_members, said_of
 from manyheads.judge.pictures import draw_confusion, draw_curves, draw_reliability
-from manyheads.judge.predictions import Predictions, judge_rows, worst_mistakes, write_predictions_csv
+from manyheads.judge.predictions import worst_mistakes, write_predictions_csv
 from manyheads.judge.report import Report, Sections, write_report
-from manyheads.judge.scores import Interval, Scores, score
-from manyheads.judge.sections import FIGURES
-from manyheads.judge.summary import leads
+from manyheads.judge.scores import Interval, Scores
+from manyheads.judge.summary import baseline_figures, beside, headline, lead_line, leads, show_figures
 from manyheads.judge.task import Task
+from manyheads.judge.warn import chosen_here, few_rows, learnt_here
 from manyheads.ship.deliverable import Deliverable
 from manyheads.ship.linear import LinearBaseline
 from manyheads.terminal import as_text, console, progress_bar, show_files
@@ -29,24 +30,38 @@ class Results:
     """One split, judged."""
 
     task: Task
-    predictions: Predictions
-    scores: Scores
-    baselines: list[Baseline]
+    members: Members
     settings: dict[str, Any]
+    linear: str = ""  # what the linear model is
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def scores(self) -> Scores:
+        """Of the model."""
+        return next(iter(self.members.scores.values()))
 
 
 def judge_task(
     task: Task, deliverable: Deliverable, config: EvaluateConfig, baseline: LinearBaseline | None = None
 ) -> Results:
-    """Answer every row and judge the answers, beside what cheap models make of the same rows: the most frequent class,
-    of the training rows where they are known, and the `baseline` fitted in training."""
+    """Answer every row and judge the answers, beside those of each member and what cheap models make of the same rows:
+    the most frequent class, of the training rows where that is known, and the `baseline` fitted in training."""
+    frequent = majority(task.splits.train) if task.splits else None
+    if task.most_frequent:
+        frequent = deliverable.labels.index(task.most_frequent)
+    asked: dict[str, Any] = {"tokens": config.batch.tokens, "n_resamples": config.bootstrap, "seed": config.seed}
     with progress_bar(len(task.rows)) as progress:
-        predictions = judge_rows(deliverable, task.rows, tokens=config.batch.tokens, progress=progress)
-    names, seed, n = predictions.names, config.seed, config.bootstrap
-    scores = score(task.rows.labels, predictions.probabilities_nC.numpy(), names, n_resamples=n, seed=seed)
-    train = task.splits.train if task.splits else task.rows
-    baselines = judge_baselines(train, task.rows, len(names), predictions.answers, baseline, n_resamples=n, seed=seed)
-    return Results(task, predictions, scores, baselines, judged_settings(config, task, deliverable.model))
+        members = judge_members(deliverable, task.rows, baseline, frequent, progress=progress, **asked)
+    settings, said = judged_settings(config, task, deliverable.model), said_of(deliverable, baseline)
+    return Results(task, members, settings, said, warnings_of(task, deliverable))
+
+
+def warnings_of(task: Task, classifier: Deliverable) -> list[str]:
+    """What the figures of `task` cannot say."""
+    chosen = chosen_here(task.role, linear=classifier.share > 0, multi=classifier.multi) or learnt_here(task.role)
+    split = "the file" if task.split == "all" else task.split
+    validation = task.splits.validation if task.splits else None
+    return [*([chosen] if chosen else []), *few_rows(task.rows, split, classifier.labels, validation)]
 
 
 def judged_settings(config: EvaluateConfig, task: Task, model: ModelConfig) -> dict[str, Any]:
@@ -65,24 +80,28 @@ def write_results(folder: Path, results: Results, home: Path | None) -> dict[str
         ValueError: the folder cannot be written to.
     """
     task, scores, metrics = results.task, results.scores, as_metrics(results)
-    sections = class_sections(scores, results.baselines, worst_mistakes(results.predictions))
+    answered, models, baselines = results.members
+    sections = class_sections(models, baselines, worst_mistakes(answered), results.linear)
     size = f"{scores.n_rows:,} rows, {len(scores.labels)} classes"
-    report = report_of(task, size, sections, results.settings, home)
+    report = report_of(task, size, sections, results.settings, home, results.warnings)
     pictures = {"confusion": draw_confusion(scores), "reliability": draw_reliability(scores)}
-    write_files(folder, metrics, report, pictures, lambda path: write_predictions_csv(path, results.predictions))
+    write_files(folder, metrics, report, pictures, lambda path: write_predictions_csv(path, answered))
     return metrics
 
 
 class Found(NamedTuple):
     """What was found of another model than one that tells classes: the figures of metrics.json, how many rows there
-    were, what report.html says, how predictions.csv is written, and the rows of a table under `columns`."""
+    were, what report.html says, how predictions.csv is written, the rows of a table under `columns` or what shows
+    another, and what the figures cannot say."""
 
     figures: dict[str, Any]
     size: str
     sections: Sections
     write_csv: Callable[[Path], None]
-    columns: list[str]
-    rows: list[list[str]]
+    columns: list[str] = []  # noqa: RUF012 - read alone
+    rows: list[list[str]] = []  # noqa: RUF012
+    warnings: list[str] = []  # noqa: RUF012
+    show: Callable[[], None] | None = None
 
 
 def publish(
@@ -94,14 +113,25 @@ def publish(
         ValueError: the folder cannot be written to.
     """
     metrics = {**found.figures, **task.about}
-    report = report_of(task, found.size, found.sections, judged_settings(config, task, model), home)
+    settings = judged_settings(config, task, model)
+    report = report_of(task, found.size, found.sections, settings, home, found.warnings)
     write_files(folder, metrics, report, {}, found.write_csv)
-    show_table(task, found.columns, found.rows, folder)
+    if found.show is None:
+        show_table(task, found.columns, found.rows, folder)
+    else:
+        found.show()
     return metrics
 
 
-def report_of(task: Task, size: str, sections: Sections, settings: dict[str, Any], home: Path | None) -> Report:
-    """The page of an evaluation; `size` says how much was judged."""
+def report_of(
+    task: Task,
+    size: str,
+    sections: Sections,
+    settings: dict[str, Any],
+    home: Path | None,
+    warnings: Sequence[str] = (),
+) -> Report:
+    """The page of an evaluation; `size` says how much was judged, `warnings` what the figures cannot say."""
     return Report(
         title=task.title,
         subtitle=f"{task.rows.source}, {size}",
@@ -109,6 +139,7 @@ def report_of(task: Task, size: str, sections: Sections, settings: dict[str, Any
         curves=read_curves(home / "metrics.csv") if home else [],
         notes=task.notes,
         config=settings,
+        warnings=[*warnings],
     )
 
 
@@ -136,23 +167,50 @@ def write_files(
 
 
 def as_metrics(results: Results) -> dict[str, Any]:
-    """The content of metrics.json: figures at the top level, each as value, low, high."""
-    baselines = {
-        one.name: {"accuracy": asdict(one.scores.accuracy), "macro_f1": asdict(one.scores.macro_f1)}
-        for one in results.baselines
+    """The content of metrics.json: figures of the model at the top level, each as value, low, high; those of its
+    members and of cheap models by their names."""
+    members, baselines = results.members.scores, results.members.baselines
+    models = {
+        "members": {name: headline(one) for name, one in members.items()},
+        "baselines": baseline_figures(baselines),
+        "leads": leads(baselines),
     }
-    ahead = {name: {key: asdict(one) for key, one in lead.items()} for name, lead in leads(results.baselines).items()}
-    return {**asdict(results.scores), **results.task.about, "baselines": baselines, "leads": ahead}
+    plain = {key: plain_figures(of_key) for key, of_key in models.items()}
+    return {**asdict(results.scores), **results.task.about, **plain, "warnings": results.warnings}
+
+
+def plain_figures(models: dict[str, dict[str, Interval]]) -> dict[str, dict[str, Any]]:
+    """Figures by model as JSON has them."""
+    return {name: {key: asdict(one) for key, one in figures.items()} for name, figures in models.items()}
 
 
 def show_results(results: Results, folder: Path) -> None:
-    """Print the figures with their intervals, the cheap models beside them, and where the files are."""
-    rows = []
-    for name, words in FIGURES.items():
-        others = [getattr(one.scores, name, None) for one in results.baselines]
-        cells = ["" if other is None else f"{other.value:.4f}" for other in others]
-        rows.append([words, *interval_cells(getattr(results.scores, name)), *cells])
-    show_table(results.task, ["model", "95 % interval", *(one.name for one in results.baselines)], rows, folder)
+    """Print the figures of all models with their intervals, what they cannot say, and where the files are."""
+    show_models(
+        results.task,
+        {name: headline(one) for name, one in results.members.scores.items()},
+        baseline_figures(results.members.baselines),
+        leads(results.members.baselines),
+        [*(f"warning: {one}" for one in results.warnings), *([results.linear] if results.linear else [])],
+        folder,
+    )
+
+
+def show_models(
+    task: Task,
+    models: dict[str, dict[str, Interval]],
+    baselines: dict[str, dict[str, Interval]],
+    ahead: dict[str, dict[str, Interval]],
+    notes: Sequence[str],
+    folder: Path,
+) -> None:
+    """Print the figures of models and cheap models, the lead over the strongest of these, `notes`, and where the files
+    are."""
+    block = f"{task.name}, {task.split}: {len(task.rows):,} rows"
+    show_figures(console(), {block: beside(models, baselines)}, list(next(iter(models.values()))), "metrics.json")
+    for line in [*(f"lead: {one}" for one in lead_line(ahead, baselines, task.split).values()), *notes]:
+        console().print(as_text(line), soft_wrap=True)
+    show_files(folder, ["metrics.json", "predictions.csv", "report.html"])
 
 
 def interval_cells(figure: Interval) -> list[str]:

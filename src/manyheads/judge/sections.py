@@ -49,18 +49,28 @@ def _tile(name: str, figure: Interval) -> str:
 
 
 def comparison(
-    scores: Any, baselines: Sequence[Any], figure: str = "accuracy", words: str = "accuracy"
+    models: dict[str, Any], said: str = "", figure: str = "accuracy", words: str = "accuracy"
 ) -> Iterator[Html]:
-    """The model and each baseline, best first by a `figure` that they have beside macro F1, its interval as a band."""
-    if not baselines:
+    """Figures by the name of the model, the one that answers first: best first by a `figure` that they have beside
+    macro F1, its interval as a band, and what is `said` of the models."""
+    if len(models) < 2:
         return
-    judged = [("this model", scores), *((one.name, one.scores) for one in baselines)]
-    judged.sort(key=lambda one: -getattr(one[1], figure).value)
-    own = next(at for at, (_, one) in enumerate(judged) if one is scores)
-    by = [(name, getattr(one, figure), one.macro_f1) for name, one in judged]
-    rows = [[name, two_lines(one), interval_bar(one), two_lines(macro_f1)] for name, one, macro_f1 in by]
+    own = next(iter(models))
+    judged = sorted(models.items(), key=lambda one: -getattr(one[1], figure).value)
+    rows = [
+        [
+            f"{name} (this model)" if name == own else name,
+            two_lines(value),
+            interval_bar(value),
+            two_lines(one.macro_f1),
+        ]
+        for name, one in judged
+        for value in (getattr(one, figure),)
+    ]
     head = ["model", words, "from 0 to 1", "macro F1"]
-    yield section("Beside simpler models, on the same rows", table(head, rows, "wnbn", own=own))
+    made = table(head, rows, "wnbn", own=[name for name, _ in judged].index(own))
+    more = [Html(f'<p class="soft">{shown(said)}</p>')] if said else []
+    yield section("Beside simpler models, on the same rows", made, *more)
 
 
 def learning_curves(curves: Sequence[Curve]) -> Iterator[Html]:
@@ -130,6 +140,12 @@ def worst(mistakes: Sequence[Mistake]) -> Iterator[Html]:
         for one in mistakes
     ]
     yield section("Worst mistakes: wrong, and sure of it", f'<ol class="mistakes">{"".join(items)}</ol>', long=True)
+
+
+def warnings_list(warnings: Sequence[str]) -> Iterator[Html]:
+    """What the figures cannot say, above them all."""
+    for warning in warnings:
+        yield Html(f"<p class=warning>{shown(warning[:1].upper() + warning[1:])}.</p>")
 
 
 def data_notes(notes: Sequence[str]) -> Iterator[Html]:

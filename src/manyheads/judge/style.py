@@ -16,6 +16,7 @@ section { background: #fff; border: 1px solid var(--line); border-radius: 10px; 
 .tile { background: #fff; border: 1px solid var(--line); border-radius: 10px; padding: 14px 16px; }
 .tile b { display: block; font-size: 1.9rem; line-height: 1.2; font-weight: 650; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: .85rem; }
+.warning { border-left: 4px solid var(--red); background: var(--tint); padding: 8px 12px; margin: 16px 4px; }
 .verdict { font-size: 1.05rem; margin: 16px 4px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }

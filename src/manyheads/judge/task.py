@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from manyheads.compose import read_run
 from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source
@@ -33,7 +34,9 @@ class Task:
     """Rows to judge and what their data is called; `run` and `splits` where the data is the run's own.
 
     `split` is the one that was asked for, or `all` where a single file holds all that there is; `digest` tells the
-    settings of the data from others, empty: the run's own, and `folder` is what that of its results is called.
+    settings of the data from others, empty: the run's own, and `folder` is what that of its results is called. `role`:
+    the split of the run's own data that the rows are, as far as is known; `most_frequent`: the class or label that most
+    training rows have, empty: that is not known.
     """
 
     rows: Rows
@@ -43,6 +46,8 @@ class Task:
     splits: Splits | None = None
     digest: str = ""
     folder: str = ""
+    role: str = ""
+    most_frequent: str = ""
 
     @property
     def title(self) -> str:
@@ -82,6 +87,12 @@ def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, lab
             f"{task.rows.source} holds single texts, but the model takes pairs: name the column of the second text by "
             "data.text_pair=<column>"
         )
+    if task.run is None and home is not None:
+        written = _summary(home / "summary.json")
+        known, digest = written.get("digests"), task.rows.digest(labels)
+        task.role = next((name for name in ROLES if isinstance(known, dict) and known.get(name) == digest), "")
+        most_frequent = written.get("most_frequent")
+        task.most_frequent = most_frequent if most_frequent in labels else ""
     task.digest = _digest(config, settings)
     task.folder = _free_name(config, home, f"{task.name}-{task.split}", task.digest)
     return task
@@ -179,14 +190,13 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
     _require_same(splits, config.split, home / "summary.json")
     for part in splits.by_name().values() if labels else ():
         _number(part, [labels.index(name) for name in splits.labels])
-    return Task(rows, data_name(run.data), config.split, run, splits)
+    return Task(rows, data_name(run.data), config.split, run, splits, role=config.split)
 
 
 def _require_same(splits: Splits, split: str, summary: Path) -> None:
     """Raise ValueError if rows that were learnt from may be in `split`, as the data is not that of the training; what
     is changed in a split that is a file of its own is noted."""
-    written = read_json(summary) if summary.is_file() else {}
-    known = written.get("digests") if isinstance(written, dict) else None
+    known = _summary(summary).get("digests")
     found = {name: rows.digest(splits.labels) for name, rows in splits.by_name().items()}
     if not isinstance(known, dict) or not known or known.get(split) == found[split]:
         return
@@ -198,6 +208,12 @@ def _require_same(splits: Splits, split: str, summary: Path) -> None:
         )
     if split in known:
         splits.notes.append(f"{source}: the {split} split has other rows than when the run was trained")
+
+
+def _summary(file: Path) -> dict[str, Any]:
+    """What summary.json holds, nothing where there is none."""
+    written = read_json(file) if file.is_file() else {}
+    return written if isinstance(written, dict) else {}
 
 
 def _number(rows: Rows, ids: list[int]) -> None:

@@ -5,19 +5,20 @@ from typing import Any, NamedTuple
 
 from manyheads.config import GenerateConfig
 from manyheads.data.rows import Rows, Splits
-from manyheads.judge.baselines import judge_baselines
+from manyheads.judge.baselines import NETWORK, majority
 from manyheads.judge.class_report import class_sections
 from manyheads.judge.curves import read_curves
 from manyheads.judge.guesses import COMMON, guess_sections, judge_common, judge_guesses, score_guesses
-from manyheads.judge.label_answers import judge_labels, scores_of
-from manyheads.judge.label_baselines import label_baselines
+from manyheads.judge.label_baselines import most_frequent
 from manyheads.judge.label_report import label_sections
-from manyheads.judge.predictions import judge_rows, worst_mistakes
+from manyheads.judge.members import judge_label_members, judge_members, said_of
+from manyheads.judge.predictions import worst_mistakes
 from manyheads.judge.report import Report, Sections, installed_versions, write_report
-from manyheads.judge.scores import Interval, score
+from manyheads.judge.scores import Interval
 from manyheads.judge.summary import Summary, baseline_figures, facts, headline, label_headline, leads
 from manyheads.judge.translation_report import translation_sections
 from manyheads.judge.translations import judge_texts, score_texts, text_baselines
+from manyheads.judge.warn import chosen_here, few_rows, rows_of_class
 from manyheads.ship.deliverable import Deliverable
 from manyheads.ship.guesser import Guesser
 from manyheads.ship.linear import LinearBaseline
@@ -26,11 +27,11 @@ from manyheads.ship.translator import Translator
 
 
 class Judged(NamedTuple):
-    """Figures by split, those of cheap models on the split judged last, what the page says of that one, and by how much
-    the cheap models are beaten there."""
+    """Figures by split and by the name of the model, the one that answers first; those of cheap models on the split
+    judged last, what the page says of that one, and by how much the cheap models are beaten there."""
 
     title: str
-    figures: dict[str, dict[str, Interval]]
+    figures: dict[str, dict[str, dict[str, Interval]]]
     baselines: dict[str, dict[str, Interval]]
     sections: Sections
     leads: dict[str, dict[str, Interval]] = {}  # noqa: RUF012 - read alone
@@ -50,20 +51,30 @@ def judge_run(
     named = {name: rows for name, rows in splits.by_name().items() if name != "train"}
     judged_on, rows = list(named.items())[-1]
     judged = judge_splits(deliverable, splits.train, named, folder)
+    shipped = {split: next(iter(models.values())) for split, models in judged.figures.items()}
+    classifier = deliverable if isinstance(deliverable, Deliverable) else None
+    share, labels = classifier.share if classifier else 0.0, splits.labels
+    chosen = chosen_here(judged_on, linear=share > 0, multi=splits.multi, classes=bool(classifier))
+    baseline = classifier.baseline(folder) if classifier else None
+    counts = rows_of_class(splits.train, len(labels))
     summary = Summary(
         output=str(folder),
         rows={name: len(one) for name, one in splits.by_name().items()},
-        validation=judged.figures["validation"],
-        test=judged.figures.get("test", {}),
+        validation=shipped["validation"],
+        test=shipped.get("test", {}),
         judged_on=judged_on,
         baselines=judged.baselines,
         leads=judged.leads,
-        linear=deliverable.share if isinstance(deliverable, Deliverable) else 0.0,
-        digests={name: one.digest(splits.labels) for name, one in splits.by_name().items()},
+        linear=share,
+        digests={name: one.digest(labels) for name, one in splits.by_name().items()},
         versions=installed_versions(),
+        members=judged.figures,
+        terms=baseline.linear.terms_name if baseline else "",
+        most_frequent=labels[most_frequent(counts)] if labels else "",
+        warnings=[*([chosen] if chosen else []), *few_rows(rows, judged_on, labels, splits.validation)],
         **training,
     )
-    classes = f", {len(splits.labels)} {'labels' if splits.multi else 'classes'}" if splits.labels else ""
+    classes = f", {len(labels)} {'labels' if splits.multi else 'classes'}" if labels else ""
     report = Report(
         title=judged.title,
         subtitle=f"{rows.source}, {judged_on} split, {len(rows):,} rows{classes}",
@@ -72,6 +83,7 @@ def judge_run(
         facts=facts(summary),
         notes=splits.notes,
         config=config,
+        warnings=summary.warnings,
     )
     write_report(folder / "report.html", report)
     summary.write(folder / "summary.json")
@@ -92,31 +104,28 @@ def judge_classes(
     classifier: Deliverable, train: Rows, named: dict[str, Rows], baseline: LinearBaseline | None
 ) -> Judged:
     """A classifier on splits, the last of which is the one that counts."""
-    found = {name: judge_rows(classifier, rows) for name, rows in named.items()}
-    scores = {name: score(one.rows.labels, one.probabilities_nC.numpy(), one.names) for name, one in found.items()}
-    last = list(named)[-1]
-    baselines = judge_baselines(train, named[last], len(classifier.labels), found[last].answers, baseline)
+    found = {split: judge_members(classifier, rows, baseline, majority(train)) for split, rows in named.items()}
+    last = found[list(named)[-1]]
     return Judged(
         "A text classifier and what it is worth",
-        {name: headline(one) for name, one in scores.items()},
-        baseline_figures(baselines),
-        class_sections(scores[last], baselines, worst_mistakes(found[last])),
-        leads(baselines),
+        {split: {name: headline(one) for name, one in of.scores.items()} for split, of in found.items()},
+        baseline_figures(last.baselines),
+        class_sections(last.scores, last.baselines, worst_mistakes(last.answered), said_of(classifier, baseline)),
+        leads(last.baselines),
     )
 
 
 def judge_sets(classifier: Deliverable, train: Rows, named: dict[str, Rows], baseline: LinearBaseline | None) -> Judged:
     """The same where a row has any number of labels."""
-    found = {name: judge_labels(classifier, rows) for name, rows in named.items()}
-    scores = {name: scores_of(one) for name, one in found.items()}
-    last = list(named)[-1]
-    baselines = label_baselines(train, found[last], baseline)
+    label = most_frequent(rows_of_class(train, len(classifier.labels)))
+    found = {split: judge_label_members(classifier, rows, baseline, label) for split, rows in named.items()}
+    last, names = found[list(named)[-1]], ("micro_f1", "macro_f1")
     return Judged(
         "A classifier of any number of labels and what it is worth",
-        {name: label_headline(one) for name, one in scores.items()},
-        {one.name: {name: getattr(one.scores, name) for name in ("micro_f1", "macro_f1")} for one in baselines},
-        label_sections(scores[last], found[last], baselines, tuned_here=last == "validation"),
-        {one.name: {name: getattr(one.lead, name) for name in ("micro_f1", "macro_f1")} for one in baselines},
+        {split: {name: label_headline(one) for name, one in of.scores.items()} for split, of in found.items()},
+        baseline_figures(last.baselines, names),
+        label_sections(last.scores, last.answered, last.baselines, said_of(classifier, baseline)),
+        leads(last.baselines, names),
     )
 
 
@@ -128,7 +137,7 @@ def judge_answers(translator: Translator, train: Rows, named: dict[str, Rows]) -
     baselines = text_baselines(train, named[last])
     return Judged(
         "A model that answers texts by texts, and what it is worth",
-        {name: one.by_name() for name, one in scores.items()},
+        {name: {NETWORK: one.by_name()} for name, one in scores.items()},
         {name: {"exact_match": figure} for name, figure in baselines.items()},
         translation_sections(scores[last], found[last], baselines),
     )
@@ -141,7 +150,7 @@ def judge_hidden(guesser: Guesser, train: Rows, named: dict[str, Rows]) -> Judge
     beside = score_guesses(judge_common(guesser, train, named[last]))
     return Judged(
         "A model that tells hidden words, and what it is worth",
-        {name: one.by_name() for name, one in scores.items()},
+        {name: {NETWORK: one.by_name()} for name, one in scores.items()},
         {COMMON: beside.by_name()},
         guess_sections(scores[last], beside),
     )
