@@ -257,10 +257,13 @@ def ship(
         return load(folder)
     choice = run.optim.class_weights
     weights_C = None if choice == "none" else class_weights(choice, tokens["train"].labels, labels)
-    linear = fit_linear(splits.train, len(labels), None if weights_C is None else weights_C.numpy())
+    weights = None if weights_C is None else weights_C.numpy()
+    linear = fit_linear(splits.train, len(labels), weights, splits.validation)
     tuned = tuned_on(network, linear, tokens["validation"], splits.validation, weights_C, answers=run.linear)
     about = {"labels": labels, "pairs": pairs, "thresholds": tuned.thresholds}
-    card = write_card(run.model, **about, **told, linear=tuned.share)
+    card = write_card(
+        run.model, **about, **told, linear=tuned.share, terms=tuned.baseline.linear.terms_name if tuned.baseline else ""
+    )
     save_deliverable(folder, network, **made, card=card, **about, alone=tuned.alone, beside=tuned.beside)
     if tuned.baseline and not tuned.beside:
         write_baseline(folder.parent, tuned.baseline)

@@ -1,4 +1,4 @@
-"""What a model's blocks are chosen from, and the terms of the linear model beside it."""
+"""What a model's blocks are chosen from, and the terms of a linear model."""
 
 from enum import Enum
 
@@ -82,3 +82,5 @@ class Terms(Enum):
     """What a linear model counts in a text; the value is its name in tables and reports."""
 
     words = "words and pairs of words"
+    characters = "characters 2-4"
+    both = "words, pairs of words and characters 2-4"

@@ -41,7 +41,8 @@ class RunConfig:
     )
     teacher: str = knob("", "run folder, or its model/, whose answers to the training rows are learned, too")
     linear: bool = knob(
-        True, "a linear model of the words answers beside the network, by the share that is best on validation"
+        True,
+        "a linear model answers with the network, by the share best on validation; false: it is a baseline",
     )
     resume: Resume = knob(
         Resume.never, "never; auto: go on in output where it stopped, or start; must; or the folder of a run, alone"

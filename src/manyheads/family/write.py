@@ -56,10 +56,10 @@ def export(config: ExportConfig) -> Path:
         modules = [] if pooled else modules_of(deliverable)
     except ValueError as error:
         raise ValueError(f"run={config.run} {error}") from error
-    if deliverable.beside and config.members is not Members.network:
+    if deliverable.share and config.members is not Members.network:
         print(
             f"What is exported is the network alone: {deliverable.share:.0%} of each answer of the run are those of a "
-            "linear model of the words, which no family has; members=network says that this is meant, and a run "
+            "linear model, which no family has; members=network says that this is meant, and a run "
             "trained with linear=false answers as its export does",
             flush=True,
         )

@@ -93,7 +93,7 @@ def _note(reading: Reading, long: Long, linear: float) -> str:
     elif n_windows > 1:
         said.append(f"The model reads {n_windows} windows, and answers by the mean of their logits.")
     if linear:
-        said.append(f"A linear model of the words has {linear:.0%} of the answer; what is shown is of the network.")
+        said.append(f"A linear model has {linear:.0%} of the answer; what is shown is of the network.")
     return " ".join(said)
 
 

@@ -14,9 +14,10 @@ def write_card(
     figures: dict[str, str] | None = None,
     thresholds: list[float] | None = None,
     linear: float = 0.0,
+    terms: str = "",
 ) -> str:
     """Markdown. `figures` are lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`; no date, path or id. With
-    `thresholds` a text has any number of labels; `linear` is the share of a linear model in each answer."""
+    `thresholds` a text has any number of labels; `linear` is the share of a linear model of `terms` in each answer."""
     apart = ", read apart and then across," if model.pair is PairKind.cross else ""
     takes = f"pairs of texts{apart}" if pairs else "texts"
     beside = [""] * len(labels) if thresholds is None else [f", from {one:.3f} on" for one in thresholds]
@@ -32,7 +33,7 @@ def write_card(
         f"{sorts if thresholds is None else tells}: {_shape(model)}, {model.positions.name} positions, "
         f"{model.pooling.name} pooling.",
         *(
-            [f"A linear model of the words answers beside it: {linear:.0%} of each probability are its own."]
+            [f"A linear model of {terms} answers with it: {linear:.0%} of each probability are its own."]
             if linear
             else []
         ),

@@ -20,7 +20,7 @@ from manyheads.config import Terms
 from manyheads.config.knobs import check_ranges, knob
 from manyheads.config.plain import from_plain, to_plain
 from manyheads.data.terms import counted
-from manyheads.nn.linear import LinearModel
+from manyheads.nn.linear import LinearModel, counting, given, likeliest, likelihood
 from manyheads.ship.settings import read_json
 
 FILE = "linear.safetensors"
@@ -28,9 +28,7 @@ BASELINE = ("baseline.safetensors", "baseline.json")  # of a run whose model/ ho
 KINDS = {"terms_U": "I64", "rarity_U": "F32", "votes_UC": "F32", "bias_C": "F32"}
 AT_ONCE = 4096  # texts
 SHARES = [at / 20 for at in range(21)]  # that are tried
-TEMPERATURES = [2 ** (at / 4) for at in range(-8, 9)]
 PULL = 8.0  # rows
-LEAST = 1e-30  # of a probability
 LEAST_SHARE = SHARES[1]  # the pull counts none as this: between the two, the rows alone decide
 
 
@@ -125,9 +123,7 @@ def linear_logits(linear: LinearModel, texts: Sequence[str], pairs: Sequence[str
     found = [torch.empty(0, len(linear.bias_C))]
     for at in range(0, len(texts), AT_ONCE):
         chunk = slice(at, at + AT_ONCE)
-        terms_E, counts_E, bounds = counted(texts[chunk], None if pairs is None else pairs[chunk])
-        as_tensors = (torch.tensor(terms_E, dtype=torch.int64), torch.tensor(counts_E), torch.tensor(bounds))
-        found.append(linear(*as_tensors))
+        found.append(linear.of(counted(texts[chunk], None if pairs is None else pairs[chunk], linear.terms)))
     return torch.cat(found)
 
 
@@ -168,30 +164,3 @@ def best_together(
         return -likelihood((1 - share) * network + share * linear, weights) - PULL / 2 * sum(held)
 
     return min(SHARES, key=loss), of_network, of_linear
-
-
-def counting(labels: Tensor, weights_C: Tensor | None) -> Tensor | None:
-    """How much each of what `given` gives counts."""
-    if weights_C is None:
-        return None
-    weights_C = weights_C.double()
-    return weights_C[labels] if labels.ndim == 1 else torch.where(labels > 0, weights_C, 1.0)
-
-
-def likeliest(logits_nC: Tensor, labels: Tensor, weights: Tensor | None) -> float:
-    """The temperature with which the labels are likeliest."""
-    return max(TEMPERATURES, key=lambda one: likelihood(given(logits_nC / one, labels), weights))
-
-
-def likelihood(given: Tensor, weights: Tensor | None) -> float:
-    """Logarithm of that of all rows."""
-    logs = given.clamp(min=LEAST).log()
-    return float((logs if weights is None else logs * weights).sum())
-
-
-def given(logits_nC: Tensor, labels: Tensor) -> Tensor:
-    """The probabilities of what rows are labelled: of their classes `(n,)`, or of having or not having each label
-    `(n, C)`."""
-    if labels.ndim == 1:
-        return logits_nC.double().softmax(-1).gather(1, labels[:, None]).squeeze(1)
-    return (logits_nC.double() * (2 * labels.double() - 1)).sigmoid()

@@ -13,14 +13,12 @@ from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import Tokens
 from manyheads.nn import Classifier
-from manyheads.nn.linear import LinearModel
+from manyheads.nn.linear import LinearModel, counting, likeliest
 from manyheads.ship.deliverable import ROWS, TOKENS
 from manyheads.ship.linear import (
     Beside,
     LinearBaseline,
     best_together,
-    counting,
-    likeliest,
     linear_logits,
     together,
 )
