@@ -53,3 +53,10 @@ def test_class_names_cannot_write_markdown_of_their_own() -> None:
 def test_many_classes_are_cut_short() -> None:
     card = write_card(ModelConfig(), labels=[str(at) for at in range(150)], pairs=False, n_parameters=1)
     assert "- and 50 more, in labels.json" in card
+
+
+def test_it_says_what_a_linear_model_counts():
+    about = {"labels": ["a"], "pairs": False, "n_parameters": 1}
+    card = write_card(ModelConfig(), **about, linear=0.25, terms="characters 2-4")
+    assert "A linear model of characters 2-4 answers with it: 25% of each probability are its own.\n" in card
+    assert "linear model" not in write_card(ModelConfig(), **about, terms="characters 2-4")
