@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from functools import partial
 
 import pytest
@@ -14,6 +15,7 @@ from manyheads import faults
 from manyheads.before import wait_for
 from manyheads.cli import main
 from manyheads.compose import compose, read_run
+from manyheads.config import Nonfinite
 from manyheads.data.pieces import held_out
 from manyheads.fit.stop import Stopped
 from manyheads.ship.guesser import Guesser
@@ -159,6 +161,12 @@ def test_one_command_learns_from_the_texts_first_and_goes_on_where_it_was(texts,
     assert again is not None
     assert again.validation == summary.validation
     assert (output / "pretrain" / "model" / "model.safetensors").stat().st_mtime_ns == written
+    assert main(["train", *words, "pretrain.before=9ktok", "resume=auto"]) == 2, "the figures are of another one"
+    assert "too late for budget=9ktok" in capsys.readouterr().err
+    (output / "summary.json").unlink()
+    shutil.rmtree(output / "checkpoints")
+    assert main(["train", *words, "resume=auto", "guard.nonfinite=skip"]) == 0, "the remedy of a run that diverged"
+    assert read_run(output).guard.nonfinite is Nonfinite.skip
 
 
 def test_a_pretraining_that_nobody_finishes_is_given_up_in_a_sentence(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from manyheads.compose import compose, save_run
+from manyheads.compose import compose, read_run, save_run
 from manyheads.config import PairKind, Resume, RunConfig, Segments
 from manyheads.fit.resume import find_start
 from manyheads.links import refuse_links
@@ -38,12 +38,16 @@ def pretrained(run: RunConfig, train: Callable[[RunConfig], Any]) -> RunConfig:
         refuse_anew(run)
     folder = start_folder(run.output, again=run.resume is not Resume.never)
     goes_on = going_on(run, folder)
+    reading = pretraining_of(run, str(folder / FOLDER))
+    if (folder / FOLDER / "summary.json").is_file():  # a guard that the training has to change is too late for it
+        reading = replace(reading, guard=read_run(folder / FOLDER).guard)
     if (folder / "summary.json").is_file():
+        find_start(reading)  # which refuses another pretraining than the one that was done
         return goes_on
     if is_first_process() and not (folder / "config.yaml").is_file():
         with held(folder):
             save_run(replace(run, output=str(folder)), folder / "config.yaml")
-    train(pretraining_of(run, str(folder / FOLDER)))
+    train(reading)
     wait_for(folder / FOLDER / "summary.json", run.hardware.timeout)
     return goes_on
 

@@ -115,8 +115,10 @@ def test_an_interrupted_run_is_gone_on_with_rather_than_deleted(tmp_path):
         ValueError, match=r"holds a run that is not finished: add resume=auto to go on with it, or name"
     ):
         find_start(run(tmp_path, "never"))
+    with pytest.raises(ValueError, match=r"exists and is not empty: name a new folder$"):
+        find_start(run(tmp_path, "never", dry=True))  # which goes on with nothing
     (tmp_path / "summary.json").touch()
-    with pytest.raises(ValueError, match="exists and is not empty: name a new folder"):
+    with pytest.raises(ValueError, match=r"exists and is not empty: name a new folder$"):
         find_start(run(tmp_path, "never"))
 
 

@@ -92,7 +92,7 @@ def find_start(run: RunConfig) -> Start:
             with other settings.
     """
     if run.resume is Resume.never or run.dry:
-        refuse_taken(run.output, by_training=run.resume is Resume.never)
+        refuse_taken(run.output, by_training=run.resume is Resume.never and not run.dry)
         return Start()
     folder = named_folder(run.output)
     if not folder.is_dir():
