@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from manyheads.compose import compose
 from manyheads.config import Accelerator, InferenceHardware, Precision, PredictConfig, TextColumns
+from manyheads.data.parquet import written_rows
 from manyheads.judge import lines
 from manyheads.judge.predict import predict
 from manyheads.judge.written import n_written
@@ -215,6 +216,40 @@ def test_rows_that_fit_no_table_are_refused(
         with pytest.raises(ValueError, match=rf"^output=\S+out\{kind} {said}"):
             predict(config(model_folder, input=str(tmp_path / "in.jsonl"), output=str(tmp_path / f"out{kind}")))
         assert [one.name for one in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def written(tmp_path: Path, *parts: list[Any]) -> list[Any]:
+    """A column of a parquet, of which each part is written for itself."""
+    with written_rows(tmp_path / "n.parquet", "output=n.parquet") as write:
+        for cells in parts:
+            write(["n"], [{"n": cell} for cell in cells])
+    return pyarrow.parquet.read_table(tmp_path / "n.parquet")["n"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "kind"),
+    [
+        ([1], 2.5, "int64"),
+        ([["a"]], "abc", "list<.*>"),
+        ([1.5], "2", "double"),
+        (["a"], 3, "string"),
+        ([1], True, "int64"),
+    ],
+)
+def test_no_later_cell_of_parquet_is_bent_to_the_type_of_its_column(
+    tmp_path: Path, first: list[Any], later: Any, kind: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"that of 'n' is {kind} by its first rows, but a later cell is of another"):
+        written(tmp_path, first, [later])
+    assert written(tmp_path, first, [None], first) == [*first, None, *first]
+
+
+def test_a_column_of_parquet_that_no_type_holds_is_text(tmp_path: Path) -> None:
+    assert written(tmp_path, [1, "s"], [2.5, ["a"]]) == ["1", "s", "2.5", '["a"]']
+    assert written(tmp_path, [2**70], [3]) == [str(2**70), "3"]
+    assert written(tmp_path, [2**60, 1.5]) == [str(2**60), "1.5"]
+    assert written(tmp_path, [None, None], [3, "é"]) == [None, None, "3", "é"]
+    assert written(tmp_path, [1, 1.5, None], [2]) == [1.0, 1.5, None, 2.0]
 
 
 def test_a_pipe_is_answered_as_a_file_to_the_last_bit(
