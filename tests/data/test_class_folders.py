@@ -1,5 +1,7 @@
 """A folder for each class, a text a file: read as the splits they lie in."""
 
+import shutil
+
 import pytest
 
 from manyheads.config import DataConfig, OnBadRow
@@ -40,6 +42,33 @@ def test_a_folder_that_is_judged_on_is_not_validated_on(reviews):
     splits = read_splits(DataConfig(path=str(reviews), test_split="dev"), 0)
     sizes = {name: (len(rows), rows.source) for name, rows in splits.by_name().items()}
     assert sizes == {"train": (36, "train"), "validation": (4, "train"), "test": (40, "dev")}
+
+
+def test_a_folder_of_classes_may_be_called_as_it_is_typed(reviews, complaint):
+    (reviews / "test").rename(reviews / "holdout")
+    shutil.copytree(reviews / "holdout", reviews / "test")
+    shutil.copytree(reviews / "holdout", reviews / "val")
+    splits = read_splits(DataConfig(path=str(reviews), test_split="holdout"), 0)
+    assert [rows.source for rows in splits.by_name().values()] == ["train", "val", "holdout"]
+    (reviews / "train").rename(reviews / "learn")
+    splits = read_splits(DataConfig(path=str(reviews), train_split="learn"), 0)
+    assert [rows.source for rows in splits.by_name().values()] == ["learn", "val", "test"]
+    assert complaint(DataConfig(path=str(reviews), train_split="learn", test_split="nope")) == (
+        f"data.test_split=nope is the name of no folder of classes in data.path={reviews}: its folders are named "
+        "holdout, learn, test, val; choose one of them"
+    )
+
+
+def test_an_empty_name_takes_the_role_from_a_folder(reviews):
+    shutil.copytree(reviews / "test", reviews / "val")
+    splits = read_splits(DataConfig(path=str(reviews), validation_split=""), 0)
+    assert [(len(rows), rows.source) for rows in splits.by_name().values()] == [
+        (36, "train"), (4, "train"), (40, "test"),
+    ]  # fmt: skip
+    splits = read_splits(DataConfig(path=str(reviews), validation_split="", test_split=""), 0)
+    assert [(len(rows), rows.source) for rows in splits.by_name().values()] == [
+        (32, "train"), (4, "train"), (4, "train"),
+    ]  # fmt: skip
 
 
 def test_an_empty_file_is_named(reviews, complaint):

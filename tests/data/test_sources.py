@@ -260,6 +260,22 @@ def test_a_preset_reads_a_local_copy(tmp_path, write, two_classes):
     assert splits.test.source == "dev.csv"
 
 
+def test_an_empty_name_takes_the_role_from_a_file(tmp_path, write, two_classes):
+    for name, n_rows in {"train": 40, "dev": 6, "test": 8}.items():
+        write(tmp_path / f"{name}.csv", two_classes(n_rows, name))
+    data = DataConfig(path=str(tmp_path))
+    for typed, sources in (
+        ({"validation_split": ""}, ["train.csv", "train.csv", "test.csv"]),
+        ({"test_split": ""}, ["train.csv", "dev.csv"]),
+        ({"validation_split": "", "test_split": ""}, ["train.csv"] * 3),
+        ({"validation_split": "", "hub": "stanfordnlp/imdb"}, ["train.csv", "train.csv", "test.csv"]),
+        # of mnli, whose local copy may call its splits as others do
+        ({"validation_split": "", "test_split": "matched", "hub": "a/b"}, ["train.csv", "dev.csv", "test.csv"]),
+    ):
+        splits = read_splits(replace(data, **typed), 0)
+        assert [rows.source for rows in splits.by_name().values()] == sources
+
+
 @pytest.mark.parametrize("label", [-1, ""])
 @pytest.mark.parametrize("on_bad_row", OnBadRow)
 def test_a_test_split_without_labels_is_told_from_one_with_bad_rows(

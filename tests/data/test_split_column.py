@@ -1,5 +1,7 @@
 """A column `split` of one table says which rows are of which split."""
 
+from dataclasses import replace
+
 import pytest
 
 from manyheads.config import DataConfig
@@ -48,6 +50,32 @@ def test_the_rows_of_another_split_can_be_judged(tmp_path, write):
     assert {name: {text.split()[0] for text in rows.texts} for name, rows in splits.by_name().items()} == {
         "train": {"train"}, "validation": {"train"}, "test": {"dev"},
     }  # fmt: skip
+
+
+def test_a_typed_split_is_that_of_the_rows_that_name_it(tmp_path, write, complaint):
+    file = write(tmp_path / "all.csv", rows_of(train=40, dev=6, test=8, Holdout=10), HEADER)
+    data = DataConfig(path=str(file), test_split="Holdout")
+    splits = read_splits(data, 0)
+    assert [(len(rows), rows.texts[0].split()[0]) for rows in splits.by_name().values()] == [
+        (40, "train"), (6, "dev"), (10, "Holdout"),
+    ]  # fmt: skip
+    assert "train (40), validation (6), test (8), Holdout (10)" in splits.notes[0]
+    for role in ("train", "validation", "test"):
+        assert complaint(replace(data, **{"test_split": "test", f"{role}_split": "nope"})) == (
+            f"data.{role}_split=nope is in no row of the column split of data.path={file}: its rows are of dev, "
+            "holdout, test, train; choose one of them"
+        )
+
+
+def test_an_empty_name_takes_the_role_from_the_rows(tmp_path, write):
+    data = DataConfig(path=str(write(tmp_path / "a.csv", rows_of(train=40, dev=6, test=8), HEADER)))
+    for typed, sizes in (
+        ({"validation_split": ""}, [36, 4, 8]),
+        ({"test_split": ""}, [40, 6]),
+        ({"validation_split": "", "test_split": ""}, [32, 4, 4]),
+        ({"validation_split": "test", "test_split": ""}, [40, 8]),
+    ):
+        assert [len(rows) for rows in read_splits(replace(data, **typed), 0).by_name().values()] == sizes
 
 
 @pytest.mark.parametrize("counts", [{"train": 40}, {"test": 20, "dev": 20}, {"left": 20, "right": 20}])

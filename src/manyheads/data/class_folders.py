@@ -4,7 +4,7 @@ from pathlib import Path
 
 from manyheads.config import DataConfig
 from manyheads.data.files import kind_of, text_of
-from manyheads.data.naming import ALIASES, KNOWN, files_inside, take_typed_names
+from manyheads.data.naming import ALIASES, KNOWN, files_inside, is_called_split, require_typed_names, take_typed_names
 from manyheads.data.rows import Table
 
 NO_CLASS = "unsup"
@@ -12,17 +12,26 @@ NO_CLASS = "unsup"
 
 def class_folders(folder: Path, data: DataConfig) -> dict[str, Path]:
     """Role to the folder that holds those of its classes; `all`: there is just one. None where `folder` holds tables,
-    or texts of a split, beside them."""
+    or texts of a split, beside them.
+
+    Raises:
+        ValueError: a typed name is that of no folder that holds folders of classes.
+    """
     beside = files_inside(folder, data)
     if any(stem.lower() in KNOWN or kind_of(files[0]) != ".txt" for stem, files in beside.items()):
         return {}
-    inside = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
-    named = {role: inside[name] for role, names in ALIASES.items() for name in names if name in inside}
-    found = {role: path for role, path in named.items() if len(_classes(path)) > 1}
+    inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
+    splits = {path.name: path for path in inside if is_called_split(path, data) and len(_classes(path)) > 1}
+    by_name = {name.lower(): path for name, path in splits.items()}
+    found = {role: by_name[name] for role, names in ALIASES.items() for name in names if name in by_name}
+    take_typed_names(found, splits, data)
     if "train" in found:
-        take_typed_names(found, {path.name: path for path in found.values()}, data)
+        names = [path.name for path in inside if len(_classes(path)) > 1]
+        where = f"data.path={data.path}"
+        require_typed_names(names, data, f"the name of no folder of classes in {where}", "its folders are named")
         return found if len(found) > 1 else {"all": found["train"]}
-    return {"all": folder} if not named and len(_classes(folder)) > 1 else {}
+    is_flat = not any(path.name.lower() in KNOWN for path in inside) and len(_classes(folder)) > 1
+    return {"all": folder} if is_flat else {}
 
 
 def read_class_folders(folder: Path) -> Table:

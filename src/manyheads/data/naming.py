@@ -84,13 +84,14 @@ def folder_notes(folder: Path, data: DataConfig) -> list[str]:
         ValueError: a typed name is that of no file, or as of `name_files`.
     """
     by_stem = files_by_stem(folder, data)
-    if by_stem and not data.hub:  # a preset names the splits of the hub, not those of a local copy
-        _require_typed_names(by_stem, data)
+    if by_stem:
+        where = f"data.path={data.path}"
+        require_typed_names(by_stem, data, f"the name of no file in {where}", "its files are named")
     found = name_files(folder, data)
     unread = [stem for stem, files in by_stem.items() if stem.lower() not in KNOWN and files not in found.values()]
     passed = [files[0].name for stem, files in by_stem.items() if stem not in unread and files not in found.values()]
     notes = []
-    if passed and data.hub:  # else it was typed
+    if passed and data.hub and data.test_split != "test":  # else it was typed
         notes = [f"not read, as the preset has data.test_split={data.test_split}: {listed(passed)}"]
     return [*notes, *_unread_note(unread, by_stem, found)]
 
@@ -115,24 +116,27 @@ def _is_like(stem: str, role: str) -> bool:
     return any(word.startswith(ALIASES[role]) for word in re.findall("[a-z]+", stem.lower()))
 
 
-def _require_typed_names(by_stem: dict[str, list[Path]], data: DataConfig) -> None:
-    for role in ALIASES:
+def require_typed_names(names: Iterable[str], data: DataConfig, none: str, those: str) -> None:
+    """Raise ValueError if a typed name is not among `names`: it is `none` of `those`. Nothing is asked of a preset,
+    which names the splits of the hub, not those of a local copy."""
+    names = list(names)
+    for role in () if data.hub else ALIASES:
         typed = typed_split(data, role)
         is_train = role != "train" and typed == data.train_split
-        if typed and typed != role and not is_train and _named(typed, by_stem) is None:
-            raise ValueError(
-                f"data.{role}_split={show(typed)} is the name of no file in data.path={data.path}: "
-                f"its files are named {listed(list(by_stem))}; choose one of them"
-            )
+        if typed and typed != role and not is_train and _named(typed, names) is None:
+            raise ValueError(f"data.{role}_split={show(typed)} is {none}: {those} {listed(names)}; choose one of them")
 
 
 def take_typed_names(found: dict[str, T], by_name: Mapping[str, T], data: DataConfig) -> None:
     """Give each role of `found` the split that the settings name for it, and take that split's own role from it: the
     rows that a run is judged on are not those it is validated on. So does a preset, which may judge on the split that
-    another dataset would validate on."""
+    another dataset would validate on. An empty name takes the role away, but where a preset leaves it to a test split
+    that the local copy does not have."""
     for role in ("test", "validation", "train"):
         typed = typed_split(data, role)
         name = None if typed == role else _named(typed, by_name)
+        if not typed and role != "train" and not (data.hub and _named(data.test_split or "test", by_name) is None):
+            found.pop(role, None)
         if name is None:
             continue
         split = by_name[name]
@@ -163,19 +167,20 @@ def files_inside(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
 
 def _split_folders(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
     """Of `train/0000.parquet` and the like; lists of texts there are those of class folders."""
-    inside = {path.name: data_files(path) for path in sorted(folder.iterdir()) if _is_called_split(path, data)}
+    inside = {path.name: data_files(path) for path in sorted(folder.iterdir()) if is_called_split(path, data)}
     tables = {name: [file for file in files if kind_of(file) != ".txt"] for name, files in inside.items()}
     return {name: files for name, files in tables.items() if files}
 
 
-def _is_called_split(path: Path, data: DataConfig) -> bool:
+def is_called_split(path: Path, data: DataConfig) -> bool:
+    """Whether it has the name of a split: a usual one, or a typed one."""
     return path.name.lower() in KNOWN or path.name in [typed_split(data, role) for role in ALIASES]
 
 
 def _deeper(folder: Path, data: DataConfig) -> str:
     """Where the files are that the folder does not hold itself; empty: nowhere, or in several places."""
     inside = sorted(path for path in folder.iterdir() if path.is_dir() and os.access(path, os.R_OK | os.X_OK))
-    found = [path for path in inside if path.name[0] != "." and not _is_called_split(path, data) and _holds(path, data)]
+    found = [path for path in inside if path.name[0] != "." and not is_called_split(path, data) and _holds(path, data)]
     if len(found) != 1:
         return ""
     return f"they lie in its folder {show(found[0].name)}: give {quote(f'data.path={Path(data.path) / found[0].name}')}"
