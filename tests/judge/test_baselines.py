@@ -52,7 +52,8 @@ def test_the_lead_of_a_model_is_paired() -> None:
     means = [right[again.integers(60, size=60)].mean() for _ in range(400)]
     assert tfidf.lead is not None
     assert tfidf.lead.accuracy.value == pytest.approx(right.mean())
-    half = 1.959964 * np.sqrt(np.var(means) * (60 / 62) ** 2 + 2 / 62**2)
+    added = 2 / 62**2 + 2 * 60 * right.mean() ** 2 / 62**3
+    half = 1.959964 * np.sqrt(np.var(means) * (60 / 62) ** 2 + added)
     middle = right.mean() * 60 / 62
     assert (tfidf.lead.accuracy.low, tfidf.lead.accuracy.high) == pytest.approx((middle - half, middle + half))
 

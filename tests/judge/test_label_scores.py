@@ -100,3 +100,18 @@ def test_a_label_that_is_surely_not_there_costs_no_more_than_its_logit() -> None
         chance = np.array([[1 / (1 + np.exp(-logit))]])
         loss = score_labels(marks, chance, chance > 0.5, ["a"], [0.5], n_resamples=1).loss.value
         assert least <= loss <= most
+
+
+def test_labels_of_one_row_are_not_further_rows() -> None:
+    all_right = np.ones((100, 20), dtype=bool)
+    found = score_given(all_right, all_right, n_resamples=10)
+    assert (found.macro_f1.low, found.macro_f1.high) == pytest.approx((0.963, 1), abs=1e-4)
+    assert found.micro_f1.low == pytest.approx(found.macro_f1.low)
+
+
+def test_nothing_is_known_of_a_figure_without_a_row() -> None:
+    marks, none = np.ones((30, 2), dtype=bool), np.zeros((30, 2), dtype=bool)
+    precision = score_given(marks, none, n_resamples=10).micro_precision
+    assert (precision.value, precision.low, precision.high) == (0, 0, 1)
+    nothing = score_given(none, none, n_resamples=10)
+    assert (nothing.micro_f1.low, nothing.micro_f1.high) == (nothing.macro_f1.low, nothing.macro_f1.high) == (0, 1)

@@ -158,22 +158,24 @@ def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
     n_rows = 16 / (1 / np.bincount(labels)).sum(), 300
     for at, interval in enumerate((ours.macro_f1, ours.accuracy)):
         size = n_rows[at] / (n_rows[at] + 2)
-        half = 1.959964 * np.sqrt(drawn[:, at].var() * size**2 + 2 / (n_rows[at] + 2) ** 2)
+        added = 2 / (n_rows[at] + 2) ** 2 + 2 * n_rows[at] * whole[at] ** 2 / (n_rows[at] + 2) ** 3
+        half = 1.959964 * np.sqrt(drawn[:, at].var() * size**2 + added)
         expected = (whole[at], size * whole[at] - half, size * whole[at] + half)
         np.testing.assert_allclose((interval.value, interval.low, interval.high), expected)
     apart = score_answers(labels, before, 4).accuracy
     assert ours.accuracy.high - ours.accuracy.low < apart.high - apart.low  # pairing is what makes it narrow
 
 
-def test_the_interval_of_a_change_of_accuracy_is_bonetts_and_prices() -> None:
-    labels, before, after = np.zeros(80, dtype=int), np.repeat([0, 1], [50, 30]), np.repeat([1, 0], [10, 70])
+@pytest.mark.parametrize(("n_lost", "n_won", "n_rows"), [(10, 30, 80), (0, 10, 10), (1, 30, 40)])
+def test_the_interval_of_a_change_of_accuracy_is_bonetts_and_prices(n_lost: int, n_won: int, n_rows: int) -> None:
+    labels, before = np.zeros(n_rows, dtype=int), np.repeat([0, 1], [n_rows - n_won, n_won])
+    after = np.repeat([1, 0], [n_lost, n_rows - n_lost])
     (change,) = change_of_answers(labels, before, [after], 2, n_resamples=20_000)
-    lost, won = (10 + 1) / 82, (30 + 1) / 82  # one row more each than there are, of two rows more
-    half = 1.959964 * np.sqrt((lost + won - (won - lost) ** 2) / 82)
-    assert change.accuracy.value == 0.25
-    assert (change.accuracy.low, change.accuracy.high) == pytest.approx(
-        (won - lost - half, won - lost + half), abs=3e-3
-    )
+    lost, won = (n_lost + 1) / (n_rows + 2), (n_won + 1) / (n_rows + 2)  # one row more each, of two rows more
+    half = 1.959964 * np.sqrt((lost + won - (won - lost) ** 2) / (n_rows + 2))
+    assert change.accuracy.value == (n_won - n_lost) / n_rows
+    expected = won - lost - half, min(1, won - lost + half)
+    assert (change.accuracy.low, change.accuracy.high) == pytest.approx(expected, abs=3e-3)
 
 
 def test_equal_answers_are_not_known_to_be_equally_good() -> None:

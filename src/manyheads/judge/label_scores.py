@@ -127,7 +127,7 @@ def _intervals(found: dict[str, Floats], marks_nC: Bools, given_nC: Bools) -> di
         )
         for name, whole in wholes.items()
     }
-    shares = micro | macro_intervals(found, right_C, support_C, given_C)
+    shares = micro | macro_intervals(found, right_C, support_C, given_C, len(right_n))
     others = {name: interval(value_R) for name, value_R in found.items() if name not in shares}
     return others | shares | {"accuracy": share_interval(int(right_n.sum()), len(right_n))}
 

@@ -173,10 +173,12 @@ def class_interval(value_R: Floats, value_C: Floats, n_C: Floats) -> Interval:
     Intervals for Multiple Binomial Proportions", do: each class shifts the middle by what its `n_C` rows leave in
     doubt, at its own figure `value_C`. The variance is that of the resamples, so that errors which lower two classes at
     once count as such. Of one class whose figure is a share it is Wilson's interval, and of classes of one size that
-    are all right, that of all rows. docs/lab-notes.md has its coverage.
+    are all right, that of all rows; without any it is 0 to 1. docs/lab-notes.md has its coverage.
     """
     seen_C = n_C > 0
-    value, weight_C = float(value_R[0]), (Z / max(1, seen_C.sum())) ** 2 / n_C[seen_C]
+    if not seen_C.any():
+        return Interval(float(value_R[0]), 0.0, 1.0)
+    value, weight_C = float(value_R[0]), (Z / seen_C.sum()) ** 2 / n_C[seen_C]
     doubt, shift = float(weight_C.sum()), float((weight_C * (0.5 - value_C[seen_C])).sum())
     half = math.sqrt(Z**2 * value_R[1:].var() + doubt**2 / 4) if len(value_R) > 1 else doubt / 2
     low, high = (value + (shift + sign * half) / (1 + doubt) for sign in (-1, 1))
@@ -191,7 +193,8 @@ def change_interval(value_R: Floats, n_rows: float) -> Interval:
     known to be equally good. Of an accuracy it is theirs, but for the noise of the resamples, which give the variance.
     """
     value, shrunk = float(value_R[0]), n_rows / (n_rows + 2)
-    half = Z * math.sqrt(value_R[1:].var() * shrunk**2 + 2 / (n_rows + 2) ** 2) if len(value_R) > 1 else 1.0
+    added = 2 / (n_rows + 2) ** 2 * (1 + value**2 / (1 + 2 / n_rows))  # by the two rows
+    half = Z * math.sqrt(value_R[1:].var() * shrunk**2 + added) if len(value_R) > 1 else 1.0
     low, high = (value * shrunk + sign * half for sign in (-1, 1))
     return Interval(value, min(value, max(-1.0, low)), max(value, min(1.0, high)))
 
@@ -255,18 +258,20 @@ def _intervals(rows: _Rows, n_resamples: int, seed: int) -> dict[str, Interval]:
     support_C, answered_C = (np.bincount(ids, minlength=rows.n_classes) for ids in (classes_n, answers_n))
     right_C = np.bincount(classes_n[is_right_n], minlength=rows.n_classes)
     right = share_interval(int(is_right_n.sum()), len(classes_n))
-    macro = macro_intervals(resampled, right_C, support_C, answered_C)
+    macro = macro_intervals(resampled, right_C, support_C, answered_C, len(classes_n))
     found = {name: interval(value_R) for name, value_R in resampled.items() if name not in macro}
     return found | macro | {"accuracy": right, "micro_f1": right}  # one answer a row: micro-F1 is the accuracy
 
 
 def macro_intervals(
-    resampled: dict[str, Floats], right_C: NDArray[Any], support_C: NDArray[Any], answered_C: NDArray[Any]
+    resampled: dict[str, Floats], right_C: NDArray[Any], support_C: NDArray[Any], answered_C: NDArray[Any], n_rows: int
 ) -> dict[str, Interval]:
     """Those of the macro figures. A class counts with the mean of the rows it has and those answered so: the whole of
-    which its F1 is a share."""
+    which its F1 is a share. Labels of one row are not independent, so all classes together count as no more than the
+    `n_rows`."""
     n_C = (support_C + answered_C) / 2
     wholes = {"f1": n_C, "precision": answered_C, "recall": support_C}
+    n_C = n_C * min(1.0, n_rows / effective_rows(n_C))
     return {
         f"macro_{name}": class_interval(resampled[f"macro_{name}"], ratio(right_C, whole_C), n_C)
         for name, whole_C in wholes.items()
