@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from manyheads.config import RunConfig
+from manyheads.config import RunConfig, Task
 from manyheads.config.names import settings
 from manyheads.config.plain import show, to_plain
 from manyheads.config.run import default_trainer
@@ -39,7 +39,7 @@ def as_words(run: RunConfig, quote: Callable[[str], str]) -> list[str]:
     Args:
         quote: how Hydra's grammar quotes a text.
     """
-    known, words, usual = settings(RunConfig), [], usual_settings(bool(run.init_from))
+    known, words, usual = settings(RunConfig), [], usual_settings(run.task, bool(run.init_from))
     plain = plain_settings(run)
     if not run.budget and any(plain.get(name) != usual.get(name) for name in LIMITS):
         usual |= {f"optim.{name}": 0 for name in BY_DATA}  # a limit that is typed takes their place
@@ -56,20 +56,29 @@ def read_settings(run: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in plain_settings(run).items() if _is_read(run, name, value)}
 
 
-def usual_settings(has_weights: bool) -> dict[str, Any]:
-    """What a run has unless told, by dotted name, but for what the weights of `init_from` decide."""
+def usual_settings(task: Task, has_weights: bool) -> dict[str, Any]:
+    """What a run has by default, by dotted name: the presets of its task, shape and optimiser included. What the
+    weights of `init_from` decide is left out."""
     usual = {name: getattr(one.default, "name", one.default) for name, one in settings(RunConfig).items()}
     usual |= {f"trainer.{flag}": value for flag, value in default_trainer().items()}
+    usual |= _global_preset("task", {"task": task.name}) | {"task": usual["task"]}  # which is typed to choose it
     if not has_weights:
         return usual | {f"model.{name}": value for name, value in _preset("model", VERBS["train"].groups).items()}
-    for section, values in _preset("optim", PRESETS).items():
-        usual |= {f"{section}.{name}": value for name, value in values.items()}
+    usual |= _global_preset("optim", PRESETS)
     decided = {"data.max_length", *(f"model.{name}" for name in (*FREE, *MORE))}
     return {name: value for name, value in usual.items() if name not in decided}
 
 
 def _preset(group: str, chosen: Mapping[str, str | None]) -> dict[str, Any]:
     return read_yaml(conf_folder() / group / f"{chosen[group]}.yaml") or {}
+
+
+def _global_preset(group: str, chosen: Mapping[str, str | None]) -> dict[str, Any]:
+    """A preset that sets several sections, by dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in _preset(group, chosen).items():
+        found |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
+    return found
 
 
 def _is_read(run: RunConfig, name: str, value: Any) -> bool:
