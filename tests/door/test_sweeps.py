@@ -248,6 +248,25 @@ def test_an_output_may_name_what_varies(calls, capsys):
     assert "'output=x-${model.n_heads}-${seed}' with its quotes" in capsys.readouterr().err
 
 
+WEIGHTS = "optim.class_weights=balanced,{bank: 2}"
+
+
+def test_a_swept_mapping_does_not_fit_into_a_name(calls):
+    assert cli.main(["train", "-m", "hydra.sweep.dir=there", WEIGHTS]) == 0
+    assert [(Path(one.output).name, one.optim.class_weights) for one in calls] == [
+        ("0", "balanced"),
+        ("1", {"bank": 2}),
+    ]
+    calls.clear()
+    assert cli.main(["train", "-m", "output=x-${optim.class_weights}", WEIGHTS]) == 0
+    assert [Path(one.output).name for one in calls] == ["x-balanced", "x-{'bank': 2}"]
+
+
+def test_values_that_look_alike_in_a_name_are_numbered(calls):
+    assert cli.main(["train", "-m", "hydra.sweep.dir=there", "data.text=a/b,a-b"]) == 0
+    assert [Path(one.output).name for one in calls] == ["0", "1"]
+
+
 def test_jobs_of_several_seeds_share_their_rows_and_say_so(calls, capsys):
     assert cli.main(["train", "-m", "seed=1,2"]) == 0
     assert [(one.seed, one.data.split_seed) for one in calls] == [(1, 1), (2, 1)]

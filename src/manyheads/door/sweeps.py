@@ -10,11 +10,13 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config.names import settings
 from manyheads.config.plain import show, to_plain
 from manyheads.door.overrides import VERBATIM, Typed
 from manyheads.door.verbs import VERBS, Config
@@ -46,8 +48,8 @@ def check_jobs(verb: str, jobs: Iterable[Config], typed: Typed) -> None:
     """Refuse what a job of a sweep cannot have, before the first is done."""
     for config in jobs:
         refuse_many_devices(config)
+        _filled(_with_output(config, typed, "0"), VERBS[verb].groups)
         refuse_shared_output(config, typed)
-        _filled(config, VERBS[verb].groups)
     refuse_ranges(typed)
 
 
@@ -74,31 +76,56 @@ def placed(config: Config, typed: Typed, folder: str, choices: Mapping[str, Any]
     """
     with suppress(OSError):
         os.rmdir(folder)
-    if isinstance(config, RunConfig) and not config.output:
-        config.output = os.path.join(os.path.dirname(folder), _name_of_job(typed, os.path.basename(folder)))
+    config = _with_output(config, typed, folder)
     config.output = _filled(config, choices)
     return config
 
 
+def _with_output(config: Config, typed: Typed, folder: str) -> Config:
+    """A job whose output, unless it was typed, is named by what varies, in place of the numbered `folder`."""
+    if not isinstance(config, RunConfig) or config.output:
+        return config
+    above, number = os.path.split(folder)
+    return replace(config, output=os.path.join(above, _name_of_job(typed, number)))
+
+
 def _name_of_job(typed: Typed, number: str) -> str:
-    """What varies, such as n_heads=${model.n_heads},seed=${seed}; paths do not fit into a name, and the number of the
-    job does instead."""
-    full = [*typed.swept_groups, *(name for name in typed.swept if name not in VERBATIM)]
+    """What varies, such as n_heads=${model.n_heads},seed=${seed}; the number of the job stands for paths, mappings, and
+    values that a name would not tell apart."""
+    full = [*typed.swept_groups, *(name for name in typed.swept if _fits(typed, name))]
     short = [name.rpartition(".")[2] for name in full]
     names = short if len(set(short)) == len(short) else full
-    numbered = [number] if VERBATIM & typed.swept.keys() or not full else []
+    numbered = [number] if len(full) < len(typed.swept_groups) + len(typed.swept) or not full else []
     return ",".join([*numbered, *(f"{name}=${{{to}}}" for name, to in zip(names, full, strict=True))])
+
+
+def _values(typed: Typed, name: str) -> list[Any]:
+    """The listed values of a swept setting."""
+    return [one[name] for one in (typed.values, *typed.later) if name in one]
+
+
+def _fits(typed: Typed, name: str) -> bool:
+    """Whether each value of a swept setting has a part of its own in a file name."""
+    values = _values(typed, name)
+    parts = {_part(one) for one in values}
+    return name not in VERBATIM and len(parts) == len(values) and not any(isinstance(one, dict) for one in values)
+
+
+def _part(value: Any) -> str:
+    """A value as a part of a file name."""
+    return show(value).replace("/", "-")
 
 
 def _filled(config: Config, choices: Mapping[str, Any]) -> str:
     """`config.output` with a value for each `${name}`."""
-    plain = to_plain(config)
+    plain, known = to_plain(config), settings(type(config)).keys() - {"trainer"}
 
     def value_of(name: re.Match[str]) -> str:
         section, _, key = name[1].rpartition(".")
         holder = plain.get(section) if section else plain
-        if isinstance(holder, dict) and key in holder and not isinstance(holder[key], dict):
-            return show(holder[key]).replace("/", "-")
+        if name[1] in known or (section == "trainer" and key in plain.get(section, {})):
+            assert holder is not None
+            return _part(holder[key])
         if name[1] in choices:
             return str(choices[name[1]])
         raise ValueError(
