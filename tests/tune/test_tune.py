@@ -9,17 +9,19 @@ import subprocess
 import sys
 import time
 from importlib import metadata
+from types import SimpleNamespace
 
 import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
 from manyheads.compose import compose, read_run
-from manyheads.config import Metric, TuneConfig
+from manyheads.config import Metric, RunConfig, TuneConfig
 from manyheads.config.tune import USUAL
 from manyheads.door.words import plain_settings
 from manyheads.tune import picture, runs
 from manyheads.tune import tune as room
+from manyheads.tune.outcome import State
 from manyheads.tune.tune import tune
 
 RATES = "optim.lr=1e-3,3e-3,1e-2"
@@ -99,6 +101,25 @@ def test_the_command_at_the_end_trains_what_the_trial_trained(place, capsys, mod
     differ = {name for name in found if found[name] != known[name]}
     limits = {"trainer.max_epochs", "trainer.max_steps"} if trial.budget else set()  # which it stands for
     assert differ <= OF_TRIALS | limits
+
+
+def test_the_command_sets_what_a_preset_of_its_task_would_change(place):
+    """What is best may be the usual value of a setting, which is not that of task=seq2seq."""
+    config = compose("tune", ["task=seq2seq", "data=dates", "model.dropout=0.2,0.0", "tokenizer.kind=wordpiece"])
+    setting = {"model.dropout": RunConfig().model.dropout}
+    run = SimpleNamespace(state=State.done, steps=20)
+    words = shlex.split(room.final_command(config, SimpleNamespace(setting=setting, runs=[run])))[2:]
+    found, known = (plain_settings(one) for one in (compose("train", words), config.run(setting)))
+    assert {name for name in found if found[name] != known[name]} <= OF_TRIALS
+
+
+def test_a_late_run_of_a_budget_and_of_weights_is_trained_for_as_many_steps(place, capsys, model_folder):
+    """No limit by rows or classes may end it earlier."""
+    place.behave({3e-3: "late"})
+    place.tune(RATES, "minutes=5", "budget=100min", f"init_from={model_folder}")
+    run = read_command(capsys)
+    assert (run.budget, run.trainer["max_steps"], run.trainer["max_epochs"]) == ("", 20, -1)
+    assert not run.optim.limits_by_data
 
 
 def test_what_is_searched_must_go_with_the_weights(place, model_folder):

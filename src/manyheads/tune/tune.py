@@ -15,6 +15,7 @@ from manyheads.config import Method, TuneConfig
 from manyheads.config.tune import OF_OPTUNA
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
+from manyheads.door.ends import BY_DATA
 from manyheads.door.idle import refuse_idle
 from manyheads.door.words import as_words, plain_settings
 from manyheads.fit.checks import check_class_names, check_end, check_logger, check_long, check_pair
@@ -152,7 +153,8 @@ def final_command(config: TuneConfig, best: Ranked) -> str:
     first = best.runs[0]
     if first.state is State.late:
         run = replace(run, budget="", trainer={**run.trainer, "max_steps": first.steps})
-        if config.budget:
+        if config.budget:  # which no limit of epochs, rows or classes cut short
+            run = replace(run, optim=replace(run.optim, **dict.fromkeys(BY_DATA, 0)))
             run.trainer["max_epochs"] = -1
     return shlex.join(["manyheads", "train", *as_words(run, GRAMMAR.quote)])
 
