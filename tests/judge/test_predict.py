@@ -121,15 +121,20 @@ def test_the_first_line_of_a_table_is_neither_lost_nor_answered_by_mistake(
     model_folder: Path, pair_folder: Path, tmp_path: Path
 ) -> None:
     for name in ("in.csv", "in.tsv"):
-        rows = predicted(model_folder, tmp_path, b"a very good film\nbad\n", name)
-        assert [row["text"] for row in rows] == ["a very good film", "bad"]
+        rows = predicted(model_folder, tmp_path, b"a very good film!\nbad\n", name)
+        assert [row["text"] for row in rows] == ["a very good film!", "bad"]
         (tmp_path / name).write_text("good\nbad\n")
         with pytest.raises(
             ValueError, match=r"in\..sv begins with 'good', .* on top, else name one by data.text=<column>$"
         ):
             predict(config(model_folder, input=str(tmp_path / name)))
-    rows = predicted(pair_folder, tmp_path, b"a very good film\tbad\nso\tfilm\n", "pairs.tsv")
-    assert [row["text"] for row in rows] == ["a very good film", "so"]
+    rows = predicted(pair_folder, tmp_path, b"a very good film!\tbad\nso\tfilm\n", "pairs.tsv")
+    assert [row["text"] for row in rows] == ["a very good film!", "so"]
+    for typed in (TextColumns(text="nix"), TextColumns(text_pair="nix")):  # whose first line then names columns
+        with pytest.raises(
+            ValueError, match=r"pairs.tsv has no column '\w+', which the model reads: its columns are a"
+        ):
+            predict(config(pair_folder, input=str(tmp_path / "pairs.tsv"), data=typed))
     (tmp_path / "named.tsv").write_text("premise\thypothesis\na good film\tbad\n")
     with pytest.raises(
         ValueError, match=r"begins with 'premise' and 'hypothesis', which may be the names of its columns"
@@ -250,6 +255,24 @@ def test_a_column_of_parquet_that_no_type_holds_is_text(tmp_path: Path) -> None:
     assert written(tmp_path, [2**60, 1.5]) == [str(2**60), "1.5"]
     assert written(tmp_path, [None, None], [3, "é"]) == [None, None, "3", "é"]
     assert written(tmp_path, [1, 1.5, None], [2]) == [1.0, 1.5, None, 2.0]
+
+
+def test_rows_are_counted_whatever_the_length_of_their_texts(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "film " * 40_000}) + "\n")
+    for kind in ("csv", "tsv"):
+        predict(config(model_folder, input=str(tmp_path / "in.jsonl"), output=str(tmp_path / f"out.{kind}")))
+        csv.field_size_limit(2**17)  # as in a process that read no rows itself
+        assert n_written(str(tmp_path / f"out.{kind}")) == 1
+
+
+def test_a_column_has_one_name_in_all_rows(model_folder: Path, tmp_path: Path) -> None:
+    rows = [{"label": 1, "input_label": 2}, {"input_label": 2, "label": 1}, {"label": 1}, {"input_label": 2}]
+    content = "".join(json.dumps({"text": "good", **row}) + "\n" for row in rows)
+    answered = predicted(model_folder, tmp_path, content.encode(), "in.jsonl")
+    found = [(row.get("input_label"), row.get("input_input_label")) for row in answered]
+    assert found == [(1, 2), (1, 2), (1, None), (None, 2)]
 
 
 def test_a_pipe_is_answered_as_a_file_to_the_last_bit(

@@ -53,7 +53,18 @@ def test_a_single_column_may_begin_with_a_text() -> None:
     assert texts_of(table(f"{first}\n{second}\n", ["review", "text"])) == [first, second]
     (chunk,) = table(f'"{first}, really"\n{second}\n', ["review", "text"])
     assert chunk.kept == [{"text": f"{first}, really"}, {"text": second}]
-    for line in ("good", "good film", "review_text"):
+    assert texts_of(table(f" {first} \n {second} \n", ["review", "text"])) == [f" {first} ", f" {second} "]
+    names = (
+        "review_text",
+        "customer.review",
+        "review_text (en)",
+        "_text",
+        "body/text",
+        "a:b",
+        "text of the review",
+        "[x]",
+    )
+    for line in ("good", "good film", *names):
         with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
             table(f"{line}\n{second}\n", ["words", "text"])
         assert str(caught.value) == (
@@ -76,6 +87,15 @@ def test_a_column_that_is_named_must_be_there() -> None:
 def test_long_texts_make_short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MOST_CHARACTERS", 10)
     assert [len(chunk.texts) for chunk in table("text\n" + "good film\n" * 5)] == [2, 2, 1]
+    assert [len(chunk.texts) for chunk in table("a,b\n" + "a,good film\n" * 5, ["a"], ["b"])] == [2, 2, 1]
+
+
+def test_one_column_is_not_both_texts() -> None:
+    words = "^data.text=a and data.text_pair=a name one column of in.{} twice: each needs its own$"
+    with pytest.raises(ValueError, match=words.format("csv")):
+        table("a,b\n1,2\n", ["a"], ["a"])
+    with pytest.raises(ValueError, match=words.format("jsonl")):
+        objects('{"a": "x"}\n', ["a"], ["a"])
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ def _chunks(name: str, stream: BinaryIO, deliverable: Any, named: TextColumns | 
     )
     remedy = RENAME if named is None else "name one by data.text=<column>"
     if deliverable.pairs:
-        if _is_bare_tsv(name, stream, text, remedy):
+        typed = named is not None and bool(named.text or named.text_pair)
+        if not typed and _is_bare_tsv(name, stream, text, remedy):
             return read_lines(stream, name, pairs=True)
         remedy = RENAME if named is None else "name both by data.text=<column> data.text_pair=<column>"
     return read(stream, name, text=text, text_pair=text_pair if deliverable.pairs else [], remedy=remedy)

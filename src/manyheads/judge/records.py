@@ -12,7 +12,9 @@ from manyheads.config.plain import listed, show
 from manyheads.data.delimited import csv_reader, refuse_wide, require_few, tab_reader
 from manyheads.judge.lines import MOST_LINE, Chunk, decode, filled, whole_lines
 
-NAME = re.compile(r"[^\W_][\w-]{0,29}( [\w-]{1,29})?")  # what may be the name of a column: one word or two
+# What may be the name of a column: up to four words, such as `review text (en)`, none of which ends as a sentence does.
+WORD = r"[\w(\[{]([\w./:()\[\]{}-]{0,28}[\w)\]}-])?"
+NAME = re.compile(f"{WORD}( {WORD}){{0,3}}")
 RENAME = "rename one of them"
 
 
@@ -33,7 +35,8 @@ def read_table(
     csv.field_size_limit(MOST_LINE)
     reader = _reader(stream, name)
     rows = _rows(reader, name)
-    header = [cell.strip() for cell in next(rows, [])]
+    first_row = next(rows, [])
+    header = [cell.strip() for cell in first_row]
     require_few(header, name)
     width = len(header)
     while header and not header[-1]:  # as spreadsheets leave them
@@ -45,7 +48,7 @@ def read_table(
         raise ValueError(f"{name} has the column '{show(twice)}' twice: name every column once")
     if len(header) == 1 < len(text) and not text_pair and header[0] not in text:
         require_texts(header, name, remedy)
-        rows, header = chain([header], rows), text[-1:]
+        rows, header = chain([first_row], rows), text[-1:]
     first, second = _columns(header, name, text, text_pair, remedy)
     yield from _chunks((_record(row, header, width, name, reader.line_num) for row in rows), first, second)
 
@@ -103,7 +106,7 @@ def _reader(stream: BinaryIO, name: str) -> Any:
 
 
 def _chunks(records: Iterator[dict[str, Any]], first: str, second: str | None) -> Iterator[Chunk]:
-    for kept in filled(records, lambda record: len(record[first])):
+    for kept in filled(records, lambda record: len(record[first]) + (0 if second is None else len(record[second]))):
         pairs = None if second is None else [row[second] for row in kept]
         yield Chunk(kept, [row[first] for row in kept], pairs)
 
@@ -167,6 +170,10 @@ def _columns(
             )
     first, second = found
     assert first is not None, "there is always a name for the text"
+    if first == second:
+        raise ValueError(
+            f"data.text={first} and data.text_pair={first} name one column of {name} twice: each needs its own"
+        )
     return first, second
 
 

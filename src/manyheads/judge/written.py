@@ -22,6 +22,7 @@ Write = Callable[[list[Row], list[Row]], None]
 
 # Legal inside a JSON string, yet many readers break a line there, and terminals obey them.
 BREAKS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
+MOST_CELL = 2**31 - 1  # letters: a text of any length was written
 SIGNS = {".csv": ",", ".tsv": "\t"}  # that separate cells
 
 
@@ -86,6 +87,7 @@ def n_written(name: str) -> int:
     with file.open(encoding="utf-8", newline="") as lines:
         if kind not in SIGNS:
             return sum(1 for _ in lines)
+        csv.field_size_limit(MOST_CELL)
         return max(0, sum(1 for _ in csv.reader(lines, delimiter=SIGNS[kind])) - 1)
 
 
@@ -138,13 +140,16 @@ def _table(write: Callable[[list[str], list[Row]], None], setting: str, *, joine
 
 
 def _beside(kept: Row, answer: Row) -> Row:
-    """The columns that are kept, then the answer; one that is called like a part of it becomes `input_label`."""
-    row: Row = {}
-    for name, cell in kept.items():
-        while name in row or name in answer:
-            name = f"input_{name}"
-        row[name] = cell
+    """The columns that are kept, then the answer; one that is called like a part of it becomes `input_label`, and one
+    that is called so already `input_input_label`: so a name is the same in all rows, whatever else they hold."""
+    row = {f"input_{name}" if _is_like_one_of(answer, name) else name: cell for name, cell in kept.items()}
     return row | answer
+
+
+def _is_like_one_of(answer: Row, name: str) -> bool:
+    while name not in answer and name.startswith("input_"):
+        name = name.removeprefix("input_")
+    return name in answer
 
 
 def _flat(answer: Row, *, joined: bool, ranked: bool) -> Row:
