@@ -234,6 +234,29 @@ def test_jobs_go_where_the_sweep_goes_and_are_named_by_what_varies(calls, words,
     assert [path.name for path in Path("there").iterdir()] == ["multirun.yaml"], "empty folders are of no use"
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["seed=1,1"], "seed is given 1 twice: name each value once"),
+        (["seed=1,2,1"], "seed is given 1 twice: name each value once"),
+        (["optim.lr=1e-3,0.001"], "optim.lr is given 0.001 twice: name each value once"),
+        (["model=tiny,mini,tiny"], "model is given tiny twice: name each value once"),
+        (["model.pooling=first,first"], "model.pooling is given first twice: name each value once"),
+    ],
+    ids=str,
+)
+def test_a_value_given_twice_is_refused_before_the_first_job(words, said, calls, capsys):
+    assert refusal(" ".join(["train", "-m", *words]), capsys) == said
+    assert not calls
+
+
+def test_a_wrong_name_in_the_output_is_said_before_what_is_missing(calls, capsys):
+    """Else the remedy, typed as it stands, would be refused in turn."""
+    said = refusal("train -m model.n_heads=2,4 output=o-${n_heads}", capsys)
+    assert said.endswith("names ${n_heads}, which is no setting of the job: write one, such as ${seed}")
+    assert not calls
+
+
 def test_an_output_may_name_what_varies(calls, capsys):
     words = ["output=runs/x-${model.n_heads}-${model}", "model.n_heads=2,4", "model=tiny,mini"]
     assert cli.main(["train", "-m", *words]) == 0

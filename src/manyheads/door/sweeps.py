@@ -46,11 +46,21 @@ def refuse_many_devices(config: Config) -> None:
 
 def check_jobs(verb: str, jobs: Iterable[Config], typed: Typed) -> None:
     """Refuse what a job of a sweep cannot have, before the first is done."""
+    refuse_twice(typed)
     for config in jobs:
         refuse_many_devices(config)
         _filled(_with_output(config, typed, "0"), VERBS[verb].groups)
         refuse_shared_output(config, typed)
     refuse_ranges(typed)
+
+
+def refuse_twice(typed: Typed) -> None:
+    """Refuse the same value twice: the second job would go where the first went, and fail once that has trained."""
+    swept = {**typed.swept_groups, **{name: _values(typed, name) for name in typed.swept}}
+    for name, values in swept.items():
+        for at, value in enumerate(values):
+            if value in values[:at]:
+                raise ValueError(f"{name} is given {show(value)} twice: name each value once")
 
 
 def refuse_shared_output(config: Config, typed: Typed) -> None:
