@@ -9,6 +9,7 @@ import pytest
 from manyheads.ablate.plan import plan_rows
 from manyheads.ablate.sets import prepare, read_sets
 from manyheads.compose import compose
+from manyheads.config.run import default_trainer
 from manyheads.data.batches import Batches
 from manyheads.data.module import TextData
 from manyheads.nn import assemble
@@ -78,6 +79,17 @@ def test_the_same_batches_need_the_same_steps(words):
 def test_equal_seconds_leaves_the_models_as_they_are(words):
     _, rows = planned(*words, "vary=model.d_k", "values=[8,16]", "equal=seconds")
     assert [row.run.model for row in rows] == [rows[0].run.model, replace(rows[0].run.model, d_k=16)]
+
+
+def test_a_row_has_the_limits_that_its_data_decides_as_in_train(words):
+    """Forty rows of two classes are few."""
+    words = [word for word in words if not word.startswith("trainer.")]
+    limits = ["optim.few=50", "optim.few_epochs=40", "optim.steps_per_class=7", "equal=tokens"]
+    _, rows = planned(*words, *limits)
+    assert (rows[0].run.trainer["max_epochs"], rows[0].run.trainer["max_steps"]) == (40, 614)
+    _, rows = planned(*words, *limits, "optim.few=0", "equal=parameters")
+    default = default_trainer()["max_epochs"]
+    assert [(row.run.trainer["max_epochs"], row.run.trainer["max_steps"]) for row in rows] == [(default, 614)] * 2
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.ablate import WIDTHS, AblateConfig, Equal, Variant
 from manyheads.config.plain import to_plain
 from manyheads.data.module import TextData
+from manyheads.fit.budget import limited_by_data
+from manyheads.fit.session import are_few
 
 ELSEWHERE = ("seed", "output", "test", "dry", "logger.", "checkpoint.", "data.path", "data.cache", "hardware.threads")
 
@@ -34,7 +36,7 @@ def plan_rows(config: AblateConfig, prepared: Prepared) -> list[Row]:
     """
     rows: list[Row] = []
     for variant in config.variants():
-        run = replace(config.run(variant), data=prepared.data)
+        run = _limited(replace(config.run(variant), data=prepared.data), prepared)
         run, difference = _at_budget(config, variant, run, rows[0] if rows else None, prepared)
         rows.append(
             Row(
@@ -52,6 +54,12 @@ def plan_rows(config: AblateConfig, prepared: Prepared) -> list[Row]:
 def decisive(run: RunConfig) -> dict[str, Any]:
     """The settings of a run that decide its figures, by dotted name; the data itself and the seed are named apart."""
     return {name: value for name, value in _flat(run) if not name.startswith(ELSEWHERE)}
+
+
+def _limited(run: RunConfig, prepared: Prepared) -> RunConfig:
+    """`run` with the epochs and steps that its rows and classes decide, as `train` has them."""
+    few = are_few(run, prepared.tokens["train"], prepared.labels)
+    return limited_by_data(run, few=few, n_classes=len(prepared.labels))
 
 
 def _at_budget(
