@@ -142,6 +142,14 @@ IDLE = [
     (["optim.decay_share=0.1,0.3"], r"optim.decay_share=0\.1 and optim.decay_share=0\.3 train the same run, which"),
     (["optim.decay_share=0.1..0.3", "method=tpe"], r"optim.decay_share=0\.1 and optim.decay_share=0\.3 train the same"),
     (["model.rotary_base=1e3,1e4"], "model.rotary_base=1000.0 and .* train the same run"),
+    (
+        ["model.norm=rms", "model.norm_bias=true,false"],
+        "model.norm_bias=true and model.norm_bias=false train the same run",
+    ),
+    (
+        ["tokenizer.path=made.json", "tokenizer.vocab_size=1000,2000"],
+        "tokenizer.vocab_size=1000 and tokenizer.vocab_size=2000 train the same run",
+    ),
     (["optim.head_lr=null,1e-3"], "optim.head_lr=null and optim.head_lr=0.001 train the same run"),
     (
         ["model.positions=rotary,learned", "model.rotary_base=1e3,1e4"],

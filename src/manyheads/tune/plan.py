@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from manyheads.config import Method, RunConfig, TuneConfig
-from manyheads.config.model import Positions
+from manyheads.config.model import Norm, Positions
 from manyheads.config.optim import Schedule
 from manyheads.config.plain import show
 from manyheads.door.ends import BY_DATA, LIMITS
@@ -66,6 +66,8 @@ def resolved(run: RunConfig) -> dict[str, Any]:
     """The settings that a run reads, in one spelling of each: two runs that differ in none of them are the same."""
     found, model, optim = read_settings(run), run.model, run.optim
     idle = [*LIMITS, *(f"optim.{name}" for name in BY_DATA)] if run.budget else []
+    idle += [f"tokenizer.{name}" for name in ("kind", "vocab_size", "lowercase")] if run.tokenizer.path else []
+    idle += ["model.norm_bias"] if model.norm is not Norm.layer else []
     idle += ["optim.decay_share"] if optim.schedule is not Schedule.wsd else []
     idle += ["model.rotary_base", "model.rotary_base_window"] if model.positions is not Positions.rotary else []
     idle += ["model.rotary_base_window"] if not any(map(model.window_of, range(model.n_layers))) else []
