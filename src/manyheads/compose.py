@@ -30,7 +30,7 @@ from manyheads.door.ends import settle_end
 from manyheads.door.idle import refuse_idle
 from manyheads.door.lightning_flags import check_flags
 from manyheads.door.mistakes import composition_sentence, hydra_sentence
-from manyheads.door.origin import imply_finetuning
+from manyheads.door.origin import PRESETS, imply_finetuning
 from manyheads.door.overrides import ASIDE, VERBATIM, Grammar, Parsed, Typed, read_overrides, search_words, settle_paths
 from manyheads.door.plain_yaml import as_yaml, read_mapping, read_yaml
 from manyheads.door.presets import conf_folder, folder_url
@@ -79,7 +79,9 @@ def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None) 
     words, search = searched(verb, words, _parse)
     typed = read_overrides(verb, words, GRAMMAR, more=config_dir)
     if resumed:
-        return _build(verb, resumed_values(to_plain(read_run(resumed)), resumed, typed), typed.values)
+        run = read_run(resumed)
+        usual = _preset_values(verb, {"optim": PRESETS["optim"]} if run.optim.limits_by_data else {}, None)["trainer"]
+        return _build(verb, resumed_values(to_plain(run), resumed, typed, usual), typed.values)
     _imply_presets(verb, typed, config_dir)
     _refuse_hydra_settings(verb, typed, [], config_dir)
     values = _preset_values(verb, typed.groups, config_dir)

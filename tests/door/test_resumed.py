@@ -5,7 +5,7 @@ import os
 import pytest
 
 from manyheads.compose import compose, save_run
-from manyheads.config import DataConfig, ModelConfig, Resume, RunConfig
+from manyheads.config import DataConfig, ModelConfig, OptimConfig, Resume, RunConfig
 
 
 @pytest.fixture
@@ -21,6 +21,25 @@ def test_the_settings_are_those_of_the_folder(folder, monkeypatch):
         assert (run.output, run.resume) == (str(folder), Resume.must)
         assert (run.seed, run.model.n_heads, run.data.rows) == (7, 3, 50)
         assert (run.trainer["max_steps"], run.checkpoint.every) == (9, 5)
+
+
+@pytest.mark.parametrize(
+    ("budget", "settled", "word", "limits"),
+    [
+        ("", (8, 700), "trainer.max_epochs=40", (40, 1500)),
+        ("", (30, 700), "trainer.max_steps=900", (30, 900)),
+        ("20ktok", (-1, 90), "trainer.max_epochs=40", (40, -1)),
+        ("20ktok", (-1, 90), "checkpoint.every=5", (-1, 90)),
+        ("", (8, 700), "checkpoint.every=5", (8, 700)),
+    ],
+)
+def test_a_limit_that_is_typed_frees_the_run_of_those_that_nobody_typed(budget, settled, word, limits, tmp_path):
+    """What its config.yaml holds are the steps that its budget, or its data, came to."""
+    trainer = dict(zip(("max_epochs", "max_steps"), settled, strict=True))
+    optim = OptimConfig() if budget else OptimConfig(few=50, few_epochs=30, steps_per_class=50)
+    save_run(RunConfig(budget=budget, optim=optim, trainer=trainer), tmp_path / "config.yaml")
+    run = compose("train", [f"resume={tmp_path}", word])
+    assert (run.trainer["max_epochs"], run.trainer["max_steps"]) == limits
 
 
 @pytest.mark.parametrize("word", ["model=tiny", "output=elsewhere", "experiment=many_heads"])

@@ -34,3 +34,19 @@ def settle_end(values: dict[str, Any], typed: Mapping[str, Any]) -> None:
             "trains: leave one of them away"
         )
     values["budget"] = ""
+
+
+def reopen_end(values: dict[str, Any], typed: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
+    """Where a run goes on by one limit that was typed, let the other be no longer what its budget or its data came to.
+
+    Args:
+        usual: the flags of the Trainer by the presets of such a run.
+    """
+    if not any(name in typed for name in LIMITS):
+        return
+    trainer, by_data = values["trainer"], any(values["optim"][name] for name in BY_DATA)
+    for key in (name.removeprefix("trainer.") for name in LIMITS if name not in typed):
+        if values["budget"]:
+            trainer[key] = -1
+        elif by_data and trainer.get(key) not in (None, -1):
+            trainer[key] = max(trainer[key], usual[key])  # a run that has passed the preset's goes on, too

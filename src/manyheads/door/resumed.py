@@ -1,11 +1,12 @@
 """`resume=FOLDER`: a run goes on by the settings in its own config.yaml, and need not be typed again."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from manyheads.config import Resume
 from manyheads.config.plain import one_of
+from manyheads.door.ends import reopen_end
 from manyheads.door.overrides import Typed
 
 WRITTEN_TO = ("data.cache",)
@@ -29,8 +30,11 @@ def resumed_folder(verb: str, words: Sequence[str]) -> tuple[list[str], str]:
     return [word for word in words if word not in named], folder
 
 
-def resumed_values(values: dict[str, Any], folder: str, typed: Typed) -> dict[str, Any]:
+def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Mapping[str, Any]) -> dict[str, Any]:
     """The settings `values` of the run in `folder`, as those of going on with it.
+
+    Args:
+        usual: the flags of the Trainer by the presets of such a run.
 
     Raises:
         ValueError: a preset or another folder was typed; or the settings, which may be anybody's, name a place outside
@@ -51,6 +55,7 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed) -> dict[st
                 f"{name}={place} in {os.path.join(folder, 'config.yaml')} is a place outside of that folder to write "
                 f"to: type {name}={place} if it is meant, or {name}= for the usual one"
             )
+    reopen_end(values, typed.values, usual)
     return values | {"output": folder, "resume": "must"}
 
 
