@@ -193,6 +193,20 @@ def test_few_rows_are_read_more_often_also_after_a_stop(train):
     assert "rows are few: 3 epochs instead of 1" in (folder / "run.log").read_text()
 
 
+def test_limits_typed_beside_those_of_the_data_count_when_a_run_goes_on(train, capsys):
+    by_data = ["optim.few=50", "optim.few_epochs=2", "optim.steps_per_class=50", "trainer.max_epochs=9"]
+    folder = train("run", *by_data, "trainer.max_steps=12", stops=("step:5",), finish=False)
+    train("run", *by_data, "trainer.max_steps=14")
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 14
+    log = (folder / "run.log").read_text()
+    assert "trainer.max_steps=14 from step 4 on, where the run began with trainer.max_steps=12" in log
+    command = ["train", f"data.path={folder.parent / 'rows.csv'}", f"output={folder}", "resume=auto", *TINY, *by_data]
+    assert main([*command, "trainer.max_steps=14"]) == 0
+    capsys.readouterr()
+    assert main([*command, "trainer.max_steps=99"]) == 2
+    assert "is trained to its end, too late for trainer.max_steps=99" in capsys.readouterr().err
+
+
 def test_time_that_is_up_stops_with_a_checkpoint(train, tmp_path):
     with pytest.raises(Stopped) as stopped:
         train("run", "trainer.max_time=00:00:00:01", "trainer.max_epochs=100000", "trainer.max_steps=-1")

@@ -17,7 +17,7 @@ from manyheads.data.texts import read_rows
 from manyheads.fit.again import StartAgain
 from manyheads.fit.alive import watched
 from manyheads.fit.checks import check_class_names, check_end, check_logger, check_long, check_pair
-from manyheads.fit.resume import Start, check_limits, find_start, refuse_other_rows
+from manyheads.fit.resume import Start, changed_limits, check_limits, find_start, refuse_other_rows
 from manyheads.launch import n_to_start, on_all, settled
 from manyheads.ranks import this_process
 from manyheads.runfolder import (
@@ -72,6 +72,8 @@ def train(run: RunConfig) -> "Summary | None":
     run = start.settled(run)
     splits = read_checked(run)
     if start.finished:
+        limited = (run.optim.limited(run.trainer, few=few, n_classes=len(splits.labels)) for few in (False, True))
+        changed_limits(start, *(replace(run, trainer=trainer) for trainer in limited))
         digests = {name: rows.digest(splits.labels) for name, rows in splits.by_name().items()}
         refuse_other_rows(digests, named_folder(run.output))
         return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
@@ -114,13 +116,14 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
     asked, run = run, settle_batch(run, network, tokens, splits.labels)
     run = run if start.end else settle_budget(run, network, tokens, splits.labels)
     check_limits(start, run)
+    changed = changed_limits(start, run)
     if run.dry:
         return show_plan(plan_figures(run, splits, tokens, network), splits.notes)
     check_tokens(start, tokens)
     if run.teacher:
         check_same_teacher(run.teacher, start)
         tokens["train"].teacher_nC, tokens["train"].teacher = teach(run, splits), digest_of(run.teacher)
-    with run_folder(run, [*splits.notes, *start.notes, *settled_notes(asked, run)]) as folder:
+    with run_folder(run, [*splits.notes, *start.notes, *changed, *settled_notes(asked, run)]) as folder:
         network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began)
         if training is None:
             return None

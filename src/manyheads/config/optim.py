@@ -7,6 +7,7 @@ from typing import Any
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.task import Task
 
+BASE_STEPS = 600  # of steps_per_class
 LARGEST_WEIGHT = 1e30  # of a class: sums of such weights are still finite
 
 
@@ -94,6 +95,19 @@ class OptimConfig:
     def limits_by_data(self) -> bool:
         """Whether the training rows or classes decide how long a run trains."""
         return bool(self.few_epochs or self.steps_per_class)
+
+    def limited(self, trainer: dict[str, Any], *, few: bool, n_classes: int) -> dict[str, Any]:
+        """The flags `trainer` with `few_epochs` at least, if epochs limit them and rows are `few`; and with at most
+        `BASE_STEPS` and `steps_per_class` for each class, the more of which there are the longer trained weights have
+        to learn."""
+        limits: dict[str, int] = {}
+        epochs, steps = (trainer.get(name) for name in ("max_epochs", "max_steps"))
+        if few and epochs not in (None, -1) and epochs < self.few_epochs:
+            limits["max_epochs"] = self.few_epochs
+        most = BASE_STEPS + self.steps_per_class * n_classes
+        if self.steps_per_class and (steps in (None, -1) or steps > most):
+            limits["max_steps"] = most
+        return trainer | limits
 
     def check_spread(self, *, in_parts: bool) -> None:
         """Refuse an optimiser that needs whole matrices where each process holds its share of them."""

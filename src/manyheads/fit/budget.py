@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import Callback
 from manyheads.config import RunConfig, Task
 from manyheads.config.budget import Budget, read_budget
 from manyheads.config.hardware import Compile
+from manyheads.config.optim import BASE_STEPS
 from manyheads.data.batches import Batch
 from manyheads.data.module import TextData
 from manyheads.data.tokens import Tokens
@@ -23,7 +24,6 @@ from manyheads.fit.session import are_few, run_trainer
 from manyheads.fit.speed import compile_mode
 from manyheads.fit.stop import Stop, ending
 
-BASE_STEPS = 600  # of optim.steps_per_class
 LOOKS = 20  # validations of a pretraining
 MOST_LOOKING = 0.1  # of its time
 TIMED_SHARE, LEAST_TIMED, MOST_TIMED = 0.05, 2.0, 20.0  # of the budget, in seconds
@@ -84,16 +84,8 @@ def settled_notes(asked: RunConfig, run: RunConfig) -> Iterator[str]:
 
 
 def limited_by_data(run: RunConfig, *, few: bool, n_classes: int) -> RunConfig:
-    """`run` with `optim.few_epochs` at least, if epochs limit it and rows are `few`; and with at most `BASE_STEPS` and
-    `optim.steps_per_class` for each class, the more of which there are the longer trained weights have to learn."""
-    limits: dict[str, int] = {}
-    epochs, steps = (run.trainer.get(name) for name in ("max_epochs", "max_steps"))
-    if few and epochs not in (None, -1) and epochs < run.optim.few_epochs:
-        limits["max_epochs"] = run.optim.few_epochs
-    most = BASE_STEPS + run.optim.steps_per_class * n_classes
-    if run.optim.steps_per_class and (steps in (None, -1) or steps > most):
-        limits["max_steps"] = most
-    return replace(run, trainer={**run.trainer, **limits}) if limits else run
+    """`run` with the limits that its data decides."""
+    return replace(run, trainer=run.optim.limited(run.trainer, few=few, n_classes=n_classes))
 
 
 def of_time(task: Task, n_steps: float, look: float, steps_of_epoch: int) -> dict[str, int]:

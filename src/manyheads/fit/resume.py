@@ -31,7 +31,8 @@ WARNED = frozenset(  # the model is another than without the change, and is mean
     | {"trainer.val_check_interval", "trainer.check_val_every_n_epoch", "trainer.limit_val_batches"}
     | {"guard.nonfinite", "budget", "optim.few_epochs", "optim.steps_per_class", "linear"}
 )
-ENDS = ("max_epochs", "max_steps", "val_check_interval")  # what a budget is settled into
+LIMITS = ("max_epochs", "max_steps")
+ENDS = (*LIMITS, "val_check_interval")  # what a budget is settled into
 REFUSED = (  # what the state in the checkpoint is made of; a name that ends in a dot is a whole section
     *(
         "task",
@@ -59,7 +60,8 @@ class Start:
     """The checkpoint to go on from, if any, and what its progress.json holds; or that there is nothing left to do.
 
     `tokens` is what batch.tokens=auto came to when the run began, `metric` what checkpoint.metric=auto did, `end` what
-    budget did in flags of the Trainer, `again` what it does otherwise than then.
+    budget did in flags of the Trainer, `limits` what its data and the flags of then came to, `again` what it does
+    otherwise than then.
     """
 
     checkpoint: Path | None = None
@@ -69,6 +71,7 @@ class Start:
     tokens: int | None = None
     metric: Metric | None = None
     end: dict[str, Any] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
     again: Again = Again()
 
     @property
@@ -81,6 +84,10 @@ class Start:
         run = replace(run, trainer={**run.trainer, **self.end}) if self.end else run
         run = run if self.tokens is None else replace(run, batch=replace(run.batch, tokens=self.tokens))
         return run if self.metric is None else replace(run, checkpoint=replace(run.checkpoint, metric=self.metric))
+
+    def but_for_limits(self, run: RunConfig) -> RunConfig:
+        """`run` settled, with the limits that it began with: what they are now is known once its data is read."""
+        return replace(self.settled(run), trainer={**self.settled(run).trainer, **self.limits})
 
 
 def find_start(run: RunConfig) -> Start:
@@ -119,7 +126,7 @@ def find_start(run: RunConfig) -> Start:
 
     before, again = read_run(folder), read_again(folder)
     start = Start(checkpoint, progress, **_settled(before, run), again=again)
-    notes = list(_changes(before, start.settled(run), folder, int(progress["step"])))
+    notes = list(_changes(before, start.but_for_limits(run), folder, int(progress["step"])))
     if progress.get("finished"):
         _refuse_late(notes, folder)
     if start.end or not (run.budget or run.optim.limits_by_data):  # else only the rows tell what the limits are
@@ -133,7 +140,7 @@ def _finished(run: RunConfig, folder: Path) -> Start:
 
     before = read_run(folder)
     start = Start(finished=True, **_settled(before, run))
-    _refuse_late(_changes(before, start.settled(run), folder, 0), folder)
+    _refuse_late(_changes(before, start.but_for_limits(run), folder, 0), folder)
     return start
 
 
@@ -145,6 +152,33 @@ def _refuse_late(notes: Iterable[str], folder: Path) -> None:
                 f"the run in {folder} is trained to its end, too late for {late}: leave that as it was, or start a new "
                 "run in another folder"
             )
+
+
+def changed_limits(start: Start, *settled: RunConfig) -> list[str]:
+    """What to say of limits that are others than those the run began with, once its data is read.
+
+    Args:
+        settled: the run with its limits; several where more than the labels would tell which, of which one may do.
+
+    Raises:
+        ValueError: the run is trained to its end.
+    """
+    step = int(start.progress.get("step", 0))
+    notes = min(
+        (
+            [
+                f"trainer.{name}={show(run.trainer.get(name))} from step {step} on, where the run began with "
+                f"trainer.{name}={show(was)}"
+                for name, was in start.limits.items()
+                if run.trainer.get(name) != was
+            ]
+            for run in settled
+        ),
+        key=len,
+    )
+    if start.finished or start.progress.get("finished"):
+        _refuse_late(notes, named_folder(settled[0].output))
+    return notes
 
 
 def refuse_other_rows(digests: Mapping[str, str], folder: Path) -> None:
@@ -192,7 +226,7 @@ def _anew(run: RunConfig, folder: Path) -> Start:
     before = read_run(folder)
     start = Start(**_settled(before, run), again=again, notes=again.notes())
     try:
-        list(_changes(before, start.settled(run), folder, 0))
+        list(_changes(before, start.but_for_limits(run), folder, 0))
     except ValueError:
         return Start()
     return start
@@ -200,12 +234,14 @@ def _anew(run: RunConfig, folder: Path) -> Start:
 
 def _settled(before: RunConfig, run: RunConfig) -> dict[str, Any]:
     """What `auto` in `run` came to when it began."""
+    names = ENDS if run.budget else LIMITS
+    same = _ends(run) == _ends(before)
+    ends = {name: before.trainer[name] for name in names if same and name in before.trainer}
     return {
         "tokens": before.batch.tokens if run.batch.is_auto else None,
         "metric": before.checkpoint.metric if run.checkpoint.metric is Metric.auto else None,
-        "end": {name: before.trainer[name] for name in ENDS if name in before.trainer}
-        if (run.budget or run.optim.limits_by_data) and _ends(run) == _ends(before)
-        else {},
+        "end": ends if run.budget else {},
+        "limits": ends if not run.budget and run.optim.limits_by_data else {},
     }
 
 
