@@ -6,7 +6,7 @@ The only file that imports hydra or omegaconf. Past `compose` no DictConfig exis
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -26,14 +26,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.plain import from_plain, refuse_code, to_plain
-from manyheads.door.ends import settle_end
+from manyheads.door.ends import keep_limits, settle_end
 from manyheads.door.idle import refuse_idle
 from manyheads.door.lightning_flags import check_flags
 from manyheads.door.mistakes import composition_sentence, hydra_sentence
 from manyheads.door.origin import PRESETS, imply_finetuning
 from manyheads.door.overrides import ASIDE, VERBATIM, Grammar, Parsed, Typed, read_overrides, search_words, settle_paths
 from manyheads.door.plain_yaml import as_yaml, read_mapping, read_yaml
-from manyheads.door.presets import conf_folder, folder_url
+from manyheads.door.presets import conf_folder, folder_url, own_settings
 from manyheads.door.resumed import resumed_folder, resumed_values
 from manyheads.door.search import searched, settle_search, with_origin
 from manyheads.door.secrets import refuse_secrets
@@ -150,7 +150,7 @@ def run_hydra(
 
     def run_one(config: DictConfig) -> Any:
         job = HydraConfig.get().runtime
-        own = of_one_job(_values(config), typed)
+        own = of_one_job(_limited(_values(config), job.choices, config_dir), typed)
         return task(lambda: placed(_settled(verb, *own), typed, job.output_dir, job.choices))
 
     say_split(values, typed)
@@ -218,8 +218,17 @@ def _build(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
 def _preset_values(verb: str, groups: Choices, config_dir: str | None) -> dict[str, Any]:
     """What the presets say, composed by Hydra, which takes 30 ms: of the presets of the package once a process."""
     if config_dir:
-        return _values(_composed(verb, groups, [], config_dir))
-    return copy.deepcopy(_stock_values(verb, tuple(groups.items())))
+        values = _values(_composed(verb, groups, [], config_dir))
+    else:
+        values = copy.deepcopy(_stock_values(verb, tuple(groups.items())))
+    return _limited(values, groups, config_dir)
+
+
+def _limited(values: dict[str, Any], groups: Mapping[str, Any], config_dir: str | None) -> dict[str, Any]:
+    """`values` of the presets `groups`, of which an experiment says itself how long it trains."""
+    if groups.get("experiment"):
+        keep_limits(values, own_settings("experiment", groups["experiment"], config_dir))
+    return values
 
 
 @lru_cache(maxsize=64)

@@ -223,6 +223,18 @@ def test_a_limit_that_is_typed_is_kept(limit):
     assert compose("train", ["optim=finetune", limit]).optim.steps_per_class == 0
 
 
+@pytest.mark.parametrize(("own", "per_class"), [("", 0), ("optim: {steps_per_class: 70}\n", 70)])
+def test_a_limit_of_an_experiment_is_kept(own, per_class, tmp_path):
+    (tmp_path / "experiment").mkdir()
+    limits = "# @package _global_\ntrainer: {max_steps: 5000, max_epochs: -1}\n"
+    (tmp_path / "experiment" / "x.yaml").write_text(limits + own)
+    run = compose("train", ["optim=finetune", "experiment=x"], config_dir=str(tmp_path))
+    assert (run.optim.few_epochs, run.optim.steps_per_class) == (0, per_class)
+    assert (run.trainer["max_steps"], run.trainer["max_epochs"]) == (5000, -1)
+    typed = ["optim=finetune", "experiment=x", "optim.steps_per_class=90"]
+    assert compose("train", typed, config_dir=str(tmp_path)).optim.steps_per_class == 90
+
+
 def test_what_was_settled_is_said():
     asked = RunConfig(
         optim=OptimConfig(few=50, few_epochs=90), trainer={"max_epochs": 30}, batch=BatchConfig(tokens="auto")

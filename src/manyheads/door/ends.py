@@ -36,6 +36,14 @@ def settle_end(values: dict[str, Any], typed: Mapping[str, Any]) -> None:
     values["budget"] = ""
 
 
+def keep_limits(values: dict[str, Any], own: Mapping[str, Any]) -> None:
+    """Let a limit among the settings `own` of an experiment take the place of those that the data decides."""
+    if any(name in own for name in LIMITS):
+        for name in BY_DATA:
+            if f"optim.{name}" not in own and name in values.get("optim", {}):
+                values["optim"][name] = 0
+
+
 def reopen_end(values: dict[str, Any], typed: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
     """Where a run goes on by one limit that was typed, let the other be no longer what its budget or its data came to.
 

@@ -26,22 +26,34 @@ def folder_url(config_dir: str) -> str:
             f"--config-dir {config_dir} is not a folder: name one that holds presets, such as mine/model/wide.yaml"
         )
     for file in sorted(folder.rglob("*.yaml")):
-        if "${" in str(_defaults(file)):
+        if "${" in str(_content(file).get("defaults")):
             raise ValueError(
                 f"{file}: its defaults hold an interpolation, but a preset names others plainly: write a name"
             )
     return f"file://{folder}"
 
 
-def _defaults(file: Path) -> Any:
-    """The presets that a preset builds on; nothing where the file is none, which is said when it is composed."""
+def own_settings(group: str, name: str, more: str | Path | None = None) -> dict[str, Any]:
+    """What the file of a preset itself sets, by dotted name, without what it builds on."""
+    folders = [conf_folder(), *([Path(os.path.expanduser(more))] if more else [])]
+    file = next((file for folder in folders if (file := folder / group / f"{name}.yaml").is_file()), None)
+    found: dict[str, Any] = {}
+    for section, value in (_content(file) if file else {}).items():
+        found |= (
+            {f"{section}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {section: value}
+        )
+    return found
+
+
+def _content(file: Path) -> dict[str, Any]:
+    """What a preset says; nothing where the file is none, which is said when it is composed."""
     import yaml
 
     try:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, RecursionError):
-        return None
-    return values.get("defaults") if isinstance(values, dict) else None
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def choices(verb: str, group: str, more: str | Path | None = None) -> list[str]:
