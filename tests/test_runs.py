@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,15 @@ def test_a_run_leaves_the_folder_the_plan_promises(animals, tmp_path):
     assert 0 <= written["padding_share"] < 0.2
     assert written["steps"] == 40
     assert set(written["baselines"]) == {"most frequent class", "linear model"}
+    card = (output / "model" / "README.md").read_text()
+    assert "| test accuracy | 1.0000 (0.912 to 1.000) |" in card
+    assert "test accuracy of the linear model" in card
+    assert re.search(r"Trained on animals until \d{4}-\d\d-\d\d \(UTC\); rows: 40 for train, 40 for validation", card)
+    (warning,) = written["warnings"]
+    assert warning.startswith("few rows: test has 40 rows: a share of them is known to ±15 points at worst")
+    assert warning[1:] in card
+    assert warning[1:] in (output / "report.html").read_text()
+    assert list(written["members"]["test"])[-2:] == ["network", "linear model"]
     assert manyheads.load(output).predict(["it barks"])[0].label == "dog"
 
 

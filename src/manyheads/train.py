@@ -33,6 +33,7 @@ from manyheads.runfolder import (
 )
 from manyheads.slurm import refuse_unwritten
 from manyheads.teacher import check_same_teacher, check_teacher, digest_of, teach
+from manyheads.whole import replace_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -106,6 +107,7 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
     from manyheads.fit.session import assemble_network, check_tokens
     from manyheads.fit.trainer import check_trainer
     from manyheads.judge.summary import show_summary
+    from manyheads.judge.task import data_name
     from manyheads.judge.verdict import judge_run
 
     check_trainer(run)
@@ -130,8 +132,19 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
         deliverable = ship(run, splits, tokenizer, tokens, network, training, folder / "model")
         known = {**asdict(training), "wall_seconds": perf_counter() - began}
         summary = judge_run(splits, deliverable, known, to_plain(run), folder)
+        finish_card(folder / "model" / "README.md", summary, data_name(run.data))
     show_summary(summary, folder / "run.log")
     return summary
+
+
+def finish_card(file: Path, summary: "Summary", data: str) -> None:
+    """Give the model card what judging found; until then it has what is known of the training."""
+    from manyheads.judge.summary import card_figures, card_notes
+    from manyheads.ship.card import judged_card
+
+    card = judged_card(file.read_text(encoding="utf-8"), card_figures(summary), card_notes(summary, data))
+    with replace_file(file) as part:
+        part.write_text(card, encoding="utf-8")
 
 
 def fit_on(

@@ -23,6 +23,7 @@ from manyheads.config import (
     run_data,
 )
 from manyheads.data.rows import Rows
+from manyheads.data.sources import read_splits
 from manyheads.fit.linear import fit_linear
 from manyheads.judge.evaluate import evaluate
 from manyheads.ship.deliverable import load
@@ -136,6 +137,24 @@ def test_the_linear_model_of_training_is_judged_on_named_data(run: Path, tmp_pat
     metrics = evaluate(config(run, data=run_data(path=str(tmp_path / "more.csv"))))
     assert metrics["baselines"]["linear model"]["accuracy"]["value"] == 1.0
     assert "linear model" in metrics["leads"]
+
+
+def test_rows_that_the_model_was_chosen_on_are_said_to_be(run: Path, tmp_path: Path, capsys) -> None:
+    """Of the run's own splits, and of a file that turns out to hold the same rows."""
+    fit_baseline(run)
+    splits = read_splits(DataConfig(source=Source.files, path=str(tmp_path / "films")), 0)
+    digests = {name: rows.digest(LABELS) for name, rows in splits.by_name().items()}
+    written = {"digests": digests, "most_frequent": "so-so"}
+    (run / "summary.json").write_text(json.dumps(written))
+    file = run_data(path=str(tmp_path / "films" / "validation.csv"))
+    for more in ({"split": "validation"}, {"data": file}):
+        warnings = evaluate(config(run, **more))["warnings"]
+        assert warnings[0].startswith("epoch was chosen on these validation rows: figures and lead flatter the model")
+        assert f"warning: {warnings[0]}\n" in capsys.readouterr().out
+    found = evaluate(config(run, data=file))
+    assert found["baselines"]["most frequent class"]["accuracy"]["value"] == 12 / 40  # of so-so, as in training
+    assert "learnt from these training rows" in evaluate(config(run, split="train"))["warnings"][0]
+    assert not any("chosen on these" in one for one in evaluate(config(run))["warnings"])
 
 
 def test_results_of_a_single_file_lie_in_a_folder_that_says_all(run: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from manyheads.config import ModelConfig, PairKind
 from manyheads.config.model import EncoderKind
-from manyheads.ship.card import write_card
+from manyheads.ship.card import judged_card, write_card
 
 
 def test_it_says_what_how_good_and_how_to_open() -> None:
@@ -60,3 +60,16 @@ def test_it_says_what_a_linear_model_counts():
     card = write_card(ModelConfig(), **about, linear=0.25, terms="characters 2-4")
     assert "A linear model of characters 2-4 answers with it: 25% of each probability are its own.\n" in card
     assert "linear model" not in write_card(ModelConfig(), **about, terms="characters 2-4")
+
+
+def test_what_judging_found_takes_the_place_of_what_was_known_before() -> None:
+    before = {"validation accuracy": "0.9"}
+    for figures in (before, None):
+        card = write_card(ModelConfig(), labels=["a", "b"], pairs=False, n_parameters=7, figures=figures)
+        judged = judged_card(card, {"test accuracy": "0.8 (0.7 to 0.9)"}, ["Trained on <x>.", "Few rows."])
+        assert "\nTrained on \\<x\\>.\n\nFew rows.\n\n## Figures\n" in judged
+        assert "| test accuracy | 0.8 (0.7 to 0.9) |\n\n## Use\n" in judged
+        assert "validation accuracy" not in judged
+        assert judged.startswith(card[:80])
+        assert judged.endswith(card[-200:])
+    assert judged_card(judged, {"test accuracy": "0.8 (0.7 to 0.9)"}, []).count("## Figures") == 1

@@ -1,6 +1,7 @@
 """The figures of a training run: summary.json, and the table at the end."""
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -165,6 +166,30 @@ def kept_words(summary: Summary) -> str:
 def models_of(summary: Summary, split: str) -> dict[str, Figures]:
     """The figures on one split by the name of the model, the one that answers first."""
     return dict(summary.members.get(split) or {NETWORK: getattr(summary, split)})
+
+
+def card_figures(summary: Summary, most: int = 4) -> dict[str, str]:
+    """What a model card says of the split judged last: the first figures of the model, and the very first of the other
+    models, with their intervals."""
+    split, first = summary.judged_on, next(iter(summary.validation))
+    models = beside(models_of(summary, split), summary.baselines)
+    own = next(iter(models))
+    shown = {f"{split} {words_of(name)}": figure for name, figure in list(models[own].items())[:most]}
+    shown |= {
+        f"{split} {words_of(first)} of the {name}": of[first]
+        for name, of in models.items()
+        if name != own and first in of
+    }
+    return {name: f"{one.value:.4f} ({one.low:.3f} to {one.high:.3f})" for name, one in shown.items()}
+
+
+def card_notes(summary: Summary, data: str) -> list[str]:
+    """What a model card says of the training, and of what the figures cannot say."""
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    rows = ", ".join(f"{n:,} for {name}" for name, n in summary.rows.items())
+    lead = lead_line(summary.leads, summary.baselines, summary.judged_on).values()
+    said = [f"{line[:1].upper()}{line[1:]}." for line in (*lead, *summary.warnings)]
+    return [f"Trained on {data} until {day} (UTC); rows: {rows}. 95 % intervals are in brackets.", *said]
 
 
 def show_summary(summary: Summary, file: Path | None = None) -> None:

@@ -65,14 +65,10 @@ def chosen_here(split: str, *, linear: bool, multi: bool, classes: bool = True) 
     """
     if split != "validation":
         return ""
-    what = [
-        "the epoch",
-        *(["share and temperatures of the members"] if linear else []),
-        *(["thresholds"] if multi else []),
-    ]
-    lead = " and lead" if classes else ""
+    what = ["epoch", *(["share", "temperatures"] if linear else []), *(["thresholds"] if multi else [])]
+    was, lead = "were" if len(what) > 1 else "was", " and lead" if classes else ""
     return (
-        f"{_and(what)} were chosen on these validation rows: figures{lead} flatter the model, expect less on new texts"
+        f"{_and(what)} {was} chosen on these validation rows: figures{lead} flatter the model, expect less of new texts"
     )
 
 

@@ -16,8 +16,9 @@ def write_card(
     linear: float = 0.0,
     terms: str = "",
 ) -> str:
-    """Markdown. `figures` are lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`; no date, path or id. With
-    `thresholds` a text has any number of labels; `linear` is the share of a linear model of `terms` in each answer."""
+    """Markdown. `figures` are lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`, as far as they are known
+    before the model is judged: see `judged_card`. With `thresholds` a text has any number of labels; `linear` is the
+    share of a linear model of `terms` in each answer."""
     apart = ", read apart and then across," if model.pair is PairKind.cross else ""
     takes = f"pairs of texts{apart}" if pairs else "texts"
     beside = [""] * len(labels) if thresholds is None else [f", from {one:.3f} on" for one in thresholds]
@@ -78,6 +79,14 @@ def write_guesser_card(
         *_use("guesser", f'fill(["a {mask} text"])'),
     ]
     return "\n".join(lines) + "\n"
+
+
+def judged_card(card: str, figures: dict[str, str], notes: list[str]) -> str:
+    """`card` with these `figures` in place of those it has, and `notes` before them, a paragraph each."""
+    head, use, rest = card.partition("\n## Use\n")
+    head = head.partition("\n## Figures\n")[0].rstrip("\n")
+    paragraphs = [line for note in notes for line in (_plain(note), "")]
+    return "\n".join([head, "", *paragraphs, *_figures(figures)]) + use + rest
 
 
 def _use(name: str, call: str) -> list[str]:
