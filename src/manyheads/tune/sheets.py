@@ -99,7 +99,7 @@ def _reasons(ranked: Sequence[Ranked]) -> list[str]:
 
 def _note(config: TuneConfig) -> str:
     metric = words(config.checkpoint.metric)
-    best = f"the best epoch's {metric} on the validation split; the test split is not read"
+    best = f"the network's {metric} of its best epoch on the validation split; the test split is not read"
     if config.seeds > 1:
         seeds = f"seeds {config.seed} to {config.seed + config.seeds - 1}"
         spread = f"Mean and standard deviation over the {seeds}, of {best}. 95 %: of the mean, Student's t over seeds."
