@@ -314,8 +314,9 @@ def test_it_ends_with_one_table(calls, capsys, monkeypatch):
 
     monkeypatch.setattr(cli, "call", train)
     assert cli.main(["train", "-m", "seed=1,2", "hydra.sweep.dir=there"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert " ".join(lines[0]).startswith("2 runs in ")
+    said = capsys.readouterr().out
+    lines = [line.split() for line in said.splitlines()]
+    assert "".join(said.split()).startswith(f"2runsin{Path('there').absolute()}")  # however a long path is wrapped
     assert ["seed=1", "0.6000", "0.500-0.700", "0.6000", "0.500-0.700", "1,200", "1.5"] in lines
     assert ["seed=2", "0.7000", "0.600-0.800", "0.6000", "0.500-0.700", "1,200", "1.5"] in lines
 
