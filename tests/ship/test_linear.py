@@ -225,7 +225,7 @@ def test_each_member_gives_labels_from_thresholds_of_its_own(model_folder, tmp_p
     held = json.loads(path.read_text())
     del held["linear"]
     path.write_text(json.dumps(held))
-    with pytest.raises(ValueError, match="or hold one for each of both, network and linear"):
+    with pytest.raises(ValueError, match="must hold a list for each of both, network and linear"):
         load(tmp_path / "model")
 
 
@@ -255,11 +255,14 @@ def test_the_baseline_of_a_folder_with_a_linear_model_is_that_one(folder, tmp_pa
     assert load(folder).baseline(tmp_path).logits(TEXTS, None).equal(linear_logits(linear(), TEXTS, None))
 
 
-def test_an_older_folder_counts_words(folder):
+def test_an_early_folder_whose_linear_model_counted_in_another_way_is_refused(folder):
     settings = json.loads((folder / "config.json").read_text())
     del settings["terms"]
     (folder / "config.json").write_text(json.dumps(settings))
-    assert load(folder).beside.linear.terms is Terms.words
+    with pytest.raises(ValueError, match=r"linear=0\.4 without terms.*train the model again, or put 0 there"):
+        load(folder)
+    (folder / "config.json").write_text(json.dumps(settings | {"linear": 0}))
+    assert load(folder).members == ("network",)
 
 
 def test_a_folder_without_its_linear_model_is_not_opened(folder):

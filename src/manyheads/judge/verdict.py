@@ -104,11 +104,14 @@ def judge_classes(
     classifier: Deliverable, train: Rows, named: dict[str, Rows], baseline: LinearBaseline | None
 ) -> Judged:
     """A classifier on splits, the last of which is the one that counts."""
-    found = {split: judge_members(classifier, rows, baseline, majority(train)) for split, rows in named.items()}
-    last = found[list(named)[-1]]
+    figures, last = {}, None
+    for split, rows in named.items():  # of a split but the last its headline alone is kept: scores hold C x C numbers
+        last = judge_members(classifier, rows, baseline, majority(train))
+        figures[split] = {name: headline(one) for name, one in last.scores.items()}
+    assert last is not None, "there is always a validation split"
     return Judged(
         "A text classifier and what it is worth",
-        {split: {name: headline(one) for name, one in of.scores.items()} for split, of in found.items()},
+        figures,
         baseline_figures(last.baselines),
         class_sections(last.scores, last.baselines, worst_mistakes(last.answered), said_of(classifier, baseline)),
         leads(last.baselines),

@@ -88,8 +88,11 @@ class Settings:
             not self.terms or self.n_classes > 0,
             f"terms={show(self.terms)}, but task={self.task.name} has no classes: it must be null",
         )
-        if self.linear and self.terms is None:
-            self.terms = Terms.words  # so older folders have it
+        require(
+            not self.linear or self.terms is not None,
+            f"linear={self.linear} without terms, as an early version wrote it, whose linear model counted words in "
+            "another way: train the model again, or put 0 there to ask its network alone",
+        )
         require(
             self.pairs or self.model.pair is PairKind.joint,
             f"model.pair={self.model.pair.name} compares two texts, but pairs is false: it must be true",
@@ -145,16 +148,17 @@ def read_labels(path: Path, settings: Settings) -> list[str]:
 
 
 def read_thresholds(path: Path, settings: Settings) -> dict[str, list[float]]:
-    """The numbers of thresholds.json, index is class id: of `both`, and where there is a linear model those of each
-    member asked by itself. A plain list is of both.
+    """The numbers of thresholds.json, index is class id: a plain list is of `both`; where a linear model answers, too,
+    there are also those of each member asked by itself.
 
     Raises:
         ValueError: not lists of probabilities, not one for each class, or of others.
     """
     found = read_json(path)
     lists = found if isinstance(found, dict) else {"both": found}
-    if set(lists) not in ({"both"}, {"both", "network", "linear"} if settings.terms else {"both"}):
-        raise ValueError(f"{path} must be a list of numbers, or hold one for each of both, network and linear")
+    if set(lists) != ({"both", "network", "linear"} if settings.terms else {"both"}):
+        what = "hold a list for each of both, network and linear" if settings.terms else "be a list of numbers"
+        raise ValueError(f"{path} must {what}")
     return {name: _probabilities(path, numbers, settings) for name, numbers in lists.items()}
 
 
