@@ -13,7 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from manyheads.config import DataConfig, Terms
 from manyheads.data.rows import Rows
+from manyheads.data.terms import counted
 from manyheads.fit.linear import fit_linear
+from manyheads.ship import linear as ship
 from manyheads.ship.deliverable import load
 from manyheads.ship.linear import (
     Beside,
@@ -119,6 +121,26 @@ def test_it_is_read_as_it_was_written(tmp_path):
     assert linear_logits(read, [], None).shape == (0, 3)
 
 
+@pytest.mark.parametrize("pairs", [None, ["good"] * 6])
+def test_long_texts_are_answered_few_at_once(monkeypatch, pairs):
+    """Memory is bounded by letters; what is answered is the same to the bit."""
+    whole = linear_logits(linear(), TEXTS, pairs)
+    letters = []
+
+    def counting(texts, pairs, terms):
+        letters.append(sum(map(len, [*texts, *(pairs or [])])))
+        return counted(texts, pairs, terms)
+
+    monkeypatch.setattr(ship, "counted", counting)
+    monkeypatch.setattr(ship, "LETTERS_AT_ONCE", 20, raising=False)
+    long = "so bad " * 10
+    found = linear_logits(linear(), [*TEXTS, long], None if pairs is None else [*pairs, ""])
+    torch.testing.assert_close(found[:-1], whole, rtol=0, atol=0)
+    assert sum(letters) == sum(map(len, [*TEXTS, long, *(pairs or [])]))
+    assert max(letters[:-1]) <= 20
+    assert letters[-1] == len(long)
+
+
 def spoilt(change):
     """The file with its tensors changed."""
 
@@ -147,6 +169,13 @@ def spoilt(change):
         (spoilt(lambda held: held.update(terms_U=torch.tensor(3))), "does not hold the linear model"),
         (spoilt(lambda held: held.update(terms_U=held["terms_U"].flip(0))), "terms out of order"),
         (spoilt(lambda held: held["votes_UC"].fill_(float("nan"))), "values that are not finite"),
+        *(
+            (
+                spoilt(lambda held, name=name: held[name].fill_(-3e38)),
+                "values that are not finite or not below a million",
+            )
+            for name in ("votes_UC", "bias_C", "rarity_U")
+        ),
     ],
 )
 def test_a_strange_file_is_one_sentence(spoil, words, tmp_path):

@@ -5,7 +5,7 @@ n texts . U terms . C classes
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +26,8 @@ from manyheads.ship.settings import read_json
 FILE = "linear.safetensors"
 BASELINE = ("baseline.safetensors", "baseline.json")  # of a run whose model/ holds no linear model
 KINDS = {"terms_U": "I64", "rarity_U": "F32", "votes_UC": "F32", "bias_C": "F32"}
-AT_ONCE = 4096  # texts
+MOST = 1e6  # of a value in the file: sums of larger ones may overflow
+AT_ONCE, LETTERS_AT_ONCE = 4096, 2_000_000  # texts, and letters in all of them: 400 MB
 SHARES = [at / 20 for at in range(21)]  # that are tried
 PULL = 8.0  # rows
 LEAST_SHARE = SHARES[1]  # the pull counts none as this: between the two, the rows alone decide
@@ -71,8 +72,8 @@ def read_linear(path: Path, n_classes: int, terms: Terms) -> LinearModel:
     """What `write_linear` has written.
 
     Raises:
-        ValueError: not a safetensors file; tensors missing, too many, of another shape or type, not finite, or terms
-            that do not ascend.
+        ValueError: not a safetensors file; tensors missing, too many, of another shape or type, not finite, too
+            large, or terms that do not ascend.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -85,8 +86,9 @@ def read_linear(path: Path, n_classes: int, terms: Terms) -> LinearModel:
     if held != {name: (kind, sizes[name]) for name, kind in KINDS.items()} or n_terms in ([], [0]):
         raise ValueError(f"{path} does not hold the linear model of {n_classes} classes")
     tensors = load_file(path)
-    if not all(tensor.isfinite().all() for tensor in tensors.values()) or (tensors["terms_U"].diff() <= 0).any():
-        raise ValueError(f"{path} holds values that are not finite numbers, or terms out of order")
+    bounded = all((tensors[name].abs() < MOST).all() for name in ("rarity_U", "votes_UC", "bias_C"))
+    if not bounded or (tensors["terms_U"].diff() <= 0).any():
+        raise ValueError(f"{path} holds values that are not finite or not below a million, or terms out of order")
     return LinearModel(**tensors, terms=terms)
 
 
@@ -121,10 +123,22 @@ def read_baseline(folder: Path, n_classes: int, *, multi: bool) -> LinearBaselin
 def linear_logits(linear: LinearModel, texts: Sequence[str], pairs: Sequence[str] | None) -> Tensor:
     """Its logits `(n, C)`."""
     found = [torch.empty(0, len(linear.bias_C))]
-    for at in range(0, len(texts), AT_ONCE):
-        chunk = slice(at, at + AT_ONCE)
+    for chunk in _chunks(texts, pairs):
         found.append(linear.of(counted(texts[chunk], None if pairs is None else pairs[chunk], linear.terms)))
     return torch.cat(found)
+
+
+def _chunks(texts: Sequence[str], pairs: Sequence[str] | None) -> Iterator[slice]:
+    """Rows that are answered at once: so many, with so many letters, or a single longer one."""
+    start = n_letters = 0
+    for at, text in enumerate(texts):
+        more = len(text) + (len(pairs[at]) if pairs else 0)
+        if at > start and (at - start == AT_ONCE or n_letters + more > LETTERS_AT_ONCE):
+            yield slice(start, at)
+            start, n_letters = at, 0
+        n_letters += more
+    if start < len(texts):
+        yield slice(start, len(texts))
 
 
 def together(network_nC: Tensor, linear_nC: Tensor, share: float, temperature: float, *, multi: bool) -> Tensor:
