@@ -1,5 +1,6 @@
 """Terms against other readers of Unicode, and numbers that stand for them."""
 
+import tracemalloc
 import unicodedata
 from collections import Counter
 
@@ -40,8 +41,8 @@ def test_characters_are_runs_of_two_to_four_of_the_folded_text(text):
 @given(KNOWN)
 def test_terms_are_the_same_however_letters_were_composed(kind, text):
     apart, composed = (unicodedata.normalize(form, text) for form in ("NFD", "NFC"))
-    assert terms_of(apart, kind=kind) == terms_of(composed, kind=kind)
-    assert terms_of(apart, composed, kind) == terms_of(composed, apart, kind)
+    assert list(terms_of(apart, kind=kind)) == list(terms_of(composed, kind=kind))
+    assert list(terms_of(apart, composed, kind)) == list(terms_of(composed, apart, kind))
 
 
 @pytest.mark.parametrize(
@@ -89,9 +90,27 @@ def test_terms_of_a_pair_say_on_which_side_they_are():
             *("both a", "both dog", "first runs", "second sleeps", "second now"),
             *("1 alone in first", "2 alone in second"),
             *("both a dog", "first dog runs", "second dog sleeps", "second sleeps now"),
-            *("1 alone in first", "2 alone in second"),
+            *("1 neighbours alone in first", "2 neighbours alone in second"),
         ]
     )
+
+
+def test_words_neighbours_and_runs_that_one_text_has_alone_are_counted_apart():
+    found = Counter(terms_of("good film", "good bore", Terms.both))
+    alone = {term: times for term, times in found.items() if "alone in" in term}
+    assert alone == {
+        f"{n} alone in {side}": 1 for side in ("first", "second") for n in ("1", "1 neighbours", "15 runs")
+    }
+
+
+def test_counting_a_long_text_does_not_hold_its_runs():
+    text = "\u8fd9\u90e8\u7535\u5f71\u5f88\u597d\u770b" * 10_000
+    tracemalloc.start()
+    try:
+        counted([text], None, Terms.both)
+        assert tracemalloc.get_traced_memory()[1] < 30 * len(text), "as strings they are some 270 bytes a letter"
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("kind", Terms)

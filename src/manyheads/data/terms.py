@@ -12,7 +12,7 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 from zlib import crc32
@@ -66,37 +66,36 @@ def words_of(text: str) -> list[str]:
     return folded(text).translate(_LETTERS).split()
 
 
-def runs_of(text: str) -> list[str]:
+def runs_of(text: str) -> Iterator[str]:
     """All its runs of two to four characters, of which white space is one; a line break before each keeps them apart
-    from words."""
+    from words. One by one, as those of a long text would fill the memory."""
     letters = f" {' '.join(folded(text).split())} "
-    return [f"\n{letters[at : at + n]}" for n in range(SHORTEST, LONGEST + 1) for at in range(len(letters) - n + 1)] * (
-        len(letters) > SHORTEST
-    )
+    if len(letters) > SHORTEST:
+        for n in range(SHORTEST, LONGEST + 1):
+            yield from (f"\n{letters[at : at + n]}" for at in range(len(letters) - n + 1))
 
 
-def terms_of(text: str, pair: str | None = None, kind: Terms = Terms.words) -> list[str]:
-    """The terms of a text; of a pair what both texts have, what one of them has alone, and how many terms these are.
-    Their order is the same in every process."""
+def terms_of(text: str, pair: str | None = None, kind: Terms = Terms.words) -> Iterator[str]:
+    """The terms of a text; of a pair what both texts have, what one of them has alone, and how many terms of each sort
+    these are. Their order is the same in every process."""
     if pair is None:
-        return [term for terms in _sorts(text, kind) for term in terms]
-    found = []
-    for first, second in zip(_sorts(text, kind), _sorts(pair, kind), strict=True):
-        one, other = set(first), set(second)
-        found += [f"both {term}" for term in sorted(one & other)]
-        for side, alone in (("first", sorted(one - other)), ("second", sorted(other - one))):
-            found += [f"{side} {term}" for term in alone]
-        found += [f"{len(one - other)} alone in first", f"{len(other - one)} alone in second"]
-    return found
+        for terms in _sorts(text, kind).values():
+            yield from terms
+        return
+    others = _sorts(pair, kind)
+    for sort, terms in _sorts(text, kind).items():
+        one, other = set(terms), set(others[sort])
+        yield from (f"both {term}" for term in sorted(one & other))
+        for side, alone in (("first", one - other), ("second", other - one)):
+            yield from (f"{side} {term}" for term in sorted(alone))
+            yield f"{len(alone)}{sort} alone in {side}"
 
 
 def counted(texts: Sequence[str], pairs: Sequence[str] | None, kind: Terms = Terms.words) -> Counted:
     """The terms of many texts by their numbers: those of two terms are the same about once in four thousand million."""
     found = Counted(array("q"), array("f"), array("q", [0]))
     for text, pair in zip(texts, pairs or [None] * len(texts), strict=True):
-        counts: Counter[int] = Counter()
-        for term, times in Counter(terms_of(text, pair, kind)).items():
-            counts[number_of(term)] += times
+        counts = Counter(map(number_of, terms_of(text, pair, kind)))
         found.terms_E.extend(counts)
         found.counts_E.extend(counts.values())
         found.bounds.append(len(found.terms_E))
@@ -114,11 +113,12 @@ def unspaced(texts: Sequence[str]) -> bool:
     return 10 * sum(len(UNSPACED.findall(text)) for text in texts) > n_letters
 
 
-def _sorts(text: str, kind: Terms) -> list[list[str]]:
-    """The terms of a text by their sorts."""
-    words = [] if kind is Terms.characters else words_of(text)
-    neighbours = [f"{one} {other}" for one, other in pairwise(words)]
-    return [
-        *([] if kind is Terms.characters else [words, neighbours]),
-        *([] if kind is Terms.words else [runs_of(text)]),
-    ]
+def _sorts(text: str, kind: Terms) -> dict[str, Iterable[str]]:
+    """The terms of a text by their sorts, as how many a pair has alone is said of each."""
+    found: dict[str, Iterable[str]] = {}
+    if kind is not Terms.characters:
+        words = words_of(text)
+        found |= {"": words, " neighbours": (f"{one} {other}" for one, other in pairwise(words))}
+    if kind is not Terms.words:
+        found[" runs"] = runs_of(text)
+    return found
