@@ -41,7 +41,7 @@ def test_a_file_of_texts_and_of_pairs(run, pair_folder, tmp_path):
     (tmp_path / "in.txt").write_text("good\n\nbad film\n")
     assert len(look(config(run, input=str(tmp_path / "in.txt")))) == 3
     assert len(look(config(run, input=str(tmp_path / "in.txt"), rows=2))) == 2
-    (tmp_path / "in.tsv").write_text("a very good film\tbad\nso\tfilm\n")
+    (tmp_path / "in.tsv").write_text("a very good film!\tbad\nso\tfilm\n")
     written = look(config(pair_folder, input=str(tmp_path / "in.tsv"), output=str(tmp_path / "pairs")))
     assert [path.name for path in written] == ["1.html", "2.html"]
     (tmp_path / "in.csv").write_text('text,label\n"good, bad",x\n')
