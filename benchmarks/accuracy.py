@@ -7,7 +7,7 @@
 
 Each training is a process of its own, whose figures go to accuracy.json as it ends. A second start runs only what is
 missing, what failed, and what was measured by another protocol than that of ways/recipes.py; a training that was
-stopped goes on where it was. `--plan` names what would be run, `merge` adds what other files hold and this one lacks,
+stopped is resumed. `--plan` names what would be run, `merge` adds what other files hold and this one lacks,
 `table` puts the tables into that page and the README; neither runs anything. All ways choose on the same validation
 part and read the test split once, at the end.
 """

@@ -36,7 +36,7 @@ class Summary:
     theirs, with paired intervals; `warnings` say what the figures cannot.
 
     Memory ran out until micro-batches were cut into `split` parts; the optimiser steps `left_out`, from 1, had a loss
-    or gradient that was no number and changed nothing. `linear` is the share of the linear model in each answer,
+    or gradient that was not finite and changed nothing. `linear` is the share of the linear model in each answer,
     `terms` are what it counts, `most_frequent` is the class or label that most training rows have, `digests` tell the
     rows of each split from others.
     """
