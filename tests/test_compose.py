@@ -8,8 +8,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from manyheads.compose import compose, read_run, run_hydra, save_run
+from manyheads.compose import compose, run_hydra
 from manyheads.config import ModelConfig, Pooling, RunConfig, Source
+from manyheads.door.plain_yaml import read_run, save_run
 
 TINY = ModelConfig(matches=True)  # what train takes by default
 

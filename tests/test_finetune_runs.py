@@ -7,7 +7,7 @@ import pytest
 
 from manyheads import faults
 from manyheads.cli import main
-from manyheads.compose import read_run
+from manyheads.door.plain_yaml import read_run
 from manyheads.fit.stop import Stopped
 from manyheads.ship.deliverable import load
 

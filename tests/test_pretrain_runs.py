@@ -14,9 +14,10 @@ import manyheads
 from manyheads import faults
 from manyheads.before import wait_for
 from manyheads.cli import main
-from manyheads.compose import compose, read_run
+from manyheads.compose import compose
 from manyheads.config import Nonfinite
 from manyheads.data.pieces import held_out
+from manyheads.door.plain_yaml import read_run
 from manyheads.fit.stop import Stopped
 from manyheads.ship.guesser import Guesser
 from manyheads.train import train

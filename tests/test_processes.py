@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.compose import read_run
+from manyheads.door.plain_yaml import read_run
 from manyheads.runfolder import HANDED_ON
 
 pytestmark = pytest.mark.slow  # seconds of both cores; in the fast suite tests/ranks has runs of two processes

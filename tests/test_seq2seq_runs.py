@@ -7,7 +7,8 @@ import pytest
 
 import manyheads
 from manyheads.cli import main
-from manyheads.compose import compose, read_run
+from manyheads.compose import compose
+from manyheads.door.plain_yaml import read_run
 from manyheads.train import train
 
 TINY = [

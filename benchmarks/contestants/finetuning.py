@@ -31,7 +31,7 @@ def tune(name: str, setting: str, folder: Path, driver: Connection) -> None:
 
     from contestants.texts import read
     from contestants.turns import Turns
-    from manyheads.compose import read_run
+    from manyheads.door.plain_yaml import read_run
 
     driver.send(torch.get_num_threads())
     text, (tokenizer, tokens), turns = TEXTS[setting], read(folder), Turns(driver)
@@ -51,7 +51,8 @@ def prepare(setting: str, data: Path, weights: Path, folder: Path) -> list[int]:
     """Write ids, tokenizer and our settings into `folder`; returns the length of each training row in tokens."""
     from safetensors.torch import save_file
 
-    from manyheads.compose import compose, save_run
+    from manyheads.compose import compose
+    from manyheads.door.plain_yaml import save_run
     from manyheads.data.cache import prepare_tokens
     from manyheads.data.sources import read_splits
 

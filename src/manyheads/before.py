@@ -9,8 +9,9 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from manyheads.compose import compose, read_run, save_run
+from manyheads.compose import compose
 from manyheads.config import PairKind, Resume, RunConfig, Segments
+from manyheads.door.plain_yaml import read_run, save_run
 from manyheads.fit.resume import find_start
 from manyheads.links import refuse_links
 from manyheads.runfolder import held, is_first_process, named_folder, start_folder

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal, overload
 
 import hydra
@@ -31,8 +30,8 @@ from manyheads.door.idle import refuse_idle
 from manyheads.door.lightning_flags import check_flags
 from manyheads.door.mistakes import composition_sentence, hydra_sentence
 from manyheads.door.origin import PRESETS, imply_finetuning
-from manyheads.door.overrides import ASIDE, VERBATIM, Grammar, Parsed, Typed, read_overrides, search_words, settle_paths
-from manyheads.door.plain_yaml import as_yaml, read_mapping, read_yaml
+from manyheads.door.overrides import ASIDE, Grammar, Parsed, Typed, read_overrides, search_words, settle_paths
+from manyheads.door.plain_yaml import VERBATIM, read_mapping, read_run
 from manyheads.door.presets import conf_folder, folder_url, own_settings
 from manyheads.door.resumed import resumed_folder, resumed_values
 from manyheads.door.search import searched, settle_search, with_origin
@@ -47,7 +46,6 @@ from manyheads.door.sweeps import (
     say_split,
 )
 from manyheads.door.verbs import VERBS, Config
-from manyheads.whole import replace_file
 
 Words = Sequence[str]
 Training = Literal["train", "pretrain"]
@@ -87,37 +85,6 @@ def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None) 
     values = _preset_values(verb, typed.groups, config_dir)
     settle_search(values, search, typed)
     return _settled(verb, values, typed.values)
-
-
-def save_run(run: Config, path: str | Path) -> None:
-    """Write the settings as YAML that `read_run` reads back equal; the file appears whole or not at all."""
-    text = as_yaml(to_plain(run))
-    with replace_file(Path(path)) as part:
-        part.write_text(text, encoding="utf-8")
-
-
-def read_run(path: str | Path) -> RunConfig:
-    """The settings of a run from its config.yaml, or from the folder that holds it.
-
-    The file may be anybody's: it is read as plain YAML without aliases, every key and type is checked,
-    and nothing in it is imported, called or interpolated.
-
-    Raises:
-        ValueError: one sentence naming the file and what is wrong in it.
-    """
-    path = Path(path, "config.yaml") if Path(path).is_dir() else Path(path)
-    if not path.is_file():
-        raise ValueError(f"{path} does not exist: name a run folder with its config.yaml")
-    if path.is_symlink():  # what is wrong in the file of somebody else would be shown
-        raise ValueError(f"{path} is a link, which may lead to any file: put the file itself there")
-    try:
-        values = read_yaml(path)
-        refuse_code(values, verbatim=VERBATIM)
-        run = from_plain(RunConfig, values)
-        check_flags(run)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    return run
 
 
 def run_hydra(

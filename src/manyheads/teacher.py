@@ -96,12 +96,13 @@ def teach(run: RunConfig, splits: Splits) -> "Tensor":
 
 def answers(folder: Path, rows: Rows, device: "torch.device", autocast: "torch.dtype | None") -> "Tensor":
     """Logits `(n, C)` of the model in `folder`, its classes in their own order."""
-    from manyheads.judge.predictions import judge_rows
-    from manyheads.ship.deliverable import load
+    from manyheads.ship.deliverable import in_chunks, load
     from manyheads.terminal import progress_bar
 
     with progress_bar(len(rows)) as progress:
-        return judge_rows(load(folder).on(device, autocast), rows, progress=progress).logits_nC
+        model = load(folder).on(device, autocast)
+        ask = lambda texts, pairs: {"": model.logits(texts, pairs, tokens=8192)}  # noqa: E731
+        return in_chunks(ask, rows, len(model.labels), progress)[""]
 
 
 def digest_of(teacher: str) -> str:

@@ -9,11 +9,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from manyheads.before import pretrained
-from manyheads.compose import save_run
 from manyheads.config import Resume, RunConfig, Task
 from manyheads.config.plain import to_plain
 from manyheads.data.rows import Splits
 from manyheads.data.texts import read_rows
+from manyheads.door.plain_yaml import save_run
 from manyheads.fit.again import StartAgain
 from manyheads.fit.alive import watched
 from manyheads.fit.checks import check_class_names, check_end, check_logger, check_long, check_pair

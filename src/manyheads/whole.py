@@ -1,11 +1,18 @@
-"""Files and folders that appear whole or not at all, open to whom the umask says. Standard library only."""
+"""Files and folders that appear whole or not at all, open to whom the umask says; and JSON of a bounded size.
 
+Standard library only.
+"""
+
+import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 2**28  # of a JSON file
 
 
 @contextmanager
@@ -83,3 +90,24 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_json(path: Path) -> Any:
+    """Parse a JSON file of a bounded size.
+
+    Raises:
+        ValueError: too large, not UTF-8, not JSON, a key twice, or nested too deeply.
+    """
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"{path} is larger than {MOST_BYTES // 2**20} MiB: it is not a file that manyheads wrote")
+    try:
+        return json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_no_key_twice)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a key is given twice")
+    return content

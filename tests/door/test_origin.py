@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from manyheads.compose import compose, read_run, run_hydra, save_run
+from manyheads.compose import compose, run_hydra
 from manyheads.config import Pooling
+from manyheads.door.plain_yaml import read_run, save_run
 
 
 def train(folder, *words):

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from manyheads.config import Pooling
-from manyheads.door.overrides import NEVER_EMPTY, PATHS, VERBATIM, Grammar, Parsed, read_overrides
+from manyheads.door.overrides import NEVER_EMPTY, Grammar, Parsed, read_overrides
+from manyheads.door.plain_yaml import PATHS, VERBATIM
 from manyheads.door.presets import choices
 from manyheads.door.verbs import VERBS
 

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
-from manyheads.compose import compose, save_run
+from manyheads.compose import compose
 from manyheads.config import DataConfig, ModelConfig, OptimConfig, Resume, RunConfig
+from manyheads.door.plain_yaml import save_run
 
 
 @pytest.fixture

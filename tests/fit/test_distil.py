@@ -12,11 +12,12 @@ from torch.nn import functional as F
 
 from manyheads import faults
 from manyheads.cli import main
-from manyheads.compose import compose, read_run
+from manyheads.compose import compose
 from manyheads.data.batches import Planned, gather
 from manyheads.data.resident import moved
 from manyheads.data.sources import read_splits
 from manyheads.data.tokens import Tokens, encode
+from manyheads.door.plain_yaml import read_run
 from manyheads.fit.classify import Classify
 from manyheads.fit.distil import Teaching, of_classes, of_labels
 from manyheads.fit.stop import Stopped

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from manyheads.compose import save_run
 from manyheads.config import (
     BatchConfig,
     CheckpointConfig,
@@ -20,6 +19,7 @@ from manyheads.config import (
 from manyheads.config.names import settings
 from manyheads.config.run import default_trainer
 from manyheads.door.lightning_flags import OURS, trainer_flags
+from manyheads.door.plain_yaml import save_run
 from manyheads.fit.resume import FREE, REFUSED, WARNED, check_limits, find_start, verdict
 from manyheads.fit.saved import MANIFEST, save
 

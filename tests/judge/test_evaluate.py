@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from sklearn import metrics
 
-from manyheads.compose import save_run
 from manyheads.config import (
     Accelerator,
     DataConfig,
@@ -24,6 +23,7 @@ from manyheads.config import (
 )
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
+from manyheads.door.plain_yaml import save_run
 from manyheads.fit.linear import fit_linear
 from manyheads.judge.evaluate import evaluate
 from manyheads.ship.deliverable import load

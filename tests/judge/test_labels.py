@@ -205,7 +205,7 @@ def test_data_that_has_changed_since_training_is_one_sentence(label_folder, data
 
     home = tmp_path / "home"
     home.mkdir()
-    from manyheads.compose import save_run
+    from manyheads.door.plain_yaml import save_run
 
     save_run(RunConfig(data=DataConfig(path=str(data))), home / "config.yaml")
     settings = read_settings(label_folder / "model" / "config.json")

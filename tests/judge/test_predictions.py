@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from manyheads.data.rows import Rows, Table, Unread
-from manyheads.judge import predictions as module
 from manyheads.judge.predictions import Predictions, judge_rows, worst_mistakes, write_predictions_csv
+from manyheads.ship import deliverable as module
 from manyheads.ship.deliverable import load
 
 TEXTS = ["good", "bad\x85film", "", "line\nbreak", 'quote " and, comma', "carriage\rreturn", "=1+1"]

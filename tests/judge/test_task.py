@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from manyheads.compose import compose, read_run, save_run
+from manyheads.compose import compose
 from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig, Source, run_data
 from manyheads.data.rows import Rows
 from manyheads.data.texts import read_rows
+from manyheads.door.plain_yaml import read_run, save_run
 from manyheads.judge.task import data_name, find_task, results_name, with_columns
 from manyheads.ship.settings import Columns, Settings
 

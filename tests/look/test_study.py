@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.compose import save_run
 from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, LookConfig, RunConfig, Source
 from manyheads.data.rows import Rows
+from manyheads.door.plain_yaml import save_run
 from manyheads.judge.evaluate import evaluate
 from manyheads.look.corpus import study
 from manyheads.look.study import some, study_rows

@@ -36,7 +36,7 @@ from manyheads.fit.hardware import trainer_hardware
 from manyheads.fit.module import LitModule, Network
 from manyheads.fit.nest import read_nest
 from manyheads.fit.resume import Start
-from manyheads.fit.saved import newest, read_json
+from manyheads.fit.saved import json_or_none, newest
 from manyheads.fit.session import fit
 from manyheads.fit.shards import part
 from manyheads.fit.speed import compile_mode
@@ -120,7 +120,7 @@ def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> Non
         faults.forget()
         os.environ[faults.VARIABLE] = stop
         checkpoint = newest(folder / "checkpoints")
-        start = Start(checkpoint, read_json(checkpoint / "progress.json")) if checkpoint else Start()
+        start = Start(checkpoint, json_or_none(checkpoint / "progress.json")) if checkpoint else Start()
         network = untrained(run.model, texts=texts)
         folder.mkdir(parents=True, exist_ok=True)
         with suppress(Stopped):

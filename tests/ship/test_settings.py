@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manyheads.config import ModelConfig, Placement, Positions
-from manyheads.ship.settings import Columns, Settings, read_json, read_labels, read_settings, write_settings
+from manyheads.ship.settings import Columns, Settings, read_labels, read_settings, write_settings
+from manyheads.whole import read_json
 
 GOOD = Settings(
     vocab_size=15,

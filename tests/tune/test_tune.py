@@ -15,9 +15,10 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
-from manyheads.compose import compose, read_run
+from manyheads.compose import compose
 from manyheads.config import Metric, RunConfig, TuneConfig
 from manyheads.config.tune import USUAL
+from manyheads.door.plain_yaml import read_run
 from manyheads.door.words import plain_settings
 from manyheads.tune import picture, runs
 from manyheads.tune import tune as room

@@ -15,12 +15,11 @@ from typing import Any
 from manyheads.config.names import ELSEWHERE, Setting, nearest, settings
 from manyheads.config.plain import convert, interpolation_sentence, one_of, show, unwrap
 from manyheads.door.lightning_flags import checked_flag
+from manyheads.door.plain_yaml import PATHS, VERBATIM
 from manyheads.door.presets import choices, reads
 from manyheads.door.verbs import VERBS
 
-PATHS = frozenset({"input", "run", "output", "page", "teacher", "data.path", "tokenizer.path", "data.cache"})
 LIST_OF_PATHS = "pretrain.also"
-VERBATIM = PATHS | {"text", "init_from"}
 NEVER_EMPTY = frozenset({"data.path", "data.hub", "init_from", "input", "text"})  # typed empty: something else
 ASIDE = "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr"  # the log of the jobs: stdout is theirs
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code

@@ -1,11 +1,49 @@
-"""YAML as plain values: nothing in it is imported, called or expanded."""
+"""The config.yaml of a run, written and read: nothing in it is imported, called or expanded."""
 
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from manyheads.config import RunConfig
+from manyheads.config.plain import from_plain, refuse_code, to_plain
+from manyheads.door.lightning_flags import check_flags
+from manyheads.whole import replace_file
+
+PATHS = frozenset({"input", "run", "output", "page", "teacher", "data.path", "tokenizer.path", "data.cache"})
+VERBATIM = PATHS | {"text", "init_from"}  # settings that are taken as they are typed
 _LARGEST_FILE = 1_000_000  # bytes of a config.yaml
+
+
+def save_run(run: Any, path: str | Path) -> None:
+    """Write the settings as YAML that `read_run` reads back equal; the file appears whole or not at all."""
+    text = as_yaml(to_plain(run))
+    with replace_file(Path(path)) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def read_run(path: str | Path) -> RunConfig:
+    """The settings of a run from its config.yaml, or from the folder that holds it.
+
+    The file may be anybody's: it is read as plain YAML without aliases, every key and type is checked,
+    and nothing in it is imported, called or interpolated.
+
+    Raises:
+        ValueError: one sentence naming the file and what is wrong in it.
+    """
+    path = Path(path, "config.yaml") if Path(path).is_dir() else Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist: name a run folder with its config.yaml")
+    if path.is_symlink():  # what is wrong in the file of somebody else would be shown
+        raise ValueError(f"{path} is a link, which may lead to any file: put the file itself there")
+    try:
+        values = read_yaml(path)
+        refuse_code(values, verbatim=VERBATIM)
+        run = from_plain(RunConfig, values)
+        check_flags(run)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return run
 
 
 def read_yaml(path: Path) -> Any:

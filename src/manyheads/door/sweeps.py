@@ -18,7 +18,8 @@ from typing import Any
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.names import settings
 from manyheads.config.plain import show, to_plain
-from manyheads.door.overrides import VERBATIM, Typed
+from manyheads.door.overrides import Typed
+from manyheads.door.plain_yaml import VERBATIM
 from manyheads.door.verbs import VERBS, Config
 
 NAMED = re.compile(r"\$\{([\w.]+)\}")

@@ -12,8 +12,7 @@ from manyheads.config.run import default_trainer
 from manyheads.door.ends import BY_DATA, LIMITS
 from manyheads.door.idle import refuse_idle
 from manyheads.door.origin import MORE, PRESETS
-from manyheads.door.overrides import VERBATIM
-from manyheads.door.plain_yaml import read_yaml
+from manyheads.door.plain_yaml import VERBATIM, read_yaml
 from manyheads.door.presets import conf_folder
 from manyheads.door.verbs import VERBS
 from manyheads.family.shapes import FREE

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config.plain import one_of, show
-from manyheads.ship.settings import read_json
+from manyheads.whole import read_json
 
 MOST_BYTES = 2**22  # of a config.json
 

@@ -9,8 +9,9 @@ from manyheads.config import Task
 from manyheads.config.data import HUB_ID
 from manyheads.config.plain import show, to_plain
 from manyheads.family.shapes import Shape, read_shape
-from manyheads.ship.settings import read_json, read_settings
+from manyheads.ship.settings import read_settings
 from manyheads.ship.sizes import check_size
+from manyheads.whole import read_json
 
 OF_THE_TASK = ("pair", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
 OF_THE_TASK += ("dropout_tokens", "zero_output")

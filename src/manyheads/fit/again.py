@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from manyheads.fit.saved import read_json
+from manyheads.fit.saved import json_or_none
 from manyheads.whole import replace_file
 
 FILE = "again.json"
@@ -43,7 +43,7 @@ class StartAgain(SystemExit):
 
 def read_again(folder: Path) -> Again:
     """What is written down for the run in `folder`; where nothing is, or nothing that can be read, nothing changes."""
-    found = read_json(folder / FILE)
+    found = json_or_none(folder / FILE)
     if not isinstance(found, dict):
         return Again()
     split, left_out, why = found.get("split"), found.get("left_out"), found.get("why")

@@ -34,7 +34,7 @@ from manyheads.fit.fits import fitting
 from manyheads.fit.keep import KeepBest
 from manyheads.fit.nest import read_nest, write_nest
 from manyheads.fit.resume import Start
-from manyheads.fit.saved import Write, read_json, save
+from manyheads.fit.saved import Write, json_or_none, save
 from manyheads.fit.stop import Stop, Stopped, ending
 from manyheads.fit.together import from_first, gathered
 from manyheads.fit.votes import Votes
@@ -179,7 +179,7 @@ class Checkpoint(Callback):
             )
         if firsts[0] != found:
             folder = self.best.path.parent / firsts[0] if firsts[0] else None
-            progress = read_json(folder / "progress.json") if folder else {}
+            progress = json_or_none(folder / "progress.json") if folder else {}
             self.start = replace(self.start, checkpoint=folder, progress=progress)
 
     def _own(self, trainer: pl.Trainer, folder: Path, n_before: int) -> dict[str, Any]:

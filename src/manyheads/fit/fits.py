@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from manyheads.fit.saved import read_json
+from manyheads.fit.saved import json_or_none
 
 COUNTS = ("step", "epoch", "batch", "batches")
 MOST = 2**53  # of any count: far beyond, and a float holds it exactly
@@ -20,7 +20,7 @@ def read_progress(checkpoint: Path) -> dict[str, Any]:
     Raises:
         ValueError: a count is none, or the time or the rows are not told.
     """
-    progress = read_json(checkpoint / "progress.json")
+    progress = json_or_none(checkpoint / "progress.json")
     with fitting(checkpoint):
         counts = [progress[name] for name in COUNTS] + [progress.get(name, 1) for name in ("ranks", "per_step")]
         if not all(type(count) is int and 0 <= count < MOST for count in counts):

@@ -23,7 +23,7 @@ from manyheads.fit.again import FILE as NEXT
 from manyheads.fit.again import Again, StartAgain, read_again, write_again
 from manyheads.fit.module import LitModule
 from manyheads.fit.optim import rate_factor
-from manyheads.fit.saved import read_json
+from manyheads.fit.saved import json_or_none
 from manyheads.whole import replace_file
 
 FILE = "nonfinite.json"
@@ -238,7 +238,7 @@ def described(step: Step, losses: list[float], trainer: pl.Trainer, module: LitM
 
 def write_steps(file: Path, steps: list[dict[str, Any]]) -> None:
     """Add `steps` to those in the file, which appears whole or not at all."""
-    found = read_json(file)
+    found = json_or_none(file)
     known = {one["step"]: one for one in [*(found if isinstance(found, list) else []), *steps]}
     with replace_file(file) as part:
         lines = ",\n".join(json.dumps(known[number]) for number in sorted(known))

@@ -8,9 +8,10 @@ from typing import Any
 
 from manyheads.config import Metric, Resume, RunConfig
 from manyheads.config.plain import show, to_plain
+from manyheads.door.plain_yaml import read_run
 from manyheads.fit.again import Again, read_again
 from manyheads.fit.fits import read_progress
-from manyheads.fit.saved import clear_passing, newest, read_json
+from manyheads.fit.saved import clear_passing, json_or_none, newest
 from manyheads.links import refuse_links
 from manyheads.runfolder import held, is_first_process, named_folder, refuse_taken
 from manyheads.slurm import holds_a_script_alone
@@ -122,8 +123,6 @@ def find_start(run: RunConfig) -> Start:
         _refuse_nothing(run, folder)
         return _anew(run, folder)
     progress = read_progress(checkpoint)
-    from manyheads.compose import read_run  # it brings Hydra, without which all else here works
-
     before, again = read_run(folder), read_again(folder)
     start = Start(checkpoint, progress, **_settled(before, run), again=again)
     notes = list(_changes(before, start.but_for_limits(run), folder, int(progress["step"])))
@@ -136,8 +135,6 @@ def find_start(run: RunConfig) -> Start:
 
 def _finished(run: RunConfig, folder: Path) -> Start:
     """The same settings as of a run that is not finished are refused here, so that nobody takes old figures for new."""
-    from manyheads.compose import read_run
-
     before = read_run(folder)
     start = Start(finished=True, **_settled(before, run))
     _refuse_late(_changes(before, start.but_for_limits(run), folder, 0), folder)
@@ -190,7 +187,7 @@ def refuse_other_rows(digests: Mapping[str, str], folder: Path) -> None:
     Raises:
         ValueError: a split that the run read has other rows.
     """
-    written = read_json(folder / "summary.json")
+    written = json_or_none(folder / "summary.json")
     known = written.get("digests") if isinstance(written, dict) else None
     known = known if isinstance(known, dict) else {}
     for name, digest in digests.items():
@@ -221,8 +218,6 @@ def _anew(run: RunConfig, folder: Path) -> Start:
     again = read_again(folder)
     if again == Again():
         return Start()
-    from manyheads.compose import read_run
-
     before = read_run(folder)
     start = Start(**_settled(before, run), again=again, notes=again.notes())
     try:

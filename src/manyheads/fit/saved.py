@@ -94,7 +94,7 @@ def newest(folder: Path) -> Path | None:
 def valid(checkpoint: Path) -> bool:
     """Whether each file that the manifest lists has its size and hash."""
     name = _NAME.fullmatch(checkpoint.name)
-    manifest = read_json(checkpoint / MANIFEST)
+    manifest = json_or_none(checkpoint / MANIFEST)
     if not name or not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         return False
     files = manifest.get("files")
@@ -103,7 +103,7 @@ def valid(checkpoint: Path) -> bool:
     return all(name == Path(name).name and _agrees(checkpoint / name, facts) for name, facts in files.items())
 
 
-def read_json(path: Path) -> Any:
+def json_or_none(path: Path) -> Any:
     """What the file holds, or None where it cannot be read, or is too large or a pipe, which might never end."""
     try:
         return json.loads(path.read_bytes()) if path.is_file() and path.stat().st_size <= MOST_JSON else None

@@ -15,11 +15,9 @@ from torch import Tensor
 
 from manyheads.data.rows import Rows
 from manyheads.judge.baselines import BOTH, LINEAR, NETWORK
-from manyheads.ship.deliverable import Deliverable
+from manyheads.ship.deliverable import Deliverable, in_chunks
 from manyheads.ship.linear import LinearBaseline
 from manyheads.whole import replace_file
-
-CHUNK = 4096  # rows tokenised and sorted by length together
 
 
 @dataclass(slots=True)
@@ -74,7 +72,7 @@ def logits_of(deliverable: Deliverable, rows: Rows, *, tokens: int, progress: Ca
     def answers(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
         return {BOTH: deliverable.logits(texts, pairs, tokens=tokens)}
 
-    return _in_chunks(answers, rows, len(deliverable.labels), progress)[BOTH]
+    return in_chunks(answers, rows, len(deliverable.labels), progress)[BOTH]
 
 
 def logits_by_model(
@@ -98,23 +96,7 @@ def logits_by_model(
         alone = {} if baseline is None else {LINEAR: baseline.logits(texts, pairs)}
         return {NETWORK: deliverable.logits(texts, pairs, tokens=tokens), **alone}
 
-    return _in_chunks(answers, rows, len(deliverable.labels), progress)
-
-
-def _in_chunks(
-    answers: Callable[[list[str], list[str] | None], dict[str, Tensor]],
-    rows: Rows,
-    n_classes: int,
-    progress: Callable[[int], None],
-) -> dict[str, Tensor]:
-    pieces: list[dict[str, Tensor]] = []
-    for start in range(0, len(rows), CHUNK):
-        chunk = slice(start, start + CHUNK)
-        pieces.append(answers(rows.texts[chunk], None if rows.pairs is None else rows.pairs[chunk]))
-        progress(len(rows.texts[chunk]))
-    if not pieces:
-        return dict.fromkeys(answers([], None if rows.pairs is None else []), torch.empty(0, n_classes))
-    return {name: torch.cat([one[name] for one in pieces]) for name in pieces[0]}
+    return in_chunks(answers, rows, len(deliverable.labels), progress)
 
 
 def worst_mistakes(predictions: Predictions, n: int = 20) -> list[Mistake]:

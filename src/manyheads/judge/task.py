@@ -7,7 +7,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from manyheads.compose import read_run
 from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source
 from manyheads.config import Task as Answered
 from manyheads.config.plain import listed, to_plain
@@ -17,7 +16,9 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_split
 from manyheads.data.tables import open_tables
 from manyheads.data.texts import read_rows, read_text_split
-from manyheads.ship.settings import COLUMNS, Columns, Settings, read_json
+from manyheads.door.plain_yaml import read_run
+from manyheads.ship.settings import COLUMNS, Columns, Settings
+from manyheads.whole import read_json
 
 DEFAULTS = DataConfig()
 UNREAD = {  # the column of an answer that a model does not give, and by what it does

@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from manyheads.data.batches import Batch, Batches, plan_evaluation
+from manyheads.data.batches import ANSWER_ROWS, Batch, Batches, plan_evaluation
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import PROBE, Tokens, encode
 from manyheads.layout import Packed
@@ -19,7 +19,7 @@ from manyheads.look.heads import heads
 from manyheads.look.maps import overheard
 from manyheads.nn import Classifier
 from manyheads.nn.pair import part_pairs
-from manyheads.ship.deliverable import ROWS, Deliverable
+from manyheads.ship.deliverable import Deliverable
 
 CELLS = 2**24
 """Most weights held at a time, over all heads: 64 MiB of fp32, and a few such blocks while they are worked on.
@@ -85,7 +85,7 @@ def batches(deliverable: Deliverable, tokens: Tokens, *, budget: int, maps: bool
         longest = max(int(tokens.documents.max()), 1) if len(tokens) else 1
         budget = min(budget, max(CELLS // (len(heads(deliverable.classifier)) * longest), 1))
     device = deliverable.classifier.head.weight.device
-    for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=budget, rows=ROWS)):
+    for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=budget, rows=ANSWER_ROWS)):
         segments_N = None if batch.segments_N is None else batch.segments_N.to(device)
         yield batch._replace(ids_N=batch.ids_N.to(device), segments_N=segments_N, layout=batch.layout.to(device))
 

@@ -7,6 +7,7 @@ nothing large is allocated before the shapes agree, and whatever is wrong is one
 n texts . m of them . N tokens of a batch . B texts of a batch . C classes
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,8 @@ from torch.nn import functional as F
 
 from manyheads.config import Cutting, ModelConfig, Task
 from manyheads.config.data import CUT
-from manyheads.data.batches import Batch, Batches, laid_out, plan_evaluation
+from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch, Batches, laid_out, plan_evaluation
+from manyheads.data.rows import Rows
 from manyheads.data.tokens import Tokens, encode, load_tokenizer, reach
 from manyheads.nn import Classifier
 from manyheads.ship.crew import WHOLE, Crew, Part, dealt
@@ -29,10 +31,7 @@ from manyheads.ship.precision import cast_once
 from manyheads.ship.settings import Columns, Settings, read_labels, read_thresholds
 from manyheads.ship.tensors import read_classifier
 
-ROWS = 4096  # most rows of a batch; tokens bound it first
-TOKENS = 2048
-"""Most tokens of a batch unless told: on a CPU what a layer makes of them should stay in the cache. Texts of 43 tokens
-at 4 x 256 on two cores, a second: 506 in batches of 512 tokens, 566 of 1024, 591 of 2048, 523 of 4096, 413 of 8192."""
+CHUNK = 4096  # rows tokenised and sorted by length together
 
 
 class Prediction(NamedTuple):
@@ -101,7 +100,7 @@ class Deliverable:
             return F.one_hot(probabilities_nC.argmax(-1), len(self.labels)).bool()
         return probabilities_nC >= torch.tensor(self.alone.get(member, self.thresholds), dtype=torch.float64)
 
-    def logits(self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = TOKENS) -> Tensor:
+    def logits(self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = ANSWER_TOKENS) -> Tensor:
         """Logits `(n, C)` in fp32 on the CPU, in the order of `texts`; of a text beyond `max_length` the network reads
         what `cutting` leaves. With a linear model they are logarithms: of the probabilities of both together.
 
@@ -114,7 +113,7 @@ class Deliverable:
         return self.with_linear(self._network_logits(texts, pairs, tokens), texts, pairs)
 
     def member_logits(
-        self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = TOKENS
+        self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = ANSWER_TOKENS
     ) -> dict[str, Tensor]:
         """Logits `(n, C)` in fp32 on the CPU by who answers: `"network"` alone, and where the folder holds a linear
         model, whatever its share, `"linear"` alone and `"both"`, which are those of `logits`, as are the network's
@@ -162,7 +161,9 @@ class Deliverable:
         batches = (
             [_alone(encoded)][part[0] :]
             if len(encoded) == 1  # nothing to plan or copy, which takes a tenth of the time of a short text
-            else Batches(encoded, dealt(plan_evaluation(encoded.lengths, tokens=asked["tokens"], rows=ROWS), part))
+            else Batches(
+                encoded, dealt(plan_evaluation(encoded.lengths, tokens=asked["tokens"], rows=ANSWER_ROWS), part)
+            )
         )
         rows_m, logits_mC = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, len(self.labels))]
         device = self.classifier.embeddings.words.weight.device
@@ -175,7 +176,7 @@ class Deliverable:
         return {"rows": torch.cat(rows_m), "logits": torch.cat(logits_mC)}
 
     def predict(
-        self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = TOKENS
+        self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = ANSWER_TOKENS
     ) -> list[Prediction] | list[Labelled]:
         """One prediction a text, in order; `Labelled` ones where a text has any number of labels. Arguments and errors
         as of `logits`."""
@@ -269,3 +270,20 @@ def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
     if settings.pairs and reached.segments > 2:
         raise ValueError(f"{path} marks texts by segment {reached.segments - 1}, but a pair has segments 0 and 1")
     return tokenizer
+
+
+def in_chunks(
+    answers: Callable[[list[str], list[str] | None], dict[str, Tensor]],
+    rows: Rows,
+    n_classes: int,
+    progress: Callable[[int], None],
+) -> dict[str, Tensor]:
+    """The answers `(n, C)` to all rows by name, asked for `CHUNK` rows at a time; `progress` hears of each chunk."""
+    pieces: list[dict[str, Tensor]] = []
+    for start in range(0, len(rows), CHUNK):
+        chunk = slice(start, start + CHUNK)
+        pieces.append(answers(rows.texts[chunk], None if rows.pairs is None else rows.pairs[chunk]))
+        progress(len(rows.texts[chunk]))
+    if not pieces:
+        return dict.fromkeys(answers([], None if rows.pairs is None else []), torch.empty(0, n_classes))
+    return {name: torch.cat([one[name] for one in pieces]) for name in pieces[0]}

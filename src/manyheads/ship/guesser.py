@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from manyheads.config import DataConfig, ModelConfig, Task
 from manyheads.config.plain import show
-from manyheads.data.batches import Batch, Batches, plan_evaluation
+from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch, Batches, plan_evaluation
 from manyheads.data.pieces import WHOLE, in_pieces
 from manyheads.data.tokens import Tokens, encode
 from manyheads.data.vocabulary import Vocabulary, vocabulary
@@ -28,9 +28,6 @@ from manyheads.ship.files import opened
 from manyheads.ship.save import save_without_classes
 from manyheads.ship.settings import Columns
 from manyheads.ship.tensors import read_masked
-
-ROWS = 4096  # most rows of a batch; tokens bound it first
-TOKENS = 2048
 
 
 class Guess(NamedTuple):
@@ -80,7 +77,7 @@ class Guesser:
         return name
 
     def fill(
-        self, texts: list[str], pairs: list[str] | None = None, *, n: int = 5, tokens: int = TOKENS
+        self, texts: list[str], pairs: list[str] | None = None, *, n: int = 5, tokens: int = ANSWER_TOKENS
     ) -> list[list[Guess]]:
         """For each text, or pair, the `n` likeliest words at each of its masks, in order; it is cut at `max_length`.
 
@@ -117,7 +114,7 @@ class Guesser:
             return encode(self.tokenizer, texts, pairs, None, self.max_length)
         return in_pieces(encode(self.tokenizer, texts, None, None, WHOLE), self.tokenizer, self.max_length)
 
-    def guess(self, encoded: Tokens, *, tokens: int = TOKENS) -> list[Guessed]:
+    def guess(self, encoded: Tokens, *, tokens: int = ANSWER_TOKENS) -> list[Guessed]:
         """How well hidden words are told, which are always the same ones, of each piece."""
         asked = {"tokens": tokens}
         found = self.found(encoded, asked) if self.crew is None else self.crew.found(self, encoded, asked)
@@ -154,7 +151,7 @@ class Guesser:
 
     def _batches(self, encoded: Tokens, tokens: int, part: Part = ALL) -> Iterator[Batch]:
         device = self.masked.head.bias.device
-        for batch in Batches(encoded, dealt(plan_evaluation(encoded.lengths, tokens=tokens, rows=ROWS), part)):
+        for batch in Batches(encoded, dealt(plan_evaluation(encoded.lengths, tokens=tokens, rows=ANSWER_ROWS), part)):
             yield batch if device.type == "cpu" else batch.to(device)
 
     def _logits(self, batch: Batch, ids_N: Tensor, places_P: Tensor) -> Tensor:

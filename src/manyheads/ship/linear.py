@@ -21,7 +21,7 @@ from manyheads.config.knobs import check_ranges, knob
 from manyheads.config.plain import from_plain, to_plain
 from manyheads.data.terms import counted
 from manyheads.nn.linear import LinearModel, counting, given, likeliest, likelihood
-from manyheads.ship.settings import read_json
+from manyheads.whole import read_json
 
 FILE = "linear.safetensors"
 BASELINE = ("baseline.safetensors", "baseline.json")  # of a run whose model/ holds no linear model

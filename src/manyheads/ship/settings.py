@@ -10,6 +10,7 @@ from manyheads.config import Cutting, DataConfig, Long, ModelConfig, PairKind, S
 from manyheads.config.data import MOST_WINDOWS
 from manyheads.config.knobs import check_ranges, knob, require
 from manyheads.config.plain import from_plain, show, to_plain
+from manyheads.whole import read_json
 
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
 FORMAT = 1
@@ -23,7 +24,6 @@ LATER = {
     "terms",
     "temperature",
 }  # keys that older folders have not
-MOST_BYTES = 2**28  # of a JSON file
 
 
 @dataclass(kw_only=True, slots=True)
@@ -171,24 +171,3 @@ def _probabilities(path: Path, numbers: Any, settings: Settings) -> list[float]:
             f"{path} holds {len(numbers)} numbers, but config.json beside it has {settings.n_classes} classes"
         )
     return [float(one) for one in numbers]
-
-
-def read_json(path: Path) -> Any:
-    """Parse a JSON file of a bounded size.
-
-    Raises:
-        ValueError: too large, not UTF-8, not JSON, a key twice, or nested too deeply.
-    """
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"{path} is larger than {MOST_BYTES // 2**20} MiB: it is not a file that manyheads wrote")
-    try:
-        return json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_no_key_twice)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
-
-
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("a key is given twice")
-    return content

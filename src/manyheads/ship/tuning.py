@@ -9,12 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyheads.data.batches import Batches, plan_evaluation
+from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batches, plan_evaluation
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import Tokens
 from manyheads.nn import Classifier
 from manyheads.nn.linear import LinearModel, counting, likeliest
-from manyheads.ship.deliverable import ROWS, TOKENS
 from manyheads.ship.linear import (
     Beside,
     LinearBaseline,
@@ -88,6 +87,6 @@ def thresholds_of(logits_nC: Tensor, marks_nC: Tensor) -> list[float]:
 def network_logits(classifier: Classifier, tokens: Tokens) -> Tensor:
     """Logits `(n, C)` of the rows of `tokens`."""
     logits_nC = torch.empty(len(tokens), classifier.head.out_features)
-    for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=TOKENS, rows=ROWS)):
+    for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=ANSWER_TOKENS, rows=ANSWER_ROWS)):
         logits_nC[batch.rows_B] = classifier(batch.ids_N, batch.layout, batch.segments_N).float()
     return logits_nC

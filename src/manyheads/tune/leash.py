@@ -31,7 +31,7 @@ def leave_with(descriptor: int, grace: float = GRACE) -> None:
 def train_alone(config: str) -> int:
     """Train the run of a config.yaml; returns the exit code."""
     from manyheads.cli import answer, call
-    from manyheads.compose import read_run
+    from manyheads.door.plain_yaml import read_run
 
     def work() -> int:
         call("train", read_run(config))

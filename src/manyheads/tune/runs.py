@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from manyheads.compose import save_run
 from manyheads.config import Accelerator, RunConfig
+from manyheads.door.plain_yaml import save_run
 from manyheads.runfolder import HANDED_ON
 from manyheads.tune.outcome import Outcome, State
 
