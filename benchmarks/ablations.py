@@ -10,9 +10,9 @@ every run, and a second start measures only what is missing. `tables` alone runs
 import sys
 from pathlib import Path
 
-from manyheads.ablate.ablate import ablate
-from manyheads.ablate.tables import fill_document
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
+from manyheads.sweep.ablate import ablate
+from manyheads.sweep.comparison import fill_document
 
 NAMES = ["scores", "heads", "d_k", "positions", "placement"]
 HERE = Path(__file__).parent

@@ -19,14 +19,13 @@ from lightning.pytorch.callbacks import Callback
 
 from manyheads.config import Metric, ModelConfig, RunConfig
 from manyheads.data.tokens import Tokens
-from manyheads.fit import checkpoint as saving
-from manyheads.fit.checkpoint import Checkpoint
-from manyheads.fit.keep import KeepBest
-from manyheads.fit.resume import Start
-from manyheads.fit.session import run_trainer
-from manyheads.fit.stop import Stop
-from manyheads.fit.votes import Votes
+from manyheads.distributed.collectives import Votes
+from manyheads.distributed.signals import Stop
 from manyheads.nn import assemble
+from manyheads.runs.resume import Start
+from manyheads.training import checkpoint as saving
+from manyheads.training.checkpoint import Checkpoint, KeepBest
+from manyheads.training.session import run_trainer
 
 RESULTS = Path(__file__).with_suffix(".json")
 STEPS, FIRST, TURNS = 20, 5, 2  # steps of a run, those left out, runs of each kind

@@ -25,7 +25,7 @@ from contestants.tables import fill_document, markdown, per_second, ratio, speed
 from machine import machine
 from ways.recipes import data_folder, minilm
 
-from manyheads.processor import cpu_multiplies_bf16
+from manyheads.inference.precision import cpu_multiplies_bf16
 
 HERE = Path(__file__).parent
 RESULTS, DOCUMENT = HERE / "finetune.json", HERE.parent / "docs" / "performance.md"

@@ -28,11 +28,11 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from manyheads.config import BatchConfig, HardwareConfig, ModelConfig, OptimConfig, Pooling, Positions, RunConfig
-from manyheads.config.hardware import Compile
+from manyheads.config.training import Compile
 from manyheads.data.tokens import Tokens
-from manyheads.fit.session import run_trainer
 from manyheads.nn import assemble
 from manyheads.nn.cost import flops_per_token
+from manyheads.training.session import run_trainer
 
 RESULTS = Path(__file__).with_suffix(".json")
 PEAK = 989e12

@@ -22,11 +22,11 @@ from torch import Tensor
 from manyheads.config import ModelConfig, RunConfig
 from manyheads.data.batches import Batch
 from manyheads.data.tokens import Tokens
-from manyheads.fit.guard import Guard
-from manyheads.fit.module import LitModule
-from manyheads.fit.optim import clip_gradients
-from manyheads.fit.session import run_trainer
 from manyheads.nn import assemble
+from manyheads.training.guard import Guard
+from manyheads.training.module import LitModule
+from manyheads.training.optim import clip_gradients
+from manyheads.training.session import run_trainer
 
 RESULTS = Path(__file__).with_suffix(".json")
 STEPS, FIRST = 64, 4  # steps of the run, those left out

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def measure(data: Path, scratch: Path) -> dict[str, Any]:
-    from manyheads.compose import compose
+    from manyheads.cli.compose import compose
     from manyheads.data.cache import cached_tokenizer, prepare_tokens
     from manyheads.data.sources import read_splits
 
@@ -77,8 +77,8 @@ class LearntError(Exception):
 def waiting(run: Any) -> dict[str, float]:
     """Seconds in which the loop asks for batches, beside those of the whole loop."""
     from manyheads.data.batches import Batch, Batches
-    from manyheads.fit.meter import Meter
     from manyheads.train import train
+    from manyheads.training.logs import Meter
 
     asked: list[float] = []
     loop: list[float] = []

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from manyheads.ablate.ablate import ablate
-from manyheads.ablate.record import Record
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
+from manyheads.sweep.ablate import ablate
+from manyheads.sweep.record import Record
 
 DISTANCES = (8, 16, 32, 64)
 N_ROWS = {"train": 8000, "validation": 500}

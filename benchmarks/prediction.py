@@ -81,7 +81,7 @@ def table(results: dict[str, Any]) -> str:
 
 def read(folder: Path) -> tuple[Any, list[str]]:
     """A tokenizer learned from the training texts, and the test texts."""
-    from manyheads.compose import compose
+    from manyheads.cli.compose import compose
     from manyheads.data.cache import cache_folder, cached_tokenizer
     from manyheads.data.sources import read_splits
 
@@ -123,7 +123,7 @@ def contestants(tokenizer: Any, folder: Path) -> dict[str, Answer]:
 def train_default(folder: Path, output: Path) -> None:
     """`manyheads train` by its defaults, but for the number of its steps."""
     words = [f"data.path={folder}", f"output={output}", "trainer.max_steps=20", "trainer.max_epochs=-1", "test=false"]
-    command = [sys.executable, "-m", "manyheads.cli", "train", *words]
+    command = [sys.executable, "-m", "manyheads.cli.main", "train", *words]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
@@ -133,8 +133,8 @@ def ship(folder: Path, tokenizer: Any) -> None:
     from contestants.ours import our_run
     from contestants.settings import SHAPES, Text
 
+    from manyheads.inference.save import save_deliverable
     from manyheads.nn import assemble
-    from manyheads.ship.save import save_deliverable
 
     torch.manual_seed(0)
     run = our_run(SHAPES["256"], Text("ag_news_10k", 512))

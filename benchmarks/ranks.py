@@ -74,18 +74,17 @@ def train(folder: Path) -> list[float]:
     import torch
 
     from manyheads.config import Metric, ModelConfig, RunConfig
-    from manyheads.fit.checkpoint import Checkpoint
-    from manyheads.fit.keep import KeepBest
-    from manyheads.fit.resume import Start
-    from manyheads.fit.session import run_trainer
-    from manyheads.fit.stop import Stop
-    from manyheads.fit.votes import Votes
-    from manyheads.launch import settled
+    from manyheads.distributed.collectives import Votes
+    from manyheads.distributed.launch import settled_hardware
+    from manyheads.distributed.signals import Stop
     from manyheads.nn import assemble
+    from manyheads.runs.resume import Start
+    from manyheads.training.checkpoint import Checkpoint, KeepBest
+    from manyheads.training.session import run_trainer
 
     torch.manual_seed(0)
     run = RunConfig(model=ModelConfig(n_layers=4, n_heads=4, d_model=256, d_k=64, d_v=64, d_ff=1024))
-    run.hardware = settled(run.hardware)
+    run.hardware = settled_hardware(run.hardware)
     n_ranks = run.hardware.devices
     run.batch.rows = TEXTS * n_ranks
     run.trainer.update(max_steps=STEPS, max_epochs=1)

@@ -23,14 +23,14 @@ from machine import machine
 from prediction import read, ship, spread
 
 RESULTS = Path(__file__).with_suffix(".json")
-CLI = [sys.executable, "-m", "manyheads.cli"]
+CLI = [sys.executable, "-m", "manyheads.cli.main"]
 # ends the process as soon as the first batch has been learnt from
 FIRST_STEP = """
 import os, sys
 from manyheads import cli
 def call(verb, config, call=cli.call):
     config.output = f"{config.output}-{os.getpid()}"
-    from manyheads.fit.meter import Meter
+    from manyheads.training.logs import Meter
     Meter.on_train_batch_end = lambda *_: os._exit(0)
     return call(verb, config)
 cli.call = call

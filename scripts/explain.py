@@ -2,7 +2,7 @@
 
 import sys
 
-from manyheads.cli import main
+from manyheads.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["explain", *sys.argv[1:]]))

@@ -58,9 +58,8 @@ def ship(
     gives any number of them."""
     import torch
 
+    from manyheads.inference.save import save_deliverable, write_card
     from manyheads.nn import assemble
-    from manyheads.ship.card import write_card
-    from manyheads.ship.save import save_deliverable
 
     torch.manual_seed(1)
     data = data or DataConfig(max_length=12)
@@ -115,9 +114,9 @@ def ship_texts(folder: Path, *, encoder: str = "transformer", data: DataConfig |
     import torch
 
     from manyheads.config import EncoderKind
+    from manyheads.inference.save import write_translator_card
+    from manyheads.inference.seq2seq import save_translator
     from manyheads.nn.seq2seq import assemble_seq2seq
-    from manyheads.ship.card import write_translator_card
-    from manyheads.ship.translator import save_translator
 
     torch.manual_seed(2)
     data = data or DataConfig(max_length=12, text="source")
@@ -241,12 +240,12 @@ class Jobs:
 
     def manyheads(self, *words: str, **environment: str) -> Job:
         """`manyheads WORDS`: `hardware.devices=2 hardware=cpu` among them starts two processes by our own launcher."""
-        return self.start([sys.executable, "-m", "manyheads.cli", *words], **environment)
+        return self.start([sys.executable, "-m", "manyheads.cli.main", *words], **environment)
 
     def torchrun(self, *words: str, n: int = 2, flags: Sequence[str] = (), **environment: str) -> Job:
-        """`torchrun --nproc-per-node=N -m manyheads.cli WORDS`."""
+        """`torchrun --nproc-per-node=N -m manyheads.cli.main WORDS`."""
         begin = ["-m", "torch.distributed.run", f"--nproc-per-node={n}", f"--master-port={free_port()}", *flags]
-        return self.start([sys.executable, *begin, "-m", "manyheads.cli", *words], **environment)
+        return self.start([sys.executable, *begin, "-m", "manyheads.cli.main", *words], **environment)
 
     def script(self, text: str, *, n: int = 2, **environment: str) -> list[Job]:
         """Python source in `n` processes that find each other by the environment, as `launch.py` sets it."""

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from manyheads import faults
-from manyheads.cli import main
-from manyheads.door.plain_yaml import read_run
-from manyheads.fit.stop import Stopped
-from manyheads.ship.deliverable import load
+from manyheads.cli.main import main
+from manyheads.config.files import read_run
+from manyheads.distributed import faults
+from manyheads.distributed.signals import Stopped
+from manyheads.inference.classifier import load
 
 TINY = ["trainer.max_epochs=2", "batch.rows=8", "hardware=cpu", "hardware.precision=fp32", "optim.average=0"]
 

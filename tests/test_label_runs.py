@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import manyheads
-from manyheads.cli import main
+from manyheads.cli.main import main
 
 pytestmark = pytest.mark.slow  # tests/fit/test_tag.py and tests/judge/test_labels.py have its parts
 

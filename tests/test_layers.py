@@ -78,7 +78,7 @@ def test_only_the_door_knows_hydra(file):
 @pytest.mark.parametrize(
     "file",
     [name for name in TREES if name.startswith("config/")]
-    + ["runfolder.py", "cli.py", "ranks.py", "launch.py", "launched.py", "supervise.py", "fit/alive.py"],
+    + ["runfolder.py", "cli.py", "ranks.py", "launch.py", "launched.py", "supervise.py", "distributed/heartbeat.py"],
 )
 def test_standard_library_alone(file):
     for name in imports(TREES[file], at_import=True):
@@ -103,7 +103,7 @@ def reached(file: str) -> set[str]:
 @pytest.mark.parametrize(
     "file",
     [f"data/{name}.py" for name in PURE_DATA if f"data/{name}.py" in TREES]
-    + ["cli.py", "launch.py", "launched.py", "ablate/ablate.py", "family/shapes.py"],
+    + ["cli.py", "launch.py", "launched.py", "sweep/ablate.py", "huggingface/shapes.py"],
 )
 def test_data_mistakes_and_the_door_need_no_heavy_import(file):
     assert reached(file) <= set(sys.stdlib_module_names)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from manyheads.cli import main
+from manyheads.cli.main import main
 
 MODELS = (
     "base, bert_base, bert_medium, bert_mini, bert_small, bert_tiny, from_weights, medium, mini, rnn_attention, "
@@ -222,7 +222,7 @@ def test_a_mistake_is_one_exact_sentence(line, sentence, capsys, tmp_path, monke
 
 @pytest.mark.parametrize("line", ["train model.heads=4", "train model.n_heads=0", "train trainer.max_epoch=3"])
 def test_from_the_shell_before_anything_heavy_is_imported(line, tmp_path):
-    watch = "import sys; from manyheads.cli import main; code = main(sys.argv[1:]); "
+    watch = "import sys; from manyheads.cli.main import main; code = main(sys.argv[1:]); "
     watch += "print(sorted({'torch', 'lightning', 'numpy', 'datasets'} & set(sys.modules))); sys.exit(code)"
     done = subprocess.run([sys.executable, "-c", watch, *line.split()], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from manyheads import cli, launch
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
+from manyheads.cli.main import main as cli
 from manyheads.config import RunConfig
-from manyheads.launch import n_to_start
+from manyheads.distributed import launch
+from manyheads.distributed.launch import n_to_start
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "multi-gpu.md").read_text(encoding="utf-8")
@@ -42,7 +43,7 @@ def settings_of(program: list[str]) -> tuple[str, list[str]]:
     doors = {"scripts/train.py": ["train"], "-m": program[2:3], "manyheads": program[1:2]}
     (verb,) = doors[program[0]]
     if program[0] == "-m":
-        assert program[1] == "manyheads.cli"
+        assert program[1] == "manyheads.cli.main"
     return verb, program[{"scripts/train.py": 1, "-m": 3, "manyheads": 2}[program[0]] :]
 
 
@@ -109,7 +110,7 @@ def test_what_needs_no_gpu_runs(tmp_path):
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     environment = os.environ | {"MANYHEADS_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     doors = {
-        "manyheads": [sys.executable, "-m", "manyheads.cli"],
+        "manyheads": [sys.executable, "-m", "manyheads.cli.main"],
         "torchrun": [sys.executable, "-m", "torch.distributed.run"],
     }
     done = 0

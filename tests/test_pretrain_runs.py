@@ -11,16 +11,16 @@ import torch
 from safetensors.torch import load_file
 
 import manyheads
-from manyheads import faults
-from manyheads.before import wait_for
-from manyheads.cli import main
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
+from manyheads.cli.main import main
 from manyheads.config import Nonfinite
-from manyheads.data.pieces import held_out
-from manyheads.door.plain_yaml import read_run
-from manyheads.fit.stop import Stopped
-from manyheads.ship.guesser import Guesser
+from manyheads.config.files import read_run
+from manyheads.data.batches import held_out
+from manyheads.distributed import faults
+from manyheads.distributed.signals import Stopped
+from manyheads.inference.masked_lm import Guesser
 from manyheads.train import train
+from manyheads.training.pretraining import wait_for
 
 TINY = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "model.d_k=8", "model.d_v=8", "model.d_ff=32"),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.door.plain_yaml import read_run
-from manyheads.runfolder import HANDED_ON
+from manyheads.config.files import read_run
+from manyheads.runs.folder import HANDED_ON
 
 pytestmark = pytest.mark.slow  # seconds of both cores; in the fast suite tests/ranks has runs of two processes
 N_TRAIN, N_TEST = 7, 9  # two ranks of four micro-batches of two rows: a rank has micro-batches without rows
@@ -39,7 +39,7 @@ def done(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     environment = os.environ | {"MANYHEADS_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
     for name in (HANDED_ON, "LOCAL_RANK", "RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "manyheads.cli", *words]
+    command = [sys.executable, "-m", "manyheads.cli.main", *words]
     return folder, subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from manyheads import cli
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
+from manyheads.cli.main import main as cli
+from manyheads.cli.verbs import VERBS, top_help
 from manyheads.config import Accelerator, PredictConfig, Resume, RunConfig, Source, TuneConfig
-from manyheads.door.usage import top_help
-from manyheads.door.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -279,7 +278,7 @@ def test_settings_in_the_text_compose(setting):
 
 @pytest.mark.parametrize("block", [body for _, body in FENCES], ids=lambda body: body.strip().splitlines()[-1])
 def test_python(block, reader, monkeypatch, capsys):
-    monkeypatch.setattr("manyheads.compose.compose", lambda verb, words=(): compose(verb, [*words, FAST]))
+    monkeypatch.setattr("manyheads.cli.compose.compose", lambda verb, words=(): compose(verb, [*words, FAST]))
     before = run_folders(reader)
     exec(compile(block, "README.md", "exec"), {})
     said = capsys.readouterr().out
@@ -343,7 +342,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch,
 def test_the_reader_of_our_output_goes_away():
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run([sys.executable, "-m", "manyheads.cli", "train", "--help"], stdout=writing)
+    done = subprocess.run([sys.executable, "-m", "manyheads.cli.main", "train", "--help"], stdout=writing)
     os.close(writing)
     assert done.returncode == 141
 

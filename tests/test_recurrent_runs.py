@@ -5,7 +5,7 @@ import csv
 import pytest
 
 import manyheads
-from manyheads.cli import main
+from manyheads.cli.main import main
 
 TINY = ["debug=fast", "hardware=cpu", "hardware.precision=fp32", "model.dropout=0", "model.dropout_tokens=0"]
 

@@ -17,14 +17,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from manyheads import faults
-from manyheads.cli import main
-from manyheads.fit import optim, session
-from manyheads.fit.module import LitModule
-from manyheads.fit.nest import read_nest
-from manyheads.fit.saved import newest
-from manyheads.fit.stop import Stopped
-from manyheads.judge import verdict
+from manyheads.cli.main import main
+from manyheads.distributed import faults
+from manyheads.distributed.signals import Stopped
+from manyheads.evaluation import verdict
+from manyheads.runs.checkpoints import newest
+from manyheads.training import optim, session
+from manyheads.training.module import LitModule
+from manyheads.training.state import read_nest
 
 TINY = [
     "debug=fast", "hardware=cpu", "model.dropout=0.1", "model.dropout_tokens=0.1", "batch.rows=4", "optim.average=20",
@@ -254,7 +254,7 @@ def test_other_rows_and_other_settings_are_refused(train, tmp_path, capsys):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from manyheads.runfolder import held
+from manyheads.runs.folder import held
 with held(Path(sys.argv[1])):
     print("in it", flush=True)
     time.sleep(600)
@@ -279,8 +279,8 @@ def test_of_two_starts_in_one_folder_the_second_is_refused_until_the_first_is_go
 
 SERVER = """
 import json, os, sys
-import manyheads.fit.session, manyheads.judge.report, manyheads.ship.load
-from manyheads.cli import main
+import manyheads.training.session, manyheads.evaluation.report, manyheads.inference.load
+from manyheads.cli.main import main
 for line in sys.stdin:
     child = os.fork()
     if child == 0:

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import manyheads
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
 from manyheads.config import Metric
-from manyheads.door.plain_yaml import read_run
+from manyheads.config.files import read_run
 from manyheads.train import train
 
 TINY = [

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyheads.fit.state import seed_rank
+from manyheads.training.state import seed_rank
 
 WORDS = ["data.path=rows.csv", "debug=fast", "hardware=cpu", "model.dropout=0.1", "trainer.max_epochs=2",
          "batch.rows=8", "seed=5"]  # fmt: skip
@@ -48,7 +48,7 @@ def judge(folder: Path, **environment: str) -> dict[str, bytes]:
 
 def call(folder: Path, words: list[str], environment: dict[str, str]) -> None:
     variables = os.environ | {"MANYHEADS_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"} | environment
-    command = [sys.executable, "-W", "ignore", "-m", "manyheads.cli", *words]
+    command = [sys.executable, "-W", "ignore", "-m", "manyheads.cli.main", *words]
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 

@@ -6,9 +6,9 @@ import json
 import pytest
 
 import manyheads
-from manyheads.cli import main
-from manyheads.compose import compose
-from manyheads.door.plain_yaml import read_run
+from manyheads.cli.compose import compose
+from manyheads.cli.main import main
+from manyheads.config.files import read_run
 from manyheads.train import train
 
 TINY = [

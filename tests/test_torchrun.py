@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from manyheads.fit.saved import newest
+from manyheads.runs.checkpoints import newest
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 SCRIPT = str(Path(__file__).parents[1] / "scripts" / "train.py")

@@ -8,11 +8,11 @@ import os
 import pytest
 import torch
 
-from manyheads.cli import main
-from manyheads.compose import compose
-from manyheads.fit import checks
-from manyheads.runfolder import HANDED_ON
+from manyheads.cli.compose import compose
+from manyheads.cli.main import main
+from manyheads.runs.folder import HANDED_ON
 from manyheads.train import train
+from manyheads.training import checks
 
 TINY = [
     "debug=fast", "hardware=cpu", "hardware.precision=fp32", "model.dropout=0", "model.dropout_tokens=0",

@@ -37,7 +37,7 @@ def test_every_module_and_preset_is_inside(installed):
     modules = {file.relative_to(ROOT / "src") for file in (ROOT / "src" / "manyheads").rglob("*.py")}
     presets = {Path("manyheads") / file.relative_to(ROOT) for file in (ROOT / "conf").rglob("*.yaml")}
     inside = {file.relative_to(installed) for file in installed.rglob("*") if file.is_file()}
-    viewer = {file.relative_to(ROOT / "src") for file in (ROOT / "src/manyheads/look/viewer").iterdir()}
+    viewer = {file.relative_to(ROOT / "src") for file in (ROOT / "src/manyheads/interpret/viewer").iterdir()}
     assert len(viewer) > 5
     assert modules | presets | viewer | {Path("manyheads/py.typed")} <= inside
 
@@ -47,8 +47,8 @@ def test_it_runs_from_a_scratch_folder(installed, tmp_path):
     where = "import manyheads; print(manyheads.__file__)"
     for words, said in [
         (["-c", where], str(installed)),
-        (["-m", "manyheads.cli", "train", "model=mini", "--cfg", "job"], "n_layers: 4\n"),
-        (["-m", "manyheads.cli", "train", "--help"], "tiny"),
+        (["-m", "manyheads.cli.main", "train", "model=mini", "--cfg", "job"], "n_layers: 4\n"),
+        (["-m", "manyheads.cli.main", "train", "--help"], "tiny"),
     ]:
         done = subprocess.run(
             [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
@@ -60,7 +60,7 @@ def test_it_runs_from_a_scratch_folder(installed, tmp_path):
 @pytest.mark.slow
 def test_it_trains_from_a_scratch_folder_and_says_nothing_that_is_not_ours(installed, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(installed), "MANYHEADS_CACHE": str(tmp_path / "cache")}
-    words = ["-m", "manyheads.cli", "train", "debug=fast", "output=run"]
+    words = ["-m", "manyheads.cli.main", "train", "debug=fast", "output=run"]
     done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()

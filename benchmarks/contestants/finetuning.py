@@ -31,7 +31,7 @@ def tune(name: str, setting: str, folder: Path, driver: Connection) -> None:
 
     from contestants.texts import read
     from contestants.turns import Turns
-    from manyheads.door.plain_yaml import read_run
+    from manyheads.config.files import read_run
 
     driver.send(torch.get_num_threads())
     text, (tokenizer, tokens), turns = TEXTS[setting], read(folder), Turns(driver)
@@ -51,8 +51,8 @@ def prepare(setting: str, data: Path, weights: Path, folder: Path) -> list[int]:
     """Write ids, tokenizer and our settings into `folder`; returns the length of each training row in tokens."""
     from safetensors.torch import save_file
 
-    from manyheads.compose import compose
-    from manyheads.door.plain_yaml import save_run
+    from manyheads.cli.compose import compose
+    from manyheads.config.files import save_run
     from manyheads.data.cache import prepare_tokens
     from manyheads.data.sources import read_splits
 
@@ -75,7 +75,7 @@ def tune_ours(run: Any, tokenizer: Any, tokens: Any, turns: Any, *, average: boo
     from contestants.ours import fit_by_the_clock
     from contestants.texts import n_classes
     from manyheads.data.rows import Rows, Splits
-    from manyheads.fit.session import assemble_classifier
+    from manyheads.training.session import assemble_classifier
 
     run.optim.average = run.optim.average if average else 0
     none = Rows([], None, [], "", [])
@@ -104,7 +104,7 @@ def by_plain_loop(folder: str, tokenizer: Any, tokens: Any, turns: Any, *, by_le
 
     from contestants.huggingface import make_dataset, wrapped
     from contestants.texts import n_classes
-    from manyheads.fit.hardware import cpu_multiplies_bf16
+    from manyheads.training.trainer import cpu_multiplies_bf16
 
     torch.manual_seed(0)
     rows = make_dataset(tokens)

@@ -12,17 +12,16 @@ from torch.nn import functional as F
 from contestants.settings import CLIP, DROPOUT, LR, N_STEPS, PINNED, VOCAB_SIZE, WEIGHT_DECAY, Shape, Text
 from contestants.texts import n_classes
 from contestants.turns import Turns
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
 from manyheads.config import Precision, RunConfig
 from manyheads.data.batches import Batch, Batches
-from manyheads.data.module import TextData
+from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
-from manyheads.fit.hardware import pick_precision
-from manyheads.fit.heap import keep_freed_memory
-from manyheads.fit.optim import clip_gradients, make_optimizer, make_schedule
-from manyheads.fit.resume import Start
-from manyheads.fit.session import fit
 from manyheads.nn import Classifier, assemble
+from manyheads.runs.resume import Start
+from manyheads.training.optim import clip_gradients, make_optimizer, make_schedule
+from manyheads.training.session import fit
+from manyheads.training.trainer import keep_freed_memory, pick_precision
 
 LOG_EVERY = 50
 ENDLESS = [

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from contestants.settings import VOCAB_SIZE, Text
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
 from manyheads.data.cache import prepare_tokens
 from manyheads.data.sources import read_splits
 from manyheads.data.tokens import Tokens

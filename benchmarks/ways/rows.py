@@ -4,7 +4,7 @@ import csv
 import random
 from pathlib import Path
 
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_splits
 from ways.recipes import SIZES, Task

@@ -8,19 +8,18 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from manyheads.before import pretrained
 from manyheads.config import Resume, RunConfig, Task
-from manyheads.config.plain import to_plain
+from manyheads.config.fields import to_plain
+from manyheads.config.files import save_run
 from manyheads.data.rows import Splits
 from manyheads.data.texts import read_rows
-from manyheads.door.plain_yaml import save_run
-from manyheads.fit.again import StartAgain
-from manyheads.fit.alive import watched
-from manyheads.fit.checks import check_class_names, check_end, check_logger, check_long, check_pair
-from manyheads.fit.resume import Start, changed_limits, check_limits, find_start, refuse_other_rows
-from manyheads.launch import n_to_start, on_all, settled
-from manyheads.ranks import this_process
-from manyheads.runfolder import (
+from manyheads.distributed.heartbeat import watched
+from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
+from manyheads.distributed.ranks import this_process
+from manyheads.distributed.slurm import refuse_unwritten
+from manyheads.runs.atomic import replace_file
+from manyheads.runs.checkpoints import StartAgain
+from manyheads.runs.folder import (
     RANKS,
     held,
     is_first_process,
@@ -31,17 +30,18 @@ from manyheads.runfolder import (
     reserved_folder,
     start_folder,
 )
-from manyheads.slurm import refuse_unwritten
-from manyheads.teacher import check_same_teacher, check_teacher, digest_of, teach
-from manyheads.whole import replace_file
+from manyheads.runs.resume import Start, changed_limits, check_limits, find_start, refuse_other_rows
+from manyheads.training.checks import check_class_names, check_end, check_logger, check_long, check_pair
+from manyheads.training.pretraining import pretrained
+from manyheads.training.teacher import check_same_teacher, check_teacher, digest_of, teach
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from manyheads.data.tokens import Tokens
-    from manyheads.fit.session import Network, Training
-    from manyheads.judge.summary import Summary
-    from manyheads.ship.load import Shipped
+    from manyheads.evaluation.summary import Summary
+    from manyheads.inference.load import Shipped
+    from manyheads.training.session import Network, Training
 
 log = logging.getLogger("manyheads")
 
@@ -68,7 +68,7 @@ def train(run: RunConfig) -> "Summary | None":
         run = pretrained(run, train)
     if n_local := 0 if run.dry else n_to_start(run.hardware):
         return train_together(run, n_local)
-    run = replace(run, hardware=settled(run.hardware))
+    run = replace(run, hardware=settled_hardware(run.hardware))
     start = find_start(run)
     run = start.settled(run)
     splits = read_checked(run)
@@ -100,15 +100,14 @@ def read_checked(run: RunConfig) -> Splits:
 def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "Summary | None":
     """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
     from manyheads.data.cache import prepare_tokens
-    from manyheads.fit.budget import settle_budget, settled_notes
-    from manyheads.fit.dry import plan_figures, show_plan
-    from manyheads.fit.memory import settle_batch
-    from manyheads.fit.pretrain import check_held_out
-    from manyheads.fit.session import assemble_network, check_tokens
-    from manyheads.fit.trainer import check_trainer
-    from manyheads.judge.summary import show_summary
-    from manyheads.judge.task import data_name
-    from manyheads.judge.verdict import judge_run
+    from manyheads.evaluation.evaluate import data_name
+    from manyheads.evaluation.summary import show_summary
+    from manyheads.evaluation.verdict import judge_run
+    from manyheads.training.dry import plan_figures, show_plan
+    from manyheads.training.objectives import check_held_out
+    from manyheads.training.session import assemble_network, check_tokens
+    from manyheads.training.sizing import settle_batch, settle_budget, settled_notes
+    from manyheads.training.trainer import check_trainer
 
     check_trainer(run)
     tokenizer, tokens = prepare_tokens(splits, run)
@@ -139,8 +138,8 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
 
 def finish_card(file: Path, summary: "Summary", data: str) -> None:
     """Give the model card what judging found; until then it has what is known of the training."""
-    from manyheads.judge.summary import card_figures, card_notes
-    from manyheads.ship.card import judged_card
+    from manyheads.evaluation.summary import card_figures, card_notes
+    from manyheads.inference.save import judged_card
 
     card = judged_card(file.read_text(encoding="utf-8"), card_figures(summary), card_notes(summary, data))
     with replace_file(file) as part:
@@ -158,8 +157,8 @@ def fit_on(
     started: float,
 ) -> "tuple[Network, Training | None]":
     """The network and the figures of its training, begun again from the newest checkpoint where a guard asks for it."""
-    from manyheads.fit.memory import give_back
-    from manyheads.fit.session import assemble_network, fit
+    from manyheads.training.session import assemble_network, fit
+    from manyheads.training.sizing import give_back
 
     while True:
         try:
@@ -183,7 +182,7 @@ def train_together(run: RunConfig, n_local: int) -> "Summary | None":
         refuse_held(named_folder(run.output))
     with reserved_folder(run.output) as folder:
         on_all("train", run, n_local=n_local, timeout=run.hardware.timeout, folder=folder)
-        from manyheads.judge.summary import read_summary
+        from manyheads.evaluation.summary import read_summary
 
         return read_summary(folder / "summary.json")
 
@@ -246,17 +245,15 @@ def ship(
     The linear model is fitted here, once, whoever answers: it lies in model/ with `linear=true`, else in the run folder
     as its baseline. `Deliverable.baseline(run folder)` gives it to whoever judges.
     """
-    from manyheads.fit.classify import class_weights
-    from manyheads.fit.linear import fit_linear
-    from manyheads.nn.masked import MaskedLM
+    from manyheads.inference.load import load
+    from manyheads.inference.masked_lm import save_guesser
+    from manyheads.inference.save import save_deliverable, write_card, write_guesser_card, write_translator_card
+    from manyheads.inference.seq2seq import save_translator
+    from manyheads.linear.fit import fit_linear
+    from manyheads.linear.member import tuned_on, write_baseline
+    from manyheads.nn.masked_lm import MaskedLM
     from manyheads.nn.seq2seq import Seq2Seq
-    from manyheads.ship.card import write_card, write_guesser_card, write_translator_card
-    from manyheads.ship.guesser import save_guesser
-    from manyheads.ship.linear import write_baseline
-    from manyheads.ship.load import load
-    from manyheads.ship.save import save_deliverable
-    from manyheads.ship.translator import save_translator
-    from manyheads.ship.tuning import tuned_on
+    from manyheads.training.objectives import class_weights
 
     best = training.best
     how = f"of the network in {training.precision}"  # as it was trained, not as it is judged

@@ -9,7 +9,7 @@ import torch
 from contestants.settings import PINNED, Shape, Text, Way
 from tokenizers import Tokenizer, models
 
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
 from manyheads.data.tokens import Tokens
 
 SHAPE, TEXT = Shape(d_model=8, n_layers=1, n_heads=2, d_ff=8), Text("", max_length=16)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from manyheads.cli import main
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
+from manyheads.cli.main import main
+from manyheads.cli.verbs import choices
 from manyheads.config import AblateConfig, Equal, ModelConfig, Placement, Score
-from manyheads.door.presets import choices
 
 TWO = "values=[0,0.1]"
 MISTAKES = [

@@ -2,9 +2,9 @@
 
 import pytest
 
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
 from manyheads.config import ModelConfig, Score
-from manyheads.config.plain import from_plain, to_plain
+from manyheads.config.fields import from_plain, to_plain
 
 
 def complaint(*words: str) -> str:

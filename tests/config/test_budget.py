@@ -2,8 +2,8 @@
 
 import pytest
 
-from manyheads.compose import compose
-from manyheads.config.budget import Budget, read_budget
+from manyheads.cli.compose import compose
+from manyheads.config.training import Budget, read_budget
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manyheads import cli
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
+from manyheads.cli.errors import user_sentence
+from manyheads.cli.main import main as cli
 from manyheads.config import RunConfig
-from manyheads.config.knobs import check_ranges
-from manyheads.config.names import nearest, nearest_setting
-from manyheads.config.names import settings as all_settings
-from manyheads.config.plain import from_plain, to_plain
-from manyheads.door.mistakes import user_sentence
+from manyheads.config.fields import check_ranges, from_plain, nearest, nearest_setting, to_plain
+from manyheads.config.fields import settings as all_settings
 from manyheads.terminal import one_line
 
 NAMES = [*all_settings(RunConfig), "data", "model", "optim", "hardware", "logger", "experiment", "debug"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
 
 
 def complaint(*words: str) -> str:

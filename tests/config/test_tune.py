@@ -5,11 +5,11 @@ import random
 import pytest
 from scipy import stats
 
-from manyheads.cli import main
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
+from manyheads.cli.main import main
 from manyheads.config import Method
-from manyheads.config.axis import make_axis
-from manyheads.tune.plan import plan_settings
+from manyheads.config.tune import make_axis
+from manyheads.sweep.tune import plan_settings
 
 MISTAKES = [
     (

@@ -5,15 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyheads.data.batches import (
-    Batches,
-    Planned,
-    gather,
-    micro_batches,
-    padding_share,
-    plan_epoch,
-    plan_evaluation,
-)
+from manyheads.data.batches import Batches, Planned, gather, micro_batches, padding_share, plan_epoch, plan_evaluation
 from manyheads.data.tokens import Tokens
 
 lengths_of = st.lists(st.integers(0, 60), max_size=120).map(lambda values: torch.tensor(values, dtype=torch.int64))

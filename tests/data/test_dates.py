@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from manyheads.config import DataConfig, Source, Task
-from manyheads.data.dates import ALONE, N_ROWS, OF_TWO, dates_splits, ordinal, spelt, year_in_words
+from manyheads.data.demo import ALONE, N_DATES, OF_TWO, dates_splits, ordinal, spelt, year_in_words
 from manyheads.data.sources import read_splits
 
 SPLITS = dates_splits()
@@ -17,13 +17,13 @@ ROWS = [row for split in SPLITS.values() for row in split]
 
 
 def test_sizes_and_every_date_once():
-    assert {name: len(rows) for name, rows in SPLITS.items()} == N_ROWS
+    assert {name: len(rows) for name, rows in SPLITS.items()} == N_DATES
     assert len({target for _, target in ROWS}) == len({text for text, _ in ROWS}) == len(ROWS)
     assert all(date.fromisoformat(target).isoformat() == target for _, target in ROWS)
 
 
 def test_another_process_makes_the_same_rows():
-    code = "from manyheads.data.dates import dates_splits; print(dates_splits()['test'][-1])"
+    code = "from manyheads.data.demo import dates_splits; print(dates_splits()['test'][-1])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == str(SPLITS["test"][-1])
     assert dates_splits(1)["test"] != SPLITS["test"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from manyheads.data.delimited import csv_reader, lines_of
 from manyheads.data.files import read_file
-from manyheads.judge.records import read_table
+from manyheads.inference.reading import read_table
 
 
 @given(st.text(alphabet='ab,"\n\r\x85\u2028 ', max_size=30))

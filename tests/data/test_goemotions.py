@@ -6,9 +6,9 @@ from pathlib import Path
 import datasets
 import pytest
 
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
 from manyheads.config import DataConfig, OnBadRow
-from manyheads.data import hub
+from manyheads.data import arrow as hub
 from manyheads.data.sources import read_split, read_splits
 
 NAMES = ["anger", "joy", "neutral"]

@@ -10,7 +10,7 @@ import datasets
 import pytest
 
 from manyheads.config import DataConfig, Source
-from manyheads.data import hub
+from manyheads.data import arrow as hub
 from manyheads.data.sources import read_split, read_splits
 
 FEATURES = datasets.Features({"sentence": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})

@@ -6,8 +6,7 @@ import subprocess
 import pytest
 
 from manyheads.config import DataConfig
-from manyheads.data.files import read_file
-from manyheads.data.lines import TREC
+from manyheads.data.files import TREC, read_file
 from manyheads.data.sources import read_splits
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from manyheads.config import BatchConfig
-from manyheads.data.module import COUNTED_EPOCHS, TextData
+from manyheads.data.datamodule import COUNTED_EPOCHS, TextData
 from manyheads.data.tokens import Tokens
 
 CPU = torch.device("cpu")

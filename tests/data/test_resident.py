@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from manyheads.config import BatchConfig
-from manyheads.data.batches import FEWEST, Batch, gather, plan_epoch
-from manyheads.data.module import TextData
-from manyheads.data.resident import moved, n_bytes
+from manyheads.data.batches import FEWEST, Batch, gather, moved, n_bytes, plan_epoch
+from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 
 LENGTHS = [5, 0, 9, 4, 7, 6, 1]
@@ -75,7 +74,7 @@ def test_what_is_moved_is_counted():
 def test_a_split_is_moved_once_where_it_fits(monkeypatch, free, is_moved):
     calls = []
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 10**12))
-    monkeypatch.setattr("manyheads.data.module.moved", lambda one, device: calls.append(device) or one)
+    monkeypatch.setattr("manyheads.data.datamodule.moved", lambda one, device: calls.append(device) or one)
     data = TextData({"train": tokens()}, BatchConfig(), 0)
     data.trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cuda", 0)))
     for _ in range(3):

@@ -2,9 +2,8 @@
 
 import pytest
 
-from manyheads.data.columns import Columns
+from manyheads.data.columns import Columns, joined_otherwise
 from manyheads.data.rows import Table
-from manyheads.data.sets import joined_otherwise
 
 JOINED = {
     ",": ["joy,anger", "joy", "anger, fear", "fear", ""],

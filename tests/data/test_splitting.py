@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from manyheads.config import DataConfig, Source
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
-from manyheads.data.splitting import carve, shorten
+from manyheads.data.splits import carve, shorten
 
 
 def rows_of(pairs: list[tuple[str, int]]) -> Rows:

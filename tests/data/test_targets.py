@@ -4,9 +4,16 @@ import pytest
 from tokenizers import Tokenizer, models, processors
 
 from manyheads.config import TokenizerConfig, TokenizerKind
-from manyheads.data.learn import train_tokenizer
 from manyheads.data.rows import Rows
-from manyheads.data.targets import check_lengths, check_marks, check_spelling, decode, marks, same_text
+from manyheads.data.tokenizer import (
+    check_lengths,
+    check_marks,
+    check_spelling,
+    decode,
+    marks,
+    same_text,
+    train_tokenizer,
+)
 from manyheads.data.tokens import encode
 
 TARGETS = ["One two", "three  four ", "fünf\n[six]", "Ünïcode é", "3-3-21"]

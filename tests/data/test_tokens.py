@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from manyheads.config import Cutting, Long, TokenizerConfig, TokenizerKind
 from manyheads.data.demo import demo_splits
-from manyheads.data.learn import train_tokenizer
 from manyheads.data.rows import Rows
+from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import SPECIAL, encode, load_tokenizer, reach
 
 

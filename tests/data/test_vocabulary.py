@@ -5,9 +5,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from manyheads.config import TokenizerConfig, TokenizerKind
-from manyheads.data.learn import train_tokenizer
 from manyheads.data.rows import Rows
-from manyheads.data.vocabulary import vocabulary
+from manyheads.data.tokenizer import train_tokenizer, vocabulary
 
 TEXTS = ["unbelievable stories, retold badly", "The retelling was un-believably bad", "stories of bad believers"] * 3
 

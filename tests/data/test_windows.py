@@ -9,15 +9,13 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from manyheads.config import Cutting, DataConfig, Long, ModelConfig
-from manyheads.data.batches import Batches, Planned, gather, plan_evaluation
+from manyheads.data.batches import Batches, Planned, gather, moved, plan_evaluation
 from manyheads.data.cache import cached_tokens, long_texts
-from manyheads.data.resident import moved
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import Tokens, encode
-from manyheads.data.windows import kept, window_starts
-from manyheads.fit.state import hash_tokens
+from manyheads.data.tokens import Tokens, encode, kept, window_starts
 from manyheads.layout import Packed
 from manyheads.nn import assemble
+from manyheads.training.state import hash_tokens
 
 WORDS = ["good", "bad", "fine", "awful", "film", "a", "the", "very", "not", "so"]
 CLS, SEP = 2, 3

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from manyheads import cli
-from manyheads.config.explain import Claim
-from manyheads.explain.page import MARK, with_figures
+from manyheads.cli.main import main as cli
+from manyheads.config import Claim
+from manyheads.explain.explain import MARK, with_figures
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -4,8 +4,7 @@ from functools import partial
 
 import pytest
 
-from manyheads.explain.heads import N_HEADS, batch, count_flops, forward_backward, make_layer
-from manyheads.explain.timing import peak_bytes
+from manyheads.explain.cost import N_HEADS, batch, count_flops, forward_backward, make_layer, peak_bytes
 from manyheads.nn.cost import count_parameters
 
 D, T = 64, 32

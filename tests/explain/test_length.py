@@ -4,9 +4,7 @@ from functools import partial
 
 import pytest
 
-from manyheads.explain.heads import batch, forward_backward, make_layer
-from manyheads.explain.length import exponent, lengths, textbook
-from manyheads.explain.timing import peak_bytes
+from manyheads.explain.cost import batch, exponent, forward_backward, lengths, make_layer, peak_bytes, textbook
 
 
 def test_lengths_double_up_to_the_longest():

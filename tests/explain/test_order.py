@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from manyheads.config import ModelConfig, Positions
-from manyheads.explain.order import CASES, build, differences
+from manyheads.explain.formula import CASES, build, differences
 
 
 def measured(case: str) -> dict[str, float]:

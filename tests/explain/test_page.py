@@ -2,7 +2,7 @@
 
 import pytest
 
-from manyheads.explain.page import check_page, with_figures
+from manyheads.explain.explain import check_page, with_figures
 
 FIGURES = {"a": {"b c": 0.1234, "list": [{"d": 1234.5}, 7]}, "tiny": 2.345e-15, "name": "x", "yes": True}
 

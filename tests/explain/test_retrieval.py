@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from manyheads.config import ExplainConfig
-from manyheads.explain.retrieval import look_up, retrieval
+from manyheads.explain.scores import look_up, retrieval
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from manyheads.explain.scale import entropy, moments, norms_of_products, softmax_figures, softmax_jacobian
+from manyheads.explain.scores import entropy, moments, norms_of_products, softmax_figures, softmax_jacobian
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from manyheads.explain.sentences import FOODS, NAMES, PLACES, SEED_SENTENCES, STATES, sentence_splits
+from manyheads.explain.relations import FOODS, NAMES, PLACES, SEED_SENTENCES, STATES, sentence_splits
 
 
 def broken(bonds: dict[str, tuple[str, str]]) -> list[str]:

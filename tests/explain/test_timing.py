@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from manyheads.explain.timing import median_seconds, peak_bytes
+from manyheads.explain.cost import median_seconds, peak_bytes
 
 
 def test_the_peak_is_what_is_held_at_one_time():

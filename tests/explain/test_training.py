@@ -4,17 +4,15 @@ import pytest
 import torch
 
 import manyheads
-from manyheads.config import RunConfig
-from manyheads.config.explain import ExplainConfig
+from manyheads.cli.words import plain_settings
+from manyheads.config import ExplainConfig, RunConfig
 from manyheads.data.demo import N_ROWS
 from manyheads.data.texts import read_rows
-from manyheads.door.words import plain_settings
-from manyheads.explain import relations, senses, training
-from manyheads.explain.recipe import RECIPE, run_of
-from manyheads.explain.relations import bond_figures, pair_weights
+from manyheads.explain import models as training
+from manyheads.explain import relations, senses
+from manyheads.explain.models import RECIPE, run_of, untrained, vectors_and_weights
+from manyheads.explain.relations import Sentence, bond_figures, pair_weights
 from manyheads.explain.senses import agreement, cosines
-from manyheads.explain.sentences import Sentence
-from manyheads.explain.training import untrained, vectors_and_weights
 from manyheads.layout import Packed
 
 

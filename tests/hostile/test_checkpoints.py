@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from manyheads.fit.nest import read_nest, write_nest
-from manyheads.fit.saved import MANIFEST, newest, valid
+from manyheads.runs.checkpoints import MANIFEST, newest, valid
+from manyheads.training.state import read_nest, write_nest
 
 FILES = ("weights.safetensors", "state.safetensors", "rank-0.safetensors", "rows.json", "progress.json")
 HEADERS = {  # of a safetensors file

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
 from manyheads.config import DataConfig, Source
-from manyheads.judge.task import data_name
-from manyheads.links import refuse_links, within
+from manyheads.evaluation.evaluate import data_name
+from manyheads.runs.folder import refuse_links, within
 
 NAMES = ["../../x", "/x", "..", ".", "~", "~/x", "a\0b", "x" * 300, "a/b", "a\\b", "\n", "-", "", " ", "\u202e",
          "né/标签", "\ud800", "C:\\x", "\u2024\u2024/x", "\uff0e\uff0e\uff0fx"]  # fmt: skip

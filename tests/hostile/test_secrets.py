@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyheads.cli import main
-from manyheads.compose import compose
-from manyheads.door.secrets import refuse_secrets
+from manyheads.cli.compose import compose
+from manyheads.cli.errors import refuse_secrets
+from manyheads.cli.main import main
 
 SECRETS = {
     "HF_TOKEN": "hf_FakeButSecret0123456789abcdef",
@@ -38,7 +38,7 @@ def test_those_of_the_environment_are_nowhere(rows, tmp_path):
     ):
         environment = os.environ | SECRETS | {"MANYHEADS_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "manyheads.cli", *words],
+            [sys.executable, "-W", "ignore", "-m", "manyheads.cli.main", *words],
             cwd=tmp_path, env=environment, capture_output=True, timeout=300,
         )  # fmt: skip
         assert done.returncode == (2 if "=no" in words[1] else 0), done.stderr

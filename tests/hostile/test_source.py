@@ -20,7 +20,7 @@ METHODS = {  # by their last name
     "load_from_checkpoint", "read_pickle", "all_gather_object", "gather_object", "broadcast_object_list",
     "scatter_object_list", "send_object_list", "recv_object_list", "exec_module", "instantiate",
 }  # fmt: skip
-TABLES = {"cli.py": "importlib.import_module(module)"}  # of the verbs: manyheads.door.verbs names every module itself
+TABLES = {"cli.py": "importlib.import_module(module)"}  # of the verbs: manyheads.cli.verbs names every module itself
 
 
 def breaches(tree: ast.AST, file: str = "") -> list[str]:
@@ -110,7 +110,7 @@ def test_each_rule_catches_what_it_forbids(source):
 
 
 def test_what_the_table_of_verbs_names_is_ours():
-    from manyheads.door.verbs import VERBS
+    from manyheads.cli.verbs import VERBS
 
     assert all(verb.entry.startswith("manyheads.") for verb in VERBS.values())
     assert breaches(ast.parse("import importlib\nimportlib.import_module(module)"), "cli.py") == []

@@ -56,7 +56,7 @@ def kept(descriptor: int):
 
 
 def run(words: list[str], folder: str) -> dict:
-    from manyheads.cli import main
+    from manyheads.cli.main import main
 
     os.chdir(folder)
     Path("/proc/self/clear_refs").write_text("5")  # the highest memory is measured from here

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from manyheads.config import ModelConfig
-from manyheads.config.model import (
+from manyheads.config import (
     Activation,
     EncoderKind,
+    ModelConfig,
     Norm,
     Normaliser,
     PairKind,

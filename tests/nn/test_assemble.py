@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from manyheads.config import ModelConfig
-from manyheads.config.model import Activation, Norm, PairKind, Placement, Pooling, Positions, Score
+from manyheads.config import Activation, ModelConfig, Norm, PairKind, Placement, Pooling, Positions, Score
 from manyheads.layout import Packed
 from manyheads.nn import Classifier, MultiHeadAttention, assemble
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.nn.attention import attend, share_heads
-from manyheads.nn.normalisers import softmax
+from manyheads.nn.attention import attend, share_heads, softmax
 
 B, L, M, H, K, V = 2, 3, 5, 4, 6, 7
 

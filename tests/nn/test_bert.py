@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from manyheads.compose import compose
+from manyheads.cli.compose import compose
 from manyheads.config import RunConfig
 from manyheads.layout import Packed
 from manyheads.nn import Classifier, assemble

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from manyheads import layout
-from manyheads.config.model import PairKind, Placement, Pooling, Positions
+from manyheads.config import PairKind, Placement, Pooling, Positions
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
 

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from manyheads.layout import Packed, Padded
 from manyheads.nn import FeedForward, MultiHeadAttention, Residual
-from manyheads.nn.cache import KeysValues
 from manyheads.nn.decoder import Decoder, DecoderLayer
+from manyheads.nn.multihead import KeysValues
 
 D, H, WIDE, LENGTHS, MEMORY = 12, 3, 20, [4, 1, 6], [2, 5, 3]
 

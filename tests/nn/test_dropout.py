@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from manyheads.nn.dropout import Dropout, dropout, kept, random_bits
-from manyheads.nn.plain import attend_plainly
+from manyheads.nn.kernels import attend_plainly
 
 WORD = 2**64
 

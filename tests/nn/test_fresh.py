@@ -7,8 +7,8 @@ from torch.nn import functional as F
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.nn.attention import attend
+from manyheads.nn.embeddings import Rotary
 from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.nn.positions import Rotary
 
 LAYOUT = Packed.of_lengths([4, 2])
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from manyheads.layout import Packed, Padded
 from manyheads.nn import assemble
-from manyheads.nn.matches import occurs_in_other
+from manyheads.nn.embeddings import occurs_in_other
 
 texts = st.lists(st.integers(0, 8), max_size=5)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 from torch import Tensor
 
-from manyheads.nn.normalisers import NORMALISERS, entmax15, sigmoid, softmax, sparsemax
+from manyheads.nn.attention import NORMALISERS, entmax15, sigmoid, softmax, sparsemax
 
 SPARSE = {"sparsemax": 2.0, "entmax15": 1.5}
 rows = some.arrays(np.float64, st.integers(1, 12), elements=st.floats(-8, 8))

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from manyheads.nn.norms import make_norm
+from manyheads.nn.encoder import make_norm
 
 
 def test_layer_norm_is_its_formula():

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.pair import compare, part_pairs
-from manyheads.nn.positions import SinusoidalPositions
+from manyheads.nn.classifier import compare, part_pairs
+from manyheads.nn.embeddings import SinusoidalPositions
 
 CLS, SEP, VOCAB, N_CLASSES, LONGEST = 2, 3, 20, 3, 12
 POOLINGS = ["mean", "first", "max", "attention"]

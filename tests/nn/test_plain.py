@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.nn import plain
+from manyheads.nn import kernels as plain
 from manyheads.nn.attention import attend
-from manyheads.nn.plain import attend_plainly
+from manyheads.nn.kernels import attend_plainly
 
 SCALE = 0.3
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from manyheads.layout import Packed, Padded
 from manyheads.nn import AttentionPooling, Pooling
-from manyheads.nn.pooling import Pooler
+from manyheads.nn.classifier import Pooler
 
 POOLERS = {"tanh": torch.tanh, "relu": nn.functional.relu, "gelu": nn.functional.gelu}
 KINDS = ["mean", "max", "first", "attention", *POOLERS]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from manyheads.layout import Packed
 from manyheads.nn import Alibi, LearnedPositions, Rotary, SinusoidalPositions, attend
-from manyheads.nn.positions import alibi_slopes
+from manyheads.nn.embeddings import alibi_slopes
 
 
 @pytest.mark.parametrize("d_model", [1, 2, 7, 12])

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.config.model import Normaliser, Placement, Positions, Score
+from manyheads.config import Normaliser, Placement, Positions, Score
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Encoder
-from manyheads.nn.generate import beam_search, greedy
 from manyheads.nn.recurrent import Recurrent
-from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
+from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq, beam_search, greedy
 
 VOCAB, LONGEST = 11, 8
 POSITIONS, PLACEMENTS, SCORES, NORMALISERS = (

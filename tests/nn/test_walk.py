@@ -6,8 +6,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from manyheads.layout import Packed
 from manyheads.nn import assemble
+from manyheads.nn.encoder import make_walk, through
 from manyheads.nn.seq2seq import assemble_seq2seq
-from manyheads.nn.walk import make_walk, through
 
 LENGTHS = [3, 5, 8]
 

@@ -16,14 +16,10 @@ from pathlib import Path
 
 import lightning.pytorch  # noqa: F401
 
-import manyheads.compose
-import manyheads.fit.session
-import manyheads.judge.report
-import manyheads.ship.load  # noqa: F401
-from manyheads.cli import main
-from manyheads.fit.module import LitModule
-from manyheads.judge import verdict
-from manyheads.ranks import this_process
+from manyheads.cli.main import main
+from manyheads.distributed.ranks import this_process
+from manyheads.evaluation import verdict
+from manyheads.training.module import LitModule
 
 
 def note_rows(folder: Path) -> None:

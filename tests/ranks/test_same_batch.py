@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from manyheads.config import BatchConfig, Task
-from manyheads.data.module import TextData
+from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 
 STEPS = 10
@@ -44,11 +44,11 @@ def trained(case: str) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]
         RunConfig,
         Source,
     )
-    from manyheads.fit import session
-    from manyheads.fit.module import LitModule
-    from manyheads.launch import settled
+    from manyheads.distributed.launch import settled_hardware
     from manyheads.nn import assemble
     from manyheads.nn.seq2seq import assemble_seq2seq
+    from manyheads.training import session
+    from manyheads.training.module import LitModule
 
     batch, task, optimiser = CASES[case]
     torch.manual_seed(0)
@@ -59,7 +59,7 @@ def trained(case: str) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]
         model=ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=32, dropout=0.0, dropout_tokens=0.0),
         optim=OptimConfig(lr=3e-3, average=0),
         checkpoint=CheckpointConfig(metric=Metric.loss),
-        hardware=settled(HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32)),
+        hardware=settled_hardware(HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32)),
         trainer={"max_epochs": -1, "max_steps": STEPS, "limit_val_batches": 0},
     )
     tokens = {"train": texts(70, 1, 80), "validation": texts(3, 2, 9)}
@@ -95,7 +95,7 @@ def main(folder: str) -> None:
     """In a process of its own: all cases, one after the other."""
     from safetensors.torch import save_file
 
-    from manyheads.ranks import this_process
+    from manyheads.distributed.ranks import this_process
 
     rank = this_process().rank
     for case in CASES:

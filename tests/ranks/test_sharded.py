@@ -15,34 +15,35 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from manyheads import faults
 from manyheads.config import (
+    Accelerator,
     BatchConfig,
     CheckpointConfig,
     DataConfig,
+    EncoderKind,
     HardwareConfig,
     LoggerConfig,
     Metric,
     ModelConfig,
     OptimConfig,
+    Precision,
     RunConfig,
     Strategy,
     Task,
 )
-from manyheads.config.hardware import Accelerator, Compile, Precision
-from manyheads.config.model import EncoderKind
+from manyheads.config.training import Compile
 from manyheads.data.tokens import Tokens
-from manyheads.fit.hardware import trainer_hardware
-from manyheads.fit.module import LitModule, Network
-from manyheads.fit.nest import read_nest
-from manyheads.fit.resume import Start
-from manyheads.fit.saved import json_or_none, newest
-from manyheads.fit.session import fit
-from manyheads.fit.shards import part
-from manyheads.fit.speed import compile_mode
-from manyheads.fit.stop import Stopped
+from manyheads.distributed import faults
+from manyheads.distributed.signals import Stopped
 from manyheads.nn import assemble
 from manyheads.nn.seq2seq import assemble_seq2seq
+from manyheads.runs.checkpoints import json_or_none, newest
+from manyheads.runs.resume import Start
+from manyheads.training.module import LitModule, Network
+from manyheads.training.session import fit
+from manyheads.training.state import read_nest
+from manyheads.training.strategies import part
+from manyheads.training.trainer import compile_mode, trainer_hardware
 
 WORDS, STEPS = 30, 20
 FSDP, DDP, ALONE = Strategy.fsdp, Strategy.ddp, Strategy.auto
@@ -110,7 +111,7 @@ class Watched(LitModule):
 
 def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> None:
     """`fit` into `folder`, stopped at each of the faults and gone on with; what came of it is left there."""
-    from manyheads.fit import session
+    from manyheads.training import session
 
     session.LitModule = Watched  # type: ignore[misc]
     rank, texts = os.environ.get("RANK", "0"), run.task is Task.seq2seq

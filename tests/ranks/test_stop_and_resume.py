@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.fit.nest import read_nest, write_nest
-from manyheads.fit.saved import newest
+from manyheads.runs.checkpoints import newest
+from manyheads.training.state import read_nest, write_nest
 
 N_ROWS, EPOCHS = 26, 2  # of 40: what is left for training
 WORDS = [

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.fit.saved import newest
-from manyheads.ranks import first_host
+from manyheads.distributed.ranks import first_host
+from manyheads.runs.checkpoints import newest
 
 pytestmark = pytest.mark.slurm
-PROGRAM = (sys.executable, "-m", "manyheads.cli")
+PROGRAM = (sys.executable, "-m", "manyheads.cli.main")
 WORDS = [
     "data.path=rows.csv", "debug=fast", "hardware.accelerator=cpu", "hardware.devices=2", "batch.rows=4",
     "model.dropout=0.1", "optim.average=20", "trainer.max_epochs=28", "checkpoint.patience=0", "checkpoint.every=10",
@@ -22,7 +22,7 @@ TIMES = ("seconds", "wall_seconds", "real_tokens_per_s", "output")
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "PREEMPTED")
 SHOW = """
 import json, os, sys
-from manyheads.ranks import this_process
+from manyheads.distributed.ranks import this_process
 one = this_process()
 said = [sys.argv[1], one.rank, one.n_ranks, one.local_rank, one.n_local, one.node, one.started_by]
 open(f"seen-{os.getpid()}.json", "w").write(json.dumps(said))

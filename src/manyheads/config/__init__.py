@@ -1,7 +1,6 @@
 """Every knob as a typed dataclass, one file a section. Standard library only."""
 
 from manyheads.config.ablate import AblateConfig, Equal
-from manyheads.config.choices import Terms
 from manyheads.config.data import (
     BatchConfig,
     Cutting,
@@ -12,14 +11,10 @@ from manyheads.config.data import (
     TokenizerConfig,
     TokenizerKind,
 )
-from manyheads.config.explain import Claim, ExplainConfig
-from manyheads.config.export import ExportConfig, Format, Members
-from manyheads.config.generate import GenerateConfig
-from manyheads.config.guard import GuardConfig, Nonfinite
-from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, LoggerKind, Precision, Strategy
 from manyheads.config.model import (
     Activation,
     EncoderKind,
+    GenerateConfig,
     ModelConfig,
     Norm,
     Normaliser,
@@ -30,21 +25,41 @@ from manyheads.config.model import (
     Positions,
     Score,
     Segments,
+    Task,
+    Terms,
 )
-from manyheads.config.optim import CheckpointConfig, Metric, OptimConfig, Schedule
-from manyheads.config.pretrain import Hide, PretrainConfig
 from manyheads.config.run import (
+    Claim,
     EvaluateConfig,
+    ExplainConfig,
+    ExportConfig,
+    Format,
     InferenceHardware,
     LookConfig,
+    Members,
     PredictConfig,
     Resume,
     RunConfig,
     TextColumns,
     run_data,
 )
-from manyheads.config.slurm import SlurmConfig
-from manyheads.config.task import Task
+from manyheads.config.training import (
+    Accelerator,
+    CheckpointConfig,
+    GuardConfig,
+    HardwareConfig,
+    Hide,
+    LoggerConfig,
+    LoggerKind,
+    Metric,
+    Nonfinite,
+    OptimConfig,
+    Precision,
+    PretrainConfig,
+    Schedule,
+    SlurmConfig,
+    Strategy,
+)
 from manyheads.config.tune import Method, Prune, TuneConfig
 
 __all__ = [

@@ -5,13 +5,10 @@ from enum import Enum
 from typing import Any
 
 from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
-from manyheads.config.hardware import HardwareConfig
-from manyheads.config.knobs import check_ranges, knob, require
+from manyheads.config.fields import check_ranges, from_plain, knob, nearest_setting, require, settings, show, to_plain
 from manyheads.config.model import ModelConfig
-from manyheads.config.names import nearest_setting, settings
-from manyheads.config.optim import OptimConfig
-from manyheads.config.plain import from_plain, show, to_plain
 from manyheads.config.run import RunConfig, default_trainer
+from manyheads.config.training import HardwareConfig, OptimConfig
 
 SECTIONS = ("model.", "optim.", "batch.")  # what may vary: all rows of a table see the same tokens
 WIDTHS = ("model.d_ff", "model.d_model")  # what the solver may set

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from manyheads.config.knobs import check_ranges, knob, require
-from manyheads.config.plain import show
+from manyheads.config.fields import check_ranges, knob, require, show
 
 HUB_ID = re.compile(r"(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}")  # no path, no address
 

@@ -1,23 +1,144 @@
-"""The encoder classifier: counts, widths and the choice of each block."""
+"""The encoder classifier: counts, widths and the choice of each block.
 
-from dataclasses import dataclass
+What a model's blocks are chosen from, and the terms of a linear model.
 
-from manyheads.config.choices import (
-    Activation,
-    EncoderKind,
-    Norm,
-    Normaliser,
-    PairKind,
-    Placement,
-    Pooler,
-    Pooling,
-    Positions,
-    Score,
-    Segments,
-)
-from manyheads.config.knobs import check_ranges, knob, require
-from manyheads.config.plain import show
-from manyheads.config.task import Task
+What a model answers a text with.
+
+How a model that answers by texts finds its answer.
+
+The encoder classifier: counts, widths and the choice of each block.
+"""
+
+from dataclasses import dataclass, fields
+from enum import Enum
+
+from manyheads.config.fields import check_ranges, knob, require, show
+
+
+class Score(Enum):
+    scaled_dot = "scaled_dot"
+    dot = "dot"
+    cosine = "cosine"
+    additive = "additive"
+    general = "general"
+    concat = "concat"
+    distance = "distance"
+
+
+class Normaliser(Enum):
+    softmax = "softmax"
+    sigmoid = "sigmoid"
+    sparsemax = "sparsemax"
+    entmax15 = "entmax15"
+
+
+class EncoderKind(Enum):
+    transformer = "transformer"
+    gru = "gru"
+    lstm = "lstm"
+
+
+class Activation(Enum):
+    relu = "relu"
+    gelu = "gelu"
+    geglu = "geglu"
+    swiglu = "swiglu"
+
+
+class Positions(Enum):
+    none = "none"
+    sinusoidal = "sinusoidal"
+    learned = "learned"
+    rotary = "rotary"
+    alibi = "alibi"
+
+
+class Norm(Enum):
+    layer = "layer"
+    rms = "rms"
+
+
+class Placement(Enum):
+    pre = "pre"
+    post = "post"
+    both = "both"
+
+
+class Pooling(Enum):
+    mean = "mean"
+    first = "first"
+    max = "max"
+    attention = "attention"
+
+
+class Pooler(Enum):
+    none = "none"
+    tanh = "tanh"
+    relu = "relu"
+    gelu = "gelu"
+    gelu_norm = "gelu_norm"
+
+
+class Segments(Enum):
+    pairs = "pairs"
+    always = "always"
+    never = "never"
+
+
+class PairKind(Enum):
+    joint = "joint"
+    cross = "cross"
+
+
+class Terms(Enum):
+    """What a linear model counts in a text; the value is its name in tables and reports."""
+
+    words = "words and pairs of words"
+    characters = "characters 2-4"
+    both = "words, pairs of words and characters 2-4"
+
+
+class Task(Enum):
+    classify = "classify"  # a class
+    seq2seq = "seq2seq"  # another text
+    pretrain = "pretrain"  # those of its own words that are hidden
+
+
+LENGTH_PENALTY = 0.6
+
+
+@dataclass(kw_only=True, slots=True)
+class GenerateConfig:
+    """The search for an answer, token after token; classifiers read nothing of it."""
+
+    n_beams: int = knob(1, "answers followed at a time; 1: the likeliest token at every step", at_least=1, at_most=256)
+    length_penalty: float = knob(
+        LENGTH_PENALTY, "how much beams favour long answers; 0: not at all", at_least=0.0, at_most=10.0
+    )
+    max_length: int = knob(0, "most tokens of an answer; 0: data.max_length of the training", at_least=0, at_most=2**20)
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "generate.")
+        require(
+            self.n_beams > 1 or self.length_penalty == LENGTH_PENALTY,
+            f"generate.length_penalty={self.length_penalty} does nothing with generate.n_beams=1: "
+            "follow several answers, such as generate.n_beams=4, or leave it away",
+        )
+
+    def check_read(self, *, by_texts: bool) -> None:
+        """Refuse what is set for a model that does not answer `by_texts`, and reads nothing of it.
+
+        Raises:
+            ValueError: a setting differs from its default.
+        """
+        default = GenerateConfig()
+        typed = next((one.name for one in fields(self) if getattr(self, one.name) != getattr(default, one.name)), None)
+        require(
+            by_texts or typed is None,
+            f"generate.{typed}={getattr(self, str(typed), None)} does nothing here, as the model of run answers by "
+            "classes: leave it away",
+        )
+
 
 WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends before memory is asked for
 MOST_TABLE = 2**27  # numbers in tables of positions: a model with more could not be loaded again

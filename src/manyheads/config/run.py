@@ -1,21 +1,35 @@
-"""One dataclass a verb: everything `train`, `evaluate`, `predict` and `look` can be told."""
+"""One dataclass a verb: all that `train`, `evaluate`, `predict`, `look`, `explain` and `export` can be told.
+
+One dataclass a verb: everything `train`, `evaluate`, `predict` and `look` can be told.
+
+What `manyheads explain` can be told.
+
+What `manyheads export` can be told.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from manyheads.config.budget import check_budget, read_budget
 from manyheads.config.data import BatchConfig, DataConfig, Long, Source, TokenizerConfig
-from manyheads.config.generate import GenerateConfig
-from manyheads.config.guard import GuardConfig
-from manyheads.config.hardware import Accelerator, HardwareConfig, LoggerConfig, Precision, Strategy
-from manyheads.config.knobs import check_ranges, knob, require
-from manyheads.config.model import MOST_TABLE, ModelConfig, PairKind
-from manyheads.config.optim import FIGURES, CheckpointConfig, Metric, OptimConfig
-from manyheads.config.plain import one_of
-from manyheads.config.pretrain import PretrainConfig
-from manyheads.config.slurm import SlurmConfig
-from manyheads.config.task import Task
+from manyheads.config.fields import check_ranges, knob, one_of, require
+from manyheads.config.model import MOST_TABLE, GenerateConfig, ModelConfig, PairKind, Task
+from manyheads.config.training import (
+    FIGURES,
+    Accelerator,
+    CheckpointConfig,
+    GuardConfig,
+    HardwareConfig,
+    LoggerConfig,
+    Metric,
+    OptimConfig,
+    Precision,
+    PretrainConfig,
+    SlurmConfig,
+    Strategy,
+    check_budget,
+    read_budget,
+)
 
 
 class Resume(Enum):
@@ -275,3 +289,58 @@ class LookConfig:
     def __post_init__(self) -> None:
         check_ranges(self, "")
         require(bool(self.run), "run is empty: name the run to look into, for example run=outputs/my-run")
+
+
+class Claim(Enum):
+    all = "all"
+    formula = "formula"  # the steps from X to the output, with their shapes
+    scale = "scale"  # q · k has variance d_k, and the softmax's gradients with and without 1 / √d_k
+    order = "order"  # without positions the encoder is blind to order
+    heads = "heads"  # h heads of d / h cost what one head of d costs
+    length = "length"  # time and memory grow with T², with a window they do not
+    retrieval = "retrieval"  # a low temperature turns attention into a look-up
+    senses = "senses"  # the vector of "check" and "station" takes up its context
+    relations = "relations"  # the weights of a sentence from a trained model
+
+
+@dataclass(kw_only=True, slots=True)
+class ExplainConfig:
+    """Everything `manyheads explain` can be told. The defaults take less than five minutes on two cores."""
+
+    output: str = knob("", "folder of attention.json and the pictures; empty: outputs/explain-<seed>")
+    page: str = knob("", "Markdown page whose figures marked by their place in the JSON are updated; empty: none")
+    only: Claim = knob(Claim.all, "one experiment; other figures stay")
+    seed: int = knob(0, "seed of samples, sentences and weights", at_least=0, below=2**32)
+    samples: int = knob(20_000, "random pairs of q and k behind a moment", at_least=500, at_most=10_000_000)
+    repeats: int = knob(9, "timings behind a median, taken in turn", at_least=1, at_most=1000)
+    longest: int = knob(4096, "longest text that is timed, in tokens", at_least=128, at_most=65_536)
+    steps: int = knob(800, "training steps of each of the two small models", at_least=1, at_most=100_000)
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+class Format(Enum):
+    huggingface = "huggingface"  # a classifier of transformers
+    sentence_transformers = "sentence_transformers"  # an encoder and its pooling, which give a text a vector
+
+
+class Members(Enum):
+    auto = "auto"  # the network, and what stays behind is said first
+    network = "network"  # the network alone is asked for
+
+
+@dataclass(kw_only=True, slots=True)
+class ExportConfig:
+    """Everything `manyheads export` can be told."""
+
+    run: str = knob("", "run folder, or its model/ folder moved anywhere")
+    output: str = knob("", "a new folder; empty: <run>/<format>")
+    format: Format = knob(
+        Format.huggingface, "a classifier of its family, or its encoder with any pooling, for vectors"
+    )
+    members: Members = knob(Members.auto, "what of the run is exported; network: its linear model is not asked after")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        require(bool(self.run), "run is empty: name the run to export, for example run=outputs/my-run")

@@ -1,16 +1,26 @@
 """Tokens to batches of whole rows under a token budget. Torch only.
 
+Tokens to batches of whole rows under a token budget. Torch only.
+
 The order is a pure function of its arguments, so there is no state to save or lose: every rank computes the plan of
 all ranks and keeps its own part. What is learned in a step, and in which order, does not depend on the number of ranks.
 
 B rows of a batch . N tokens of the batch, end to end
+
+Texts to pieces that a model can read whole: nothing of a long text is left out. Torch and tokenizers only.
+
+N tokens, end to end, before or behind . P pieces
+
+Tokens that live on a GPU: batches are gathered there, and the host sends it the rows' numbers alone.
 """
 
 import heapq
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -265,3 +275,69 @@ def _spread(sizes: list[int], n_parts: int, most: int) -> list[list[int]]:
         if n + 1 < most:
             heapq.heappush(with_room, (used + sizes[index], n + 1, at))
     return parts
+
+
+WHOLE = 2**40  # tokens: no text is cut
+MOST_HELD_OUT = 2**17  # tokens in which words are hidden to judge a model: more would only take longer
+
+
+def in_pieces(tokens: Tokens, tokenizer: Tokenizer, max_length: int) -> Tokens:
+    """Every row longer than `max_length` as several of about the same length, each with the marks around.
+
+    Rows are single texts that were not cut; those of the answer have no labels.
+    """
+    before, after = marks_around(tokenizer)
+    n_marks = before.numel() + after.numel()
+    contents = tokens.offsets.diff() - n_marks
+    counts = (contents.clamp(min=1) + max_length - n_marks - 1) // (max_length - n_marks)
+    row_P = torch.arange(len(tokens)).repeat_interleave(counts)
+    place_P = torch.arange(row_P.numel()) - (counts.cumsum(0) - counts)[row_P]
+    start_P = contents[row_P] * place_P // counts[row_P]
+    length_P = contents[row_P] * (place_P + 1) // counts[row_P] - start_P + n_marks
+    offsets = torch.nn.functional.pad(length_P.cumsum(0), (1, 0))
+    first_P = tokens.offsets[row_P] + start_P - offsets[:-1]
+    ids_N = tokens.ids_N[torch.arange(int(offsets[-1])) + first_P.repeat_interleave(length_P)]
+    for at, mark in enumerate(before):
+        ids_N[offsets[:-1] + at] = mark
+    for at, mark in enumerate(after):
+        ids_N[offsets[1:] - after.numel() + at] = mark
+    return Tokens(ids_N, offsets, None, torch.zeros_like(row_P))
+
+
+def marks_around(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
+    """Ids of the marks before a text, and of those behind it."""
+    probe = tokenizer.encode("a")
+    is_text = [sequence is not None for sequence in probe.sequence_ids]
+    first, last = is_text.index(True), len(is_text) - is_text[::-1].index(True)
+    ids = torch.tensor(probe.ids, dtype=torch.int32)
+    return ids[:first], ids[last:]
+
+
+def held_out(tokens: Tokens, most: int = MOST_HELD_OUT) -> Tokens:
+    """Rows of at most so many tokens, drawn the same way every time; at least one."""
+    if tokens.ids_N.numel() <= most:
+        return tokens
+    order = torch.randperm(len(tokens), generator=torch.Generator().manual_seed(0))
+    n_rows = int((tokens.offsets.diff()[order].cumsum(0) <= most).sum())
+    batch = gather(tokens, Planned(order[: max(1, n_rows)].sort().values, 1.0))
+    segments_N = None if batch.segments_N is None else batch.segments_N.byte()
+    ids_N, offsets = batch.ids_N.int(), batch.layout.offsets
+    return Tokens(ids_N, offsets, segments_N, batch.labels_B, vocabulary=tokens.vocabulary)
+
+
+def n_bytes(tokens: Tokens) -> int:
+    """Of what `moved` moves."""
+    parts = [one for one in (tokens.ids_N, tokens.segments_N, tokens.labels, tokens.teacher_nC) if one is not None]
+    return sum(one.nbytes for one in parts) + (0 if tokens.targets is None else n_bytes(tokens.targets))
+
+
+def moved(tokens: Tokens, device: torch.device) -> Tokens:
+    """The same rows with ids, segments and labels on `device`; offsets stay on the host, where batches are planned."""
+    return replace(
+        tokens,
+        ids_N=tokens.ids_N.to(device),
+        segments_N=None if tokens.segments_N is None else tokens.segments_N.to(device),
+        labels=tokens.labels.to(device),
+        teacher_nC=None if tokens.teacher_nC is None else tokens.teacher_nC.to(device),
+        targets=None if tokens.targets is None else moved(tokens.targets, device),
+    )

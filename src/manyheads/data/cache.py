@@ -24,13 +24,11 @@ from torch import Tensor
 
 from manyheads.config import Cutting, DataConfig, Long, RunConfig, Task, TokenizerConfig
 from manyheads.config.data import CUT
-from manyheads.data.learn import train_tokenizer
-from manyheads.data.pieces import WHOLE, held_out, in_pieces
+from manyheads.data.batches import WHOLE, held_out, in_pieces
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.targets import check_lengths, check_marks, check_spelling
+from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer, vocabulary
 from manyheads.data.tokens import Tokens, Windows, encode, load_tokenizer, marks_of
-from manyheads.data.vocabulary import vocabulary
-from manyheads.whole import replace_file
+from manyheads.runs.atomic import replace_file
 
 PATIENCE = 600.0  # seconds
 LOOK = 0.05  # seconds

@@ -1,14 +1,220 @@
-"""`data=demo`: English-like sentences whose label is the sense of an ambiguous word. Standard library only.
+"""The built-in data: sentences whose label is the sense of an ambiguous word, and dates. Standard library only.
+
+The words of the demo sentences: ambiguous words, their senses, and what surrounds them.
+
+`data=demo`: English-like sentences whose label is the sense of an ambiguous word. Standard library only.
 
 Half of the sentences show the sense by their own words. The others name the contexts of two senses of one word,
 and only word order says which of them owns it: who told whom, where someone went from where, what was denied.
 Every such sentence is as likely with the two exchanged, so a bag of words can but toss a coin there.
+
+`data=dates`: dates in many English spellings, to be written in ISO form. Standard library only.
+
+Years are 1970 to 2069, so that two digits name one of them, and dates in figures have a day above 12, so that
+nothing but the figures themselves says which is the day. A quarter of the texts name a second date, and only the
+words around the two and their order say which is meant. No date that is meant occurs twice, in whatever spelling.
 """
 
 import random
+from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import cache
 
-from manyheads.data.demo_words import CITIES, NAMES, SENSES, SITES, TIMES
+
+@dataclass(frozen=True, slots=True)
+class Sense:
+    """One sense of an ambiguous word: who and where it belongs to, and clauses that show it by themselves."""
+
+    people: tuple[str, ...]
+    places: tuple[str, ...]
+    clauses: tuple[str, ...]
+
+
+SENSES: dict[str, dict[str, Sense]] = {
+    "check": {
+        "bank": Sense(
+            ("bank teller", "cashier", "loan officer", "accountant", "bookkeeper"),
+            ("savings bank", "credit union", "cashier's office", "branch office", "accounting department"),
+            (
+                "cashed the check before the counter closed",
+                "signed the check and paid the rent with it",
+                "deposited the check in a new account",
+                "lost the check together with the wallet",
+                "wrote a check for two hundred dollars",
+                "waited three days for the check to clear",
+            ),
+        ),
+        "chess": Sense(
+            ("chess master", "grandmaster", "chess champion", "tournament player", "chess coach"),
+            ("chess club", "tournament hall", "chess academy", "chess cafe", "championship room"),
+            (
+                "gave check with the black queen",
+                "escaped the check by moving the king",
+                "answered the check with a clever knight",
+                "saw the check too late and lost the game",
+                "blocked the check with a bishop",
+                "announced check after the rook had moved",
+            ),
+        ),
+        "homework": Sense(
+            ("math teacher", "tutor", "schoolgirl", "pupil", "headmaster"),
+            ("classroom", "primary school", "study hall", "school library", "staff room"),
+            (
+                "got a red check beside every correct answer",
+                "put a check next to the finished exercise",
+                "wanted a check under the essay about whales",
+                "earned a check for the spelling list",
+                "left no check on the unfinished worksheet",
+                "counted the check marks in the notebook, and one check was missing",
+            ),
+        ),
+    },
+    "station": {
+        "train": Sense(
+            ("train driver", "railway guard", "ticket inspector", "commuter", "signalman"),
+            ("railway depot", "ticket hall", "dining car", "signal box", "railway museum"),
+            (
+                "got off the express at the next station",
+                "missed the last train at the station",
+                "waited on the platform of the station",
+                "bought a ticket to the final station",
+                "met an old friend on the rails behind the station",
+                "slept in the carriage and passed the station",
+            ),
+        ),
+        "fuel": Sense(
+            ("trucker", "pump attendant", "taxi driver", "car mechanic", "motorcyclist"),
+            ("repair garage", "truck stop", "car wash", "tyre shop", "parking garage"),
+            (
+                "filled the tank at the station",
+                "bought diesel at the cheapest station",
+                "ran out of petrol before the station",
+                "checked the tyre pressure at the station",
+                "paid for oil and a car wash at the station",
+                "found every pump of the station empty",
+            ),
+        ),
+        "radio": Sense(
+            ("newsreader", "disc jockey", "announcer", "sound engineer", "talk show host"),
+            ("recording studio", "newsroom", "broadcasting house", "control room", "listening booth"),
+            (
+                "tuned in to the station for the evening news",
+                "heard a favourite song on the station",
+                "turned the dial until the station came in",
+                "called the station to win a concert ticket",
+                "listened to a jazz station all night",
+                "complained about the advertisements on the station",
+            ),
+        ),
+    },
+    "pitch": {
+        "music": Sense(
+            ("violinist", "singer", "choirmaster", "piano tuner", "cellist"),
+            ("concert hall", "rehearsal room", "opera house", "music school", "organ loft"),
+            (
+                "sang the high note with perfect pitch",
+                "raised the pitch of the guitar string",
+                "could not hold the pitch in the second verse",
+                "heard the flute fall below the pitch",
+                "set the pitch with a tuning fork",
+                "learned to hear the pitch of every chord",
+            ),
+        ),
+        "baseball": Sense(
+            ("catcher", "batter", "umpire", "outfielder", "shortstop"),
+            ("ballpark", "dugout", "batting cage", "locker room", "bullpen"),
+            (
+                "hit the first pitch over the fence",
+                "swung at a curving pitch and missed",
+                "threw the last pitch of the ninth inning",
+                "caught a wild pitch behind the plate",
+                "struck out on a fast pitch",
+                "ran to first base after the pitch",
+            ),
+        ),
+        "sales": Sense(
+            ("salesman", "investor", "advertising agent", "startup founder", "marketing director"),
+            ("boardroom", "trade fair", "sales office", "advertising agency", "start-up hub"),
+            (
+                "closed the deal after a short pitch",
+                "bored every customer with the pitch",
+                "practised the pitch for the new product",
+                "won two clients with one pitch",
+                "ended the pitch with a discount",
+                "printed slides for the pitch to the buyers",
+            ),
+        ),
+    },
+}
+
+NAMES = (
+    *(
+        "Ada",
+        "Amir",
+        "Anna",
+        "Bela",
+        "Carlos",
+        "Chen",
+        "Clara",
+        "David",
+        "Elena",
+        "Emma",
+        "Farid",
+        "Grace",
+        "Hana",
+        "Ivan",
+    ),
+    *(
+        "Jonas",
+        "Julia",
+        "Kofi",
+        "Lara",
+        "Leo",
+        "Lucia",
+        "Marta",
+        "Mei",
+        "Mila",
+        "Nadia",
+        "Nora",
+        "Omar",
+        "Oscar",
+        "Paula",
+    ),
+    *("Priya", "Rosa", "Samir", "Sofia", "Tariq", "Tom", "Vera", "Viktor", "Yara", "Zoe"),
+)
+CITIES = (
+    *(
+        "Oslo",
+        "Lima",
+        "Cairo",
+        "Boston",
+        "Prague",
+        "Nairobi",
+        "Lisbon",
+        "Kyoto",
+        "Dublin",
+        "Toronto",
+        "Athens",
+        "Hanoi",
+    ),
+    *("Vienna", "Quito", "Sydney", "Warsaw", "Lagos", "Madrid", "Seoul", "Geneva"),
+)
+SITES = (
+    *("near the river", "on the hill", "behind the park", "across the street", "by the old bridge", "in the suburbs"),
+    *(
+        "next to the bakery",
+        "at the corner",
+        "beside the hotel",
+        "around the block",
+        "under the arches",
+        "in the old town",
+    ),
+)
+TIMES = (
+    *("", "", "on Monday", "on Friday night", "last week", "yesterday", "this morning", "before lunch", "after dinner"),
+    *("in the rain", "for the second time", "without a word", "once more", "in May", "at noon"),
+)
+
 
 N_ROWS = {"train": 4000, "validation": 500, "test": 1000}
 
@@ -87,3 +293,116 @@ def _person(draw: random.Random, people: tuple[str, ...]) -> str:
 
 def _place(draw: random.Random, places: tuple[str, ...]) -> str:
     return f"the {draw.choice(places)} {draw.choice(SITES)}"
+
+
+N_DATES = {"train": 16000, "validation": 500, "test": 1000}
+FIRST, LAST = date(1970, 1, 1), date(2069, 12, 31)
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+UNITS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+)  # fmt: skip
+TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+ORDINALS = (
+    "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
+    "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth",
+    "twentieth",
+)  # fmt: skip
+SPELLINGS = (
+    "{day} {month} {year}",
+    "{day} {mon} {year}",
+    "{month} {day}, {year}",
+    "{mon}. {day}, {year}",
+    "{mon} {nth} '{yy}",
+    "the {nth} of {month}, {year}",
+    "{weekday}, {month} {nth}, {year}",
+    "{weekday} the {nth} of {month} {year}",
+    "{day}-{mon}-{yy}",
+    "{mon}-{dd}-{year}",
+    "the {ordinal} of {month} {year}",
+    "{month} the {ordinal}, {words}",
+    "the {ordinal} day of {month} in the year {year}",
+    "{day} {month} {words}",
+)
+FIGURES = (
+    "{day}/{number}/{yy}",
+    "{number}/{day}/{yy}",
+    "{day}.{number}.{year}",
+    "{number}-{day}-{year}",
+    "{year}/{number}/{day}",
+)
+ALONE = ("{date}", "{date}", "{date}", "on {date}", "dated {date}", "due by {date}")
+OF_TWO = (
+    "{date}, not {other}",
+    "not {other} but {date}",
+    "{date} instead of {other}",
+    "instead of {other} on {date}",
+    "moved from {other} to {date}",
+    "moved to {date} from {other}",
+    "{date} (it was {other})",
+)
+
+
+@cache
+def dates_splits(seed: int = 0) -> dict[str, list[tuple[str, str]]]:
+    """Rows `(text, date in ISO form)` of train, validation and test; every row has its own date."""
+    draw = random.Random(f"dates {seed}")  # noqa: S311 - dates, not secrets
+    every = [FIRST + timedelta(days) for days in range((LAST - FIRST).days + 1)]
+    meant = draw.sample(every, sum(N_DATES.values()))
+    rows = [(_text(draw, one, draw.choice(every)), one.isoformat()) for one in meant]
+    splits: dict[str, list[tuple[str, str]]] = {}
+    for split, n_rows in N_DATES.items():
+        splits[split], rows = rows[:n_rows], rows[n_rows:]
+    return splits
+
+
+def _text(draw: random.Random, meant: date, other: date) -> str:
+    frame = draw.choice(OF_TWO if draw.random() < 0.25 else ALONE)
+    text = frame.format(date=spelt(draw, meant), other=spelt(draw, other))
+    return draw.choice((text, text, text[0].upper() + text[1:]))
+
+
+def spelt(draw: random.Random, one: date) -> str:
+    """A date in one of the spellings."""
+    spelling = draw.choice((*SPELLINGS, *FIGURES) if one.day > 12 else SPELLINGS)
+    return spelling.format(
+        day=one.day,
+        dd=f"{one.day:02}",
+        nth=f"{one.day}{_ending(one.day)}",
+        ordinal=ordinal(one.day),
+        number=one.month,
+        month=MONTHS[one.month - 1],
+        mon=MONTHS[one.month - 1][:3],
+        weekday=WEEKDAYS[one.weekday()],
+        year=one.year,
+        yy=f"{one.year % 100:02}",
+        words=year_in_words(one.year),
+    )
+
+
+def ordinal(day: int) -> str:
+    """A day in words: twenty-first."""
+    if day <= 20:
+        return ORDINALS[day - 1]
+    return "thirtieth" if day == 30 else f"{TENS[day // 10 - 2]}-{ORDINALS[day % 10 - 1]}"
+
+
+def year_in_words(year: int) -> str:
+    """A year as it is said: nineteen eighty-four, two thousand and five, twenty twenty-one."""
+    if 2000 <= year < 2010:
+        return "two thousand" + (f" and {UNITS[year % 100]}" if year % 100 else "")
+    return f"{UNITS[year // 100] if year < 2000 else 'twenty'} {_below_hundred(year % 100)}"
+
+
+def _below_hundred(number: int) -> str:
+    if number < 20:
+        return UNITS[number]
+    return TENS[number // 10 - 2] + (f"-{UNITS[number % 10]}" if number % 10 else "")
+
+
+def _ending(day: int) -> str:
+    return "th" if 11 <= day <= 13 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")

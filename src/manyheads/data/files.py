@@ -1,19 +1,92 @@
-"""One local file to one `Table`: csv, tsv, json lines, lines of text (all also compressed) and parquet."""
+"""One local file to one `Table`: which kinds are read, lines of text, json lines, compressed or not.
+
+Why a file of another kind is not read, and what to do about it.
+
+A .txt file to one `Table`: one text a line, or lines as fastText writes them.
+
+One local file to one `Table`: csv, tsv, json lines, lines of text (all also compressed) and parquet.
+"""
 
 import bz2
 import codecs
 import gzip
 import json
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from manyheads.config.plain import listed, show
+from manyheads.config.fields import listed, show
 from manyheads.data.delimited import read_csv, read_tsv, row_of
-from manyheads.data.lines import read_lines
 from manyheads.data.rows import Table
+
+ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
+
+
+def known_kind(path: Path) -> str:
+    """What a file is that is not read, and the remedy; empty where it is not known."""
+    if path.name.lower().endswith(ARCHIVES):
+        return "is an archive: unpack it, and give the file or the folder that was in it"
+    if path.suffix.lower() == ".label":
+        return TREC
+    if path.is_file():
+        try:
+            with path.open("rb") as file:
+                head = file.read(len(MARK))
+        except OSError:
+            head = b""
+        if head == MARK.encode():
+            return "is in fastText's format, which is read from a .txt: let its name end with .txt"
+    return ""
+
+
+def why_unread(path: Path) -> str:
+    """The same, of any file."""
+    return known_kind(path) or f"is not a kind of file that is read: give {KINDS_IN_WORDS}"
+
+
+def why_empty(folder: Path) -> str:
+    """Why a folder holds no data file: by the first one in it whose kind is known."""
+    inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    known = next(((path.name, why) for path in inside if (why := known_kind(path))), None)
+    return f"its {known[0]} {known[1]}" if known else f"put files of {KINDS_IN_WORDS} into it"
+
+
+MARK = "__label__"
+OF_TREC = re.compile(r"[A-Z]+:[A-Za-z]+ +\S")
+TREC = (
+    "is in TREC's format, CLASS:kind text: write it as .tsv, as by "
+    r"(printf 'label\ttext\n'; iconv -f latin1 -t utf-8 FILE | sed 's/:[^ ]* /\t/') > NEW.tsv"
+)
+
+
+def read_lines(path: Path, text: str) -> Table:
+    """One text a line, in the column `text`; lines of white space alone are none. Where the first line starts with
+    `__label__`, as of fastText, the names behind such marks are the column `labels`.
+
+    Raises:
+        ValueError: the lines are TREC's.
+    """
+    lines = {number: line.strip("\r") for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
+    texts = [*lines.values()]
+    if texts and texts[0].startswith(MARK):
+        return _marked(texts, [*lines], path.name)
+    if texts and all(map(OF_TREC.match, texts)):
+        raise ValueError(f"{path} {TREC}")
+    return Table(names=["text"], column=lambda name: texts, numbers=[*lines], source=path.name)
+
+
+def _marked(lines: list[str], numbers: list[int], source: str) -> Table:
+    words = [re.match(rf"((?:{MARK}\S*\s*)*)(.*)", line, re.DOTALL) for line in lines]
+    cells = {
+        "text": [found[2] if found else "" for found in words],
+        "labels": [found[1].replace(MARK, " ").split() or [""] if found else [""] for found in words],
+    }
+    broken = {at: f"does not start with {MARK}" for at, line in enumerate(lines) if not line.startswith(MARK)}
+    return Table(names=["text", "labels"], column=cells.__getitem__, numbers=numbers, source=source, broken=broken)
+
 
 Packed = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 OPENERS: dict[str, Callable[[Path], Packed]] = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}
@@ -51,7 +124,7 @@ def read_file(path: Path) -> Table:
     """
     kind = kind_of(path)
     if kind == ".parquet":
-        from manyheads.data.parquet import read_parquet
+        from manyheads.data.arrow import read_parquet
 
         return read_parquet(path)
     read = {

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Any
 
-from manyheads.config.plain import listed, show
+from manyheads.config.fields import listed, show
 
 
 @dataclass(slots=True)

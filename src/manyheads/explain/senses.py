@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.config.explain import ExplainConfig
+from manyheads.config import ExplainConfig
 from manyheads.data.demo import demo_splits
 from manyheads.explain.drawing import BLUE, GREY, RED, draw, heatmap, name, png
-from manyheads.explain.finding import Finding
-from manyheads.explain.training import train_small, untrained, vectors_and_weights
+from manyheads.explain.explain import Finding
+from manyheads.explain.models import train_small, untrained, vectors_and_weights
+from manyheads.inference.classifier import Deliverable
 from manyheads.nn import Classifier
-from manyheads.ship.deliverable import Deliverable
 
 WORDS = ("check", "station")
 CONTROL = "."

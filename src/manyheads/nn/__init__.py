@@ -2,16 +2,13 @@
 
 from manyheads.nn.assemble import assemble
 from manyheads.nn.attention import attend
-from manyheads.nn.classifier import Classifier
+from manyheads.nn.classifier import AttentionPooling, Classifier, Pooling
 from manyheads.nn.decoder import Decoder, DecoderLayer
-from manyheads.nn.encoder import Encoder, EncoderLayer, Residual
-from manyheads.nn.feedforward import FeedForward
-from manyheads.nn.generate import beam_search, greedy
+from manyheads.nn.embeddings import Alibi, LearnedPositions, Rotary, SinusoidalPositions
+from manyheads.nn.encoder import Encoder, EncoderLayer, FeedForward, Residual
 from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.nn.pooling import AttentionPooling, Pooling
-from manyheads.nn.positions import Alibi, LearnedPositions, Rotary, SinusoidalPositions
 from manyheads.nn.recurrent import Recurrent
-from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
+from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq, beam_search, greedy
 
 __all__ = [
     "Alibi",

@@ -7,18 +7,13 @@ from torch import nn
 from manyheads.config import ModelConfig, PairKind, Placement, Positions, Segments
 from manyheads.config import Pooler as PoolerKind
 from manyheads.config import Pooling as PoolingKind
-from manyheads.nn.classifier import Classifier
-from manyheads.nn.embeddings import Embeddings
-from manyheads.nn.encoder import Encoder, EncoderLayer, Residual
-from manyheads.nn.feedforward import FeedForward
+from manyheads.nn.classifier import AttentionPooling, Classifier, Cross, CrossLayer, Pooler, Pooling
+from manyheads.nn.embeddings import Alibi, Embeddings, LearnedPositions, Rotary, SinusoidalPositions
+from manyheads.nn.encoder import Encoder, EncoderLayer, FeedForward, Residual, make_norm
+from manyheads.nn.init import initialise
 from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.nn.norms import make_norm
-from manyheads.nn.pair import Cross, CrossLayer
-from manyheads.nn.pooling import AttentionPooling, Pooler, Pooling
-from manyheads.nn.positions import Alibi, LearnedPositions, Rotary, SinusoidalPositions
 from manyheads.nn.recurrent import Recurrent, StateAttention, StatePooling
 from manyheads.nn.scores import make_score
-from manyheads.nn.weights import initialise
 
 
 def assemble(

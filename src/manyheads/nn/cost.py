@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from manyheads.config import Activation, ModelConfig, Pooling, Score
-from manyheads.config.model import EncoderKind
+from manyheads.config import Activation, EncoderKind, ModelConfig, Pooling, Score
 
 OF_TWO_TOKENS = (Score.additive, Score.concat)  # these look at a query and a key together, beyond a product
 

@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 from manyheads.layout import Layout, Padded
 from manyheads.nn.attention import attend
-from manyheads.nn.cache import KeysValues
-from manyheads.nn.encoder import Residual
-from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.nn.walk import Walk, through
+from manyheads.nn.encoder import Residual, Walk, through
+from manyheads.nn.multihead import KeysValues, MultiHeadAttention
 
 
 @dataclass(frozen=True, slots=True)

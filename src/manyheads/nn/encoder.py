@@ -1,15 +1,91 @@
-"""The encoder: residual blocks around attention and feed-forward. Vaswani et al. (2017), section 3.1.
+"""The encoder: residual blocks around attention and feed-forward.
+
+Normalisation of token vectors. LayerNorm: Ba et al. (2016); RMSNorm: Zhang and Sennrich (2019).
+
+The position-wise feed-forward block: Vaswani et al. (2017), section 3.3; gated forms: Shazeer (2020).
+
+... tokens in a layout . D d_model . F d_ff
+
+How training walks through the layers of an encoder: as written, compiled, or keeping less for the way back.
+
+The layers are alike, so what is compiled is one step through any of them: it is compiled once, not once a layer.
+
+The encoder: residual blocks around attention and feed-forward. Vaswani et al. (2017), section 3.1.
 
 ... tokens in a layout (N packed, or B L padded) . D d_model
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from manyheads.layout import Layout
 from manyheads.nn.dropout import Dropout
-from manyheads.nn.walk import Walk, through
+
+
+def make_norm(kind: str, d_model: int, eps: float | None = None, *, bias: bool = True) -> nn.Module:
+    """`layer` or `rms`, over the last axis; `eps`, added to the variance, is 1e-5 or 1e-6 where it is left open.
+
+    `bias` is of `layer`: `rms` has none.
+    """
+    if kind == "rms":
+        return nn.RMSNorm(d_model, eps=eps or 1e-6)
+    return nn.LayerNorm(d_model, eps=eps or 1e-5, bias=bias)
+
+
+GATES = {"geglu": F.gelu, "swiglu": F.silu}
+PLAIN = {"relu": F.relu, "gelu": F.gelu}
+
+
+class FeedForward(nn.Module):
+    """W2 f(W1 x + b1) + b2; with a gate W2 (f(W1 x + b1) * (W3 x + b3)) + b2, W1 and W3 side by side in one weight."""
+
+    def __init__(self, *, d_model: int, d_ff: int, activation: str, bias: bool = True) -> None:
+        super().__init__()
+        self.is_gated = activation in GATES
+        self.activate = GATES[activation] if self.is_gated else PLAIN[activation]
+        self.widen = nn.Linear(d_model, d_ff * (2 if self.is_gated else 1), bias=bias)
+        self.narrow = nn.Linear(d_ff, d_model, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens `(..., D)` to tokens `(..., D)`."""
+        hidden = self.widen(x)
+        if self.is_gated:
+            gate, hidden = hidden.chunk(2, dim=-1)
+            return self.narrow(self.activate(gate) * hidden)
+        return self.narrow(self.activate(hidden))
+
+
+Walk = Callable[..., Tensor]
+
+
+def through(layer: nn.Module, x: Tensor, *context: Tensor | Layout) -> Tensor:
+    """Tokens `(..., D)` through one layer."""
+    return layer(x, *context)
+
+
+def make_walk(*, mode: str = "", recompute: bool = False, backend: str = "inductor") -> Walk:
+    """A `through` with the same answers and gradients.
+
+    Args:
+        mode: of torch.compile: `default`, or `reduce-overhead` for CUDA graphs; empty: not compiled.
+        recompute: keep the input of a layer alone and compute the rest once more for the gradient, with the same
+            random numbers: Chen et al. (2016), "Training Deep Nets with Sublinear Memory Cost", section 4.
+        backend: what compiles.
+    """
+    walk: Walk = through
+    if mode:  # the second token count makes torch compile once more, for all counts
+        walk = torch.compile(through, backend=backend, mode=mode)
+    return partial(_recomputed, walk) if recompute else walk
+
+
+def _recomputed(walk: Walk, layer: nn.Module, x: Tensor, *context: Any) -> Tensor:
+    return checkpoint(walk, layer, x, *context, use_reentrant=False)  # type: ignore[return-value]
 
 
 class Residual(nn.Module):

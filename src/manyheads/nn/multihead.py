@@ -1,19 +1,55 @@
-"""Multi-head attention: Vaswani et al. (2017), section 3.2.2.
+"""Multi-head attention, and keys and values that are computed once.
+
+Keys and values that are computed once: those of a memory, and those of the tokens said so far.
+
+B documents (or beams) . M positions of the memory . G key/value heads . K width of a key . V width of a value
+
+Multi-head attention: Vaswani et al. (2017), section 3.2.2.
 
 ... tokens in a layout (N packed, or B L padded) . B documents . L query positions . M key positions
 H query heads . G key/value heads . K d_k . V d_v . D d_model
 """
+
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.layout import Layout
-from manyheads.nn.attention import attend
-from manyheads.nn.kernels import attention, kept
-from manyheads.nn.normalisers import NORMALISERS
-from manyheads.nn.positions import Alibi, Rotary
+from manyheads.nn.attention import NORMALISERS, attend
+from manyheads.nn.embeddings import Alibi, Rotary
+from manyheads.nn.kernels import attention, kept_keys
 from manyheads.nn.scores import Score, make_score
+
+
+@dataclass(frozen=True, slots=True)
+class KeysValues:
+    """What later queries attend to; `keep_B11M` is None where that is every position."""
+
+    k_BGMK: Tensor
+    v_BGMV: Tensor
+    keep_B11M: Tensor | None = None
+
+    @classmethod
+    def of_memory(cls, k: Tensor, v: Tensor, layout: Layout) -> Self:
+        """Keys `(..., G, K)` and values `(..., G, V)` in `layout`, a document a row."""
+        keep_B11M = None if layout.is_full else layout.keep_BL[:, None, None]
+        return cls(layout.grid(k).transpose(1, 2), layout.grid(v).transpose(1, 2), keep_B11M)
+
+    def grown(self, other: "KeysValues", most: int = 0) -> "KeysValues":
+        """With the positions of `other` behind its own, the last `most` of them; 0: all."""
+        k_BGMK, v_BGMV = (
+            torch.cat(both, dim=2)[:, :, -most:]  # -0: is all
+            for both in ((self.k_BGMK, other.k_BGMK), (self.v_BGMV, other.v_BGMV))
+        )
+        return KeysValues(k_BGMK, v_BGMV)
+
+    def take(self, rows: Tensor) -> "KeysValues":
+        """Those of documents `rows`, which may repeat, drop and reorder."""
+        keep = None if self.keep_B11M is None else self.keep_B11M.index_select(0, rows)
+        return KeysValues(self.k_BGMK.index_select(0, rows), self.v_BGMV.index_select(0, rows), keep)
 
 
 class MultiHeadAttention(nn.Module):
@@ -103,7 +139,7 @@ class MultiHeadAttention(nn.Module):
                 layout.grid(q).transpose(1, 2),
                 keys.grid(k).transpose(1, 2),
                 keys.grid(v).transpose(1, 2),
-                kept(layout, keys, self.window, self.causal),
+                kept_keys(layout, keys, self.window, self.causal),
                 score=self.score,
                 normalise=self.normalise,
                 bias=self.bias_HLM(layout, keys),

@@ -12,11 +12,10 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from manyheads.layout import Layout, Padded
-from manyheads.nn.attention import attend
-from manyheads.nn.cache import KeysValues
+from manyheads.nn.attention import NORMALISERS, attend
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.kernels import attention
-from manyheads.nn.normalisers import NORMALISERS
+from manyheads.nn.multihead import KeysValues
 from manyheads.nn.scores import Score
 
 Hidden = tuple[Tensor, ...]

@@ -1,4 +1,13 @@
-"""One text to another: an encoder reads, a decoder writes. Sutskever et al. (2014); Vaswani et al. (2017), section 3.
+"""One text to another: an encoder reads, a decoder writes, one token after another.
+
+Answers, one token after another: greedy and beam search over any model that can take a step.
+
+B documents . K beams . R rows, one a hypothesis (B K of them) . T tokens so far . V vocabulary . C candidates (K V)
+
+A model starts from its source and then steps: ids of the last tokens in, logits of the next out. It should be in
+eval mode. Ties are broken towards the lower id and the better hypothesis, so the same model gives the same answer.
+
+One text to another: an encoder reads, a decoder writes. Sutskever et al. (2014); Vaswani et al. (2017), section 3.
 
 Both sides are Transformers, or both recurrent with attention between them, by `model.encoder`.
 
@@ -6,6 +15,7 @@ Both sides are Transformers, or both recurrent with attention between them, by `
 """
 
 from dataclasses import replace
+from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,10 +37,167 @@ from manyheads.nn.decoder import Decoder, DecoderLayer, DecoderState
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder
+from manyheads.nn.init import initialise
 from manyheads.nn.recurrent import Recurrent, RecurrentDecoder, RecurrentState
-from manyheads.nn.weights import initialise
 
-State = DecoderState | RecurrentState
+
+class State(Protocol):
+    """What a model remembers of each row between two steps."""
+
+    def take(self, rows: Tensor) -> Self:
+        """The state of `rows`, which may repeat, drop and reorder."""
+        ...
+
+
+Memory = TypeVar("Memory", bound=State)
+
+
+class Stepwise(Protocol[Memory]):
+    def start(self, source_ids: Tensor, source_layout: Layout) -> Memory: ...
+
+    def step(self, ids_B: Tensor, state: Memory) -> tuple[Tensor, Memory]: ...
+
+
+@torch.inference_mode()
+def greedy(
+    model: Stepwise[Memory], source_ids: Tensor, source_layout: Layout, *, start: int, end: int, max_length: int
+) -> list[list[int]]:
+    """The likeliest token at every step.
+
+    Args:
+        start, end: ids of the tokens in front of an answer and behind it; the answers hold neither.
+        max_length: steps after which an answer without an end is cut.
+
+    Returns:
+        One answer a document. Documents whose answer has ended leave the batch.
+    """
+    n_documents = source_layout.n_documents
+    answers: list[list[int]] = [[] for _ in range(n_documents)]
+    state = model.start(source_ids, source_layout)
+    ids = source_ids.new_full((n_documents,), start)
+    documents = list(range(n_documents))
+    for _ in range(max_length):
+        if not documents:
+            break
+        logits_RV, state = model.step(ids, state)
+        ids = logits_RV.argmax(-1)
+        said = ids.tolist()
+        going = [row for row, token in enumerate(said) if token != end]
+        for row in going:
+            answers[documents[row]].append(said[row])
+        if len(going) < len(documents):
+            rows = torch.tensor(going, dtype=torch.int64, device=ids.device)
+            ids, state, documents = ids[rows], state.take(rows), [documents[row] for row in going]
+    return answers
+
+
+@torch.inference_mode()
+def beam_search(
+    model: Stepwise[Memory],
+    source_ids: Tensor,
+    source_layout: Layout,
+    *,
+    start: int,
+    end: int,
+    max_length: int,
+    n_beams: int,
+    length_penalty: float = 0.6,
+) -> list[list[int]]:
+    """The best of the hypotheses that end in a beam of `n_beams`: Sutskever et al. (2014), section 3.2.
+
+    A hypothesis that ends leaves the beam, which narrows by one; so a beam of one is `greedy`. The best has the
+    largest log P / ((5 + n) / 6)^length_penalty, where n counts its tokens with the end (Wu et al., 2016, section 7,
+    equation 14). Where none has ended after `max_length` steps, those in the beam compete as they are.
+
+    Args:
+        start, end, max_length: see `greedy`.
+        n_beams: hypotheses of a document that are followed at a time, at least 1.
+
+    Returns:
+        One answer a document. Documents whose beam is empty leave the batch.
+    """
+    n_rows = source_layout.n_documents * n_beams
+    search = _Search(source_layout.n_documents, n_beams, end, length_penalty, source_ids.device)
+    state = model.start(source_ids, source_layout)
+    state = state.take(torch.arange(n_rows, device=source_ids.device) // n_beams)
+    ids_R = source_ids.new_full((n_rows,), start)
+    for _ in range(max_length):
+        if not search.documents:
+            break
+        logits_RV, state = model.step(ids_R, state)
+        parents_R, ids_R = search.extend(logits_RV.double().log_softmax(-1))
+        state = state.take(parents_R)
+    return search.answers()
+
+
+class _Search:
+    """The beams of all documents that still have one, and the best ended hypothesis of every document."""
+
+    def __init__(self, n_documents: int, n_beams: int, end: int, length_penalty: float, device: torch.device) -> None:
+        assert n_beams >= 1, "an empty beam finds nothing"
+        self.end, self.length_penalty = end, length_penalty
+        self.documents = list(range(n_documents))
+        self.best: list[tuple[float, list[int]] | None] = [None] * n_documents
+        self.places_K = torch.arange(n_beams, device=device)
+        self.width_B = torch.full((n_documents,), n_beams, device=device)
+        self.totals_BK = torch.full((n_documents, n_beams), -torch.inf, dtype=torch.float64, device=device)
+        self.totals_BK[:, 0] = 0.0  # one empty hypothesis; a place at -inf holds none
+        self.said_RT = torch.empty(n_documents * n_beams, 0, dtype=torch.int64, device=device)
+
+    def extend(self, log_RV: Tensor) -> tuple[Tensor, Tensor]:
+        """One token more: rows the next hypotheses come from and their last ids, both `(R,)`, of what goes on."""
+        n_beams, n_vocabulary = len(self.places_K), log_RV.size(1)
+        totals_BC = (self.totals_BK.unsqueeze(-1) + log_RV.unflatten(0, (-1, n_beams))).flatten(1)
+        totals_BK, choice_BK = highest(totals_BC, n_beams)
+        totals_BK = totals_BK.masked_fill(self.places_K >= self.width_B[:, None], -torch.inf)
+        first_B1 = n_beams * torch.arange(len(choice_BK), device=choice_BK.device)[:, None]
+        parents_R, ids_BK = (first_B1 + choice_BK // n_vocabulary).flatten(), choice_BK % n_vocabulary
+        said_RT = torch.cat((self.said_RT[parents_R], ids_BK.flatten()[:, None]), dim=1)
+        ended_BK = (ids_BK == self.end) & (totals_BK > -torch.inf)
+        self._record(ended_BK, totals_BK, said_RT, drop=1)
+        totals_BK = totals_BK.masked_fill(ended_BK, -torch.inf)
+        going_B = (totals_BK > -torch.inf).any(1).nonzero().squeeze(1)
+        rows_R = (n_beams * going_B[:, None] + self.places_K).flatten()
+        self.documents = [self.documents[at] for at in going_B.tolist()]
+        self.width_B = (self.width_B - ended_BK.sum(1))[going_B]
+        self.totals_BK, self.said_RT = totals_BK[going_B], said_RT[rows_R]
+        return parents_R[rows_R], self.said_RT[:, -1]
+
+    def answers(self) -> list[list[int]]:
+        """The best hypothesis of every document, the cut ones where none has ended."""
+        open_B = [self.best[document] is None for document in self.documents]
+        open_B1 = torch.tensor(open_B, dtype=torch.bool, device=self.totals_BK.device).view(-1, 1)
+        self._record(open_B1 & (self.totals_BK > -torch.inf), self.totals_BK, self.said_RT, drop=0)
+        return [[] if best is None else best[1] for best in self.best]
+
+    def _record(self, which_BK: Tensor, totals_BK: Tensor, said_RT: Tensor, *, drop: int) -> None:
+        """Keep the hypotheses `which_BK` that are better than what their documents have, without the last `drop`."""
+        n_tokens = said_RT.size(1)
+        penalty = ((5 + n_tokens) / 6) ** self.length_penalty
+        rows = which_BK.flatten().nonzero().squeeze(1)
+        totals, texts = totals_BK.flatten()[rows].tolist(), said_RT[rows, : n_tokens - drop].tolist()
+        for row, total, text in zip(rows.tolist(), totals, texts, strict=True):
+            document = self.documents[row // len(self.places_K)]
+            best = self.best[document]
+            if best is None or total / penalty > best[0]:
+                self.best[document] = total / penalty, text
+
+
+def highest(x_BC: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The `n` highest values of each row and where they are, in falling order, ties by place: both `(B, n)`.
+
+    `topk` alone says nothing of ties.
+    """
+    least_B1 = x_BC.topk(n, dim=1).values[:, -1:]
+    above_BC, equal_BC = x_BC > least_B1, x_BC == least_B1
+    n_equal_B1 = n - above_BC.sum(1, keepdim=True)
+    chosen_BC = above_BC | (equal_BC & (equal_BC.cumsum(1) <= n_equal_B1))
+    places_Bn = chosen_BC.nonzero()[:, 1].view(-1, n)
+    values_Bn, order_Bn = x_BC.gather(1, places_Bn).sort(dim=1, descending=True, stable=True)
+    return values_Bn, places_Bn.gather(1, order_Bn)
+
+
+DecodingState = DecoderState | RecurrentState
 
 
 class Seq2Seq(nn.Module):
@@ -65,11 +232,11 @@ class Seq2Seq(nn.Module):
         """The memory that the decoder attends to: `(..., D)` in the layout of the source."""
         return self.encoder(self.source(source_ids, source_layout), source_layout)
 
-    def start(self, source_ids: Tensor, source_layout: Layout) -> State:
+    def start(self, source_ids: Tensor, source_layout: Layout) -> DecodingState:
         """Read the source; `step` is then given the start token of every document."""
         return self.decoder.start(self.encode(source_ids, source_layout), source_layout)
 
-    def step(self, ids_B: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, ids_B: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """Logits `(B, V)` of the token behind `ids_B`, the same as in `forward`, and the state that knows these ids."""
         here = Padded(torch.ones_like(ids_B[:, None], dtype=torch.bool), first=state.position)
         x_B1D = self.target(ids_B[:, None], here)

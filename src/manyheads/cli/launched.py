@@ -1,0 +1,72 @@
+"""The life of a process that `launch.py` has started: `python -m manyheads.cli.launched VERB CONFIG REPORT`.
+
+The settings come in by the pipe CONFIG, a user's mistake goes out by the pipe REPORT. Standard library only.
+"""
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+from manyheads.cli.main import MISTAKE, answer, call
+from manyheads.cli.verbs import VERBS
+from manyheads.config.fields import from_plain
+
+
+def main() -> None:
+    """Do the work. A process that ends ill leaves at once: what is tidied up at its end would wait for the others."""
+    try:
+        code = _work(sys.argv[1:])
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BrokenPipeError:
+        code = 141
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    if code:
+        logging.shutdown()
+        os._exit(code)
+
+
+def _work(words: Sequence[str]) -> int:
+    verb, source, sink = words[0], int(words[1]), int(words[2])
+    for end in (source, sink):
+        os.set_inheritable(end, False)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a run listens, it ends at once and says nothing
+    config = b""
+    while not config.endswith(b"\n"):
+        part = os.read(source, 65536)
+        if not part:
+            return 1
+        config += part
+    threading.Thread(target=_leave_with, args=(source,), daemon=True).start()
+
+    def work() -> int:
+        call(verb, from_plain(VERBS[verb].config, json.loads(config)))
+        return 0
+
+    def report(sentence: str, code: int) -> int:
+        if code == MISTAKE:
+            os.write(sink, sentence.encode())
+        else:
+            print(sentence, file=sys.stderr)
+        return code
+
+    return answer(work, report)
+
+
+def _leave_with(source: int) -> None:
+    """Wait for the end of the supervisor, then leave with all that this process has started."""
+    while os.read(source, 1):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

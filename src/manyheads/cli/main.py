@@ -1,0 +1,278 @@
+"""`manyheads VERB key=value ...`: nothing heavy is imported before the settings are valid.
+
+Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one sentence), 69 another process of the run
+is dead, stuck or gone, 75 to be started again, 124 time is up, 130 Ctrl-C, 137 killed, 138 SIGUSR1, 141 output closed,
+143 SIGTERM.
+"""
+
+import importlib
+import io
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass, field
+from typing import Any
+
+from manyheads import __version__
+from manyheads.cli.errors import user_sentence
+from manyheads.cli.verbs import VERBS, Config
+from manyheads.config import RunConfig
+from manyheads.config.fields import nearest, nearest_setting, one_of, settings
+from manyheads.distributed.ranks import this_process
+from manyheads.distributed.slurm import is_for_the_queue, write_job
+from manyheads.terminal import ends_by_ctrl_c
+
+MISTAKE = 2  # the exit code of a user's mistake
+LATER = 3.0  # seconds
+COMPLETION = ("-sc", "--shell-completion")
+ALONE = {"-m": "-m", "--multirun": "-m", "--resolve": "--resolve"}
+WITH_VALUE = {"--cfg": "--cfg", "-c": "--cfg", "--package": "--package", "-p": "--package"}
+WITH_VALUE |= {"--config-dir": "--config-dir", "-cd": "--config-dir", "--info": "--info", "-i": "--info"}
+VALUES = {
+    "--cfg": ("job", "hydra", "all"),
+    "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
+}
+NEVER = {
+    "--experimental-rerun": "would unpickle a file, which can run code: type the settings of its config.yaml instead",
+    "--config-path": "would replace the presets: add your own by --config-dir FOLDER",
+    "--config-name": "would replace the verb: add your own presets by --config-dir FOLDER",
+}
+NEVER |= {"-cp": NEVER["--config-path"], "-cn": NEVER["--config-name"]}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line, `sys.argv` unless given, and return its exit code."""
+    try:
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        with ends_by_ctrl_c(call):
+            code = answer(lambda: _run(words), _say)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return _reader_left()
+    except OSError as error:  # of standard output itself, such as of a full disk
+        if (sentence := user_sentence(error)) is None:
+            raise
+        _reader_left()
+        return _say(sentence, MISTAKE)
+
+
+def answer(work: Callable[[], int], say: Callable[[str, int], int]) -> int:
+    """Do the work and return its exit code; `say` is given the sentence of a mistake and the code for it."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        return say("stopped by Ctrl-C", 130)
+    except SystemExit as stop:  # Lightning turns Ctrl-C into exit(1)
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            return say("stopped by Ctrl-C", 130)
+        if stop.code == 1 and isinstance(stop.__context__, BrokenPipeError):  # rich, too, turns it into exit(1)
+            raise BrokenPipeError from stop
+        raise
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        sentence = user_sentence(error)
+        if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
+            traceback.print_exc()
+            return 1 if sentence is None else MISTAKE
+        return say(sentence, MISTAKE)
+
+
+def _reader_left() -> int:
+    """The reader of our output has gone, as in `| head`, or it cannot be written: the rest goes nowhere, quietly."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
+
+
+def call(verb: str, config: Config) -> Any:
+    """Import the function of a verb and call it on its settings."""
+    module, _, name = VERBS[verb].entry.partition(":")
+    return getattr(importlib.import_module(module), name)(config)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The words after the verb, flags apart from settings."""
+
+    overrides: list[str] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+    config_dir: str | None = None
+
+
+def _run(words: list[str]) -> int:
+    if any(word in COMPLETION for word in words):
+        return _complete([word for word in words if word.startswith(("install=", "uninstall=", "query="))])
+    if "--version" in words:
+        print(f"manyheads {__version__}")
+        return 0
+    if not words or words[0] in ("-h", "--help", "help"):
+        from manyheads.cli.verbs import top_help
+
+        print(top_help(), file=sys.stdout if words else sys.stderr)
+        return 0 if words else 2
+    verb = _verb(words)
+    if "--help" in words or "-h" in words:
+        from manyheads.cli.verbs import verb_help
+
+        print(verb_help(verb))
+        return 0
+    asked = _read_flags(verb, words[1:])
+    from manyheads.cli.compose import compose, run_hydra
+
+    if asked.flags:
+        _refuse_flags(verb, asked)
+        from manyheads.cli.sweeps import show_jobs
+
+        made: list[Any] = []
+        with nullcontext() if "-m" in asked.flags else _written_at_the_end():
+            run_hydra(
+                verb, asked.flags, asked.overrides, lambda make: made.extend(_one_of_many(verb, make)), asked.config_dir
+            )
+        show_jobs(made)
+        return 0
+    config = compose(verb, asked.overrides, config_dir=asked.config_dir)
+    if isinstance(config, RunConfig) and is_for_the_queue(config):
+        print(write_job(config, asked.overrides, asked.config_dir))
+        return 0
+    call(verb, config)
+    return 0
+
+
+def _verb(words: list[str]) -> str:
+    first = words[0]
+    if first in VERBS:
+        return first
+    later = next((word for word in words if word in VERBS), None)
+    if later:
+        raise ValueError(f"{first} stands before the verb: write manyheads {later} {first} ...")
+    near = nearest(first, VERBS)
+    if near:
+        raise ValueError(f"{first} is not a verb: did you mean {near}?")
+    raise ValueError(f"{first} is not a verb: choose {one_of(list(VERBS))}")
+
+
+def _read_flags(verb: str, words: list[str]) -> _Asked:
+    asked = _Asked()
+    rest = iter(words)
+    for word in rest:
+        flag, equals, attached = word.partition("=")
+        if not word.startswith("-"):
+            asked.overrides.append(word)
+        elif flag in NEVER:
+            raise ValueError(f"{flag} is refused, as it {NEVER[flag]}")
+        elif word in ALONE:
+            asked.flags.append(ALONE[word])
+        elif flag in WITH_VALUE:
+            _flag_value(asked, WITH_VALUE[flag], attached if equals else None, rest)
+        else:
+            raise ValueError(_unknown_flag(verb, word))
+    doing = [flag for flag in asked.flags if flag in ("-m", "--cfg", "--info")]
+    if asked.flags and len(doing) != 1:
+        remedy = "give one of them" if doing else "add --cfg job"
+        raise ValueError(f"{' '.join(doing or asked.flags)}: -m, --cfg and --info each do one thing: {remedy}")
+    return asked
+
+
+def _refuse_flags(verb: str, asked: _Asked) -> None:
+    """Refuse what a verb or a word does not take with -m, --cfg or --info."""
+    from manyheads.cli.implied import resumed_folder
+
+    if verb == "tune" and "-m" in asked.flags:
+        raise ValueError("-m does nothing in tune, which runs one training after another itself: leave it away")
+    _, folder = resumed_folder(verb, asked.overrides)
+    if folder:
+        flag = next(one for one in asked.flags if one in ("-m", "--cfg", "--info"))
+        raise ValueError(
+            f"resume={folder} does not go with {flag}, as its settings are those of the config.yaml in it: read them "
+            f"there, or leave {flag} away"
+        )
+
+
+def _flag_value(asked: _Asked, flag: str, value: str | None, rest: Iterator[str]) -> None:
+    if value is None:
+        value = next(rest, "all" if flag == "--info" else "")
+    if flag == "--info" and "=" in value:  # a setting that follows a bare --info
+        asked.overrides.append(value)
+        value = "all"
+    if not value or (flag in VALUES and value not in VALUES[flag]):
+        remedy = f"choose {one_of(list(VALUES[flag]))}" if flag in VALUES else f"write {flag} VALUE"
+        raise ValueError(f"{flag} {value or 'has no value'}: {remedy}")
+    if flag == "--config-dir":
+        asked.config_dir = os.path.expanduser(value)
+    else:
+        asked.flags += [flag, value]
+
+
+def _unknown_flag(verb: str, word: str) -> str:
+    flag, equals, value = word.partition("=")
+    known = nearest(flag, [*ALONE, *WITH_VALUE, *COMPLETION, "--help", "--version"], at_least=0.75)
+    if known:
+        return f"{word} is not a flag: did you mean {known}?"
+    schema = VERBS[verb].config
+    name = flag.lstrip("-")
+    name = name if name in settings(schema) else nearest_setting(name, schema) or name
+    return f"{word} is not a flag: settings are typed without dashes, such as {name}={value if equals else 'VALUE'}"
+
+
+def _one_of_many(verb: str, make: Callable[[], Config]) -> list[Any]:
+    """One job of a sweep; the summary of a run, if it made one. A mistake ends the whole sweep with its sentence, not
+    with Hydra's traceback."""
+    from manyheads.cli.sweeps import refuse_many_devices
+
+    try:
+        config = make()
+        refuse_many_devices(config)
+        summary = call(verb, config)
+        return [summary] if isinstance(config, RunConfig) and summary is not None else []
+    except BrokenPipeError as error:
+        raise SystemExit(_reader_left()) from error
+    except Exception as error:
+        sentence = user_sentence(error)
+        if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
+        raise SystemExit(_say(sentence, 2)) from error
+
+
+def _complete(words: list[str]) -> int:
+    """Shell completion: the verbs first, then Hydra completes the settings of the one typed."""
+    kinds = [f"{what}={shell}" for what in ("install", "uninstall", "query") for shell in ("bash", "fish", "zsh")]
+    if len(words) != 1 or words[0] not in kinds:
+        raise ValueError(f"--shell-completion {' '.join(words)}".rstrip() + f": give one of {one_of(kinds)}")
+    from manyheads.cli.compose import run_hydra
+
+    program, _, line = os.environ.get("COMP_LINE", "").lstrip().partition(" ")
+    verb, space, after = line.lstrip().partition(" ")
+    if words[0].startswith("query=") and not (verb in VERBS and space):
+        print(" ".join(one for one in VERBS if one.startswith(verb)))
+        return 0
+    os.environ["COMP_LINE"] = f"{program} {after}"
+    with _written_at_the_end():
+        run_hydra(verb if verb in VERBS else "train", ["-sc", *words], [], lambda make: None)
+    return 0
+
+
+@contextmanager
+def _written_at_the_end() -> Iterator[None]:
+    """Standard output is written once the block has ended: Hydra shows a traceback where its reader goes away."""
+    said = io.StringIO()
+    with redirect_stdout(said):
+        yield
+    sys.stdout.write(said.getvalue())
+
+
+def _say(sentence: str, code: int) -> int:
+    """Of processes started side by side the first speaks at once, mostly for all: the others then come to no word."""
+    rank = this_process().rank
+    if rank:
+        time.sleep(LATER)
+        sentence = f"rank {rank}: {sentence}"
+    print(sentence, file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""What was typed after the verb: `key=value` words, each checked alone against the verb's settings.
+
+A key is a preset group (`model=mini`), a setting (`model.n_heads=4`), or a flag of Lightning's Trainer
+(`trainer.max_epochs=3`). Paths and texts are taken as they are; every other value follows Hydra's grammar,
+which the caller hands in as `parse`, so that this file needs the standard library alone.
+"""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from manyheads.cli.verbs import VERBS, choices, reads
+from manyheads.config.fields import (
+    ELSEWHERE,
+    Setting,
+    convert,
+    interpolation_sentence,
+    nearest,
+    one_of,
+    settings,
+    show,
+    unwrap,
+)
+from manyheads.config.files import PATHS, VERBATIM
+from manyheads.config.trainer_flags import checked_flag
+
+LIST_OF_PATHS = "pretrain.also"
+NEVER_EMPTY = frozenset({"data.path", "data.hub", "init_from", "input", "text"})  # typed empty: something else
+ASIDE = "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr"  # the log of the jobs: stdout is theirs
+HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A value in Hydra's grammar: one plain value, or the elements of a sweep (none where they cannot be listed)."""
+
+    values: list[Any]
+    sweep: bool = False
+
+
+@dataclass(slots=True)
+class Typed:
+    """Checked words: presets by group, values by dotted name, and the words as Hydra reads them.
+
+    `later` are the further values of a sweep, one dict each: [{"model.n_heads": 4}, {"model.n_heads": 8}].
+    `swept_groups` are all presets of a swept group; `swept` are the swept settings, with what was typed where it does
+    not list its values.
+    """
+
+    groups: dict[str, str | None] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    later: list[dict[str, Any]] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    swept_groups: dict[str, list[str | None]] = field(default_factory=dict)
+    swept: dict[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """How a value is read (`ValueError` if it cannot be) and how a text is quoted."""
+
+    parse: Callable[[str], Parsed]
+    quote: Callable[[str], str]
+
+
+def read_overrides(
+    verb: str, words: Sequence[str], grammar: Grammar, *, more: str | Path | None = None, sweep: bool = False
+) -> Typed:
+    """Check the words and sort them into presets and values.
+
+    Args:
+        more: the user's own folder of presets.
+        sweep: several values for one key are allowed (`-m`), and so are some of Hydra's own settings;
+            `values` then holds the first of several.
+
+    Raises:
+        ValueError: one sentence on the first word that is mistaken.
+    """
+    typed = Typed()
+    known = VERBS[verb].settings()
+    for word in words:
+        key, value = _split(verb, word)
+        if key.startswith(("hydra.", "hydra/")):
+            typed.words.append(_hydras_own(verb, word, key, value, sweep))
+        elif key in VERBS[verb].groups:
+            _read_group(verb, key, value, typed, grammar, more, sweep)
+        elif key in known or (key.startswith("trainer.") and "trainer" in known):
+            _read_setting(verb, key, value, known.get(key), typed, grammar, sweep)
+        else:
+            raise ValueError(_unknown(verb, key, value, list(known)))
+    return typed
+
+
+def search_words(values: dict[str, Any]) -> list[str]:
+    """What `tune` varies as Hydra reads it, in place of what a preset says; nothing for other verbs."""
+    search = values.get("search")
+    if not isinstance(search, dict):
+        return []
+    given = (f"{key}:{json.dumps(one, ensure_ascii=False, default=str)}" for key, one in search.items())
+    return ["search=null", f"search={{{','.join(given)}}}"]
+
+
+def settle_paths(values: dict[str, Any]) -> None:
+    """Make the paths in settings absolute, so that they mean the same from anywhere."""
+    for name in PATHS | {LIST_OF_PATHS}:
+        section, _, key = name.rpartition(".")
+        holder = values.get(section, {}) if section else values
+        found = holder.get(key)
+        if isinstance(found, list):
+            holder[key] = [_absolute(one) for one in found]
+        elif found not in (None, "", "-"):
+            holder[key] = _absolute(found)
+
+
+def _absolute(path: Any) -> Any:
+    return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path
+
+
+def _hydras_own(verb: str, word: str, key: str, value: str, sweep: bool) -> str:
+    if not sweep:
+        remedy = "remove it" if verb == "tune" else "remove it, or add -m"
+        raise ValueError(f"{word}: Hydra's own settings count only with -m: {remedy}")
+    if key not in HYDRAS_OWN and not key.startswith("hydra.launcher."):
+        raise ValueError(
+            f"{word} is not taken: of Hydra's own settings only {', '.join(HYDRAS_OWN)} and hydra.launcher.KEY are"
+        )
+    if not value.strip() or ("/" in key and not value.isidentifier()):
+        raise ValueError(f"{word} is not understood: give one name, such as {key}=basic")
+    return word
+
+
+def _split(verb: str, word: str) -> tuple[str, str]:
+    """`key=value` as its two parts, or the sentence for what a plain run does not take."""
+    bare = word.lstrip("+~")
+    key, equals, value = bare.partition("=")
+    key = key.strip()
+    if "_target_" in key or ("_target_" in value and key not in VERBATIM):
+        raise ValueError(f"{word} names code to call, which a setting never may: remove it")
+    if bare != word:
+        raise ValueError(f"{word}: settings are set, never added or deleted{_instead(verb, key, value)}")
+    if not equals:
+        remedy = _for_word(verb, word) or f"write {key or 'key'}=VALUE"
+        raise ValueError(f"{word} has no value: {remedy}")
+    if "@" in key:
+        raise ValueError(f"{word}: settings keep their place, @ moves none: write {key.partition('@')[0]}={value}")
+    if "${" in word and key not in VERBATIM:
+        raise ValueError(interpolation_sentence(word))
+    return key, value
+
+
+def _instead(verb: str, key: str, value: str) -> str:
+    """What there is instead of a setting that is added or deleted."""
+    known, groups = VERBS[verb].settings(), VERBS[verb].groups
+    if key not in known and key not in groups and not (key.startswith("trainer.") and "trainer" in known):
+        return f", and {_unknown(verb, key, value, list(known))}".replace(f"{key}= ", f"{key} ", 1)
+    if value:
+        return f": write {key}={value}"
+    if key in groups:
+        return f": write {key}=NAME, and choose {one_of(choices(verb, key))}"
+    default = f" of {show(known[key].default)}" if key in known else ""
+    return f": leave {key} out, and its default{default} counts"
+
+
+def _for_word(verb: str, word: str) -> str:
+    """What a word alone may stand for, where there is a file or folder of that name."""
+    known = VERBS[verb].settings()
+    if "run" in known and any(os.path.isfile(os.path.join(word, name)) for name in ("config.yaml", "config.json")):
+        return f"for a run write run={word}"
+    if not os.path.exists(word):
+        return ""
+    if "input" in known and os.path.isfile(word):
+        return f"for a file of texts write input={word}"
+    return f"for local files write data.path={word}" if "data.path" in known else ""
+
+
+def _read_group(
+    verb: str, group: str, value: str, typed: Typed, grammar: Grammar, more: str | Path | None, sweep: bool
+) -> None:
+    names = choices(verb, group, more)
+    if VERBS[verb].groups[group] is None and value.strip() in ("", "null"):
+        typed.groups[group] = None
+        return
+    picked = [value.strip()]
+    if sweep and value:
+        parsed = _parse(group, value, grammar)
+        picked = (["null" if one is None else str(one) for one in parsed.values] or names) if parsed.sweep else picked
+    for name in picked:
+        if name not in names:
+            raise ValueError(_no_choice(verb, group, name, names))
+    typed.groups[group] = picked[0]
+    if len(picked) > 1:
+        typed.swept_groups[group] = list(picked)
+    typed.words.append(f"{group}={value.strip()}")
+
+
+def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
+    barred = VERBS[verb].barred.get(name)
+    if barred:
+        return f"{group}={name} is {barred}: choose {one_of(names)}"
+    for other in VERBS if not reads(verb, group, name) else ():
+        if name in choices(other, group):
+            return f"{group}={name} is of {other}, not of {verb}: write manyheads {other} {group}={name}"
+    if group == "data" and ("/" in name or "." in name):
+        return f"data={name} is not a choice: for local files write data.path={name}, else choose {one_of(names)}"
+    if name[:1] in ("{", "["):
+        return f"{group}={show(name)} is not a choice: choose {one_of(names)}, or set its keys one by one"
+    return f"{group}={show(name)} is not a choice: choose {one_of(names)}"
+
+
+def _read_setting(
+    verb: str, key: str, value: str, one: Setting | None, typed: Typed, grammar: Grammar, sweep: bool
+) -> None:
+    if key in NEVER_EMPTY and not value:
+        raise ValueError(f"{key}= is empty: write {key}=VALUE, or leave it away")
+    text = key in VERBATIM or (one is not None and one.kind is str)
+    if text and not sweep:
+        typed.values[key] = value if key in VERBATIM else _text(key, value, grammar)
+        typed.words.append(f"{key}={grammar.quote(typed.values[key])}")
+        return
+    parsed = _parse_text(key, value, grammar) if text else _parse(key, value, grammar)
+    if parsed.sweep and not sweep:
+        raise ValueError(f"{key}={value} holds several values: {_one_remedy(verb, key, value, one)}")
+    checked = [_checked(key, value, element, one) for element in parsed.values]
+    if parsed.sweep:
+        typed.swept[key] = None if checked else value
+    if checked:
+        typed.values[key] = checked[0]
+        typed.later += [{key: element} for element in checked[1:]]
+    quote = text and not parsed.sweep
+    typed.words.append(f"{key}={grammar.quote(typed.values[key]) if quote else value}")
+
+
+def _one_remedy(verb: str, key: str, value: str, one: Setting | None) -> str:
+    if one is not None and isinstance(one.default, list):
+        return f"write {key}=[{value}]"
+    return "give one" if verb == "tune" else "give one, or add -m to run one after another"
+
+
+def _checked(key: str, value: str, element: Any, one: Setting | None) -> Any:
+    if one is None:
+        return checked_flag(key.removeprefix("trainer."), element)
+    inner, _ = unwrap(one.kind)
+    if isinstance(inner, type) and hasattr(inner, "__members__") and not isinstance(element, str):
+        element = value.strip()  # a choice named like a number or a boolean
+    return convert(key, one.kind, element, one.default)
+
+
+def _parse(key: str, value: str, grammar: Grammar) -> Parsed:
+    try:
+        return grammar.parse(value)
+    except ValueError as error:
+        raise ValueError(
+            f"{key}={show(value)} cannot be read: close its quotes and brackets, or quote special signs"
+        ) from error
+
+
+def _parse_text(key: str, value: str, grammar: Grammar) -> Parsed:
+    """A text under -m: several where Hydra's grammar sees a sweep, else taken as it is."""
+    try:
+        parsed = grammar.parse(value)
+    except ValueError:
+        parsed = Parsed([value])
+    return parsed if parsed.sweep else Parsed([value if key in VERBATIM else _text(key, value, grammar)])
+
+
+def _text(key: str, value: str, grammar: Grammar) -> str:
+    """A text that is no path: as typed, without the quotes Hydra's users put around it."""
+    if value == "null":
+        raise ValueError(f"{key}=null is not text: for none write {key}=")
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        return str(_parse(key, value, grammar).values[0])
+    return value
+
+
+def _unknown(verb: str, key: str, value: str, known: list[str]) -> str:
+    typed = f"{key}={show(value)}"
+    sections = {name.split(".")[0] for name in known if "." in name} | ({"trainer"} if "trainer" in known else set())
+    if key in sections:
+        inside = [name for name in known if name.startswith(f"{key}.")] or ["trainer.max_epochs"]
+        return f"{typed}: {key} is a section: set its keys, such as {inside[0]}=VALUE"
+    if key in VERBS[verb].unread:
+        return f"{typed} does nothing in {verb}, where {VERBS[verb].unread[key]}: leave it away"
+    for other, its in VERBS.items():
+        if other != verb and (key in settings(its.config) or key in its.groups or key.startswith("trainer.")):
+            return f"{typed} is a setting of {other}, not of {verb}: `manyheads {verb} --help` lists those of {verb}"
+    flags = ["trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val"] if "trainer" in known else []
+    names = [name for name in known if name != "trainer"] + flags + list(VERBS[verb].groups)
+    usual = ELSEWHERE.get(key.rsplit(".", 1)[-1].lower())
+    near = usual if usual in names else nearest(key, names)
+    remedy = f"did you mean {near}?" if near else f"`manyheads {verb} --help` lists every setting"
+    return f"{typed} is not a setting: {remedy}"

@@ -1,0 +1,233 @@
+"""Several runs from one line (`-m`): where each goes, what the jobs must not share, and which of Hydra's own settings
+are taken. A run goes to `<hydra.sweep.dir>/<what varies>`, such as n_heads=2,seed=1, unless `output` says where, in
+which `${model.n_heads}` stands for a setting of the job and `${model}` for a preset.
+
+Hydra imports and calls what its own settings name. They come from Hydra alone; a person may type those below.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from manyheads.cli.overrides import Typed
+from manyheads.cli.verbs import VERBS, Config
+from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config.fields import settings, show, to_plain
+from manyheads.config.files import VERBATIM
+
+NAMED = re.compile(r"\$\{([\w.]+)\}")
+
+
+def refuse_many_devices(config: Config) -> None:
+    """Refuse a sweep over several devices, whose processes would each start the whole sweep again, and over scripts."""
+    if isinstance(config, EvaluateConfig | PredictConfig) and config.hardware.devices != 1:
+        devices = f"hardware.devices={config.hardware.devices}"
+        raise ValueError(f"{devices} is refused under -m, which runs on one device: start each alone, or leave it away")
+    if not isinstance(config, RunConfig):
+        return
+    devices, nodes = f"hardware.devices={config.hardware.devices}", f"hardware.nodes={config.hardware.nodes}"
+    refused = [
+        ("hardware=slurm", config.slurm.script, "which writes no script"),
+        (nodes, config.hardware.nodes != 1, "which runs on one device"),
+        (devices, config.hardware.devices != 1, "which runs on one device"),
+    ]
+    for word, holds, why in refused:
+        if holds:
+            alone = f"start each run alone, such as `for n in 2 4; do manyheads train model.n_heads=$n {word}; done`"
+            remedy = f"use `manyheads tune model.n_heads=2,4 {word}`" if word == devices else alone
+            raise ValueError(f"{word} is refused under -m, {why}: {remedy}")
+
+
+def check_jobs(verb: str, jobs: Iterable[Config], typed: Typed) -> None:
+    """Refuse what a job of a sweep cannot have, before the first is done."""
+    refuse_twice(typed)
+    for config in jobs:
+        refuse_many_devices(config)
+        _filled(_with_output(config, typed, "0"), VERBS[verb].groups)
+        refuse_shared_output(config, typed)
+    refuse_ranges(typed)
+
+
+def refuse_twice(typed: Typed) -> None:
+    """Refuse the same value twice: the second job would go where the first went, and fail once that has trained."""
+    swept = {**typed.swept_groups, **{name: _values(typed, name) for name in typed.swept}}
+    for name, values in swept.items():
+        for at, value in enumerate(values):
+            if value in values[:at]:
+                raise ValueError(f"{name} is given {show(value)} twice: name each value once")
+
+
+def refuse_shared_output(config: Config, typed: Typed) -> None:
+    """Refuse an output that several jobs would write to: the second would fail once the first has trained."""
+    if config.output in ("", "-"):
+        return
+    named = {"output", *NAMED.findall(config.output)}
+    shared = [name for name in (*typed.swept_groups, *typed.swept) if name not in named]
+    if shared:
+        missing = "-".join(f"${{{name}}}" for name in shared)
+        raise ValueError(
+            f"output={config.output} would be shared by the jobs of -m, but each needs its own: leave it out, or name "
+            f"in it what varies, as in 'output={Path(config.output).name}-{missing}' with its quotes"
+        )
+
+
+def placed(config: Config, typed: Typed, folder: str, choices: Mapping[str, Any]) -> Config:
+    """A job with its output: the settings and presets that it names filled in; of a run without one, what varies.
+
+    Args:
+        folder: the number of the job in the folder of the sweep, made by Hydra and removed here while it is empty: a
+            run makes its own.
+    """
+    with suppress(OSError):
+        os.rmdir(folder)
+    config = _with_output(config, typed, folder)
+    config.output = _filled(config, choices)
+    return config
+
+
+def _with_output(config: Config, typed: Typed, folder: str) -> Config:
+    """A job whose output, unless it was typed, is named by what varies, in place of the numbered `folder`."""
+    if not isinstance(config, RunConfig) or config.output:
+        return config
+    above, number = os.path.split(folder)
+    return replace(config, output=os.path.join(above, _name_of_job(typed, number)))
+
+
+def _name_of_job(typed: Typed, number: str) -> str:
+    """What varies, such as n_heads=${model.n_heads},seed=${seed}; the number of the job stands for paths, mappings, and
+    values that a name would not tell apart."""
+    full = [*typed.swept_groups, *(name for name in typed.swept if _fits(typed, name))]
+    short = [name.rpartition(".")[2] for name in full]
+    names = short if len(set(short)) == len(short) else full
+    numbered = [number] if len(full) < len(typed.swept_groups) + len(typed.swept) or not full else []
+    return ",".join([*numbered, *(f"{name}=${{{to}}}" for name, to in zip(names, full, strict=True))])
+
+
+def _values(typed: Typed, name: str) -> list[Any]:
+    """The listed values of a swept setting."""
+    return [one[name] for one in (typed.values, *typed.later) if name in one]
+
+
+def _fits(typed: Typed, name: str) -> bool:
+    """Whether each value of a swept setting has a part of its own in a file name."""
+    values = _values(typed, name)
+    parts = {_part(one) for one in values}
+    return name not in VERBATIM and len(parts) == len(values) and not any(isinstance(one, dict) for one in values)
+
+
+def _part(value: Any) -> str:
+    """A value as a part of a file name."""
+    return show(value).replace("/", "-")
+
+
+def _filled(config: Config, choices: Mapping[str, Any]) -> str:
+    """`config.output` with a value for each `${name}`."""
+    plain, known = to_plain(config), settings(type(config)).keys() - {"trainer"}
+
+    def value_of(name: re.Match[str]) -> str:
+        section, _, key = name[1].rpartition(".")
+        holder = plain.get(section) if section else plain
+        if name[1] in known or (section == "trainer" and key in plain.get(section, {})):
+            assert holder is not None
+            return _part(holder[key])
+        if name[1] in choices:
+            return str(choices[name[1]])
+        raise ValueError(
+            f"output={config.output} names {name[0]}, which is no setting of the job: write one, such as ${{seed}}"
+        )
+
+    return NAMED.sub(value_of, config.output)
+
+
+def refuse_ranges(typed: Typed) -> None:
+    """Refuse `interval(...)` and the like, whose values only an optimising sweeper can choose."""
+    if any(word.startswith("hydra/sweeper=") for word in typed.words):
+        return
+    for key, value in typed.swept.items():
+        if value is not None:
+            raise ValueError(f"{key}={value} names no values one by one: list them, such as {key}=1,2,3")
+
+
+def of_one_job(values: dict[str, Any], typed: Typed) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of a job, and those of them that were typed, by dotted name; of several values each has its own.
+    Rows that are carved out stay those of the first seed where seeds vary."""
+    own = {}
+    for name in {**typed.values, **typed.swept}:
+        section, _, key = name.rpartition(".")
+        own[name] = (values[section] if section else values)[key]
+    if _keeps_split(values, typed):
+        values["data"]["split_seed"] = typed.values["seed"]
+    return values, own
+
+
+def say_split(values: dict[str, Any], typed: Typed) -> None:
+    """Say that the jobs of several seeds share their rows."""
+    if _keeps_split(values, typed):
+        seed = typed.values["seed"]
+        print(
+            f"seeds vary: rows carved out for validation and test are those of seed {seed} in every job, by "
+            f"data.split_seed={seed}; type data.split_seed to choose others",
+            file=sys.stderr,
+        )
+
+
+def _keeps_split(values: dict[str, Any], typed: Typed) -> bool:
+    of_a_run = "resume" in values and values["data"]["split_seed"] is None
+    return of_a_run and {"seed"} <= typed.swept.keys() & typed.values.keys() and "data.split_seed" not in typed.values
+
+
+def hydra_words(typed: Typed) -> list[str]:
+    """Hydra's own settings of a sweep: its files go under outputs/ and stay few, and what was typed."""
+    quiet = [
+        "hydra.sweep.dir=outputs/multirun/${now:%Y-%m-%d_%H-%M-%S}",
+        "hydra.output_subdir=null",
+        "hydra/job_logging=none",
+    ]
+    own = [word for word in typed.words if word.startswith(("hydra.", "hydra/"))]
+    keys = {word.partition("=")[0] for word in own}
+    return own + [word for word in quiet if word.partition("=")[0] not in keys]
+
+
+def every_choice(verb: str, typed: Typed) -> list[dict[str, str | None]]:
+    """The presets of each job, and those Hydra composes the sweep itself with: the usual one of a swept group."""
+    swept = {group: [*names, VERBS[verb].groups[group]] for group, names in typed.swept_groups.items()}
+    groups = {group: [name] for group, name in typed.groups.items()} | swept
+    return [dict(zip(groups, names, strict=True)) for names in product(*groups.values())]
+
+
+def first_difference(ours: Any, theirs: Any, name: str) -> str | None:
+    """Dotted name of the first value in which two nested settings differ."""
+    if ours == theirs:
+        return None
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in (*ours, *theirs):
+            if key not in ours or key not in theirs:
+                return f"{name}.{key}"
+            if inner := first_difference(ours[key], theirs[key], f"{name}.{key}"):
+                return inner
+    return name
+
+
+def show_jobs(summaries: Sequence[Any]) -> None:
+    """One table of the runs that were trained, in their order; nothing of fewer than two."""
+    if len(summaries) < 2:
+        return
+    from manyheads.terminal import Sheet, print_sheet
+
+    folders = [Path(one.output).absolute() for one in summaries]
+    above = Path(os.path.commonpath([folder.parent for folder in folders]))
+    metric = summaries[0].best.get("metric") or next(iter(summaries[0].validation))
+    splits = [name for name in ("validation", "test") if all(metric in getattr(one, name) for one in summaries)]
+    lines = []
+    for folder, one in zip(folders, summaries, strict=True):
+        figures = [getattr(one, split)[metric] for split in splits]
+        judged = [cell for found in figures for cell in (f"{found.value:.4f}", f"{found.low:.3f}-{found.high:.3f}")]
+        lines.append([str(folder.relative_to(above)), *judged, f"{one.steps:,}", f"{one.wall_seconds / 60:.1f}"])
+    columns = [column for split in splits for column in (f"{split} {metric.replace('_', ' ')}", "95 %")]
+    print_sheet(Sheet(f"{len(lines)} runs in {above}", ["run", *columns, "steps", "minutes"], lines, []))

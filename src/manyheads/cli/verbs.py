@@ -1,0 +1,337 @@
+"""The verbs of the command line, their presets and their help.
+
+The verbs of the command line: what each is told, which groups of presets it reads, what it calls.
+
+Where the presets are: conf/ of the repository, or its copy inside the installed package.
+
+The text of `manyheads --help` and `manyheads VERB --help`, made from the knobs themselves.
+"""
+
+import os
+from dataclasses import dataclass, field
+from enum import EnumType
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from manyheads import __version__
+from manyheads.config import (
+    AblateConfig,
+    EvaluateConfig,
+    ExplainConfig,
+    ExportConfig,
+    LookConfig,
+    PredictConfig,
+    RunConfig,
+    TuneConfig,
+)
+from manyheads.config.fields import KIND_WORDS, Setting, range_words, settings, show, unwrap
+
+Config = (
+    RunConfig | EvaluateConfig | PredictConfig | LookConfig | ExportConfig | AblateConfig | ExplainConfig | TuneConfig
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb.
+
+    `groups` are the folders of conf/ it reads, with the preset read unless another is typed;
+    `barred` are presets of those folders that make no sense here, `unread` settings of its schema that it never
+    reads, each with the reason; `prefix` begins the names of its own presets in a group, which no other verb reads;
+    `entry` is "module:function", imported only when the settings are valid.
+    """
+
+    config: type[Config]
+    entry: str
+    help: str
+    groups: dict[str, str | None]
+    examples: tuple[str, ...]
+    barred: dict[str, str] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    prefix: dict[str, str] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, Setting]:
+        """What it can be told, by dotted name."""
+        unread = {*self.unread, *self.groups}
+        return {name: one for name, one in settings(self.config).items() if name not in unread}
+
+
+TRAINING: dict[str, str | None] = {
+    "task": "classify",
+    "data": "demo",
+    "model": "tiny",
+    "optim": "scratch",
+    "hardware": "auto",
+    "logger": "csv",
+    "experiment": None,
+}  # the groups of whatever trains
+FINISHED = {"run": "the data of a finished run, which only evaluate reads"}
+OF_TRAINING = {"fsdp": "a way to hold weights in training", "slurm": "a job of training"}
+
+OF_ANSWERS = (  # that a text has beside its own words
+    *("linear", "teacher", "optim.teacher_weight", "optim.teacher_temperature"),
+    *("data.target", "optim.class_weights", "optim.label_smoothing"),
+    *("model.pooling", "model.pooler", "model.pair", "model.dropout_classifier"),
+)
+
+VERBS = {
+    "train": Verb(
+        RunConfig,
+        "manyheads.train:train",
+        "train a model, judge it, and leave a run folder",
+        TRAINING | {"debug": None},
+        (
+            "manyheads train",
+            "manyheads train data.path=reviews.csv data.text=review data.label=stars",
+            "manyheads train model.n_heads=8 model.d_k=16 optim.lr=5e-4 output=outputs/eight-heads",
+            "manyheads train task=seq2seq data.path=phrases.csv",
+        ),
+        FINISHED,
+    ),
+    "pretrain": Verb(
+        RunConfig,
+        "manyheads.train:train",
+        "learn from texts without labels, for training to start from",
+        TRAINING | {"task": "pretrain", "model": "tiny", "debug": None},
+        (
+            "manyheads pretrain data.path=reviews.csv budget=10min output=outputs/read",
+            "manyheads pretrain data.path=reviews.csv pretrain.also=[more.txt] pretrain.mask_share=0.3",
+            "manyheads pretrain data.path=texts.txt budget=20Mtok model=mini",
+        ),
+        FINISHED | dict.fromkeys(("classify", "seq2seq", "self_pretrain"), "what train does"),
+        dict.fromkeys(("data.long", "data.stride", "data.windows"), "all of a long text is read, in pieces")
+        | dict.fromkeys(OF_ANSWERS, "the words of a text are all that is told")
+        | {"pretrain.before": "nothing follows"},
+    ),
+    "evaluate": Verb(
+        EvaluateConfig,
+        "manyheads.evaluation.evaluate:evaluate",
+        "judge a trained model on its own or other data",
+        {"data": "run", "hardware": "auto"},
+        ("manyheads evaluate run=outputs/eight-heads", "manyheads evaluate run=outputs/eight-heads data.path=new.csv"),
+        OF_TRAINING,
+        {
+            "data.max_length": "texts are cut as the model was trained to",
+            "data.long": "texts are read as the model was trained to",
+            "data.stride": "texts are read as the model was trained to",
+            "data.windows": "texts are read as the model was trained to",
+            "data.cache": "nothing is cached",
+            "data.validation_share": "no split is carved out",
+            "data.test_share": "no split is carved out",
+            "data.split_seed": "no split is carved out",
+        },
+    ),
+    "predict": Verb(
+        PredictConfig,
+        "manyheads.inference.predict:predict",
+        "answer texts with a trained model",
+        {"hardware": "auto"},
+        (
+            'manyheads predict run=outputs/eight-heads text="the best film of the year"',
+            "manyheads predict run=outputs/eight-heads input=texts.txt output=labels.jsonl",
+        ),
+        OF_TRAINING,
+    ),
+    "look": Verb(
+        LookConfig,
+        "manyheads.interpret.look:look",
+        "see what a trained model attends to",
+        {"hardware": "auto"},
+        (
+            'manyheads look run=outputs/eight-heads text="the best film of the year"',
+            "manyheads look run=outputs/eight-heads split=validation rows=500",
+        ),
+        {
+            "ddp": "several devices, but look uses one",
+            "fsdp": "several devices, but look uses one",
+            "slurm": "a job of training",
+        },
+        {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
+    ),
+    "export": Verb(
+        ExportConfig,
+        "manyheads.huggingface.write:export",
+        "write a trained model of BERT's family for transformers",
+        {},
+        ("manyheads export run=outputs/reviews", "manyheads export run=outputs/reviews output=reviews-bert"),
+    ),
+    "ablate": Verb(
+        AblateConfig,
+        "manyheads.sweep.ablate:ablate",
+        "compare settings at an equal budget, over seeds and data, with a paired test",
+        {group: name for group, name in TRAINING.items() if group not in ("task", "logger")} | {"model": "tiny"},
+        (
+            "manyheads ablate experiment=ablate_scores",
+            "manyheads ablate vary=model.score values=[scaled_dot,cosine,additive] equal=flops sets=[demo]",
+            "manyheads ablate vary=[model.n_heads,model.d_k] values=[[4,32],[8,16]] data.path=reviews.csv",
+        ),
+        FINISHED
+        | {
+            "ddp": "several devices, but ablate compares runs of one device",
+            "fsdp": "several devices, but ablate compares runs of one device",
+            "slurm": "a job of one training",
+            "dates": "a task of texts for texts, but ablate compares classifiers",
+        },
+        {
+            "data.target": "classes are told apart",
+            "optim.teacher_weight": "no run is a teacher",
+            "optim.teacher_temperature": "no run is a teacher",
+            "hardware.devices": "runs of one device are compared, one after another",
+            "hardware.nodes": "runs of one machine are compared, one after another",
+        },
+        prefix={"experiment": "ablate_"},
+    ),
+    "tune": Verb(
+        TuneConfig,
+        "manyheads.sweep.tune:tune",
+        "try settings, a process each, and rank them by validation",
+        TRAINING,
+        (
+            "manyheads tune optim.lr=3e-4,1e-3,3e-3 model.dropout=0,0.1 data.path=reviews.csv",
+            "manyheads tune optim.lr=log:1e-4..1e-2 model.n_layers=1..4 trials=20 seeds=3 output=outputs/search",
+            "manyheads tune optim.lr=log:1e-4..1e-2 model.dropout=0..0.3 method=tpe prune=median jobs=2 minutes=5",
+        ),
+        FINISHED | {"slurm": "a job of one training"},
+        {"hardware.nodes": "all runs are of this machine"},
+    ),
+    "explain": Verb(
+        ExplainConfig,
+        "manyheads.explain.explain:explain",
+        "measure what is said of attention, with pictures",
+        {},
+        ("manyheads explain", "manyheads explain only=length longest=8192", "manyheads explain only=relations seed=1"),
+    ),
+}
+
+
+def conf_folder() -> Path:
+    """The folder of presets: beside the package's modules when installed, else the repository's."""
+    inside = Path(__file__).resolve().parents[1] / "conf"
+    return inside if inside.is_dir() else Path(__file__).resolve().parents[3] / "conf"
+
+
+def folder_url(config_dir: str) -> str:
+    """The user's own folder of presets as Hydra names it.
+
+    Raises:
+        ValueError: it is no folder, or a preset in it chooses others by an interpolation, which Hydra would look up: in
+            the environment, for one.
+    """
+    folder = Path(os.path.expanduser(config_dir)).resolve()
+    if not folder.is_dir():
+        raise ValueError(
+            f"--config-dir {config_dir} is not a folder: name one that holds presets, such as mine/model/wide.yaml"
+        )
+    for file in sorted(folder.rglob("*.yaml")):
+        if "${" in str(_content(file).get("defaults")):
+            raise ValueError(
+                f"{file}: its defaults hold an interpolation, but a preset names others plainly: write a name"
+            )
+    return f"file://{folder}"
+
+
+def own_settings(group: str, name: str, more: str | Path | None = None) -> dict[str, Any]:
+    """What the file of a preset itself sets, by dotted name, without what it builds on."""
+    folders = [conf_folder(), *([Path(os.path.expanduser(more))] if more else [])]
+    file = next((file for folder in folders if (file := folder / group / f"{name}.yaml").is_file()), None)
+    found: dict[str, Any] = {}
+    for section, value in (_content(file) if file else {}).items():
+        found |= (
+            {f"{section}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {section: value}
+        )
+    return found
+
+
+def _content(file: Path) -> dict[str, Any]:
+    """What a preset says; nothing where the file is none, which is said when it is composed."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def choices(verb: str, group: str, more: str | Path | None = None) -> list[str]:
+    """Names of the presets of one group that the verb may read, sorted.
+
+    Args:
+        more: the user's own folder of presets (`--config-dir`), searched too.
+    """
+    folders = [conf_folder() / group] + ([Path(os.path.expanduser(more), group)] if more else [])
+    names = {file.stem for folder in folders for file in folder.glob("*.yaml")}
+    return sorted(name for name in names - set(VERBS[verb].barred) if reads(verb, group, name))
+
+
+def reads(verb: str, group: str, name: str) -> bool:
+    """Whether the preset, by its prefix, is the verb's own, or that of no verb where the verb has no prefix."""
+    own = VERBS[verb].prefix.get(group)
+    prefixes = tuple(other.prefix[group] for other in VERBS.values() if group in other.prefix)
+    return name.startswith(own) if own else not name.startswith(prefixes)
+
+
+_FLAGS = """\
+flags
+  -m, --multirun            run once for each of several values: model.n_heads=2,4 (one device)
+  --cfg job                 print the composed settings, run nothing
+  --info                    print where the settings come from (also: --info defaults-tree)
+  --config-dir FOLDER       your own presets, for example FOLDER/model/wide.yaml
+  --shell-completion install=bash     (or zsh, fish) print the script that completes words
+  --help, --version"""
+
+
+def top_help() -> str:
+    """What `manyheads --help` prints."""
+    verbs = "\n".join(f"  {name:<10}{verb.help}" for name, verb in VERBS.items())
+    return (
+        f"manyheads {__version__}: train, judge and ship Transformer text classifiers from configuration\n\n"
+        f"usage: manyheads VERB key=value ...\n\nverbs\n{verbs}\n\n"
+        f"`manyheads VERB --help` lists every setting of a verb.\n\n{_FLAGS}\n\n"
+        "exit codes: 0 done, 1 a bug (with a traceback), 2 a mistake in what was asked (one sentence),\n"
+        "  69 another process of the run is dead, stuck or gone, 75 to be started again, 124 trainer.max_time is up,\n"
+        "  130 Ctrl-C, 137 a process was killed, 138 SIGUSR1, 141 the reader of our output went away, 143 SIGTERM"
+    )
+
+
+def verb_help(name: str) -> str:
+    """What `manyheads VERB --help` prints: presets, then every setting with default, meaning and limits."""
+    verb = VERBS[name]
+    groups = "\n".join(_group(name, group, default) for group, default in verb.groups.items())
+    lines = "\n".join(_setting(one) for one in verb.settings().values())
+    examples = "\n".join(f"  {example}" for example in verb.examples)
+    return (
+        f"manyheads {name}: {verb.help}\n\nusage: manyheads {name} key=value ...\n\n{examples}\n\n"
+        f"presets (the one in [] is the default)\n{groups}\n\nsettings, with their defaults\n{lines}\n\n{_FLAGS}"
+    )
+
+
+def _group(verb: str, group: str, default: str | None) -> str:
+    names = [f"[{one}]" if one == default else one for one in choices(verb, group)]
+    return f"  {group + '=':<13}{' '.join(names)}"
+
+
+def _setting(one: Setting) -> str:
+    if isinstance(one.default, dict) and one.default:
+        return "\n".join(
+            [
+                _line(f"{one.name}.{key}={show(value)}", "a flag of Lightning's Trainer")
+                for key, value in one.default.items()
+            ]
+            + [_line(f"{one.name}.FLAG=VALUE", one.metadata["help"])]
+        )
+    inner, optional = unwrap(one.kind)
+    inner = get_args(inner)[0] if get_origin(inner) is list else inner
+    limits = list(range_words(one.metadata))
+    if isinstance(inner, EnumType):
+        limits = [", ".join(inner.__members__)]
+    elif not limits and inner in KIND_WORDS and inner is not str:
+        limits = [KIND_WORDS[inner]]
+    limits += ["or null"] if optional else []
+    return _line(
+        f"{one.name}={show(one.default)}", one.metadata["help"] + (f" ({' and '.join(limits)})" if limits else "")
+    )
+
+
+def _line(left: str, right: str) -> str:
+    return f"  {left:<34} {right}"

@@ -1,0 +1,88 @@
+"""A run's config.yaml, written and read."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from manyheads.config import RunConfig
+from manyheads.config.fields import from_plain, refuse_code, to_plain
+from manyheads.config.trainer_flags import check_flags
+from manyheads.runs.atomic import replace_file
+
+PATHS = frozenset({"input", "run", "output", "page", "teacher", "data.path", "tokenizer.path", "data.cache"})
+VERBATIM = PATHS | {"text", "init_from"}  # settings that are taken as they are typed
+_LARGEST_FILE = 1_000_000  # bytes of a config.yaml
+
+
+def save_run(run: Any, path: str | Path) -> None:
+    """Write the settings as YAML that `read_run` reads back equal; the file appears whole or not at all."""
+    text = as_yaml(to_plain(run))
+    with replace_file(Path(path)) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def read_run(path: str | Path) -> RunConfig:
+    """The settings of a run from its config.yaml, or from the folder that holds it.
+
+    The file may be anybody's: it is read as plain YAML without aliases, every key and type is checked,
+    and nothing in it is imported, called or interpolated.
+
+    Raises:
+        ValueError: one sentence naming the file and what is wrong in it.
+    """
+    path = Path(path, "config.yaml") if Path(path).is_dir() else Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist: name a run folder with its config.yaml")
+    if path.is_symlink():  # what is wrong in the file of somebody else would be shown
+        raise ValueError(f"{path} is a link, which may lead to any file: put the file itself there")
+    try:
+        values = read_yaml(path)
+        refuse_code(values, verbatim=VERBATIM)
+        run = from_plain(RunConfig, values)
+        check_flags(run)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return run
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a config.yaml, which may be anybody's.
+
+    Raises:
+        ValueError: too large for a configuration, not UTF-8, not YAML, or with aliases or tags of code.
+    """
+    if path.stat().st_size > _LARGEST_FILE:
+        raise ValueError("is larger than any configuration: give the config.yaml of a run")
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)  # noqa: S506  a safe loader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, a number of 5000 digits
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"it cannot be read as plain YAML ({first}): give the config.yaml of a run") from error
+
+
+def read_mapping(text: str) -> dict[Any, Any] | None:
+    """A typed `{key: value}`, None where it is none."""
+    if not text.strip().startswith("{"):
+        return None
+    try:
+        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506  a safe loader
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+
+
+def as_yaml(plain: dict[str, Any]) -> str:
+    """Text that `read_yaml` reads back equal."""
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1000)
+    if yaml.safe_load(text) != plain:  # PyYAML writes some line ends of Unicode as they are and reads them as others
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=1000)
+    return text
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without aliases, which would let a small file stand for an endless one."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it holds an alias (*name)")
+        return super().compose_node(parent, index)

@@ -1,0 +1,395 @@
+"""How a run trains: optimiser, schedule, loss, budget, hardware, guards and the queue.
+
+How long a run trains, told as a time or as a number of tokens: `10min`, `90s`, `1h`, `20Mtok`.
+
+The optimiser, its schedule and the loss; which checkpoint is kept.
+
+Learning from texts without labels: what is hidden from the model, and which texts there are.
+
+What a run does where a step goes wrong.
+
+What the run computes on and where its figures are logged.
+
+The job that `hardware=slurm` writes for a SLURM queue.
+"""
+
+import math
+import re
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, NamedTuple
+
+from manyheads.config.fields import check_ranges, knob, require, show
+from manyheads.config.model import Task
+
+SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+TOKENS = {"tok": 1.0, "ktok": 1e3, "Mtok": 1e6, "Gtok": 1e9}
+WRITTEN = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join([*SECONDS, *TOKENS])})")
+
+
+class Budget(NamedTuple):
+    """One of the two is given, the other is zero."""
+
+    seconds: float = 0.0
+    tokens: float = 0.0
+
+
+def read_budget(text: str) -> Budget | None:
+    """What is written; None where nothing is.
+
+    Raises:
+        ValueError: neither a time nor a number of tokens, or none at all.
+    """
+    if not text:
+        return None
+    found = WRITTEN.fullmatch(text.replace(" ", ""))
+    number = float(found[1]) if found else 0.0
+    if found is None or not 0 < number < math.inf:
+        raise ValueError(f"{text} is no budget")
+    unit = found[2]
+    return Budget(seconds=number * SECONDS[unit]) if unit in SECONDS else Budget(tokens=number * TOKENS[unit])
+
+
+def check_budget(name: str, text: str) -> None:
+    """Raise a ValueError that names the setting unless `text` can be read."""
+    try:
+        read_budget(text)
+    except ValueError:
+        require(
+            False,
+            f"{name}={show(text)} is no budget: write a time, such as 90s, 10min or 1h, or a number of tokens, such "
+            "as 500ktok or 20Mtok",
+        )
+
+
+BASE_STEPS = 600  # of steps_per_class
+LARGEST_WEIGHT = 1e30  # of a class: sums of such weights are still finite
+
+
+class OptimKind(Enum):
+    adamw = "adamw"
+    muon = "muon"
+
+
+class Schedule(Enum):
+    linear = "linear"
+    cosine = "cosine"
+    wsd = "wsd"
+    constant = "constant"
+
+
+@dataclass(kw_only=True, slots=True)
+class OptimConfig:
+    """AdamW or Muon with a warm-up and a decay, both counted in optimiser steps."""
+
+    kind: OptimKind = knob(OptimKind.adamw, "AdamW, or Muon for the matrices of the layers and AdamW for all else")
+    lr: float = knob(1e-3, "peak learning rate", above=0.0)
+    muon_lr: float | None = knob(None, "peak rate of Muon, whose steps are as large as AdamW's; null: lr", above=0.0)
+    few: int = knob(0, "so many rows a class, or less, are few: then the head is fitted before training", at_least=0)
+    few_epochs: int = knob(0, "least epochs where rows are few, if trainer.max_epochs is not typed", at_least=0)
+    steps_per_class: int = knob(
+        0, "at most 600 steps and so many for each class, if no limit of trainer is typed; 0: no such limit", at_least=0
+    )
+    head_lr: float | None = knob(None, "peak learning rate of pooling and head; null: lr", above=0.0)
+    layer_decay: float = knob(
+        1.0,
+        "each layer learns at so many times the rate of the one above it, the embeddings below all",
+        above=0.0,
+        at_most=1.0,
+    )
+    fast_words: bool = knob(
+        True, "vectors of words, multiplied by √d_model when read, learn by so many times lr; false: by lr, as all else"
+    )
+    freeze: int = knob(0, "the embeddings and so many of the lowest layers stay as they are; 0: all learns", at_least=0)
+    thaw: float = knob(
+        0.0, "share of all steps over which frozen layers thaw, from the top; 0: never", at_least=0.0, at_most=1.0
+    )
+    weight_decay: float = knob(0.01, "decoupled weight decay of the matrices", at_least=0.0)
+    beta1: float = knob(0.9, "AdamW's first moment", at_least=0.0, below=1.0)
+    beta2: float = knob(0.999, "AdamW's second moment", at_least=0.0, below=1.0)
+    eps: float = knob(1e-8, "AdamW's epsilon", above=0.0)
+    warmup: float = knob(0.06, "share of all steps in which the rate rises", at_least=0.0, at_most=1.0)
+    schedule: Schedule = knob(Schedule.linear, "decay after the warm-up; wsd stays at the peak and falls at the end")
+    decay_share: float = knob(0.2, "share of all steps in which wsd falls", above=0.0, at_most=1.0)
+    average: int = knob(
+        300, "the weights that are judged and kept are a mean over about so many last steps; 0: the last", at_least=0
+    )
+    label_smoothing: float = knob(0.1, "probability mass spread over all classes", at_least=0.0, below=1.0)
+    teacher_weight: float = knob(
+        0.5, "share of the loss that is the distance from the answers of teacher", at_least=0.0, at_most=1.0
+    )
+    teacher_temperature: float = knob(
+        2.0, "by what logits are divided before they are compared with the teacher's", above=0.0, at_most=1000.0
+    )
+    class_weights: Any = knob("none", "none, balanced, or weights by class name: {joy: 1, anger: 2.5}")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "optim.")
+        require(
+            not self.thaw or self.freeze > 0,
+            f"optim.thaw={self.thaw} thaws frozen layers, but optim.freeze=0 freezes none: freeze some, such as "
+            "optim.freeze=2, or leave optim.thaw away",
+        )
+        require(
+            self.muon_lr is None or self.kind is OptimKind.muon,
+            f"optim.muon_lr={self.muon_lr} is a rate of Muon, but optim.kind={self.kind.name}: add optim.kind=muon, or "
+            "leave it out",
+        )
+        weights = self.class_weights
+        by_name = isinstance(weights, dict) and all(
+            isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < LARGEST_WEIGHT
+            for value in weights.values()
+        )
+        require(
+            weights in ("none", "balanced") or by_name,
+            f"optim.class_weights={weights} is not understood: it must be none, balanced, or positive weights by "
+            "class name such as '{joy: 1, anger: 2.5}'",
+        )
+
+    @property
+    def limits_by_data(self) -> bool:
+        """Whether the training rows or classes decide how long a run trains."""
+        return bool(self.few_epochs or self.steps_per_class)
+
+    def limited(self, trainer: dict[str, Any], *, few: bool, n_classes: int) -> dict[str, Any]:
+        """The flags `trainer` with `few_epochs` at least, if epochs limit them and rows are `few`; and with at most
+        `BASE_STEPS` and `steps_per_class` for each class, the more of which there are the longer trained weights have
+        to learn."""
+        limits: dict[str, int] = {}
+        epochs, steps = (trainer.get(name) for name in ("max_epochs", "max_steps"))
+        if few and epochs not in (None, -1) and epochs < self.few_epochs:
+            limits["max_epochs"] = self.few_epochs
+        most = BASE_STEPS + self.steps_per_class * n_classes
+        if self.steps_per_class and (steps in (None, -1) or steps > most):
+            limits["max_steps"] = most
+        return trainer | limits
+
+    def check_spread(self, *, in_parts: bool) -> None:
+        """Refuse an optimiser that needs whole matrices where each process holds its share of them."""
+        require(
+            not (in_parts and self.kind is OptimKind.muon),
+            "optim.kind=muon makes whole matrices orthogonal, of which a device sees its share alone with "
+            "hardware.strategy=fsdp: use hardware.strategy=ddp, or optim.kind=adamw",
+        )
+
+
+class Metric(Enum):
+    auto = "auto"
+    exact_match = "exact_match"
+    token_accuracy = "token_accuracy"  # noqa: S105 - of an answer
+    masked_accuracy = "masked_accuracy"
+    accuracy = "accuracy"
+    micro_f1 = "micro_f1"
+    macro_f1 = "macro_f1"
+    loss = "loss"
+
+
+FIGURES = {  # of the validation split, while a model is trained
+    Task.classify: (Metric.accuracy, Metric.micro_f1, Metric.macro_f1, Metric.loss),
+    Task.seq2seq: (Metric.exact_match, Metric.token_accuracy, Metric.loss),
+    Task.pretrain: (Metric.loss, Metric.masked_accuracy),
+}
+USUAL = {Task.classify: Metric.accuracy, Task.seq2seq: Metric.exact_match}  # what auto stands for
+
+
+@dataclass(kw_only=True, slots=True)
+class CheckpointConfig:
+    """Which epoch's weights become the model, when to stop waiting for a better one, and what a run resumes from."""
+
+    metric: Metric = knob(
+        Metric.auto,
+        "validation figure to be best in",
+    )
+    patience: int = knob(0, "epochs without a better figure before training stops; 0: never", at_least=0)
+    every: int = knob(
+        0, "steps between two checkpoints; 0: each epoch and each minute, 2 % of the time at most", at_least=0
+    )
+    keep: int = knob(2, "newest checkpoints that are kept", at_least=2, at_most=1000)
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "checkpoint.")
+
+    def settled(self, task: Task, *, multi: bool) -> "CheckpointConfig":
+        """The same with a figure for `auto`; `multi`: rows have any number of labels.
+
+        Raises:
+            ValueError: a figure that such rows do not have.
+        """
+        if self.metric is Metric.auto:
+            return replace(self, metric=Metric.micro_f1 if multi else USUAL.get(task, Metric.loss))
+        if multi:
+            require(
+                self.metric is not Metric.accuracy,
+                "checkpoint.metric=accuracy counts the rows whose one class is told, but rows of this data have any "
+                "number of labels: use checkpoint.metric=micro_f1, macro_f1 or loss",
+            )
+        else:
+            require(
+                self.metric is not Metric.micro_f1,
+                "checkpoint.metric=micro_f1 is of rows with any number of labels; where each has one class it is the "
+                "accuracy: use checkpoint.metric=accuracy",
+            )
+        return self
+
+
+class Hide(Enum):
+    mask = "mask"  # the mask token stands at every chosen place
+    mixed = "mixed"  # at 80 % of them; at 10 % another token, at 10 % the token itself (BERT)
+
+
+@dataclass(kw_only=True, slots=True)
+class PretrainConfig:
+    """Masked language modelling: Devlin et al. (2019), "BERT", section 3.1. Small models learn best from 15 to 20 % of
+    the tokens, and need no mixture: Wettig et al. (2023), "Should You Mask 15% in Masked Language Modeling?"."""
+
+    mask_share: float = knob(0.15, "share of the tokens that are to be told from the others", above=0.0, below=1.0)
+    hide: Hide = knob(Hide.mask, "what stands there: mask, or mixed: 80 % mask, 10 % any token, 10 % the token itself")
+    whole_words: bool = knob(False, "a word is hidden with all of its tokens, or with none")
+    also: list[str] = knob(list, "further files or folders of texts to learn from, read like data.path")
+    before: str = knob("", "budget of a pretraining on the run's own texts before it is trained, such as 10min")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "pretrain.")
+        check_budget("pretrain.before", self.before)
+
+
+Nonfinite = Enum("Nonfinite", {"raise": "raise", "skip": "skip", "rollback": "rollback"})  # `raise` is a keyword
+
+
+@dataclass(kw_only=True, slots=True)
+class GuardConfig:
+    """Steps whose loss or gradient is not a finite number change nothing; too little memory makes smaller batches."""
+
+    nonfinite: Nonfinite = knob(
+        Nonfinite["raise"],
+        "at a loss or gradient that is no number: raise, skip the step, or rollback and leave it out",
+    )
+    at_most: int = knob(5, "steps that are skipped or left out before the run ends", at_least=1, at_most=10_000)
+    halve: bool = knob(True, "where memory runs out, cut batches in two and sum twice as many into a step")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "guard.")
+
+
+class Accelerator(Enum):
+    auto = "auto"
+    cpu = "cpu"
+    gpu = "gpu"
+
+
+class Strategy(Enum):
+    auto = "auto"
+    ddp = "ddp"
+    fsdp = "fsdp"
+
+
+class Precision(Enum):
+    auto = "auto"
+    fp32 = "fp32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+
+
+class Compile(Enum):
+    auto = "auto"
+    never = "never"
+    always = "always"
+
+
+@dataclass(kw_only=True, slots=True)
+class HardwareConfig:
+    """Processors of the run."""
+
+    accelerator: Accelerator = knob(Accelerator.auto, "auto takes the GPUs, else the CPU")
+    devices: int = knob(1, "GPUs, or CPU processes, of each node; 0: all GPUs there are", at_least=0, at_most=1024)
+    nodes: int = knob(1, "machines", at_least=1, at_most=4096)
+    strategy: Strategy = knob(
+        Strategy.auto, "ddp: each device holds all weights; fsdp: its share of them; auto: ddp where there are several"
+    )
+    precision: Precision = knob(Precision.auto, "auto: bf16 where the processor computes in it, else fp32")
+    threads: int = knob(0, "CPU threads of a process; 0: torch decides", at_least=0, at_most=1024)
+    timeout: int = knob(600, "seconds without an answer after which a process is given up", at_least=1, at_most=604_800)
+    compile: Compile = knob(Compile.never, "compile the layers; auto: on a GPU, where the run is long enough")
+    recompute: bool = knob(
+        False, "keep only the input of each layer and compute it again for the gradient: slower, in far less memory"
+    )
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "hardware.")
+        in_parts = self.strategy is Strategy.fsdp
+        require(
+            not (in_parts and self.precision is Precision.fp16),
+            "hardware.precision=fp16 cannot stand beside hardware.strategy=fsdp, where a device sees its share of a "
+            "gradient alone: use hardware.precision=bf16, or hardware.strategy=ddp",
+        )
+        require(
+            not (in_parts and self.compile is Compile.always),
+            "hardware.compile=always cannot stand beside hardware.strategy=fsdp, which gathers weights between the "
+            "layers: leave it away, or use hardware.strategy=ddp",
+        )
+
+
+class LoggerKind(Enum):
+    csv = "csv"
+    tensorboard = "tensorboard"
+    wandb = "wandb"
+
+
+@dataclass(kw_only=True, slots=True)
+class LoggerConfig:
+    """metrics.csv is always written; another logger may be added to it."""
+
+    kind: LoggerKind = knob(LoggerKind.csv, "csv alone, or csv and one more")
+    every: int = knob(50, "steps between two logged lines", at_least=1)
+    project: str = knob("manyheads", "project name of a hosted logger")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "logger.")
+
+
+OURS = {  # what the script sets itself, and by which setting
+    "--nodes": "hardware.nodes",
+    "--ntasks": "hardware.devices",
+    "--ntasks-per-node": "hardware.devices",
+    "--time": "slurm.time",
+    "--partition": "slurm.partition",
+    "--account": "slurm.account",
+    "--output": "output",
+    "--array": "one line for each run",
+}
+_TIME = re.compile(r"\d+(:\d\d?){0,2}|\d+-\d\d?(:\d\d?){0,2}", re.ASCII)
+_NAME = re.compile(r"[\w.,-]*", re.ASCII)
+_OPTION = re.compile(r"--[a-z][a-z-]*[a-z](=[\w.,:;/+*@%|&()\[\]=-]+)?", re.ASCII)
+
+
+@dataclass(kw_only=True, slots=True)
+class SlurmConfig:
+    """A script for `sbatch`. hardware.nodes and hardware.devices say how many machines, and tasks on each."""
+
+    script: bool = knob(False, "write <output>/job.sbatch and stop there, unless within a job: hardware=slurm sets it")
+    time: str = knob("", "longest time of the job, such as 90 (minutes), 12:00:00 or 2-00; empty: the partition's")
+    partition: str = knob("", "partition, or several with commas; empty: the cluster's usual one")
+    account: str = knob("", "account that is charged; empty: the usual one")
+    options: str = knob("", 'other options of sbatch, spaces between them, such as "--gres=gpu:4 --mem=64G"')
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "slurm.")
+        require(
+            not self.time or _TIME.fullmatch(self.time) is not None,
+            f"slurm.time={show(self.time)} is not a time of SLURM: write minutes, hours:minutes:seconds or days-hours, "
+            "such as slurm.time=12:00:00",
+        )
+        for name in ("partition", "account"):
+            value = getattr(self, name)
+            require(
+                _NAME.fullmatch(value) is not None,
+                f"slurm.{name}={show(value)} is not a name: it may hold letters, digits and the signs . , _ and -",
+            )
+        for one in self.options.split(" "):
+            name = one.partition("=")[0]
+            require(
+                not one or _OPTION.fullmatch(one) is not None,
+                f"slurm.options: {show(one)} is not an option of sbatch: write --name=value without quotes or spaces "
+                "in it, such as --gres=gpu:4",
+            )
+            require(name not in OURS, f"slurm.options: {one} is set by {OURS.get(name)}: use that and leave it away")

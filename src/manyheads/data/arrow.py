@@ -1,0 +1,286 @@
+"""What needs pyarrow or datasets: parquet files, folders of `save_to_disk`, the Hugging Face hub.
+
+One parquet file to one `Table`, columns read when asked for; and rows to a parquet file. Only this file imports
+pyarrow.
+
+Datasets of the Hugging Face hub, and folders written by `save_to_disk`. Only this file imports `datasets`.
+"""
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from manyheads.config import DataConfig
+from manyheads.config.fields import show
+from manyheads.data.columns import class_names
+from manyheads.data.files import most_unpacked
+from manyheads.data.rows import Table
+
+CELL = 8  # bytes of a list that each takes
+
+
+def read_parquet(path: Path) -> Table:
+    """Read the schema now, a column when it is asked for.
+
+    Class names that `datasets` wrote into the schema are kept.
+
+    Raises:
+        ValueError: not parquet, truncated, a text that is not UTF-8, or cells that fill the memory; names the file.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    damaged = f"{path} cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        schema = file.schema_arrow
+        texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
+        packed = pyarrow.parquet.ParquetFile(path, read_dictionary=texts)
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
+        raise ValueError(damaged) from None
+    most = most_unpacked(path)
+
+    def column(name: str) -> list[Any]:
+        try:
+            if _n_bytes(packed, name, most) > most:
+                much = f"{most:,} bytes once decompressed"
+                raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
+            return file.read(columns=[name]).column(name).to_pylist()
+        except UnicodeDecodeError:
+            named = f"the column '{show(name)}'"
+            raise ValueError(f"{path}: {named} holds text that is not UTF-8; write it as UTF-8") from None
+        except (pyarrow.ArrowException, OSError, KeyError):
+            raise ValueError(damaged) from None
+
+    return Table(
+        names=schema.names,
+        column=column,
+        numbers=range(1, file.metadata.num_rows + 1),
+        source=path.name,
+        classes=_classes(schema.metadata or {}),
+    )
+
+
+def _n_bytes(packed: Any, name: str, most: int) -> int:
+    """What the cells take, or some more than `most`: a text that stands in the file once may be in a million rows."""
+    import pyarrow.compute
+
+    n_bytes = 0
+    for batch in packed.iter_batches(columns=[name]):
+        cells = batch.column(0)
+        n_bytes += CELL * len(cells)
+        if isinstance(cells, pyarrow.DictionaryArray):
+            lengths = pyarrow.compute.call_function("binary_length", [cells.dictionary]).take(cells.indices)
+            n_bytes += pyarrow.compute.call_function("sum", [lengths]).as_py() or 0
+        else:
+            n_bytes += cells.nbytes
+        if n_bytes > most:
+            break
+    return n_bytes
+
+
+def _classes(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
+    try:
+        return class_names(json.loads(metadata[b"huggingface"])["info"]["features"])
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return {}
+
+
+@contextmanager
+def written_rows(path: Path, setting: str) -> Iterator[Callable[[list[str], list[dict[str, Any]]], None]]:
+    """What writes columns of rows, a part of the file at a time, whose types are those of the first part: text, whole
+    numbers, numbers, or lists of texts; a cell may be None, or missing. A column without a value there, or with values
+    that no one type holds, is text, in which other cells are JSON.
+
+    Raises:
+        ValueError: a later part has cells of another type; names the `setting` of the file.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    writer: Any = None
+    mixed: set[str] = set()
+
+    def write(columns: list[str], rows: list[dict[str, Any]]) -> None:
+        nonlocal writer
+        cells = {name: [row.get(name) for row in rows] for name in columns}
+        if writer is None:
+            types = {name: _type(found) for name, found in cells.items()}
+            mixed.update(name for name, kind in types.items() if kind is None)
+            schema = pyarrow.schema([(name, kind or pyarrow.string()) for name, kind in types.items()])
+            writer = pyarrow.parquet.ParquetWriter(path, schema)
+        arrays = []
+        for field in writer.schema:
+            found = cells[field.name]
+            array = _array([_as_text(one) for one in found] if field.name in mixed else found, field.type)
+            if array is None:
+                raise ValueError(
+                    f"{setting} has one type a column, and that of '{show(field.name)}' is {field.type} by its first "
+                    "rows, but a later cell is of another: name a .jsonl, whose rows may differ"
+                )
+            arrays.append(array)
+        writer.write_table(pyarrow.Table.from_arrays(arrays, schema=writer.schema))
+
+    try:
+        yield write
+        if writer is None:
+            pyarrow.parquet.write_table(pyarrow.table({}), path)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _type(cells: list[Any]) -> Any:
+    """The type that holds them; None: they are of several, or all missing."""
+    import pyarrow
+
+    if all(one is None for one in cells):
+        return None
+    types = (pyarrow.int64(), pyarrow.float64(), pyarrow.list_(pyarrow.string()), pyarrow.string())
+    return next((one for one in types if _array(cells, one) is not None), None)
+
+
+def _array(cells: list[Any], kind: Any) -> Any:
+    """The cells as they are, or None where one is not of the type: pyarrow itself would cut 2.5 to 2."""
+    import pyarrow
+
+    plain = {pyarrow.int64(): {int}, pyarrow.float64(): {int, float}, pyarrow.string(): {str}}
+    if not {type(one) for one in cells if one is not None} <= plain.get(kind, {list}):
+        return None
+    try:
+        return pyarrow.array(cells, type=kind)
+    except (pyarrow.ArrowException, OverflowError):  # a whole number that is too large
+        return None
+
+
+def _as_text(cell: Any) -> str | None:
+    return cell if cell is None or isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
+
+
+SAVED_MARKS = ("dataset_dict.json", "state.json")
+SECONDS_TO_CONNECT = 5.0
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `datasets.save_to_disk` wrote this folder."""
+    return any((folder / mark).is_file() for mark in SAVED_MARKS)
+
+
+def open_saved(folder: Path) -> dict[str, Any]:
+    """Splits of a `save_to_disk` folder by name; one Dataset alone is named `all`.
+
+    Raises:
+        ValueError: the folder is incomplete or damaged.
+    """
+    import datasets
+
+    try:
+        saved = datasets.load_from_disk(str(folder))
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError, AttributeError, AssertionError) as problem:
+        raise ValueError(
+            f"{folder} cannot be read as a save_to_disk folder ({_first_line(problem)}); save it again"
+        ) from None
+    return _by_name(saved)
+
+
+def open_hub(data: DataConfig) -> dict[str, Any]:
+    """Splits of a hub dataset by name, from the local copy `datasets` keeps where there is no network.
+
+    Raises:
+        ValueError: no network and no copy, no such dataset, config or revision.
+    """
+    if not can_connect():
+        if not _has_copy(data.hub):
+            raise ValueError(
+                f"data.hub={data.hub} needs the network, which is off or cannot reach the Hugging Face hub: "
+                "connect, or read a local copy by data.path=<file or folder>"
+            )
+        os.environ["HF_HUB_OFFLINE"] = "1"  # `datasets` reads it when it is imported, and then asks its copy alone
+    import datasets
+    from datasets.exceptions import DatasetsError
+
+    datasets.disable_progress_bars()
+    # a revision converted to parquet keeps each config in a folder of its own and declares none
+    converted = data.revision.startswith("refs/convert")
+    try:
+        loaded = datasets.load_dataset(
+            data.hub,
+            None if converted else data.hub_config or None,
+            data_dir=data.hub_config or None if converted else None,
+            revision=data.revision or None,
+        )
+    except (OSError, ValueError, RuntimeError, DatasetsError) as problem:
+        raise ValueError(
+            f"data.hub={data.hub} cannot be loaded ({_first_line(problem)}): check data.hub, "
+            f"data.hub_config={data.hub_config} and data.revision={data.revision}, "
+            "or read a local copy by data.path=<file or folder>"
+        ) from None
+    return _by_name(loaded)
+
+
+def table_of(dataset: Any, source: str) -> Table:
+    """A `datasets.Dataset` as a table; class names come from its features.
+
+    Cells are what is stored: to decode a picture or a sound would open the file or the address that a cell names.
+    """
+    stored = dataset.with_format("arrow")
+
+    def column(name: str) -> list[Any]:
+        return stored.select_columns([name])[:].column(name).to_pylist()
+
+    return Table(
+        names=list(dataset.column_names),
+        column=column,
+        numbers=range(1, len(dataset) + 1),
+        source=source,
+        classes=class_names(dataset.features.to_dict()),
+    )
+
+
+def _by_name(loaded: Any) -> dict[str, Any]:
+    return {str(name): split for name, split in loaded.items()} if isinstance(loaded, Mapping) else {"all": loaded}
+
+
+def _first_line(problem: Exception) -> str:
+    text = str(problem).strip()
+    return text.splitlines()[0].rstrip(".")[:200] if text else type(problem).__name__
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")
+
+
+def _has_copy(hub: str) -> bool:
+    """Whether `datasets` keeps a copy of this dataset."""
+    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    folder = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser()
+    name = hub.replace("/", "___")
+    return any((folder / one).is_dir() for one in (name.lower(), name))
+
+
+def can_connect() -> bool:
+    """Whether the hub, or the proxy in front of it, takes a connection within seconds; name lookup included."""
+    if _is_set("HF_HUB_OFFLINE") or _is_set("HF_DATASETS_OFFLINE"):
+        return False
+    url = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    proxy = os.environ.get(f"{url.scheme}_proxy") or os.environ.get(f"{url.scheme.upper()}_PROXY") or ""
+    if proxy:
+        url = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    reached: list[bool] = []
+
+    def connect() -> None:
+        port = url.port or (80 if url.scheme == "http" else 443)
+        with suppress(OSError):  # not reached, which is the answer
+            socket.create_connection((url.hostname or "", port), timeout=SECONDS_TO_CONNECT).close()
+            reached.append(True)
+
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(SECONDS_TO_CONNECT + 1)
+    return bool(reached)

@@ -1,0 +1,157 @@
+"""The batches of a run, handed to Lightning."""
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningDataModule
+
+from manyheads.config import BatchConfig
+from manyheads.data.batches import (
+    Batch,
+    Batches,
+    Planned,
+    gather,
+    micro_batches,
+    moved,
+    n_bytes,
+    plan_epoch,
+    plan_evaluation,
+    plan_steps,
+)
+from manyheads.data.tokens import Tokens
+
+RESIDENT = 0.05  # share of a GPU's free memory that a split may take for good
+COUNTED_EPOCHS = 32  # counted one by one; later epochs are taken to be as long as these on average
+
+
+class TextData(LightningDataModule):
+    """Train, validation and test batches of this rank.
+
+    The Trainer must be built with `reload_dataloaders_every_n_epochs=1`, since each epoch has its own plan, and
+    `use_distributed_sampler=False`, since the plan already deals rows to ranks, and has to accumulate `per_step`
+    batches. The epoch in which `max_steps` is reached ends there, so that Lightning validates what was trained in it.
+    Training begins in the epoch and behind the number of its batches that `begin` holds. With `few_counts` training
+    batches get a tail: see `gather`.
+
+    Args:
+        split: parts that a batch is cut into, where it is too large for the memory of a device.
+    """
+
+    def __init__(
+        self, tokens: dict[str, Tokens], batch: BatchConfig, seed: int, *, max_steps: int = -1, split: int = 1
+    ) -> None:
+        super().__init__()
+        self.max_steps = max_steps
+        self.split = split
+        self.begin = (0, 0)
+        self.tokens = tokens
+        self.batch = batch
+        self.seed = seed
+        self._resident: dict[str, Tokens] = {}
+        self.few_counts = False
+        self._lengths = {name: split.lengths for name, split in tokens.items()}
+
+    def plan(self, epoch: int, n_ranks: int = 1, rank: int = 0) -> list[Planned]:
+        """The training batches of `rank` in `epoch`."""
+        return plan_epoch(
+            self._lengths["train"],
+            tokens=self.batch.tokens,
+            rows=self.batch.rows,
+            seed=self.seed,
+            epoch=epoch,
+            accumulate=self.batch.accumulate,
+            n_ranks=n_ranks,
+            rank=rank,
+            split=self.split,
+            counts=self.tokens["train"].counts,
+        )
+
+    def per_step(self, n_ranks: int = 1) -> int:
+        """Batches of each rank in an optimiser step."""
+        return micro_batches(self.batch.accumulate, n_ranks, self.split)
+
+    def steps_of(self, epoch: int) -> int:
+        """Optimiser steps of `epoch`, on however many ranks."""
+        batch = self.batch
+        return len(
+            plan_steps(
+                self._lengths["train"],
+                tokens=batch.tokens,
+                rows=batch.rows,
+                seed=self.seed,
+                epoch=epoch,
+                accumulate=batch.accumulate,
+            )
+        )
+
+    def n_steps(self, max_epochs: int | None, max_steps: int | None = None) -> int:
+        """Optimiser steps of the whole run, on however many ranks; None or -1 stands for no limit.
+
+        Exact where `max_steps` ends the run, and for `COUNTED_EPOCHS` epochs. Of more epochs the further ones count
+        as much as these do on average: epochs differ by a few steps, so this is off by less than one in a hundred,
+        and a million epochs are counted in no more time than 32.
+        """
+        epochs = None if max_epochs in (None, -1) else max_epochs
+        steps = None if max_steps in (None, -1) else max_steps
+        if epochs is None:
+            assert steps is not None, "checks.check_end comes first"
+            return steps
+        total, epoch = 0, 0
+        while epoch < min(epochs, COUNTED_EPOCHS) and (steps is None or total < steps):
+            total += self.steps_of(epoch)
+            epoch += 1
+        if epoch < epochs and (steps is None or total < steps):
+            total = round(total / epoch * epochs)
+        return total if steps is None else min(total, steps)
+
+    def mean_tokens(self) -> float:
+        """Tokens of a training batch of the first epoch on one rank, on average."""
+        return float(self._lengths["train"].sum()) / max(1, len(self.plan(0)))
+
+    def train_dataloader(self) -> Batches:
+        epoch, n_ranks, rank = self._place()
+        plan = self.plan(epoch, n_ranks, rank)
+        done = self.begin[1] if epoch == self.begin[0] else 0
+        if self.max_steps >= 0 and self.trainer is not None:
+            plan = plan[: done + (self.max_steps - self.trainer.global_step) * self.per_step(n_ranks)]
+        return Batches(self._near("train"), plan, done, few_counts=self.few_counts)
+
+    def largest_batch(self) -> Batch:
+        """The training batch of the first epoch with the most tokens and cells: the one that needs the most memory."""
+        lengths = self._lengths["train"]
+
+        def size(planned: Planned) -> int:
+            of_rows = lengths[planned.rows]
+            return int(of_rows.sum()) + of_rows.numel() * int(of_rows.max())
+
+        return gather(self.tokens["train"], max((one for one in self.plan(0) if one.rows.numel()), key=size))
+
+    def val_dataloader(self) -> Batches:
+        return self._evaluation("validation")
+
+    def test_dataloader(self) -> Batches:
+        return self._evaluation("test")
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        return batch if device.type == "cpu" else batch.to(device)
+
+    def _evaluation(self, split: str) -> Batches:
+        _, n_ranks, rank = self._place()
+        tokens, rows = (max(1, most // self.split) for most in (self.batch.tokens, self.batch.rows))
+        plan = plan_evaluation(self._lengths[split], tokens=tokens, rows=rows, n_ranks=n_ranks, rank=rank)
+        return Batches(self._near(split), plan)
+
+    def _near(self, split: str) -> Tokens:
+        """The tokens of a split, moved to the GPU once and for all where they are few beside its memory."""
+        device = torch.device("cpu") if self.trainer is None else self.trainer.strategy.root_device
+        tokens = self.tokens[split]
+        if device.type != "cuda":
+            return tokens
+        if split not in self._resident and n_bytes(tokens) <= RESIDENT * torch.cuda.mem_get_info(device)[0]:
+            self._resident[split] = moved(tokens, device)
+        return self._resident.get(split, tokens)
+
+    def _place(self) -> tuple[int, int, int]:
+        """Epoch, number of ranks and own rank; those of a run on one device where no Trainer is attached."""
+        trainer: Any = self.trainer
+        return (0, 1, 0) if trainer is None else (trainer.current_epoch, trainer.world_size, trainer.global_rank)

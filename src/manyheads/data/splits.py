@@ -1,0 +1,378 @@
+"""Which rows are train, validation and test: by name, by a column, or carved out.
+
+Which file of a folder, or which split of a dataset, is train, validation and test.
+
+One table whose column `split`, or `Split`, says of each row which split it is of.
+
+Carving a split out of another, and shortening one: by class, by seed, equal texts together.
+"""
+
+import os
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from shlex import quote
+from typing import TypeVar
+
+from manyheads.config import DataConfig
+from manyheads.config.fields import listed, show
+from manyheads.data.files import kind_of, stem_of, why_empty
+from manyheads.data.rows import Rows, Table
+
+T = TypeVar("T")
+ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
+KNOWN = {name for names in ALIASES.values() for name in names}
+ABOUT = ("dataset_infos.json", "dataset_dict.json", "readme.txt", "license.txt", "licence.txt")  # no data
+SHARD = re.compile(r"^(.+)-\d{5}-of-\d{5}(-[0-9a-f]+)?$")
+
+
+def typed_split(data: DataConfig, role: str) -> str:
+    """The name the settings give a role: `data.train_split`, `data.validation_split` or `data.test_split`."""
+    return {"train": data.train_split, "validation": data.validation_split, "test": data.test_split}[role]
+
+
+def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str) -> dict[str, str]:
+    """Role to name for a hub dataset: the settings' names; a default name that is missing may have another.
+
+    A split that is named for one role is no other's. A dataset without a second split takes the role `all`.
+
+    Raises:
+        ValueError: a split typed by name is missing, or there is no training split.
+    """
+    names = list(available)
+    found: dict[str, str] = {}
+    for role in ALIASES:
+        typed = typed_split(data, role)
+        if typed in names:
+            found[role] = typed
+        elif typed == role:
+            other = next((name for name in names if name in ALIASES[role]), None)
+            found |= {} if other is None else {role: other}
+        elif typed:
+            raise ValueError(f"data.{role}_split={typed} is not a split of {source}: its splits are {listed(names)}")
+    take_typed_names(found, {name: name for name in names}, data)
+    if "train" not in found and len(names) == 1:
+        return {"all": names[0]}
+    return _all_in_one(found, source, {name: name for name in names})
+
+
+def name_files(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
+    """Role to files for a folder: train, validation (valid, val, dev) and test by name, then the settings' names.
+
+    Numbered shards such as `train-00000-of-00002.parquet` belong together; they may lie in `data/` or in a folder
+    named like `data.hub_config`. A folder of one file, or of a training file alone, takes the role `all`.
+
+    Raises:
+        ValueError: no data file, two files for one role, or no training file.
+    """
+    by_stem = files_by_stem(folder, data)
+    if not by_stem:
+        raise ValueError(f"data.path={data.path} holds no data file: {_deeper(folder, data) or why_empty(folder)}")
+    if len(by_stem) == 1:
+        return {"all": next(iter(by_stem.values()))}
+    found: dict[str, list[Path]] = {}
+    taken: set[str] = set()
+    for role, aliases in ALIASES.items():
+        stems = [stem for stem in by_stem if stem.lower() in aliases]
+        if len(stems) > 1:
+            names = " and ".join(by_stem[stem][0].name for stem in stems)
+            raise ValueError(f"data.path={data.path} holds {names}: both would be the {role} split; keep one")
+        if stems:
+            found[role] = by_stem[stems[0]]
+            taken.add(stems[0])
+    take_typed_names(found, by_stem, data)
+    return _all_in_one(found, f"data.path={data.path}", {stem: files[0].name for stem, files in by_stem.items()})
+
+
+def folder_notes(folder: Path, data: DataConfig) -> list[str]:
+    """What to say of the files of a folder that are no split's.
+
+    Raises:
+        ValueError: a typed name is that of no file, or as of `name_files`.
+    """
+    by_stem = files_by_stem(folder, data)
+    if by_stem:
+        where = f"data.path={data.path}"
+        require_typed_names(by_stem, data, f"the name of no file in {where}", "its files are named")
+    found = name_files(folder, data)
+    unread = [stem for stem, files in by_stem.items() if stem.lower() not in KNOWN and files not in found.values()]
+    passed = [files[0].name for stem, files in by_stem.items() if stem not in unread and files not in found.values()]
+    notes = []
+    if passed and data.hub and data.test_split != "test":  # else it was typed
+        notes = [f"not read, as the preset has data.test_split={data.test_split}: {listed(passed)}"]
+    return [*notes, *_unread_note(unread, by_stem, found)]
+
+
+def _unread_note(unread: list[str], by_stem: dict[str, list[Path]], found: dict[str, list[Path]]) -> list[str]:
+    """On files whose names are those of no split, if there are any."""
+    if not unread:
+        return []
+    names = listed([by_stem[stem][0].name for stem in unread])
+    note = f"not read, as {'its name is that' if len(unread) == 1 else 'their names are those'} of no split: {names}"
+    remedy = _by_settings(unread, [role for role in ("validation", "test") if role not in found])
+    return [f"{note}; name {'it' if len(unread) == 1 else 'them'} by {remedy}" if remedy else note]
+
+
+def _by_settings(stems: list[str], roles: Iterable[str]) -> str:
+    """What to type for those that look like splits by their names."""
+    likely = {role: next((stem for stem in stems if _is_like(stem, role)), "") for role in roles}
+    return " ".join(quote(f"data.{role}_split={stem}") for role, stem in likely.items() if stem)
+
+
+def _is_like(stem: str, role: str) -> bool:
+    return any(word.startswith(ALIASES[role]) for word in re.findall("[a-z]+", stem.lower()))
+
+
+def require_typed_names(names: Iterable[str], data: DataConfig, none: str, those: str) -> None:
+    """Raise ValueError if a typed name is not among `names`: it is `none` of `those`. Nothing is asked of a preset,
+    which names the splits of the hub, not those of a local copy."""
+    names = list(names)
+    for role in () if data.hub else ALIASES:
+        typed = typed_split(data, role)
+        is_train = role != "train" and typed == data.train_split
+        if typed and typed != role and not is_train and _named(typed, names) is None:
+            raise ValueError(f"data.{role}_split={show(typed)} is {none}: {those} {listed(names)}; choose one of them")
+
+
+def take_typed_names(found: dict[str, T], by_name: Mapping[str, T], data: DataConfig) -> None:
+    """Give each role of `found` the split that the settings name for it, and take that split's own role from it: the
+    rows that a run is judged on are not those it is validated on. So does a preset, which may judge on the split that
+    another dataset would validate on. An empty name takes the role away, but where a preset leaves it to a test split
+    that the local copy does not have."""
+    for role in ("test", "validation", "train"):
+        typed = typed_split(data, role)
+        name = None if typed == role else _named(typed, by_name)
+        if not typed and role != "train" and not (data.hub and _named(data.test_split or "test", by_name) is None):
+            found.pop(role, None)
+        if name is None:
+            continue
+        split = by_name[name]
+        shared = role != "train" and typed == data.train_split  # validated on the training rows
+        for other in [key for key, value in found.items() if value == split and not shared]:
+            del found[other]
+        found[role] = split
+
+
+def _named(typed: str, by_name: Iterable[str]) -> str | None:
+    """The name that is `typed` or, where there is none, another name of the same split."""
+    if typed in by_name:
+        return typed
+    names = next((names for names in ALIASES.values() if typed in names), ())
+    return next((name for name in by_name if name.lower() in names), None)
+
+
+def files_by_stem(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
+    """The data files of a folder by what they are called, or those of its folders that are called like a split."""
+    return files_inside(folder, data) or _split_folders(folder, data)
+
+
+def files_inside(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
+    """Of the places where they may lie those of the first that holds any."""
+    inside = [folder / data.hub_config, folder / data.hub_config / "data", folder, folder / "data"]
+    return next((found for found in map(_stems, inside) if found), {})
+
+
+def _split_folders(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
+    """Of `train/0000.parquet` and the like; lists of texts there are those of class folders."""
+    inside = {path.name: data_files(path) for path in sorted(folder.iterdir()) if is_called_split(path, data)}
+    tables = {name: [file for file in files if kind_of(file) != ".txt"] for name, files in inside.items()}
+    return {name: files for name, files in tables.items() if files}
+
+
+def is_called_split(path: Path, data: DataConfig) -> bool:
+    """Whether it has the name of a split: a usual one, or a typed one."""
+    return path.name.lower() in KNOWN or path.name in [typed_split(data, role) for role in ALIASES]
+
+
+def _deeper(folder: Path, data: DataConfig) -> str:
+    """Where the files are that the folder does not hold itself; empty: nowhere, or in several places."""
+    inside = sorted(path for path in folder.iterdir() if path.is_dir() and os.access(path, os.R_OK | os.X_OK))
+    found = [path for path in inside if path.name[0] != "." and not is_called_split(path, data) and _holds(path, data)]
+    if len(found) != 1:
+        return ""
+    return f"they lie in its folder {show(found[0].name)}: give {quote(f'data.path={Path(data.path) / found[0].name}')}"
+
+
+def _holds(folder: Path, data: DataConfig) -> bool:
+    try:
+        return bool(files_by_stem(folder, data))
+    except ValueError:  # two files of one name: there are some
+        return True
+
+
+def data_files(folder: Path) -> list[Path]:
+    """The files in it that can be read, but what is written about them."""
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [
+        path
+        for path in inside
+        if not path.name.startswith(".")
+        and path.name.lower() not in ABOUT
+        and path.is_file()
+        and kind_of(path) is not None
+    ]
+
+
+def _stems(folder: Path) -> dict[str, list[Path]]:
+    files: dict[str, list[Path]] = {}
+    for path in data_files(folder):
+        shard = SHARD.match(stem_of(path))
+        stem = shard[1] if shard else stem_of(path)
+        if stem in files and not shard:
+            raise ValueError(f"{folder} holds {files[stem][0].name} and {path.name}: two files of one name; keep one")
+        files.setdefault(stem, []).append(path)
+    return files
+
+
+def _all_in_one(found: dict[str, T], source: str, names: dict[str, str]) -> dict[str, T]:
+    """`found`, or that what is there is everything. `names`: what is shown of each stem."""
+    if "train" not in found:
+        remedy = _by_settings([*names], ALIASES) if any(_is_like(stem, "train") for stem in names) else ""
+        raise ValueError(
+            f"{source} has no training split: it holds {listed([*names.values()])}; name one of them train"
+            f"{f', or type {remedy}' if remedy else ''}, or give one file by data.path=<file>"
+        )
+    return {"all": found["train"]} if len(found) == 1 else found
+
+
+COLUMN = "split"
+ROLES = {name: role for role, names in ALIASES.items() for name in names}
+
+
+def parts_of(table: Table, data: DataConfig) -> dict[str, Callable[[], Table]]:
+    """Role to rows, where each row of the table is given one and some are for training; else `all`.
+
+    Raises:
+        ValueError: a typed name is in no row of the column.
+    """
+    whole = {"all": lambda: table}
+    named = next((name for name in table.names if name.casefold() == COLUMN), None)
+    if named is None or named in (data.text, data.text_pair, data.label, data.target):
+        return whole
+    said = ["train" if at in table.broken else str(cell).strip().lower() for at, cell in enumerate(table.column(named))]
+    typed = {one.lower(): one for role in ALIASES if (one := typed_split(data, role))}
+    known = typed | ROLES
+    names = [known.get(one) for one in said]
+    counts = Counter(name for name in names if name)
+    found = {role: role for role in ALIASES if role in counts}
+    take_typed_names(found, {name: name for name in counts}, data)
+    if "train" not in found or len(counts) < 2:
+        return whole
+    if Path(data.path).expanduser().is_file():  # else it is the name of a file, or of a split
+        where = f"in no row of the column {show(named)} of data.path={data.path}"
+        require_typed_names(sorted({typed.get(one, one) for one in said}), data, where, "its rows are of")
+    if None in names:
+        others = listed(sorted({one for one, name in zip(said, names, strict=True) if name is None}))
+        table.notes.append(
+            f"{table.source}: its column {show(named)} is not followed, as it also holds {others or 'nothing'}"
+        )
+        return whole
+    shown = sorted(counts, key=[*ALIASES, *counts].index)
+    table.notes.append(
+        f"{table.source}: its column {show(named)} says which rows are "
+        f"{listed([f'{name} ({counts[name]:,})' for name in shown])}; rename it to have them drawn"
+    )
+
+    def rows_of(name: str) -> Callable[[], Table]:
+        return lambda: _part(table, [at for at, one in enumerate(names) if one == name])
+
+    return {role if len(found) > 1 else "all": rows_of(name) for role, name in found.items()}
+
+
+def _part(table: Table, indices: list[int]) -> Table:
+    def column(name: str) -> list[object]:
+        cells = table.column(name)
+        return [cells[at] for at in indices]
+
+    return Table(
+        names=table.names,
+        column=column,
+        numbers=[table.numbers[at] for at in indices],
+        source=table.source,
+        classes=table.classes,
+        broken={new: table.broken[at] for new, at in enumerate(indices) if at in table.broken},
+        notes=table.notes,
+        positions=indices,
+    )
+
+
+def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows]:
+    """Split `rows` into the rows kept and a stratified `share` of them; both keep the order of `rows`.
+
+    Equal texts stay on one side, so that no text is in both. A class keeps at least one text. The same rows, share,
+    seed and purpose give the same result on every machine.
+
+    Raises:
+        ValueError: there are too few rows to carve one out, or no two of a class.
+    """
+    carved: set[int] = set()
+    groups_by_class = _groups(rows)
+    wanted = _wanted({label: sum(map(len, groups)) for label, groups in groups_by_class.items()}, share)
+    for label, groups in sorted(groups_by_class.items()):
+        random.Random(f"{seed} {purpose} {label}").shuffle(groups)  # noqa: S311 - a draw, not a secret
+        carved.update(_first_groups(groups, wanted[label]))
+    if not carved:
+        largest = max(groups_by_class.values(), key=len, default=[])
+        if len(largest) < 2:
+            raise ValueError(_too_few(rows, len(groups_by_class), purpose))
+        carved.update(largest[0])
+    everything = range(len(rows))
+    return rows.pick([i for i in everything if i not in carved]), rows.pick([i for i in everything if i in carved])
+
+
+def _too_few(rows: Rows, n_classes: int, purpose: str) -> str:
+    if n_classes > 2:
+        return (
+            f"{rows.source} has {n_classes:,} labels, each of one text alone, so that nothing can be learnt from them: "
+            "check data.label, the column of the label"
+        )
+    return (
+        f"{rows.source} has {len(rows)} rows, too few to carve a {purpose} split out: "
+        "give a file for each split, or more rows"
+    )
+
+
+def _wanted(sizes: dict[int, int], share: float) -> dict[int, int]:
+    """Rows to carve out of each class: its share, rounded. Where classes are so small that this is less than half of
+    what is wanted in all, those that would give none give a row each, as many as are wanted, the largest first."""
+    wanted = {label: round(share * size) for label, size in sizes.items()}
+    n_lacking = round(share * sum(sizes.values())) - sum(wanted.values())
+    if n_lacking > sum(wanted.values()):
+        without = [label for label in sorted(sizes, key=lambda label: (-sizes[label], label)) if not wanted[label]]
+        wanted |= dict.fromkeys(without[:n_lacking], 1)
+    return wanted
+
+
+def shorten(rows: Rows, n_rows: int, seed: int) -> Rows:
+    """At most `n_rows` rows drawn by `seed`, one of every class first where they fit."""
+    if n_rows == 0 or len(rows) <= n_rows:
+        return rows
+    order = list(range(len(rows)))
+    random.Random(f"{seed} rows").shuffle(order)  # noqa: S311 - a draw, not a secret
+    first_of_class: dict[int, int] = {}
+    for index in order:
+        first_of_class.setdefault(rows.labels[index], index)
+    chosen = dict.fromkeys([*first_of_class.values(), *order])
+    return rows.pick(sorted(list(chosen)[:n_rows]))
+
+
+def _groups(rows: Rows) -> dict[int, list[list[int]]]:
+    """Indices of equal texts, by the class of the first of them."""
+    by_content: dict[object, list[int]] = defaultdict(list)
+    for index, content in enumerate(rows.contents()):
+        by_content[content].append(index)
+    by_class: dict[int, list[list[int]]] = defaultdict(list)
+    for group in by_content.values():
+        by_class[rows.labels[group[0]]].append(group)
+    return by_class
+
+
+def _first_groups(groups: list[list[int]], wanted: int) -> list[int]:
+    """Rows of as many groups as fit into `wanted`, the last group never among them."""
+    taken: list[int] = []
+    for group in groups[:-1]:
+        if len(taken) + len(group) <= wanted:
+            taken += group
+    return taken

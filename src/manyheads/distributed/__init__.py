@@ -1,0 +1,1 @@
+"""One run in several processes: which, started how, watched, agreed."""

@@ -1,0 +1,112 @@
+"""What processes of a run decide and gather together.
+
+Bytes from one process to others: sent as tensors, never as pickles. Where there is no group, there is but one.
+
+What all ranks decide together, without waiting for each other within a step.
+
+A decision that one rank took alone, to stop or to save, would leave the others waiting for it in the next step. So
+between two optimiser steps each rank casts its votes, a few whole numbers, and reads what came of those cast a step
+before: their largest, the same on every rank. By then all are long in, since a step ends only when all ranks have
+given their gradients. The numbers go by gloo from memory to memory, so that no GPU is waited for.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+
+def gathered(content: bytes, group: dist.ProcessGroup | None) -> list[bytes]:
+    """What each rank gives, in their order, on rank 0; elsewhere nothing. All ranks call it."""
+    if group is None:
+        return [content]
+    size = torch.tensor([len(content)])
+    sizes = [torch.empty_like(size) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, size, group=group)
+    sent = torch.zeros(int(max(sizes)), dtype=torch.uint8)
+    sent[: len(content)] = _tensor(content)
+    everyones = [torch.empty_like(sent) for _ in sizes] if dist.get_rank(group) == 0 else []
+    dist.gather(sent, everyones or None, group=group, group_dst=0)
+    return [one[: int(n)].numpy().tobytes() for one, n in zip(everyones, sizes, strict=False)]
+
+
+def from_first(content: bytes, group: dist.ProcessGroup | None) -> bytes:
+    """What rank 0 gives, on every rank, which waits for it. All ranks call it."""
+    if group is None:
+        return content
+    size = torch.tensor([len(content)])
+    dist.broadcast(size, group=group, group_src=0)
+    sent = _tensor(content) if dist.get_rank(group) == 0 else torch.empty(int(size), dtype=torch.uint8)
+    dist.broadcast(sent, group=group, group_src=0)
+    return sent.numpy().tobytes()
+
+
+def _tensor(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+
+
+TOPICS: tuple[str, ...] = (
+    "signal",  # the number of a signal that came
+    "late",  # 1 where the time limit is reached
+    "save",  # 1 where a checkpoint is due by the clock of rank 0
+)
+
+
+class Votes:
+    """The largest number that any rank has put for each topic, read one step later; in one process at once.
+
+    `group` is that of `join`, for whatever else the ranks tell each other; None in one process.
+
+    Args:
+        timeout: seconds after which a rank that waits for the others gives up.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.group: dist.ProcessGroup | None = None
+        self.outcome = dict.fromkeys(TOPICS, 0)
+        self._mine = dict.fromkeys(TOPICS, 0)
+        self._under_way: tuple[dist.Work, Tensor] | None = None
+
+    def join(self, n_ranks: int) -> None:
+        """Make the group of all ranks, each of which calls this, once the process group is there."""
+        if n_ranks > 1:
+            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout))
+            assert isinstance(group, dist.ProcessGroup)
+            self.group = group
+
+    def put(self, mine: Mapping[str, int]) -> None:
+        """Vote for these numbers, by topic, when the votes are cast next."""
+        for topic, number in mine.items():
+            self._mine[topic] = max(self._mine[topic], number)
+
+    def cast(self) -> dict[str, int]:
+        """Cast what was put; returns, and keeps as `outcome`, what came of the votes cast before."""
+        mine, self._mine = self._mine, dict.fromkeys(TOPICS, 0)
+        if self.group is None:
+            self.outcome = mine
+            return mine
+        self.outcome = self._counted()
+        numbers = torch.tensor([mine[topic] for topic in TOPICS])
+        work = dist.all_reduce(numbers, dist.ReduceOp.MAX, group=self.group, async_op=True)
+        assert work is not None
+        self._under_way = work, numbers
+        return self.outcome
+
+    def settle(self) -> dict[str, int]:
+        """Cast what was put and wait for what comes of it, and of the votes before: where no step follows."""
+        before = self.cast()
+        if self.group is not None:
+            after = self._counted()
+            self.outcome = {topic: max(before[topic], after[topic]) for topic in TOPICS}
+        return self.outcome
+
+    def _counted(self) -> dict[str, int]:
+        if self._under_way is None:
+            return dict.fromkeys(TOPICS, 0)
+        work, numbers = self._under_way
+        work.wait()
+        self._under_way = None
+        return dict(zip(TOPICS, numbers.tolist(), strict=True))

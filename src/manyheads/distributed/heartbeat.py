@@ -1,0 +1,274 @@
+"""What each process of a run is at, and the end of the run where one of them is dead, stuck or gone.
+
+A thread of each process writes `ranks/rank-N.json` once a second and reads the others'. A process that is not answered
+by another, or gets no further for `hardware.timeout` seconds, says which rank it was, at which step and in which phase,
+and leaves with exit code 69. It needs nothing of torch, so it also sees what a collective that waits for ever does not.
+Standard library only.
+"""
+
+import json
+import logging
+import os
+import re
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from manyheads.distributed.ranks import this_process
+from manyheads.distributed.signals import Stopped
+from manyheads.runs.checkpoints import StartAgain
+from manyheads.runs.folder import RANKS
+
+LOST = 69  # EX_UNAVAILABLE of sysexits.h: another process is gone
+BEAT = 1.0  # seconds between two looks
+QUIET = 5.0  # seconds of silence that make a process suspect, once it is known that one is gone
+_TRANSPORT = re.compile(r"gloo|nccl|c10d|TCPStore|Connection closed|Socket Timeout", re.IGNORECASE)
+log = logging.getLogger("manyheads")
+
+
+@dataclass(slots=True)
+class Record:
+    """What a process writes of itself.
+
+    `marks` counts the places it came by, so that of several the one that is stuck has the least. `ended` is empty while
+    it goes on, then "done", "stopped" on request, "failed", or "lost" where it left for another; `why` says more.
+    """
+
+    rank: int
+    process: int
+    machine: str
+    phase: str = "starting"
+    step: int = 0
+    marks: int = 0
+    ended: str = ""
+    why: str = ""
+    time: float = 0.0
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words."""
+        return f"at step {self.step} ({self.phase})"
+
+
+class Lost(SystemExit):
+    """Another process of the run is gone or stuck; `why` says which, and where it was."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(LOST)
+        self.why = why
+
+
+_own: Record | None = None
+
+
+@contextmanager
+def watched(folder: Path, timeout: float) -> Iterator[None]:
+    """This process is watched by the others, and watches them, while the block lasts; alone, nothing happens.
+
+    Args:
+        folder: `ranks/` of the run.
+
+    Raises:
+        Lost: the block failed because another process is gone.
+    """
+    global _own
+    ranks = this_process()
+    if ranks.n_ranks == 1:
+        yield
+        return
+    _own = Record(ranks.rank, os.getpid(), socket.gethostname())
+    watch = _Watch(_own, [folder / f"rank-{rank}.json" for rank in range(ranks.n_ranks)], timeout)
+    watch.write()
+    thread = threading.Thread(target=watch.run, daemon=True)
+    thread.start()
+    try:
+        yield
+        _own.ended = "done"
+    except (Stopped, StartAgain) as asked:
+        _own.ended, _own.why = "stopped", str(asked.code)
+        raise
+    except BaseException as error:
+        raise watch.explained(error) from error
+    finally:
+        watch.over.set()
+        thread.join()
+        watch.write()
+        _own = None
+
+
+def mark(step: int | None = None, phase: str | None = None) -> None:
+    """Note that this process came by; all that a step costs where there are several."""
+    if _own is not None:
+        _own.marks += 1
+        _own.step = _own.step if step is None else step
+        _own.phase = phase or _own.phase
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """What this process is at while the block lasts."""
+    before = _own.phase if _own is not None else ""
+    mark(phase=name)
+    yield
+    mark(phase=before)
+
+
+def last_seen(folder: Path, rank: int, n_ranks: int) -> str:
+    """Where a process of `n_ranks` was, in words that follow what became of it; empty where it has not written."""
+    found = {one: _parsed(_text(folder / RANKS / f"rank-{one}.json")) for one in range(n_ranks)}
+    record = found[rank]
+    return f" {_place(record, found.values())}" if record else ""
+
+
+def _place(record: Record, all_records: Iterable[Record | None]) -> str:
+    """Where a process ended. It writes once a second, and steps may be shorter: had it not come as far as another has
+    by then, that would have waited for it."""
+    if record.ended:
+        return record.place
+    return max((one for one in all_records if one), key=lambda one: one.marks).place
+
+
+class _Watch:
+    """One process's sight of all: what their files hold, and when they were last seen to change."""
+
+    def __init__(self, own: Record, files: Sequence[Path], timeout: float) -> None:
+        self.own, self.files, self.timeout = own, files, timeout
+        self.over = threading.Event()
+        others = [rank for rank in range(len(files)) if rank != own.rank]
+        self._texts = {rank: _text(files[rank]) for rank in others}  # of an earlier start, maybe
+        self._seen: dict[int, Record] = {}
+        self._changed = dict.fromkeys(others, time.monotonic())
+        self._moved = time.monotonic(), own.marks
+
+    def run(self) -> None:
+        """Write and look, about once a second, until the block is over; leave where another process is lost."""
+        while not self.over.wait(BEAT):
+            self.write()
+            self.look()
+            if why := self.lost():
+                self._leave(why)
+                os._exit(LOST)
+
+    def write(self) -> None:
+        """A reader sees the file whole; a disk that is full or away for a while ends nothing."""
+        self.own.time = time.time()
+        file = self.files[self.own.rank]
+        part = file.with_suffix(".part")
+        with suppress(OSError):
+            part.write_text(json.dumps(asdict(self.own)), encoding="utf-8")
+            os.replace(part, file)
+
+    def look(self) -> None:
+        """Take notice of the others' files; one that does not change was left by an earlier start."""
+        now = time.monotonic()
+        for rank in self._texts:
+            text = _text(self.files[rank])
+            if text and text != self._texts[rank] and (record := _parsed(text)):
+                self._texts[rank], self._seen[rank], self._changed[rank] = text, record, now
+        if self.own.marks != self._moved[1]:
+            self._moved = now, self.own.marks
+
+    def lost(self) -> str:
+        """Which process is dead, silent, gone in the midst of it, or stuck; empty while all is well."""
+        return self._gone(self.timeout) or self._stuck()
+
+    def explained(self, error: BaseException) -> BaseException:
+        """`error`, or `Lost` where it only says that a connection broke: given a moment, the others' files say why."""
+        if not _is_of_transport(error):
+            self.own.ended, self.own.why = "failed", _said(error)
+            return error
+        self.over.set()  # from here on it looks by itself
+        until = time.monotonic() + 2 * QUIET
+        while not (why := self._gone(QUIET)) and time.monotonic() < until:
+            if code := next((int(one.why) for one in self._seen.values() if one.ended == "stopped"), 0):
+                self.own.ended, self.own.why = "stopped", str(code)
+                return SystemExit(code)  # this one ends as the other did, which has said why
+            time.sleep(BEAT / 10)
+            self.write()
+            self.look()
+        why = why or self._behind() or f"another process broke the connection {self.own.place}"
+        self._leave(why)
+        return Lost(why)
+
+    def _leave(self, why: str) -> None:
+        self.own.ended, self.own.why = "lost", why
+        self.write()
+        log.error("%s: the run ends, and resume=auto goes on from its newest checkpoint", why)
+        if self.own.rank:  # its log does not reach the screen
+            print(why, file=sys.stderr, flush=True)
+
+    def _gone(self, quiet: float) -> str:
+        """A process that died or left early; else one that has been silent for `quiet` seconds; else one that left for
+        the sake of another."""
+        left, silent = "", ""
+        for rank, since in self._changed.items():
+            record, silence = self._seen.get(rank), time.monotonic() - since
+            if record is None:
+                silent = silent or (f"rank {rank} has not begun within {silence:.0f} seconds" * (silence > quiet))
+            elif record.ended in ("done", "stopped"):
+                continue
+            elif record.ended == "lost":
+                left = record.why
+            elif record.ended:
+                return f"rank {rank} failed {record.place}: {record.why}"
+            elif record.machine == self.own.machine and not _runs(record.process):
+                return f"rank {rank} died {_place(record, (record, self.own))}"
+            elif silence > quiet:
+                place = _place(record, (record, self.own))
+                silent = f"rank {rank} stopped answering {place}, {silence:.0f} seconds ago"
+        return silent or left
+
+    def _stuck(self) -> str:
+        if time.monotonic() - self._moved[0] < self.timeout:
+            return ""
+        return self._behind() or f"all processes are stuck {self.own.place} for {self.timeout:g} seconds"
+
+    def _behind(self) -> str:
+        """The process that came by the fewest places, which the others wait for."""
+        going = [self.own, *(one for one in self._seen.values() if not one.ended)]
+        least = min(going, key=lambda one: one.marks)
+        if all(one.marks == least.marks for one in going):
+            return ""
+        return f"rank {least.rank} got no further {least.place} for {self.timeout:g} seconds"
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"it left with exit code {0 if error.code is None else error.code}"
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
+
+
+def _is_of_transport(error: BaseException) -> bool:
+    """Whether torch says by it that another process is not there."""
+    names = {one.__name__ for one in type(error).__mro__}
+    return isinstance(error, RuntimeError) and ("DistError" in names or bool(_TRANSPORT.search(str(error))))
+
+
+def _runs(process: int) -> bool:
+    """Whether a process of this machine lives; one that is dead and not yet waited for does not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return not Path("/proc/self/stat").exists()
+    except (OSError, IndexError):
+        return True
+    return state not in "ZX"
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _parsed(text: str) -> Record | None:
+    try:
+        return Record(**json.loads(text))
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,130 @@
+"""`hardware=slurm`: the script that starts these very words in a SLURM queue, and again until they are done.
+
+Standard library only. SLURM sends SIGUSR1 to every task 90 s before the time is up (`slurm.options=--signal=USR1@600`:
+ten minutes); the run saves its state and ends with 138, and the script puts its job back into the queue, where the same
+words go on by resume=auto.
+"""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+from manyheads.config import Accelerator, Resume, RunConfig, Task
+from manyheads.config.fields import show
+from manyheads.runs.atomic import refuse_unwritable, replace_file
+from manyheads.runs.folder import start_folder
+
+SCRIPT, LOG = "job.sbatch", "slurm-{}.out"
+_PATH = re.compile(r"[\w/.,:+=@~ -]+")  # no quote, and no % that SLURM would replace
+_BODY = """
+cd -- {here} || exit 2
+export SRUN_CPUS_PER_TASK="${{SLURM_CPUS_PER_TASK:-1}}"
+for start in {{1..20}}; do
+    srun {command}
+    code=$?
+    [ "$code" -eq 75 ] || break  # 75: the run asks to be started again, from its newest checkpoint
+done
+if [ "$code" -eq 138 ]; then  # SIGUSR1: the time is nearly up, the state is saved
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
+"""
+
+
+def is_for_the_queue(run: RunConfig) -> bool:
+    """Whether `run` is to be written down for a queue, not begun: hardware=slurm outside of a job."""
+    return run.slurm.script and not run.dry and "SLURM_JOB_ID" not in os.environ
+
+
+def refuse_unwritten(run: RunConfig) -> None:
+    """Refuse to begin here what was meant for a queue.
+
+    Raises:
+        ValueError: hardware=slurm outside of a job, where nothing was typed that a script could say.
+    """
+    if is_for_the_queue(run):
+        raise ValueError(
+            "hardware=slurm writes down a command line, which a call from Python is not: type manyheads train "
+            "hardware=slurm and the other settings, or leave it away"
+        )
+
+
+def holds_a_script_alone(folder: Path) -> bool:
+    """Whether a run may begin in the folder: it is empty but for a script, and what SLURM wrote of jobs of it."""
+    return all(one.name == SCRIPT or fnmatch(one.name, LOG.format("*")) for one in folder.iterdir())
+
+
+def write_job(run: RunConfig, words: Sequence[str], config_dir: str | None = None) -> str:
+    """Write `job.sbatch` into the folder of the run, and return the line that submits it.
+
+    Args:
+        words: what was typed after the verb, `manyheads train` or `manyheads pretrain`.
+        config_dir: the user's own folder of presets.
+
+    Raises:
+        ValueError: the number of devices is left open, the folder is taken, or its name cannot stand in a script.
+    """
+    hardware = run.hardware
+    if hardware.devices == 0:
+        raise ValueError(
+            "hardware.devices=0 takes all GPUs of this machine, but a job runs on others: say how many each has, "
+            "such as hardware.devices=4"
+        )
+    _refuse_name(os.path.abspath(os.path.expanduser(run.output or "outputs")))
+    folder = start_folder(run.output, again=run.resume is not Resume.never)
+    script = folder / SCRIPT
+    verb = "pretrain" if run.task is Task.pretrain else "train"
+    with refuse_unwritable(folder), replace_file(script) as part:
+        part.write_text(job_script(run, folder, _command(verb, words, folder, config_dir)), encoding="utf-8")
+    return f"sbatch {shlex.quote(str(script))}"
+
+
+def job_script(run: RunConfig, folder: Path, command: Sequence[str]) -> str:
+    """The text of the script: what is asked of SLURM, and `command` on every task."""
+    hardware, slurm = run.hardware, run.slurm
+    own = slurm.options.split()
+    if not any(one.startswith("--signal=") for one in own):
+        own.append("--signal=USR1@90")
+    if hardware.accelerator is Accelerator.gpu and not any(one.startswith(("--gres", "--gpus")) for one in own):
+        own.append(f"--gpus-per-node={hardware.devices}")
+    asked = {
+        "--time": slurm.time,
+        "--partition": slurm.partition,
+        "--account": slurm.account,
+        "--cpus-per-task": hardware.threads or "",
+    }
+    options = [
+        *own,
+        f"--job-name={re.sub(r'[^A-Za-z0-9_.-]', '_', folder.name)}",
+        f"--nodes={hardware.nodes}",
+        f"--ntasks-per-node={hardware.devices}",
+        *(f"{name}={value}" for name, value in asked.items() if value),
+        f'--output="{folder}/{LOG.format("%j")}"',
+        "--open-mode=append",
+        "--requeue",
+    ]
+    lines = ["#!/bin/bash", *(f"#SBATCH {one}" for one in options)]
+    return "\n".join(lines) + "\n" + _BODY.format(here=shlex.quote(os.getcwd()), command=shlex.join(command))
+
+
+def _command(verb: str, words: Sequence[str], folder: Path, config_dir: str | None) -> list[str]:
+    """The same words in the same folder, where `resume=auto` takes them on; a folder to resume says both itself."""
+    typed = {word.partition("=")[0].strip(): word.partition("=")[2] for word in words}
+    more = ["--config-dir", config_dir] if config_dir else []
+    command = [sys.executable, "-m", "manyheads.cli.main", verb, *more]
+    if typed.get("resume", "auto") not in Resume.__members__:
+        return [*command, *words]
+    kept = [word for word in words if word.partition("=")[0].strip() not in ("output", "resume")]
+    return [*command, *kept, f"output={folder}", "resume=auto"]
+
+
+def _refuse_name(path: str) -> None:
+    if not _PATH.fullmatch(path):
+        raise ValueError(
+            f"output={show(path)} cannot stand in a script of SLURM: use letters, digits, spaces and the signs "
+            "/ . , : + = @ ~ _ - alone"
+        )

@@ -1,0 +1,361 @@
+"""The verb `evaluate`: which model on which rows, and what is left of it.
+
+What `evaluate` judges: which rows, read before torch is imported, so that mistakes in the data come at once.
+
+The verb `evaluate`: a finished model, a split, figures with intervals, and a page to read them on.
+"""
+
+import json
+import re
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source
+from manyheads.config import Task as Answered
+from manyheads.config.fields import listed, to_plain
+from manyheads.config.files import read_run
+from manyheads.data.columns import MULTI_LABEL
+from manyheads.data.files import stem_of
+from manyheads.data.rows import Rows, Splits
+from manyheads.data.sources import open_tables, read_split
+from manyheads.data.texts import read_rows, read_text_split
+from manyheads.distributed.launch import n_to_start, on_all
+from manyheads.inference.format import COLUMNS, Columns, Settings, find_model, read_labels, read_settings, run_folder
+from manyheads.inference.predict import answer_together
+from manyheads.runs.atomic import read_json
+from manyheads.runs.folder import within
+
+if TYPE_CHECKING:
+    from manyheads.inference.load import Shipped
+    from manyheads.inference.sharing import Crew
+
+
+DEFAULTS = DataConfig()
+UNREAD = {  # the column of an answer that a model does not give, and by what it does
+    Answered.classify: ("target", "classes"),
+    Answered.seq2seq: ("label", "texts"),
+    Answered.pretrain: ("target", "hidden words"),
+}
+ROLES = ("train", "validation", "test")
+LONGEST = 56  # letters of a name, four bytes each at the most, that a disk takes with a split and a digest behind it
+
+
+@dataclass(slots=True)
+class EvaluationData:
+    """Rows to judge and what their data is called; `run` and `splits` where the data is the run's own.
+
+    `split` is the one that was asked for, or `all` where a single file holds all that there is; `digest` tells the
+    settings of the data from others, empty: the run's own, and `folder` is what that of its results is called. `role`:
+    the split of the run's own data that the rows are, as far as is known; `most_frequent`: the class or label that most
+    training rows have, empty: that is not known.
+    """
+
+    rows: Rows
+    name: str
+    split: str
+    run: RunConfig | None = None
+    splits: Splits | None = None
+    digest: str = ""
+    folder: str = ""
+    role: str = ""
+    most_frequent: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}: {'all rows' if self.split == 'all' else f'{self.split} split'}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What was noticed in the data."""
+        return self.splits.notes if self.splits else []
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What metrics.json says of the rows."""
+        digest = {"digest": self.digest} if self.digest else {}
+        return {"data": self.name, "split": self.split, "source": self.rows.source, **digest}
+
+
+def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, labels: list[str]) -> EvaluationData:
+    """Read the rows.
+
+    Args:
+        home: the run folder, None where the model/ folder stands alone.
+
+    Raises:
+        ValueError: no data is named and there is no run folder to tell; the data is missing or broken, has no such
+            split, other labels, or single texts where the model takes pairs.
+    """
+    config.generate.check_read(by_texts=settings.task is Answered.seq2seq)
+    _check_columns(config.data, settings)
+    task = (
+        _named_data(config, settings, labels)
+        if _names_data(config)
+        else _own_data(config, home, labels, multi=settings.multi)
+    )
+    if settings.pairs and task.rows.pairs is None:
+        raise ValueError(
+            f"{task.rows.source} holds single texts, but the model takes pairs: name the column of the second text by "
+            "data.text_pair=<column>"
+        )
+    if task.run is None and home is not None:
+        written = _summary(home / "summary.json")
+        known, digest = written.get("digests"), task.rows.digest(labels)
+        task.role = next((name for name in ROLES if isinstance(known, dict) and known.get(name) == digest), "")
+        most_frequent = written.get("most_frequent")
+        task.most_frequent = most_frequent if most_frequent in labels else ""
+    task.digest = _digest(config, settings)
+    task.folder = _free_name(config, home, f"{task.name}-{task.split}", task.digest)
+    return task
+
+
+def results_name(config: EvaluateConfig, home: Path | None, settings: Settings) -> str:
+    """`Task.folder` of what `find_task` finds, without its rows: <data>-<split>, and the digest of the data behind it
+    where results of other data have that name."""
+    if _names_data(config):
+        data = with_columns(config.data, settings.columns, pairs=settings.pairs)
+        name = f"{data_name(data)}-{_split_of(data, config.split)}"
+    else:
+        assert home is not None, "find_task comes first"
+        name = f"{data_name(read_run(home / 'config.yaml').data)}-{config.split}"
+    return _free_name(config, home, name, _digest(config, settings))
+
+
+def _free_name(config: EvaluateConfig, home: Path | None, name: str, digest: str) -> str:
+    run = Path(config.run)
+    above = home or (run if (run / "config.json").is_file() else run / "model")
+    there = above / "evaluate" / name / "metrics.json"
+    return name if not there.is_file() or _digest_in(there) == digest else f"{name}-{digest or 'own'}"
+
+
+def _digest(config: EvaluateConfig, settings: Settings) -> str:
+    """Eight hex digits of what is not left at its default; where token ids are kept changes no row."""
+    if not _names_data(config):
+        return ""
+    data = with_columns(config.data, settings.columns, pairs=settings.pairs)
+    path = str(Path(data.path).expanduser().absolute()) if data.path else ""
+    usual = to_plain(DEFAULTS)
+    plain = to_plain(replace(data, path=path, cache=""))
+    changed = {name: value for name, value in plain.items() if value != usual[name]}
+    return sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _digest_in(file: Path) -> str | None:
+    """Of the data that a metrics.json tells of; None where it cannot be read."""
+    try:
+        metrics = read_json(file)
+    except (OSError, ValueError):
+        return None
+    return str(metrics.get("digest", "")) if isinstance(metrics, dict) else None
+
+
+def _names_data(config: EvaluateConfig) -> bool:
+    return config.data.source is not Source.run or bool(config.data.path)
+
+
+def _check_columns(data: DataConfig, settings: Settings) -> None:
+    """Refuse the column of an answer that a model of this task does not give."""
+    unread, answers = UNREAD[settings.task]
+    name = getattr(data, unread)
+    if name and data.source in (Source.run, Source.files):
+        raise ValueError(
+            f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: leave it away"
+        )
+
+
+def data_name(data: DataConfig) -> str:
+    """What a reader calls the data: the name of its file, folder or hub dataset, fit for a folder's name."""
+    name = data.hub.rsplit("/", 1)[-1] or data.source.name
+    if data.path:
+        path = Path(data.path).expanduser()
+        name = path.name if path.is_dir() else stem_of(path)
+        name = f"{path.absolute().parent.name}-{name}" if name in ROLES and not path.is_dir() else name
+    return re.sub(r"[^\w.-]+", "-", name)[:LONGEST].strip("-.") or "data"
+
+
+def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, multi: bool) -> EvaluationData:
+    if home is None:
+        raise ValueError(
+            f"run={config.run} is a model without its run folder, which would say what data it was trained on: "
+            "name the data to judge it on, by data.path=<file or folder> or data=<preset>"
+        )
+    run = read_run(home / "config.yaml")
+    if run.data.path and not Path(run.data.path).expanduser().exists():
+        raise ValueError(
+            f"data.path={run.data.path}, which run={config.run} was trained on, is not there any more: put it back, or "
+            "let evaluate judge other data by data.path=<file>, which may hold rows that were learnt from"
+        )
+    learnt_without = run.task is Answered.pretrain and run.test  # texts of test are then left out of train
+    splits = read_rows(run, with_test=config.split == "test" or learnt_without, with_unread=True)
+    rows = splits.by_name().get(config.split)
+    if rows is None:
+        raise ValueError(f"split={config.split} is not in the data of run={config.run}: choose split=validation")
+    if sorted(splits.labels) != sorted(labels):
+        raise ValueError(
+            f"{rows.source} has changed since training: its labels are {listed(splits.labels)}, "
+            f"the model's are {listed(labels)}"
+        )
+    if splits.multi != multi:
+        had = "any number of labels" if multi else "one class"
+        raise ValueError(f"{rows.source} has changed since training, when each row had {had}: give the same data")
+    _require_same(splits, config.split, home / "summary.json")
+    for part in splits.by_name().values() if labels else ():
+        _number(part, [labels.index(name) for name in splits.labels])
+    return EvaluationData(rows, data_name(run.data), config.split, run, splits, role=config.split)
+
+
+def _require_same(splits: Splits, split: str, summary: Path) -> None:
+    """Raise ValueError if rows that were learnt from may be in `split`, as the data is not that of the training; what
+    is changed in a split that is a file of its own is noted."""
+    known = _summary(summary).get("digests")
+    found = {name: rows.digest(splits.labels) for name, rows in splits.by_name().items()}
+    if not isinstance(known, dict) or not known or known.get(split) == found[split]:
+        return
+    source = splits.by_name()[split].source
+    if any(known.get(name) != found[name] for name in ("train", "validation")):
+        raise ValueError(
+            f"{source} has changed since training: rows that were learnt from may be in its {split} split; give the "
+            "same data, or let evaluate judge other rows by data.path=<file>"
+        )
+    if split in known:
+        splits.notes.append(f"{source}: the {split} split has other rows than when the run was trained")
+
+
+def _summary(file: Path) -> dict[str, Any]:
+    """What summary.json holds, nothing where there is none."""
+    written = read_json(file) if file.is_file() else {}
+    return written if isinstance(written, dict) else {}
+
+
+def _number(rows: Rows, ids: list[int]) -> None:
+    """Give labels the ids that they have in the model."""
+    if rows.sets is not None:
+        rows.sets = [tuple(sorted(ids[label] for label in one)) for one in rows.sets]
+    rows.labels = [label if label == len(ids) else ids[label] for label in rows.labels]
+
+
+def _named_data(config: EvaluateConfig, settings: Settings, labels: list[str]) -> EvaluationData:
+    def read(data: DataConfig) -> Rows:
+        if settings.task is Answered.pretrain:
+            return read_text_split(data, config.split)
+        return read_split(data, config.split, labels, multi=settings.multi)
+
+    data = with_columns(config.data, settings.columns, pairs=settings.pairs)
+    try:
+        rows = read(data)
+    except ValueError:
+        usual = _with_usual(data, config)
+        if usual == data:
+            raise
+        rows = read(usual)
+    return EvaluationData(rows, data_name(data), _split_of(data, config.split))
+
+
+def _with_usual(data: DataConfig, config: EvaluateConfig) -> DataConfig:
+    """`data` with the usual names of columns, such as `text`, where the file has those and not the ones of training."""
+    usual = {name: getattr(DEFAULTS, name) for name in COLUMNS if not getattr(config.data, name)}
+    of_training = {name for name, one in usual.items() if getattr(data, name) not in ("", one)}
+    if not of_training:
+        return data
+    tables = open_tables(data)
+    table = tables.get("all") or tables.get(config.split)
+    there = table().names if table else []
+    missing = {name for name in of_training if getattr(data, name) not in there}
+    found = {name for name in missing if usual[name] in there or (name == "label" and MULTI_LABEL in there)}
+    return replace(data, **{name: usual[name] for name in found})
+
+
+def _split_of(data: DataConfig, split: str) -> str:
+    return "all" if data.path and "all" in open_tables(data) else split
+
+
+def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConfig:
+    """`data` with the columns the model was trained on in place of those that are empty: what was typed stays.
+
+    A preset names its own columns. A model of single texts never reads a second one.
+    """
+    never = {} if pairs else {"text_pair": ""}
+    untyped = [name for name in COLUMNS if not getattr(data, name)]
+    if data.source not in (Source.run, Source.files):
+        return replace(data, **({name: getattr(DEFAULTS, name) for name in untyped} | never))
+    stored = {name: getattr(columns, name) for name in untyped}
+    source = Source.hub if columns.preset and len(stored) == len(COLUMNS) else Source.files
+    return replace(data, source=source, **(stored | never))
+
+
+def evaluate(config: EvaluateConfig) -> dict[str, Any]:
+    """Judge a run on its own test split, or on any data with its answers; returns the content of metrics.json.
+
+    Where there are several processes, the first does so, and nothing is returned in those that help it.
+
+    Writes metrics.json, predictions.csv, pictures and report.html to `output`, else <run>/evaluate/<data>-<split>/
+    (<data>-all for a single file, of which all rows are judged), where an earlier evaluation of the same data is
+    replaced file by file.
+
+    Raises:
+        ValueError: one sentence; the run, the data, its labels, or the output. All but broken weights are found
+            before torch is imported, where there is one process.
+    """
+    if n_local := n_to_start(config.hardware):
+        return _judge_elsewhere(config, n_local)
+    opened = partial(_opened, config)
+    return answer_together(partial(_judge, config), opened, config.hardware) or {}
+
+
+def _judge_elsewhere(config: EvaluateConfig, n_local: int) -> dict[str, Any]:
+    """In processes that are started for it."""
+    model = find_model(Path(config.run))
+    _check_output(config.output)
+    on_all("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
+    home = run_folder(model)
+    name = results_name(config, home, read_settings(model / "config.json"))
+    return json.loads((_folder(config, model, home, name) / "metrics.json").read_text(encoding="utf-8"))
+
+
+def _judge(config: EvaluateConfig, crew: "Crew | None") -> dict[str, Any]:
+    model = find_model(Path(config.run))
+    home = run_folder(model)
+    settings = read_settings(model / "config.json")
+    _check_output(config.output)
+    task = find_task(config, home, settings, read_labels(model / "labels.json", settings))
+    folder = _folder(config, model, home, task.folder)
+
+    from manyheads.evaluation.masked_lm import evaluate_guesses
+    from manyheads.evaluation.results import evaluate_labels, judge_task, show_results, write_results
+    from manyheads.evaluation.seq2seq import evaluate_texts
+    from manyheads.inference.masked_lm import Guesser
+    from manyheads.inference.seq2seq import Translator
+
+    deliverable = replace(_opened(config), crew=crew)
+    if isinstance(deliverable, Translator):
+        return evaluate_texts(task, deliverable, config, folder, home)
+    if isinstance(deliverable, Guesser):
+        return evaluate_guesses(task, deliverable, config, folder, home)
+    if deliverable.multi:
+        return evaluate_labels(task, deliverable, config, folder, home)
+    results = judge_task(task, deliverable, config, deliverable.baseline(home))
+    metrics = write_results(folder, results, home)
+    show_results(results, folder)
+    return metrics
+
+
+def _folder(config: EvaluateConfig, model: Path, home: Path | None, name: str) -> Path:
+    return Path(config.output) if config.output else within(home or model, "evaluate", name)
+
+
+def _opened(config: EvaluateConfig) -> "Shipped":
+    from manyheads.inference.load import load, place
+
+    return place(load(config.run), config.hardware)
+
+
+def _check_output(output: str) -> None:
+    folder = Path(output)
+    if output and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = "is not empty" if folder.is_dir() else "is a file"
+        raise ValueError(
+            f"output={output} {what}: name a new folder, or leave output away to write into the run's folder"
+        )

@@ -1,0 +1,284 @@
+"""What heads and lengths cost: parameters, operations, memory, time.
+
+Time and memory of a piece of work, measured so that pieces can be compared.
+
+What h heads of width d / h cost beside one head of width d: parameters, operations, memory, time.
+
+Vaswani et al. (2017), section 3.2.2, last paragraph: "similar to that of single-head attention".
+
+T tokens of a text . B texts . D d_model
+
+Time and memory of attention grow with the square of the text's length, unless it looks no further than a window.
+
+T tokens of a text . H heads . D d_model
+"""
+
+import platform
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from manyheads.config import ExplainConfig
+from manyheads.explain.drawing import BLUE, GREY, RED, TEAL, draw, name, png, powers_of_two
+from manyheads.explain.explain import Finding
+from manyheads.layout import Packed
+from manyheads.nn.attention import attend
+from manyheads.nn.cost import count_parameters
+from manyheads.nn.multihead import MultiHeadAttention
+
+Work = Callable[[], object]
+
+
+def median_seconds(works: Mapping[str, Work], repeats: int) -> dict[str, float]:
+    """Median seconds of each work on one core. They take turns, so that a slow moment falls on all alike.
+
+    What is counted is the processor's time, which other programs on the machine do not take from us.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for turn in range(repeats + 1):
+            for name, work in works.items():
+                started = process_time()
+                work()
+                if turn:  # the first warms up
+                    seconds[name].append(process_time() - started)
+    finally:
+        torch.set_num_threads(threads)
+    return {name: median(taken) for name, taken in seconds.items()}
+
+
+def peak_bytes(work: Work) -> int:
+    """Most bytes of tensors that `work` makes and holds at one time; scratch inside a kernel is not seen."""
+    with _Allocations() as seen:
+        work()
+    return seen.peak
+
+
+def processor() -> str:
+    """What the figures were timed on, as the machine names it."""
+    listing = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*: (.+)", listing.read_text()) if listing.exists() else None
+    return named[1] if named else platform.processor() or platform.machine()
+
+
+class _Allocations(TorchDispatchMode):
+    """Follows every storage that an operation returns until it is freed, backward passes included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {one.untyped_storage()._cdata for one in _tensors((args, kwargs))}
+        returned = func(*args, **(kwargs or {}))
+        self.live = {key: held for key, held in self.live.items() if not held[0].expired()}
+        for one in _tensors(returned):
+            storage = one.untyped_storage()
+            if storage._cdata not in given and storage._cdata not in self.live:
+                self.live[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.peak = max(self.peak, sum(size for _, size in self.live.values()))
+        return returned
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [one for one in tree_leaves(tree) if isinstance(one, torch.Tensor)]
+
+
+D_MODEL = 256
+N_HEADS = [1, 2, 4, 8, 16, 32, 64]
+LENGTHS = [64, 256]
+TOKENS = 512  # of a batch: 8 texts of 64 tokens, 2 of 256
+
+
+def heads(config: ExplainConfig) -> Finding:
+    """Count and time one attention layer of d_model 256, for 1 head of 256 up to 64 heads of 4."""
+    torch.manual_seed(config.seed)
+    layers = {n_heads: make_layer(D_MODEL, n_heads) for n_heads in N_HEADS}
+    costs: list[dict[str, Any]] = [
+        {
+            "n_heads": n_heads,
+            "d_k": D_MODEL // n_heads,
+            "parameters": count_parameters(layer),
+            "flops": {str(length): count_flops(layer, *batch(length, D_MODEL)) for length in LENGTHS},
+            "exponentials": {str(length): n_heads * TOKENS * length for length in LENGTHS},
+            "megabytes": {str(length): _peak(layer, length) for length in LENGTHS},
+        }
+        for n_heads, layer in layers.items()
+    ]
+    for length in LENGTHS:
+        works = {
+            str(n_heads): partial(forward_backward, layer, *batch(length, D_MODEL)) for n_heads, layer in layers.items()
+        }
+        for cost, taken in zip(costs, median_seconds(works, config.repeats).values(), strict=True):
+            cost.setdefault("milliseconds", {})[str(length)] = 1000 * taken
+    slowest = costs[-1]["milliseconds"]["256"] / costs[0]["milliseconds"]["256"]
+    says = (
+        f"1 to {N_HEADS[-1]} heads: {costs[0]['parameters']:,} parameters each and the same matrix products, "
+        f"but {N_HEADS[-1]} heads take {slowest:.1f} times as long at 256 tokens"
+    )
+    numbers = {
+        "processor": processor(),
+        "d_model": D_MODEL,
+        "tokens": TOKENS,
+        "repeats": config.repeats,
+        "heads": costs,
+    }
+    return Finding(says, numbers, {"heads": _heads_picture(costs)})
+
+
+def make_layer(d_model: int, n_heads: int, window: int = 0) -> MultiHeadAttention:
+    """Heads that share the width out among them."""
+    width = d_model // n_heads
+    return MultiHeadAttention(d_model=d_model, n_heads=n_heads, d_k=width, d_v=width, window=window)
+
+
+def batch(length: int, d_model: int, tokens: int = TOKENS) -> tuple[Tensor, Packed]:
+    """Random texts of `length` tokens, `tokens` of them together."""
+    return torch.randn(tokens, d_model, requires_grad=True), Packed.of_lengths([length] * (tokens // length))
+
+
+def forward_backward(layer: MultiHeadAttention, x: Tensor, layout: Packed) -> None:
+    """What a training step asks of the layer; gradients are dropped again."""
+    layer(x, layout).sum().backward()
+    layer.zero_grad(set_to_none=True)
+    x.grad = None
+
+
+def count_flops(layer: MultiHeadAttention, x: Tensor, layout: Packed) -> int:
+    """Floating-point operations of the matrix products of one forward pass, as torch counts them.
+
+    With gradients: without them a kernel serves on a CPU whose products torch does not count.
+    """
+    with FlopCounterMode(display=False) as counter:
+        layer(x, layout)
+    return counter.get_total_flops()
+
+
+def _peak(layer: MultiHeadAttention, length: int) -> float:
+    return peak_bytes(partial(forward_backward, layer, *batch(length, D_MODEL))) / 2**20
+
+
+def _heads_picture(costs: list[dict[str, Any]]) -> bytes:
+    figure, panels = draw(1, 2, width=9.6, height=3.7)
+    for axes, length in zip(panels.flat, map(str, LENGTHS), strict=True):
+        lines = (
+            ("time", "milliseconds", RED, "o-"),
+            ("peak memory", "megabytes", BLUE, "s-"),
+            ("exponentials", "exponentials", GREY, "^:"),
+            ("matrix products (FLOPs)", "flops", TEAL, "-"),
+        )
+        for label, key, colour, style in lines:
+            ratios = [cost[key][length] / costs[0][key][length] for cost in costs]
+            axes.plot(N_HEADS, ratios, style, color=colour, markersize=4, label=label)
+        powers_of_two(axes, N_HEADS, "heads h, each of width 256 / h")
+        axes.set_yscale("log", base=2)
+        axes.set_yticks([1, 2, 4, 8, 16, 32, 64], ["1", "2", "4", "8", "16", "32", "64"])
+        name(axes, f"texts of {length} tokens")
+        axes.set(ylabel="times one head of width 256", ylim=(0.6, 80))
+    panels[0, 0].legend(frameon=False, fontsize=8, loc="upper left")
+    return png(figure)
+
+
+WIDTH, HEADS, WINDOW = 128, 2, 64
+SHORTEST = 64
+KINDS = {
+    "textbook": ("the formula, all T² weights kept", RED, "o-"),
+    "fused": ("the library, fused kernel from 384 tokens on", BLUE, "s-"),
+    "window": (f"the library, model.window={WINDOW}", TEAL, "^-"),
+}
+
+
+def length(config: ExplainConfig) -> Finding:
+    """One attention layer of d_model 128, two heads, forward and backward, for texts from 64 tokens on."""
+    torch.manual_seed(config.seed)
+    full, local = make_layer(WIDTH, HEADS), make_layer(WIDTH, HEADS, WINDOW)
+    costs: list[dict[str, Any]] = []
+    for n_tokens in lengths(config.longest):
+        x, layout = batch(n_tokens, WIDTH, n_tokens)
+        works = {
+            "textbook": partial(textbook, full, x),
+            "fused": partial(forward_backward, full, x, layout),
+            "window": partial(forward_backward, local, x, layout),
+        }
+        seconds = median_seconds(works, max(1, min(config.repeats, config.repeats * 512 // n_tokens)))
+        costs.append(
+            {
+                "tokens": n_tokens,
+                "milliseconds": {kind: 1000 * taken for kind, taken in seconds.items()},
+                "megabytes": {kind: peak_bytes(work) / 2**20 for kind, work in works.items()},
+            }
+        )
+    growth = {
+        figure: {kind: exponent(costs, figure, kind) for kind in KINDS} for figure in ("milliseconds", "megabytes")
+    }
+    last = costs[-1]
+    says = (
+        f"at {last['tokens']:,} tokens the formula takes {last['milliseconds']['textbook']:.0f} ms and "
+        f"{last['megabytes']['textbook']:.0f} MiB, a window of {WINDOW} {last['milliseconds']['window']:.0f} ms and "
+        f"{last['megabytes']['window']:.0f} MiB"
+    )
+    numbers = {
+        "processor": processor(),
+        "d_model": WIDTH,
+        "n_heads": HEADS,
+        "window": WINDOW,
+        "square_outweighs_projections_beyond": 2 * WIDTH,
+        "lengths": costs,
+        "exponents": growth,
+    }
+    return Finding(says, numbers, {"length": _length_picture(costs)})
+
+
+def lengths(longest: int) -> list[int]:
+    """64, 128, ... up to `longest`."""
+    return [SHORTEST * 2**step for step in range(32) if SHORTEST * 2**step <= longest]
+
+
+def textbook(layer: MultiHeadAttention, x: Tensor) -> None:
+    """The same layer by `attend` alone: every weight is written down, for the backward pass too."""
+    layout = Packed.of_lengths([x.size(0)])
+    q_NHK, k_NGK, v_NGV = layer.queries_keys_values(x, None, layout, layout)
+    context_BHLV = attend(*(layout.grid(one).transpose(1, 2) for one in (q_NHK, k_NGK, v_NGV)))
+    layer.output(layout.flat(context_BHLV.transpose(1, 2)).flatten(-2)).sum().backward()
+    layer.zero_grad(set_to_none=True)
+    x.grad = None
+
+
+def exponent(costs: list[dict[str, Any]], figure: str, kind: str) -> float:
+    """The power of T by which a figure grows over the last four lengths: the slope between their logarithms."""
+    tail = costs[-4:]
+    slope, _ = np.polyfit(np.log([one["tokens"] for one in tail]), np.log([one[figure][kind] for one in tail]), deg=1)
+    return float(slope)
+
+
+def _length_picture(costs: list[dict[str, Any]]) -> bytes:
+    figure, panels = draw(1, 2, width=9.6, height=3.9)
+    tokens = [cost["tokens"] for cost in costs]
+    for axes, key, label in (
+        (panels[0, 0], "milliseconds", "forward and backward, ms of one core"),
+        (panels[0, 1], "megabytes", "peak memory of tensors, MiB"),
+    ):
+        for kind, (what, colour, style) in KINDS.items():
+            axes.plot(tokens, [cost[key][kind] for cost in costs], style, color=colour, markersize=4, label=what)
+        end = costs[-1][key]["textbook"]
+        axes.plot(tokens, [end * (one / tokens[-1]) ** 2 for one in tokens], "--", color=GREY, linewidth=1, label="T²")
+        name(axes, label)
+        axes.set(yscale="log", ylim=(min(cost[key][kind] for cost in costs for kind in KINDS) / 2, None))
+        powers_of_two(axes, tokens, "T, tokens of the text")
+    panels[0, 0].legend(frameon=False, fontsize=8)
+    return png(figure)

@@ -1,1 +1,0 @@
-"""Models of the BERT family: Hugging Face folders in and out of our own blocks."""

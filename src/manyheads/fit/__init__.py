@@ -1,1 +1,0 @@
-"""Batches -> loss -> weights, through Lightning. Imported by `train` alone: Lightning takes seconds to import."""

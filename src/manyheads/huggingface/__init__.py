@@ -1,0 +1,1 @@
+"""BERT's family in and out, and the Hugging Face hub."""

@@ -1,0 +1,174 @@
+"""Trained weights found: a folder, a run of our own, or an id of the hub.
+
+A model of the Hugging Face hub as a folder. Only this file asks the hub for models.
+
+What `init_from=` names: trained weights, by the config.json that lies beside them.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from manyheads.config import Task
+from manyheads.config.data import HUB_ID
+from manyheads.config.fields import show, to_plain
+from manyheads.data.arrow import can_connect
+from manyheads.huggingface.shapes import Shape, read_shape
+from manyheads.inference.format import check_size, read_settings
+from manyheads.runs.atomic import read_json
+
+DESCRIBED = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "1_Pooling/config.json",
+)
+INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+SAFE, PICKLED = ("model.safetensors", "model-*.safetensors"), ("pytorch_model.bin", "pytorch_model-*.bin")
+SECONDS = 5.0  # that the hub may take to say what it has
+
+
+def local_folder(name: str) -> Path:
+    """The folder where the model `name` lies: its files are fetched, but for those that are here already.
+
+    Weights are fetched as safetensors, and in PyTorch's own format where there are no others. Without network, or
+    with HF_HUB_OFFLINE=1, what was fetched before is taken.
+
+    Raises:
+        ValueError: no network and no copy, or the hub has no such model, or none with weights, or keeps it closed.
+    """
+    if not can_connect():
+        return _copy(name)
+    folder = _fetched(name, (*DESCRIBED, *INDICES, *SAFE))
+    if not any(folder.glob("model*.safetensors")):
+        folder = _fetched(name, (*DESCRIBED, *INDICES, *PICKLED))
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"init_from={name} has no config.json on the Hugging Face hub: name a model of BERT's family")
+    return folder
+
+
+def _copy(name: str) -> Path:
+    """What was fetched before, as the hub's own library lays it out."""
+    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
+    folder = cache / f"models--{name.replace('/', '--')}"
+    newest = folder / "refs" / "main"
+    found = folder / "snapshots" / newest.read_text(encoding="utf-8").strip() if newest.is_file() else folder
+    if not (found / "config.json").is_file():
+        raise ValueError(
+            f"init_from={name} is no folder here, and the Hugging Face hub cannot be reached, as the network is off or "
+            "down: connect, or name a local folder"
+        )
+    return found
+
+
+def _fetched(name: str, files: tuple[str, ...]) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(files), etag_timeout=SECONDS))
+    except Exception as problem:  # its own errors, those of the network and of the disk have no narrower class
+        first = (str(problem).strip().splitlines() or [type(problem).__name__])[0].rstrip(".")
+        raise ValueError(
+            f"init_from={name} cannot be fetched from the Hugging Face hub ({show(first)}): check the name, "
+            "or name a local folder"
+        ) from problem
+
+
+OF_THE_TASK = ("pair", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
+OF_THE_TASK += ("dropout_tokens", "zero_output")
+"""Settings of ModelConfig that say nothing of these weights."""
+BYTES = 4  # of a number in weights of ours
+FILES = ("config.json", "tokenizer.json", "model.safetensors")
+REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hugging Face hub"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Weights to begin with.
+
+    `model` are plain values of ModelConfig, `max_length` the longest text in tokens that they know positions for,
+    `vocab_size` the rows of their embedding. `own` says that a run of ours wrote them, else `shape` is their family's.
+    """
+
+    folder: Path
+    own: bool
+    model: dict[str, Any]
+    max_length: int
+    vocab_size: int
+    shape: Shape | None = None
+
+    @property
+    def tokenizer(self) -> str:
+        return str(self.folder / "tokenizer.json")
+
+    @property
+    def cuts_longer(self) -> bool:
+        """Whether there is no position beyond `max_length`."""
+        return self.model.get("positions") == "learned"
+
+
+def find_origin(name: str) -> Origin:
+    """What `init_from=name` brings.
+
+    Raises:
+        ValueError: there is nothing of that name, a file is missing or broken, or it is of a family that cannot be
+            read, or of a model that answers by texts.
+    """
+    folder = folder_of(name)
+    if not (folder / "config.json").is_file() and ((folder / "config.yaml").is_file() or (folder / "model").is_dir()):
+        folder = folder / "model"
+    missing = [one for one in FILES if not (folder / one).is_file()]
+    if "config.json" in missing:
+        raise ValueError(f"init_from={name} is no trained model, as {folder} has no config.json: {REMEDY}")
+    content = read_json(folder / "config.json")
+    if isinstance(content, dict) and "format" in content and "model" in content:
+        _refuse_missing(name, folder, missing)
+        return _own(name, folder)
+    shape = read_shape(folder)
+    _refuse_missing(name, folder, [one for one in missing if one == "tokenizer.json"])
+    return Origin(folder, False, shape.model, shape.max_length, shape.vocab_size, shape)
+
+
+def folder_of(name: str) -> Path:
+    """The folder that `init_from=name` means: itself, or the local copy of what the hub has by that name.
+
+    Raises:
+        ValueError: neither a folder nor an id, or the hub does not give it.
+    """
+    path = os.path.expanduser(name)
+    if os.path.isdir(path):
+        return Path(path).absolute()
+    if os.path.exists(path) or not HUB_ID.fullmatch(name):
+        what = "a file" if os.path.exists(path) else "neither a folder nor an id on the Hugging Face hub"
+        raise ValueError(f"init_from={show(name)} is {what}: {REMEDY}")
+
+    return local_folder(name)
+
+
+def _refuse_missing(name: str, folder: Path, missing: list[str]) -> None:
+    if missing:
+        raise ValueError(f"init_from={name} is no whole model, as {folder} has no {missing[0]}: {REMEDY}")
+
+
+def _own(name: str, folder: Path) -> Origin:
+    settings = read_settings(folder / "config.json")
+    if settings.task is Task.seq2seq:
+        raise ValueError(
+            f"init_from={name} answers by texts, but a classifier or a pretrained encoder is needed: name another"
+        )
+    weights = folder / "model.safetensors"
+    try:
+        check_size(weights, weights.stat().st_size // BYTES, settings)
+    except ValueError as problem:
+        raise ValueError(
+            f"init_from={name} is no whole model, as {problem}: copy all its files again, or name another"
+        ) from problem
+    model = {key: value for key, value in to_plain(settings.model).items() if key not in OF_THE_TASK}
+    if settings.pairs and model["segments"] == "pairs" and settings.model.pair.name == "joint":
+        model["segments"] = "always"  # single texts are then what a first text was
+    return Origin(folder, True, model, settings.max_length, settings.vocab_size)

@@ -1,0 +1,359 @@
+"""The config.json of a model of BERT's family to our shape, and back.
+
+A Hugging Face folder to the shape of our model, without its weights. Standard library and config alone.
+
+Our model in the words of a family's config.json, or in one sentence why no family has such: kinds.py backwards.
+
+What a family cannot say comes out in the reading: a description counts only if kinds.py makes our model of it again.
+Standard library and config alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from manyheads.config import Activation, EncoderKind, ModelConfig, PairKind, Pooling, Positions, Segments
+from manyheads.config.fields import listed, one_of, show, to_plain
+from manyheads.huggingface.kinds import FAMILIES, Given, Shape
+
+FREE = ("pair", "pooling", "pooler", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier")
+FREE += ("dropout_attention", "dropout_tokens", "zero_output", "matches")
+"""Settings of a model that are no part of a family's weights: any may be typed beside a folder. What they add starts
+anew, a pooler where the folder holds none."""
+
+PINNED: dict[str, Any] = {  # what all families have, whatever our defaults become
+    "encoder": "transformer",
+    "bidirectional": True,
+    "n_kv_heads": 0,
+    "score": "scaled_dot",
+    "scores": [],
+    "normaliser": "softmax",
+    "scale": None,
+    "project": True,
+    "project_output": True,
+    "window": 0,
+    "windows": [],
+    "causal": False,
+    "qk_norm": False,
+    "norm": "layer",
+    "dropout_tokens": 0.0,
+}
+INDICES = {"model.safetensors.index.json": ".safetensors", "pytorch_model.bin.index.json": ".bin"}
+
+
+def read_shape(folder: str | Path) -> Shape:
+    """The shape of the model in `folder`.
+
+    Raises:
+        ValueError: no such folder, a file is missing or broken, or a family or an option that our blocks cannot be.
+    """
+    folder = Path(folder).expanduser()
+    if not (folder / "config.json").is_file():
+        what = "has no config.json" if folder.is_dir() else "is not a folder"
+        raise ValueError(
+            f"init_from={folder} {what}: name a run, a folder with config.json, tokenizer.json and model.safetensors, "
+            "or a model of the Hugging Face hub"
+        )
+    given = Given(folder / "config.json")
+    kind = given.get("model_type", "")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise ValueError(
+            f"{given.path}: model_type={show(kind)} is none that manyheads reads: {one_of(list(FAMILIES))}"
+        )
+    _refuse_others(given)
+    shape = FAMILIES[kind](given)
+    shape.model.update({name: value for name, value in PINNED.items() if name not in shape.model})
+    shape.model.update(_sentence_pooling(folder))
+    try:
+        shape.config()
+    except ValueError as error:
+        raise ValueError(f"{given.path}: {error}") from error
+    _check_size(shape, folder)
+    return shape
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold the weights: safetensors if there are, else PyTorch's own.
+
+    Raises:
+        ValueError: there are none, or an index names what is not a file of the folder.
+    """
+    for name in ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            return _named_by(folder / name) if name in INDICES else [folder / name]
+    if (folder / "pytorch_model.bin.index.json").is_file():
+        return _named_by(folder / "pytorch_model.bin.index.json")
+    raise ValueError(
+        f"init_from={folder} has no weights that manyheads reads: it needs model.safetensors or pytorch_model.bin"
+    )
+
+
+def _named_by(index: Path) -> list[Path]:
+    names = Given(index).get("weight_map", {})
+    found = sorted({name for name in names.values() if isinstance(name, str)}) if isinstance(names, dict) else []
+    bad = [name for name in found if Path(name).name != name or not name.endswith(INDICES[index.name])]
+    if not found or bad:
+        raise ValueError(f"{index} names {listed(bad) if bad else 'no files'}: it must name weights beside it")
+    missing = [name for name in found if not (index.parent / name).is_file()]
+    if missing:
+        raise ValueError(f"{index} names {listed(missing)}, not in its folder: copy all files of the model")
+    return [index.parent / name for name in found]
+
+
+def _check_size(shape: Shape, folder: Path) -> None:
+    """Refuse a config.json that asks for more memory than the files account for, before any is allocated."""
+    model = shape.config()
+    of_layer = model.d_model * (4 * model.n_heads * model.d_k + 2 * model.d_ff)
+    n_least = model.width_of_words * shape.vocab_size + model.n_layers * of_layer
+    n_bytes = sum(file.stat().st_size for file in weight_files(folder))
+    if n_least > n_bytes:
+        raise ValueError(
+            f"{folder / 'config.json'} describes a model of at least {n_least:,} numbers, but its weights are "
+            f"{n_bytes:,} bytes: the folder is not whole, copy all its files again"
+        )
+
+
+def _refuse_others(given: Given) -> None:
+    """Options of any family that make another model of it."""
+    for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
+        given.must_be(name, False)
+    for name in ("quantization_config", "auto_map"):
+        if given.get(name):
+            raise given.wrong(name, given.get(name), "manyheads reads no such model: use one without")
+    given.must_be("pruned_heads", {})
+    given.must_be("position_embedding_type", "absolute")
+
+
+def _sentence_pooling(folder: Path) -> dict[str, Any]:
+    """Pooling as a folder of sentence-transformers has it beside the model, if it is one."""
+    path = folder / "1_Pooling" / "config.json"
+    if not path.is_file():
+        return {}
+    given = Given(path)
+    for ours, flag, name in (("first", "cls_token", "cls"), ("max", "max_tokens", "max")):
+        if given.get(f"pooling_mode_{flag}") is True or given.get("pooling_mode") == name:
+            return {"pooling": ours, "pooler": "none"}
+    return {"pooling": "mean", "pooler": "none"}
+
+
+CLASSES = {
+    "bert": "Bert",
+    "distilbert": "DistilBert",
+    "electra": "Electra",
+    "modernbert": "ModernBert",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+}
+TABLES = (Positions.learned, Positions.sinusoidal, Positions.none)  # a table of learned positions can hold them all
+OF_POOLING = ("model.pooling=", "model.pooler=")
+UNSAID = ("dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
+UNSAID += ("dropout_tokens", "window", "score", "rotary_base", "rotary_base_window", "bidirectional", "zero_output")
+"""Settings without a part in what a trained model answers, or said by another of `facts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Ids of the marks of a tokenizer, for those that it has: `pad`, `cls`, `sep`, `mask`, `unk`."""
+
+    ids: dict[str, int]
+    is_unigram: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """`config` is what config.json says of the architecture, `shape` what it is read as."""
+
+    kind: str
+    config: dict[str, Any]
+    shape: Shape
+
+
+def describe(
+    model: ModelConfig, *, vocab_size: int, max_length: int, has_segments: bool, marks: Marks, pooled: bool = True
+) -> Described:
+    """The family that has a model like `model`, and its config.json.
+
+    Args:
+        has_segments: the network holds vectors of first and second texts.
+        pooled: it is to have the same pooling, too.
+
+    Raises:
+        ValueError: no family has it; the sentence goes behind the name of the run.
+    """
+    refuse_foreign(model)
+    nearest, least = "", []
+    for kind in _likely(model, marks):
+        pads = {"pad_token_id": marks.ids["pad"]} if "pad" in marks.ids else {}
+        sizes = {"vocab_size": vocab_size, "max_length": max_length, "has_segments": has_segments}
+        config = {"model_type": kind, **pads, **WRITERS[kind](model, marks=marks, **sizes)}
+        shape = FAMILIES[kind](Given.of(config))
+        shape.model.update({name: value for name, value in PINNED.items() if name not in shape.model})
+        wrong = differences(model, shape, has_segments=has_segments)
+        wrong = [one for one in wrong if pooled or not one.startswith(OF_POOLING)]
+        if not wrong:
+            return Described(kind, config, shape)
+        if not nearest or len(wrong) < len(least):
+            nearest, least = kind, wrong
+    otherwise = "or from a model of such a family by init_from"
+    if all(one.startswith(OF_POOLING) for one in least):
+        otherwise = "or add format=sentence_transformers, where an encoder may be pooled in any way"
+    raise ValueError(
+        f"has a shape of its own, which transformers does not know; nearest to it is {CLASSES[nearest]}, which has "
+        f"{listed(least)}: train one with these settings, {otherwise}"
+    )
+
+
+def _likely(model: ModelConfig, marks: Marks) -> list[str]:
+    """The families, those first that are most likely to be meant."""
+    kinds = ["bert", "electra", "modernbert"]
+    if "pad" in marks.ids:  # which fixes where its positions begin
+        kinds.insert(0 if model.segments is Segments.never else 1, "xlm-roberta" if marks.is_unigram else "roberta")
+    kinds.insert(0 if model.segments is Segments.never else 2, "distilbert")
+    return kinds
+
+
+def refuse_foreign(model: ModelConfig) -> None:
+    """Refuse what no family has at all.
+
+    Raises:
+        ValueError: as of `describe`.
+    """
+    why = "which no model of BERT's family has: train one with model=bert_small, or from a model of such a family"
+    if model.encoder is not EncoderKind.transformer or model.pair is not PairKind.joint:
+        name = "encoder" if model.encoder is not EncoderKind.transformer else "pair"
+        raise ValueError(f"has model.{name}={getattr(model, name).name}, {why} by init_from")
+    if not model.n_heads * model.d_k == model.n_heads * model.d_v == model.d_model:
+        raise ValueError(
+            f"has model.n_heads={model.n_heads} with model.d_k={model.d_k} and model.d_v={model.d_v}, which do not "
+            f"share out model.d_model={model.d_model} as in every model of BERT's family: train one where "
+            "d_k = d_v = d_model / n_heads"
+        )
+
+
+def differences(model: ModelConfig, shape: Shape, *, has_segments: bool) -> list[str]:
+    """Settings, as they would have to be typed, in which a shape that was read is another than `model`."""
+    ours, theirs = facts(model), facts(shape.config())
+    wrong = [f"model.{name}={_said(theirs[name])}" for name in ours if ours[name] != theirs.get(name, ours[name])]
+    return wrong + (["model.segments=never"] if has_segments and shape.n_segments != 2 else [])
+
+
+def facts(model: ModelConfig) -> dict[str, Any]:
+    """What two models that answer alike have in common: settings by name, said in one way each."""
+    layers = range(model.n_layers)
+    windows = [model.window_of(layer) for layer in layers]
+    said = {name: value for name, value in to_plain(model).items() if name not in UNSAID and name != "segments"}
+    said |= {
+        "n_kv_heads": model.kv_heads,
+        "d_embedding": model.width_of_words,
+        "scale": model.scale or model.d_k**-0.5,
+        "norm_eps": model.norm_eps or (1e-5 if model.norm.name == "layer" else 1e-6),
+        "scores": [model.score_of(layer).name for layer in layers],
+        "windows": windows,
+        "positions": "learned" if model.positions in TABLES else model.positions.name,
+    }
+    if model.positions is Positions.rotary:
+        of_windows = model.rotary_base_window or model.rotary_base
+        said["rotary_base"] = [of_windows if window else model.rotary_base for window in windows]
+    return said
+
+
+def _said(value: Any) -> str:
+    return str(value).replace(" ", "") if isinstance(value, list) else show(value)
+
+
+def _post_norm(model: ModelConfig, *, vocab_size: int, max_length: int) -> dict[str, Any]:
+    return {
+        "vocab_size": vocab_size,
+        "hidden_size": model.d_model,
+        "num_hidden_layers": model.n_layers,
+        "num_attention_heads": model.n_heads,
+        "intermediate_size": model.d_ff,
+        "hidden_act": "relu" if model.activation is Activation.relu else "gelu",
+        "hidden_dropout_prob": model.dropout_at("residual"),
+        "attention_probs_dropout_prob": model.dropout_attention,
+        "classifier_dropout": model.dropout_at("classifier"),
+        "layer_norm_eps": model.norm_eps or 1e-5,
+        "max_position_embeddings": max_length,
+        "type_vocab_size": 2,
+    }
+
+
+def _bert(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
+    return _post_norm(model, **sizes)
+
+
+def _electra(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
+    return _post_norm(model, **sizes) | {"embedding_size": model.width_of_words}
+
+
+def _roberta(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
+    rows = sizes["max_length"] + marks.ids["pad"] + 1
+    return _post_norm(model, **sizes) | {
+        "max_position_embeddings": rows,
+        "type_vocab_size": 2 if has_segments else 1,
+    }
+
+
+def _distilbert(
+    model: ModelConfig, *, marks: Marks, has_segments: bool, vocab_size: int, max_length: int
+) -> dict[str, Any]:
+    return {
+        "vocab_size": vocab_size,
+        "dim": model.d_model,
+        "n_layers": model.n_layers,
+        "n_heads": model.n_heads,
+        "hidden_dim": model.d_ff,
+        "activation": "relu" if model.activation is Activation.relu else "gelu",
+        "dropout": model.dropout_at("residual"),
+        "attention_dropout": model.dropout_attention,
+        "seq_classif_dropout": model.dropout_at("classifier"),
+        "max_position_embeddings": max_length,
+        "sinusoidal_pos_embds": False,
+    }
+
+
+def _modernbert(
+    model: ModelConfig, *, marks: Marks, has_segments: bool, vocab_size: int, max_length: int
+) -> dict[str, Any]:
+    windows = [model.window_of(layer) for layer in range(model.n_layers)]
+    base, of_windows = model.rotary_base, model.rotary_base_window or model.rotary_base
+    names = {"bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep"}
+    return {
+        **{f"{theirs}_token_id": marks.ids.get(ours) for theirs, ours in names.items()},
+        "pad_token_id": marks.ids.get("pad"),
+        "vocab_size": vocab_size,
+        "hidden_size": model.d_model,
+        "num_hidden_layers": model.n_layers,
+        "num_attention_heads": model.n_heads,
+        "intermediate_size": model.d_ff,
+        "hidden_activation": "gelu",
+        "max_position_embeddings": max_length,
+        "norm_eps": model.norm_eps or 1e-5,
+        "norm_bias": model.norm_bias,
+        **dict.fromkeys(("attention_bias", "mlp_bias", "classifier_bias"), model.bias),
+        "layer_types": ["sliding_attention" if window else "full_attention" for window in windows],
+        "local_attention": 2 * max([1, *windows]),
+        "global_rope_theta": base,
+        "local_rope_theta": of_windows,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": base},
+            "sliding_attention": {"rope_type": "default", "rope_theta": of_windows},
+        },
+        "classifier_pooling": "mean" if model.pooling is Pooling.mean else "cls",
+        "classifier_activation": "gelu",
+        "embedding_dropout": model.dropout_at("embedding"),
+        "mlp_dropout": model.dropout_at("residual"),
+        "attention_dropout": model.dropout_attention,
+        "classifier_dropout": model.dropout_at("classifier"),
+    }
+
+
+WRITERS: dict[str, Callable[..., dict[str, Any]]] = {
+    "bert": _bert,
+    "distilbert": _distilbert,
+    "electra": _electra,
+    "modernbert": _modernbert,
+    "roberta": _roberta,
+    "xlm-roberta": _roberta,
+}

@@ -1,0 +1,1 @@
+"""A folder that answers: saved, opened, asked. No Lightning."""

@@ -1,0 +1,288 @@
+"""What a deliverable holds: where it lies, its config.json, labels and sizes, read as a stranger's files.
+
+config.json of a deliverable: read as a stranger's file, written for any reader.
+
+What config.json asks for beside what model.safetensors holds, before any memory is taken.
+
+Where a deliverable lies, and how it is opened.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from manyheads.config import (
+    Cutting,
+    DataConfig,
+    EncoderKind,
+    Long,
+    ModelConfig,
+    PairKind,
+    Pooler,
+    Score,
+    Source,
+    Task,
+    Terms,
+)
+from manyheads.config.data import MOST_WINDOWS
+from manyheads.config.fields import check_ranges, from_plain, knob, require, show, to_plain
+from manyheads.config.model import MOST_TABLE
+from manyheads.runs.atomic import read_json
+
+COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
+FORMAT = 1
+LATER = {
+    "task",
+    "long",
+    "stride",
+    "windows",
+    "multi",
+    "linear",
+    "terms",
+    "temperature",
+}  # keys that older folders have not
+
+
+@dataclass(kw_only=True, slots=True)
+class Columns:
+    """Names of the columns the model was trained on.
+
+    With `preset` they are a hub dataset's: in a local file `text`, `text_pair`, `label` and `target` win where they
+    exist.
+    """
+
+    text: str = knob("text", "column of the text")
+    text_pair: str = knob("text_pair", "column of the second text")
+    label: str = knob("label", "column of the label")
+    target: str = knob("target", "column of the target text")
+    preset: bool = knob(False, "the names are those of a hub dataset")
+
+    @classmethod
+    def of(cls, data: DataConfig) -> "Columns":
+        """The columns that `data` names."""
+        names = {name: getattr(data, name) for name in COLUMNS}
+        return cls(**names, preset=data.source is Source.hub)
+
+
+@dataclass(kw_only=True, slots=True)
+class Settings:
+    """What config.json says: the architecture, and the facts learned from the data that fix its shapes.
+
+    Widths need no upper limit: whatever they say must agree with the tensors before anything is allocated.
+    """
+
+    task: Task = knob(Task.classify, "what a text is answered with")
+    format: int = knob(FORMAT, "version of the folder's layout", at_least=FORMAT, at_most=FORMAT)
+    vocab_size: int = knob(0, "rows of the embedding", at_least=1)
+    n_classes: int = knob(0, "classes; none of a model that answers by texts", at_least=0)
+    max_length: int = knob(512, "tokens a text is cut to", at_least=4, at_most=2**20)
+    long: Long = knob(Long.cut, "what becomes of longer texts")
+    stride: int = knob(0, "most tokens between the starts of two windows; 0: as many as one holds", at_least=0)
+    windows: int = knob(MOST_WINDOWS, "most windows of a text", at_least=1, at_most=4096)
+    pairs: bool = knob(False, "a row is a pair of texts")
+    multi: bool = knob(False, "a text has any number of the classes, each given from its threshold on")
+    linear: float = knob(0.0, "share of a linear model in each answer", at_least=0.0, at_most=1.0)
+    terms: Terms | None = knob(None, "what the linear model counts in a text; null: there is no such model")
+    temperature: float = knob(1.0, "what the network's logits are divided by beside it", at_least=0.01, at_most=100.0)
+    columns: Columns = knob(Columns, "the columns it was trained on")
+    model: ModelConfig = knob(ModelConfig, "the architecture")
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        require(
+            (self.n_classes > 0) == (self.task is Task.classify),
+            f"n_classes={self.n_classes} does not fit task={self.task.name}: only a classifier has classes",
+        )
+        require(
+            not self.multi or self.n_classes > 0,
+            f"multi is true, but task={self.task.name} has no classes: it must be false",
+        )
+        require(
+            not self.linear or self.n_classes > 0,
+            f"linear={self.linear}, but task={self.task.name} has no classes: it must be 0",
+        )
+        require(
+            not self.terms or self.n_classes > 0,
+            f"terms={show(self.terms)}, but task={self.task.name} has no classes: it must be null",
+        )
+        require(
+            not self.linear or self.terms is not None,
+            f"linear={self.linear} without terms, as an early version wrote it, whose linear model counted words in "
+            "another way: train the model again, or put 0 there to ask its network alone",
+        )
+        require(
+            self.pairs or self.model.pair is PairKind.joint,
+            f"model.pair={self.model.pair.name} compares two texts, but pairs is false: it must be true",
+        )
+        require(
+            self.long is not Long.windows or not self.pairs,
+            "long=windows reads single texts, but pairs is true: it must be false",
+        )
+
+    @property
+    def cutting(self) -> Cutting:
+        """What becomes of long texts."""
+        return Cutting(self.long, self.stride, self.windows)
+
+
+def write_settings(settings: Settings) -> str:
+    """The text of config.json: every knob by name, enums by member name."""
+    return json.dumps(to_plain(settings), indent=2) + "\n"
+
+
+def read_settings(path: Path) -> Settings:
+    """Check config.json key by key; knobs of the model, and keys that came later, keep their defaults if absent.
+
+    Raises:
+        ValueError: names the file, the key, its value and what it must be.
+    """
+    content = read_json(path)
+    names = [one.name for one in fields(Settings) if one.name not in LATER]
+    missing = [name for name in names if not isinstance(content, dict) or name not in content]
+    if missing:
+        raise ValueError(f"{path} lacks {', '.join(missing)}: it is not the config.json of a manyheads model")
+    try:
+        return from_plain(Settings, content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def read_labels(path: Path, settings: Settings) -> list[str]:
+    """The class names of labels.json; index is class id.
+
+    Raises:
+        ValueError: not a list of texts, not one for each class, or a name twice.
+    """
+    labels = read_json(path)
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ValueError(f"{path} must be a list of class names")
+    if len(labels) != settings.n_classes:
+        raise ValueError(f"{path} names {len(labels)} classes, but config.json beside it has {settings.n_classes}")
+    for label, times in Counter(labels).most_common(1):
+        if times > 1:
+            raise ValueError(f"{path} names the class {label!r} {times} times")
+    return labels
+
+
+def read_thresholds(path: Path, settings: Settings) -> dict[str, list[float]]:
+    """The numbers of thresholds.json, index is class id: a plain list is of `both`; where a linear model answers, too,
+    there are also those of each member asked by itself.
+
+    Raises:
+        ValueError: not lists of probabilities, not one for each class, or of others.
+    """
+    found = read_json(path)
+    lists = found if isinstance(found, dict) else {"both": found}
+    if set(lists) != ({"both", "network", "linear"} if settings.terms else {"both"}):
+        what = "hold a list for each of both, network and linear" if settings.terms else "be a list of numbers"
+        raise ValueError(f"{path} must {what}")
+    return {name: _probabilities(path, numbers, settings) for name, numbers in lists.items()}
+
+
+def _probabilities(path: Path, numbers: Any, settings: Settings) -> list[float]:
+    """One for each class."""
+    if not isinstance(numbers, list) or not all(type(one) in (int, float) and 0 <= one <= 1 for one in numbers):
+        raise ValueError(f"{path} must be a list of numbers between 0 and 1")
+    if len(numbers) != settings.n_classes:
+        raise ValueError(
+            f"{path} holds {len(numbers)} numbers, but config.json beside it has {settings.n_classes} classes"
+        )
+    return [float(one) for one in numbers]
+
+
+def check_size(path: Path, n_held: int, settings: Settings) -> None:
+    """The file `path` of `n_held` numbers must account for the model of `settings`.
+
+    The largest matrices are counted; what is not (keys, values, gates, biases, norms) is no larger than they are.
+
+    Raises:
+        ValueError: it does not, or tables of positions, which are not in the file, would be too large.
+    """
+    model = settings.model
+    of_layers = sum(_least_of_layer(model, layer) for layer in range(model.n_layers + model.n_cross_layers))
+    n_rows = settings.n_classes + (0 if model.pooler is Pooler.none else model.d_model)
+    of_words = model.width_of_words * settings.vocab_size
+    n_least = of_words + model.d_model * n_rows + of_layers
+    if n_least > n_held:
+        raise ValueError(f"{path} holds {n_held:,} numbers, but the model of config.json has at least {n_least:,}")
+    n_table = settings.max_length * max(model.d_model, 2 * model.d_k * model.n_layers)
+    if n_table > MOST_TABLE:
+        raise ValueError(
+            f"{path.with_name('config.json')} has max_length={settings.max_length}, which asks for tables of positions "
+            f"with {n_table:,} numbers: no model of manyheads needs so many"
+        )
+
+
+def _least_of_layer(model: ModelConfig, layer: int) -> int:
+    """Numbers in the largest matrices of layer `layer`, from 0."""
+    if model.is_recurrent:
+        return (4 if model.encoder is EncoderKind.lstm else 3) * model.d_model**2
+    widths = model.n_heads * (model.d_k * model.project + model.d_v * model.project_output) + 2 * model.d_ff
+    has_maps = model.score_of(layer) in (Score.general, Score.additive, Score.concat)
+    return model.d_model * widths + model.n_heads * model.d_k**2 * has_maps
+
+
+FILES = ("config.json", "labels.json", "tokenizer.json", "model.safetensors")
+MORE = ("thresholds.json", "linear.safetensors")  # of some
+REMEDY = "name the folder that training wrote, or its model/ folder"
+NEEDED = {
+    Task.classify: "a classifier",
+    Task.seq2seq: "a model of task=seq2seq",
+    Task.pretrain: "a model of task=pretrain",
+}
+FOUND = {
+    Task.classify: "is a classifier",
+    Task.seq2seq: "answers by texts, not by classes",
+    Task.pretrain: "tells hidden words, not classes",
+}
+
+
+def find_model(folder: Path) -> Path:
+    """The folder of the deliverable: `folder` itself, or model/ in a run folder.
+
+    Raises:
+        ValueError: `folder` is neither, or a file is missing.
+    """
+    if not folder.is_dir():
+        what = "it is a file" if folder.exists() else "there is no such folder"
+        raise ValueError(f"run={folder} is not a run folder: {what}; {REMEDY}")
+    found = next((place for place in (folder, folder / "model") if (place / "config.json").is_file()), None)
+    if found is None:
+        began = (folder / "config.yaml").is_file()
+        what = (
+            "its training has not written model/, and run.log in it says how far it came"
+            if began
+            else "there is no model/config.json in it"
+        )
+        raise ValueError(f"run={folder} is not a run folder{' to use' if began else ''}: {what}; {REMEDY}")
+    missing = [name for name in FILES if not (found / name).is_file()]
+    if missing:
+        raise ValueError(f"run={folder} is not a run folder: {found} has no {' and no '.join(missing)}; {REMEDY}")
+    return found
+
+
+def run_folder(model: Path) -> Path | None:
+    """The run folder around model/, which says what data it was trained on; None where model/ stands alone."""
+    return model.parent if model.name == "model" and (model.parent / "config.yaml").is_file() else None
+
+
+@contextmanager
+def opened(folder: str | Path, needed: Task | None = None) -> Iterator[tuple[Path, Settings]]:
+    """The folder of the deliverable and its config.json, while the other files are read.
+
+    Raises:
+        ValueError: there is none, it is not of the task `needed`, or a file cannot be read.
+    """
+    place = find_model(Path(folder))
+    try:
+        settings = read_settings(place / "config.json")
+        if needed is not None and needed is not settings.task:
+            found = FOUND[settings.task]
+            raise ValueError(f"run={place} {found}, but {NEEDED[needed]} is needed here: name another")
+        yield place, settings
+    except OSError as error:
+        raise ValueError(f"{error.filename or place} cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,394 @@
+"""The texts `predict` is given: from the command line, a pipe, lines or a table.
+
+Texts of a stream, a chunk at a time: bounded memory for any length of input. Standard library only.
+
+Only \n and \r\n end a line. U+0085, U+2028 and their like are letters of a text, which is why `str.splitlines`
+and text-mode iteration are not used.
+
+Rows with named columns, a chunk at a time: csv and json lines, every column kept.
+
+The texts a verb is asked about: one that was typed, a file, or standard input. Nothing heavy is imported.
+"""
+
+import csv
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from manyheads.config import TextColumns
+from manyheads.config.fields import listed, show
+from manyheads.data.delimited import csv_reader, refuse_wide, require_few, tab_reader
+from manyheads.data.files import OPENERS
+
+CHUNK = 1024  # rows answered together
+MOST_CHARACTERS = 2**22  # of the texts of one chunk, so that long texts make short chunks
+MOST_LINE = 2**24  # bytes; a longer line is no text but a file of another kind
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Some rows: what is repeated in the output for each, and its text(s)."""
+
+    kept: list[dict[str, Any]]
+    texts: list[str]
+    pairs: list[str] | None
+
+
+def read_lines(stream: BinaryIO, name: str, *, pairs: bool, at_once: bool = False) -> Iterator[Chunk]:
+    """One row a line, also where the line is empty; with `pairs` a tab divides the two texts.
+
+    Chunks are the same however the stream delivers: in bf16 the last digits of an answer depend on the rows beside it,
+    so a pipe and a file would differ. `at_once`, for a person who types: each line is a chunk.
+
+    Raises:
+        ValueError: names the line that is not UTF-8, is endless, or holds no tab or several.
+    """
+    number = 1
+    lines = (decode(line.removesuffix(b"\n"), name, at) for at, line in whole_lines(stream, name))
+    for texts in filled(lines, len, most=1 if at_once else CHUNK):
+        yield as_chunk(texts, name, number, pairs=pairs)
+        number += len(texts)
+
+
+def filled(items: Iterable[T], length: Callable[[T], int], *, most: int = CHUNK) -> Iterator[list[T]]:
+    """Lists of `most` items, or of fewer that hold more than `MOST_CHARACTERS`."""
+    chunk: list[T] = []
+    n_characters = 0
+    for item in items:
+        chunk.append(item)
+        n_characters += length(item)
+        if len(chunk) == most or n_characters > MOST_CHARACTERS:
+            yield chunk
+            chunk, n_characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def as_chunk(texts: list[str], name: str, number: int, *, pairs: bool) -> Chunk:
+    """Texts as rows, the first of which is line `number` of `name`; with `pairs` a tab divides the two texts.
+
+    Raises:
+        ValueError: names the line that holds no tab or several.
+    """
+    if not pairs:
+        return Chunk([{"text": text} for text in texts], texts, None)
+    cells = [text.split("\t") for text in texts]
+    for at, row in enumerate(cells, number):
+        if len(row) != 2:
+            where = name if name == "text" else f"{name}, line {at}"
+            raise ValueError(
+                f"{where} has {len(row) - 1} tabs, but the model takes pairs of texts: "
+                "one tab must stand between the two"
+            )
+    kept = [{"text": first, "text_pair": second} for first, second in cells]
+    return Chunk(kept, [first for first, _ in cells], [second for _, second in cells])
+
+
+def whole_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
+    """Number and content of every line, with its end."""
+    number = 0
+    while line := stream.readline(MOST_LINE + 1):
+        number += 1
+        if len(line.removesuffix(b"\n")) > MOST_LINE:
+            raise ValueError(_endless(name, number))
+        yield number, line
+
+
+def _endless(name: str, number: int) -> str:
+    return f"{name}, line {number} is longer than {MOST_LINE:,} bytes: give one text a line"
+
+
+def decode(line: bytes, name: str, number: int) -> str:
+    """The text of line `number`, without its carriage return and, in the first, byte order mark.
+
+    Raises:
+        ValueError: names the line that is not UTF-8.
+    """
+    try:
+        text = line.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}, line {number} is not UTF-8: {error.reason} at byte {error.start + 1}") from error
+    return text.removeprefix("\ufeff") if number == 1 else text
+
+
+# What may be the name of a column: up to four words, such as `review text (en)`, none of which ends as a sentence does.
+WORD = r"[\w(\[{]([\w./:()\[\]{}-]{0,28}[\w)\]}-])?"
+NAME = re.compile(f"{WORD}( {WORD}){{0,3}}")
+RENAME = "rename one of them"
+
+
+def read_table(
+    stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str], remedy: str = RENAME
+) -> Iterator[Chunk]:
+    """The rows of a csv with a header; one that has a single column may begin with a text. Blank lines are no rows.
+
+    Args:
+        name: the file, as error messages call it.
+        text: columns that may hold the text, the first there is counts; one alone must be there.
+        text_pair: columns that may hold the second text, none for a model of single texts.
+        remedy: how to say which column it is.
+
+    Raises:
+        ValueError: a missing column, or the line of a row that is not UTF-8, not csv, or has too few or many cells.
+    """
+    csv.field_size_limit(MOST_LINE)
+    reader = _reader(stream, name)
+    rows = _rows(reader, name)
+    first_row = next(rows, [])
+    header = [cell.strip() for cell in first_row]
+    require_few(header, name)
+    width = len(header)
+    while header and not header[-1]:  # as spreadsheets leave them
+        header.pop()
+    if not header:
+        raise ValueError(f"{name} is empty: its first line must name the columns")
+    twice, times = Counter(header).most_common(1)[0]
+    if times > 1:
+        raise ValueError(f"{name} has the column '{show(twice)}' twice: name every column once")
+    if len(header) == 1 < len(text) and not text_pair and header[0] not in text:
+        require_texts(header, name, remedy)
+        rows, header = chain([first_row], rows), text[-1:]
+    first, second = _columns(header, name, text, text_pair, remedy)
+    yield from _chunks((_record(row, header, width, name, reader.line_num) for row in rows), first, second)
+
+
+def require_texts(cells: list[str], name: str, remedy: str) -> None:
+    """Whether the first line of a file is a row, as at least one of its cells is clearly no name of a column.
+
+    Raises:
+        ValueError: it may be either.
+    """
+    if all(NAME.fullmatch(cell.strip()) for cell in cells):
+        line, one = " and ".join(f"'{show(cell)}'" for cell in cells), len(cells) == 1
+        either = "the name of its column or a text" if one else "the names of its columns or two texts"
+        usual = "text" if one else "text and text_pair"
+        called = f"call {'it' if one else 'them'} {usual}" if remedy == RENAME else remedy
+        raise ValueError(
+            f"{name} begins with {line}, which may be {either}: if texts begin there, put a line that says {usual} "
+            f"on top, else {called}"
+        )
+
+
+def read_objects(
+    stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str], remedy: str = RENAME
+) -> Iterator[Chunk]:
+    """The rows of a file of one JSON object a line, whose first names the columns. Blank lines are no rows.
+
+    Arguments as of `read_table`.
+
+    Raises:
+        ValueError: a missing column, or the line that is not UTF-8, not a JSON object, or whose text is no string.
+    """
+    objects = _objects(stream, name)
+    number, head = next(objects, (0, {}))
+    if not number:
+        return
+    if len(head) == 1 < len(text) and not text_pair:
+        text = list(head)
+    columns = _columns(list(head), name, text, text_pair, remedy)
+    records = (_checked(one, columns, name, at) for at, one in chain([(number, head)], objects))
+    yield from _chunks(records, *columns)
+
+
+def _reader(stream: BinaryIO, name: str) -> Any:
+    """Of the rows, by the rules of training; a .tsv is a file that can be read twice."""
+    if not name.lower().endswith(".tsv"):
+        lines = refuse_wide(_decoded(stream, name), name)
+        first_line = next(lines, "")
+        return csv_reader(chain([first_line], lines), first_line)
+
+    def anew() -> Iterator[str]:
+        with open(name, "rb") as file:
+            yield from refuse_wide(_decoded(file, name), name)
+
+    return tab_reader(anew)
+
+
+def _chunks(records: Iterator[dict[str, Any]], first: str, second: str | None) -> Iterator[Chunk]:
+    for kept in filled(records, lambda record: len(record[first]) + (0 if second is None else len(record[second]))):
+        pairs = None if second is None else [row[second] for row in kept]
+        yield Chunk(kept, [row[first] for row in kept], pairs)
+
+
+def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
+    """Lines with their ends, as the csv reader wants them: a quoted cell may go on over several."""
+    for number, line in whole_lines(stream, name):
+        end = "\n" if line.endswith(b"\n") else ""
+        carriage = "\r" if line.endswith(b"\r\n") else ""
+        yield decode(line.removesuffix(b"\n"), name, number) + carriage + end
+
+
+def _rows(reader: Any, name: str) -> Iterator[list[str]]:
+    first = 1  # line of a row
+    try:
+        for row in reader:
+            if row:
+                yield row
+            first = reader.line_num + 1
+    except csv.Error as error:
+        if "unexpected end" in str(error):
+            raise ValueError(
+                f"{name}, line {first}: a quoted text is never closed; the file is truncated, or a quote inside a text "
+                "is not doubled"
+            ) from error
+        raise ValueError(f"{name}, line {first} is not csv: {error}") from error
+
+
+def _objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in whole_lines(stream, name):
+        content = decode(line.removesuffix(b"\n"), name, number)
+        if content.isspace() or not content:
+            continue
+        try:
+            one = json.loads(content)
+            json.dumps(one, ensure_ascii=False, allow_nan=False).encode()  # what is kept must be possible to write
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{name}, line {number} is not JSON ({error}): write one object a line") from error
+        if not isinstance(one, dict):
+            raise ValueError(f'{name}, line {number} is not a JSON object such as {{"text": "..."}}')
+        yield number, one
+
+
+def _checked(one: dict[str, Any], columns: tuple[str, str | None], name: str, number: int) -> dict[str, Any]:
+    for column in columns:
+        if column is not None and not isinstance(one.get(column), str):
+            what = "is no text" if column in one else "is missing"
+            raise ValueError(f"{name}, line {number}: {column!r} {what}, but the model reads it: give it a string")
+    return one
+
+
+def _columns(
+    header: list[str], name: str, text: list[str], text_pair: list[str], remedy: str
+) -> tuple[str, str | None]:
+    """The columns of the text and of the second text, if there is to be one."""
+    found = [next((one for one in names if one in header), None) for names in (text, text_pair)]
+    for names, one in zip((text, text_pair), found, strict=True):
+        if names and one is None:
+            raise ValueError(
+                f"{name} has no column {names[0]!r}, which the model reads: its columns are {listed(header)}; {remedy}"
+            )
+    first, second = found
+    assert first is not None, "there is always a name for the text"
+    if first == second:
+        raise ValueError(
+            f"data.text={first} and data.text_pair={first} name one column of {name} twice: each needs its own"
+        )
+    return first, second
+
+
+def _record(row: list[str], header: list[str], width: int, name: str, number: int) -> dict[str, str]:
+    """The cells by their columns; of the `width` that the first line had those behind the last name are none."""
+    if not len(header) <= len(row) <= width:
+        raise ValueError(f"{name}, line {number} has {len(row)} cells, but its header names {len(header)} columns")
+    return dict(zip(header, row, strict=False))
+
+
+OTHER_KINDS = {  # what is not read, as rows are read as they come
+    ".parquet": "is parquet, of which {verb} reads no rows: write it as .csv or .jsonl first",
+    ".json": "is JSON as a whole, but {verb} reads rows: write one object a line, as .jsonl",
+    **dict.fromkeys(OPENERS, "is compressed, but {verb} reads rows as they are: decompress it first"),
+}
+READERS = {".csv": read_table, ".tsv": read_table, ".jsonl": read_objects}
+
+
+def check_texts(verb: str, text: str, name: str) -> None:
+    """Find what is wrong with the typed `text`, or the file `name` ("-": standard input), before torch is imported.
+
+    Raises:
+        ValueError: both are given, the text is not UTF-8, or there is no such file or one of another kind.
+    """
+    file = Path(name)
+    if text and name != "-":
+        raise ValueError(f"text and input={name} are both given: give one text, or a file of texts")
+    if text and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError("text is not UTF-8: type it in the encoding of the terminal, or give it as a file by input=")
+    if name != "-" and (file.is_dir() or not file.exists()):
+        what = "is a folder" if file.is_dir() else "does not exist"
+        raise ValueError(
+            f"input={name} {what}: name a file of one text a line, a .csv, .tsv or .jsonl, or - for standard input"
+        )
+    if name != "-" and file.suffix.lower() in OTHER_KINDS:
+        raise ValueError(f"input={name} {OTHER_KINDS[file.suffix.lower()].format(verb=verb)}")
+
+
+@contextmanager
+def opened_texts(text: str, name: str, deliverable: Any, named: TextColumns | None = None) -> Iterator[Iterator[Chunk]]:
+    """The texts, a chunk at a time, as the model of `deliverable` takes them: by its columns, or those that are
+    `named`, in pairs or single. None: the verb has no setting that names one.
+
+    Raises:
+        ValueError: names the line that is mistaken, or a column that is named where there are none.
+    """
+    pair = named.text_pair if named else ""
+    if pair and not deliverable.pairs:
+        raise ValueError(f"data.text_pair={pair} does nothing, as the model of run takes single texts: remove it")
+    if named and (named.text or pair) and (text or Path(name).suffix.lower() not in READERS):
+        setting = f"data.text={named.text}" if named.text else f"data.text_pair={pair}"
+        raise ValueError(
+            f"{setting} names a column, but {'text' if text else f'input={name}'} has none: remove it, or give a .csv, "
+            ".tsv or .jsonl"
+        )
+    if text:
+        yield iter([as_chunk([text], "text", 1, pairs=deliverable.pairs)])
+        return
+    with _opened(name) as stream:
+        yield _in_chunks(name, stream, deliverable, named)
+
+
+def _in_chunks(name: str, stream: BinaryIO, deliverable: Any, named: TextColumns | None) -> Iterator[Chunk]:
+    columns = deliverable.columns
+    read = READERS.get(Path(name).suffix.lower())
+    if read is None:
+        at_once = name == "-" and sys.stdin.isatty()
+        source = "standard input" if name == "-" else name
+        return read_lines(stream, source, pairs=deliverable.pairs, at_once=at_once)
+    text, text_pair = (
+        [one] if (one := getattr(named, key, "")) else [key, its] if columns.preset else [its, key]
+        for key, its in (("text", columns.text), ("text_pair", columns.text_pair))
+    )
+    remedy = RENAME if named is None else "name one by data.text=<column>"
+    if deliverable.pairs:
+        typed = named is not None and bool(named.text or named.text_pair)
+        if not typed and _is_bare_tsv(name, stream, text, remedy):
+            return read_lines(stream, name, pairs=True)
+        remedy = RENAME if named is None else "name both by data.text=<column> data.text_pair=<column>"
+    return read(stream, name, text=text, text_pair=text_pair if deliverable.pairs else [], remedy=remedy)
+
+
+def _is_bare_tsv(name: str, stream: BinaryIO, text: list[str], remedy: str) -> bool:
+    """Whether a .tsv has pairs from its first line on, which names no column.
+
+    Raises:
+        ValueError: it may name two.
+    """
+    if Path(name).suffix.lower() != ".tsv":
+        return False
+    assert isinstance(stream, BufferedReader)
+    cells = stream.peek().partition(b"\n")[0].decode("utf-8-sig", "replace").split("\t")
+    cells = [one.strip().strip('"') for one in cells]
+    if len(cells) > 2 or {*cells} & {*text}:
+        return False
+    if len(cells) == 2:
+        require_texts(cells, name, remedy)
+    return True
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    if name != "-":
+        with open(name, "rb") as file:
+            yield file
+        return
+    if sys.stdin.isatty():
+        print("type one text a line; end with Ctrl-D", file=sys.stderr)
+    yield sys.stdin.buffer

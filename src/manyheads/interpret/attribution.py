@@ -1,0 +1,244 @@
+"""What each token adds to an answer, and how that is shown.
+
+What each token adds to an answer, beside the attention it gets: integrated gradients by Captum.
+
+Sundararajan, Taly and Yan (2017), "Axiomatic Attribution for Deep Networks", section 3: the gradient of a class's
+logit is averaged along the straight line from a text without words to the text, and multiplied by the way. The sum over
+tokens is then the difference of the two logits (completeness, proposition 1): by how much it is not says how far the
+figures can be trusted. Positions and segments stay all the way.
+
+Without words means word vectors of zero, as of a text whose every token is silent. Where nothing is added to words the
+first norm would then see zero vectors, at which it jumps (a hundredth of a word is to it the whole word), and no number
+of points would do: such a model starts from the mean of its word vectors.
+
+L tokens of the text . B copies of it along the line . D d_model . C classes
+
+An attribution shown: a section of the page of its text, a picture and JSON beside it, lines on the terminal.
+"""
+
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from manyheads.data.batches import Batch
+from manyheads.data.rows import Rows
+from manyheads.evaluation.page import Html, shown
+from manyheads.evaluation.plots import BLUE, GREY, INK, RED, png, quiet
+from manyheads.inference.classifier import Deliverable
+from manyheads.interpret.faithfulness import received
+from manyheads.interpret.maps import batches, look_at_batch, places, tokens_of
+from manyheads.interpret.page import read_words
+from manyheads.layout import Packed
+from manyheads.nn import Classifier
+from manyheads.runs.atomic import replace_file
+from manyheads.terminal import as_text, console
+
+STEPS = (32, 64, 128, 256, 512)  # each is tried until the sum is as near as NEAR
+NEAR = 0.01
+INSTALL = "attribution=true needs a package that is not installed: pip install 'manyheads[attribute]'"
+
+
+@dataclass(slots=True)
+class Attribution:
+    """Of each token: its letters, what it adds to the logit of `label`, and the attention it gets (the mean over
+    queries, heads and layers).
+
+    `logit` is of the text, `baseline` of the same text without words; `error` the sum of `added` less their difference,
+    and `steps` the points on the line between them.
+    """
+
+    label: str
+    tokens: list[str]
+    added: list[float]
+    attention: list[float]
+    logit: float
+    baseline: float
+    error: float
+    steps: int
+
+    @property
+    def off(self) -> float:
+        """The error as a share of the difference."""
+        return abs(self.error) / max(abs(self.logit - self.baseline), 1e-12)
+
+
+def attribute(
+    deliverable: Deliverable, text: str, pair: str | None = None, *, label: str = "", tokens: int = 4096
+) -> Attribution:
+    """Attribute the logit of `label`, else of the predicted class, to the tokens of a text or pair; in fp32.
+
+    Args:
+        tokens: most tokens that go through the model together.
+
+    Raises:
+        ValueError: Captum is not installed, no such class, or not the kind of text the model takes.
+    """
+    if label and label not in deliverable.labels:
+        raise ValueError(f"{label} is not a class of the model: choose one of {', '.join(deliverable.labels)}")
+    pairs = None if pair is None else [pair]
+    in_fp32 = replace(deliverable, autocast=None)
+    rows = Rows([text], pairs, [0], "text", [1])
+    (batch,) = batches(in_fp32, tokens_of(in_fp32, rows), budget=tokens)
+    maps = look_at_batch(in_fp32, batch)
+    answer = deliverable.labels.index(label) if label else int(maps.logits_BC[0].argmax())
+    logits = from_word_vectors(deliverable.classifier, batch)
+    with torch.no_grad():
+        words_LD = deliverable.classifier.embeddings.words(batch.ids_N)
+        nothing_LD = without_words(deliverable.classifier, batch).expand_as(words_LD)
+        logit, baseline = logits(torch.stack([words_LD, nothing_LD]))[:, answer].tolist()
+    most = max(tokens // len(batch.ids_N), 1)
+    added_L, steps = integrated_gradients(logits, words_LD, nothing_LD, answer, logit - baseline, most=most)
+    reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length, deliverable.cutting)
+    return Attribution(
+        label=deliverable.labels[answer],
+        tokens=[word.text for word in reading.words],
+        added=added_L.tolist(),
+        attention=received(maps, len(batch.ids_N)).tolist(),
+        logit=logit,
+        baseline=baseline,
+        error=float(added_L.sum()) - (logit - baseline),
+        steps=steps,
+    )
+
+
+def without_words(classifier: Classifier, batch: Batch) -> Tensor:
+    """The word vector that stands for no word: `(D,)`."""
+    embeddings = classifier.embeddings
+    segments = embeddings.segments is not None and batch.segments_N is not None and classifier.cross is None
+    mean_D = embeddings.words.weight.mean(0)
+    return torch.zeros_like(mean_D) if segments or embeddings.positions is not None else mean_D
+
+
+def from_word_vectors(classifier: Classifier, batch: Batch) -> Callable[[Tensor], Tensor]:
+    """The classifier as a function of the word vectors of one document: `(B, L, D)` to logits `(B, C)`."""
+
+    lengths, counts_R = batch.layout.lengths_B.tolist(), batch.layout.counts_R
+    counts = None if counts_R is None else counts_R.tolist()
+
+    def logits(words_BLD: Tensor) -> Tensor:
+        n = len(words_BLD)
+        layout = Packed.of_lengths(lengths * n, None if counts is None else counts * n).to(words_BLD.device)
+        segments_N = None if batch.segments_N is None else batch.segments_N.repeat(n)
+        words_PD = words_BLD.flatten(0, 1)[places(classifier, layout, segments_N)]
+        handle = classifier.embeddings.words.register_forward_hook(lambda words, args, output: words_PD)
+        try:
+            return classifier(batch.ids_N.repeat(n), layout, segments_N)
+        finally:
+            handle.remove()
+
+    return logits
+
+
+def integrated_gradients(
+    logits: Callable[[Tensor], Tensor],
+    words_LD: Tensor,
+    nothing_LD: Tensor,
+    answer: int,
+    difference: float,
+    *,
+    most: int,
+) -> tuple[Tensor, int]:
+    """What each token adds, `(L,)`, and at how many points; more are taken until the sum is near `difference`."""
+    try:
+        from captum.attr import IntegratedGradients
+    except ImportError as error:
+        raise ValueError(INSTALL) from error
+    added_L, steps = torch.zeros(len(words_LD)), 0
+    for steps in STEPS:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=UserWarning, module="captum")
+            added_1LD = IntegratedGradients(logits, multiply_by_inputs=True).attribute(
+                words_LD[None], nothing_LD[None], answer, n_steps=steps, internal_batch_size=most
+            )
+        added_L = added_1LD[0].sum(-1).detach().cpu()
+        if abs(float(added_L.sum()) - difference) <= NEAR * abs(difference):
+            break
+    return added_L, steps
+
+
+MOST_DRAWN = 60  # tokens of a table or picture; of a longer text those that add most, in their order
+MOST_SHOWN = 12
+LETTERS = 18  # most of a token
+
+
+def attribution_section(found: Attribution) -> Html:
+    """A section of the page: what each token adds, its bar of another colour below zero, and the attention it gets."""
+    largest = max(map(abs, found.added)) or 1.0
+    head = f"<tr><th>token</th><th></th><th>adds to {shown(found.label)}</th><th>attention it gets</th></tr>"
+    rows = ""
+    for token in sorted(_largest(found, MOST_DRAWN)):
+        added, attention = found.added[token], found.attention[token]
+        bar = f'<rect class="{"more" if added >= 0 else "less"}" width="{abs(added) / largest:.2%}" height="100%"/>'
+        rows += (
+            f'<tr><th scope="row">{shown(found.tokens[token])}</th><td class="long"><svg aria-hidden="true">{bar}</svg>'
+            f"</td><td>{added:+.3f}</td><td>{attention:.3f}</td></tr>"
+        )
+    return Html(
+        '<section class="adds"><h2>What does each token add to the answer?</h2>'
+        f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+        f"<p>Integrated gradients of the logit. {shown(completeness(found).strip())}.</p></section>"
+    )
+
+
+def write_attribution(page: Path, found: Attribution) -> list[Path]:
+    """Write `<page>-attribution.png` and `.json` beside the page; each appears whole or not at all."""
+    picture, record = (page.with_name(f"{page.stem}-attribution.{end}") for end in ("png", "json"))
+    with replace_file(picture) as part:
+        part.write_bytes(draw_attribution(found))
+    with replace_file(record) as part:
+        part.write_text(json.dumps(asdict(found), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return [picture, record]
+
+
+def draw_attribution(found: Attribution) -> bytes:
+    """Tokens downward; what each adds on the left, red below zero, and the attention it gets on the right."""
+    chosen = sorted(_largest(found, MOST_DRAWN))
+    at, added = range(len(chosen)), [found.added[token] for token in chosen]
+    figure = Figure(figsize=(7.0, 1.0 + 0.22 * max(len(chosen), 3)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    left.barh(at, added, color=[BLUE if value >= 0 else RED for value in added])
+    left.axvline(0, color=GREY, linewidth=0.8)
+    right.barh(at, [found.attention[token] for token in chosen], color=GREY)
+    left.set_yticks(at, [_short(found.tokens[token]) for token in chosen], parse_math=False)
+    left.set_ylim(len(chosen) - 0.4, -0.6)
+    left.set_title(_short(f"adds to the logit of {found.label}", 48), fontsize=9, color=INK, parse_math=False)
+    right.set_title("attention it gets, mean of all heads", fontsize=9, color=INK)
+    for axes in (left, right):
+        quiet(axes)
+        axes.grid(visible=False, axis="y")
+        axes.grid(visible=True, axis="x", color="#e6e9ef", linewidth=0.8)
+    return png(figure)
+
+
+def show_attribution(found: Attribution) -> None:
+    """Print whether the parts make up the whole, and the tokens that add or take most."""
+    screen = console()
+    screen.print(as_text(completeness(found)), soft_wrap=True)
+    widest = max(len(_short(token)) for token in found.tokens)
+    for token in _largest(found, MOST_SHOWN):
+        letters = f"{_short(found.tokens[token]):{widest}}"
+        screen.print(as_text(f"  {letters}  adds {found.added[token]:+.3f}  attention {found.attention[token]:.3f}"))
+
+
+def completeness(found: Attribution) -> str:
+    """The check of Sundararajan et al.: attributions sum to the difference of two logits."""
+    return (
+        f"  {found.label}: {len(found.tokens)} tokens add {sum(found.added):+.4f}; logit {found.logit:.4f} less "
+        f"{found.baseline:.4f} without words is {found.logit - found.baseline:+.4f}: "
+        f"error {found.error:+.1e} ({found.off:.2%}) at {found.steps} points"
+    )
+
+
+def _largest(found: Attribution, n: int) -> list[int]:
+    """The tokens that add or take most, most first."""
+    return sorted(range(len(found.added)), key=lambda token: -abs(found.added[token]))[:n]
+
+
+def _short(text: str, most: int = LETTERS) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,317 @@
+"""Exact weights of heads, heads silenced, and rows of a split passed through a classifier that is looked at.
+
+The exact weights of a classifier's heads for one text, a layer at a time, beside the kernel that gave the answer.
+
+The model runs once, as fast as it always does; its attention modules are only overheard. Their maps are then computed
+from what they were given: one layer's are held at a time, whatever the number of layers.
+
+N tokens . H heads . L query positions . M key positions . V d_v . C classes
+
+What of a classifier can be silenced: its heads, one at a time, and tokens of a text.
+
+Rows of a split, batch by batch through a classifier that is looked at.
+
+B documents . N tokens of a batch . T texts that are read: the documents, or both texts of pairs that are read apart
+P heads of all layers . L query positions . M key positions . C classes
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from manyheads.data.batches import ANSWER_ROWS, Batch, Batches, plan_evaluation
+from manyheads.data.rows import Rows
+from manyheads.data.tokens import PROBE, Tokens, encode
+from manyheads.inference.classifier import Deliverable
+from manyheads.layout import Layout, Packed
+from manyheads.nn import Classifier
+from manyheads.nn.classifier import part_pairs
+from manyheads.nn.multihead import MultiHeadAttention
+
+
+@dataclass(slots=True)
+class Call:
+    """One attention module at work: what it was given, and the contexts `(..., H·V)` its fast kernel made of it.
+
+    A tail that fills up the tokens (see layout.py) is left out: what is here belongs to a document.
+    """
+
+    layer: int
+    attention: MultiHeadAttention
+    x: Tensor
+    layout: Layout
+    memory: Tensor | None
+    memory_layout: Layout | None
+    context: Tensor
+
+
+@dataclass(slots=True)
+class LayerMaps:
+    """The weights of some heads of a layer, fp32 on the CPU; padding has no row and no column.
+
+    `error` is the largest difference between map · V and the context of the fast kernel, over all heads.
+    """
+
+    layer: int
+    heads: list[int]
+    weights_HLM: Tensor
+    error: float
+
+
+@contextmanager
+def overheard(model: nn.Module) -> Iterator[list[Call]]:
+    """While the model answers, every attention it computes is noted down, in order; layers count from 0."""
+    calls: list[Call] = []
+    contexts: list[Tensor] = []
+    found = [one for one in model.modules() if isinstance(one, MultiHeadAttention)]
+
+    def before_output(output: nn.Module, args: tuple[Tensor]) -> None:
+        contexts.append(args[0])
+
+    def after(layer: int) -> Any:
+        def hook(attention: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
+            calls.append(_call(layer, attention, contexts.pop(), *args, **kwargs))
+
+        return hook
+
+    hooks = [one.output.register_forward_pre_hook(before_output) for one in found]
+    hooks += [one.register_forward_hook(after(layer), with_kwargs=True) for layer, one in enumerate(found)]
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _call(
+    layer: int,
+    attention: MultiHeadAttention,
+    context: Tensor,
+    x: Tensor,
+    layout: Layout,
+    memory: Tensor | None = None,
+    memory_layout: Layout | None = None,
+) -> Call:
+    context, _ = layout.unfilled(context)
+    x, layout = layout.unfilled(x)
+    if memory is not None and memory_layout is not None:
+        memory, memory_layout = memory_layout.unfilled(memory)
+    return Call(layer, attention, x, layout, memory, memory_layout, context)
+
+
+@torch.inference_mode()
+def layer_maps(call: Call, heads: Sequence[int] | None = None, document: int = 0) -> LayerMaps:
+    """Weights of the chosen heads (None: all) for one document of what was overheard, and the check against it."""
+    weights_BHLM, context_BHLV = call.attention.maps(call.x, call.layout, call.memory, call.memory_layout)
+    keys = call.memory_layout or call.layout
+    n_queries, n_keys = (int(each.lengths_B[document]) for each in (call.layout, keys))
+    fast_BLX = call.layout.grid(call.context).float()
+    ours_BLX = context_BHLV.transpose(1, 2).flatten(2)
+    error = (fast_BLX[document, :n_queries] - ours_BLX[document, :n_queries]).abs().max().item()
+    chosen = list(range(weights_BHLM.size(1))) if heads is None else list(heads)
+    weights_HLM = weights_BHLM[document, chosen, :n_queries, :n_keys]
+    return LayerMaps(call.layer, chosen, weights_HLM.float().cpu(), error)
+
+
+@torch.inference_mode()
+def answer(
+    model: nn.Module,
+    ids_N: Tensor,
+    segments_N: Tensor | None,
+    autocast: torch.dtype | None,
+    lengths: list[int] | None = None,
+) -> tuple[Tensor, list[Call]]:
+    """Logits `(C,)` of one text in fp32 on the CPU, and what its attention modules were given on the way.
+
+    Args:
+        lengths: tokens of its windows; None: it is read at once.
+    """
+    device = next(model.parameters()).device
+    lengths = lengths or [ids_N.numel()]
+    layout = Packed.of_lengths(lengths, None if len(lengths) == 1 else [len(lengths)]).to(device)
+    segments_N = None if segments_N is None else segments_N.to(device)
+    with overheard(model) as calls, torch.autocast(device.type, autocast, enabled=autocast is not None):
+        logits_1C = model(ids_N.to(device), layout, segments_N)
+    return logits_1C[0].float().cpu(), calls
+
+
+class Head(NamedTuple):
+    """Where a head is: the layer and its place in it, both counted from 1."""
+
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        return f"{self.layer}.{self.head}"
+
+
+def attentions(classifier: Classifier) -> list[MultiHeadAttention]:
+    """The attention of each layer, first layer first, across the texts of a pair last; none in recurrent models."""
+    return [one for one in classifier.modules() if isinstance(one, MultiHeadAttention)]
+
+
+def heads(classifier: Classifier) -> list[Head]:
+    """Every head, layer by layer."""
+    return [
+        Head(layer, head) for layer, one in enumerate(attentions(classifier), 1) for head in range(1, one.n_heads + 1)
+    ]
+
+
+@contextmanager
+def without_head(classifier: Classifier, head: Head) -> Iterator[None]:
+    """While the classifier answers, the context of one head is zero: Michel et al. (2019), "Are Sixteen Heads Really
+    Better than One?", equation 3. It is as if its columns of W^O were zero.
+    """
+    attention = attentions(classifier)[head.layer - 1]
+    slice_of_head = slice((head.head - 1) * attention.d_v, head.head * attention.d_v)
+
+    def hook(output: nn.Module, args: tuple[Tensor]) -> Tensor:
+        context = args[0].clone()
+        context[..., slice_of_head] = 0.0
+        return context
+
+    handle = attention.output.register_forward_pre_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def silent(ids: Tensor, silence: Tensor) -> Tensor:
+    """Token ids of which those where `silence` is true are marked for `with_silence`."""
+    return torch.where(silence, ~ids, ids)  # ~id = -id - 1: negative, and the id is not lost
+
+
+@contextmanager
+def with_silence(classifier: Classifier) -> Iterator[None]:
+    """While the classifier answers, ids that `silent` has marked have a word vector of zero.
+
+    Position and segment stay, as with `model.dropout_tokens` in training: a model trained so has met such texts.
+    """
+    words = classifier.embeddings.words
+    marked: list[Tensor] = []
+
+    def before(embedding: nn.Module, args: tuple[Tensor]) -> Tensor:
+        marked.append(args[0] < 0)
+        return torch.where(marked[0], ~args[0], args[0])
+
+    def after(embedding: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
+        return output.masked_fill(marked.pop()[..., None], 0.0)
+
+    hooks = [words.register_forward_pre_hook(before), words.register_forward_hook(after)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+CELLS = 2**24
+"""Most weights held at a time, over all heads: 64 MiB of fp32, and a few such blocks while they are worked on.
+A single document may need more: the square of its length for each head."""
+
+
+@dataclass(slots=True)
+class Maps:
+    """Where all heads look in a batch, and what the classifier answers, `logits_BC`.
+
+    `shares_PTLM` are weights divided by their sum over keys, which is 1 but for the sigmoid; rows of padding, and of
+    queries that attend to nothing, are zero. `place_N` says which token of the batch each token of `layout` is. A head
+    that is `across` looks at the text that is half of T away.
+    """
+
+    logits_BC: Tensor
+    shares_PTLM: Tensor
+    across: list[bool]
+    layout: Packed
+    place_N: Tensor
+
+    def of_keys(self, own_TM: Tensor) -> Tensor:
+        """What is said of each text's tokens, as each head finds it among its keys: `(P, T, M)`."""
+        other_TM = own_TM.roll(len(own_TM) // 2, 0)
+        return torch.stack([other_TM if across else own_TM for across in self.across])
+
+
+@dataclass(slots=True)
+class Marks:
+    """Ids that the tokenizer puts around texts: `[CLS]` and `[SEP]`, or what takes their place.
+
+    `separators` are those that stand elsewhere than first.
+    """
+
+    every: list[int]
+    separators: list[int]
+
+
+def find_marks(deliverable: Deliverable) -> Marks:
+    """What the tokenizer adds to a text, seen on one."""
+    probe = deliverable.tokenizer.encode(PROBE, PROBE) if deliverable.pairs else deliverable.tokenizer.encode(PROBE)
+    added = [at for at, special in enumerate(probe.special_tokens_mask) if special]
+    return Marks(
+        every=sorted({probe.ids[at] for at in added}), separators=sorted({probe.ids[at] for at in added if at > 0})
+    )
+
+
+def tokens_of(deliverable: Deliverable, rows: Rows) -> Tokens:
+    """The rows as the model reads them: cut to its length, and with their labels.
+
+    Raises:
+        ValueError: pairs for a model of single texts, or the other way round.
+    """
+    deliverable.check(rows.texts, rows.pairs)
+    return encode(
+        deliverable.tokenizer, rows.texts, rows.pairs, rows.labels, deliverable.max_length, deliverable.cutting
+    )
+
+
+def batches(deliverable: Deliverable, tokens: Tokens, *, budget: int, maps: bool = False) -> Iterator[Batch]:
+    """Every row once, on the model's device; at most `budget` tokens a batch, fewer where `maps` are to be held."""
+    if maps:
+        longest = max(int(tokens.documents.max()), 1) if len(tokens) else 1
+        budget = min(budget, max(CELLS // (len(heads(deliverable.classifier)) * longest), 1))
+    device = deliverable.classifier.head.weight.device
+    for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=budget, rows=ANSWER_ROWS)):
+        segments_N = None if batch.segments_N is None else batch.segments_N.to(device)
+        yield batch._replace(ids_N=batch.ids_N.to(device), segments_N=segments_N, layout=batch.layout.to(device))
+
+
+def look_at_batch(deliverable: Deliverable, batch: Batch) -> Maps:
+    """Answer, and compute the exact weights of every head from what it was given, in fp32."""
+    with torch.no_grad():
+        with overheard(deliverable.classifier) as calls:
+            logits_BC = answer_batch(deliverable, batch)
+        layout = cast(Packed, calls[0].layout)
+        weights = [call.attention.maps(call.x, call.layout, call.memory, call.memory_layout)[0] for call in calls]
+        return Maps(
+            logits_BC=logits_BC,
+            shares_PTLM=distributions(torch.cat(weights, 1)),
+            across=[call.memory is not None for call in calls for _ in range(call.attention.n_heads)],
+            layout=layout,
+            place_N=places(deliverable.classifier, batch.layout, batch.segments_N),
+        )
+
+
+def distributions(weights_TPLM: Tensor) -> Tensor:
+    """Weights as distributions over keys, `(P, T, L, M)`."""
+    weights_PTLM = weights_TPLM.transpose(0, 1)
+    return weights_PTLM / weights_PTLM.sum(-1, keepdim=True).clamp(min=torch.finfo(weights_PTLM.dtype).tiny)
+
+
+def places(classifier: Classifier, layout: Packed, segments_N: Tensor | None) -> Tensor:
+    """Which token of a batch each one is that the encoder reads: of pairs read apart, it reads the first one twice."""
+    every_N = torch.arange(int(layout.offsets[-1]), device=layout.offsets.device)
+    if classifier.cross is None or segments_N is None:
+        return every_N
+    return part_pairs(every_N, layout, segments_N)[0]
+
+
+def answer_batch(deliverable: Deliverable, batch: Batch, ids_N: Tensor | None = None) -> Tensor:
+    """Logits `(B, C)` in fp32 on the CPU; `ids_N` takes the place of the batch's own ids."""
+    ids_N = batch.ids_N if ids_N is None else ids_N
+    autocast = deliverable.autocast
+    with torch.autocast(ids_N.device.type, autocast, enabled=autocast is not None):
+        return deliverable.classifier(ids_N, batch.layout, batch.segments_N).float().cpu()

@@ -1,1 +1,0 @@
-"""How good a classifier is, with intervals, pictures and a report; and its answers to new texts."""

@@ -1,0 +1,210 @@
+"""A linear model of the training texts, and the logistic regression under it.
+
+Logistic regression: the head, fitted before the first step where rows are few.
+
+n rows . D features . C classes
+
+The linear classifier of a run, fitted once: it answers beside a network, and is its baseline.
+
+Wang and Manning (2012), "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification": TF-IDF and logistic
+regression, one for each class. What is counted in a text is chosen on validation rows; docs/lab-notes.md has figures.
+
+n rows . U terms . E terms of all rows . C classes
+"""
+
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from manyheads.config import Terms
+from manyheads.data.rows import Rows
+from manyheads.data.tokens import marks_of
+from manyheads.linear.model import Counted, LinearModel, counted, counting, likeliest, log_given, unspaced
+
+MOST_STEPS = 100
+
+
+@torch.enable_grad()
+def logistic(x_nD: Tensor, labels: Tensor, n_classes: int, *, strength: float) -> tuple[Tensor, Tensor]:
+    """Matrix `(C, D)` and bias `(C,)` that answer `labels`, class ids `(n,)` or marks `(n, C)`.
+
+    The minimum of the mean loss and a pull of the matrix to zero, from zero on by L-BFGS: so nothing is drawn.
+
+    Args:
+        strength: of each row against the pull; scikit-learn's C.
+    """
+    weight_CD = torch.zeros(n_classes, x_nD.shape[1], requires_grad=True)
+    bias_C = torch.zeros(n_classes, requires_grad=True)
+    solver = torch.optim.LBFGS([weight_CD, bias_C], max_iter=MOST_STEPS, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        solver.zero_grad()
+        total = mean_loss(F.linear(x_nD, weight_CD, bias_C), labels)
+        total = total + weight_CD.square().sum() / (2 * strength * len(x_nD))
+        total.backward()
+        return total
+
+    solver.step(loss)
+    return weight_CD.detach(), bias_C.detach()
+
+
+def mean_loss(logits_nC: Tensor, labels: Tensor) -> Tensor:
+    """Of class ids `(n,)`, or of marks `(n, C)`, of which a row has any number."""
+    if labels.ndim == 1:
+        return F.cross_entropy(logits_nC, labels)
+    return F.binary_cross_entropy_with_logits(logits_nC, labels.float(), reduction="none").sum(1).mean()
+
+
+STRENGTH = 16.0  # scikit-learn's C, of each row against the pull to zero: 4 and 64 are level
+TOLERANCE = 0.1  # of the dual problem
+OF_LABELS = 4.0  # the same where a row has any number of labels
+MANY = 2000  # rows from which a term must be in two of them: a quarter of the terms, which answer as well
+MOST_ROWS = 200_000  # of more rows so many
+MOST_VOTES = 5_000_000  # numbers, of the most frequent terms
+MOST_LETTERS = {Terms.words: 60_000_000, Terms.characters: 6_000_000, Terms.both: 6_000_000}  # 20 million terms, 1 GB
+ROWS_TO_CHOOSE = 4000  # of training, and half as many of validation
+LEAST_GAIN = 0.01  # nats a row
+SURE = 10.0  # logit of a class that all rows have, or none
+
+
+def fit_linear(
+    rows: Rows, n_classes: int, weights_C: np.ndarray | None = None, validation: Rows | None = None
+) -> LinearModel | None:
+    """Logistic regression by scikit-learn; None where there is no term, or one class alone.
+
+    Args:
+        weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
+        validation: rows by whose likelihood the terms are chosen; None: words.
+    """
+    if rows.sets is None and len(set(rows.labels)) < 2:
+        return None
+    terms = Terms.words if validation is None else chosen(rows, n_classes, weights_C, validation)
+    rows = _few(rows, MOST_ROWS, MOST_LETTERS[terms])
+    return fitted(counted(rows.texts, rows.pairs, terms), rows, n_classes, weights_C, terms)
+
+
+def chosen(rows: Rows, n_classes: int, weights_C: np.ndarray | None, validation: Rows) -> Terms:
+    """The terms that make `validation` likeliest, each with its own best temperature there.
+
+    Words come first, then both, between them characters alone where the texts are of scripts without spaces; the first
+    are taken unless others are clearly likelier. Where the texts are so long that runs of characters would fill the
+    memory, they are tried in scripts without spaces alone. At most 4,000 training rows and 2,000 of validation are
+    asked, fewer where they are long.
+    """
+    kinds = [*Terms] if unspaced(rows.texts[:ROWS_TO_CHOOSE]) else [Terms.words, Terms.both]
+    if kinds != [*Terms] and _letters(rows) > MOST_LETTERS[Terms.both]:
+        kinds = [Terms.words]
+    most_letters = MOST_LETTERS[kinds[-1]] // 6
+    part, judged = _few(rows, ROWS_TO_CHOOSE, most_letters), _few(validation, ROWS_TO_CHOOSE // 2, most_letters)
+    labels = torch.tensor(judged.labels) if judged.sets is None else marks_of(judged.sets, n_classes)
+    weights = counting(labels, None if weights_C is None else torch.from_numpy(weights_C))
+
+    def logs(terms: Terms) -> Tensor:
+        """How likely each row is, by its logarithm."""
+        found = counted(part.texts, part.pairs, terms)
+        model = fitted(found, part, n_classes, weights_C, terms)
+        logits_nC = torch.zeros(len(judged), n_classes)
+        if model is not None:
+            logits_nC = model.of(counted(judged.texts, judged.pairs, terms))
+        log_n = log_given(logits_nC / likeliest(logits_nC, labels, weights), labels, weights)
+        return log_n.reshape(len(judged), -1).sum(1)
+
+    return simplest({terms: logs(terms) for terms in kinds})
+
+
+def simplest(logs: dict[Any, Tensor]) -> Any:
+    """The first, unless others are likelier by `LEAST_GAIN` beyond chance, at the level of 95 %; then the likeliest."""
+    first_n, *_ = logs.values()
+
+    def lead(log_n: Tensor) -> float:
+        more_n = log_n - first_n
+        return float(more_n.mean() - 1.96 * more_n.std(correction=0) / len(more_n) ** 0.5)
+
+    surely = [name for name, log_n in logs.items() if lead(log_n) > LEAST_GAIN]
+    return max(surely, key=lambda name: float(logs[name].sum()), default=next(iter(logs)))
+
+
+def fitted(
+    found: Counted, rows: Rows, n_classes: int, weights_C: np.ndarray | None, terms: Terms
+) -> LinearModel | None:
+    """The model of the terms that were `found` in the rows; None where there is none."""
+    from scipy.sparse import csr_array
+
+    terms_U, at_E, n_rows_U = np.unique(np.array(found.terms_E), return_inverse=True, return_counts=True)
+    kept_U = _kept(n_rows_U, 2 if len(rows) > MANY else 1, max(1, MOST_VOTES // n_classes))
+    if not len(kept_U):
+        return None
+    rarity_U = np.log((1 + len(rows)) / (1 + n_rows_U[kept_U])) + 1
+    places = (at_E.astype(np.int32), np.array(found.bounds, dtype=np.int32))  # the solver takes no others
+    x_nU = csr_array((np.array(found.counts_E, dtype=np.float64), *places), shape=(len(rows), len(terms_U)))[:, kept_U]
+    x_nU.data *= rarity_U[x_nU.indices]
+    text_E = np.repeat(np.arange(len(rows)), np.diff(x_nU.indptr))
+    x_nU.data /= np.sqrt(np.bincount(text_E, x_nU.data**2, len(rows)))[text_E]
+    votes_UC, bias_C = regressed(x_nU, rows, n_classes, weights_C)
+    rarity, votes, bias = (torch.from_numpy(one.astype(np.float32)) for one in (rarity_U, votes_UC, bias_C))
+    return LinearModel(torch.from_numpy(terms_U[kept_U]), rarity, votes, bias, terms)
+
+
+def _kept(n_rows_U: np.ndarray, least: int, most: int) -> np.ndarray:
+    """Which terms are in at least so many rows; of too many those that are in most."""
+    kept = np.flatnonzero(n_rows_U >= least)
+    return np.sort(kept[np.argsort(-n_rows_U[kept], kind="stable")[:most]])
+
+
+def regressed(x_nU: Any, rows: Rows, n_classes: int, weights_C: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Votes `(U, C)` and bias `(C,)`: each class against the rest, two by one regression.
+
+    A class, or label, that no row has is never answered, a label that all have always.
+    """
+    votes_UC, bias_C = np.zeros((x_nU.shape[1], n_classes), dtype=np.float32), np.zeros(n_classes)
+    if rows.sets is not None:
+        for label, marks_n in enumerate(marks_of(rows.sets, n_classes).bool().numpy().T):
+            if marks_n.all() or not marks_n.any():
+                bias_C[label] = SURE if marks_n.any() else -SURE
+                continue
+            weights_n = None if weights_C is None else np.where(marks_n, weights_C[label], 1.0)
+            votes_UC[:, label], bias_C[label] = one(x_nU, marks_n, weights_n, OF_LABELS)
+        return votes_UC, bias_C
+    labels = np.array(rows.labels)
+    weights_n = None if weights_C is None else weights_C[labels]
+    classes = np.unique(labels)
+    if len(classes) == 2:  # for the second against the first
+        votes_U, bias = one(x_nU, labels == classes[1], weights_n)
+        votes_UC[:, classes], bias_C[classes] = np.stack((-votes_U, votes_U), 1) / 2, (-bias / 2, bias / 2)
+    elif len(classes) > 2:
+        for label in classes:
+            votes_UC[:, label], bias_C[label] = one(x_nU, labels == label, weights_n)
+    bias_C[np.setdiff1d(np.arange(n_classes), classes)] = bias_C[classes].min() - SURE
+    return votes_UC, bias_C
+
+
+def one(
+    x_nU: Any, marks_n: np.ndarray, weights_n: np.ndarray | None, strength: float = STRENGTH
+) -> tuple[np.ndarray, float]:
+    """Votes `(U,)` and bias for those that are marked against the others."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    machine = LogisticRegression(C=strength, solver="liblinear", dual=True, tol=TOLERANCE, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a few steps more change nothing that is seen
+        machine.fit(x_nU, marks_n, weights_n)
+    intercept_1: Any = machine.intercept_
+    return machine.coef_[0], float(intercept_1[0])
+
+
+def _few(rows: Rows, most: int, most_letters: int) -> Rows:
+    """So many rows, with so many letters in all; drawn, as classes may come in turn."""
+    share = min(most / max(1, len(rows)), most_letters / max(1, _letters(rows)))
+    if share >= 1:
+        return rows
+    return rows.pick(sorted(random.Random(0).sample(range(len(rows)), max(1, int(share * len(rows))))))  # noqa: S311
+
+
+def _letters(rows: Rows) -> int:
+    return sum(map(len, rows.texts)) + sum(map(len, rows.pairs or []))

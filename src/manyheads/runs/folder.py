@@ -1,0 +1,249 @@
+"""The folder of a run, chosen once however many processes take part in it. Standard library only.
+
+The folder of a run, chosen once however many processes take part in it. Standard library only.
+
+One process alone makes it. Processes that `launch.py` starts are told its path by the environment variable
+MANYHEADS_OUTPUT; those started side by side, by torchrun or srun, agree on a name made from that of their job.
+
+What is written into a folder stays in it, also where the folder came from a stranger, with links in it.
+
+Figures over the steps of a training run, as metrics.csv holds them.
+"""
+
+import csv
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from manyheads.distributed.ranks import job_name, this_process
+
+HANDED_ON = "MANYHEADS_OUTPUT"
+RANKS = "ranks"  # the folder of what each process of several writes of itself
+LOOK = 0.05  # seconds
+_held: set[Path] = set()
+
+
+def start_folder(output: str = "", *, again: bool = False) -> Path:
+    """Make the folder of a run and return its absolute path; other processes of the same run get the same.
+
+    Args:
+        output: the folder that was asked for; empty: outputs/<date>-<time>-<4 hex digits>.
+        again: it may hold a run already, which goes on.
+
+    Raises:
+        ValueError: the folder asked for exists and is not empty, or cannot be agreed on.
+    """
+    if this_process().started_by or again:
+        folder = named_folder(output)
+        if is_first_process():
+            if not again:
+                refuse_taken(str(folder))
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+    return (_make_named(Path(output).expanduser()) if output else _make_new()).absolute()
+
+
+@contextmanager
+def reserved_folder(output: str = "") -> Iterator[Path]:
+    """The folder for a run of processes that are still to be started: made if `output` names none, so that it is
+    nobody else's, and removed in the end where nothing was written."""
+    if output:
+        yield Path(output).expanduser().absolute()
+        return
+    above = Path("outputs")
+    was_there = above.is_dir()
+    folder = _make_new().absolute()
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # it holds something
+            folder.rmdir()
+            if not was_there:
+                above.rmdir()
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """No other run can be in `folder` while the block lasts. For the first process; the others go on as it does.
+
+    The kernel holds the lock, on the folder itself, so that a process that is killed leaves none behind. Disks that
+    know no locks hold none.
+
+    Raises:
+        ValueError: another run is in it.
+    """
+    if folder in _held or not is_first_process():
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor, folder)
+        _held.add(folder)
+        yield
+    finally:
+        _held.discard(folder)
+        os.close(descriptor)
+
+
+def refuse_held(folder: Path) -> None:
+    """Before processes are started that would write there.
+
+    Raises:
+        ValueError: another run is in `folder`.
+    """
+    if folder.is_dir():
+        with held(folder):
+            return
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ValueError(
+            f"output={folder} holds a run that still goes on: wait for its end, or name another folder"
+        ) from None
+    except OSError:
+        return  # such a disk
+
+
+def named_folder(output: str) -> Path:
+    """The folder that was handed on, that `output` names, or the name of the job: a second start finds it again.
+
+    Raises:
+        ValueError: none of them does.
+    """
+    started = this_process().started_by
+    handed_on = os.environ.get(HANDED_ON)
+    if started and handed_on:
+        return Path(handed_on)
+    name = output or (f"outputs/{job_name()}" if job_name() else "")
+    if not name and started:
+        raise ValueError(
+            "output is empty, but several processes run side by side: name the folder of the run by output=FOLDER"
+        )
+    if not name:
+        raise ValueError("output is empty, but resume=auto and resume=must go on in a folder: name it by output=FOLDER")
+    return Path(name).expanduser().absolute()
+
+
+def refuse_taken(output: str, *, by_training: bool = True) -> None:
+    """Refuse a folder that holds something: the first process asks before any work, the others never.
+
+    Args:
+        by_training: a run that was interrupted there may go on.
+
+    Raises:
+        ValueError: the folder is a file, or not empty.
+    """
+    folder = Path(output).expanduser()
+    if not output or not is_first_process():
+        return
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"output={folder} is a file: name a new folder")
+    is_run = (folder / "config.yaml").is_file()
+    if by_training and is_run and not (folder / "summary.json").is_file():
+        raise ValueError(
+            f"output={folder} holds a run that is not finished: add resume=auto to go on with it, or name a new folder"
+        )
+    if folder.is_dir() and any(folder.iterdir()):
+        remedy = "name a new folder" if is_run else "name a new folder, or delete this one"
+        raise ValueError(f"output={folder} exists and is not empty: {remedy}")
+
+
+def ranks_folder(folder: Path, timeout: float) -> Path:
+    """The folder, within that of a run, where each of several processes writes of itself. The first makes it, when
+    the run's own folder is its own; the others wait for that.
+
+    Raises:
+        ValueError: it did not come within `timeout` seconds.
+    """
+    place = folder / RANKS
+    if is_first_process():
+        place.mkdir(exist_ok=True)
+    until = time.monotonic() + timeout
+    while not place.is_dir():
+        if time.monotonic() > until:
+            raise ValueError(
+                f"rank 0 has not made {place} within hardware.timeout={timeout:g} seconds: name a folder that all "
+                "machines see by output=FOLDER"
+            )
+        time.sleep(LOOK)
+    return place
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one that writes what belongs to the whole run."""
+    return this_process().is_first
+
+
+def _make_named(folder: Path) -> Path:
+    refuse_taken(str(folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _make_new() -> Path:
+    """A folder nobody else has: made, not looked for, so that runs that start together stay apart."""
+    while True:
+        folder = Path("outputs", f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(2)}")
+        folder.parent.mkdir(exist_ok=True)
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+
+
+TRACKERS = "wandb"  # folder of a logger that links its newest run and its own logs, and never writes through links
+REMEDY = "lead out of the folder that is written to: put what it leads to in its place, or use another folder"
+
+
+def within(folder: Path, *names: str) -> Path:
+    """`folder` / `names`, none of which is a link.
+
+    Raises:
+        ValueError: one is.
+    """
+    for name in names:
+        folder = folder / name
+        if folder.is_symlink():
+            raise ValueError(f"{folder} is a link, which may {REMEDY}")
+    return folder
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse a folder with a link anywhere in it but within what a logger keeps there for itself.
+
+    Raises:
+        ValueError: names the first.
+    """
+    for place, folders, files in os.walk(folder):
+        for name in sorted([*folders, *files]):
+            within(Path(place), name)
+        if Path(place) == folder and TRACKERS in folders:
+            folders.remove(TRACKERS)
+
+
+Curve = dict[str, float]  # one row of metrics.csv; a figure that was not logged at that step is absent
+
+
+def read_curves(path: Path) -> list[Curve]:
+    """The rows of metrics.csv that tell their step, empty and unreadable cells left out; none if there is no file."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        rows = [{name: _number(cell) for name, cell in row.items()} for row in csv.DictReader(file, restval="")]
+    curves = [{name: cell for name, cell in row.items() if cell is not None} for row in rows]
+    return [row for row in curves if "step" in row]
+
+
+def _number(cell: object) -> float | None:
+    try:
+        return float(cell) if isinstance(cell, str) and cell else None
+    except ValueError:
+        return None

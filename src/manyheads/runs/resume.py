@@ -1,0 +1,298 @@
+"""Where a run begins: anew, at its newest checkpoint, or nowhere since it is finished. Standard library only."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from manyheads.config import Metric, Resume, RunConfig
+from manyheads.config.fields import show, to_plain
+from manyheads.config.files import read_run
+from manyheads.distributed.slurm import holds_a_script_alone
+from manyheads.runs.checkpoints import Again, clear_passing, json_or_none, newest, read_again, read_progress
+from manyheads.runs.folder import held, is_first_process, named_folder, refuse_links, refuse_taken
+
+log = logging.getLogger("manyheads")
+
+FREE = frozenset(  # say nothing of the model
+    {"output", "resume", "dry", "test", "data.path", "data.cache", "pretrain.also", "checkpoint.every"}
+    | {"checkpoint.keep"}
+    | {"logger.kind", "logger.every", "logger.project", "trainer.max_time", "hardware.recompute", "hardware.timeout"}
+    | {"guard.at_most", "guard.halve"}
+    | {"slurm.script", "slurm.time", "slurm.partition", "slurm.account", "slurm.options"}
+)
+WARNED = frozenset(  # the model is another than without the change, and is meant to be
+    {"hardware.accelerator", "hardware.devices", "hardware.nodes", "hardware.strategy"}
+    | {"hardware.precision", "hardware.threads", "hardware.compile"}
+    | {"trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val", "trainer.gradient_clip_algorithm"}
+    | {"trainer.val_check_interval", "trainer.check_val_every_n_epoch", "trainer.limit_val_batches"}
+    | {"guard.nonfinite", "budget", "optim.few_epochs", "optim.steps_per_class", "linear"}
+)
+LIMITS = ("max_epochs", "max_steps")
+ENDS = (*LIMITS, "val_check_interval")  # what a budget is settled into
+REFUSED = (  # what the state in the checkpoint is made of; a name that ends in a dot is a whole section
+    *(
+        "task",
+        "seed",
+        "init_from",
+        "teacher",
+        "tokenizer.",
+        "batch.",
+        "model.",
+        "optim.",
+        "pretrain.",
+        "checkpoint.metric",
+        "checkpoint.patience",
+    ),
+    *("data.source", "data.hub", "data.hub_config", "data.revision", "data.text", "data.text_pair", "data.label"),
+    *("data.target", "data.train_split", "data.validation_split", "data.test_split", "data.validation_share"),
+    "data.split_seed",
+    *("data.test_share", "data.max_length", "data.long", "data.stride", "data.windows", "data.rows", "data.on_bad_row"),
+    "trainer.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The checkpoint to go on from, if any, and what its progress.json holds; or that there is nothing left to do.
+
+    `tokens` is what batch.tokens=auto came to when the run began, `metric` what checkpoint.metric=auto did, `end` what
+    budget did in flags of the Trainer, `limits` what its data and the flags of then came to, `again` what it does
+    otherwise than then.
+    """
+
+    checkpoint: Path | None = None
+    progress: dict[str, Any] = field(default_factory=dict)
+    finished: bool = False
+    notes: list[str] = field(default_factory=list)
+    tokens: int | None = None
+    metric: Metric | None = None
+    end: dict[str, Any] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
+    again: Again = Again()
+
+    @property
+    def seconds(self) -> float:
+        """What the run took before."""
+        return float(self.progress.get("seconds", 0.0))
+
+    def settled(self, run: RunConfig) -> RunConfig:
+        """`run` with the batches, the end, and by the figure, that it began with."""
+        run = replace(run, trainer={**run.trainer, **self.end}) if self.end else run
+        run = run if self.tokens is None else replace(run, batch=replace(run.batch, tokens=self.tokens))
+        return run if self.metric is None else replace(run, checkpoint=replace(run.checkpoint, metric=self.metric))
+
+    def but_for_limits(self, run: RunConfig) -> RunConfig:
+        """`run` settled, with the limits that it began with: what they are now is known once its data is read."""
+        return replace(self.settled(run), trainer={**self.settled(run).trainer, **self.limits})
+
+
+def find_start(run: RunConfig) -> Start:
+    """What `run.resume` means for the folder `run.output`. Nothing is written; the first process deletes leftovers of a
+    kill. Nothing else changes there before all have seen it, and they go on from what the first has seen.
+
+    Raises:
+        ValueError: the folder holds what is not to be touched, nothing to go on from where there must be, or a run
+            with other settings.
+    """
+    if run.resume is Resume.never or run.dry:
+        refuse_taken(run.output, by_training=run.resume is Resume.never and not run.dry)
+        return Start()
+    folder = named_folder(run.output)
+    if not folder.is_dir():
+        refuse_taken(str(folder))  # a file
+    if not folder.is_dir() or holds_a_script_alone(folder):
+        _refuse_nothing(run, folder)
+        return Start()
+    if not (folder / "config.yaml").is_file():
+        if not is_first_process():
+            return Start()  # the first is about to write it, or refuses
+        raise ValueError(f"output={folder} is not empty and holds no run with its config.yaml: name another folder")
+    refuse_links(folder)
+    if (folder / "summary.json").is_file():
+        return _finished(run, folder)
+    with held(folder):
+        for one in (folder, folder / "checkpoints") if is_first_process() else ():
+            clear_passing(one)
+        checkpoint = newest(folder / "checkpoints")
+    if checkpoint is None:
+        _refuse_nothing(run, folder)
+        return _anew(run, folder)
+    progress = read_progress(checkpoint)
+    before, again = read_run(folder), read_again(folder)
+    start = Start(checkpoint, progress, **_settled(before, run), again=again)
+    notes = list(_changes(before, start.but_for_limits(run), folder, int(progress["step"])))
+    if progress.get("finished"):
+        _refuse_late(notes, folder)
+    if start.end or not (run.budget or run.optim.limits_by_data):  # else only the rows tell what the limits are
+        check_limits(start, start.settled(run))
+    return replace(start, notes=[*notes, *again.notes()])
+
+
+def _finished(run: RunConfig, folder: Path) -> Start:
+    """The same settings as of a run that is not finished are refused here, so that nobody takes old figures for new."""
+    before = read_run(folder)
+    start = Start(finished=True, **_settled(before, run))
+    _refuse_late(_changes(before, start.but_for_limits(run), folder, 0), folder)
+    return start
+
+
+def _refuse_late(notes: Iterable[str], folder: Path) -> None:
+    for note in notes:
+        if not note.startswith("hardware."):
+            late = note.partition(" ")[0]
+            raise ValueError(
+                f"the run in {folder} is trained to its end, too late for {late}: leave that as it was, or start a new "
+                "run in another folder"
+            )
+
+
+def changed_limits(start: Start, *settled: RunConfig) -> list[str]:
+    """What to say of limits that are others than those the run began with, once its data is read.
+
+    Args:
+        settled: the run with its limits; several where more than the labels would tell which, of which one may do.
+
+    Raises:
+        ValueError: the run is trained to its end.
+    """
+    step = int(start.progress.get("step", 0))
+    notes = min(
+        (
+            [
+                f"trainer.{name}={show(run.trainer.get(name))} from step {step} on, where the run began with "
+                f"trainer.{name}={show(was)}"
+                for name, was in start.limits.items()
+                if run.trainer.get(name) != was
+            ]
+            for run in settled
+        ),
+        key=len,
+    )
+    if start.finished or start.progress.get("finished"):
+        _refuse_late(notes, named_folder(settled[0].output))
+    return notes
+
+
+def refuse_other_rows(digests: Mapping[str, str], folder: Path) -> None:
+    """A finished run whose data is another now has figures of other rows.
+
+    Args:
+        digests: of the rows of each split, as they are now.
+
+    Raises:
+        ValueError: a split that the run read has other rows.
+    """
+    written = json_or_none(folder / "summary.json")
+    known = written.get("digests") if isinstance(written, dict) else None
+    known = known if isinstance(known, dict) else {}
+    for name, digest in digests.items():
+        if known.get(name, digest) != digest:
+            raise ValueError(
+                f"the rows of {name} are not those that the finished run in {folder} read: give the same data, or "
+                "start a new run in another folder"
+            )
+
+
+def verdict(name: str) -> str:
+    """What a setting that changed does to a run that is resumed: free, warned or refused.
+
+    Raises:
+        KeyError: nobody has decided.
+    """
+    if name in FREE:
+        return "free"
+    if name in WARNED:
+        return "warned"
+    if any(name == one or (one.endswith(".") and name.startswith(one)) for one in REFUSED):
+        return "refused"
+    raise KeyError(name)
+
+
+def _anew(run: RunConfig, folder: Path) -> Start:
+    """The start of a run without a checkpoint: what was written down for its next start counts for the same alone."""
+    again = read_again(folder)
+    if again == Again():
+        return Start()
+    before = read_run(folder)
+    start = Start(**_settled(before, run), again=again, notes=again.notes())
+    try:
+        list(_changes(before, start.but_for_limits(run), folder, 0))
+    except ValueError:
+        return Start()
+    return start
+
+
+def _settled(before: RunConfig, run: RunConfig) -> dict[str, Any]:
+    """What `auto` in `run` came to when it began."""
+    names = ENDS if run.budget else LIMITS
+    same = _ends(run) == _ends(before)
+    ends = {name: before.trainer[name] for name in names if same and name in before.trainer}
+    return {
+        "tokens": before.batch.tokens if run.batch.is_auto else None,
+        "metric": before.checkpoint.metric if run.checkpoint.metric is Metric.auto else None,
+        "end": ends if run.budget else {},
+        "limits": ends if not run.budget and run.optim.limits_by_data else {},
+    }
+
+
+def _ends(run: RunConfig) -> tuple[str, int, int]:
+    return run.budget, run.optim.few_epochs, run.optim.steps_per_class
+
+
+def _refuse_nothing(run: RunConfig, folder: Path) -> None:
+    if run.resume is Resume.must:
+        raise ValueError(
+            f"resume=must, but {folder / 'checkpoints'} holds no checkpoint that is whole: "
+            "use resume=auto to start anew there, or name another folder by output="
+        )
+
+
+def _changes(before: RunConfig, now: RunConfig, folder: Path, step: int) -> Iterator[str]:
+    """What to say of settings that differ.
+
+    Raises:
+        ValueError: one that may not.
+    """
+    old, new = _flat(to_plain(before)), _flat(to_plain(now))
+    for name in dict.fromkeys([*old, *new]):
+        was, typed = f"{name}={show(old.get(name))}", f"{name}={show(new.get(name))}"
+        if old.get(name) == new.get(name) or verdict(name) == "free":
+            continue
+        if verdict(name) == "refused":
+            raise ValueError(
+                f"{typed}, but the run in {folder} has {was}, which its checkpoints are made of: leave that as it was, "
+                "or start a new run in another folder"
+            )
+        yield f"{typed} from step {step} on, where the run began with {was}"
+
+
+def check_limits(start: Start, run: RunConfig) -> None:
+    """A limit that was passed before would end the run at once, with weights that nothing has judged.
+
+    Args:
+        run: settled; a budget is, where it is not that of the run's beginning, only once its steps are timed.
+
+    Raises:
+        ValueError: there is such a limit.
+    """
+    if start.checkpoint is None or start.progress.get("finished"):
+        return
+    within = int(start.progress["batch"]) > 0
+    for name in ("steps", "epochs"):
+        limit, done = run.trainer.get(f"max_{name}"), int(start.progress[name.removesuffix("s")])
+        if limit not in (None, -1) and limit < done + within:
+            typed = f"budget={run.budget}, which is {limit} {name}" if run.budget else f"trainer.max_{name}={limit}"
+            raise ValueError(
+                f"{typed}, but the run in {start.checkpoint.parent.parent} has done {done} {name} and goes on: "
+                "give more, or leave that as it was"
+            )
+
+
+def _flat(values: dict[str, Any], where: str = "") -> dict[str, Any]:
+    """Dotted names; mappings that are values, such as class weights, are taken apart as well, which changes nothing."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{where}{key}.") if isinstance(value, dict) and value else {f"{where}{key}": value}
+    return found

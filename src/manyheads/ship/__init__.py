@@ -1,1 +1,0 @@
-"""The classifier as a folder that others can open."""

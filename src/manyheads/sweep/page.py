@@ -1,0 +1,132 @@
+"""What a search leaves behind beside its runs: report.html, trials.csv and trials.png.
+
+The picture of a search: its figures in the order of the trials, and over each setting. No ranking of settings by
+importance is drawn: of a few dozen trials such numbers are mostly noise, and the points say as much.
+
+What a search leaves behind beside its runs: report.html, trials.csv and trials.png.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullFormatter
+
+from manyheads.config import Metric, TuneConfig
+from manyheads.config.tune import Axis
+from manyheads.evaluation.page import Html, picture, section, shown, table
+from manyheads.evaluation.plots import BLUE, GREY, INK, RED, png, quiet
+from manyheads.evaluation.report import installed_versions, named_values, page
+from manyheads.runs.atomic import replace_file
+from manyheads.sweep.journal import Outcome
+from manyheads.sweep.ranking import Ranked, sheet_of, short_names, shown_setting, words, write_csv
+from manyheads.sweep.ranking import shown_setting as shown_value
+from manyheads.terminal import Sheet
+
+MOST_PANELS = 6
+MOST_NAMES = 12  # of listed values below a panel
+
+
+def draw_search(config: TuneConfig, ranked: Sequence[Ranked]) -> bytes | None:
+    """A PNG; None where no setting has a figure."""
+    judged = [one for one in ranked if one.values]
+    if not judged:
+        return None
+    axes = config.axes()[:MOST_PANELS]
+    n_columns = min(3, 1 + len(axes))
+    n_rows = -(-(1 + len(axes)) // n_columns)
+    figure = Figure(figsize=(3.6 * n_columns, 3.0 * n_rows), layout="constrained")
+    panels = figure.subplots(n_rows, n_columns, squeeze=False).flatten().tolist()
+    _draw_order(panels[0], sorted(judged, key=lambda one: one.trial), config.checkpoint.metric)
+    for panel, axis, name in zip(panels[1:], axes, short_names(list(config.search)), strict=False):
+        _draw_axis(panel, axis, name, judged)
+    for panel in panels[: 1 + len(axes)]:
+        quiet(panel)
+    for panel in panels[1 + len(axes) :]:
+        panel.set_visible(False)
+    return png(figure)
+
+
+def _draw_order(panel: Axes, judged: Sequence[Ranked], metric: Metric) -> None:
+    numbers, means = [one.trial for one in judged], [one.mean or 0.0 for one in judged]
+    _points(panel, numbers, judged)
+    panel.step(numbers, list(accumulate(means, min if metric is Metric.loss else max)), where="post", color=RED)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.set_xlabel("trial", color=INK)
+    panel.set_ylabel(f"validation {words(metric)}", color=INK)
+
+
+def _draw_axis(panel: Axes, axis: Axis, name: str, judged: Sequence[Ranked]) -> None:
+    if axis.values:
+        places = [axis.values.index(one.setting[axis.name]) for one in judged]
+        names = [shown_setting(value) for value in axis.values]
+        if len(names) <= MOST_NAMES:
+            panel.set_xticks(range(len(names)), names, rotation=30, ha="right", parse_math=False)
+        panel.set_xlim(-0.5, len(names) - 0.5)
+        _points(panel, places, judged)
+    else:
+        _points(panel, [one.setting[axis.name] for one in judged], judged)
+        if axis.log:
+            panel.set_xscale("log")
+            panel.set_xlim(axis.low / 1.2, axis.high * 1.2)
+            panel.xaxis.set_minor_formatter(NullFormatter())
+        elif axis.whole:
+            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.set_xlabel(name, color=INK, parse_math=False)
+
+
+def _points(panel: Axes, places: Sequence[float], judged: Sequence[Ranked]) -> None:
+    """The mean of each setting, and its runs pale where there are several."""
+    for place, one in zip(places, judged, strict=True):
+        if len(one.values) > 1:
+            panel.plot([place] * len(one.values), one.values, ".", color=GREY, markersize=4)
+    panel.plot(places, [one.mean or 0.0 for one in judged], "o", color=BLUE, markersize=5)
+
+
+FILES = ("report.html", "trials.csv", "trials.png")
+
+
+def write_results(
+    folder: Path, config: TuneConfig, ranked: Sequence[Ranked], outcomes: Sequence[Outcome], command: str
+) -> list[str]:
+    """Write what there is to show, each file whole.
+
+    Returns:
+        The names of the files.
+    """
+    write_csv(folder / "trials.csv", config, outcomes)
+    drawn = draw_search(config, ranked)
+    if drawn is not None:
+        with replace_file(folder / "trials.png") as part:
+            part.write_bytes(drawn)
+    with replace_file(folder / "report.html") as part:
+        part.write_text(render(config, ranked, drawn, command), encoding="utf-8", errors="replace")
+    return [name for name in FILES if drawn is not None or name != "trials.png"]
+
+
+def render(config: TuneConfig, ranked: Sequence[Ranked], drawn: bytes | None, command: str) -> str:
+    """The page as a string."""
+    sheet = sheet_of(config, ranked)
+    spaces = {name: given if isinstance(given, str) else ", ".join(map(shown_value, given))
+              for name, given in config.search.items()}  # fmt: skip
+    metric = words(config.checkpoint.metric)
+    parts: list[Html] = [_table(sheet)]
+    if drawn is not None:
+        caption = f"validation {metric} of each setting; red: the best so far; grey: single seeds"
+        parts.append(section("Trials", f'<div class="pictures">{picture(drawn, caption, full=True)}</div>'))
+    if command:
+        wrapped = f'<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{shown(command)}</pre>'
+        parts.append(section("Train the best setting, and judge it on the test split", wrapped))
+    rules = {"method": config.chosen.name, "prune": config.prune.name, "seeds": config.seeds, "minutes": config.minutes}
+    parts += [*named_values("Searched", dict(spaces)), *named_values("How", dict(rules))]
+    parts += named_values("Versions", dict(installed_versions()))
+    return page("A search for settings", f"{len(ranked)} settings, {config.seeds} run(s) each", parts)
+
+
+def _table(sheet: Sheet) -> Html:
+    kinds = "n" * len(sheet.columns)
+    kinds = kinds[:-1] + "w" if sheet.columns[-1] == "remarks" else kinds
+    notes = "".join(f"<p class=soft>{shown(note)}</p>" for note in sheet.notes)
+    return section(sheet.title, table(sheet.columns, sheet.lines, kinds, own=0), notes, long=True)

@@ -1,0 +1,253 @@
+"""The verb `tune`: a process for each setting and seed, ranked by the validation split.
+
+Which settings are tried, where no result of one decides about the next: a grid, or draws. No two of them may train
+the same run, which would be ranked against itself.
+
+The verb `tune`: a process for each setting and seed, ranked by the validation split. It trains nothing itself.
+"""
+
+import logging
+import random
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from importlib.metadata import version
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from manyheads.cli.compose import GRAMMAR
+from manyheads.cli.errors import refuse_idle
+from manyheads.cli.implied import BY_DATA, LIMITS
+from manyheads.cli.words import as_words, plain_settings, read_settings, searched_settings
+from manyheads.config import Method, Norm, Positions, RunConfig, Schedule, TuneConfig
+from manyheads.config.fields import show
+from manyheads.config.tune import OF_OPTUNA
+from manyheads.data.rows import Splits
+from manyheads.data.sources import read_splits
+from manyheads.distributed.ranks import this_process
+from manyheads.runs.resume import FREE
+from manyheads.sweep.journal import Journal, Outcome, State, open_journal
+from manyheads.sweep.ranking import Ranked, best_of, rank
+from manyheads.sweep.scheduler import Asked, Listed, run_missing
+from manyheads.terminal import shown
+from manyheads.training.checks import check_class_names, check_end, check_logger, check_long, check_pair
+from manyheads.training.teacher import check_teacher
+
+PATIENCE = 10_000  # draws in a row of settings that are known, before a range is said to hold no more
+
+
+def plan_settings(config: TuneConfig) -> list[dict[str, Any]]:
+    """All settings of a grid, the last axis fastest, or draws of which none comes twice.
+
+    More draws of the same search begin with the same ones.
+
+    Raises:
+        ValueError: ranges so narrow that they hold fewer settings.
+    """
+    axes = config.axes()
+    if config.chosen is Method.grid:
+        listed = [axis.listed for axis in axes]
+        return [dict(zip(config.search, values, strict=True)) for values in product(*(one for one in listed if one))]
+    draw = random.Random(f"tune {config.seed}")  # noqa: S311 - settings, not secrets
+    made: dict[str, dict[str, Any]] = {}
+    n_trials, finite, in_vain = config.n_trials, config.size is not None, 0
+    while len(made) < n_trials:  # of a finite space no more are asked than there are
+        setting = {axis.name: axis.draw(draw) for axis in axes}
+        in_vain = 0 if repr(setting) not in made else in_vain + 1
+        made.setdefault(repr(setting), setting)
+        if in_vain >= PATIENCE and not finite:
+            raise ValueError(_too_narrow(config, len(made)))
+    return list(made.values())
+
+
+def check_distinct(config: TuneConfig, planned: Sequence[dict[str, Any]] | None) -> None:
+    """Every two settings of a search must train different runs.
+
+    Args:
+        planned: those that are tried; None: they are drawn later, and each value is looked at beside the first others.
+
+    Raises:
+        ValueError: two of them come to the same run, as one setting makes another irrelevant.
+    """
+    seen: dict[str, dict[str, Any]] = {}
+    for setting in planned if planned is not None else searched_settings({"search": config.search}):
+        try:
+            run = config.run(setting)
+        except ValueError:
+            continue  # this trial fails with its sentence
+        same = seen.setdefault(repr(resolved(run)), setting)
+        if same != setting:
+            raise ValueError(_same_run(config, same, setting))
+
+
+def resolved(run: RunConfig) -> dict[str, Any]:
+    """The settings that a run reads, in one spelling of each: two runs that differ in none of them are the same."""
+    found, model, optim = read_settings(run), run.model, run.optim
+    idle = [*LIMITS, *(f"optim.{name}" for name in BY_DATA)] if run.budget else []
+    idle += [f"tokenizer.{name}" for name in ("kind", "vocab_size", "lowercase")] if run.tokenizer.path else []
+    idle += ["model.norm_bias"] if model.norm is not Norm.layer else []
+    idle += ["optim.decay_share"] if optim.schedule is not Schedule.wsd else []
+    idle += ["model.rotary_base", "model.rotary_base_window"] if model.positions is not Positions.rotary else []
+    idle += ["model.rotary_base_window"] if not any(map(model.window_of, range(model.n_layers))) else []
+    idle += [f"model.{one}" for one, each in (("score", model.scores), ("window", model.windows)) if each]
+    places = ("embedding", "residual", "classifier")
+    said = {f"model.dropout_{place}": model.dropout_at(place) for place in places}
+    said |= {"model.n_kv_heads": model.kv_heads, "optim.head_lr": optim.head_lr or optim.lr}
+    said |= {"optim.muon_lr": optim.muon_lr or optim.lr}
+    idle.append("model.dropout")  # which those of the three places stand for
+    return {name: said.get(name, value) for name, value in found.items() if name not in idle}
+
+
+def _same_run(config: TuneConfig, one: dict[str, Any], other: dict[str, Any]) -> str:
+    differ = [name for name in one if one[name] != other[name]]
+    first, second = (" ".join(f"{name}={show(setting[name])}" for name in differ) for setting in (one, other))
+    shared = "".join(f" {name}={show(value)}" for name, value in one.items() if name not in differ)
+    beside = f" with{shared}" if shared else f" beside budget={config.budget}" if config.budget else ""
+    return (
+        f"{first} and {second} train the same run{beside}, which would be ranked against itself: search values that "
+        "change the run"
+    )
+
+
+def _too_narrow(config: TuneConfig, n_found: int) -> str:
+    ranges = " ".join(f"{axis.name}={config.search[axis.name]}" for axis in config.axes() if axis.listed is None)
+    return (
+        f"{ranges}: only {n_found} different settings were found for {config.n_trials} trials, as numbers are drawn "
+        f"with few digits: add trials={n_found}, or search a wider range"
+    )
+
+
+log = logging.getLogger("manyheads.tune")
+
+
+def tune(config: TuneConfig) -> list[Ranked]:
+    """Make the runs that the journal lacks, then print and write what all of them came to.
+
+    Returns:
+        The settings, best first.
+
+    Raises:
+        Stopped: a signal ended the search; its runs have saved, and the same words go on.
+        ValueError: a mistake in the settings or the data, found before anything is written; a folder that holds
+            another search; no run that came to a figure.
+    """
+    check_search(config)
+    planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
+    check_distinct(config, planned)
+    splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
+    asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
+    check_class_names(config.optim.class_weights, splits.labels)
+    check_pair(config.model, pairs=splits.train.pairs is not None)
+    check_long(config.data, pairs=splits.train.pairs is not None)
+    check_teacher(config.teacher, splits)
+    folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
+    with open_journal(folder, question(config, splits)) as journal, shown(log):
+        run_missing(config, make_queue(config, planned, folder, journal), journal)
+        outcomes = journal.outcomes
+    ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric)
+    best = best_of(ranked)
+    show_search(config, folder, ranked, outcomes, "" if best is None else final_command(asked, best))
+    return ranked
+
+
+def check_search(config: TuneConfig) -> None:
+    """What is refused before the data is read.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    if config.needs_optuna and find_spec("optuna") is None:
+        asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
+        raise ValueError(f"{asked} needs a package that is not installed: pip install 'manyheads[tune]'")
+    if config.jobs > 1 and config.hardware.devices != 1:
+        raise ValueError(
+            f"jobs={config.jobs} with hardware.devices={config.hardware.devices} would put several runs on the same "
+            "devices: leave one of them at 1"
+        )
+    if this_process().started_by:
+        raise ValueError(
+            f"tune starts its own processes, but {this_process().started_by} started several of it: start it once, "
+            "without"
+        )
+    check_end(config.trainer)
+    check_logger(config.logger)
+    run = config.run({})
+    for axis in config.axes():
+        refuse_idle(run, {axis.name: config.search[axis.name]})
+
+
+def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
+    """What a folder's search must have in common with the one that goes on in it, versions included."""
+    free = FREE | {"hardware.threads", "seed"}
+    run = {name: value for name, value in plain_settings(config.run({})).items() if name not in free}
+    digest = blake2b(digest_size=16)
+    for rows in (splits.train, splits.validation):
+        for column in (rows.texts, rows.pairs, rows.targets, rows.sets or rows.labels):
+            digest.update(repr(column).encode())
+    also = blake2b(digest_size=16)
+    for file in (file for path in config.pretrain.also for file in _files(Path(path).expanduser())):
+        also.update(blake2b(file.read_bytes()).digest())
+    asked = {"search": config.search, "method": config.chosen.name, "prune": config.prune.name}
+    asked |= {name: version(name) for name in ("manyheads", "torch")}
+    asked |= {"minutes": config.minutes, "seed": config.seed, "data": digest.hexdigest()}
+    return {**asked, "pretrain.also": also.hexdigest() if config.pretrain.also else "", **run}
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+def seeds_of(config: TuneConfig) -> range:
+    return range(config.seed, config.seed + config.seeds)
+
+
+def make_queue(
+    config: TuneConfig, planned: list[dict[str, Any]] | None, folder: Path, journal: Journal
+) -> Listed | Asked:
+    """Who says which run is next."""
+    if planned is not None and not config.needs_optuna:
+        return Listed(planned, seeds_of(config), journal)
+    from manyheads.sweep.optuna import Study
+
+    return Asked(Study(config, folder, planned), config.n_trials, seeds_of(config), journal)
+
+
+def show_search(config: TuneConfig, folder: Path, ranked: list[Ranked], outcomes: list[Outcome], command: str) -> None:
+    """Print the table, where its files lie, and the `command` that trains the best setting.
+
+    Raises:
+        ValueError: no run came to a figure.
+    """
+    from manyheads.sweep.page import write_results
+    from manyheads.sweep.ranking import MOST_LINES, sheet_of
+    from manyheads.terminal import as_text, console, print_sheet, show_files
+
+    best = best_of(ranked)
+    files = write_results(folder, config, ranked, outcomes, command)
+    print_sheet(sheet_of(config, ranked, MOST_LINES))
+    show_files(folder, files)
+    if best is None:
+        raise ValueError(f"no run came to a figure: {folder / 'trials.csv'} says of each why")
+    console().print(as_text(f"train trial {best.trial} and judge it on the test split: {command}"), soft_wrap=True)
+
+
+def final_command(config: TuneConfig, best: Ranked) -> str:
+    """What trains a setting with the first seed, as `train` does, and reads the test split. A run that its minutes
+    ended is trained for as many steps, within which its rate comes down: a limit on time would leave it unjudged."""
+    run = config.run(best.setting)
+    run.test = run.linear = True
+    first = best.runs[0]
+    if first.state is State.late:
+        run = replace(run, budget="", trainer={**run.trainer, "max_steps": first.steps})
+        if config.budget:  # which no limit of epochs, rows or classes cut short
+            run = replace(run, optim=replace(run.optim, **dict.fromkeys(BY_DATA, 0)))
+            run.trainer["max_epochs"] = -1
+    return shlex.join(["manyheads", "train", *as_words(run, GRAMMAR.quote)])
+
+
+def _folder_name(config: TuneConfig) -> str:
+    return re.sub(r"[^\w-]+", "-", "-".join(["tune", *(name.rpartition(".")[2] for name in config.search)]))

@@ -1,0 +1,1 @@
+"""Lightning: module, objectives, optimiser, trainer, logs, checkpoints."""

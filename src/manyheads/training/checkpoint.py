@@ -1,0 +1,328 @@
+"""When checkpoints are written, and which weights are kept as the best.
+
+The best epoch's weights, kept on disk while training goes on.
+
+The whole state of a training under way: saved between two optimiser steps, and put back exactly.
+
+A save happens where a batch has been fetched and nothing of it computed: the step before it is complete, with its
+validation, its rows of metrics.csv and, between epochs, the figures of the epoch. Of Lightning's loops the counters
+alone are put back, not the loops by their own `load_state_dict`: that makes them "restart", which knows a dozen places
+to stand in, skips hooks, and counts a step twice where a validation came before it. With the counters set, an epoch
+that goes on is an epoch like any other whose loader leaves out the batches that were done. Which they are follows
+from seed and epoch alone (data/batches.py), so the place in the data is two numbers, on however many ranks.
+
+Of several ranks the first writes and the others wait for it; what each has of its own is gathered there.
+"""
+
+import io
+import json
+import logging
+import math
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import IO, Any
+
+import lightning.pytorch as pl
+import safetensors.torch
+import torch
+from lightning.pytorch.callbacks import Callback
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from manyheads import __version__
+from manyheads.config import CheckpointConfig, Metric
+from manyheads.data.datamodule import TextData
+from manyheads.distributed.collectives import Votes, from_first, gathered
+from manyheads.distributed.faults import fault
+from manyheads.distributed.heartbeat import phase
+from manyheads.distributed.signals import Stop, Stopped, ending
+from manyheads.runs.atomic import replace_file
+from manyheads.runs.checkpoints import Write, fitting, json_or_none, save
+from manyheads.runs.resume import Start
+from manyheads.training import state
+from manyheads.training.state import read_nest, write_nest
+from manyheads.training.strategies import whole
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The validation figure the weights were kept for, and when: epoch from 1, optimiser steps done."""
+
+    metric: str
+    value: float
+    epoch: int
+    step: int
+
+
+class KeepBest(Callback):
+    """Writes `best.safetensors` after each validation that is better than all before.
+
+    Of two epochs with the same figure the one with the lower validation loss is better: on a small validation
+    split the same accuracy often comes twice. An epoch whose figure or loss is not a finite number is never kept.
+    """
+
+    def __init__(self, metric: Metric, network: nn.Module, folder: Path) -> None:
+        self.metric = metric
+        self.network = network
+        self.path = folder / "best.safetensors"
+        self.best: Best | None = None
+        self._rank: tuple[float, float] | None = None
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        figures = trainer.callback_metrics
+        value, loss = (float(figures[f"validation_{name}"]) for name in (self.metric.name, "loss"))
+        rank = (-value if self.metric is Metric.loss else value, -loss)
+        if not all(map(math.isfinite, rank)):
+            return
+        if self._rank is not None and not rank > self._rank:
+            return
+        self._rank = rank
+        self.best = Best(self.metric.name, value, trainer.current_epoch + 1, trainer.global_step)
+        weights = whole(pl_module.network.state_dict())  # type: ignore[union-attr]
+        if trainer.is_global_zero:
+            self.path.parent.mkdir(exist_ok=True)
+            with replace_file(self.path) as part:
+                save_file(weights, part)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": asdict(self.best), "rank": self._rank} if self.best else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best, self._rank = Best(**state_dict["best"]), state_dict["rank"]
+
+    def restore(self) -> dict[str, Any]:
+        """Load the kept weights; returns what `Best` holds, or nothing where no validation was ever made.
+
+        Raises:
+            ValueError: the file, which may be anybody's, does not fit, or the weights are of no use to anybody.
+        """
+        if self.best is not None:
+            with fitting(self.path):
+                self.network.load_state_dict(load_file(self.path))
+        if not all(bool(one.isfinite().all()) for one in self.network.state_dict().values()):
+            raise ValueError(
+                f"the run in {self.path.parent.parent} ends with weights that are not finite numbers, so that no model "
+                "is written: start a new run in another folder"
+            )
+        return asdict(self.best) if self.best else {}
+
+
+A_WHILE = 60.0  # seconds between two saves within an epoch, where `checkpoint.every` is 0
+AT_MOST = 0.02  # of the time goes into saves at the ends of short epochs
+log = logging.getLogger("manyheads")
+
+
+class Checkpoint(Callback):
+    """Saves every `every` steps, or at the end of each epoch and each minute; and when the run is asked to stop.
+
+    The ends of epochs that are short beside a save are passed over, so that saving takes a fiftieth of the time at the
+    most. Stands behind the callbacks whose state it saves.
+
+    Args:
+        data: hash of the tokens; a run goes on with the same alone.
+        started: `perf_counter()` when the run began, less what it took before.
+        teacher: digest of the model that teaches, if any; a run goes on with the same alone.
+    """
+
+    def __init__(
+        self,
+        config: CheckpointConfig,
+        stop: Stop,
+        votes: Votes,
+        best: KeepBest,
+        start: Start,
+        *,
+        data: str,
+        started: float,
+        teacher: str = "",
+    ) -> None:
+        self.config = config
+        self.stop = stop
+        self.votes = votes
+        self.best = best
+        self.start = start
+        self.data = data
+        self.teacher = teacher
+        self.started = started
+        self._batches: TextData | None = None
+        self._random: dict[str, torch.Tensor] | None = None
+        self._saved = {"step": 0, "epoch": 0}
+        self._since, self._took, self._voted = perf_counter(), 0.0, False
+
+    def fit(self, trainer: pl.Trainer, module: pl.LightningModule, data: TextData) -> None:
+        """Train from where the run is to go on; where only its training is done, put back what came of it."""
+        self._batches = data
+        if self.start.progress.get("finished"):
+            module.trainer = trainer
+            if trainer.is_global_zero and self.start.checkpoint is not None:
+                with fitting(self.start.checkpoint):
+                    self.restore(trainer, module)
+            return
+        with self.stop.listening():
+            trainer.fit(module, data)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.votes.join(trainer.world_size)
+        self.stop.quieten(trainer.fit_loop.epoch_loop)
+        self._agree(trainer)
+        if self.start.checkpoint is not None:
+            with fitting(self.start.checkpoint):
+                self.restore(trainer, pl_module)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.stop.listen()
+        self._since = perf_counter()
+        if self.start.checkpoint is None and trainer.global_rank > 0:
+            self._seed(trainer)
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self._random is not None:
+            state.put_batch(trainer, self.start.progress["batch"])
+            if self._random:
+                state.put_random_numbers(self._random, pl_module.device)
+            else:
+                self._seed(trainer)
+            self._random = None
+        place = state.place_of(trainer)
+        if place["batch"] % place["per_step"] == 0:
+            fault("step")
+            outcome = self._cast(trainer, place)
+            stopped = ending(outcome)
+            if stopped or outcome["save"] or (self.config.every and self._is_due(place)):
+                self._save(trainer, pl_module, place)
+            if stopped:
+                raise self._said(stopped, place)
+
+    def on_validation_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        fault("validation")
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        place = state.place_of(trainer) | {"batch": 0, "finished": True}
+        self._save(trainer, pl_module, place)
+        fault("trained")
+        self.votes.put(self.stop.votes())
+        if stopped := ending(self.votes.settle()):
+            raise self._said(stopped, place)
+
+    def restore(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Put back everything but what the first batch needs last: random numbers, and its place in the epoch."""
+        folder, place = self.start.checkpoint, self.start.progress
+        assert folder is not None
+        assert self._batches is not None
+        own = self._own(trainer, folder, place["ranks"])
+        place = state.counted_by(place, trainer.accumulate_grad_batches)
+        state.put_weights(trainer, module, safetensors.torch.load_file(folder / "weights.safetensors"))
+        state.put_back(trainer, module, read_nest(folder / "state.safetensors"), own)
+        state.put_rows(trainer, json.loads((folder / "rows.json").read_bytes()))
+        state.put_place(trainer, place)
+        self._batches.begin = place["epoch"], place["batch"]
+        best = folder / self.best.path.name
+        if trainer.is_global_zero and best.is_file():
+            with replace_file(self.best.path) as part:
+                part.write_bytes(best.read_bytes())
+        self._random, self._saved = own["random"], place
+        self.start = replace(self.start, progress=place)
+        log.info("resumed at step %d", place["step"])
+
+    def _agree(self, trainer: pl.Trainer) -> None:
+        """Go on from the checkpoint that rank 0 found, should the disk have shown this rank another.
+
+        Raises:
+            ValueError: this rank would train on other rows than rank 0, or otherwise.
+        """
+        assert self._batches is not None
+        found = self.start.checkpoint.name if self.start.checkpoint else ""
+        same = {"rows": self.data, "batches": self._batches.batch.tokens, "again": self.start.again.notes()}
+        firsts = json.loads(from_first(json.dumps([found, same]).encode(), self.votes.group))
+        if firsts[1] != same:
+            what = ", ".join(name for name in same if same[name] != firsts[1][name])
+            raise ValueError(
+                f"process {trainer.global_rank} has other {what} than process 0: give all machines the same data and "
+                "the same folder, and start all processes with the same words"
+            )
+        if firsts[0] != found:
+            folder = self.best.path.parent / firsts[0] if firsts[0] else None
+            progress = json_or_none(folder / "progress.json") if folder else {}
+            self.start = replace(self.start, checkpoint=folder, progress=progress)
+
+    def _own(self, trainer: pl.Trainer, folder: Path, n_before: int) -> dict[str, Any]:
+        """What this rank had of its own, or has now that there are more of them or fewer."""
+        if trainer.world_size == n_before:
+            return read_nest(folder / f"rank-{trainer.global_rank}.safetensors")
+        log.info("%d processes go on where there were %d: dropout draws other numbers", trainer.world_size, n_before)
+        ranks = [read_nest(folder / f"rank-{rank}.safetensors") for rank in range(n_before)]
+        return state.share_out(ranks, trainer.global_rank)
+
+    def _seed(self, trainer: pl.Trainer) -> None:
+        assert self._batches is not None
+        state.seed_rank(self._batches.seed, trainer.global_rank, trainer.global_step)
+
+    def _cast(self, trainer: pl.Trainer, place: dict[str, int]) -> dict[str, int]:
+        """Take to the vote whether to stop, and, from rank 0 alone, whether a save is due by the clock."""
+        self.votes.put(self.stop.votes())
+        if trainer.is_global_zero and not self.config.every and not self._voted and self._is_due(place):
+            self._voted = True
+            self.votes.put({"save": 1})
+        return self.votes.cast()
+
+    def _is_due(self, place: dict[str, int]) -> bool:
+        if self.config.every:
+            return place["step"] >= self._saved["step"] + self.config.every
+        waited, new_epoch = perf_counter() - self._since, place["epoch"] > self._saved["epoch"]
+        least = min(A_WHILE, self._took / AT_MOST) if new_epoch else A_WHILE
+        return place["step"] > self._saved["step"] and waited >= least
+
+    def _save(self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any]) -> None:
+        """All ranks come here, and leave when it is done."""
+        began = perf_counter()
+        with phase("a checkpoint"):
+            files = self._files(trainer, module, place)
+            refusal = self._write(place["step"], files) if trainer.is_global_zero else ""
+            if refusal := from_first(refusal.encode(), self.votes.group).decode():
+                raise ValueError(refusal)
+        self._saved, self._since, self._voted = place, perf_counter(), False
+        self._took = self._since - began
+        state.leave_out(trainer, self._took)
+
+    def _files(self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any]) -> dict[str, Write]:
+        """What writes each file, on rank 0: all ranks give what they have."""
+        known = {"data": self.data, "teacher": self.teacher, "manyheads": __version__}
+        facts = {"seconds": perf_counter() - self.started, **known}
+        weights, everyones, own = state.weights_of(trainer, module), state.of_all(trainer), io.BytesIO()
+        write_nest(state.of_one(trainer, module), own)
+        ranks = gathered(own.getvalue(), self.votes.group)
+        progress = json.dumps({**place, "ranks": len(ranks), **facts}).encode()
+        rows = json.dumps(state.rows_of(trainer)).encode()
+        return {
+            "weights.safetensors": lambda part: part.write(safetensors.torch.save(weights)),
+            "state.safetensors": partial(write_nest, everyones),
+            **{f"rank-{rank}.safetensors": partial(_put, its) for rank, its in enumerate(ranks)},
+            "rows.json": partial(_put, rows),
+            "progress.json": partial(_put, progress),
+        }
+
+    def _write(self, step: int, files: dict[str, Write]) -> str:
+        """Returns why it could not be written, in one sentence, or nothing."""
+        folder, kept = self.best.path.parent, {self.best.path.name: self.best.path} if self.best.best else {}
+        try:
+            save(folder, step, files, kept, keep=self.config.keep)
+        except OSError as problem:
+            return (
+                f"the checkpoint of step {step} cannot be written to {folder} ({problem.strerror or problem}): make "
+                "room there or let it be written to, then go on by resume=auto"
+            )
+        return ""
+
+    def _said(self, stopped: Stopped, place: dict[str, Any]) -> Stopped:
+        log.info("stopped by %s at step %d: resume=auto goes on from there", stopped.why, place["step"])
+        return stopped
+
+
+def _put(content: bytes, part: IO[bytes]) -> None:
+    part.write(content)

@@ -1,0 +1,244 @@
+"""Steps whose loss or gradient is no number, and memory that runs out: noticed, said, and answered as the run says.
+
+The norm of the gradient, which clipping needs in any case, is the same on every rank once gradients are added up, and a
+loss that is no number makes it one that is none (training/module.py). So all ranks agree without asking each other. The
+optimiser is told on the device to change nothing, and nothing is read back within a step: loss and norm wait there for
+the step in which figures are logged, or for a validation. On a CPU they are read at once.
+"""
+
+import json
+import logging
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+
+from manyheads.config import RunConfig
+from manyheads.runs.atomic import replace_file
+from manyheads.runs.checkpoints import FILE as NEXT
+from manyheads.runs.checkpoints import Again, StartAgain, json_or_none, read_again, write_again
+from manyheads.training.module import LitModule
+from manyheads.training.optim import rate_factor
+
+FILE = "nonfinite.json"
+SCALINGS = 40  # steps in a row after which the factor of fp16's losses, halved in each, explains no overflow any more
+log = logging.getLogger("manyheads")
+
+
+class DivergedError(ValueError):
+    """Training cannot go on; the weights of `module` are those before the step that went wrong."""
+
+    def __init__(self, sentence: str, module: LitModule) -> None:
+        super().__init__(sentence)
+        self.module = module
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Optimiser step `number`, from 1, made of the micro-batches `slot` of `epoch`, from 0; its mean loss on this rank,
+    and the norm of its gradient before clipping."""
+
+    number: int
+    epoch: int
+    slot: int
+    loss: float
+    norm: float
+
+
+class Guard(Callback):
+    """Sees to it that a step that went wrong is left out, told of, and not followed by too many others.
+
+    Args:
+        folder: of the run, for the rows of such steps; None: they are not written down.
+        again: what the run does otherwise since it began again.
+    """
+
+    def __init__(self, run: RunConfig, folder: Path | None = None, again: Again = Again()) -> None:  # noqa: B008 - frozen
+        self.config = run.guard
+        self.every = run.logger.every
+        self.folder = folder
+        self.again = again
+        self.skipped: list[int] = []
+        self._last = 0
+        self._losses: list[Tensor] = []
+        self._kept: list[tuple[int, int, int]] = []
+        self._figures: list[Tensor] = []
+        self._read: list[Step] = []
+        self._in_a_row = 0
+        self._out_of_memory, self._rows = "", 0
+
+    @property
+    def left_out(self) -> list[int]:
+        """The steps, from 1, that changed nothing."""
+        return sorted({*self.again.left_out, *self.skipped})
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, LitModule)
+        pl_module.left_out = frozenset(self.again.left_out)
+        if self.folder and trainer.is_global_zero and self.again == Again():
+            (self.folder / NEXT).unlink(missing_ok=True)  # of a run with other settings
+        if trainer.strategy.root_device.type == "cpu":
+            self.every = 1
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._last = trainer.global_step
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert isinstance(pl_module, LitModule)
+        self._losses.append(outputs["loss"])
+        if trainer.global_step == self._last:
+            return  # gradients are still being summed
+        self._last = trainer.global_step
+        n_batches = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        self._kept.append((self._last, trainer.current_epoch, n_batches // trainer.accumulate_grad_batches - 1))
+        self._figures.append(torch.stack([torch.stack(self._losses).sum(), pl_module.norm]))
+        self._losses = []
+        if self._last % self.every == 0:
+            self._look(trainer, pl_module)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._look(trainer, pl_module)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """The last step may have spoilt the weights: that is seen here alone. The figure is of all ranks."""
+        loss = float(trainer.callback_metrics["validation_loss"])
+        if not math.isfinite(loss):
+            self._end(trainer, pl_module, f"after step {trainer.global_step}: the validation loss is {loss:g}")
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._look(trainer, pl_module)
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        assert isinstance(pl_module, LitModule)
+        if isinstance(exception, torch.OutOfMemoryError):
+            self._rows = pl_module.n_rows
+            self._out_of_memory = f"step {trainer.global_step + 1} ran out of memory"
+            if trainer.world_size > 1:
+                self._out_of_memory += f" in process {trainer.global_rank}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Every rank holds the same, but for the loss; what waits on a device is read for it, and answered later."""
+        self._fetch()
+        return {"skipped": list(self.skipped), "in_a_row": self._in_a_row, "read": [asdict(one) for one in self._read]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.skipped, self._in_a_row = list(state_dict["skipped"]), state_dict["in_a_row"]
+        self._read = [Step(**one) for one in state_dict["read"]]
+
+    def answered(self) -> StartAgain | None:
+        """What to raise where torch has failed: after memory ran out here smaller batches are written down for the next
+        start; where it did elsewhere, and this rank but lost the other, that is there already. None: it was neither.
+
+        Raises:
+            ValueError: smaller batches are not wanted, or there are none.
+        """
+        if self._out_of_memory:
+            return self._halved()
+        written = read_again(self.folder) if self.folder else self.again
+        return StartAgain(written) if written != self.again else None
+
+    def _halved(self) -> StartAgain:
+        remedy = "use a smaller data.max_length or model, or set hardware.recompute=true"
+        if not self.config.halve:
+            raise ValueError(f"{self._out_of_memory}: set guard.halve=true, use a smaller batch.tokens, or {remedy}")
+        if self._rows <= 1:
+            raise ValueError(f"{self._out_of_memory} with one row at a time: {remedy}")
+        again = replace(self.again, split=2 * self.again.split, why=self._out_of_memory)
+        assert self.folder
+        write_again(self.folder, again)
+        return StartAgain(again)
+
+    def _fetch(self) -> None:
+        """Read what waits on the device, which waits for it in turn."""
+        if self._kept:
+            figures = torch.stack(self._figures).tolist()
+            self._read += [Step(*place, *one) for place, one in zip(self._kept, figures, strict=True)]
+            self._kept, self._figures = [], []
+
+    def _look(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Answer the steps since the last look that went wrong."""
+        self._fetch()
+        steps, self._read = self._read, []
+        bad = [step for step in steps if not math.isfinite(step.norm) and step.number not in self.again.left_out]
+        if trainer.scaler is not None:
+            bad = [step for step in steps if self._is_beyond_scaling(step)]
+        if bad:
+            self._answer(trainer, module, bad)
+
+    def _is_beyond_scaling(self, step: Step) -> bool:
+        """fp16 meets gradients too large for it now and then: its scaler leaves such steps out by itself."""
+        self._in_a_row = 0 if math.isfinite(step.norm) else self._in_a_row + 1
+        return self._in_a_row >= SCALINGS
+
+    def _answer(self, trainer: pl.Trainer, module: pl.LightningModule, bad: list[Step]) -> None:
+        """All ranks come here together, with the same steps."""
+        assert isinstance(module, LitModule)
+        everyones = torch.as_tensor([step.loss for step in bad], device=module.device)
+        losses = module.all_gather(everyones).reshape(-1, len(bad)).T.tolist()  # type: ignore[union-attr]
+        if trainer.is_global_zero and self.folder:
+            write_steps(self.folder / FILE, [described(*one, trainer, module) for one in zip(bad, losses, strict=True)])
+        first, rate = bad[0], rate_of(bad[0], module)
+        loss = next((one for one in losses[0] if not math.isfinite(one)), sum(losses[0]) / len(losses[0]))
+        what = f"the loss is {loss:g} and the norm of the gradient {first.norm:g}, at a learning rate of {rate:.3g}"
+        numbers, mode = [step.number for step in bad], self.config.nonfinite.name
+        left_out = sorted({*self.left_out, *numbers})
+        trainer.strategy.barrier()  # what is written is there before a process ends
+        if mode == "raise" or trainer.scaler is not None or len(left_out) > self.config.at_most:
+            self._end(trainer, module, f"at step {first.number}: {what}", n_before=len(left_out) - len(bad))
+        said = f"step {first.number} is left out: {what}"
+        if mode == "rollback":
+            again = replace(self.again, left_out=tuple(left_out), why=said)
+            if trainer.is_global_zero and self.folder:
+                write_again(self.folder, again)
+            trainer.strategy.barrier()
+            raise StartAgain(again)
+        self.skipped += numbers
+        log.warning("%s%s", said, f" (and {len(bad) - 1} more since)" if len(bad) > 1 else "")
+
+    def _end(self, trainer: pl.Trainer, module: pl.LightningModule, what: str, n_before: int = 0) -> NoReturn:
+        assert isinstance(module, LitModule)
+        remedy = f"use a smaller rate, such as optim.lr={module.optim.lr / 10:g}, in a new folder"
+        if n_before:
+            what += f", after {n_before} steps that were left out (guard.at_most={self.config.at_most})"
+        elif self.config.nonfinite.name == "raise":
+            remedy += ", or leave such steps out by guard.nonfinite=skip"
+        kept = f": {self.folder} keeps the figures so far and holds no model" if self.folder else ""
+        raise DivergedError(f"training diverged {what}; {remedy}{kept}", module)
+
+
+def rate_of(step: Step, module: LitModule) -> float:
+    """The learning rate of `step`."""
+    return module.optim.lr * rate_factor(step.number - 1, module.n_steps, module.optim)
+
+
+def described(step: Step, losses: list[float], trainer: pl.Trainer, module: LitModule) -> dict[str, Any]:
+    """What nonfinite.json holds of a step; figures as text, since JSON knows no nan. Rows are numbers in the training
+    split, from 0, those of each rank."""
+    data: Any = trainer.datamodule  # type: ignore[attr-defined]
+    n_ranks, slots = trainer.world_size, trainer.accumulate_grad_batches
+    of_step = slice(step.slot * slots, (step.slot + 1) * slots)
+    plans = [data.plan(step.epoch, n_ranks, rank)[of_step] for rank in range(n_ranks)]
+    return {
+        "step": step.number,
+        "epoch": step.epoch + 1,
+        "rate": rate_of(step, module),
+        "losses": [f"{loss:g}" for loss in losses],
+        "norm": f"{step.norm:g}",
+        "rows": [[row for one in plan for row in one.rows.tolist()] for plan in plans],
+    }
+
+
+def write_steps(file: Path, steps: list[dict[str, Any]]) -> None:
+    """Add `steps` to those in the file, which appears whole or not at all."""
+    found = json_or_none(file)
+    known = {one["step"]: one for one in [*(found if isinstance(found, list) else []), *steps]}
+    with replace_file(file) as part:
+        lines = ",\n".join(json.dumps(known[number]) for number in sorted(known))
+        part.write_text(f"[\n{lines}\n]\n", encoding="utf-8")

@@ -1,0 +1,211 @@
+"""What is logged while training: throughput, metrics.csv, loggers.
+
+Speed of the training loop: real tokens, padding, seconds. Counted on the host, so no GPU is waited for in a step.
+
+Where figures go while a run trains: metrics.csv always, another logger on request, lines or a bar on the screen.
+"""
+
+import csv
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+
+from manyheads.config import LoggerConfig, LoggerKind
+from manyheads.data.batches import Batch
+from manyheads.runs.atomic import replace_file
+from manyheads.training.checks import missing_package
+from manyheads.training.module import LitModule
+
+
+class Meter(Callback):
+    """Counts what this process trains on; when training has ended, what all processes did.
+
+    `seconds` runs from the first step to the end of the last, loader, loss, clip, optimiser and logging included,
+    validation and checkpoints excluded. In the end tokens, cells and rows are added up over the
+    processes, and `seconds` is that of the slowest.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = self.cells = self.rows = self.steps = 0
+        self.seconds = 0.0
+        self._since: float | None = None
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._since = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        for part in batch.parts:
+            self.tokens += part.layout.n_tokens
+            self.cells += part.layout.n_documents * part.layout.longest
+        self.rows += len(batch.rows_B)
+        self.steps += 1
+        self._stop()
+        self._since = time.perf_counter()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._since = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """All processes come here, each once."""
+        if trainer.world_size == 1:
+            return
+        counts = torch.tensor([self.tokens, self.cells, self.rows], device=pl_module.device)
+        seconds = torch.tensor(self.seconds, dtype=torch.float64, device=pl_module.device)
+        summed: Any = trainer.strategy.reduce(counts, reduce_op="sum")
+        self.tokens, self.cells, self.rows = summed.tolist()
+        self.seconds = float(trainer.strategy.reduce(seconds, reduce_op="max"))
+
+    def leave_out(self, seconds: float) -> None:
+        """What has just passed was not training."""
+        if self._since is not None:
+            self._since += seconds
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("tokens", "cells", "rows", "steps", "seconds")}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for name, value in state_dict.items():
+            setattr(self, name, value)
+
+    @staticmethod
+    def summed(states: list[dict[str, Any]]) -> dict[str, Any]:
+        """The state of one process that has done what several did; its seconds are those of the slowest."""
+        slowest = {name: max(one[name] for one in states) for name in ("steps", "seconds")}
+        return {name: sum(one[name] for one in states) for name in states[0]} | slowest
+
+    def _stop(self) -> None:
+        if self._since is not None:
+            self.seconds += time.perf_counter() - self._since
+            self._since = None
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def padding_share(self) -> float:
+        """Share of the cells of the attention grids that hold no token."""
+        return 1 - self.tokens / self.cells if self.cells else 0.0
+
+
+log = logging.getLogger("manyheads")
+
+
+class MetricsFile(Logger):
+    """metrics.csv: one row a logged step, one column a figure, written whole or not at all.
+
+    Lightning asks to save after every logged step; the file is written when an epoch's figures have come, and at the
+    end. So a run of many steps does not write all of them again and again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.rows: dict[int, dict[str, float]] = {}
+        self._epoch_came = False
+
+    @property
+    def name(self) -> str:
+        return "metrics"
+
+    @property
+    def version(self) -> str:
+        return ""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.rows.setdefault(step or 0, {"step": step or 0}).update(metrics)
+        self._epoch_came |= any(name.startswith(("train_", "validation_")) for name in metrics)
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        """config.yaml has them."""
+
+    @rank_zero_only
+    def save(self) -> None:
+        if self._epoch_came:
+            self._write()
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        if self.rows:
+            self._write()
+
+    def _write(self) -> None:
+        self._epoch_came = False
+        rows = [self.rows[step] for step in sorted(self.rows)]
+        columns = list(dict.fromkeys(["step", "epoch", *(key for row in rows for key in row)]))
+        with replace_file(self.path) as part, part.open("w", newline="") as file:
+            table = csv.DictWriter(file, columns)
+            table.writeheader()
+            table.writerows(rows)
+
+
+def make_loggers(logger: LoggerConfig, folder: Path) -> list[Logger]:
+    """metrics.csv, and the one `logger.kind` adds.
+
+    Raises:
+        ValueError: its package is not installed.
+    """
+    loggers: list[Logger] = [MetricsFile(folder / "metrics.csv")]
+    try:
+        if logger.kind is LoggerKind.tensorboard:
+            from lightning.pytorch.loggers import TensorBoardLogger
+
+            loggers.append(TensorBoardLogger(folder, name="", version="tensorboard"))
+        elif logger.kind is LoggerKind.wandb:
+            from lightning.pytorch.loggers import WandbLogger
+
+            same = earlier_wandb(folder / "wandb")
+            loggers.append(WandbLogger(project=logger.project, save_dir=folder, name=folder.name, version=same))
+    except ModuleNotFoundError as missing:
+        raise ValueError(missing_package(logger)) from missing
+    return loggers
+
+
+def earlier_wandb(folder: Path) -> str | None:
+    """The name wandb itself gave the run it last logged in `folder`, as `run-20261122_101500-NAME`: a run that goes on
+    goes on there, too. None: it logged none."""
+    begun = [path.name.rpartition("run-")[2] for path in folder.glob("*run-*-*")]
+    return max(begun).rpartition("-")[2] if begun else None
+
+
+def shows_bar() -> bool:
+    """A bar on a terminal, plain lines elsewhere."""
+    return sys.stderr.isatty() and sys.stdout.isatty()
+
+
+class EpochLines(Callback):
+    """One line an epoch, on the screen and in run.log, from the first process alone: of the network."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.started = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, LitModule)
+        figures = {"loss": pl_module.train_loss.compute()}  # of all ranks; the module logs it only after its callbacks
+        if not trainer.is_global_zero:
+            return
+        for key in ("loss", "accuracy", "micro_f1", "macro_f1", "token_accuracy", "exact_match", "masked_accuracy"):
+            if f"validation_{key}" in trainer.callback_metrics:
+                figures[f"validation {key}"] = trainer.callback_metrics[f"validation_{key}"]
+        shown = ", ".join(f"{name} {float(figure):.4f}" for name, figure in figures.items())
+        seconds = time.perf_counter() - self.started
+        log.info(
+            "epoch %d, step %d, network: %s (%.1f s)", trainer.current_epoch + 1, trainer.global_step, shown, seconds
+        )

@@ -1,0 +1,326 @@
+"""What each task learns from a batch: classes, labels, targets, hidden words, a teacher.
+
+What a student learns from the logits of a teacher beside the labels: Hinton, Vinyals and Dean (2015), "Distilling
+the Knowledge in a Neural Network", section 2.
+
+B documents . C classes
+
+Texts that are answered with a class: what a row's loss is, and the figures of a split.
+
+B documents . N tokens . C classes
+
+Texts that are answered with any number of labels: what a row's loss is, and the figures of a split.
+
+B documents . N tokens . C labels
+
+Texts that are answered by texts: what a row's loss is, and the figures of a split.
+
+B documents . N tokens of their targets . V vocabulary
+
+Texts with words hidden: what a guess at one loses, and the figures of a split.
+
+B documents . N tokens . P hidden ones . V vocabulary
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import Metric
+
+from manyheads.config import Hide, PretrainConfig
+from manyheads.data.batches import Batch
+from manyheads.data.tokenizer import Vocabulary
+from manyheads.data.tokens import Tokens
+from manyheads.layout import Packed
+from manyheads.nn import Classifier
+from manyheads.nn.masked_lm import Hidden, MaskedLM, choose, choose_words, hide, hide_mixed, hold_out
+from manyheads.nn.seq2seq import Seq2Seq, greedy
+from manyheads.training.metrics import ClassFigures, LabelFigures, make_shares
+
+Divergence = Callable[[Tensor, Tensor, float], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Teaching:
+    """How much of the loss is the teacher's, from 0 to 1, and by what both logits are divided before they are compared:
+    the higher, the more counts how the teacher ranks the classes it does not choose."""
+
+    weight: float
+    temperature: float = 1.0
+
+    def joined(self, losses: Tensor, logits_BC: Tensor, teacher_BC: Tensor | None, divergence: Divergence) -> Tensor:
+        """`losses` by the labels, of rows `(B,)` or of their labels `(B, C)`, joined with the divergence from the
+        teacher, if there is one.
+
+        The divergence is multiplied by the square of the temperature, as its gradient shrinks by that.
+        """
+        if teacher_BC is None:
+            return losses
+        apart = self.temperature**2 * divergence(logits_BC, teacher_BC, self.temperature)
+        return (1 - self.weight) * losses + self.weight * apart
+
+
+UNTAUGHT = Teaching(0.0)
+
+
+def of_classes(logits_BC: Tensor, teacher_BC: Tensor, temperature: float) -> Tensor:
+    """KL(teacher || student) of the two softmaxes, in nats: `(B,)`."""
+    ours_BC, theirs_BC = ((one / temperature).log_softmax(-1) for one in (logits_BC, teacher_BC))
+    return F.kl_div(ours_BC, theirs_BC, reduction="none", log_target=True).sum(-1)
+
+
+def of_labels(logits_BC: Tensor, teacher_BC: Tensor, temperature: float) -> Tensor:
+    """The same of each label, which has a probability of its own: `(B, C)`."""
+    ours_BC, theirs_BC = logits_BC / temperature, teacher_BC / temperature
+    given_BC = theirs_BC.sigmoid()
+    having_BC = given_BC * (F.logsigmoid(theirs_BC) - F.logsigmoid(ours_BC))
+    lacking_BC = (1 - given_BC) * (F.logsigmoid(-theirs_BC) - F.logsigmoid(-ours_BC))
+    return having_BC + lacking_BC
+
+
+class Classify(nn.Module):
+    """Cross-entropy of a text's class.
+
+    Args:
+        class_weights_C: how much a row of each class counts in the training loss, its teacher's part included.
+        teaching: how much counts what a teacher answers, where a batch holds that.
+    """
+
+    class_weights_C: Tensor
+
+    def __init__(self, class_weights_C: Tensor, *, label_smoothing: float, teaching: Teaching = UNTAUGHT) -> None:
+        super().__init__()
+        self.register_buffer("class_weights_C", class_weights_C, persistent=False)
+        self.label_smoothing, self.teaching = label_smoothing, teaching
+        self.train_metrics = ClassFigures(class_weights_C.numel(), "train_")
+        self.validation_metrics = ClassFigures(class_weights_C.numel(), "validation_")
+
+    def learn(self, classifier: Classifier, batch: Batch) -> Tensor:
+        """The loss of each row `(B,)`, weighted and smoothed; its answer counts in the training figures."""
+        logits_BC = class_logits(classifier, batch)
+        if len(batch.labels_B):
+            self.train_metrics.update(logits_BC.detach(), batch.labels_B)
+        losses_B = F.cross_entropy(
+            logits_BC, batch.labels_B, label_smoothing=self.label_smoothing, reduction="none"
+        )  # without torch's `weight`, which also multiplies the mass that smoothing gives to the other classes
+        losses_B = self.teaching.joined(losses_B, logits_BC, batch.teacher_BC, of_classes)
+        return losses_B * self.class_weights_C[batch.labels_B]
+
+    def check(self, classifier: Classifier, batch: Batch) -> Tensor:
+        """The plain loss of each row `(B,)`; its answer counts in the validation figures."""
+        logits_BC = class_logits(classifier, batch)
+        self.validation_metrics.update(logits_BC, batch.labels_B)
+        return F.cross_entropy(logits_BC, batch.labels_B, reduction="none")
+
+
+def class_logits(classifier: Classifier, batch: Batch) -> Tensor:
+    """Logits `(B, C)`, in single precision."""
+    return classifier(batch.ids_N, batch.layout, batch.segments_N).float()
+
+
+def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
+    """One factor a class, scaled so that the mean over the training rows is one; 1 for a class without such a row.
+
+    Args:
+        choice: `none`, `balanced` (rows / rows of the class), or factors by class name (others: 1).
+        labels: class ids of the training rows, or `(n, C)` a 1 for each of their labels: the mean is over these.
+    """
+    rows_C = torch.bincount(labels, minlength=len(names)).double() if labels.ndim == 1 else labels.double().sum(0)
+    if choice == "none":
+        return torch.ones(len(names))
+    if choice == "balanced":
+        weights_C = rows_C.sum() / rows_C.clamp(min=1)
+    else:
+        assert set(choice) <= set(names), "checks.check_class_names comes first"
+        weights_C = torch.tensor([float(choice.get(name, 1.0)) for name in names], dtype=torch.float64)
+    weights_C = weights_C * rows_C.sum() / (weights_C @ rows_C)
+    return weights_C.where(rows_C > 0, 1.0).float()
+
+
+class Tag(nn.Module):
+    """Binary cross-entropy of each label, added up over labels: the negative log-likelihood of a row's labels, if each
+    were given on its own (binary relevance: Tsoumakas and Katakis, 2007, "Multi-Label Classification", section 2.2).
+
+    Args:
+        class_weights_C: how much each label counts in the training loss of the rows that have it, its teacher's part
+            included.
+        label_smoothing: mass that a label's own probability gives away, shared among all labels.
+        teaching: how much counts what a teacher answers, where a batch holds that.
+    """
+
+    class_weights_C: Tensor
+
+    def __init__(self, class_weights_C: Tensor, *, label_smoothing: float, teaching: Teaching = UNTAUGHT) -> None:
+        super().__init__()
+        self.register_buffer("class_weights_C", class_weights_C, persistent=False)
+        self.label_smoothing, self.teaching = label_smoothing, teaching
+        n_labels = class_weights_C.numel()
+        self.train_metrics = LabelFigures(n_labels, "train_")
+        self.validation_metrics = LabelFigures(n_labels, "validation_")
+
+    def learn(self, classifier: Classifier, batch: Batch) -> Tensor:
+        """The loss of each row `(B,)`, weighted and smoothed; its answer counts in the training figures."""
+        logits_BC = class_logits(classifier, batch)
+        if len(batch.rows_B):
+            self.train_metrics.update(logits_BC.detach(), batch.labels_B)
+        spread = self.label_smoothing / max(2, logits_BC.shape[1])  # of one label: to having and not having it
+        wanted_BC = batch.labels_B * (1 - self.label_smoothing) + spread
+        losses_BC = F.binary_cross_entropy_with_logits(logits_BC, wanted_BC, reduction="none")
+        losses_BC = self.teaching.joined(losses_BC, logits_BC, batch.teacher_BC, of_labels)
+        return (losses_BC * torch.where(batch.labels_B > 0, self.class_weights_C, 1.0)).sum(1)
+
+    def check(self, classifier: Classifier, batch: Batch) -> Tensor:
+        """The plain loss of each row `(B,)`; its answer counts in the validation figures."""
+        logits_BC = class_logits(classifier, batch)
+        self.validation_metrics.update(logits_BC, batch.labels_B)
+        return label_losses(logits_BC, batch.labels_B.float())
+
+
+def label_losses(logits_BC: Tensor, marks_BC: Tensor) -> Tensor:
+    """Binary cross-entropy of each row `(B,)`, the sum over its labels."""
+    return F.binary_cross_entropy_with_logits(logits_BC, marks_BC, reduction="none").sum(1)
+
+
+IGNORED = -100
+
+
+class Translate(nn.Module):
+    """Cross-entropy of the next target token, all before it given: the mean over a row's tokens.
+
+    Validation rows are also answered greedily: `exact_match` is the share of rows whose answer has the very tokens of
+    the target.
+    """
+
+    def __init__(self, *, label_smoothing: float) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+        self.train_metrics = make_shares("train_", ["token_accuracy"])
+        self.validation_metrics = make_shares("validation_", ["token_accuracy", "exact_match"])
+
+    def learn(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
+        """The loss of each row `(B,)`, smoothed; its tokens count in the training figures."""
+        logits_NV, next_N = target_logits(seq2seq, batch), following(batch)
+        if len(batch.rows_B):
+            self.train_metrics["token_accuracy"].update(*right(logits_NV.detach(), next_N))
+        return target_losses(batch, logits_NV, next_N, label_smoothing=self.label_smoothing)
+
+    def check(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
+        """The plain loss of each row `(B,)`; its tokens and its answer count in the validation figures."""
+        logits_NV, next_N = target_logits(seq2seq, batch), following(batch)
+        self.validation_metrics["token_accuracy"].update(*right(logits_NV, next_N))
+        self.validation_metrics["exact_match"].update(exact_matches(seq2seq, batch))
+        return target_losses(batch, logits_NV, next_N)
+
+
+def target_logits(seq2seq: Seq2Seq, batch: Batch) -> Tensor:
+    """Logits `(N, V)` of the token behind each target token, in single precision."""
+    assert batch.targets is not None
+    return seq2seq(batch.ids_N, batch.layout, batch.targets.ids_N, batch.targets.layout).float()
+
+
+def following(batch: Batch) -> Tensor:
+    """The token behind each target token `(N,)`; behind the last of a row there is none: `IGNORED`."""
+    assert batch.targets is not None
+    next_N = batch.targets.ids_N.roll(-1)
+    next_N[batch.targets.layout.offsets[1:] - 1] = IGNORED
+    return next_N
+
+
+def target_losses(batch: Batch, logits_NV: Tensor, next_N: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
+    """Mean cross-entropy of each row's tokens `(B,)`."""
+    assert batch.targets is not None
+    losses_N = F.cross_entropy(
+        logits_NV, next_N, ignore_index=IGNORED, label_smoothing=label_smoothing, reduction="none"
+    )
+    layout = batch.targets.layout
+    return layout.grid(losses_N).sum(1) / (layout.lengths_B - 1)
+
+
+def right(logits_NV: Tensor, next_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether the likeliest token is the next, and how much that counts: both `(N,)`."""
+    return (logits_NV.argmax(-1) == next_N).float(), (next_N != IGNORED).float()
+
+
+def exact_matches(seq2seq: Seq2Seq, batch: Batch) -> Tensor:
+    """Whether the greedy answer has the tokens of the target `(B,)`; none is let to grow longer than all targets."""
+    assert batch.targets is not None
+    ids, bounds = batch.targets.ids_N.tolist(), batch.targets.layout.offsets.tolist()
+    start, end, longest = ids[0], ids[-1], batch.targets.layout.longest
+    answers = greedy(seq2seq, batch.ids_N, batch.layout, start=start, end=end, max_length=longest - 1)
+    wanted = [ids[a + 1 : b - 1] for a, b in pairwise(bounds)]
+    matches = [answer == target for answer, target in zip(answers, wanted, strict=True)]
+    return torch.tensor(matches, dtype=torch.float32, device=batch.ids_N.device)
+
+
+class Pretrain(nn.Module):
+    """Cross-entropy of hidden words. In training they are drawn anew for each batch; of texts that are held out they
+    are always the same, and the mask stands for all of them, however training hides them: so runs can be compared.
+    """
+
+    special_V: Tensor
+    begins_V: Tensor
+    words_W: Tensor
+
+    def __init__(self, config: PretrainConfig, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.config, self.mask, self.n_marks = config, vocabulary.mask, vocabulary.n_marks
+        self.register_buffer("special_V", vocabulary.special_V, persistent=False)
+        self.register_buffer("begins_V", vocabulary.begins_V, persistent=False)
+        self.register_buffer("words_W", (~vocabulary.special_V).nonzero().squeeze(1), persistent=False)
+        self.train_metrics = make_shares("train_", ["masked_accuracy"])
+        self.validation_metrics = make_shares("validation_", ["masked_accuracy"])
+
+    def learn(self, network: MaskedLM, batch: Batch) -> Tensor:
+        """The loss of each hidden word `(P,)`; how it is guessed counts in the training figures."""
+        hidden = self.hidden(batch.ids_N, batch.layout)
+        return guesses(network, batch, hidden, self.train_metrics["masked_accuracy"])
+
+    def check(self, network: MaskedLM, batch: Batch) -> Tensor:
+        """The loss of each hidden word `(P,)`; how it is guessed counts in the validation figures."""
+        ids_N, layout = batch.ids_N, batch.layout
+        rows_N = batch.rows_B.repeat_interleave(layout.lengths_B, output_size=layout.n_tokens)
+        hidden = hold_out(ids_N, rows_N, layout.positions, self.special_V[ids_N], self.mask)
+        return guesses(network, batch, hidden, self.validation_metrics["masked_accuracy"])
+
+    def hidden(self, ids_N: Tensor, layout: Packed) -> Hidden:
+        """Hide `mask_share` of the words, by torch's generator; none of what stands behind the last text."""
+        draws_N, special_N = torch.rand(ids_N.shape, device=ids_N.device), self.special_V[ids_N]
+        special_N[layout.n_tokens :] = True
+        n = max(1, round(self.config.mask_share * (layout.n_tokens - layout.n_documents * self.n_marks)))
+        if self.config.whole_words:
+            places_P = choose_words(draws_N, self.begins_V[ids_N], special_N, n)
+        else:
+            places_P = choose(draws_N, special_N, n)
+        if self.config.hide is Hide.mask:
+            return hide(ids_N, places_P, self.mask)
+        return hide_mixed(ids_N, places_P, self.mask, self.words_W, torch.rand(places_P.shape, device=ids_N.device))
+
+
+def check_held_out(tokens: Tokens) -> None:
+    """Words must be hidden in the validation `tokens`, or nothing is judged.
+
+    Raises:
+        ValueError: there are too few.
+    """
+    ids_N, lengths = tokens.ids_N.long(), tokens.offsets.diff()
+    rows_N = torch.arange(len(tokens)).repeat_interleave(lengths)
+    positions_N = torch.arange(ids_N.numel()) - tokens.offsets[:-1].repeat_interleave(lengths)
+    vocabulary: Vocabulary = tokens.vocabulary
+    if not hold_out(ids_N, rows_N, positions_N, vocabulary.special_V[ids_N], vocabulary.mask).words_P.numel():
+        raise ValueError(
+            f"the validation texts hold {ids_N.numel():,} tokens, marks included, too few to hide one and judge by it: "
+            "give more texts, or a larger part of them by data.validation_share"
+        )
+
+
+def guesses(network: MaskedLM, batch: Batch, hidden: Hidden, accuracy: Metric) -> Tensor:
+    """The loss of each hidden word `(P,)`, in single precision."""
+    logits_PV = network(hidden.ids_N, batch.layout, batch.segments_N, hidden.places_P).float()
+    if hidden.words_P.numel():
+        accuracy.update((logits_PV.detach().argmax(-1) == hidden.words_P).float())
+    return F.cross_entropy(logits_PV, hidden.words_P, reduction="none")

@@ -1,0 +1,316 @@
+"""Lightning's Trainer as a run describes it: devices, precision, compilation.
+
+Memory that a step frees is kept for the next one.
+
+What the machine has, in Lightning's words.
+
+How training goes through the layers on this machine: the one place that decides what is compiled, and into what.
+
+RunConfig to Lightning's Trainer.
+"""
+
+import ctypes
+import logging
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback, EarlyStopping, TQDMProgressBar
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import nn
+
+from manyheads.config import (
+    Accelerator,
+    CheckpointConfig,
+    HardwareConfig,
+    Metric,
+    PairKind,
+    Precision,
+    RunConfig,
+    Strategy,
+    Task,
+)
+from manyheads.config.training import Compile
+from manyheads.data.datamodule import TextData
+from manyheads.distributed.ranks import this_process
+from manyheads.distributed.signals import seconds_of
+from manyheads.inference.precision import cpu_multiplies_bf16
+from manyheads.nn.decoder import Decoder
+from manyheads.nn.encoder import Encoder, make_walk
+from manyheads.training.logs import EpochLines, shows_bar
+from manyheads.training.strategies import Marks
+
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_... of glibc's malloc.h
+
+
+def keep_freed_memory() -> None:
+    """Ask glibc not to give memory back to Linux, which clears each page of it before it lends it again.
+
+    By its defaults every tensor above 32 MB, and many smaller ones, are such pages anew in every step. Kept, a
+    training step on the CPU takes 2 to 4 % less time. Other systems and libraries of C are left as they are.
+    """
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(MMAP_THRESHOLD, 2**30)
+        mallopt(TRIM_THRESHOLD, 2**31 - 1)
+
+
+LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}
+AUTOCAST = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
+
+
+def uses_gpu(accelerator: Accelerator) -> bool:
+    """Whether the run computes on GPUs.
+
+    Raises:
+        ValueError: a GPU is asked for and there is none.
+    """
+    has_gpu = torch.cuda.is_available()
+    if accelerator is Accelerator.gpu and not has_gpu:
+        raise ValueError(
+            "hardware.accelerator=gpu, but torch sees no GPU on this machine: use hardware=cpu, "
+            "or install a build of torch for your GPU"
+        )
+    return has_gpu and accelerator is not Accelerator.cpu
+
+
+def pick_precision(precision: Precision, *, on_gpu: bool) -> Precision:
+    """The precision asked for; `auto` is bf16 where the processor multiplies in it, else fp32.
+
+    Raises:
+        ValueError: fp16 on the CPU.
+    """
+    if precision is Precision.fp16 and not on_gpu:
+        raise ValueError(
+            "hardware.precision=fp16 needs a GPU, but this run computes on the CPU: "
+            "use hardware.precision=bf16 or hardware.precision=fp32"
+        )
+    if precision is not Precision.auto:
+        return precision
+    fast = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else cpu_multiplies_bf16()
+    return Precision.bf16 if fast else Precision.fp32
+
+
+def count_devices(hardware: HardwareConfig, *, on_gpu: bool) -> int:
+    """Devices of each node; 0 in the config is all GPUs, or one CPU process.
+
+    Raises:
+        ValueError: more GPUs are asked for than there are.
+    """
+    available = torch.cuda.device_count() if on_gpu else None
+    if hardware.devices == 0:
+        return available or 1
+    if available is not None and hardware.devices > available:
+        raise ValueError(
+            f"hardware.devices={hardware.devices}, but this machine has {available}: use "
+            f"hardware.devices={available}, or 0 for all"
+        )
+    return hardware.devices
+
+
+def autocast_type(hardware: HardwareConfig) -> torch.dtype | None:
+    """What products are computed in; None: in the type of the weights."""
+    return AUTOCAST[pick_precision(hardware.precision, on_gpu=uses_gpu(hardware.accelerator))]
+
+
+def share_of_threads(hardware: HardwareConfig) -> int:
+    """Threads of this process: as many as were asked for, or where several are on this machine its share of the
+    processors; 0 leaves it to torch."""
+    n_local = this_process().n_local
+    if hardware.threads or n_local == 1 or "OMP_NUM_THREADS" in os.environ:
+        return hardware.threads
+    if "SLURM_CPUS_PER_TASK" in os.environ:
+        return int(os.environ["SLURM_CPUS_PER_TASK"])
+    return max(1, len(os.sched_getaffinity(0)) // n_local)
+
+
+def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
+    """The Trainer's flags of accelerator, devices, nodes, strategy and precision: of the processes that there are."""
+    from manyheads.training.strategies import Started, ddp, fsdp
+
+    on_gpu = uses_gpu(hardware.accelerator)
+    count_devices(hardware, on_gpu=on_gpu)
+    if n_threads := share_of_threads(hardware):
+        torch.set_num_threads(n_threads)
+    ranks, spread = this_process(), fsdp if hardware.strategy is Strategy.fsdp else ddp
+    several = ranks.n_ranks > 1 or hardware.strategy is Strategy.ddp
+    return {
+        "accelerator": "gpu" if on_gpu else "cpu",
+        "devices": ranks.n_local,
+        "num_nodes": max(1, ranks.n_ranks // ranks.n_local),
+        "plugins": [Started()],
+        "strategy": spread(hardware.timeout, on_gpu=on_gpu) if several else "auto",
+        "precision": LIGHTNING_PRECISION[pick_precision(hardware.precision, on_gpu=on_gpu)],
+    }
+
+
+log = logging.getLogger("manyheads")
+
+COMPILE_FROM = 1000
+"""Optimiser steps from which compiling pays on a GPU. Published for a model of a thousand million parameters: 22 s of a
+cold start, won back after about 600 steps. On a CPU nothing was won where it was measured."""
+
+GRAPHS_BELOW = 8192
+"""Mean tokens of a batch below which a GPU waits for its launches, so that CUDA graphs pay: published, 1.5 times the
+steps of compiling alone where launches are all, nothing where products are."""
+
+
+def speed_up(run: RunConfig, network: nn.Module, data: TextData, trainer: pl.Trainer, n_steps: int) -> None:
+    """Let training go through `network` in the fastest way that `run` allows; `n_steps` are the optimiser's."""
+    plain = run.task is Task.classify and run.model.pair is PairKind.joint  # the others do not know a tail
+    mode = compile_mode(
+        run.hardware,
+        on_gpu=trainer.strategy.root_device.type == "cuda",
+        n_steps=n_steps,
+        mean_tokens=data.mean_tokens(),
+        alone=plain and run.batch.accumulate == 1 and trainer.world_size == 1,
+    )
+    set_walks(network, run.hardware, mode)
+    data.few_counts = mode == "reduce-overhead" and not run.model.is_recurrent
+    if mode and not run.model.is_recurrent:
+        log.info("layers are compiled%s", ", and CUDA graphs made of them" if data.few_counts else "")
+
+
+def set_walks(network: nn.Module, hardware: HardwareConfig, mode: str = "") -> None:
+    """Let training go through the layers of `network` as `hardware` says; `mode` as of `make_walk`."""
+    walk = make_walk(mode=mode, recompute=hardware.recompute)
+    for module in network.modules():
+        if isinstance(module, Encoder | Decoder):
+            module.walk = walk
+
+
+def compile_mode(hardware: HardwareConfig, *, on_gpu: bool, n_steps: int, mean_tokens: float, alone: bool) -> str:
+    """`default` or `reduce-overhead` (CUDA graphs), or nothing where layers are not compiled.
+
+    A CUDA graph writes to the same memory each time. So it is left out where gradients live longer than a step or are
+    given to others: with accumulated batches, several devices and recomputed layers. Where layers are gathered one by
+    one nothing is compiled: a program would not see it.
+
+    Args:
+        mean_tokens: of a batch.
+        alone: a step is one batch on one device.
+    """
+    if hardware.strategy is Strategy.fsdp or hardware.compile is Compile.never:
+        return ""
+    if hardware.compile is Compile.auto and not on_gpu:
+        return ""
+    if hardware.compile is Compile.auto and n_steps < COMPILE_FROM:
+        return ""
+    is_small = mean_tokens < GRAPHS_BELOW
+    return "reduce-overhead" if on_gpu and alone and is_small and not hardware.recompute else "default"
+
+
+BAR_EVERY = 20  # steps
+LIGHTNING_NOISE = (  # warnings about what Lightning does itself, or what we mean to do
+    ".*does not have many workers",
+    ".*`broadcast_buffers` is deprecated",  # what stands in for it is not in torch 2.11
+    ".*`srun` command is available on your system but is not used",
+    ".*smaller than the logging interval",
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+    r".*recommended to use `self\.log\('(train|validation)_",  # torchmetrics has added up the ranks before
+)
+
+
+def check_trainer(run: RunConfig) -> None:
+    """Build the Trainer once for nothing: whatever the machine or Lightning refuses is said before a file is written.
+
+    Raises:
+        ValueError: devices that are not there, a precision they do not have, flags that Lightning refuses, two
+            intervals of validation, a time limit that is no time.
+    """
+    build_trainer(run, None, [], [])
+
+
+def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger]) -> pl.Trainer:
+    """The Trainer of a run that lives in `folder`; `run.trainer` adds to these flags.
+
+    Raises:
+        ValueError: as of `check_trainer`.
+    """
+    for part in ("pytorch", "fabric"):
+        logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
+    for noise in LIGHTNING_NOISE:
+        warnings.filterwarnings("ignore", module=r"lightning\.", message=noise)
+    flags: dict[str, Any] = {**trainer_hardware(run.hardware), **validation(run.trainer)}
+    seconds_of(
+        flags.pop("max_time", None)
+    )  # kept by distributed/signals.py: Lightning would end the run as if it were done
+    try:
+        return lightning_trainer(run, folder, callbacks, loggers, flags)
+    except (ValueError, TypeError, MisconfigurationException, ModuleNotFoundError) as refusal:
+        why = " ".join(str(refusal).split())
+        raise ValueError(f"Lightning refuses the flags of hardware and trainer: {why}") from refusal
+
+
+def validation(flags: dict[str, Any]) -> dict[str, Any]:
+    """An interval in batches counts them over the whole run: so it may be longer than an epoch.
+
+    Raises:
+        ValueError: it is to count them in epochs of its own.
+    """
+    batches, epochs = flags.get("val_check_interval"), flags.get("check_val_every_n_epoch")
+    if not isinstance(batches, int):
+        return flags
+    if epochs is not None:
+        raise ValueError(
+            f"trainer.check_val_every_n_epoch={epochs} cannot stand beside trainer.val_check_interval={batches}, an "
+            "interval in batches, which are counted over the whole run: leave one of them away"
+        )
+    return {**flags, "check_val_every_n_epoch": None}
+
+
+def count_in_steps(trainer: pl.Trainer, accumulate: int, per_step: int) -> None:
+    """Let a step be `per_step` batches of each process, and an interval of validation, which counts batches of which a
+    step has `accumulate`, be the same steps on however many processes: those that these batches make, or begin."""
+    trainer.accumulate_grad_batches = per_step
+    if isinstance(trainer.val_check_interval, int):
+        trainer.val_check_interval = -(-trainer.val_check_interval // accumulate) * per_step
+
+
+class BetweenSteps(Callback):
+    """Lets a part of an epoch between two validations end with a step, the same on however many processes."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        each, batches = trainer.accumulate_grad_batches, trainer.val_check_batch
+        if isinstance(batches, int) and batches < trainer.num_training_batches:
+            trainer.val_check_batch = max(each, batches // each * each)
+
+
+def lightning_trainer(
+    run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger], flags: dict[str, Any]
+) -> pl.Trainer:
+    """What the config decides is in `flags`; the rest is ours to set."""
+    watched = [Marks()] if this_process().n_ranks > 1 else []
+    return pl.Trainer(
+        accumulate_grad_batches=run.batch.accumulate,
+        callbacks=[*watched, BetweenSteps(), *callbacks, *early_stopping(run.checkpoint), EpochLines(), *bar()],
+        logger=loggers,
+        enable_progress_bar=shows_bar(),
+        log_every_n_steps=run.logger.every,
+        default_root_dir=folder,
+        use_distributed_sampler=False,
+        reload_dataloaders_every_n_epochs=1,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        **flags,
+    )
+
+
+def bar() -> list[Callback]:
+    """A progress bar on a terminal. It reads the loss, and so waits for a GPU, once in `BAR_EVERY` steps alone."""
+    return [TQDMProgressBar(refresh_rate=BAR_EVERY)] if shows_bar() else []
+
+
+def early_stopping(checkpoint: CheckpointConfig) -> list[Callback]:
+    """Stop when `patience` epochs bring no better figure; none if patience is 0."""
+    mode = "min" if checkpoint.metric is Metric.loss else "max"
+    monitor = f"validation_{checkpoint.metric.name}"
+    return [EarlyStopping(monitor, mode=mode, patience=checkpoint.patience)] if checkpoint.patience else []

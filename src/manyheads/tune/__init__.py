@@ -1,1 +1,0 @@
-"""Searches: settings tried in a process each, ranked by the validation split."""

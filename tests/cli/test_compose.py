@@ -1,0 +1,229 @@
+"""Words in, checked dataclass out; and the way to config.yaml and back."""
+
+import copy
+import os
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from manyheads.cli.compose import compose, run_hydra
+from manyheads.config import ModelConfig, Pooling, RunConfig, Source
+from manyheads.config.files import read_run, save_run
+
+TINY = ModelConfig(matches=True)  # what train takes by default
+
+
+def test_no_words_are_the_defaults():
+    assert compose("train") == compose("train", ["model=tiny"]) == RunConfig(model=TINY)
+
+
+def test_typed_words_win_over_presets():
+    run = compose("train", ["model=mini", "model.n_heads=6", "optim.lr=3e-4", "model.pooling=max", "test=false"])
+    assert (run.model.n_layers, run.model.n_heads, run.optim.lr) == (4, 6, 3e-4)
+    assert run.model.pooling is Pooling.max
+    assert run.test is False
+
+
+def test_numbers_may_be_written_in_any_way():
+    run = compose("train", ["batch.tokens=1e4", "optim.lr=1", "model.dropout_residual=null", "trainer.max_steps=1e3"])
+    assert (run.batch.tokens, run.optim.lr, run.model.dropout_residual) == (10_000, 1.0, None)
+    assert type(run.batch.tokens) is type(run.trainer["max_steps"]) is int
+    assert type(run.optim.lr) is float
+
+
+@pytest.mark.parametrize(
+    ("words", "source"),
+    [
+        (["data.path=x.csv"], Source.files),
+        (["data.hub=imdb"], Source.hub),
+        (["data.hub=imdb", "data.path=x.csv"], Source.files),
+        (["data.path=x.csv", "experiment=demo_no_positions"], Source.files),
+        (["data=hub", "data.path=x.csv"], Source.hub),
+        (["data.cache="], Source.demo),
+    ],
+)
+def test_a_path_or_a_hub_id_alone_is_enough(words, source):
+    assert compose("train", words).data.source is source
+
+
+def test_evaluate_reads_the_data_of_the_run_unless_told():
+    assert compose("evaluate", ["run=x"]).data.source is Source.run
+    assert compose("evaluate", ["run=x", "data.path=y.csv"]).data.source is Source.files
+
+
+@pytest.mark.parametrize(
+    "text", ["it's", 'a "b" c', "a,b", "x=y", "# no", "{a: 1}", "${HOME}", " a ", "null", "né 标签"]
+)
+def test_texts_and_paths_are_taken_as_they_are(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = compose("predict", [f"text={text}", f"run={text}", f"input={text}"])
+    assert config.text == text
+    assert config.run == config.input == str(tmp_path / text)
+
+
+def test_paths_are_resolved_and_dashes_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    run = compose("train", ["data.path=~/a.csv", "output=out/../b", "tokenizer.path=t.json", "data.cache="])
+    assert (run.data.path, run.output, run.tokenizer.path, run.data.cache) == (
+        str(tmp_path / "a.csv"),
+        str(tmp_path / "b"),
+        str(tmp_path / "t.json"),
+        "",
+    )
+    assert compose("predict", ["run=x", "output=-"]).output == "-"
+
+
+def test_names_of_columns_need_no_quotes_but_may_have_them():
+    run = compose("train", ["data.text=my text, all", "data.label='标签'", 'data.text_pair="a=b"'])
+    assert (run.data.text, run.data.label, run.data.text_pair) == ("my text, all", "标签", "a=b")
+
+
+@pytest.mark.parametrize(
+    ("typed", "weights"),
+    [
+        ("balanced", "balanced"),
+        ("{joy: 2, anger: 1.5}", {"joy": 2, "anger": 1.5}),
+        ("{0: 1, 1: 2.5}", {"0": 1, "1": 2.5}),
+        ("{'don''t know': 2, 快乐: 1}", {"don't know": 2, "快乐": 1}),
+    ],
+)
+def test_class_weights(typed, weights):
+    run = compose("train", [f"optim.class_weights={typed}"])
+    assert run.optim.class_weights == weights
+    assert type(run.optim.class_weights) in (str, dict)
+
+
+def test_hardware_presets():
+    assert compose("train", ["hardware=ddp"]).hardware.devices == 0
+    assert compose("evaluate", ["run=x", "hardware=ddp"]).hardware.devices == 0
+    assert compose("predict", ["run=x", "hardware=ddp", "hardware.devices=3"]).hardware.devices == 3
+    assert compose("train", ["hardware=ddp", "hardware.devices=2"]).hardware.devices == 2
+
+
+def test_other_flags_of_the_trainer():
+    run = compose(
+        "train", ["trainer.limit_val_batches=0.5", "trainer.detect_anomaly=true", "trainer.max_time=00:01:00:00"]
+    )
+    expected = {"limit_val_batches": 0.5, "detect_anomaly": True, "max_time": "00:01:00:00"}
+    assert run.trainer == RunConfig().trainer | expected
+
+
+@pytest.mark.parametrize("word", ["experiment=", "experiment=null", "debug=null"])
+def test_an_optional_preset_may_be_none(word):
+    assert compose("train", [word]) == RunConfig(model=TINY)
+
+
+def test_what_tune_searches_is_shown(tmp_path, monkeypatch, capsys):
+    (tmp_path / "experiment").mkdir()
+    search = "{optim.lr: 'log:1e-4..1e-2', model.dropout: [0, 0.1]}"
+    (tmp_path / "experiment" / "mine.yaml").write_text(f"# @package _global_\nsearch: {search}\n")
+    monkeypatch.chdir(tmp_path)
+    typed = ["model.n_layers=1..4", "batch.tokens=auto,512", "optim.lr=0.003"]
+    for words, config_dir in ((["optim.lr=1e-4,1e-3"], None), ([*typed, "experiment=mine"], str(tmp_path))):
+        run_hydra("tune", ["--cfg", "job"], words, lambda make: None, config_dir)
+        shown = yaml.safe_load(capsys.readouterr().out)
+        assert shown["search"] == compose("tune", words, config_dir=config_dir).search
+    assert shown["optim"]["lr"] == 0.003
+
+
+def test_inside_another_hydra_application(tmp_path):
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
+
+    (tmp_path / "theirs.yaml").write_text("a: 1\n")
+    with hydra.initialize_config_dir(str(tmp_path), version_base="1.2"):
+        theirs = GlobalHydra.instance().hydra
+        assert compose("train", ["seed=3"]).seed == 3
+        with pytest.raises(ValueError, match=r"seed=-3"):
+            compose("train", ["seed=-3"])
+        assert GlobalHydra.instance().hydra is theirs
+        assert hydra.version.getbase().minor == 2
+        assert hydra.compose("theirs") == {"a": 1}
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_composing_changes_nothing_outside(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    before = dict(os.environ)
+    compose("train", ["debug=fast"])
+    assert dict(os.environ) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_config_yaml_there_and_back(tmp_path):
+    run = compose(
+        "train", ["debug=overfit", "data.path=a ${b}.csv", "optim.class_weights={yes: 1, 2: 3}", "optim.eps=1e-12"]
+    )
+    kept = copy.deepcopy(run)
+    save_run(run, tmp_path / "config.yaml")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+    assert read_run(tmp_path / "config.yaml") == read_run(tmp_path) == run == kept
+    assert "_target_" not in (tmp_path / "config.yaml").read_text()
+
+
+@settings(deadline=None)
+@example("\x85", "\u2028", 1.0, {"\x85": 1.0})
+@given(st.text(), st.text(), st.floats(1e-300, 1e300), st.dictionaries(st.text(), st.floats(1e-9, 1e9), max_size=3))
+def test_any_text_and_number_survives_config_yaml(tmp_path_factory, path, column, lr, weights):
+    if "${" in column or "_target_" in weights or "\0" in path + column + "".join(weights):
+        return
+    run = RunConfig()
+    run.data.path, run.data.text, run.optim.lr, run.optim.class_weights = path, column, lr, weights
+    file = tmp_path_factory.mktemp("run") / "config.yaml"
+    save_run(run, file)
+    assert read_run(file) == run
+
+
+STRANGE = [  # a config.yaml from anywhere, and what is said about it
+    ("seed: 1\nmodel: {n_haeds: 4}", "model.n_haeds=4 is not a setting: did you mean model.n_heads?"),
+    ("model: {n_heads: four}", "model.n_heads=four has the wrong type"),
+    ("model: {n_heads: true}", "model.n_heads=true has the wrong type"),
+    ("model: 3", "model=3 is not a section"),
+    ("model: {_target_: os.getcwd}", "model._target_=os.getcwd names code to call"),
+    ("trainer: {logger: {_target_: os.getcwd}}", "names code to call"),
+    ("optim: {class_weights: {_target_: os.getcwd}}", "names code to call"),
+    ("data: {label: '${oc.env:HOME}'}", "holds an interpolation"),
+    ("trainer: {devices: 2}", "trainer.devices=2: this flag is decided elsewhere"),
+    ("trainer: {max_epochs: many}", "trainer.max_epochs=many has the wrong type"),
+    ("!!python/object/apply:os.getcwd []", "cannot be read as plain YAML"),
+    ("a: &a [1]\nb: *a", "alias"),
+    ("[" * 5000, "cannot be read as plain YAML"),
+    ("seed: [", "cannot be read as plain YAML"),
+    ("- 1", "the configuration=[1] is not a section"),
+    ("", "the configuration=null is not a section"),
+    ("1: 2", "1=2 is not a setting"),
+    ("seed: 2020-01-01", "seed=2020-01-01 has the wrong type"),
+    ("seed: " + "9" * 5000, "cannot be read as plain YAML"),
+    ("#" * 1_100_000, "larger than any configuration"),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), STRANGE, ids=range(len(STRANGE)))
+def test_a_strangers_config_yaml(content, said, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(content)
+    with pytest.raises(ValueError, match=r"config\.yaml") as error:
+        read_run(file)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_without_config_yaml(tmp_path):
+    with pytest.raises(ValueError, match="does not exist: name a run folder"):
+        read_run(tmp_path)
+    (tmp_path / "config.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["root:x:0:0 secret", "password: secret"])
+def test_nothing_is_shown_of_a_file_that_a_config_links_to(tmp_path, content):
+    (tmp_path / "theirs").write_text(content)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").symlink_to(tmp_path / "theirs")
+    with pytest.raises(ValueError, match=r"config\.yaml is a link, which may lead to any file: put the file") as caught:
+        read_run(tmp_path / "run")
+    assert "secret" not in str(caught.value)

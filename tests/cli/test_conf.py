@@ -1,0 +1,197 @@
+"""Presets: every file composes, holds values only, and names what exists."""
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import get_type_hints
+
+import pytest
+import yaml
+
+from manyheads.cli.compose import compose
+from manyheads.cli.errors import OF_TARGETS, OF_THE_HUB
+from manyheads.cli.verbs import VERBS, choices, conf_folder
+from manyheads.config import ModelConfig, RunConfig
+from manyheads.config.fields import settings
+
+FILES = sorted(conf_folder().rglob("*.yaml"))
+NEEDED = {
+    "evaluate": ["run=x"],
+    "predict": ["run=x"],
+    "look": ["run=x"],
+    "export": ["run=x"],
+    "train": [],
+    "pretrain": [],
+    "ablate": ["vary=optim.warmup", "values=[0,0.5]"],
+    "explain": [],
+    "tune": ["trainer.gradient_clip_val=0.5,1"],
+}
+MORE = {
+    ("data", "files"): ["data.path=x.csv"],
+    ("data", "hub"): ["data.hub=x"],
+    ("task", "seq2seq"): ["data.path=x.csv"],
+}
+READ = [(verb, group, name) for verb in VERBS for group in VERBS[verb].groups for name in choices(verb, group)]
+OF_TRAIN = {(group, name) for verb, group, name in READ if verb == "train"}
+AGAIN = [pytest.param(*one, marks=pytest.mark.slow) for one in READ if one[0] != "train" and one[1:] in OF_TRAIN]
+FIRST = [one for one in READ if one[0] == "train" or one[1:] not in OF_TRAIN]
+
+
+@pytest.mark.parametrize(("verb", "group", "name"), [*FIRST, *AGAIN])
+def test_every_preset_composes(verb, group, name):
+    more = MORE.get((group, name), [])
+    if verb in ("train", "tune") and (group, name) == ("data", "dates"):
+        more = ["task=seq2seq"]
+    assert type(compose(verb, [f"{group}={name}", *NEEDED[verb], *more])) is VERBS[verb].config
+
+
+def test_every_file_is_a_root_or_in_a_group_of_a_verb():
+    roots = {conf_folder() / f"{verb}.yaml" for verb in VERBS}
+    read = {conf_folder() / group / f"{name}.yaml" for _, group, name in READ}
+    assert set(FILES) == roots | read
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_roots_list_the_schema_first_and_the_defaults_that_help_shows(verb):
+    defaults = yaml.safe_load((conf_folder() / f"{verb}.yaml").read_text())["defaults"]
+    assert defaults[0] == f"{verb}_schema"
+    chosen = {key: value for one in defaults if isinstance(one, dict) for key, value in one.items()}
+    assert chosen == VERBS[verb].groups
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(conf_folder())))
+def test_values_only(file):
+    text = file.read_text(encoding="utf-8")
+    assert "_target_" not in text
+    assert "${" not in text
+    assert "!!" not in text
+
+
+TOGETHER = {
+    "model.d_model": "512",  # these two fit 8 heads of 64 that project nothing
+    "model.n_kv_heads": "8",
+    "model.encoder": None,  # recurrent ones have few of the other settings: tests/config/test_recurrence.py
+    "model.bidirectional": None,
+    "data.split_seed": "7",
+    "init_from": None,  # weights bring a shape of their own: tests/door/test_origin.py
+    "hardware.strategy": "ddp",  # fsdp knows neither fp16 nor compiled layers
+}
+
+OTHER_TEXTS = {"optim.class_weights": "balanced", "data.hub": "imdb", "slurm.time": "60", "slurm.partition": "x"}
+OTHER_TEXTS |= {"slurm.account": "x", "slurm.options": "--mem=4g", "budget": "5min", "pretrain.before": "5ktok"}
+
+
+def other(one):
+    """A value of a setting that differs from its default, within its limits."""
+    if one.name in TOGETHER:
+        return TOGETHER[one.name]
+    inner = type(one.default)
+    if isinstance(one.default, Enum):
+        allowed = [name for name in inner.__members__ if name not in (one.default.name, "run", "hub", "files", "dates")]
+        return allowed[-1] if allowed else None
+    if inner is list:
+        return None
+    if inner is bool:
+        return str(not one.default).lower()
+    if inner is int:
+        return str(one.default * 2 or 1)
+    if inner is float:
+        return str(one.default / 2 or 0.25)
+    return OTHER_TEXTS.get(one.name, "/x") if inner is str else "0.25"
+
+
+OF_FILES = ("data.path", "data.source")  # the hub is read without them
+
+
+@pytest.mark.parametrize(
+    ("verb", "left_out"), [(verb, left_out) for verb in VERBS for left_out in (OF_FILES, OF_THE_HUB)]
+)
+def test_every_setting_can_be_reached(verb, left_out):
+    left_out = {"split", "vary", *left_out, *(OF_TARGETS if verb == "train" else ())}
+    known = {name: one for name, one in VERBS[verb].settings().items() if name not in left_out}
+    typed = {name: other(one) for name, one in known.items() if not isinstance(one.default, dict)}
+    made = compose(verb, [*NEEDED[verb], *(f"{name}={value}" for name, value in typed.items() if value is not None)])
+    for name, value in typed.items():
+        section, _, key = name.rpartition(".")
+        reached = getattr(getattr(made, section) if section else made, key)
+        assert value is None or str(getattr(reached, "name", reached)).lower() == value, name
+        assert value is None or reached != known[name].default, name
+
+
+def test_debug_fast_is_small_and_overfit_drops_nothing():
+    fast = compose("train", ["debug=fast"])
+    assert (fast.trainer["max_epochs"], fast.model.n_layers) == (1, 1)
+    assert fast.data.rows > 0
+    overfit = compose("train", ["model=mini", "debug=overfit"])
+    assert (overfit.data.rows, overfit.data.validation_split, overfit.test) == (32, overfit.data.train_split, False)
+    assert [overfit.model.dropout_at(place) for place in ("embedding", "residual", "classifier")] == [0.0] * 3
+    assert overfit.model.dropout_tokens == overfit.model.dropout_attention == 0.0
+    assert overfit.model.n_layers == 4
+
+
+@pytest.mark.parametrize(
+    ("word", "encoder", "positions"),
+    [
+        ("model=rotary", "transformer", "rotary"),
+        ("model=rnn_attention", "gru", "none"),
+        ("model=tiny", "transformer", "sinusoidal"),
+    ],
+)
+def test_a_typed_preset_replaces_that_of_an_experiment(word, encoder, positions):
+    model = compose("train", ["experiment=dates", word]).model
+    assert (model.encoder.name, model.positions.name, model.dropout) == (encoder, positions, 0.1)
+    assert compose("train", ["experiment=dates"]) == compose("train", ["experiment=dates", "model=rotary"])
+
+
+def test_default_presets_equal_the_dataclasses_but_for_matches():
+    assert compose("train") == compose("train", ["model=tiny"]) == RunConfig(model=ModelConfig(matches=True))
+
+
+def leaves(section, name=""):
+    """Every value of a preset by dotted name."""
+    for key, value in section.items():
+        yield from leaves(value, f"{name}{key}.") if isinstance(value, dict) else [(f"{name}{key}", value)]
+
+
+def default(verb, name):
+    section, _, flag = name.partition(".")
+    known = settings(VERBS[verb].config)
+    value = known["trainer"].default.get(flag) if section == "trainer" else known[name].default
+    return getattr(value, "name", value)
+
+
+def is_same(value, other):
+    if {type(value), type(other)} <= {int, float, str}:  # 1e-9 is text to YAML
+        try:
+            return float(value) == float(other)
+        except ValueError:
+            pass
+    return value == other
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(conf_folder())))
+def test_a_preset_lists_what_differs_from_the_defaults_alone(file):
+    """Of a verb that reads it: demo differs from what evaluate reads. Or from what optim, which debug follows, says."""
+    group = file.parent.name
+    readers = [verb for verb, reads, name in READ if (reads, name) == (group, file.stem)]
+    before = {name for one in FILES if (one.parent.name, group) == ("optim", "debug") for name, _ in listed(one)}
+    for name, value in listed(file):
+        differs = not all(is_same(value, default(verb, name)) for verb in readers)
+        assert differs or name in before, f"{name}={value} is the default"
+
+
+def listed(file):
+    """The whole names and the values of a preset."""
+    text = file.read_text(encoding="utf-8")
+    values = {key: value for key, value in (yaml.safe_load(text) or {}).items() if key != "defaults"}
+    return leaves(values, "" if "# @package _global_" in text else f"{file.parent.name}.")
+
+
+def test_every_knob_says_what_it_is_for():
+    todo = [verb.config for verb in VERBS.values()]
+    while todo:
+        schema = todo.pop()
+        for one in fields(schema):
+            assert one.metadata["help"], one.name
+            assert one.metadata["help"][-1] != "."
+            kind = get_type_hints(schema)[one.name]
+            todo += [kind] if is_dataclass(kind) else []

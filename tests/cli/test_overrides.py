@@ -1,0 +1,117 @@
+"""Typed words, each checked alone: with a grammar of its own, without Hydra."""
+
+import re
+
+import pytest
+
+from manyheads.cli.overrides import NEVER_EMPTY, Grammar, Parsed, read_overrides
+from manyheads.cli.verbs import VERBS, choices
+from manyheads.config import Pooling
+from manyheads.config.files import PATHS, VERBATIM
+
+
+def parse(text):
+    """Numbers, and a sweep where commas stand."""
+    values = [float(one) if one.replace(".", "", 1).isdigit() else one for one in text.split(",")]
+    if "(" in text:
+        return Parsed([], sweep=True)
+    return Parsed(values, sweep=len(values) > 1)
+
+
+GRAMMAR = Grammar(parse, lambda text: f"'{text}'")
+
+
+def read(verb, *words, **more):
+    return read_overrides(verb, words, GRAMMAR, **more)
+
+
+def test_words_are_sorted_into_presets_and_values():
+    typed = read("train", "model=mini", "model.n_heads=8", "model.pooling=max", "output=a,b ", "experiment=", "seed=3")
+    assert typed.groups == {"model": "mini", "experiment": None}
+    assert typed.values == {"model.n_heads": 8, "model.pooling": Pooling.max, "output": "a,b ", "seed": 3}
+    assert typed.words == [
+        "model=mini", "model.n_heads=8", "model.pooling=max", "output='a,b '", "seed=3"
+    ]  # fmt: skip
+    assert not typed.later
+    assert not typed.swept
+    assert not typed.swept_groups
+
+
+def test_a_sweep_keeps_every_value():
+    typed = read("train", "model.n_heads=2,4,8", "model=mini,tiny", "output=a,b", "seed=range(1)", sweep=True)
+    assert typed.values["model.n_heads"] == 2
+    assert typed.later == [{"model.n_heads": 4}, {"model.n_heads": 8}, {"output": "b"}]
+    assert typed.swept_groups == {"model": ["mini", "tiny"]}
+    assert typed.swept == {"model.n_heads": None, "output": None, "seed": "range(1)"}
+    assert read("train", "model=glob(x)", sweep=True).swept_groups["model"] == choices("train", "model")
+
+
+def test_every_value_of_a_sweep_is_checked():
+    with pytest.raises(ValueError, match=r"model\.n_heads=x has the wrong type"):
+        read("train", "model.n_heads=2,x", sweep=True)
+    with pytest.raises(ValueError, match="model=x is not a choice"):
+        read("train", "model=mini,x", sweep=True)
+    with pytest.raises(ValueError, match="holds several values"):
+        read("train", "model.n_heads=2,4")
+
+
+SEVERAL = [
+    ("train", "seed=1,2", "give one, or add -m to run one after another"),
+    ("tune", "seeds=1,2", "give one"),
+    ("ablate", "values=a,b", "write values=[a,b]"),
+    ("ablate", "sets=demo,b", "write sets=[demo,b]"),
+]
+
+
+@pytest.mark.parametrize(("verb", "word", "remedy"), SEVERAL)
+def test_what_helps_where_one_value_is_taken(verb, word, remedy):
+    with pytest.raises(ValueError, match="holds several") as error:
+        read(verb, word)
+    assert str(error.value) == f"{word} holds several values: {remedy}"
+
+
+def test_tune_is_not_told_to_add_what_it_refuses():
+    with pytest.raises(ValueError, match=r"count only with -m: remove it$"):
+        read("tune", "hydra.run.dir=x")
+
+
+def test_special_names_are_settings():
+    known = {name for verb in VERBS.values() for name in verb.settings()}
+    assert known >= PATHS
+    assert known >= VERBATIM
+    assert known >= NEVER_EMPTY
+
+
+def test_own_presets_are_choices(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("")
+    assert read("train", "model=mine", more=tmp_path).groups == {"model": "mine"}
+    with pytest.raises(ValueError, match="model=mine is not a choice"):
+        read("train", "model=mine")
+
+
+def test_a_file_in_place_of_a_setting(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("")
+    with pytest.raises(ValueError, match=r"^a\.csv has no value: for local files write data\.path=a\.csv$"):
+        read("train", "a.csv")
+    with pytest.raises(ValueError, match=r"data=a\.csv is not a choice: for local files write data\.path=a\.csv"):
+        read("train", "data=a.csv")
+
+
+def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("text,label\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("")
+    for verb, word, remedy in (
+        ("train", "a.csv", "for local files write data.path=a.csv"),
+        ("evaluate", "a.csv", "for local files write data.path=a.csv"),
+        ("predict", "a.csv", "for a file of texts write input=a.csv"),
+        ("look", "a.csv", "for a file of texts write input=a.csv"),
+        ("export", "a.csv", "write a.csv=VALUE"),
+        *((verb, "run", "for a run write run=run") for verb in ("evaluate", "predict", "look", "export")),
+        ("train", "run", "for local files write data.path=run"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{word} has no value: {re.escape(remedy)}$"):
+            read(verb, word)

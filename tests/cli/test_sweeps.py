@@ -1,0 +1,390 @@
+"""Sweeps: what the jobs must not share, and Hydra's own settings, which come from Hydra alone."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from manyheads.cli.compose import run_hydra
+from manyheads.cli.main import main as cli
+from manyheads.cli.overrides import Typed
+from manyheads.cli.sweeps import (
+    every_choice,
+    first_difference,
+    hydra_words,
+    refuse_many_devices,
+    refuse_ranges,
+    refuse_shared_output,
+)
+from manyheads.config import EvaluateConfig, RunConfig
+
+SWEEP = "-m seed=1,2 dry=true debug=fast"
+
+
+@pytest.fixture
+def calls(monkeypatch, tmp_path):
+    """What the verbs were called with, in place of the verbs; the working folder is empty."""
+    seen = []
+    monkeypatch.setattr(cli, "call", lambda verb, config: seen.append(config))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return seen
+
+
+def refusal(line, capsys):
+    """The one sentence that a command line ends in; nothing was written."""
+    try:
+        code = cli.main(line.split())
+    except SystemExit as stop:
+        code = stop.code
+    said = capsys.readouterr()
+    assert (code, said.out, said.err.count("\n")) == (2, "", 1), said.err
+    assert "append" not in said.err
+    assert list(Path.cwd().iterdir()) == []
+    return said.err.rstrip("\n")
+
+
+def write(folder, files):
+    for name, content in files.items():
+        path = folder / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return folder
+
+
+TOUCH = "{_target_: logging.FileHandler, filename: %s}"
+INJECTED = "hydra/job_logging=stdout"
+EVIL = {  # ways of a preset to Hydra's settings: files, words, the setting that is named
+    "callback": (
+        {
+            "hydra/callbacks/evil": f"x: {TOUCH}\n",
+            "model/evil": "# @package _global_\ndefaults:\n  - override /hydra/callbacks: evil\n",
+        },
+        f"model=evil {SWEEP}",
+        "hydra.callbacks.x",
+    ),
+    "swept": (
+        {"model/evil": f"# @package _global_\nhydra:\n  callbacks:\n    x: {TOUCH}\n"},
+        f"model=tiny,evil {SWEEP}",
+        "hydra.callbacks.x",
+    ),
+    "glob": (
+        {"model/evil": f"# @package _global_\nhydra:\n  callbacks:\n    x: {TOUCH}\n"},
+        f"model=glob(e*) {SWEEP}",
+        "hydra.callbacks.x",
+    ),
+    "package": (
+        {"model/evil": f"# @package hydra.callbacks\nx: {TOUCH}\n"},
+        f"model=evil {SWEEP}",
+        "hydra.callbacks.x",
+    ),
+    "logging": (
+        {
+            "experiment/evil": "# @package _global_\n"
+            "hydra: {hydra_logging: {handlers: {x: {'()': logging.FileHandler, filename: %s}}}}\n",
+        },
+        f"experiment=evil {SWEEP}",
+        "hydra.hydra_logging.handlers.x",
+    ),
+    "environment": (
+        {"model/evil": "# @package _global_\nhydra: {job: {env_set: {PATH: '%s'}}}\n"},
+        f"model=evil {SWEEP}",
+        "hydra.job.env_set.PATH",
+    ),
+    "words": (
+        {"model/evil": f"# @package _global_\nhydra: {{overrides: {{hydra: ['{INJECTED}']}}}}\n# %s"},
+        f"model=evil {SWEEP}",
+        "hydra.overrides.hydra",
+    ),
+    "launcher": (
+        {"hydra/launcher/basic": "_target_: os.getcwd\n# %s"},
+        f"model=tiny {SWEEP}",
+        "hydra.launcher._target_",
+    ),
+    "sweeper": (
+        {"model/evil": "# @package _global_\nhydra: {sweeper: {params: {+hydra.callbacks.x: '%s'}}}\n"},
+        f"model=evil {SWEEP}",
+        "hydra.sweeper.params",
+    ),
+    "plain run": (
+        {"model/evil": f"# @package _global_\nhydra: {{callbacks: {{x: {TOUCH}}}}}\n"},
+        "model=evil",
+        "hydra.callbacks.x",
+    ),
+    "shown": (
+        {"model/evil": f"# @package _global_\nhydra: {{callbacks: {{x: {TOUCH}}}}}\n"},
+        "model=evil --cfg job",
+        "hydra.callbacks.x",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_a_preset_never_sets_hydra_itself(name, calls, capsys, tmp_path, recwarn):
+    files, line, key = EVIL[name]
+    made = tmp_path / "made"
+    theirs = write(tmp_path / "cd", {file: content.replace("%s", str(made)) for file, content in files.items()})
+    said = refusal(f"train {line} --config-dir {theirs}", capsys)
+    assert said == (
+        f"--config-dir {theirs}: a preset in it sets {key}, but presets set a run, never Hydra itself, which would "
+        "call what it is told: remove that"
+    )
+    assert not calls
+    assert not made.exists()
+    assert not recwarn.list
+
+
+def test_honest_presets_are_swept(calls, tmp_path):
+    theirs = write(
+        tmp_path / "cd",
+        {
+            "model/wide": "d_ff: 4096\n",
+            "model/wider": "defaults: [wide]\nd_ff: 8192\n",
+            "experiment/mine": "# @package _global_\ndefaults:\n  - override /optim: wsd\nseed: 7\n",
+        },
+    )
+    words = ["train", "-m", "model=wide,wider,tiny", "experiment=mine", "--config-dir", str(theirs)]
+    assert cli.main(words) == 0
+    assert [(one.model.d_ff, one.seed) for one in calls] == [(4096, 7), (8192, 7), (512, 7)]
+
+
+ONLY = "of Hydra's own settings only hydra/launcher, hydra/sweeper, hydra.sweep.dir and hydra.launcher.KEY are"
+TYPED = [
+    ("train -m hydra.foo=1", f"hydra.foo=1 is not taken: {ONLY}"),
+    (
+        "train -m seed=1,2 hydra.job.env_set.PATH=/nope",
+        f"hydra.job.env_set.PATH=/nope is not taken: {ONLY}",
+    ),
+    ("train -m hydra/callbacks=x", f"hydra/callbacks=x is not taken: {ONLY}"),
+    ("train -m hydra.sweeper.params={seed:3}", f"hydra.sweeper.params={{seed:3}} is not taken: {ONLY}"),
+    ("train -m hydra/launcher=", "hydra/launcher= is not understood: give one name, such as hydra/launcher=basic"),
+    (
+        "train -m hydra/launcher=a,b",
+        "hydra/launcher=a,b is not understood: give one name, such as hydra/launcher=basic",
+    ),
+    (
+        "train -m hydra/launcher=slurm",
+        "hydra/launcher=slurm cannot be used (Could not find 'hydra/launcher/slurm'): choose basic",
+    ),
+    (
+        "train -m hydra.launcher.partition=gpu",
+        "hydra.launcher.partition=gpu cannot be used (Could not override 'hydra.launcher.partition'): remove it",
+    ),
+    (
+        "train -m hydra.launcher._target_=os.getcwd",
+        "hydra.launcher._target_=os.getcwd names code to call, which a setting never may: remove it",
+    ),
+    (
+        "train hydra/launcher=basic",
+        "hydra/launcher=basic: Hydra's own settings count only with -m: remove it, or add -m",
+    ),
+    (
+        "train -m experiment=paper,null",
+        "experiment=null is not a choice: "
+        "choose dates, demo_no_positions, many_heads, one_head, paper or self_pretrain",
+    ),
+    (
+        "train -m optim.lr=interval(0.1,1)",
+        "optim.lr=interval(0.1,1) names no values one by one: list them, such as optim.lr=1,2,3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "sentence"), TYPED, ids=[line for line, _ in TYPED])
+def test_few_of_hydras_own_settings_may_be_typed(line, sentence, calls, capsys):
+    assert refusal(line, capsys) == sentence
+    assert not calls
+
+
+def test_the_folder_of_a_sweep_and_its_plugins_may_be_typed(calls):
+    words = ["seed=1,2", "hydra.sweep.dir=there", "hydra/launcher=basic", "hydra/sweeper=basic"]
+    assert cli.main(["train", "-m", *words]) == 0
+    assert [one.seed for one in calls] == [1, 2]
+    assert {path.name for path in Path.cwd().iterdir()} == {"there"}
+
+
+@pytest.mark.parametrize("swept", ["seed=1,2", "model=tiny,mini", "output=a,b seed=1,2"])
+def test_an_output_for_several_jobs_is_refused_before_the_first(swept, calls, capsys):
+    line = f"train -m {swept}" if "output" in swept else f"train -m {swept} output=a"
+    named = "${model}" if "model" in swept else "${seed}"
+    assert refusal(line, capsys) == (
+        f"output={Path.cwd() / 'a'} would be shared by the jobs of -m, but each needs its own: leave it out, or name "
+        f"in it what varies, as in 'output=a-{named}' with its quotes"
+    )
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["model.n_heads=2,4"], ["n_heads=2", "n_heads=4"]),
+        (["model.pooling=first,max"], ["pooling=first", "pooling=max"]),
+        (["data.text=a/b,c"], ["text=a-b", "text=c"]),
+        (["seed=1,2", "model=tiny,mini"], [f"model={model},seed={n}" for n in (1, 2) for model in ("tiny", "mini")]),
+        (["data.path=a.csv,b.csv", "optim.lr=1e-3"], ["0", "1"]),
+        (["data.path=a.csv,b.csv", "optim.lr=1e-3,2e-3"], ["0,lr=0.001", "1,lr=0.002", "2,lr=0.001", "3,lr=0.002"]),
+        (["seed=3"], ["0"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_jobs_go_where_the_sweep_goes_and_are_named_by_what_varies(calls, words, names):
+    assert cli.main(["train", "-m", "hydra.sweep.dir=there", *words]) == 0
+    assert [one.output for one in calls] == [str(Path.cwd() / "there" / name) for name in names]
+    assert [path.name for path in Path("there").iterdir()] == ["multirun.yaml"], "empty folders are of no use"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["seed=1,1"], "seed is given 1 twice: name each value once"),
+        (["seed=1,2,1"], "seed is given 1 twice: name each value once"),
+        (["optim.lr=1e-3,0.001"], "optim.lr is given 0.001 twice: name each value once"),
+        (["model=tiny,mini,tiny"], "model is given tiny twice: name each value once"),
+        (["model.pooling=first,first"], "model.pooling is given first twice: name each value once"),
+    ],
+    ids=str,
+)
+def test_a_value_given_twice_is_refused_before_the_first_job(words, said, calls, capsys):
+    assert refusal(" ".join(["train", "-m", *words]), capsys) == said
+    assert not calls
+
+
+def test_a_wrong_name_in_the_output_is_said_before_what_is_missing(calls, capsys):
+    """Else the remedy, typed as it stands, would be refused in turn."""
+    said = refusal("train -m model.n_heads=2,4 output=o-${n_heads}", capsys)
+    assert said.endswith("names ${n_heads}, which is no setting of the job: write one, such as ${seed}")
+    assert not calls
+
+
+def test_an_output_may_name_what_varies(calls, capsys):
+    words = ["output=runs/x-${model.n_heads}-${model}", "model.n_heads=2,4", "model=tiny,mini"]
+    assert cli.main(["train", "-m", *words]) == 0
+    heads = [str(Path.cwd() / "runs" / f"x-{n}-{model}") for model in ("tiny", "mini") for n in (2, 4)]
+    assert sorted(one.output for one in calls) == sorted(heads)
+    capsys.readouterr()
+    assert cli.main(["train", "-m", "output=x-${model.heads}-${seed}", "seed=1,2"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "names ${model.heads}, which is no setting of the job: write one, such as ${seed}\n"
+    )
+    assert cli.main(["train", "-m", "output=x-${model.n_heads}", "model.n_heads=2,4", "seed=1,2"]) == 2
+    assert "'output=x-${model.n_heads}-${seed}' with its quotes" in capsys.readouterr().err
+
+
+WEIGHTS = "optim.class_weights=balanced,{bank: 2}"
+
+
+def test_a_swept_mapping_does_not_fit_into_a_name(calls):
+    assert cli.main(["train", "-m", "hydra.sweep.dir=there", WEIGHTS]) == 0
+    assert [(Path(one.output).name, one.optim.class_weights) for one in calls] == [
+        ("0", "balanced"),
+        ("1", {"bank": 2}),
+    ]
+    calls.clear()
+    assert cli.main(["train", "-m", "output=x-${optim.class_weights}", WEIGHTS]) == 0
+    assert [Path(one.output).name for one in calls] == ["x-balanced", "x-{'bank': 2}"]
+
+
+def test_values_that_look_alike_in_a_name_are_numbered(calls):
+    assert cli.main(["train", "-m", "hydra.sweep.dir=there", "data.text=a/b,a-b"]) == 0
+    assert [Path(one.output).name for one in calls] == ["0", "1"]
+
+
+def test_jobs_of_several_seeds_share_their_rows_and_say_so(calls, capsys):
+    assert cli.main(["train", "-m", "seed=1,2"]) == 0
+    assert [(one.seed, one.data.split_seed) for one in calls] == [(1, 1), (2, 1)]
+    said = capsys.readouterr().err
+    assert said.startswith("seeds vary: rows carved out for validation and test are those of seed 1 in every job")
+    calls.clear()
+    assert cli.main(["train", "-m", "seed=1,2", "data.split_seed=7"]) == 0
+    assert cli.main(["train", "-m", "seed=1,2", "data.split_seed=null"]) == 0
+    assert [one.data.split_seed for one in calls] == [7, 7, None, None]
+    assert "seeds vary" not in capsys.readouterr().err
+
+
+def test_it_ends_with_one_table(calls, capsys, monkeypatch):
+    def figure(value):
+        return {"accuracy": SimpleNamespace(value=value, low=value - 0.1, high=value + 0.1)}
+
+    def train(verb, config):
+        return SimpleNamespace(
+            output=config.output, best={"metric": "accuracy"}, validation=figure(0.5 + config.seed / 10),
+            test=figure(0.6), steps=1200, wall_seconds=90.0,
+        )  # fmt: skip
+
+    monkeypatch.setattr(cli, "call", train)
+    assert cli.main(["train", "-m", "seed=1,2", "hydra.sweep.dir=there"]) == 0
+    said = capsys.readouterr().out
+    lines = [line.split() for line in said.splitlines()]
+    assert "".join(said.split()).startswith(f"2runsin{Path('there').absolute()}")  # however a long path is wrapped
+    assert ["seed=1", "0.6000", "0.500-0.700", "0.6000", "0.500-0.700", "1,200", "1.5"] in lines
+    assert ["seed=2", "0.7000", "0.600-0.800", "0.6000", "0.500-0.700", "1,200", "1.5"] in lines
+
+
+def test_an_output_for_each_job_is_taken(calls):
+    assert cli.main(["train", "-m", "output=a,b"]) == 0
+    assert cli.main(["train", "-m", "output=c", "seed=3"]) == 0
+    assert [Path(one.output).name for one in calls] == ["a", "b", "c"]
+    assert cli.main(["predict", "-m", "run=a,b", "text=x", "output=-"]) == 0
+    assert [one.output for one in calls[3:]] == ["-", "-"]
+
+
+def test_a_reader_that_leaves_ends_a_sweep_too(calls, monkeypatch):
+    def leave(verb, config):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "call", leave)
+    monkeypatch.setattr(cli, "_reader_left", lambda: 141)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", "-m", "seed=1,2"])
+    assert stop.value.code == 141
+
+
+def test_every_choice_of_presets_is_looked_at():
+    typed = Typed(groups={"data": "demo", "model": "a"}, swept_groups={"model": ["a", "b"], "experiment": [None, "x"]})
+    every = every_choice("train", typed)
+    assert {(one["model"], one["experiment"]) for one in every} == {
+        (model, experiment) for model in ("a", "b", "tiny") for experiment in (None, "x")
+    }
+    assert {one["data"] for one in every} == {"demo"}
+
+
+def test_hydras_words_are_those_typed_and_a_quiet_rest():
+    typed = Typed(words=["seed=1,2", "hydra.sweep.dir=x", "hydra/launcher=basic"])
+    assert hydra_words(typed) == [
+        "hydra.sweep.dir=x",
+        "hydra/launcher=basic",
+        "hydra.output_subdir=null",
+        "hydra/job_logging=none",
+    ]
+
+
+def test_a_difference_is_named_by_its_keys():
+    assert first_difference({"a": {"b": [1]}}, {"a": {"b": [1]}}, "x") is None
+    assert first_difference({"a": {"b": [1], "c": 0}}, {"a": {"b": [1], "c": 1}}, "x") == "x.a.c"
+    assert first_difference({"a": {}}, {"a": {"b": None}}, "x") == "x.a.b"
+    assert first_difference({"a": 1, "b": 2}, {"a": 1}, "x") == "x.b"
+    assert first_difference({"a": [1]}, {"a": {"b": 1}}, "x") == "x.a"
+
+
+def test_the_rules_one_by_one():
+    config = RunConfig(output="x")
+    refuse_shared_output(config, Typed(swept={"output": None}))
+    refuse_shared_output(RunConfig(), Typed(swept={"seed": None}))
+    with pytest.raises(ValueError, match="would be shared"):
+        refuse_shared_output(config, Typed(swept_groups={"model": ["a", "b"]}))
+    refuse_many_devices(EvaluateConfig(run="x"))
+    config.hardware.nodes = 2
+    with pytest.raises(ValueError, match=r"hardware\.nodes=2 is refused under -m"):
+        refuse_many_devices(config)
+    refuse_ranges(Typed(swept={"seed": None}))
+    refuse_ranges(Typed(swept={"seed": "interval(1, 3)"}, words=["hydra/sweeper=optuna"]))
+    with pytest.raises(ValueError, match=r"seed=interval\(1, 3\) names no values"):
+        refuse_ranges(Typed(swept={"seed": "interval(1, 3)"}))
+
+
+def test_what_is_typed_is_put_back():
+    before = list(sys.argv)
+    with pytest.raises(ValueError, match="is not taken"):
+        run_hydra("train", ["-m"], ["hydra.foo=1"], lambda make: None)
+    assert sys.argv == before

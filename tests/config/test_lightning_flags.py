@@ -1,0 +1,72 @@
+"""Flags of Lightning's Trainer, read from its source without importing it."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from manyheads.config import RunConfig
+from manyheads.config.fields import settings
+from manyheads.config.trainer_flags import OURS, checked_flag, trainer_flags
+
+
+def test_flags_are_those_of_the_trainers_signature():
+    from lightning.pytorch import Trainer
+
+    assert set(trainer_flags()) == set(inspect.signature(Trainer.__init__).parameters) - {"self"}
+    assert set(OURS) <= set(trainer_flags())
+    assert set(RunConfig().trainer) <= set(trainer_flags()) - set(OURS)
+
+
+def test_reading_them_imports_nothing_heavy():
+    watch = "import sys; from manyheads.config.trainer_flags import trainer_flags; trainer_flags(); "
+    watch += "sys.exit(bool({'torch', 'lightning.pytorch', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", watch]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "checked"),
+    [
+        ("max_steps", 1e4, 10_000),
+        ("gradient_clip_val", 1, 1),
+        ("gradient_clip_val", None, None),
+        ("detect_anomaly", True, True),
+        ("max_time", "00:01:00:00", "00:01:00:00"),
+        ("max_time", {"hours": 1}, {"hours": 1}),
+        ("limit_val_batches", 0.5, 0.5),
+    ],
+)
+def test_values_of_the_right_kind_pass(name, value, checked):
+    made = checked_flag(name, value)
+    assert made == checked
+    assert type(made) is type(checked)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("max_epochs", "ten", "trainer.max_epochs=ten has the wrong type: Lightning takes int or null"),
+        ("max_epochs", 1.5, "trainer.max_epochs=1.5 has the wrong type: Lightning takes int or null"),
+        ("max_epochs", True, "trainer.max_epochs=true has the wrong type: Lightning takes int or null"),
+        ("max_epoch", 3, "trainer.max_epoch=3 is not a flag of Lightning's Trainer: did you mean trainer.max_epochs?"),
+        ("devices", 2, "trainer.devices=2: this flag is decided elsewhere: set hardware.devices"),
+        (
+            "zzz",
+            1,
+            "trainer.zzz=1 is not a flag of Lightning's Trainer: see the signature of lightning.pytorch.Trainer",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence(name, value, sentence):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        checked_flag(name, value)
+    assert str(caught.value) == sentence
+
+
+def test_flags_that_are_decided_elsewhere_name_settings_that_exist():
+    known = settings(RunConfig)
+    for remedy in OURS.values():
+        for word in remedy.replace(",", " ").split():
+            if "." in word and "=" not in word and not word.startswith("trainer."):
+                assert word in known

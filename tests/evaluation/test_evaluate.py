@@ -1,0 +1,198 @@
+"""The verb `evaluate`, whole: files, figures, refusals."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sklearn import metrics
+
+from manyheads.config import (
+    Accelerator,
+    DataConfig,
+    EvaluateConfig,
+    InferenceHardware,
+    OnBadRow,
+    RunConfig,
+    Source,
+    run_data,
+)
+from manyheads.config.files import save_run
+from manyheads.data.rows import Rows
+from manyheads.data.sources import read_splits
+from manyheads.evaluation.evaluate import evaluate
+from manyheads.inference.classifier import load
+from manyheads.linear.fit import fit_linear
+from manyheads.linear.member import LinearBaseline, write_baseline
+
+LABELS = ["bad", "good", "so-so"]
+FILES = ["confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, model_folder: Path) -> Path:
+    """A run folder with its data beside it."""
+    data = tmp_path / "films"
+    data.mkdir()
+    for split in ("train", "validation", "test"):
+        rows = [(f"{word} {split} film {at}", LABELS[at % 3]) for at in range(20) for word in ("good", "bad")]
+        with (data / f"{split}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("text", "label"), *rows])
+    shutil.copytree(model_folder / "model", tmp_path / "run" / "model")
+    save_run(RunConfig(data=DataConfig(source=Source.files, path=str(data))), tmp_path / "run" / "config.yaml")
+    return tmp_path / "run"
+
+
+def fit_baseline(run: Path) -> None:
+    """As training leaves it in the run folder."""
+    texts = [f"film {at} {name}" for at in range(20) for name in LABELS]
+    linear = fit_linear(Rows(texts, None, [0, 1, 2] * 20, "train.csv", range(60)), 3)
+    assert linear is not None
+    write_baseline(run, LinearBaseline(linear))
+
+
+def config(run: Path, **typed: Any) -> EvaluateConfig:
+    hardware = InferenceHardware(accelerator=Accelerator.cpu)
+    return EvaluateConfig(run=str(run), bootstrap=100, hardware=hardware, **typed)
+
+
+def test_a_run_is_judged_on_its_own_test_split(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "metrics.csv").write_text("step,train_loss\n1,0.5\n2,0.4\n")
+    fit_baseline(run)
+    returned = evaluate(config(run))
+    folder = run / "evaluate" / "films-test"
+    assert sorted(one.name for one in folder.iterdir()) == sorted([*FILES, "loss.png"])
+    figures = json.loads((folder / "metrics.json").read_text())
+    assert figures == json.loads(json.dumps(returned))
+    with (folder / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    truth, answers = [row["label"] for row in rows], [row["prediction"] for row in rows]
+    assert figures["accuracy"]["value"] == pytest.approx(metrics.accuracy_score(truth, answers))
+    assert figures["macro_f1"]["value"] == pytest.approx(metrics.f1_score(truth, answers, average="macro"))
+    assert set(figures["loss"]) == {"value", "low", "high"}
+    assert (figures["n_rows"], figures["split"], figures["data"], figures["labels"]) == (40, "test", "films", LABELS)
+    assert set(figures["baselines"]) == {"most frequent class", "linear model"}
+    expected = load(run).predict([row["text"] for row in rows])
+    assert answers == [one.label for one in expected]
+    printed = capsys.readouterr().out
+    assert "accuracy" in printed
+    assert str(folder / "report.html") in printed
+    assert "films, test" in printed
+
+
+def test_answers_are_found_again_in_the_file_and_keep_its_columns(run: Path, tmp_path: Path) -> None:
+    """A single file of which test was carved out, with a blank line, a row that is left out, and names of ours."""
+    lines = ["id,text,label,split note,prediction,p_good"]
+    lines += [f'k{at},"film {at}",{LABELS[at % 3]},"a, b",{at / 2},' for at in range(60)]
+    lines[7] = ""
+    lines[9] = "k8,,bad,no text,,"
+    (tmp_path / "one.csv").write_text("\n".join(lines) + "\n")
+    data = DataConfig(source=Source.files, path=str(tmp_path / "one.csv"), on_bad_row=OnBadRow.drop)
+    save_run(RunConfig(data=data), run / "config.yaml")
+    for more, n_rows, folder in (
+        ({}, 6, "one-test"),
+        ({"data": run_data(path=data.path, on_bad_row=OnBadRow.drop)}, 58, "one-all"),
+    ):
+        evaluate(config(run, **more))
+        with (run / "evaluate" / folder / "predictions.csv").open(newline="") as file:
+            answered = list(csv.DictReader(file))
+        assert list(answered[0]) == [
+            "row", "index", "text", "id", "split note", "input_prediction", "input_p_good",
+            "label", "prediction", "p_bad", "p_good", "p_so-so",
+        ]  # fmt: skip
+        with (tmp_path / "one.csv").open(newline="") as file:
+            in_file = list(csv.DictReader(file))  # which knows no blank line, as pandas
+        assert len(answered) == n_rows
+        for one in answered:
+            of_file = in_file[int(one["index"])]
+            assert one["text"] == of_file["text"] == f"film {int(one['row']) - 2}"
+            kept = one["id"], one["label"], one["split note"], one["input_prediction"], one["input_p_good"]
+            assert kept == tuple(of_file[name] for name in ("id", "label", "split note", "prediction", "p_good"))
+
+
+def test_an_evaluation_may_be_repeated(run: Path) -> None:
+    first = evaluate(config(run, split="validation"))
+    assert evaluate(config(run / "model", split="validation")) == first
+    assert [one.name for one in (run / "evaluate").iterdir()] == ["films-validation"]
+
+
+def test_a_moved_model_is_judged_on_named_data(run: Path, tmp_path: Path) -> None:
+    alone = shutil.move(run / "model", tmp_path / "moved")
+    data = run_data(path=str(tmp_path / "films" / "test.csv"))
+    metrics = evaluate(config(alone, data=data, output=str(tmp_path / "new" / "results")))
+    assert sorted(one.name for one in (tmp_path / "new" / "results").iterdir()) == FILES
+    assert set(metrics["baselines"]) == {"most frequent class"}
+    assert (metrics["data"], metrics["split"]) == ("films-test", "all")
+
+
+def test_the_linear_model_of_training_is_judged_on_named_data(run: Path, tmp_path: Path) -> None:
+    fit_baseline(run)
+    rows = [(f"film {name}", name) for name in LABELS]
+    with (tmp_path / "more.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    metrics = evaluate(config(run, data=run_data(path=str(tmp_path / "more.csv"))))
+    assert metrics["baselines"]["linear model"]["accuracy"]["value"] == 1.0
+    assert "linear model" in metrics["leads"]
+
+
+def test_rows_that_the_model_was_chosen_on_are_said_to_be(run: Path, tmp_path: Path, capsys) -> None:
+    """Of the run's own splits, and of a file that turns out to hold the same rows."""
+    fit_baseline(run)
+    splits = read_splits(DataConfig(source=Source.files, path=str(tmp_path / "films")), 0)
+    digests = {name: rows.digest(LABELS) for name, rows in splits.by_name().items()}
+    written = {"digests": digests, "most_frequent": "so-so"}
+    (run / "summary.json").write_text(json.dumps(written))
+    file = run_data(path=str(tmp_path / "films" / "validation.csv"))
+    for more in ({"split": "validation"}, {"data": file}):
+        warnings = evaluate(config(run, **more))["warnings"]
+        assert warnings[0].startswith("epoch was chosen on these validation rows: figures and lead flatter the model")
+        assert f"warning: {warnings[0]}\n" in capsys.readouterr().out
+    found = evaluate(config(run, data=file))
+    assert found["baselines"]["most frequent class"]["accuracy"]["value"] == 12 / 40  # of so-so, as in training
+    assert "learnt from these training rows" in evaluate(config(run, split="train"))["warnings"][0]
+    assert not any("chosen on these" in one for one in evaluate(config(run))["warnings"])
+
+
+def test_results_of_a_single_file_lie_in_a_folder_that_says_all(run: Path, tmp_path: Path) -> None:
+    data = run_data(path=str(tmp_path / "films" / "test.csv"))
+    evaluate(config(run, split="train", data=data))
+    assert [one.name for one in (run / "evaluate").iterdir()] == ["films-test-all"]
+
+
+def test_a_typed_output_that_is_not_empty_is_refused(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"output=\S+films is not empty: name a new folder, or leave output away"):
+        evaluate(config(run, output=str(tmp_path / "films")))
+    with pytest.raises(ValueError, match=r"output=\S+config.yaml is a file: name a new folder"):
+        evaluate(config(run, output=str(run / "config.yaml")))
+
+
+def test_mistakes_are_found_before_torch_is_imported(run: Path) -> None:
+    program = f"""
+import sys
+from manyheads.config import EvaluateConfig
+from manyheads.evaluation.evaluate import evaluate
+try:
+    evaluate(EvaluateConfig(run={str(run)!r}, split="test", output={str(run)!r}))
+except ValueError:
+    print("torch" in sys.modules)
+(p := __import__("pathlib").Path({str(run.parent / "films" / "test.csv")!r})).write_text("text,label\\na,unheard of\\n")
+try:
+    evaluate(EvaluateConfig(run={str(run)!r}))
+except ValueError as error:
+    print("torch" in sys.modules, error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    assert first == "False"
+    assert second.startswith("False ")
+    assert "unheard of" in second
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_sentence(run: Path) -> None:
+    (run / "evaluate").write_text("a file where a folder should be")
+    with pytest.raises(ValueError, match=r"films-test cannot be written to \(.*\): name another folder by output="):
+        evaluate(config(run))

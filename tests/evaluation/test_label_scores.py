@@ -1,0 +1,117 @@
+"""Figures of any number of labels against scikit-learn; intervals against a plain bootstrap."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from manyheads.evaluation.multilabel import change_of_labels, score_given, score_labels
+from manyheads.evaluation.scores import score_answers
+
+
+def some_rows(n_rows: int, n_labels: int, seed: int = 0):
+    random = np.random.default_rng(seed)
+    marks = random.random((n_rows, n_labels)) < np.linspace(0.6, 0.1, n_labels)
+    probabilities = 1 / (1 + np.exp(-random.normal(size=marks.shape) - 2.0 * marks + 1))
+    return marks, probabilities, probabilities >= 0.4, [f"label {at}" for at in range(n_labels)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 50), st.integers(1, 6), st.integers(0, 1000))
+def test_figures_are_those_of_scikit_learn(n_rows: int, n_labels: int, seed: int) -> None:
+    marks, probabilities, answers, names = some_rows(n_rows, n_labels, seed)
+    scores = score_labels(marks, probabilities, answers, names, [0.4] * n_labels, n_resamples=1)
+    two = (marks.astype(int), answers.astype(int)) if n_labels > 1 else (marks[:, 0], answers[:, 0])
+    assert scores.accuracy.value == pytest.approx(metrics.accuracy_score(*two))
+    table = metrics.precision_recall_fscore_support(marks.astype(int).reshape(n_rows, -1).tolist() if n_labels > 1 else
+        marks[:, 0], two[1], labels=list(range(n_labels)) if n_labels > 1 else [True], zero_division=0)  # fmt: skip
+    ours = [(one.precision, one.recall, one.f1, one.support) for one in scores.per_class]
+    np.testing.assert_allclose(ours, np.stack(table, axis=1), atol=1e-12)
+    occurs = marks.any(0) | answers.any(0)
+    for at, name in enumerate(("precision", "recall", "f1")):
+        expected = table[at][occurs].mean() if occurs.any() else 0
+        assert getattr(scores, f"macro_{name}").value == pytest.approx(expected)
+        flat = metrics.precision_recall_fscore_support(
+            marks.ravel(), answers.ravel(), average="binary", zero_division=0
+        )
+        assert getattr(scores, f"micro_{name}").value == pytest.approx(flat[at])
+
+
+def test_loss_is_the_sum_of_each_labels_log_loss() -> None:
+    marks, probabilities, answers, names = some_rows(200, 3)
+    loss = score_labels(marks, probabilities, answers, names, [0.4] * 3, n_resamples=1).loss.value
+    assert loss == pytest.approx(sum(metrics.log_loss(marks[:, at], probabilities[:, at]) for at in range(3)))
+    certain = score_labels(marks[:1], 1.0 - marks[:1], answers[:1], names, [0.4] * 3, n_resamples=1)
+    assert np.isfinite(certain.loss.value)
+
+
+def test_intervals_are_those_of_a_plain_bootstrap() -> None:
+    marks, probabilities, answers, names = some_rows(300, 3)
+    scores = score_labels(marks, probabilities, answers, names, [0.4] * 3, n_resamples=600, seed=3)
+    random = np.random.default_rng(9)
+    drawn = [random.integers(300, size=300) for _ in range(600)]
+    counts = [[one[rows].sum(0) for one in (marks & answers, marks, answers)] for rows in drawn]
+    plain = {
+        "micro": [2 * right.sum() / (had.sum() + given.sum()) for right, had, given in counts],
+        "macro": [(2 * right / (had + given)).mean() for right, had, given in counts],
+    }
+    for average, found in plain.items():
+        ours = getattr(scores, f"{average}_f1")
+        assert (ours.low, ours.high) == pytest.approx(tuple(np.percentile(found, (2.5, 97.5))), abs=0.01)
+    again = score_given(marks, answers, n_resamples=600, seed=3)
+    assert (again.micro_f1, again.accuracy) == (scores.micro_f1, scores.accuracy)
+
+
+def test_a_change_is_paired() -> None:
+    marks, _, answers, _ = some_rows(300, 3)
+    other = answers.copy()
+    other[:10, 0] ^= True
+    change = change_of_labels(marks, answers, other, n_resamples=300)
+    apart = [score_given(marks, one, n_resamples=300).micro_f1 for one in (answers, other)]
+    assert change.micro_f1.value == pytest.approx(apart[0].value - apart[1].value)
+    assert change.micro_f1.high - change.micro_f1.low < 0.5 * (apart[0].high - apart[0].low)
+    none = change_of_labels(marks, answers, answers, n_resamples=100).macro_f1
+    assert none.value == 0
+    assert 0.005 < none.high == -none.low < 0.02
+
+
+def test_no_rows_are_one_sentence() -> None:
+    nothing = np.zeros((0, 2), dtype=bool)
+    with pytest.raises(ValueError, match="there are no rows to judge"):
+        score_given(nothing, nothing)
+
+
+def test_rows_that_are_all_right_leave_a_doubt() -> None:
+    marks_nC = np.array([[True, False], [False, True], [False, False], [True, True]])
+    own = score_answers([0, 1, 1, 0], [0, 1, 1, 0], 2).accuracy
+    assert score_given(marks_nC, marks_nC).accuracy == own
+    found = score_labels(marks_nC, marks_nC.astype(float), marks_nC, ["a", "b"], [0.5, 0.5])
+    assert found.accuracy == own
+    assert own.low < 0.6
+    assert (found.micro_f1.value, found.macro_f1.value) == (1, 1)
+    assert found.micro_f1.low == pytest.approx(own.low, abs=0.02)
+    assert found.macro_f1.low == pytest.approx(own.low, abs=0.1)
+
+
+def test_a_label_that_is_surely_not_there_costs_no_more_than_its_logit() -> None:
+    marks = np.array([[False]])
+    for logit, least, most in ((36.0, 36.0, 36.1), (37.0, 36.7, 37.0), (45.0, 36.7, 45.0), (-45.0, 0.0, 1e-9)):
+        chance = np.array([[1 / (1 + np.exp(-logit))]])
+        loss = score_labels(marks, chance, chance > 0.5, ["a"], [0.5], n_resamples=1).loss.value
+        assert least <= loss <= most
+
+
+def test_labels_of_one_row_are_not_further_rows() -> None:
+    all_right = np.ones((100, 20), dtype=bool)
+    found = score_given(all_right, all_right, n_resamples=10)
+    assert (found.macro_f1.low, found.macro_f1.high) == pytest.approx((0.963, 1), abs=1e-4)
+    assert found.micro_f1.low == pytest.approx(found.macro_f1.low)
+
+
+def test_nothing_is_known_of_a_figure_without_a_row() -> None:
+    marks, none = np.ones((30, 2), dtype=bool), np.zeros((30, 2), dtype=bool)
+    precision = score_given(marks, none, n_resamples=10).micro_precision
+    assert (precision.value, precision.low, precision.high) == (0, 0, 1)
+    nothing = score_given(none, none, n_resamples=10)
+    assert (nothing.micro_f1.low, nothing.micro_f1.high) == (nothing.macro_f1.low, nothing.macro_f1.high) == (0, 1)

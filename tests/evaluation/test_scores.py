@@ -1,0 +1,226 @@
+"""Scores against scikit-learn and torch; intervals against their meaning."""
+
+import json
+import time
+import tracemalloc
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+from sklearn import metrics
+from torch.nn import functional as F
+
+from manyheads.evaluation.scores import Interval, change_of_answers, mean_interval, score, score_answers, share_interval
+
+FIGURES = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
+
+
+def some_rows(n_rows: int, n_classes: int, seed: int = 0, skill: float = 1.0):
+    random = np.random.default_rng(seed)
+    labels = random.integers(n_classes, size=n_rows)
+    logits = random.normal(size=(n_rows, n_classes))
+    logits[np.arange(n_rows), labels] += skill
+    names = [f"class {at}" for at in range(n_classes)]
+    return labels, torch.tensor(logits).softmax(-1).numpy(), names
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(0, 1000))
+@pytest.mark.filterwarnings("ignore:A single label was found")
+def test_figures_are_those_of_scikit_learn(n_rows: int, n_classes: int, seed: int) -> None:
+    labels, probabilities, names = some_rows(n_rows, n_classes, seed)
+    answers = probabilities.argmax(1)
+    scores = score(labels, probabilities, names, n_resamples=1)
+    assert scores.accuracy.value == pytest.approx(metrics.accuracy_score(labels, answers))
+    for average in ("macro", "micro"):
+        expected = metrics.precision_recall_fscore_support(labels, answers, average=average, zero_division=0)
+        if average == "macro":
+            assert scores.macro_precision.value == pytest.approx(expected[0])
+            assert scores.macro_recall.value == pytest.approx(expected[1])
+            assert scores.macro_f1.value == pytest.approx(expected[2])
+        else:
+            assert scores.micro_f1.value == pytest.approx(expected[2])
+    every = list(range(n_classes))
+    table = metrics.precision_recall_fscore_support(labels, answers, labels=every, zero_division=0)
+    ours = [(one.precision, one.recall, one.f1, one.support) for one in scores.per_class]
+    np.testing.assert_allclose(ours, np.stack(table, axis=1), atol=1e-12)
+    assert scores.confusion == metrics.confusion_matrix(labels, answers, labels=every).tolist()
+
+
+def test_loss_is_torchs_cross_entropy() -> None:
+    labels, probabilities, names = some_rows(300, 5)
+    expected = F.nll_loss(torch.tensor(probabilities).log(), torch.tensor(labels))
+    assert score(labels, probabilities, names, n_resamples=1).loss.value == pytest.approx(float(expected))
+
+
+def test_a_certain_mistake_has_a_finite_loss() -> None:
+    assert np.isfinite(score([0], [[0.0, 1.0]], ["a", "b"], n_resamples=1).loss.value)
+
+
+def test_macro_figures_leave_out_classes_that_nobody_mentions() -> None:
+    scores = score([0, 1], [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1]], ["a", "b", "unused"], n_resamples=1)
+    assert scores.macro_f1.value == 1
+    assert scores.per_class[2].support == 0
+    assert scores.per_class[2].f1 == 0
+
+
+@given(st.integers(1, 2000), st.floats(0, 1))
+def test_the_interval_of_a_share_is_wilsons(n_rows: int, part: float) -> None:
+    n_some = round(part * n_rows)
+    ours, peer = share_interval(n_some, n_rows), binomtest(n_some, n_rows).proportion_ci(method="wilson")
+    assert (ours.low, ours.high) == pytest.approx((peer.low, peer.high), abs=1e-6)
+    assert 0 <= ours.low <= ours.value == n_some / n_rows <= ours.high <= 1
+
+
+def test_rows_that_are_all_right_leave_a_doubt() -> None:
+    scores = score_answers([0, 1] * 10, [0, 1] * 10, 2, n_resamples=50)
+    assert scores.accuracy == scores.micro_f1 == share_interval(20, 20)
+    assert scores.accuracy.low == pytest.approx(0.839, abs=5e-4)
+    for macro in (scores.macro_f1, scores.macro_precision, scores.macro_recall):
+        assert (macro.value, macro.low, macro.high) == pytest.approx((1, scores.accuracy.low, 1))
+
+
+def test_a_class_of_few_rows_leaves_a_doubt_in_macro_figures() -> None:
+    labels = np.repeat([0, 1], [95, 5])
+    scores = score_answers(labels, labels, 2, n_resamples=50)
+    assert scores.accuracy.low > 0.96
+    assert 0.8 < scores.macro_f1.low < 0.9  # of five rows alone it is 0.57, of which macro F1 holds a half
+
+
+def test_the_intervals_of_macro_f1_hold_the_figure_of_all_texts_as_often_as_they_say() -> None:
+    random = np.random.default_rng(0)
+    joint_CC = np.diag([0.57, 0.29, 0.1]) + 0.04 / 9  # of classes and answers
+    truth = (2 * joint_CC.diagonal() / (joint_CC.sum(0) + joint_CC.sum(1))).mean()
+    for n_rows in (40, 200):
+        holds = []
+        for at in range(250):
+            labels, answers = np.divmod(random.choice(9, size=n_rows, p=joint_CC.ravel()), 3)
+            found = score_answers(labels, answers, 3, n_resamples=100, seed=at).macro_f1
+            holds.append(found.low <= truth <= found.high)
+        assert 0.92 <= np.mean(holds) <= 1  # the percentiles of the bootstrap hold it in 0.66 and 0.88 of the draws
+
+
+def test_intervals_are_those_of_a_plain_bootstrap() -> None:
+    labels, probabilities, names = some_rows(400, 4)
+    scores = score(labels, probabilities, names, n_resamples=1500, seed=3)
+    random, answers = np.random.default_rng(9), probabilities.argmax(1)
+    losses = -np.log(probabilities[np.arange(400), labels])
+    draws = [random.integers(400, size=400) for _ in range(1500)]
+    macro_f1 = [metrics.f1_score(labels[rows], answers[rows], average="macro", zero_division=0) for rows in draws[:400]]
+    for interval, resampled in ((scores.macro_f1, macro_f1), (scores.loss, [losses[rows].mean() for rows in draws])):
+        width = interval.high - interval.low
+        assert np.allclose((interval.low, interval.high), np.percentile(resampled, (2.5, 97.5)), atol=0.15 * width)
+
+
+@given(st.integers(1, 40), st.integers(2, 5), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_every_interval_holds_its_figure(n_rows: int, n_classes: int, seed: int) -> None:
+    scores = score(*some_rows(n_rows, n_classes, seed), n_resamples=20, seed=seed)
+    for name in FIGURES:
+        figure: Interval = getattr(scores, name)
+        assert figure.low <= figure.value <= figure.high, name
+
+
+def test_the_seed_decides_and_answers_share_the_resamples() -> None:
+    labels, probabilities, names = some_rows(150, 3)
+    first, again = (score(labels, probabilities, names, n_resamples=100, seed=5) for _ in range(2))
+    assert first == again
+    assert score(labels, probabilities, names, n_resamples=100, seed=6).macro_f1 != first.macro_f1
+    answers = score_answers(labels, probabilities.argmax(1), 3, n_resamples=100, seed=5)
+    assert (answers.accuracy, answers.macro_f1) == (first.accuracy, first.macro_f1)
+
+
+def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
+    labels, probabilities, _ = some_rows(300, 4)
+    before = probabilities.argmax(1)
+    after = np.where(np.random.default_rng(1).random(300) < 0.1, 0, before)
+    (ours,) = change_of_answers(labels, before, [after], 4, n_resamples=400, seed=2)
+    random = np.random.default_rng(2)  # the draws are those of the seed: the same rows for both
+
+    def figures(rows: np.ndarray) -> tuple[float, float]:
+        f1 = [metrics.f1_score(labels[rows], one[rows], average="macro", zero_division=0) for one in (before, after)]
+        right = [metrics.accuracy_score(labels[rows], one[rows]) for one in (before, after)]
+        return f1[1] - f1[0], right[1] - right[0]
+
+    whole = figures(np.arange(300))
+    drawn = np.array([figures(random.integers(300, size=300)) for _ in range(400)])
+    n_rows = 16 / (1 / np.bincount(labels)).sum(), 300
+    for at, interval in enumerate((ours.macro_f1, ours.accuracy)):
+        size = n_rows[at] / (n_rows[at] + 2)
+        added = 2 / (n_rows[at] + 2) ** 2 + 2 * n_rows[at] * whole[at] ** 2 / (n_rows[at] + 2) ** 3
+        half = 1.959964 * np.sqrt(drawn[:, at].var() * size**2 + added)
+        expected = (whole[at], size * whole[at] - half, size * whole[at] + half)
+        np.testing.assert_allclose((interval.value, interval.low, interval.high), expected)
+    apart = score_answers(labels, before, 4).accuracy
+    assert ours.accuracy.high - ours.accuracy.low < apart.high - apart.low  # pairing is what makes it narrow
+
+
+@pytest.mark.parametrize(("n_lost", "n_won", "n_rows"), [(10, 30, 80), (0, 10, 10), (1, 30, 40)])
+def test_the_interval_of_a_change_of_accuracy_is_bonetts_and_prices(n_lost: int, n_won: int, n_rows: int) -> None:
+    labels, before = np.zeros(n_rows, dtype=int), np.repeat([0, 1], [n_rows - n_won, n_won])
+    after = np.repeat([1, 0], [n_lost, n_rows - n_lost])
+    (change,) = change_of_answers(labels, before, [after], 2, n_resamples=20_000)
+    lost, won = (n_lost + 1) / (n_rows + 2), (n_won + 1) / (n_rows + 2)  # one row more each, of two rows more
+    half = 1.959964 * np.sqrt((lost + won - (won - lost) ** 2) / (n_rows + 2))
+    assert change.accuracy.value == (n_won - n_lost) / n_rows
+    expected = won - lost - half, min(1, won - lost + half)
+    assert (change.accuracy.low, change.accuracy.high) == pytest.approx(expected, abs=3e-3)
+
+
+def test_equal_answers_are_not_known_to_be_equally_good() -> None:
+    labels, probabilities, _ = some_rows(80, 3)
+    answers = probabilities.argmax(1)
+    half = 1.959964 * 2**0.5 / 82
+    for change in change_of_answers(labels, answers, [answers, answers], 3, n_resamples=50):
+        assert (change.accuracy.value, change.accuracy.low, change.accuracy.high) == pytest.approx((0, -half, half))
+        assert change.macro_f1.value == 0
+        assert change.macro_f1.low < -half
+    assert change_of_answers(labels, answers, [], 3, n_resamples=50) == []
+    (five,) = change_of_answers([0, 0, 0, 0, 1], [0, 0, 0, 0, 1], [[0, 0, 0, 0, 1]], 2, n_resamples=50)
+    assert five.accuracy.high == pytest.approx(0.396, abs=1e-3)
+
+
+def test_the_interval_of_a_mean_is_the_normal_one() -> None:
+    values = np.random.default_rng(0).normal(2.0, 3.0, size=1000)
+    interval = mean_interval(values, n_resamples=2000)
+    spread = 1.96 * values.std() / np.sqrt(1000)
+    assert interval.value == pytest.approx(values.mean())
+    assert interval.low == pytest.approx(values.mean() - spread, abs=0.1 * spread)
+    assert interval.high == pytest.approx(values.mean() + spread, abs=0.1 * spread)
+    assert mean_interval([4.0], n_resamples=10) == Interval(4.0, 4.0, 4.0)
+
+
+def test_json_is_plain_and_whole() -> None:
+    scores = score(*some_rows(50, 3), n_resamples=10)
+    read = json.loads(json.dumps(asdict(scores), allow_nan=False))
+    assert set(read["accuracy"]) == {"value", "low", "high"}
+    assert read["n_rows"] == sum(map(sum, read["confusion"])) == sum(one["n_rows"] for one in read["reliability"])
+
+
+def test_no_rows_is_a_sentence() -> None:
+    with pytest.raises(ValueError, match="there are no rows to judge"):
+        score([], np.empty((0, 2)), ["a", "b"])
+
+
+@pytest.mark.parametrize(("n_rows", "n_classes"), [(25_000, 2), (3_080, 77)])
+def test_a_thousand_resamples_take_a_moment(n_rows: int, n_classes: int) -> None:
+    rows = some_rows(n_rows, n_classes)
+    started = time.process_time()
+    score(*rows, n_resamples=1000)
+    assert time.process_time() - started < 10  # 0.3 s on an idle machine
+
+
+def test_thousands_of_classes_need_no_matrix_of_them() -> None:
+    random = np.random.default_rng(0)
+    labels = random.integers(5000, size=3000)
+    answers = np.where(random.random(3000) < 0.5, labels, random.integers(5000, size=3000))
+    tracemalloc.start()
+    found = score_answers(labels.tolist(), answers.tolist(), 5000, n_resamples=20)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.macro_f1.value == pytest.approx(metrics.f1_score(labels, answers, average="macro"))
+    assert peak < 50e6

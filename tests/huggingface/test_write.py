@@ -1,0 +1,311 @@
+"""What `manyheads export` writes, opened by transformers: the same logits, ids and names of classes."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from manyheads.cli.main import main
+from manyheads.config import (
+    Activation,
+    DataConfig,
+    ExportConfig,
+    Long,
+    ModelConfig,
+    Placement,
+    Pooler,
+    Pooling,
+    Positions,
+    Segments,
+)
+from manyheads.huggingface.read import read_family
+from manyheads.huggingface.shapes import Marks, describe, read_shape
+from manyheads.huggingface.write import described_as, export, family_tensors, modules_of, write_family
+from manyheads.inference.classifier import Deliverable, load
+from manyheads.linear.member import Beside
+
+transformers = pytest.importorskip("transformers")
+
+TEXTS = ["good film", "a very bad film", "not so awful a film, the film is fine", "so", "unknown words here"]
+SECONDS = ["bad", "the film", "a fine film", "good good", "a"]
+BERT = ModelConfig(
+    n_layers=2, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=24, positions=Positions.learned, segments=Segments.always,
+    placement=Placement.post, norm_eps=1e-12, pooling=Pooling.first, pooler=Pooler.tanh,
+)  # fmt: skip
+MODERN = ModelConfig(
+    n_layers=4, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=24, positions=Positions.rotary, rotary_base=5_000.0,
+    rotary_base_window=100.0, windows=[0, 2], segments=Segments.never, activation=Activation.geglu, norm_bias=False,
+    norm_embedding=True, bias=False, pooling=Pooling.mean, pooler=Pooler.gelu_norm,
+)  # fmt: skip
+SHAPES = {  # ours, to the class of transformers that opens them
+    "bert": (BERT, "BertForSequenceClassification"),
+    "bert of sines": (replace(BERT, positions=Positions.sinusoidal), "BertForSequenceClassification"),
+    "bert without order": (replace(BERT, positions=Positions.none), "BertForSequenceClassification"),
+    "bert of pairs alone": (replace(BERT, segments=Segments.pairs), "BertForSequenceClassification"),
+    "bert of relu": (replace(BERT, activation=Activation.relu, norm_eps=None), "BertForSequenceClassification"),
+    "roberta": (replace(BERT, segments=Segments.never), "RobertaForSequenceClassification"),
+    "electra": (replace(BERT, pooler=Pooler.gelu, d_embedding=6), "ElectraForSequenceClassification"),
+    "distilbert": (
+        replace(BERT, segments=Segments.never, pooler=Pooler.relu),
+        "DistilBertForSequenceClassification",
+    ),
+    "modernbert": (MODERN, "ModernBertForSequenceClassification"),
+    "modernbert with biases": (
+        replace(MODERN, bias=True, norm_bias=True, windows=[], pooling=Pooling.first),
+        "ModernBertForSequenceClassification",
+    ),
+}
+
+
+@pytest.fixture
+def shipped(ship_model: Callable[..., Path], tmp_path: Path) -> Callable[..., Deliverable]:
+    """`shipped(shape, pairs=)`: a classifier whose weights are all drawn anew."""
+
+    def make(shape: ModelConfig, *, pairs: bool = False) -> Deliverable:
+        model = load(ship_model(tmp_path / "model", pairs=pairs, data=DataConfig(max_length=12), shape=shape))
+        torch.manual_seed(3)
+        with torch.no_grad():
+            for name, parameter in model.classifier.named_parameters():
+                parameter.normal_(1.0 if "norm" in name or "after.w" in name or "before.w" in name else 0.0, 0.3)
+        return model
+
+    return make
+
+
+def opened(folder: Path) -> tuple[Any, Any]:
+    """As a user of transformers opens the folder, all of whose weights must have been in it."""
+    model, said = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
+    assert not any(said.values()), said
+    return model.eval(), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def answered(folder: Path, texts: list[str], pairs: list[str] | None) -> torch.Tensor:
+    model, tokenizer = opened(folder)
+    with torch.no_grad():
+        return model(**tokenizer(texts, pairs, padding=True, truncation=True, return_tensors="pt")).logits
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+def test_transformers_answers_as_we_do(name, pairs, shipped, tmp_path):
+    shape, kind = SHAPES[name]
+    model = shipped(shape, pairs=pairs)
+    write_family(tmp_path / "theirs", model, described_as(model))
+    assert json.loads((tmp_path / "theirs" / "config.json").read_text())["architectures"] == [kind]
+    seconds = SECONDS if pairs else None
+    logits = model.logits(TEXTS, seconds)
+    torch.testing.assert_close(answered(tmp_path / "theirs", TEXTS, seconds), logits, rtol=0, atol=1e-5)
+    assert float(logits.std()) > 0.1
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "electra", "distilbert", "modernbert"])
+def test_there_and_back_it_is_the_same_model(kind, theirs, read, tmp_path):
+    """A folder of theirs, read by us and written again. RoBERTa's only segment comes back within its positions."""
+    before = theirs(kind)
+    before.save_pretrained(tmp_path / "before")
+    network, shape = read(tmp_path / "before")
+    described = describe(
+        shape.config(),
+        vocab_size=shape.vocab_size,
+        max_length=shape.max_length,
+        has_segments=network.embeddings.segments is not None,
+        marks=Marks({"pad": 1}, is_unigram=kind == "xlm-roberta"),
+    )
+    assert (described.kind, described.shape.first_position) == (kind, shape.first_position)
+    after = type(before)(type(before.config)(**described.config, num_labels=3)).eval()
+    after.load_state_dict(family_tensors(network, described))
+    ids = torch.tensor([[2, 5, 9, 3], [2, 11, 3, 1]])
+    keep = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+    with torch.no_grad():
+        one, other = (model(input_ids=ids, attention_mask=keep).logits for model in (before, after))
+    torch.testing.assert_close(other, one, rtol=0, atol=1e-5)
+    if "roberta" not in kind:
+        for name, tensor in before.state_dict().items():
+            torch.testing.assert_close(after.state_dict()[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_a_tokenizer_comes_along_with_the_same_ids(shipped, tmp_path):
+    model = shipped(BERT, pairs=True)
+    write_family(tmp_path / "theirs", model, described_as(model))
+    _, tokenizer = opened(tmp_path / "theirs")
+    for pair in zip(TEXTS, SECONDS, strict=True):
+        ours, its = model.tokenizer.encode(*pair), tokenizer(*pair)
+        assert (its["input_ids"], its["token_type_ids"]) == (ours.ids, ours.type_ids)
+    assert tokenizer.model_max_length == 12
+    assert (tokenizer.pad_token, tokenizer.mask_token) == ("[PAD]", "[MASK]")
+
+
+def test_what_was_written_is_read_again_by_init_from(shipped, tmp_path):
+    model = shipped(BERT)
+    write_family(tmp_path / "theirs", model, described_as(model))
+    shape = read_shape(tmp_path / "theirs")
+    wanted = {name: list(one.shape) for name, one in model.classifier.state_dict().items()}
+    found = read_family(tmp_path / "theirs", shape, wanted)
+    for name, tensor in model.classifier.state_dict().items():
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_classes_go_by_their_names_and_any_number_of_them_by_thresholds(shipped, tmp_path):
+    model = shipped(BERT)
+    write_family(tmp_path / "one", model, described_as(model))
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "one")
+    assert [config.id2label[at] for at in range(3)] == model.labels
+    assert (config.problem_type, config.num_labels) == ("single_label_classification", 3)
+    write_family(tmp_path / "any", replace(model, thresholds=[0.5, 0.3, 0.4]), described_as(model))
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "any").problem_type == "multi_label_classification"
+    assert json.loads((tmp_path / "any" / "thresholds.json").read_text()) == [0.5, 0.3, 0.4]
+    classify = transformers.pipeline("text-classification", str(tmp_path / "one"))
+    assert [one["label"] for one in classify(TEXTS)] == [one.label for one in model.predict(TEXTS)]
+
+
+def test_the_same_run_gives_the_same_bytes(shipped, tmp_path):
+    model = shipped(BERT)
+    for name in ("one", "other"):
+        write_family(tmp_path / name, model, described_as(model))
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "other" / file.name).read_bytes()
+
+
+FOREIGN = [
+    (
+        {"placement": Placement.pre, "pooling": Pooling.mean, "pooler": Pooler.none},
+        "has a shape of its own, which transformers does not know; nearest to it is Bert, which has "
+        "model.placement=post, model.pooling=first, model.pooler=tanh: train one with these settings, or from a model "
+        "of such a family by init_from",
+    ),
+    ({"d_k": 6}, "has model.n_heads=2 with model.d_k=6 and model.d_v=8, which do not share out model.d_model=16"),
+    ({"qk_norm": True}, "which has model.qk_norm=false: train one"),
+    ({"norm_bias": False}, "nearest to it is Bert, which has model.norm_bias=true"),
+    ({"windows": [2]}, "nearest to it is Bert, which has model.windows=[0,0]"),
+]
+
+
+@pytest.mark.parametrize(("changed", "sentence"), FOREIGN)
+def test_a_shape_of_no_family_is_refused_by_what_differs(changed, sentence, ship_model, tmp_path, capsys):
+    ship_model(tmp_path / "run" / "model", data=DataConfig(max_length=12), shape=replace(BERT, **changed))
+    assert main(["export", f"run={tmp_path / 'run'}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"run={tmp_path / 'run'} has ")
+    assert sentence in said
+    assert said.count("\n") == 1
+    assert [one.name for one in (tmp_path / "run").iterdir()] == ["model"]
+
+
+def test_the_verb_writes_beside_the_model_and_never_over_anything(ship_model, tmp_path, capsys):
+    ship_model(tmp_path / "run" / "model", data=DataConfig(max_length=12), shape=BERT)
+    (tmp_path / "run" / "config.yaml").touch()
+    assert main(["export", f"run={tmp_path / 'run'}"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{tmp_path / 'run' / 'huggingface'}: transformers.BertForSequenceClassification")
+    assert {file.name for file in (tmp_path / "run" / "huggingface").iterdir()} == {
+        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+    }  # fmt: skip
+    assert main(["export", f"run={tmp_path / 'run'}"]) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_a_link_to_an_empty_folder_stays_and_what_it_leads_to_is_filled(ship_model, tmp_path):
+    ship_model(tmp_path / "run" / "model", data=DataConfig(max_length=12), shape=BERT)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    assert main(["export", f"run={tmp_path / 'run' / 'model'}", f"output={tmp_path / 'link'}"]) == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "there" / "model.safetensors").is_file()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link", "run", "there"]
+
+
+@pytest.mark.parametrize("long", list(Long))
+def test_the_verb_says_where_long_texts_are_read_otherwise(long, ship_model, tmp_path, capsys):
+    data = DataConfig(max_length=12, long=long)
+    run = ship_model(tmp_path / "model", data=data, shape=BERT)
+    export(ExportConfig(run=str(run), output=str(tmp_path / "theirs")))
+    said = "It cuts texts at their end after 12 tokens, where the run reads longer ones by data.long="
+    assert (said in capsys.readouterr().out) is (long is not Long.cut)
+
+
+def test_a_model_of_another_task_is_refused(text_folder):
+    with pytest.raises(ValueError, match="answers by texts"):
+        export(ExportConfig(run=str(text_folder)))
+
+
+POOLED = {
+    "mean": replace(BERT, pooling=Pooling.mean, pooler=Pooler.none),
+    "max and a layer": replace(BERT, pooling=Pooling.max, pooler=Pooler.gelu, segments=Segments.never),
+    "first of a modern one": replace(MODERN, pooling=Pooling.first, pooler=Pooler.none),
+}
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_any_pooling_goes_into_modules_of_its_own(name, shipped, tmp_path):
+    """The modules by hand, as sentence-transformers documents them, and by itself where it is installed."""
+    model = shipped(POOLED[name])
+    logits = model.logits(TEXTS)
+    folder = tmp_path / "theirs"
+    write_family(folder, model, described_as(model, pooled=False), modules_of(model))
+    encoder = transformers.AutoModel.from_pretrained(folder).eval()
+    given = transformers.AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
+    keep_BL1 = given["attention_mask"][..., None]
+    with torch.no_grad():
+        x_BLD = encoder(**given).last_hidden_state
+    x = {
+        "mean": lambda: (x_BLD * keep_BL1).sum(1) / keep_BL1.sum(1),
+        "max": lambda: x_BLD.masked_fill(keep_BL1 == 0, -1e9).amax(1),
+        "first": lambda: x_BLD[:, 0],
+    }[POOLED[name].pooling.name]()
+    for place in sorted(folder.glob("*_Dense")):
+        weights = load_file(place / "model.safetensors")
+        x = torch.nn.functional.linear(x, weights["linear.weight"], weights["linear.bias"])
+        if json.loads((place / "config.json").read_text())["activation_function"].endswith("GELU"):
+            x = torch.nn.functional.gelu(x)
+    head = load_file(folder / "head.safetensors")
+    torch.testing.assert_close(torch.nn.functional.linear(x, **head), logits, rtol=0, atol=1e-5)
+    assert read_shape(folder).model["pooling"] == POOLED[name].pooling.name
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    found = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS, convert_to_tensor=True)
+    torch.testing.assert_close(found, x, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "distilbert"])
+def test_an_encoder_of_ours_has_every_weight_that_transformers_looks_for(kind, shipped, tmp_path):
+    """None is drawn at random, which transformers would warn of as "newly initialized"."""
+    model = shipped(replace(SHAPES[kind][0], pooling=Pooling.mean, pooler=Pooler.none))
+    described = described_as(model, pooled=False)
+    write_family(tmp_path / "theirs", model, described, modules_of(model))
+    _, said = transformers.AutoModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    assert not any(said.values()), said
+
+
+@pytest.mark.parametrize("words", [[], ["members=network"]])
+def test_a_linear_model_beside_the_network_stays_behind_and_is_named_first(
+    words, shipped, tmp_path, monkeypatch, capsys
+):
+    model, run = shipped(BERT), tmp_path / "model"
+    logits = model.logits(TEXTS)
+    with_linear = replace(model, beside=Beside(cast(Any, None), 0.4))
+    monkeypatch.setattr("manyheads.huggingface.write.load", lambda folder: with_linear)
+    assert main(["export", f"run={run}", f"output={tmp_path / 'theirs'}", *words]) == 0
+    torch.testing.assert_close(answered(tmp_path / "theirs", TEXTS, None), logits, rtol=0, atol=1e-5)
+    first, *_ = capsys.readouterr().out.splitlines()
+    said = "What is exported is the network alone: 40% of each answer of the run are those of a linear model"
+    assert first.startswith(said) is not bool(words)
+
+
+def test_what_no_classifier_of_the_family_pools_names_the_format_that_does(ship_model, tmp_path, capsys):
+    ship_model(tmp_path / "run" / "model", data=DataConfig(max_length=12), shape=POOLED["mean"])
+    assert main(["export", f"run={tmp_path / 'run'}"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "nearest to it is Bert, which has model.pooling=first, model.pooler=tanh: train one with these settings, or "
+        "add format=sentence_transformers, where an encoder may be pooled in any way\n"
+    )
+    assert (
+        main(["export", f"run={tmp_path / 'run'}", "format=sentence_transformers", f"output={tmp_path / 'new'}"]) == 0
+    )
+    said = f"{tmp_path / 'new'}: sentence_transformers.SentenceTransformer opens it and gives a vector a text; "
+    said += "head.safetensors makes logits of it\n"
+    assert capsys.readouterr().out == said
+    assert (tmp_path / "new" / "modules.json").is_file()

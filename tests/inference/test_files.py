@@ -1,0 +1,35 @@
+"""Finding a model."""
+
+from pathlib import Path
+
+import pytest
+
+from manyheads.inference.format import FILES, find_model
+
+
+def fill(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for name in FILES:
+        (folder / name).write_text("{}")
+    return folder
+
+
+def test_a_run_folder_and_its_model_folder_are_found(tmp_path: Path) -> None:
+    model = fill(tmp_path / "run" / "model")
+    assert find_model(tmp_path / "run") == find_model(model) == model
+
+
+def test_what_is_no_run_folder_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^run=\S+nowhere is not a run folder: there is no such folder; name the"):
+        find_model(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"^run=\S+file is not a run folder: it is a file; name the"):
+        find_model(tmp_path / "file")
+    with pytest.raises(ValueError, match=r"is not a run folder: there is no model/config.json in it; name the"):
+        find_model(tmp_path)
+    (tmp_path / "config.yaml").write_text("seed: 0")
+    with pytest.raises(ValueError, match=r"not a run folder to use: its training has not written model/, and run.log"):
+        find_model(tmp_path)
+    (fill(tmp_path / "run" / "model") / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match=r"is not a run folder: \S+model has no tokenizer.json; name the"):
+        find_model(tmp_path / "run")

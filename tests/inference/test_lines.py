@@ -1,0 +1,109 @@
+"""Lines of a stream: only newlines end a line, and every mistake names its line."""
+
+import io
+import os
+import threading
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manyheads.inference import reading as lines
+from manyheads.inference.reading import Chunk, as_chunk, read_lines, whole_lines
+
+LETTERS = st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]), max_size=12)
+ODD = ["a\x85b", "c\u2028d", "e\u2029\x0b\x0c\x1c\x1d\x1ef", "", "\t", "  spaces  ", "\ufffe", "naïve 爱 🙂", '"']
+
+
+def texts_of(chunks: Any) -> list[str]:
+    return [text for chunk in chunks for text in chunk.texts]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(LETTERS | st.sampled_from(ODD), max_size=30), st.sampled_from(["\n", "\r\n"]))
+def test_a_line_is_what_stands_between_newlines(texts: list[str], end: str) -> None:
+    content = "".join(text + end for text in texts).encode()
+    assert texts_of(read_lines(io.BytesIO(content), "input", pairs=False)) == texts
+    cut = content.removesuffix(end.encode())
+    expected = texts[:-1] if texts and not texts[-1] else texts  # nothing behind the last newline is no line
+    assert texts_of(read_lines(io.BytesIO(cut), "input", pairs=False)) == expected
+
+
+def test_a_byte_order_mark_is_no_letter() -> None:
+    assert texts_of(read_lines(io.BytesIO(b"\xef\xbb\xbfone\ntwo\n"), "input", pairs=False)) == ["one", "two"]
+
+
+def test_chunks_are_bounded_and_numbered_through() -> None:
+    content = b"good\n" * 3000 + b"\xff\n"
+    chunks = read_lines(io.BytesIO(content), "input", pairs=False)
+    sizes = [len(chunk.texts) for chunk in islice(chunks, 2)]
+    with pytest.raises(ValueError, match=r"^input, line 3001 is not UTF-8: invalid start byte at byte 1$"):
+        next(chunks)
+    assert sizes == [1024, 1024]
+
+
+def test_chunks_are_the_same_however_a_stream_delivers() -> None:
+    """In bf16 the last digits of an answer depend on the rows beside it."""
+    content = b"".join(b"row %d\n" % at for at in range(1500))
+    of_file = list(read_lines(io.BytesIO(content), "file", pairs=False))
+    ends = os.pipe()
+    with os.fdopen(ends[0], "rb") as read, os.fdopen(ends[1], "wb", buffering=0) as write:
+        writing = threading.Thread(
+            target=lambda: (
+                [write.write(content[at : at + 1000]) for at in range(0, len(content), 1000)],
+                write.close(),
+            )
+        )
+        writing.start()
+        assert list(read_lines(read, "pipe", pairs=False)) == of_file
+        writing.join()
+    assert [len(chunk.texts) for chunk in of_file] == [1024, 476]
+
+
+def test_what_a_person_types_is_answered_at_once() -> None:
+    ends = os.pipe()
+    with os.fdopen(ends[0], "rb") as read, os.fdopen(ends[1], "wb", buffering=0) as write:
+        chunks = read_lines(read, "terminal", pairs=False, at_once=True)
+        write.write(b"first\nsec")
+        assert next(chunks).texts == ["first"]
+        closing = threading.Timer(0.05, lambda: (write.write(b"ond\nlast"), write.close()))
+        closing.start()
+        assert texts_of(chunks) == ["second", "last"]
+        closing.join()
+
+
+def test_long_lines_make_short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MOST_CHARACTERS", 10)
+    chunks = read_lines(io.BytesIO(b"good film\n" * 5), "input", pairs=False)
+    assert [len(chunk.texts) for chunk in chunks] == [2, 2, 1]
+
+
+def test_a_tab_divides_a_pair() -> None:
+    (chunk,) = read_lines(io.BytesIO(b"one\ttwo\n\tonly second\n"), "input", pairs=True)
+    assert chunk == Chunk(
+        [{"text": "one", "text_pair": "two"}, {"text": "", "text_pair": "only second"}],
+        ["one", ""],
+        ["two", "only second"],
+    )
+    with pytest.raises(ValueError, match=r"^input, line 2 has 0 tabs, but the model takes pairs of texts"):
+        texts_of(read_lines(io.BytesIO(b"a\tb\nno tab\n"), "input", pairs=True))
+    with pytest.raises(ValueError, match=r"^text has 2 tabs, but the model takes pairs"):
+        as_chunk(["a\tb\tc"], "text", 1, pairs=True)
+
+
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MOST_LINE", 100)
+    said = r"^input, line 3 is longer than 100 bytes: give one text a line$"
+    fits, endless = b"a\n" + b"x" * 100 + b"\n", b"y" * 10_000
+    assert [len(text) for text in texts_of(read_lines(io.BytesIO(fits), "input", pairs=False))] == [1, 100]
+    stream = io.BytesIO(fits + endless)
+    with pytest.raises(ValueError, match=said):
+        texts_of(read_lines(stream, "input", pairs=False))
+    assert stream.tell() < 400
+    assert list(whole_lines(io.BytesIO(b"a\n\nb"), "input")) == [(1, b"a\n"), (2, b"\n"), (3, b"b")]
+    stream = io.BytesIO(b"a\nb\n" + endless)
+    with pytest.raises(ValueError, match=said):
+        list(whole_lines(stream, "input"))
+    assert stream.tell() < 400

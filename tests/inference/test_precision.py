@@ -1,0 +1,78 @@
+"""The type a finished model multiplies in: chosen in one place, cast once, the same to the last bit."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import manyheads
+from manyheads.config import EncoderKind, ModelConfig, PairKind, Pooling, Positions, Precision, Score
+from manyheads.inference import precision
+from manyheads.inference.classifier import Deliverable, load
+from manyheads.inference.precision import exact, quick
+
+TEXTS = ["a good film", "", "very very bad", "not so awful, the film", "good " * 100]
+SHAPES: list[dict[str, Any]] = [
+    {},
+    *({"positions": one} for one in Positions),
+    *({"score": one} for one in Score),
+    *({"pooling": one} for one in Pooling),
+    {"encoder": EncoderKind.gru, "positions": Positions.none},
+    {"n_kv_heads": 1, "causal": True},
+    {"pair": PairKind.cross},
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_matrices_cast_once_answer_as_autocast_does(shape: dict[str, Any], tmp_path: Path, ship_model: Any) -> None:
+    pairs = "pair" in shape
+    sizes = {"n_layers": 2, "n_heads": 2, "d_model": 16, "d_k": 4, "d_v": 6, "d_ff": 24}
+    opened = load(ship_model(tmp_path / "model", shape=ModelConfig(**sizes | shape), pairs=pairs))
+    before = {name: value.clone() for name, value in opened.classifier.state_dict().items()}
+    seconds = TEXTS[::-1] if pairs else None
+    exactly = opened.logits(TEXTS, seconds)
+    halved = opened.on("cpu", torch.bfloat16)
+    casting = Deliverable(**{name: getattr(halved, name) for name in Deliverable.__slots__ if name != "_cast"})
+    assert casting._cast is None
+    answer = halved.logits(TEXTS, seconds)
+    assert torch.equal(answer, casting.logits(TEXTS, seconds))
+    torch.testing.assert_close(answer, exactly, atol=0.15, rtol=0.1)
+    for name, value in opened.classifier.state_dict().items():  # the exact model is left as it was
+        assert value.dtype == torch.float32
+        assert torch.equal(value, before[name])
+    assert torch.equal(opened.logits(TEXTS, seconds), exactly)
+    assert torch.equal(halved.on("cpu").logits(TEXTS, seconds), exactly)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text(max_size=30) | st.sampled_from(TEXTS), max_size=10), st.sampled_from([1, 9, 4096]))
+def test_many_texts_are_answered_as_each_alone(model_folder: Path, texts: list[str], tokens: int) -> None:
+    model = load(model_folder)
+    alone = [model.logits([text])[0] for text in texts]
+    together = model.logits(texts, tokens=tokens)
+    for one, row in zip(alone, together, strict=True):
+        torch.testing.assert_close(row, one, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_auto_is_bf16_where_the_processor_multiplies_in_it(
+    model_folder: Path, text_folder: Path, monkeypatch: pytest.MonkeyPatch, multiplies: bool
+) -> None:
+    monkeypatch.setattr(precision, "cpu_multiplies_bf16", lambda: multiplies)
+    fastest = torch.bfloat16 if multiplies else None
+    assert manyheads.load(model_folder).autocast is fastest
+    assert manyheads.load(model_folder, precision="fp32").autocast is None
+    assert manyheads.load(model_folder, precision="bf16").autocast is torch.bfloat16
+    assert manyheads.load(text_folder).autocast is None
+    cpu = torch.device("cpu")
+    assert quick(Precision.auto, ModelConfig(encoder=EncoderKind.gru), cpu) is None
+    assert quick(Precision.auto, ModelConfig(), cpu) is fastest
+    assert exact(Precision.auto) is None
+
+
+def test_a_precision_that_is_none_is_one_sentence(model_folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"^precision=int8 is not a choice: choose auto, fp32 or bf16$"):
+        manyheads.load(model_folder, precision="int8")

@@ -1,0 +1,398 @@
+"""The verb `predict`: JSON lines in input order, and one sentence for every mistake."""
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from manyheads.cli.compose import compose
+from manyheads.config import Accelerator, InferenceHardware, Precision, PredictConfig, TextColumns
+from manyheads.data.arrow import written_rows
+from manyheads.inference import reading as lines
+from manyheads.inference.load import load_to_answer as load
+from manyheads.inference.predict import predict
+from manyheads.inference.writing import n_written
+
+TEXTS = ["a good film", "", "bad\x85bad\u2028bad", "naïve 爱 🙂", "tab\there", "so " * 50]
+
+
+def config(run: Path, **typed: Any) -> PredictConfig:
+    return PredictConfig(run=str(run), hardware=InferenceHardware(accelerator=Accelerator.cpu), **typed)
+
+
+def predicted(run: Path, tmp_path: Path, content: bytes, name: str = "in.txt") -> list[dict[str, Any]]:
+    (tmp_path / name).write_bytes(content)
+    output = tmp_path / "out.jsonl"
+    output.unlink(missing_ok=True)
+    assert predict(config(run, input=str(tmp_path / name), output=str(output))) == output.read_bytes().count(b"\n")
+    return [json.loads(line) for line in output.read_bytes().split(b"\n")[:-1]]
+
+
+def test_every_line_has_its_answer_in_order(model_folder: Path, tmp_path: Path) -> None:
+    rows = predicted(model_folder, tmp_path, "".join(f"{text}\n" for text in TEXTS).encode())
+    assert [row["text"] for row in rows] == TEXTS
+    for row, expected in zip(rows, load(model_folder).predict(TEXTS), strict=True):
+        assert row["label"] == expected.label
+        assert row["probabilities"] == pytest.approx(expected.probabilities, abs=2e-6)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(st.characters(exclude_characters="\r\n\ufeff", exclude_categories=["Cs"])), max_size=8))
+def test_output_lines_are_input_lines(model_folder: Path, tmp_path: Path, texts: list[str]) -> None:
+    rows = predicted(model_folder, tmp_path, "".join(f"{text}\n" for text in texts).encode())
+    assert [row["text"] for row in rows] == texts
+    written = (tmp_path / "out.jsonl").read_text(encoding="utf-8") if texts else ""
+    assert len(written.splitlines()) == len(texts)  # also for readers that break at U+0085 and U+2028
+
+
+def test_long_input_crosses_chunks(model_folder: Path, tmp_path: Path) -> None:
+    words = ["good", "bad", "fine", "not so"]
+    rows = predicted(model_folder, tmp_path, "".join(f"{words[at % 4]}\n" for at in range(2500)).encode())
+    answers = {word: answer.label for word, answer in zip(words, load(model_folder).predict(words), strict=True)}
+    assert [row["label"] for row in rows] == [answers[words[at % 4]] for at in range(2500)]
+
+
+def test_a_tsv_is_read_by_its_columns(model_folder: Path, tmp_path: Path) -> None:
+    rows = predicted(model_folder, tmp_path, b"index\ttext\n0\tgood, film\n1\tbad\n", "test.tsv")
+    assert [(row["index"], row["text"]) for row in rows] == [("0", "good, film"), ("1", "bad")]
+
+
+def test_pairs_stand_beside_a_tab(pair_folder: Path, tmp_path: Path) -> None:
+    (row,) = predicted(pair_folder, tmp_path, b"good film\tbad\n")
+    assert (row["text"], row["text_pair"]) == ("good film", "bad")
+    assert row["label"] == load(pair_folder).predict(["good film"], ["bad"])[0].label
+
+
+def test_columns_of_a_csv_are_kept(model_folder: Path, pair_folder: Path, tmp_path: Path) -> None:
+    content = b'id,label,text\n7,true one,"a\nfilm"\n8,,bad\n'
+    rows = predicted(model_folder, tmp_path, content, "in.csv")
+    assert [list(row) for row in rows] == [["id", "input_label", "text", "label", "probabilities"]] * 2
+    assert (rows[0]["id"], rows[0]["input_label"], rows[0]["text"]) == ("7", "true one", "a\nfilm")
+    (row,) = predicted(pair_folder, tmp_path, b"text_pair,text\nbad,good film\n", "in.csv")
+    assert row["label"] == load(pair_folder).predict(["good film"], ["bad"])[0].label
+
+
+def test_columns_of_json_lines_are_kept(model_folder: Path, pair_folder: Path, tmp_path: Path) -> None:
+    content = b'{"id": 7, "label": ["true"], "text": "a\\nfilm"}\n\n{"id": null, "text": "bad"}\n'
+    rows = predicted(model_folder, tmp_path, content, "in.JSONL")
+    assert list(rows[0]) == ["id", "input_label", "text", "label", "probabilities"]
+    assert (rows[0]["id"], rows[0]["input_label"], rows[0]["text"]) == (7, ["true"], "a\nfilm")
+    assert [row["label"] for row in rows] == [one.label for one in load(model_folder).predict(["a\nfilm", "bad"])]
+    (row,) = predicted(pair_folder, tmp_path, b'{"text_pair": "bad", "text": "good film"}', "in.jsonl")
+    assert row["label"] == load(pair_folder).predict(["good film"], ["bad"])[0].label
+
+
+def test_the_columns_of_the_texts_can_be_named(model_folder: Path, pair_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text,body,more\ngood,bad,so\n")
+    single = load(model_folder).predict(["bad"])[0].label
+    words = [f"run={model_folder}", f"input={tmp_path / 'in.csv'}", "data.text=body", "hardware=cpu"]
+    predict(compose("predict", [*words, f"output={tmp_path / 'a.jsonl'}"]))
+    (row,) = map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines())
+    assert (row["text"], row["body"], row["label"]) == ("good", "bad", single)
+    both = TextColumns(text="body", text_pair="more")
+    predict(config(pair_folder, input=str(tmp_path / "in.csv"), output=str(tmp_path / "b.jsonl"), data=both))
+    (row,) = map(json.loads, (tmp_path / "b.jsonl").read_text().splitlines())
+    assert row["label"] == load(pair_folder).predict(["bad"], ["so"])[0].label
+    for run, typed, said in (
+        (model_folder, {"data": TextColumns(text="nix")}, "has no column 'nix', .* name one by data.text=<column>$"),
+        (model_folder, {"data": both}, "^data.text_pair=more does nothing, as the model of run takes single texts"),
+        (
+            model_folder,
+            {"data": TextColumns(text="b"), "input": "-"},
+            "^data.text=b names a column, but input=- has none",
+        ),
+    ):
+        with pytest.raises(ValueError, match=said):
+            predict(config(run, **{"input": str(tmp_path / "in.csv"), **typed}))
+
+
+def test_the_first_line_of_a_table_is_neither_lost_nor_answered_by_mistake(
+    model_folder: Path, pair_folder: Path, tmp_path: Path
+) -> None:
+    for name in ("in.csv", "in.tsv"):
+        rows = predicted(model_folder, tmp_path, b"a very good film!\nbad\n", name)
+        assert [row["text"] for row in rows] == ["a very good film!", "bad"]
+        (tmp_path / name).write_text("good\nbad\n")
+        with pytest.raises(
+            ValueError, match=r"in\..sv begins with 'good', .* on top, else name one by data.text=<column>$"
+        ):
+            predict(config(model_folder, input=str(tmp_path / name)))
+    rows = predicted(pair_folder, tmp_path, b"a very good film!\tbad\nso\tfilm\n", "pairs.tsv")
+    assert [row["text"] for row in rows] == ["a very good film!", "so"]
+    for typed in (TextColumns(text="nix"), TextColumns(text_pair="nix")):  # whose first line then names columns
+        with pytest.raises(
+            ValueError, match=r"pairs.tsv has no column '\w+', which the model reads: its columns are a"
+        ):
+            predict(config(pair_folder, input=str(tmp_path / "pairs.tsv"), data=typed))
+    (tmp_path / "named.tsv").write_text("premise\thypothesis\na good film\tbad\n")
+    with pytest.raises(
+        ValueError, match=r"begins with 'premise' and 'hypothesis', which may be the names of its columns"
+    ):
+        predict(config(pair_folder, input=str(tmp_path / "named.tsv")))
+    named = TextColumns(text="premise", text_pair="hypothesis")
+    predict(config(pair_folder, input=str(tmp_path / "named.tsv"), data=named, output=str(tmp_path / "n.jsonl")))
+    assert [json.loads(line)["premise"] for line in (tmp_path / "n.jsonl").read_text().splitlines()] == ["a good film"]
+
+
+TABLE = b'id,label,text\n7,true one,"a\nfilm"\n8,,bad\n'
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("top_k", [0, 2])
+def test_answers_are_written_as_the_name_of_the_file_says(
+    model_folder: Path, tmp_path: Path, kind: str, top_k: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.csv").write_bytes(TABLE)
+    output = tmp_path / f"out{kind}"
+    assert predict(config(model_folder, input=str(tmp_path / "in.csv"), output=str(output), top_k=top_k)) == 2
+    if kind == ".parquet":
+        rows = pyarrow.parquet.read_table(output).to_pylist()
+    else:
+        with output.open(newline="") as file:
+            rows = list(csv.DictReader(file, delimiter="," if kind == ".csv" else "\t"))
+    answers = load(model_folder).predict(["a\nfilm", "bad"])
+    assert [(row["id"], row["input_label"], row["text"]) for row in rows] == [
+        ("7", "true one", "a\nfilm"),
+        ("8", "", "bad"),
+    ]
+    assert [row["label"] for row in rows] == [one.label for one in answers]
+    for row, answer in zip(rows, answers, strict=True):
+        likeliest = sorted(answer.probabilities.items(), key=lambda one: -one[1])
+        expected = {f"p_{name}": value for name, value in answer.probabilities.items()}
+        if top_k:
+            expected = {f"p_{at}": value for at, (_, value) in enumerate(likeliest[:2], 1)}
+            assert [row["label_1"], row["label_2"]] == [name for name, _ in likeliest[:2]]
+        assert {name: float(row[name]) for name in row if name.startswith("p_")} == pytest.approx(expected, abs=2e-6)
+    assert n_written(str(output)) == 2
+    said = capfd.readouterr().err
+    assert re.fullmatch(rf"{output}: 2 rows in \d+\.\d s \([\d,]+ a second\), answered by the network\n", said)
+
+
+def test_the_likeliest_classes_come_first(model_folder: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    predict(config(model_folder, text="good film", top_k=2))
+    found = json.loads(capfdbinary.readouterr().out)["probabilities"]
+    expected = sorted(load(model_folder).predict(["good film"])[0].probabilities.items(), key=lambda one: -one[1])
+    assert list(found) == [name for name, _ in expected[:2]]
+
+
+def test_tables_hold_the_columns_of_json_lines(label_folder: Path, tmp_path: Path) -> None:
+    content = b'{"id": 7, "text": "good", "tags": {"a": 1}}\n{"n": 0.5, "id": 8, "text": "bad film"}\n'
+    (tmp_path / "in.jsonl").write_bytes(content)
+    for kind in (".csv", ".parquet"):
+        predict(config(label_folder, input=str(tmp_path / "in.jsonl"), output=str(tmp_path / f"out{kind}")))
+    answers = load(label_folder).predict(["good", "bad film"])
+    rows = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [(row["id"], row["n"], row["tags"]) for row in rows] == [(7, None, '{"a": 1}'), (8, 0.5, None)]
+    assert [row["labels"] for row in rows] == [one.labels for one in answers]
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["id"], row["n"], row["tags"]) for row in rows] == [("7", "", '{"a": 1}'), ("8", "0.5", "")]
+    assert [row["labels"] for row in rows] == ["|".join(one.labels) for one in answers]
+
+
+def test_rows_that_fit_no_table_are_refused(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "MOST_CHARACTERS", 0)  # a chunk a row
+    for kind, more, said in (
+        (
+            ".csv",
+            '"n": 1, "m": 2',
+            "has the columns of its first rows, but row 2 has m, too: name a .jsonl, whose rows",
+        ),
+        (
+            ".parquet",
+            '"n": "one"',
+            "has one type a column, and that of 'n' is int64 by its first rows, but a later cell",
+        ),
+    ):
+        (tmp_path / "in.jsonl").write_text(f'{{"text": "good", "n": 1}}\n{{"text": "bad", {more}}}\n')
+        with pytest.raises(ValueError, match=rf"^output=\S+out\{kind} {said}"):
+            predict(config(model_folder, input=str(tmp_path / "in.jsonl"), output=str(tmp_path / f"out{kind}")))
+        assert [one.name for one in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def written(tmp_path: Path, *parts: list[Any]) -> list[Any]:
+    """A column of a parquet, of which each part is written for itself."""
+    with written_rows(tmp_path / "n.parquet", "output=n.parquet") as write:
+        for cells in parts:
+            write(["n"], [{"n": cell} for cell in cells])
+    return pyarrow.parquet.read_table(tmp_path / "n.parquet")["n"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "kind"),
+    [
+        ([1], 2.5, "int64"),
+        ([["a"]], "abc", "list<.*>"),
+        ([1.5], "2", "double"),
+        (["a"], 3, "string"),
+        ([1], True, "int64"),
+    ],
+)
+def test_no_later_cell_of_parquet_is_bent_to_the_type_of_its_column(
+    tmp_path: Path, first: list[Any], later: Any, kind: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"that of 'n' is {kind} by its first rows, but a later cell is of another"):
+        written(tmp_path, first, [later])
+    assert written(tmp_path, first, [None], first) == [*first, None, *first]
+
+
+def test_a_column_of_parquet_that_no_type_holds_is_text(tmp_path: Path) -> None:
+    assert written(tmp_path, [1, "s"], [2.5, ["a"]]) == ["1", "s", "2.5", '["a"]']
+    assert written(tmp_path, [2**70], [3]) == [str(2**70), "3"]
+    assert written(tmp_path, [2**60, 1.5]) == [str(2**60), "1.5"]
+    assert written(tmp_path, [None, None], [3, "é"]) == [None, None, "3", "é"]
+    assert written(tmp_path, [1, 1.5, None], [2]) == [1.0, 1.5, None, 2.0]
+
+
+def test_rows_are_counted_whatever_the_length_of_their_texts(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "film " * 40_000}) + "\n")
+    for kind in ("csv", "tsv"):
+        predict(config(model_folder, input=str(tmp_path / "in.jsonl"), output=str(tmp_path / f"out.{kind}")))
+        csv.field_size_limit(2**17)  # as in a process that read no rows itself
+        assert n_written(str(tmp_path / f"out.{kind}")) == 1
+
+
+def test_a_column_has_one_name_in_all_rows(model_folder: Path, tmp_path: Path) -> None:
+    rows = [{"label": 1, "input_label": 2}, {"input_label": 2, "label": 1}, {"label": 1}, {"input_label": 2}]
+    content = "".join(json.dumps({"text": "good", **row}) + "\n" for row in rows)
+    answered = predicted(model_folder, tmp_path, content.encode(), "in.jsonl")
+    found = [(row.get("input_label"), row.get("input_input_label")) for row in answered]
+    assert found == [(1, 2), (1, 2), (1, None), (None, 2)]
+
+
+def test_a_pipe_is_answered_as_a_file_to_the_last_bit(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"".join(b"good film %d\n" % at for at in range(1500))
+    (tmp_path / "in.txt").write_bytes(content)
+    bf16 = InferenceHardware(accelerator=Accelerator.cpu, precision=Precision.bf16)
+    predict(replace(config(model_folder, input=str(tmp_path / "in.txt"), output=str(tmp_path / "file")), hardware=bf16))
+    ends = os.pipe()
+    command = ["bash", "-c", f"head -c 5000 {tmp_path}/in.txt; sleep 0.3; tail -c +5001 {tmp_path}/in.txt"]
+    with os.fdopen(ends[0], "rb") as read, subprocess.Popen(command, stdout=ends[1]):
+        os.close(ends[1])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(read))
+        predict(replace(config(model_folder, output=str(tmp_path / "pipe")), hardware=bf16))
+    assert (tmp_path / "pipe").read_bytes() == (tmp_path / "file").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("in.parquet", "is parquet, of which predict reads no rows: write it as .csv or .jsonl first"),
+        ("in.json", "is JSON as a whole, but predict reads rows: write one object a line, as .jsonl"),
+        ("in.csv.gz", "is compressed, but predict reads rows as they are: decompress it first"),
+        ("in.txt.XZ", "is compressed, but predict reads rows as they are: decompress it first"),
+        ("in.jsonl.bz2", "is compressed, but predict reads rows as they are: decompress it first"),
+    ],
+)
+def test_kinds_that_are_not_read_are_refused(model_folder: Path, tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / name).write_bytes(b"PAR1")
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        predict(config(model_folder, input=str(tmp_path / name)))
+    assert str(caught.value) == f"input={tmp_path / name} {words}"
+
+
+def test_nothing_in_a_text_steers_the_terminal(model_folder: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    text = "a\x1b[2J\x7f\x9b2J\x85\u2028"
+    predict(config(model_folder, text=text))
+    printed = capfdbinary.readouterr().out.decode()
+    assert printed.removesuffix("\n").isprintable()
+    assert json.loads(printed)["text"] == text
+
+
+def test_a_single_text_prints_a_single_line(model_folder: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert predict(config(model_folder, text="good\nfilm")) == 1
+    row = json.loads(capfdbinary.readouterr().out)
+    assert row["text"] == "good\nfilm"
+    assert set(row) == {"text", "label", "probabilities"}
+
+
+def test_standard_input_to_standard_output(
+    model_folder: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\r\n\r\nbad"), encoding="ascii"))
+    assert predict(config(model_folder)) == 3
+    assert [json.loads(line)["text"] for line in capfdbinary.readouterr().out.splitlines()] == ["good", "", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"good\nb\xe9d\n", r"in.txt, line 2 is not UTF-8: invalid continuation byte at byte 2"),
+        (b"good\0\xff", r"in.txt, line 1 is not UTF-8"),
+    ],
+)
+def test_a_broken_line_is_named_and_no_file_is_left(
+    model_folder: Path, tmp_path: Path, content: bytes, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        predicted(model_folder, tmp_path, content)
+    assert [one.name for one in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_mistakes_are_one_sentence_each(model_folder: Path, tmp_path: Path) -> None:
+    full, there = tmp_path / "full.jsonl", tmp_path / "in.txt"
+    full.write_text("precious")
+    there.write_text("good\n")
+    for typed, words in (
+        ({"input": str(tmp_path / "none.txt")}, r"input=\S+none.txt does not exist: name a file of one text a line"),
+        ({"input": str(tmp_path)}, r"input=\S+ is a folder: name a file"),
+        ({"input": str(there), "text": "good"}, r"text and input=\S+in.txt are both given"),
+        ({"text": "good", "output": str(full)}, r"output=\S+full.jsonl exists and is not empty: name another file"),
+        ({"text": "good", "output": "x.csv.gz"}, "^output=x.csv.gz would be compressed, but answers are written plain"),
+        ({"text": "good", "output": str(tmp_path)}, r"output=\S+ is a folder: name a file in a folder that exists"),
+        ({"text": "good", "output": str(tmp_path / "no" / "x")}, r"output=\S+x lies in \S+no, which does not exist"),
+        ({"text": "b\udce9d"}, "text is not UTF-8"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            predict(config(model_folder, **typed))
+    assert full.read_text() == "precious"
+    with pytest.raises(ValueError, match=r"run=\S+ is not a run folder"):
+        predict(config(tmp_path, text="good"))
+
+
+PROGRAM = """
+import sys
+from manyheads.config import PredictConfig
+from manyheads.inference.predict import predict
+predict(PredictConfig(run=sys.argv[1]))
+heavy = {"numpy", "sklearn", "datasets", "lightning", "matplotlib", "rich", "hydra", "torch._dynamo"} & set(sys.modules)
+print(*sorted(heavy - {"numpy"}), file=sys.stderr)  # torch itself imports numpy
+"""
+
+
+def test_only_what_is_needed_is_imported_and_only_json_is_printed(model_folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM, str(model_folder)], input=b"good\nbad\n", capture_output=True
+    )
+    assert done.stderr.strip() == b""
+    assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["good", "bad"]
+
+
+def test_a_reader_that_leaves_is_exit_code_141(model_folder: Path) -> None:
+    command = 'seq 20000 | "$1" -W ignore -m manyheads.cli.main predict "run=$2" | head -1; exit "${PIPESTATUS[1]}"'
+    done = subprocess.run(["bash", "-c", command, "bash", sys.executable, str(model_folder)], capture_output=True)
+    assert json.loads(done.stdout)["text"] == "1"
+    assert done.stderr == b""
+    assert done.returncode == 141
+
+
+def test_devices_are_written_to_not_replaced(model_folder: Path) -> None:
+    assert predict(config(model_folder, text="good", output="/dev/null")) == 1
+    assert Path("/dev/null").is_char_device()

@@ -1,0 +1,228 @@
+"""Rows of csv and json lines: every column is kept, and every mistake names its line."""
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manyheads.data.files import read_file
+from manyheads.inference import reading as lines
+from manyheads.inference import reading as records
+from manyheads.inference.reading import Chunk, read_objects, read_table
+
+LETTERS = st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]), max_size=12)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | LETTERS
+
+OBJECTS = st.fixed_dictionaries({"text": LETTERS, "id": PLAIN, "more": st.lists(PLAIN, max_size=2)})
+
+
+def texts_of(chunks: Any) -> list[str]:
+    return [text for chunk in chunks for text in chunk.texts]
+
+
+def table(content: str | bytes, text: list[str] | None = None, text_pair: list[str] | None = None) -> list[Chunk]:
+    stream = io.BytesIO(content if isinstance(content, bytes) else content.encode())
+    return list(read_table(stream, "in.csv", text=text or ["text"], text_pair=text_pair or []))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(*[LETTERS | st.just('a\n"b",c')] * 2).filter(any), min_size=1, max_size=20))
+def test_every_column_is_kept(rows: list[tuple[str, str]]) -> None:
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+    writer.writerows([("id", "text"), *rows])
+    chunks = table(file.getvalue())
+    assert [row for chunk in chunks for row in chunk.kept] == [{"id": one, "text": two} for one, two in rows]
+    assert texts_of(chunks) == [two for _, two in rows]
+
+
+def test_the_column_of_the_text_is_found() -> None:
+    assert texts_of(table("review\ngood\n", ["review", "text"])) == ["good"]
+    assert texts_of(table("text,review\na,b\n", ["review", "text"])) == ["b"]
+    assert [one.kept for one in table("id, text, label\n1,a,b\n")] == [[{"id": "1", "text": "a", "label": "b"}]]
+    (chunk,) = table("b,a\n1,2\n", ["a"], ["b"])
+    assert (chunk.texts, chunk.pairs) == (["2"], ["1"])
+
+
+def test_a_single_column_may_begin_with_a_text() -> None:
+    first, second = "What a film this was.", "bad"
+    assert texts_of(table(f"{first}\n{second}\n", ["review", "text"])) == [first, second]
+    (chunk,) = table(f'"{first}, really"\n{second}\n', ["review", "text"])
+    assert chunk.kept == [{"text": f"{first}, really"}, {"text": second}]
+    assert texts_of(table(f" {first} \n {second} \n", ["review", "text"])) == [f" {first} ", f" {second} "]
+    names = (
+        "review_text",
+        "customer.review",
+        "review_text (en)",
+        "_text",
+        "body/text",
+        "a:b",
+        "text of the review",
+        "[x]",
+    )
+    for line in ("good", "good film", *names):
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+            table(f"{line}\n{second}\n", ["words", "text"])
+        assert str(caught.value) == (
+            f"in.csv begins with '{line}', which may be the name of its column or a text: if texts begin there, put a "
+            "line that says text on top, else call it text"
+        )
+
+
+def test_a_column_that_is_named_must_be_there() -> None:
+    with pytest.raises(
+        ValueError, match=r"^in.csv has no column 'body', which the model reads: its columns are review;"
+    ):
+        table("review\ngood\n", ["body"])
+    with pytest.raises(
+        ValueError, match=r"^in.jsonl has no column 'body', which the model reads: its columns are text;"
+    ):
+        objects('{"text": "good"}\n', ["body"])
+
+
+def test_long_texts_make_short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MOST_CHARACTERS", 10)
+    assert [len(chunk.texts) for chunk in table("text\n" + "good film\n" * 5)] == [2, 2, 1]
+    assert [len(chunk.texts) for chunk in table("a,b\n" + "a,good film\n" * 5, ["a"], ["b"])] == [2, 2, 1]
+
+
+def test_one_column_is_not_both_texts() -> None:
+    words = "^data.text=a and data.text_pair=a name one column of in.{} twice: each needs its own$"
+    with pytest.raises(ValueError, match=words.format("csv")):
+        table("a,b\n1,2\n", ["a"], ["a"])
+    with pytest.raises(ValueError, match=words.format("jsonl")):
+        objects('{"a": "x"}\n', ["a"], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "in.csv is empty: its first line must name the columns"),
+        ("a,b\n1,2\n", "in.csv has no column 'text', which the model reads: its columns are a, b; rename one of them"),
+        ("text,text\n1,2\n", "in.csv has the column 'text' twice: name every column once"),
+        ("text,b\n1,2\n1\n", "in.csv, line 3 has 1 cells, but its header names 2 columns"),
+        (b"text,b\n1,2\n\xff,2\n", "in.csv, line 3 is not UTF-8: invalid start byte at byte 1"),
+        (
+            'id,text\n1,good\n\n2,"good film\n3,bad film\n4,awful\n',
+            "^in.csv, line 4: a quoted text is never closed; the file is truncated, or a quote inside a text is not",
+        ),
+        ('id,text\n1,"good" film\n', "^in.csv, line 2 is not csv: ',' expected after '\"'$"),
+        ("text,b\na\rb,2\n", "in.csv, line 2 is not csv: new-line character seen in unquoted field"),
+    ],
+)
+def test_a_mistake_names_its_line(content: str | bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        table(content)
+
+
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_a_csv_of_another_separator_is_read(sign: str) -> None:
+    (chunk,) = table(f"id{sign}text\n1{sign}good, really\n")
+    assert chunk.kept == [{"id": "1", "text": "good, really"}]
+
+
+def test_a_quote_that_is_never_closed_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_LINE", 100)
+    with pytest.raises(ValueError, match=r"^in.csv, line \d+ is not csv: field larger than field limit \(100\)$"):
+        table('text,b\n"' + "and so on\n" * 50)
+    csv.field_size_limit(2**31 - 1)
+
+
+def objects(content: str | bytes, text: list[str] | None = None, text_pair: list[str] | None = None) -> list[Chunk]:
+    stream = io.BytesIO(content if isinstance(content, bytes) else content.encode())
+    return list(read_objects(stream, "in.jsonl", text=text or ["text"], text_pair=text_pair or []))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries({"text": LETTERS, "id": PLAIN, "more": st.lists(PLAIN, max_size=2)}),
+        min_size=1,
+        max_size=9,
+    ),
+    st.booleans(),
+)
+def test_every_value_of_an_object_is_kept(rows: list[dict[str, Any]], ascii_only: bool) -> None:
+    content = "\n\n".join(json.dumps(row, ensure_ascii=ascii_only) for row in rows)
+    chunks = objects(content)
+    assert [row for chunk in chunks for row in chunk.kept] == rows
+    assert texts_of(chunks) == [row["text"] for row in rows]
+
+
+def test_the_columns_are_those_of_the_first_object() -> None:
+    assert texts_of(objects('\ufeff{"review": "good"}\r\n', ["words", "text"])) == ["good"]
+    assert texts_of(objects('{"text": "a", "review": "b"}\n', ["review", "text"])) == ["b"]
+    (chunk,) = objects('{"b": "1", "a": "2"}\n{"a": "4", "b": "3", "c": 5}', ["a"], ["b"])
+    assert (chunk.texts, chunk.pairs, chunk.kept[1]) == (["2", "4"], ["1", "3"], {"a": "4", "b": "3", "c": 5})
+    assert objects("\n \n") == []
+
+
+def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MOST_LINE", 100)
+    for read in (objects, table):
+        with pytest.raises(ValueError, match=r"line 1 is longer than 100 bytes: give one text a line$"):
+            read("x" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"a": "x", "b": 1}', r"^in.jsonl has no column 'text', which the model reads: its columns are a, b; rename"),
+        (
+            '{"text": "x"}\n{"text": 7}',
+            r"^in.jsonl, line 2: 'text' is no text, but the model reads it: give it a string$",
+        ),
+        ('{"text": "x"}\n\n{"b": "y"}', r"^in.jsonl, line 3: 'text' is missing, but the model reads it"),
+        ('{"text": "x"}\n{"text": null}', r"^in.jsonl, line 2: 'text' is no text"),
+        ('{"text": "x"', r"^in.jsonl, line 1 is not JSON \(Expecting ',' delimiter.*\): write one object a line$"),
+        ("[1]", r'^in.jsonl, line 1 is not a JSON object such as \{"text": "..."\}$'),
+        ('{"text": "x", "n": NaN}', r"^in.jsonl, line 1 is not JSON"),
+        ('{"text": "x", "n": 1e999}', r"^in.jsonl, line 1 is not JSON"),
+        ('{"text": "\\ud83d"}', r"^in.jsonl, line 1 is not JSON \(.*surrogates"),
+        ("[" * 100_000, r"^in.jsonl, line 1 is not JSON"),
+        (b'{"text": "\xff"}', r"^in.jsonl, line 1 is not UTF-8: invalid start byte at byte 11$"),
+    ],
+)
+def test_a_mistake_in_an_object_names_its_line(content: str | bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        objects(content)
+
+
+def test_a_tsv_has_the_rows_that_training_reads(tmp_path):
+    path = tmp_path / "a.tsv"
+    for written in (
+        ["text\tstars", "fine\t5", '"lovely film\t4', "awful\t1", 'a dull thing"\t1'],
+        ["text\tstars", '"never closed\t4', "awful\t1"],
+        ["text\tstars", '"two', 'lines"\t4', "awful\t1"],
+    ):
+        path.write_text("\n".join([*written, ""]))
+        table = read_file(path)
+        with path.open("rb") as stream:
+            found = [row for chunk in read_table(stream, str(path), text=["text"], text_pair=[]) for row in chunk.kept]
+        assert [(row["text"], row["stars"]) for row in found] == list(
+            zip(table.column("text"), table.column("stars"), strict=True)
+        )
+
+
+def test_a_column_without_a_name_in_front_is_kept():
+    (chunk,) = read_table(io.BytesIO(b",text\n0,a\n1,b\n"), "a.csv", text=["text"], text_pair=[])
+    assert chunk.kept == [{"": "0", "text": "a"}, {"": "1", "text": "b"}]
+
+
+def test_a_tsv_of_bare_carriage_returns_is_one_sentence(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(b"text\tlabel\rfine\tx\r")
+    with path.open("rb") as stream, pytest.raises(ValueError, match=r"a\.tsv, line 1 is not csv: new-line character"):
+        list(read_table(stream, str(path), text=["text"], text_pair=[]))
+
+
+def test_columns_without_a_name_at_the_end_are_left_out_as_in_training():
+    stream = io.BytesIO(b"text,label,,\na,x,,\nb,y\n")
+    (chunk,) = read_table(stream, "a.csv", text=["text"], text_pair=[])
+    assert chunk.kept == [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    with pytest.raises(ValueError, match="line 3 has 1 cells, but its header names 2 columns"):
+        list(read_table(io.BytesIO(b"text,label,,\na,x,,\nb\n"), "a.csv", text=["text"], text_pair=[]))

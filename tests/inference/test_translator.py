@@ -1,0 +1,139 @@
+"""A model that answers by texts: the same answers in any batch, from a folder that needs nothing else."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import manyheads
+from manyheads.config import DataConfig
+from manyheads.data.tokenizer import decode
+from manyheads.inference.classifier import load as load_classifier
+from manyheads.inference.seq2seq import Translator, load_translator
+from manyheads.layout import Packed
+
+TEXTS = ["a good film", "", "very very bad", "not so awful the film", "good " * 100, "fine"]
+TARGETS = ["good", "a a", "the very bad film", "", "so", "not"]
+
+
+@pytest.fixture(scope="module", params=["transformer", "gru"])
+def translator(request, ship_translator, tmp_path_factory) -> Translator:
+    return load_translator(ship_translator(tmp_path_factory.mktemp("model") / "model", encoder=request.param))
+
+
+def logits(translator: Translator, text: str, said: list[int]) -> torch.Tensor:
+    """Of every next token, one row at a time, without a cache."""
+    encoded = translator.tokenizer.encode(text).ids
+    if len(encoded) > translator.max_length:
+        encoded = [*encoded[: translator.max_length - 1], 3]
+    source, target = torch.tensor(encoded), torch.tensor(said)
+    layouts = [Packed.of_lengths([len(one)]) for one in (source, target)]
+    with torch.inference_mode():
+        return translator.seq2seq(source, layouts[0], target, layouts[1])
+
+
+def spelt_out(translator: Translator, text: str, most: int) -> str:
+    said = [2]
+    while len(said) <= most and said[-1] != 3:
+        said.append(int(logits(translator, text, said)[-1].argmax()))
+    return decode(translator.tokenizer, [said])[0]
+
+
+@pytest.mark.parametrize("most", [0, 3])
+def test_answers_are_those_of_each_text_alone_in_order(translator, most):
+    expected = [spelt_out(translator, text, most or translator.max_length) for text in TEXTS]
+    assert most or len(set(expected)) > 1
+    for tokens in (1, 16, 8192):
+        assert translator.generate(TEXTS, tokens=tokens, max_length=most) == expected
+
+
+def test_beams_find_answers_at_least_as_likely(translator):
+    def log_likelihood(text, answer):
+        said = [2, *translator.tokenizer.encode(answer).ids[1:-1], 3]
+        if len(said) > translator.max_length:
+            return None
+        steps = logits(translator, text, said[:-1]).double().log_softmax(-1)
+        return float(steps.gather(1, torch.tensor(said[1:])[:, None]).sum())
+
+    texts = [text for text in TEXTS if text]
+    greedy = translator.generate(texts)
+    wide = translator.generate(texts, n_beams=8, length_penalty=0.0)
+    assert wide == translator.generate(texts, n_beams=8, length_penalty=0.0, tokens=1)
+    pairs = [(log_likelihood(text, a), log_likelihood(text, b)) for text, a, b in zip(texts, wide, greedy, strict=True)]
+    known = [(a, b) for a, b in pairs if a is not None and b is not None]
+    assert all(a >= b - 1e-6 for a, b in known)
+
+
+def test_targets_are_followed_as_torch_says(translator):
+    followed = translator.follow(TEXTS, TARGETS)
+    for text, target, one in zip(TEXTS, TARGETS, followed, strict=True):
+        said = translator.tokenizer.encode(target).ids
+        of_each = logits(translator, text, said)[:-1]
+        assert one.n_tokens == len(said) - 1
+        assert one.n_right == int((of_each.argmax(-1) == torch.tensor(said[1:])).sum())
+        assert one.loss == pytest.approx(float(F.cross_entropy(of_each, torch.tensor(said[1:]))), rel=1e-4)
+
+
+def test_the_same_model_gives_the_same_bytes_and_answers_by_texts(ship_translator, text_folder, tmp_path):
+    again = ship_translator(tmp_path / "model")
+    names = sorted(path.name for path in again.iterdir())
+    assert names == ["README.md", "config.json", "labels.json", "model.safetensors", "tokenizer.json"]
+    for name in names:
+        assert (again / name).read_bytes() == (text_folder / "model" / name).read_bytes()
+    assert json.loads((again / "labels.json").read_text()) == []
+    assert "generate(" in (again / "README.md").read_text()
+    assert isinstance(manyheads.load(text_folder), Translator)
+
+
+def test_the_wrong_kind_is_one_sentence(text_folder, model_folder):
+    with pytest.raises(ValueError, match="answers by texts, not by classes, but a classifier is needed here"):
+        load_classifier(text_folder)
+    with pytest.raises(ValueError, match="is a classifier, but a model of task=seq2seq is needed here"):
+        load_translator(model_folder)
+    assert not isinstance(manyheads.load(model_folder), Translator)
+
+
+def test_mistakes_are_one_sentence(translator):
+    with pytest.raises(ValueError, match=r"generate\.max_length=13 is more than the 12 tokens"):
+        translator.generate(["a"], max_length=13)
+    with pytest.raises(ValueError, match="put it in brackets"):
+        translator.generate("a")
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"n_classes": 3}, "n_classes=3 does not fit task=seq2seq: only a classifier has classes"),
+        ({"vocab_size": 14}, "has 15 entries, but the embedding has 14 rows"),
+        ({"vocab_size": 10**9}, "holds"),
+        ({"task": "classify"}, "n_classes=0 does not fit task=classify"),
+    ],
+)
+def test_a_folder_that_does_not_fit_together_is_one_sentence(changed, sentence, ship_translator, tmp_path):
+    folder = ship_translator(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changed))
+    with pytest.raises(ValueError, match=sentence):
+        manyheads.load(folder)
+
+
+def test_a_folder_that_names_no_task_is_a_classifier(ship_model, tmp_path):
+    folder = ship_model(tmp_path / "model", data=DataConfig(max_length=12))
+    config = json.loads((folder / "config.json").read_text())
+    del config["task"]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert manyheads.load(folder).labels == ["bad", "good", "so-so"]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_it_opens_with_torch_safetensors_and_tokenizers_alone(text_folder: Path):
+    program = (
+        "import sys, manyheads; print(manyheads.load(sys.argv[1]).generate(['a good film'], n_beams=2)[0]); "
+        "barred = {'lightning', 'datasets', 'sklearn', 'hydra', 'omegaconf', 'matplotlib', 'torchmetrics'}; "
+        "assert not barred & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(text_folder)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,232 @@
+"""Figures of heads against a NumPy transcription and cases a hand can reckon; and the same in any batch."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from manyheads.config import ModelConfig, PairKind
+from manyheads.data.rows import Rows
+from manyheads.inference.classifier import Deliverable, load
+from manyheads.interpret.faithfulness import faithfulness
+from manyheads.interpret.maps import Head, Maps, batches, distributions, find_marks, look_at_batch, tokens_of
+from manyheads.interpret.statistics import FIGURES, divergence, head_statistics, text_figures
+from manyheads.layout import FILL, FILL_FROM, Packed
+
+TEXTS = ["a good film", "", "very very bad film", "not so awful , the film", "good " * 40]
+
+
+def rows_of(texts: list[str], pairs: list[str] | None = None) -> Rows:
+    return Rows(texts, pairs, [at % 3 for at in range(len(texts))], "texts", range(1, len(texts) + 1))
+
+
+def as_maps(weights_TPLM: Tensor, lengths: list[int], *, across: list[bool] | None = None) -> tuple[Maps, Tensor]:
+    """Maps of texts of these lengths, and their separators: the last token of each."""
+    layout = Packed.of_lengths(lengths)
+    none = torch.empty(0)
+    maps = Maps(none, distributions(weights_TPLM), across or [False] * weights_TPLM.size(1), layout, none)
+    last_N = torch.zeros(sum(lengths), dtype=torch.bool)
+    last_N[layout.offsets[1:] - 1] = True
+    return maps, last_N
+
+
+def some_weights(lengths: list[int], n_heads: int, n_keys: list[int] | None = None) -> Tensor:
+    """Random weights `(T, P, L, M)` of softmax, zero where there is no query."""
+    random, longest = np.random.default_rng(0), max(lengths)
+    queries_TL, keys_TL = (torch.arange(longest) < torch.tensor(one)[:, None] for one in (lengths, n_keys or lengths))
+    scores = torch.tensor(random.normal(size=(len(lengths), n_heads, longest, longest)) * 3, dtype=torch.float32)
+    weights = scores.masked_fill(~keys_TL[:, None, None], -torch.inf).softmax(-1)
+    return weights.masked_fill(~queries_TL[:, None, :, None], 0.0)
+
+
+def by_formula(p: np.ndarray) -> dict[str, float]:
+    """Figures of one text's weights `(queries, keys)`; the last key is a separator."""
+    p = p / p.sum(1, keepdims=True)
+    n_queries, n_keys = p.shape
+    far = np.abs(np.arange(n_queries)[:, None] - np.arange(n_keys))
+    entropy = -(p * np.log(p)).sum(1).mean()
+    return {
+        "entropy": entropy,
+        "evenness": entropy / np.log(n_keys) if n_keys > 1 else 1.0,
+        "distance": (p * far).sum(1).mean(),
+        "first": p[:, 0].mean(),
+        "separators": p[:, -1].mean(),
+    }
+
+
+def test_figures_are_those_of_the_formulas() -> None:
+    lengths = [7, 1, 4, 9]
+    weights = some_weights(lengths, 3) * torch.linspace(0.1, 3.0, 9)[:, None]  # as the sigmoid's: no sums of one
+    ours = text_figures(*as_maps(weights, lengths))
+    for row, n in enumerate(lengths):
+        for head in range(3):
+            expected = by_formula(weights[row, head, :n, :n].double().numpy())
+            assert {name: float(ours[name][head, row]) for name in FIGURES} == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_head_across_two_texts_is_measured_by_the_keys_of_the_other() -> None:
+    lengths, other = [7, 2, 4, 5], [4, 5, 7, 2]  # two pairs: texts 0 and 2, texts 1 and 3
+    within, across = some_weights(lengths, 1), some_weights(lengths, 1, other)
+    ours = text_figures(*as_maps(torch.cat([within, across], 1), lengths, across=[False, True]))
+    for row, (n, m) in enumerate(zip(lengths, other, strict=True)):
+        expected = by_formula(across[row, 0, :n, :m].double().numpy())
+        assert math.isnan(ours["distance"][1, row])
+        for name in set(FIGURES) - {"distance"}:
+            assert float(ours[name][1, row]) == pytest.approx(expected[name], abs=1e-5)
+        expected = by_formula(within[row, 0, :n, :n].double().numpy())
+        assert {name: float(ours[name][0, row]) for name in FIGURES} == pytest.approx(expected, abs=1e-5)
+
+
+def test_divergence_is_that_of_the_formula() -> None:
+    lengths = [5, 8]
+    weights = some_weights(lengths, 4)
+    ours = divergence(distributions(weights))
+    for row, n in enumerate(lengths):
+        p, q = (weights[row, head, :n, :n].double().numpy() for head in (1, 3))
+        m = (p + q) / 2
+        expected = ((p * np.log(p / m)).sum(1) / 2 + (q * np.log(q / m)).sum(1) / 2).mean()
+        assert float(ours[1, 3, row]) == pytest.approx(expected, abs=1e-5)
+        assert float(ours[3, 1, row]) == float(ours[1, 3, row])
+    assert ours.diagonal().abs().max() == 0
+
+
+def test_hand_made_heads() -> None:
+    n = 6
+    even, first, itself = torch.full((n, n), 1 / n), torch.zeros(n, n), torch.eye(n)
+    first[:, 0] = 1.0
+    weights = torch.stack([even, first, itself])[None]
+    ours = {name: value.squeeze(1).tolist() for name, value in text_figures(*as_maps(weights, [n])).items()}
+    assert ours["entropy"] == pytest.approx([math.log(n), 0, 0], abs=1e-6)
+    assert ours["evenness"] == pytest.approx([1, 0, 0], abs=1e-6)
+    assert ours["distance"] == pytest.approx([(n * n - 1) / (3 * n), (n - 1) / 2, 0], abs=1e-6)
+    assert ours["first"] == pytest.approx([1 / n, 1, 1 / n])
+    assert ours["separators"] == pytest.approx([1 / n, 0, 1 / n])
+    apart = divergence(distributions(weights)).squeeze(-1)
+    assert float(apart[1, 2]) == pytest.approx((n - 1) / n * math.log(2))  # only the first query agrees
+
+
+def test_nothing_attended_to_counts_nowhere() -> None:
+    weights = torch.zeros(1, 1, 2, 2)
+    weights[0, 0, 0] = torch.tensor([0.25, 0.25])
+    ours = text_figures(*as_maps(weights, [2]))
+    assert float(ours["entropy"]) == pytest.approx(math.log(2))
+    assert float(ours["distance"]) == pytest.approx(0.5)
+
+
+def test_a_corpus_is_the_mean_of_its_documents_in_any_batch(model_folder: Path) -> None:
+    model = load(model_folder)
+    whole = head_statistics(model, tokens_of(model, rows_of(TEXTS)))
+    alone = [head_statistics(model, tokens_of(model, rows_of([text]))) for text in TEXTS]
+    for budget in (1, 9, 4096):
+        ours = head_statistics(model, tokens_of(model, rows_of(TEXTS)), budget=budget)
+        assert (ours.n_texts, ours.n_tokens) == (5, 5 + 2 + 6 + 8 + 12)
+        np.testing.assert_allclose(ours.divergence_PP, whole.divergence_PP, atol=1e-6)
+        for name in FIGURES:
+            each = np.array([[one.mean for one in document.figures[name]] for document in alone])
+            mean, deviation = zip(*((one.mean, one.deviation) for one in ours.figures[name]), strict=True)
+            np.testing.assert_allclose(mean, each.mean(0), atol=1e-5)
+            np.testing.assert_allclose(deviation, each.std(0), atol=1e-4)
+            assert ours.uniform[name] == pytest.approx(np.mean([one.uniform[name] for one in alone]))
+
+
+@pytest.mark.parametrize("pair", list(PairKind))
+def test_batches_that_a_cpu_fills_up_give_the_same_figures(
+    pair: PairKind, ship_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    """From 512 tokens on the encoder is given a tail that belongs to no text."""
+    shape = ModelConfig(n_layers=2, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24, pair=pair)
+    model = load(ship_model(tmp_path / "model", pairs=True, shape=shape))
+    rows = rows_of([TEXTS[0], TEXTS[2], TEXTS[3], TEXTS[4]] * 20, ["bad", "the film", "a", "so so"] * 20)
+    tokens = tokens_of(model, rows)
+    assert FILL_FROM < int(tokens.lengths.sum()) < 4096
+    assert int(tokens.lengths.sum()) % FILL
+    whole, parts = (head_statistics(model, tokens, budget=budget) for budget in (4096, 100))
+    np.testing.assert_allclose(whole.divergence_PP, parts.divergence_PP, atol=1e-6)
+    for name in FIGURES:
+        assert [one.mean for one in whole.figures[name]] == pytest.approx(
+            [one.mean for one in parts.figures[name]], abs=1e-5, nan_ok=True
+        )
+    figures = [faithfulness(model, tokens, n_resamples=10, budget=budget) for budget in (4096, 100)]
+    assert [one.ranked.value for one in figures[0]] == pytest.approx([one.ranked.value for one in figures[1]], abs=1e-5)
+
+
+def test_an_even_head_is_reckoned_beside(model_folder: Path) -> None:
+    model = load(model_folder)
+    lengths = [5, 2, 6, 8, 12]
+    ours = head_statistics(model, tokens_of(model, rows_of(TEXTS))).uniform
+    assert ours["entropy"] == pytest.approx(np.mean(np.log(lengths)))
+    assert ours["evenness"] == pytest.approx(1)
+    assert ours["distance"] == pytest.approx(np.mean([(n * n - 1) / (3 * n) for n in lengths]))
+    assert ours["first"] == ours["separators"] == pytest.approx(np.mean([1 / n for n in lengths]))
+
+
+def test_heads_without_queries_are_even(model_folder: Path) -> None:
+    model = load(model_folder)
+    silence_queries(model)
+    ours = head_statistics(model, tokens_of(model, rows_of(TEXTS)))
+    for name in FIGURES:
+        assert [one.mean for one in ours.figures[name]] == pytest.approx([ours.uniform[name]] * 4, abs=1e-5)
+    np.testing.assert_allclose(ours.divergence_PP, 0, atol=1e-6)
+    agreement = ours.agreement(2)
+    assert agreement is not None
+    assert agreement[0] == pytest.approx(1)
+
+
+def silence_queries(model: Deliverable) -> None:
+    """All scores zero: attention is even."""
+    for layer in model.classifier.encoder.layers:
+        project = layer.attention.block.project
+        with torch.no_grad():
+            project.weight[: 2 * 4] = 0.0
+            project.bias[: 2 * 4] = 0.0
+
+
+def test_marks_are_what_the_tokenizer_adds(model_folder: Path, pair_folder: Path) -> None:
+    for folder in (model_folder, pair_folder):
+        marks = find_marks(load(folder))
+        assert marks.every == [2, 3]
+        assert marks.separators == [3]
+    pair = load(pair_folder)
+    shares = head_statistics(pair, tokens_of(pair, rows_of(["good film"], ["bad"]))).uniform
+    assert shares["separators"] == pytest.approx(2 / 6)  # [CLS] good film [SEP] bad [SEP]
+
+
+def test_pairs_read_apart_are_two_texts(ship_model: Callable[..., Path], tmp_path: Path) -> None:
+    shape = ModelConfig(n_layers=2, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24, pair=PairKind.cross)
+    model = load(ship_model(tmp_path / "model", pairs=True, shape=shape))
+    tokens = tokens_of(model, rows_of(["good film", "bad", "so so so"], ["bad", "the film", "a"]))
+    ours = head_statistics(model, tokens)
+    assert [str(head) for head in ours.heads] == ["1.1", "1.2", "2.1", "2.2", "3.1", "3.2"]
+    assert ours.n_texts == 6
+    distances = [one.mean for one in ours.figures["distance"]]
+    assert not any(math.isnan(one) for one in distances[:4])
+    assert all(math.isnan(one) for one in distances[4:])
+    assert math.isnan(ours.divergence_PP[0][4])
+    nearest = ours.agreement(5)
+    assert nearest is not None
+    assert nearest[1] == Head(3, 1)
+    assert ours.uniform["first"] == pytest.approx(np.mean([1 / 4, 1 / 3, 1 / 5, 1 / 3, 1 / 4, 1 / 3]))
+    for budget in (1, 13):
+        again = head_statistics(model, tokens, budget=budget)
+        np.testing.assert_allclose(again.divergence_PP, ours.divergence_PP, atol=1e-6)
+
+
+def test_what_is_looked_at_is_the_formula_and_the_answer_stays(model_folder: Path) -> None:
+    model = load(model_folder)
+    (batch,) = batches(model, tokens_of(model, rows_of(TEXTS)), budget=4096)
+    maps = look_at_batch(model, batch)
+    torch.testing.assert_close(maps.logits_BC, model.logits(TEXTS)[batch.rows_B], rtol=1e-5, atol=1e-5)
+    first = model.classifier.encoder.layers[0].attention
+    with torch.inference_mode():
+        x_ND = first.before(model.classifier.embeddings(batch.ids_N, batch.layout))
+        q, k, _ = first.block.queries_keys_values(x_ND, None, batch.layout, batch.layout)
+    start = 0
+    for row, length in enumerate(batch.layout.lengths_B.tolist()):
+        of_row = slice(start, start + length)
+        start += length
+        weights_HLM = (torch.einsum("lhk,mhk->hlm", q[of_row], k[of_row]) / 2).softmax(-1)
+        torch.testing.assert_close(maps.shares_PTLM[:2, row, :length, :length], weights_HLM)

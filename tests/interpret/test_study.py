@@ -1,0 +1,115 @@
+"""A study whole: of a split of a run, as files, tables and a figure."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, LookConfig, RunConfig, Source
+from manyheads.config.files import save_run
+from manyheads.data.rows import Rows
+from manyheads.evaluation.evaluate import evaluate
+from manyheads.inference.classifier import load
+from manyheads.interpret.look import study
+from manyheads.interpret.study import some, study_rows
+from manyheads.interpret.tables import notes
+
+LABELS = ["bad", "good", "so-so"]
+CPU = InferenceHardware(accelerator=Accelerator.cpu)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Path:
+    """A run folder with its data beside it."""
+    home = tmp_path_factory.mktemp("study")
+    (home / "films").mkdir()
+    for split in ("train", "validation", "test"):
+        words = [("good", "fine"), ("bad", "awful"), ("so", "not")]
+        rows = [
+            (f"the {word} {split} film {at} is very {word}", LABELS[at % 3]) for at in range(7) for word, _ in words
+        ]
+        with (home / "films" / f"{split}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("text", "label"), *rows])
+    shutil.copytree(model_folder / "model", home / "run" / "model")
+    save_run(RunConfig(data=DataConfig(source=Source.files, path=str(home / "films"))), home / "run" / "config.yaml")
+    return home / "run"
+
+
+def test_a_split_is_studied(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    returned = study(LookConfig(run=str(run), split="test", bootstrap=100, hardware=CPU))
+    folder = run / "look" / "test"
+    assert sorted(one.name for one in folder.iterdir()) == ["heads.csv", "study.html", "study.json", "study.png"]
+    found = json.loads((folder / "study.json").read_text())
+    assert found == json.loads(json.dumps(returned))
+    assert (found["data"], found["split"], found["n_rows"]) == ("films", "test", 21)
+    assert [(one["layer"], one["head"]) for one in found["heads"]] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert [len(row) for row in found["divergence"]] == [4] * 4
+    assert {one["ranking"] for one in found["faithfulness"]} == {"attention", "gradient"}
+    with (folder / "heads.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    for line, head in zip(lines, found["heads"], strict=True):
+        assert float(line["entropy_mean"]) == head["entropy"]["mean"]
+        assert float(line["macro_f1_change_low"]) == head["macro_f1_change"]["low"]
+        assert int(line["nearest_head"]) == head["nearest"]["head"]
+    assert (folder / "study.png").read_bytes().startswith(b"\x89PNG")
+    page = (folder / "study.html").read_text()
+    assert "default-src 'none'" in page
+    assert "Tokens silenced" in page
+    printed = capsys.readouterr().out
+    assert "films, test: the heads over 21 rows" in printed
+    assert "…" not in printed
+    assert max(map(len, printed.replace(str(folder), "").splitlines())) <= 80
+
+
+def test_the_figures_of_all_heads_are_those_of_evaluate(run: Path) -> None:
+    judged = evaluate(EvaluateConfig(run=str(run), split="validation", bootstrap=100, hardware=CPU, seed=4))
+    found = study(LookConfig(run=str(run), split="validation", bootstrap=100, hardware=CPU, seed=4))
+    assert found["accuracy"] == judged["accuracy"]
+    assert found["macro_f1"] == judged["macro_f1"]
+
+
+def test_a_linear_model_beside_the_network_is_told(run: Path) -> None:
+    rows = Rows(["a good film", "so bad"], None, [0, 1], "x.csv", [1, 2])
+    found = study_rows(load(run / "model"), rows, n_resamples=100)
+    assert found.as_json()["linear"] == 0.0
+    assert "linear model" not in " ".join(notes(found))
+    beside = replace(found, share=0.35)
+    assert beside.as_json()["linear"] == 0.35
+    assert notes(beside)[0].startswith("All figures are of the network alone: 35% of each answer are those of a linear")
+
+
+def test_a_study_may_be_repeated_and_replaces_the_last(run: Path, tmp_path: Path) -> None:
+    config = LookConfig(run=str(run / "model"), split="test", rows=5, bootstrap=100, hardware=CPU, output=str(tmp_path))
+    first = study(config)
+    (tmp_path / "test" / "old.txt").write_text("of an earlier one")
+    assert study(config) == first
+    assert first["n_rows"] == 5
+    assert not (tmp_path / "test" / "old.txt").exists()
+
+
+def test_some_rows_are_drawn_by_the_seed_in_their_order() -> None:
+    rows = Rows([str(at) for at in range(50)], None, [0] * 50, "rows", range(50))
+    assert some(rows, 0, 1) is rows
+    assert some(rows, 50, 1) is rows
+    drawn = [int(text) for text in some(rows, 9, 1).texts]
+    assert drawn == sorted(set(drawn))
+    assert len(drawn) == 9
+    assert drawn == list(some(rows, 9, 1).numbers)
+    assert some(rows, 9, 1).texts != some(rows, 9, 2).texts
+
+
+def test_mistakes_are_one_sentence(run: Path, tmp_path: Path) -> None:
+    model = load(run)
+    with pytest.raises(ValueError, match="there are no rows to look at"):
+        study_rows(model, Rows([], None, [], "nothing", []))
+    with pytest.raises(ValueError, match="the model was trained on single texts"):
+        study_rows(model, Rows(["a"], ["b"], [0], "pairs", [1]))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"cannot be written to .*: name another folder by output="):
+        study(LookConfig(run=str(run), split="test", bootstrap=100, hardware=CPU, output=str(tmp_path / "file")))
+    shutil.copytree(run / "model", tmp_path / "alone")
+    with pytest.raises(ValueError, match="is a model without its run folder"):
+        study(LookConfig(run=str(tmp_path / "alone"), split="test", hardware=CPU))

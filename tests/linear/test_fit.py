@@ -1,0 +1,260 @@
+"""The linear model beside a network: as scikit-learn has it."""
+
+import os
+import random
+import subprocess
+import sys
+import unicodedata
+
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from manyheads.config import Terms
+from manyheads.data.rows import Rows
+from manyheads.linear import fit as linear
+from manyheads.linear.fit import MANY, OF_LABELS, STRENGTH, TOLERANCE, fit_linear, simplest
+from manyheads.linear.member import linear_logits
+from manyheads.linear.model import number_of, terms_of
+
+TEXTS = ["a good film", "so bad", "The awful film, bad!", "good good fun", "a film", "an awful bore so bad"] * 4
+LABELS = [0, 1, 1, 0, 2, 1] * 4
+SOLVER = {"C": STRENGTH, "solver": "liblinear", "dual": True, "tol": TOLERANCE, "random_state": 0}
+ASKED = ["good", "bad bad film", "never seen words", "", "The awful film"]
+
+
+def rows(labels=LABELS, texts=TEXTS, pairs=None, sets=None) -> Rows:
+    return Rows(texts, pairs, labels, "x.csv", range(1, 1 + len(texts)), sets=sets)
+
+
+def reference(labels, least=1, **more):
+    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\w+", min_df=least)
+    return make_pipeline(words, LogisticRegression(**more))
+
+
+def test_each_class_has_the_logits_of_scikit_learn_against_the_rest():
+    model = fit_linear(rows(), 3)
+    assert model is not None
+    found = linear_logits(model, ASKED, None).numpy()
+    for label in range(3):
+        own = [one == label for one in LABELS]
+        theirs = reference(own, **SOLVER).fit(TEXTS, own).decision_function(ASKED)
+        np.testing.assert_allclose(found[:, label], theirs, atol=1e-4)
+
+
+def test_of_two_classes_one_regression_tells():
+    labels = [one % 2 for one in LABELS]
+    model = fit_linear(rows(labels), 3)
+    assert model is not None
+    found = linear_logits(model, ASKED, None).softmax(-1).numpy()
+    theirs = reference(labels, **SOLVER).fit(TEXTS, labels).predict_proba(ASKED)
+    np.testing.assert_allclose(found[:, :2], theirs, atol=2e-4)
+
+
+def test_labels_have_each_its_own():
+    sets = [(0,), (1, 2), (1,), (0, 2), (), (1,)] * 4
+    model = fit_linear(rows([0] * 24, sets=sets), 5)
+    assert model is not None
+    found = linear_logits(model, ASKED, None).sigmoid().numpy()
+    for label in range(3):
+        marks = [label in one for one in sets]
+        theirs = reference(marks, **SOLVER | {"C": OF_LABELS}).fit(TEXTS, marks).predict_proba(ASKED)[:, 1]
+        np.testing.assert_allclose(found[:, label], theirs, atol=1e-4)
+    assert (found[:, 3:] < 1e-4).all(), "labels that no row has"
+
+
+def test_classes_that_no_row_has_are_not_answered():
+    model = fit_linear(rows(), 5)
+    assert model is not None
+    assert linear_logits(model, ASKED, None).softmax(-1)[:, 3:].max() < 1e-3
+
+
+def test_pairs_are_told_by_what_they_share():
+    firsts = [f"the {one} runs" for one in ("dog", "cat", "cow", "hen")] * 6
+    seconds = [
+        f"the {one} runs" if at % 2 else "a boat is still" for at, one in enumerate(("dog", "cat", "cow", "hen") * 6)
+    ]
+    model = fit_linear(rows([at % 2 for at in range(24)], texts=firsts, pairs=seconds), 2)
+    assert model is not None
+    asked = linear_logits(
+        model, ["the pig sings loud", "the pig sings loud"], ["the pig sings loud", "no more of it here"]
+    )
+    assert asked.argmax(-1).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("rows", [rows([1] * 24), rows(texts=["!", "?"] * 12)])
+def test_without_two_classes_or_a_term_there_is_none(rows):
+    assert fit_linear(rows, 3) is None
+
+
+def test_terms_of_a_single_row_count_where_rows_are_few():
+    texts = [f"{'good' if at % 2 else 'bad'} word{at}" for at in range(MANY + 2)]
+    labels = [at % 2 for at in range(MANY + 2)]
+    few = fit_linear(rows(labels[:100], texts=texts[:100]), 2)
+    many = fit_linear(rows(labels, texts=texts), 2)
+    assert few is not None
+    assert many is not None
+    assert (len(few.terms_U), len(many.terms_U)) == (2 + 200, 2)
+
+
+def test_of_very_many_rows_and_terms_a_part_will_do(monkeypatch):
+    monkeypatch.setattr(linear, "MOST_ROWS", 5)
+    monkeypatch.setattr(linear, "MOST_VOTES", 12)
+    model = fit_linear(rows(), 3)
+    assert model is not None
+    assert model.votes_UC.shape == (4, 3)
+    assert model.terms_U.numel() <= len({number_of(term) for text in TEXTS for term in terms_of(text)})
+
+
+def test_rows_of_a_part_are_drawn_as_classes_may_come_in_turn(monkeypatch):
+    monkeypatch.setattr(linear, "MOST_ROWS", 50)
+    texts, labels = ["good", "bad", "dull", "great"] * 25, [0, 1, 2, 3] * 25
+    model = fit_linear(rows(labels, texts=texts), 4)
+    assert model is not None
+    assert linear_logits(model, texts[:4], None).argmax(-1).tolist() == [0, 1, 2, 3]
+
+
+def test_fitting_draws_nothing():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    first, second = fit_linear(rows(), 3), fit_linear(rows(), 3)
+    assert first is not None
+    assert second is not None
+    assert all(one.equal(other) for one, other in zip(first.buffers(), second.buffers(), strict=True))
+    assert torch.get_rng_state().equal(before)
+
+
+@pytest.mark.parametrize("multi", [False, True])
+def test_classes_count_by_their_weights(multi):
+    """As if the rows of a class, or what rows have of a label, were there as often."""
+    weights_C = np.array([3.0, 1.0, 2.0])
+    sets = [(label,) for label in LABELS] if multi else None
+    weighed = fit_linear(rows(sets=sets), 3, weights_C)
+    assert weighed is not None
+    found = linear_logits(weighed, ASKED, None)
+    for label in range(3):
+        own = [int(one == label) for one in LABELS]
+        each = [weights_C[label] if one else 1.0 for one in own] if multi else weights_C[LABELS]
+        theirs = reference(own, **SOLVER | {"C": OF_LABELS if multi else STRENGTH})
+        theirs.fit(TEXTS, own, logisticregression__sample_weight=each)
+        np.testing.assert_allclose(found[:, label].numpy(), theirs.decision_function(ASKED), atol=1e-4)
+
+
+def sentences(words, n, joint="", seed=0):
+    """`n` texts of fifteen of the words: two of the first five are in those of class 1, of the next five in class 0."""
+    draw = random.Random(seed)
+    texts = []
+    for at in range(n):
+        told = words[:5] if at % 2 else words[5:10]
+        chosen = [*draw.sample(told, 2), *(draw.choice(words[10:]) for _ in range(13))]
+        draw.shuffle(chosen)
+        texts.append(joint.join(chosen))
+    return rows([at % 2 for at in range(n)], texts=texts)
+
+
+SPOKEN = {
+    "Chinese": "好看 喜欢 精彩 满意 推荐 难看 失望 无聊 糟糕 后悔 电影 我们 昨天 故事 演员 觉得 这个 真的 时间 音乐",
+    "Japanese": "良い 好き 楽しい 素敵 満足 悪い 嫌い 退屈 最低 残念 映画 昨日 私は 友達 見た 音楽 話が とても これは",
+    "Thai": "ดี ชอบ สนุก สวย พอใจ แย่ เกลียด เบื่อ เสียใจ ผิดหวัง หนัง เมื่อวาน เพื่อน ฉัน เพลง เรื่อง นี้ มาก และ แต่",
+}
+SPACED = "good nice fine great loved bad awful poor dull hated film we yesterday story actor think this time music"
+
+
+@pytest.mark.parametrize("language", SPOKEN)
+def test_where_no_spaces_stand_characters_are_counted(language):
+    words = SPOKEN[language].split()
+    train, validation, asked = (sentences(words, n, seed=n) for n in (600, 200, 300))
+    labels = torch.tensor(asked.labels)
+    found, by_words = fit_linear(train, 2, None, validation), fit_linear(train, 2)
+    right = [
+        float((linear_logits(one, asked.texts, None).argmax(-1) == labels).float().mean())
+        for one in (found, by_words)
+        if one is not None
+    ]
+    assert found is not None
+    assert found.terms in (Terms.characters, Terms.both)
+    assert "characters 2-4" in found.terms_name
+    assert right[0] > 0.95
+    assert right[1] < 0.7
+
+
+def test_where_words_are_spaced_they_are_enough():
+    found = fit_linear(sentences(SPACED.split(), 600, " ", 1), 2, None, sentences(SPACED.split(), 200, " ", 2))
+    assert found is not None
+    assert found.terms is Terms.words
+    assert found.terms_name == "words and pairs of words"
+
+
+def test_hindi_words_are_whole_and_letters_are_the_same_however_composed():
+    texts = ["फ़िल्म बहुत अच्छी है", "यह बहुत बुरी है", "caf\u00e9 cr\u00e8me", "na\u00efve d\u00e9j\u00e0"] * 10
+    labels = [0, 1, 0, 1] * 10
+    found = [
+        fit_linear(rows(labels, texts=[unicodedata.normalize(form, text) for text in texts]), 2)
+        for form in ("NFC", "NFD")
+    ]
+    assert all(one.equal(other) for one, other in zip(found[0].buffers(), found[1].buffers(), strict=True))
+    assert number_of("अच्छी") in found[0].terms_U.tolist()
+    asked = [linear_logits(found[0], [unicodedata.normalize(form, "caf\u00e9")], None) for form in ("NFC", "NFD")]
+    assert asked[0].equal(asked[1])
+
+
+@pytest.mark.parametrize("multi", [False, True])
+def test_terms_that_no_row_of_validation_tells_apart_are_words(multi):
+    sets = [(at % 3,) for at in range(24)] if multi else None
+    validation = rows(texts=["never seen"] * 24, sets=sets)
+    found = fit_linear(rows(sets=sets), 3, np.array([1.0, 2.0, 3.0]), validation)
+    assert found is not None
+    assert found.terms is Terms.words
+
+
+def test_a_choice_is_made_beyond_chance():
+    draw = torch.Generator().manual_seed(0)
+    first_n = torch.randn(400, generator=draw, dtype=torch.float64)
+    noise_n = torch.randn(400, generator=draw, dtype=torch.float64)
+    assert simplest({"a": first_n, "b": first_n + 0.01 + noise_n}) == "a"
+    assert simplest({"a": first_n, "b": first_n + 0.3 + noise_n, "c": first_n + 0.2}) == "b"
+    assert simplest({"a": first_n, "b": first_n}) == "a"
+
+
+def test_long_texts_are_counted_by_words_and_a_part_of_the_rows_is_asked(monkeypatch):
+    monkeypatch.setattr(linear, "MOST_LETTERS", dict.fromkeys(Terms, 3000))
+    asked = []
+    monkeypatch.setattr(linear, "fitted", lambda found, *given: asked.append((len(found.bounds) - 1, given[3])))
+    for words, joint, kinds in ((SPACED.split(), " ", {Terms.words}), (SPOKEN["Thai"].split(), "", set(Terms))):
+        asked.clear()
+        fit_linear(sentences(words, 200, joint), 2, None, sentences(words, 50, joint, 1))
+        assert {kind for _, kind in asked} == kinds
+        assert max(n for n, _ in asked) < 200
+
+
+def test_of_rows_drawn_from_one_class_nothing_is_learnt(monkeypatch):
+    monkeypatch.setattr(linear, "MOST_ROWS", 2)
+    one = fit_linear(rows([0] * 23 + [1]), 3)
+    assert one is not None
+    assert linear_logits(one, ASKED, None).argmax(-1).tolist() == [0] * 5
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from manyheads.data.rows import Rows
+from manyheads.linear.fit import fit_linear
+from manyheads.linear.member import write_linear
+firsts = [f"the {one} runs over a small hill" for one in ("dog", "cat", "cow", "hen")] * 6
+seconds = [f"the {one} sleeps" if at % 2 else "a boat is still" for at, one in enumerate(("dog", "cat", "cow") * 8)]
+rows = Rows(firsts, seconds, [at % 2 for at in range(24)], "x.csv", range(24))
+write_linear(Path(sys.argv[1]), fit_linear(rows, 2, None, rows))
+"""
+
+
+def test_of_pairs_the_bytes_do_not_depend_on_the_hash_seed(tmp_path):
+    written = []
+    for seed in ("1", "2"):
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(tmp_path / seed)], env=os.environ | {"PYTHONHASHSEED": seed}, check=True
+        )
+        written.append((tmp_path / seed).read_bytes())
+    assert written[0] == written[1]

@@ -1,0 +1,94 @@
+"""One run: the clock that ends it, what is judged, and that seeds alone decide it."""
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from manyheads.cli.compose import compose
+from manyheads.sweep.ablate import prepare, read_sets
+from manyheads.sweep.record import train_run
+from manyheads.training.optim import rate_factor
+from manyheads.training.session import build_trainer
+
+
+@pytest.fixture
+def prepared(words):
+    config = compose("ablate", words)
+    run = config.run(config.variants()[0])
+    return run, prepare(read_sets(config)[0], run)
+
+
+def test_the_same_seed_gives_the_same_figures(prepared):
+    run, data = prepared
+    one, two = (train_run(run, data, 60.0) for _ in range(2))
+    assert (one.right, one.loss, one.tokens, one.steps) == (two.right, two.loss, two.tokens, 4)
+    assert one.accuracy == one.right.count("1") / len(data.tokens["validation"])
+    assert not one.stopped
+    assert not one.diverged
+
+
+def test_the_weights_at_the_end_are_judged_as_lightning_judges_them(prepared, monkeypatch):
+    seen = {}
+
+    def build(*given):
+        seen["trainer"] = build_trainer(*given)
+        return seen["trainer"]
+
+    monkeypatch.setattr("manyheads.training.session.build_trainer", build)
+    run, data = prepared
+    figures = train_run(run, data, 60.0)
+    trainer = seen["trainer"]
+    trainer.limit_val_batches = 1.0
+    (judged,) = trainer.validate(trainer.lightning_module, trainer.datamodule, verbose=False)
+    assert judged["validation_accuracy"] == pytest.approx(figures.accuracy)
+    assert judged["validation_loss"] == pytest.approx(figures.loss, rel=1e-5)
+
+
+def test_a_limit_ends_a_run_and_says_so(prepared):
+    run, data = prepared
+    run.trainer["max_steps"] = 100_000
+    run.trainer["max_epochs"] = -1
+    figures = train_run(run, data, 0.3)
+    assert figures.stopped
+    assert 0 < figures.steps < 100_000
+    assert figures.seconds == pytest.approx(0.3, abs=0.2)
+
+
+def test_a_budget_of_time_is_used_up_and_the_rate_comes_down_with_it(prepared, monkeypatch):
+    rates = []
+    step = torch.optim.AdamW.step
+
+    def watch(optimizer, closure=None):
+        rates.append(optimizer.param_groups[0]["lr"])
+        time.sleep(0.01)
+        return step(optimizer, closure)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", watch)
+    run, data = prepared
+    figures = train_run(run, data, 0.6, paces=True)
+    assert not figures.stopped
+    assert figures.steps == len(rates) > 4
+    assert figures.seconds == pytest.approx(0.6, abs=0.2)
+    assert max(rates) == pytest.approx(run.optim.lr, rel=0.15)
+    assert rates[-1] < 0.25 * run.optim.lr
+    peak = rates.index(max(rates))
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert rate_factor(9999, 10_000, run.optim) < 1e-3
+
+
+def test_rows_without_a_finite_answer_are_wrong(prepared):
+    run, data = prepared
+    run.optim.lr = 1e30
+    figures = train_run(run, data, 60.0)
+    assert figures.diverged
+    assert figures.accuracy == 0.0
+    assert set(figures.right) == {"0"}
+
+
+def test_the_head_is_fitted_before_the_first_step_as_train_does(prepared):
+    run, data = prepared
+    run = replace(run, trainer={**run.trainer, "max_steps": 1})
+    without, fitted = (train_run(replace(run, optim=replace(run.optim, few=n)), data, 60.0) for n in (0, 10_000))
+    assert fitted.loss < without.loss

@@ -1,0 +1,100 @@
+"""A stand-in for the process of a run, whose figures are a formula of its settings: many runs take seconds."""
+
+import csv
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from manyheads.cli.compose import compose
+from manyheads.sweep import processes as runs
+from manyheads.sweep import scheduler as work
+from manyheads.sweep.tune import tune
+
+STAND_IN = """
+import csv, json, os, pathlib, signal, sys, time, yaml
+
+words = {}
+for key, value in yaml.safe_load(pathlib.Path(sys.argv[1]).read_text()).items():
+    words |= {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
+lr, folder = words["optim.lr"], pathlib.Path(words["output"])
+how = json.loads(pathlib.Path(HOW).read_text()).get(repr(lr), "")
+with open(CALLS, "a") as calls:
+    calls.write(json.dumps(words | {"gpu": os.environ.get("CUDA_VISIBLE_DEVICES", "")}) + "\\n")
+assert words["test"] is False and words["resume"] == "auto"
+assert how != "assert"
+folder.mkdir(exist_ok=True)
+(folder / "checkpoints").mkdir(exist_ok=True)
+(folder / "config.yaml").write_text("")
+best = round(0.9 - abs(lr - 0.003) * 50 + 0.01 * words["seed"], 6)
+if how == "sentence":
+    sys.exit("the disk is full")
+if how == "diverge":
+    sys.exit("training diverged in epoch 1: use a smaller rate")
+values = [best / 2, best]
+with open(folder / "metrics.csv.part", "w") as file:
+    table = csv.writer(file)
+    table.writerows([["step", "epoch", "validation_accuracy"], *([10 * n, n, v] for n, v in enumerate(values, 1))])
+os.replace(folder / "metrics.csv.part", folder / "metrics.csv")
+if how == "late":
+    sys.exit(124)
+if how == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+if how == "wait":
+    def saved(*_):
+        (folder / "saved").touch()
+        os._exit(143)
+    signal.signal(signal.SIGTERM, saved)
+    (folder / "waits").write_text(str(os.getpid()))
+    time.sleep(100)
+    sys.exit("nobody ended it")
+interval = {"value": best, "low": best - 0.1, "high": best + 0.1}
+(folder / "summary.json").write_text(json.dumps({"best": {"value": best}, "validation": {"accuracy": interval},
+    "epochs": 2, "steps": 20, "wall_seconds": 3.0}))
+"""
+
+
+class Place:
+    """A folder with data, a stand-in, and what became of the searches in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.output = folder, folder / "search"
+        self.how, self._calls, self.script = folder / "how.json", folder / "calls.jsonl", folder / "stand_in.py"
+        self.script.write_text(f"HOW, CALLS = {str(self.how)!r}, {str(self._calls)!r}\n{STAND_IN}")
+        self.behave({})
+        with (folder / "rows.csv").open("w", newline="") as file:
+            rows = [(f"number {n} {('purrs', 'barks')[n % 2]}", ("cat", "dog")[n % 2]) for n in range(80)]
+            csv.writer(file).writerows([("text", "label"), *rows])
+
+    def behave(self, how: dict[float, str]) -> None:
+        """What the run of a learning rate does: sentence, diverge, late, kill, wait."""
+        self.how.write_text(json.dumps({repr(float(lr)): one for lr, one in how.items()}))
+
+    def words(self, *words: str) -> list[str]:
+        return [f"data.path={self.folder / 'rows.csv'}", f"output={self.output}", "hardware=cpu", *words]
+
+    def tune(self, *words: str):
+        return tune(compose("tune", self.words(*words)))
+
+    def calls(self) -> list[dict]:
+        """The settings of each process since the last look, by dotted name."""
+        made = [json.loads(line) for line in self._calls.read_text().splitlines()] if self._calls.exists() else []
+        self._calls.unlink(missing_ok=True)
+        return made
+
+    def lines(self) -> list[dict]:
+        """The journal behind its first line."""
+        return [json.loads(line) for line in (self.output / "journal.jsonl").read_text().splitlines()[1:]]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Place:
+    made = Place(tmp_path)
+    monkeypatch.setattr(runs, "COMMAND", (sys.executable, str(made.script)))
+    monkeypatch.setattr(work, "PAUSE", 0.01)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "RANK", "WORLD_SIZE"))]:
+        monkeypatch.delenv(name)
+    return made

@@ -1,0 +1,29 @@
+"""Which settings are drawn, and what is said of ranges that hold too few."""
+
+import pytest
+
+from manyheads.cli.compose import compose
+from manyheads.sweep.tune import plan_settings
+
+
+@pytest.mark.parametrize(
+    ("words", "n_found", "n_trials"),
+    [
+        (["optim.beta2=0.999..0.9999"], 10, 20),
+        (["model.dropout=0.1..0.101", "trials=15"], 11, 15),
+        (["optim.lr=log:1e-4..1.001e-4", "model.n_layers=1,2", "trials=5"], 4, 5),
+    ],
+)
+def test_a_range_too_narrow_for_its_trials(words, n_found, n_trials):
+    with pytest.raises(ValueError, match="different settings") as error:
+        plan_settings(compose("tune", words))
+    assert str(error.value) == (
+        f"{words[0]}: only {n_found} different settings were found for {n_trials} trials, as numbers are drawn with "
+        f"few digits: add trials={n_found}, or search a wider range"
+    )
+    assert len(plan_settings(compose("tune", [*words, f"trials={n_found}"]))) == n_found
+
+
+def test_whole_numbers_are_drawn_to_the_last():
+    drawn = plan_settings(compose("tune", ["model.d_ff=log:1..1000", "method=random", "trials=1000"]))
+    assert sorted(one["model.d_ff"] for one in drawn) == list(range(1, 1001))

@@ -1,0 +1,252 @@
+"""Budgets as steps: what they come to, and that they are kept."""
+
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from manyheads.cli.compose import compose
+from manyheads.config import BatchConfig, OptimConfig, RunConfig, Task
+from manyheads.config.training import Compile
+from manyheads.distributed import faults
+from manyheads.distributed.signals import Stopped
+from manyheads.training.sizing import LOOKS, even, limited_by_data, of_time, settled_notes
+
+
+@pytest.mark.parametrize("n_steps", [1, 7, 20, 21, 399, 2000, 12_345])
+def test_validations_of_a_pretraining_are_even_and_the_last_is_at_the_end(n_steps):
+    limits = even(Task.pretrain, n_steps, LOOKS)
+    assert limits["max_steps"] % limits["val_check_interval"] == 0
+    assert 0 <= limits["max_steps"] - n_steps < limits["val_check_interval"]
+    assert limits["max_steps"] // limits["val_check_interval"] <= LOOKS
+    assert even(Task.classify, n_steps, LOOKS) == {"max_steps": n_steps}
+
+
+@pytest.mark.parametrize(("n_steps", "look"), [(6000, 20.0), (120, 20.0), (3.3, 0.01), (0.2, 12.0)])
+def test_steps_and_looks_fill_the_time(n_steps, look):
+    limits = of_time(Task.pretrain, n_steps, look, 100)
+    looks = limits["max_steps"] // limits["val_check_interval"]
+    assert limits["max_steps"] + looks * look <= max(n_steps, 1 + look) + limits["val_check_interval"]
+    assert looks == 1 or looks * look <= 0.1 * n_steps
+    limits = of_time(Task.classify, n_steps, look, 100)
+    assert limits["max_steps"] * (1 + look / 100) <= max(n_steps, 1 + look)
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A run of the demo, ready to be budgeted."""
+    from manyheads.data.cache import prepare_tokens
+    from manyheads.data.texts import read_rows
+    from manyheads.training.session import assemble_network
+
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path))
+
+    def made(verb, *words):
+        run = compose(verb, ["debug=fast", "hardware=cpu", "hardware.precision=fp32", *words])
+        splits = read_rows(run, with_test=False)
+        tokenizer, tokens = prepare_tokens(splits, run)
+        return run, assemble_network(run, splits, tokenizer), tokens, splits.labels
+
+    return made
+
+
+@pytest.mark.parametrize("verb", ["train", "pretrain"])
+def test_tokens_are_turned_into_steps(verb, small):
+    from manyheads.data.datamodule import TextData
+    from manyheads.training.sizing import settle_budget
+
+    run, network, tokens, labels = small(verb)
+    run.budget = "5ktok"
+    limits = settle_budget(run, network, tokens, labels).trainer
+    lengths = tokens["train"].lengths
+    per_step = int(lengths.sum()) / TextData(tokens, run.batch, run.seed).steps_of(0)
+    assert limits["max_epochs"] == -1
+    assert abs(limits["max_steps"] - 5000 / per_step) <= limits.get("val_check_interval", 1)
+
+
+def test_a_time_is_found_by_timing_and_leaves_everything_as_it_was(small):
+    from manyheads.training.sizing import settle_budget
+
+    run, network, tokens, labels = small("pretrain")
+    run.budget = "30s"
+    before, state = {name: one.clone() for name, one in network.state_dict().items()}, torch.get_rng_state()
+    began = time.perf_counter()
+    settled = settle_budget(run, network, tokens, labels)
+    took = time.perf_counter() - began
+    assert settled.trainer["max_steps"] > 10
+    assert took < 30
+    assert torch.get_rng_state().equal(state)
+    assert all(one.equal(before[name]) for name, one in network.state_dict().items())
+
+
+def test_a_signal_ends_a_run_whose_steps_are_timed(small, monkeypatch):
+    from manyheads.training.sizing import settle_budget
+
+    run, network, tokens, labels = small("train")
+    run.budget = "10min"
+    monkeypatch.setenv(faults.VARIABLE, "loss:5:term")
+    with pytest.raises(Stopped) as ended:
+        settle_budget(run, network, tokens, labels)
+    assert (ended.value.code, ended.value.why) == (143, "SIGTERM")
+
+
+def test_a_loss_that_is_no_number_is_left_to_the_run_itself(small, monkeypatch):
+    from manyheads.training.sizing import settle_budget
+
+    run, network, tokens, labels = small("train", "guard.nonfinite=rollback")
+    run.budget = "5s"
+    monkeypatch.setenv(faults.VARIABLE, "loss:2:nan")
+    assert settle_budget(run, network, tokens, labels).trainer["max_steps"] > 0
+
+
+def test_several_devices_do_not_time_their_steps(small):
+    from manyheads.training.sizing import settle_budget
+
+    run, network, tokens, labels = small("train")
+    run.budget, run.hardware.devices = "1min", 2
+    with pytest.raises(
+        ValueError, match=r"a budget of 1min is a time, which steps of one device tell, but this run has"
+    ):
+        settle_budget(run, network, tokens, labels)
+
+
+def test_all_devices_of_a_machine_that_has_one_are_not_several(small):
+    from manyheads.training.sizing import settle_budget
+
+    run, network, tokens, labels = small("train", "hardware.devices=0")
+    run.budget = "5s"
+    assert settle_budget(run, network, tokens, labels).trainer["max_steps"] > 0
+
+
+class Ticking:
+    """A device on which each batch takes a second, and how often it was waited for."""
+
+    def __init__(self) -> None:
+        self.now, self.waits = 100.0, 0
+
+    def clock(self, module) -> float:
+        self.waits += 1
+        return self.now
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_whole_steps_are_timed_and_the_device_is_waited_for_twice(accumulate, monkeypatch):
+    from manyheads.training import sizing as budget
+
+    ticking, pace = Ticking(), budget.Pace(10.0)
+    monkeypatch.setattr(budget, "_clock", ticking.clock)
+    monkeypatch.setattr(budget.time, "perf_counter", lambda: ticking.now)
+    trainer = SimpleNamespace(global_step=0, should_stop=False)
+    for batch in range(1, 100):
+        ticking.now += 1
+        trainer.global_step = batch // accumulate
+        pace.on_train_batch_end(trainer, None, None, None, batch)
+        if trainer.should_stop:
+            break
+    assert pace.seconds >= 10
+    assert pace.seconds / pace.steps == accumulate
+    assert ticking.waits == 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "seconds", "timed"),
+    [
+        ("auto", 0.5, ["never"]),  # 240 steps, which the run does not compile
+        ("auto", 0.05, ["never", "always"]),
+        ("never", 0.05, ["never"]),
+        ("always", 0.5, ["always"]),
+    ],
+)
+def test_steps_are_timed_compiled_where_the_run_compiles_them(choice, seconds, timed, small, monkeypatch):
+    from manyheads.training import sizing as budget
+
+    seen = []
+
+    def seconds_of_step(run, *given):
+        seen.append(run.hardware.compile.name)
+        return seconds / (2 if run.hardware.compile is Compile.always else 1)
+
+    monkeypatch.setattr(budget, "seconds_of_step", seconds_of_step)
+    monkeypatch.setattr(budget, "uses_gpu", lambda accelerator: True)
+    monkeypatch.setattr(budget, "count_devices", lambda hardware, on_gpu: 1)
+    run, network, tokens, labels = small("train", f"hardware.compile={choice}", "data.validation_share=0.01")
+    run.budget = "2min"
+    settled = budget.settle_budget(run, network, tokens, labels)
+    assert seen == timed
+    assert settled.hardware == run.hardware
+    per_step = seconds / (2 if timed[-1] == "always" else 1)
+    assert 0.5 * 120 / per_step < settled.trainer["max_steps"] <= 120 / per_step
+
+
+@pytest.mark.parametrize(
+    ("epochs", "least", "trained"), [(8, 30, 30), (40, 30, 40), (8, 0, 8), (-1, 30, -1), (None, 30, None)]
+)
+def test_few_rows_are_read_more_often(epochs, least, trained):
+    run = RunConfig(optim=OptimConfig(few=50, few_epochs=least), trainer={"max_epochs": epochs, "max_steps": 2500})
+    assert limited_by_data(run, few=True, n_classes=9).trainer == {"max_epochs": trained, "max_steps": 2500}
+    assert limited_by_data(run, few=False, n_classes=9) == run
+
+
+@pytest.mark.parametrize(
+    ("steps", "per_class", "n_classes", "most"),
+    [
+        (1500, 50, 2, 700),
+        (1500, 50, 77, 1500),
+        (-1, 50, 4, 800),
+        (None, 10, 1, 610),
+        (500, 50, 9, 500),
+        (900, 0, 3, 900),
+    ],
+)
+def test_the_more_classes_the_more_steps(steps, per_class, n_classes, most):
+    run = RunConfig(optim=OptimConfig(steps_per_class=per_class), trainer={"max_epochs": 8, "max_steps": steps})
+    assert limited_by_data(run, few=False, n_classes=n_classes).trainer == {"max_epochs": 8, "max_steps": most}
+
+
+@pytest.mark.parametrize(("few", "epochs"), [(8, 9), (7, 1), (0, 1)])
+def test_rows_are_few_by_their_number_a_class(few, epochs, small):
+    from manyheads.training.sizing import settle_budget
+
+    run, network, tokens, labels = small("train", f"optim.few={few}", "optim.few_epochs=9")
+    assert (len(tokens["train"]), len(labels)) == (64, 9)
+    assert settle_budget(run, network, tokens, labels).trainer["max_epochs"] == epochs
+
+
+@pytest.mark.parametrize("limit", ["trainer.max_epochs=3", "trainer.max_steps=20"])
+def test_a_limit_that_is_typed_is_kept(limit):
+    assert compose("train", ["optim=finetune"]).optim.few_epochs > 0
+    assert compose("train", ["optim=finetune", limit]).optim.few_epochs == 0
+    assert compose("train", ["optim=finetune", limit, "optim.few_epochs=70"]).optim.few_epochs == 70
+    assert compose("train", ["optim=finetune"]).optim.steps_per_class == 50
+    assert compose("train", ["optim=finetune", limit]).optim.steps_per_class == 0
+
+
+@pytest.mark.parametrize(("own", "per_class"), [("", 0), ("optim: {steps_per_class: 70}\n", 70)])
+def test_a_limit_of_an_experiment_is_kept(own, per_class, tmp_path):
+    (tmp_path / "experiment").mkdir()
+    limits = "# @package _global_\ntrainer: {max_steps: 5000, max_epochs: -1}\n"
+    (tmp_path / "experiment" / "x.yaml").write_text(limits + own)
+    run = compose("train", ["optim=finetune", "experiment=x"], config_dir=str(tmp_path))
+    assert (run.optim.few_epochs, run.optim.steps_per_class) == (0, per_class)
+    assert (run.trainer["max_steps"], run.trainer["max_epochs"]) == (5000, -1)
+    typed = ["optim=finetune", "experiment=x", "optim.steps_per_class=90"]
+    assert compose("train", typed, config_dir=str(tmp_path)).optim.steps_per_class == 90
+
+
+def test_what_was_settled_is_said():
+    asked = RunConfig(
+        optim=OptimConfig(few=50, few_epochs=90), trainer={"max_epochs": 30}, batch=BatchConfig(tokens="auto")
+    )
+    assert list(settled_notes(asked, asked)) == []
+    found = replace(asked, batch=BatchConfig(tokens=4096))
+    assert list(settled_notes(asked, found)) == ["batch.tokens=auto: 4096"]
+    assert list(settled_notes(found, limited_by_data(found, few=True, n_classes=2))) == [
+        "rows are few: 90 epochs instead of 30"
+    ]
+    by_classes = replace(found, optim=OptimConfig(steps_per_class=50), trainer={"max_epochs": 8, "max_steps": 1500})
+    limited = limited_by_data(by_classes, few=False, n_classes=3)
+    assert list(settled_notes(by_classes, limited)) == ["trainer.max_steps=750: 600 and 50 for each class"]
+    bought = replace(found, budget="2ktok", trainer={"max_epochs": -1, "max_steps": 7})
+    assert list(settled_notes(replace(found, budget="2ktok"), bought)) == ["budget=2ktok: 7 steps"]

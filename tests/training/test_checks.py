@@ -1,0 +1,56 @@
+"""What needs no torch to be refused."""
+
+import pytest
+
+from manyheads.config import DataConfig, LoggerConfig, LoggerKind, Long
+from manyheads.training import checks
+
+
+def complaint(check, *given, **named) -> str:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - every test compares the whole sentence
+        check(*given, **named)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("trainer", [{"max_epochs": -1, "max_steps": -1}, {"max_epochs": None}, {}])
+def test_training_needs_an_end(trainer):
+    assert complaint(checks.check_end, trainer) == (
+        "trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them"
+    )
+    checks.check_end({"max_epochs": 3})
+    checks.check_end({"max_epochs": -1, "max_steps": 3})
+
+
+@pytest.mark.parametrize("kind", ["tensorboard", "wandb"])
+def test_a_logger_that_is_not_installed_is_one_sentence(kind, monkeypatch):
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    assert complaint(checks.check_logger, LoggerConfig(kind=LoggerKind[kind])) == (
+        f"logger.kind={kind} needs a package that is not installed: pip install 'manyheads[track]'"
+    )
+    checks.check_logger(LoggerConfig())
+
+
+def test_either_package_of_tensorboard_will_do(monkeypatch):
+    monkeypatch.setattr(checks, "find_spec", lambda name: name == "tensorboardX" or None)
+    checks.check_logger(LoggerConfig(kind=LoggerKind.tensorboard))
+
+
+def test_a_weight_for_no_class_is_one_sentence():
+    for choice in ("none", "balanced", {"joy": 2.0}):
+        checks.check_class_names(choice, ["joy", "fear"])
+    assert complaint(checks.check_class_names, {"joi": 2.0}, ["joy", "fear"]) == (
+        "optim.class_weights names the class 'joi', which is not in the data: the classes are joy, fear"
+    )
+    assert complaint(checks.check_class_names, {"joi": 2.0}, [str(n) for n in range(14)]).endswith(
+        "the classes are 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more"
+    )
+
+
+def test_windows_of_pairs_are_one_sentence():
+    for long in Long:
+        checks.check_long(DataConfig(long=long), pairs=False)
+    checks.check_long(DataConfig(long=Long.both), pairs=True)
+    assert complaint(checks.check_long, DataConfig(long=Long.windows), pairs=True) == (
+        "data.long=windows reads a long text in parts, but the data has pairs of texts: use data.long=both, or leave "
+        "the second text out by data.text_pair="
+    )

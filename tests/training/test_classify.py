@@ -1,0 +1,195 @@
+"""Training steps of a classifier against plain torch and scikit-learn."""
+
+import pytest
+import torch
+from sklearn.metrics import f1_score, precision_score, recall_score
+from torch.nn import functional as F
+
+from manyheads.config import BatchConfig, ModelConfig, OptimConfig, Pooling, Positions
+from manyheads.data.batches import Batch, Batches, plan_epoch
+from manyheads.data.tokens import Tokens
+from manyheads.layout import Packed
+from manyheads.nn import assemble
+from manyheads.training.metrics import ClassFigures
+from manyheads.training.module import LitModule
+from manyheads.training.objectives import Classify, Teaching, class_logits, class_weights
+
+LENGTHS = [3, 9, 4, 7, 1, 5, 6]
+N_CLASSES = 3
+
+
+@pytest.fixture
+def tokens():
+    torch.manual_seed(0)
+    return Tokens(
+        ids_N=torch.randint(0, 20, (sum(LENGTHS),), dtype=torch.int32),
+        offsets=torch.tensor([0, *LENGTHS]).cumsum(0),
+        segments_N=None,
+        labels=torch.tensor([0, 1, 2, 0, 1, 2, 0]),
+    )
+
+
+def make_module(weights_C=None, label_smoothing=0.0, **model):
+    torch.manual_seed(1)
+    classifier = assemble(
+        ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, dropout=0.0, dropout_tokens=0.0, **model),
+        vocab_size=20,
+        n_classes=N_CLASSES,
+        max_length=16,
+    )
+    weights_C = torch.ones(N_CLASSES) if weights_C is None else weights_C
+    task = Classify(weights_C, label_smoothing=label_smoothing, teaching=Teaching(0.3, 2.0))
+    module = LitModule(classifier, task, optim=OptimConfig(), n_steps=10)
+    module.log = lambda *args, **kwargs: None
+    return module
+
+
+def batches(tokens, **how):
+    config = BatchConfig(**how)
+    plan = plan_epoch(
+        tokens.lengths, tokens=config.tokens, rows=config.rows, seed=0, epoch=0, accumulate=config.accumulate
+    )
+    return list(Batches(tokens, plan))
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_the_loss_is_torchs_mean_cross_entropy(tokens, label_smoothing):
+    module = make_module(label_smoothing=label_smoothing)
+    (batch,) = batches(tokens)
+    expected = F.cross_entropy(class_logits(module.network, batch), batch.labels_B, label_smoothing=label_smoothing)
+    torch.testing.assert_close(module.training_step(batch, 0), expected)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n_ranks", [1, 2, 3])
+def test_micro_batches_of_all_ranks_have_the_gradient_of_the_whole_batch(n_ranks, weighted, tokens):
+    """Each counts by its rows: with weights, smoothing and a teacher as well."""
+    how = {"weights_C": torch.tensor([0.4, 3.0, 1.0]), "label_smoothing": 0.1} if weighted else {}
+    if weighted:
+        tokens.teacher_nC = torch.randn(len(LENGTHS), N_CLASSES)
+    whole, parts = make_module(**how), make_module(**how)
+    (batch,) = batches(tokens)
+    whole.training_step(batch, 0).backward()
+    sizes = {"tokens": 1000, "rows": 2, "seed": 0, "epoch": 0, "accumulate": 4}
+    for rank in range(n_ranks):
+        micro = list(Batches(tokens, plan_epoch(tokens.lengths, **sizes, n_ranks=n_ranks, rank=rank)))
+        assert len(micro) == -(-4 // n_ranks)
+        for index, one in enumerate(micro):
+            (parts.training_step(one, index) / len(micro) / n_ranks).backward()  # as Lightning and DDP do
+    for a, b in zip(whole.parameters(), parts.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_class_weights_scale_each_rows_loss(tokens):
+    weights_C = torch.tensor([1.0, 2.0, 0.5])
+    module = make_module(weights_C)
+    (batch,) = batches(tokens)
+    losses_B = F.cross_entropy(class_logits(module.network, batch), batch.labels_B, reduction="none")
+    torch.testing.assert_close(module.training_step(batch, 0), (losses_B * weights_C[batch.labels_B]).mean())
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_free_logits_of_weighted_and_smoothed_rows_answer_as_they_are_labelled(label_smoothing):
+    labels = torch.tensor([0] * 3960 + [1] * 40)
+    weights_C = class_weights("balanced", labels, ["frequent", "rare"])
+    task = Classify(weights_C, label_smoothing=label_smoothing)
+    logits_BC = torch.zeros(2, 2, requires_grad=True)  # of any row of either class
+    layout = Packed(torch.tensor([0, 1, 2]), 1)
+    batch = Batch(torch.tensor([0, 1]), None, layout, torch.tensor([0, 1]), torch.tensor([0, 1]), 1.0)
+    optimizer = torch.optim.Adam([logits_BC], lr=0.05)
+    for _ in range(500):
+        optimizer.zero_grad()
+        task.learn(lambda *_: logits_BC, batch).sum().backward()
+        optimizer.step()
+    assert logits_BC.argmax(1).tolist() == [0, 1]
+    if label_smoothing:
+        expected_BC = torch.tensor([[0.95, 0.05], [0.05, 0.95]])  # the smoothed targets, whatever the weights
+        torch.testing.assert_close(logits_BC.softmax(1), expected_BC, atol=1e-3, rtol=0)
+
+
+def test_a_class_without_a_training_row_weighs_as_a_row_of_the_mean():
+    labels = torch.tensor([0] * 6 + [1] * 2)
+    assert class_weights("balanced", labels, ["a", "b", "none"]).tolist() == pytest.approx([2 / 3, 2.0, 1.0])
+    assert class_weights({"none": 9.0}, labels, ["a", "b", "none"]).tolist() == pytest.approx([1.0, 1.0, 1.0])
+
+
+def test_balanced_weights_give_each_class_the_same_total():
+    labels = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
+    weights_C = class_weights("balanced", labels, ["a", "b", "c"])
+    totals_C = weights_C * torch.bincount(labels)
+    torch.testing.assert_close(totals_C, totals_C.mean().expand(3))
+    torch.testing.assert_close(weights_C[labels].mean(), torch.tensor(1.0))
+
+
+def test_weights_by_name_keep_their_ratio():
+    weights_C = class_weights({"b": 3.0}, torch.tensor([0, 1, 1]), ["a", "b"])
+    torch.testing.assert_close(weights_C[1] / weights_C[0], torch.tensor(3.0))
+
+
+def empty_batch(tokens):
+    """What a rank gets where a step has fewer rows than there are ranks."""
+    return next(one for one in batches(tokens, rows=1, accumulate=8) if not one.labels_B.numel())
+
+
+@pytest.mark.parametrize("settings", [{}, {"pooling": "max"}, {"pooling": "attention", "positions": "rotary"}])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_a_batch_without_rows_adds_zeros_to_every_gradient_and_nothing_to_the_figures(tokens, settings, precision):
+    choices = {"pooling": Pooling, "positions": Positions}
+    module = make_module(**{name: choices[name][value] for name, value in settings.items()})
+    (whole,) = batches(tokens)
+    module.training_step(whole, 0).backward()
+    module.validation_step(whole, 0)
+    before = [p.grad.clone() for p in module.network.parameters()]
+    loss, accuracy = module.train_loss.compute(), module.task.train_metrics.compute()
+    with torch.autocast("cpu", precision, enabled=precision != torch.float32):
+        added = module.training_step(empty_batch(tokens), 1)
+        module.validation_step(empty_batch(tokens), 1)
+    assert float(added.detach()) == 0
+    reached = torch.autograd.grad(added, list(module.network.parameters()))  # raises where one has no part in it
+    assert all(not gradient.any() for gradient in reached)
+    module.training_step(empty_batch(tokens), 1).backward()
+    for parameter, old in zip(module.network.parameters(), before, strict=True):
+        assert torch.equal(parameter.grad, old)
+    assert module.train_loss.compute() == loss
+    assert module.validation_loss.compute().isfinite()
+    assert module.task.train_metrics.compute() == accuracy
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_rows_whose_loss_is_no_number_are_left_out_of_the_mean_of_an_epoch(tokens, value, monkeypatch):
+    module = make_module()
+    (batch,) = batches(tokens)
+    learn = Classify.learn
+
+    def spoilt(self, classifier, batch):
+        losses_B = learn(self, classifier, batch)
+        return losses_B.where(batch.rows_B != 2, value)
+
+    losses_B = learn(module.task, module.network, batch).detach()
+    monkeypatch.setattr(Classify, "learn", spoilt)
+    module.training_step(batch, 0)
+    torch.testing.assert_close(module.train_loss.compute(), losses_B[batch.rows_B != 2].mean())
+
+
+def test_epoch_figures_are_scikit_learns():
+    torch.manual_seed(0)
+    logits_nC, labels = torch.randn(200, 4), torch.randint(0, 4, (200,))
+    metrics = ClassFigures(4, "x_")
+    for part in range(0, 200, 30):
+        metrics.update(logits_nC[part : part + 30], labels[part : part + 30])
+    answers, found = logits_nC.argmax(1), metrics.compute()
+    assert float(found["x_accuracy"]) == pytest.approx(float((answers == labels).double().mean()))
+    for name, judge in (("f1", f1_score), ("precision", precision_score), ("recall", recall_score)):
+        assert float(found[f"x_macro_{name}"]) == pytest.approx(judge(labels, answers, average="macro"))
+
+
+def test_gradients_are_clipped_by_norm_or_value(tokens):
+    module = make_module()
+    (batch,) = batches(tokens)
+    (100 * module.training_step(batch, 0)).backward()
+    grads = [p.grad for p in module.network.parameters()]
+    optimizer = torch.optim.AdamW(module.network.parameters(), fused=True)
+    module.configure_gradient_clipping(optimizer, 0.5)
+    assert float(torch.stack([g.norm() for g in grads]).norm()) == pytest.approx(0.5, rel=1e-3)
+    module.configure_gradient_clipping(optimizer, 0.01, "value")
+    assert max(float(g.abs().max()) for g in grads) <= 0.01

@@ -1,0 +1,81 @@
+"""Several processes add up gradients, each that of every weight: none may lack one, whatever it is given to read."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from manyheads.cli.compose import compose
+from manyheads.config import EncoderKind, ModelConfig, Task
+from manyheads.config import model as choices
+from manyheads.data.batches import Planned, gather
+from manyheads.data.tokens import Tokens
+from manyheads.nn import assemble
+from manyheads.nn.seq2seq import assemble_seq2seq
+from manyheads.training.objectives import Classify, Translate
+
+CONF = Path(__file__).parents[2] / "conf"
+PRESETS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
+EXPERIMENTS = ("dates", "demo_no_positions", "many_heads", "one_head", "paper")
+KNOBS = {
+    "score": choices.Score,
+    "normaliser": choices.Normaliser,
+    "positions": choices.Positions,
+    "norm": choices.Norm,
+    "placement": choices.Placement,
+    "pooling": choices.Pooling,
+    "activation": choices.Activation,
+    "segments": choices.Segments,
+    "pair": choices.PairKind,
+    "encoder": choices.EncoderKind,
+}
+SMALL: dict[str, Any] = {"n_layers": 2, "n_heads": 2, "d_model": 8, "d_k": 4, "d_v": 4, "d_ff": 8}
+
+
+def tokens(*, targets: bool = False) -> Tokens:
+    """Three rows: of one token alone, and of two texts."""
+    offsets = torch.tensor([0, 1, 5, 11])
+    segments = torch.tensor([0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1], dtype=torch.uint8)
+    ids_N = torch.arange(11, dtype=torch.int32) + 5
+    answers = Tokens(ids_N[1:8], torch.tensor([0, 2, 4, 7]), None, torch.zeros(3)) if targets else None
+    return Tokens(ids_N, offsets, segments, torch.tensor([0, 1, 2]), targets=answers)
+
+
+def without_gradient(model: ModelConfig, task: Task, rows: list[int]) -> list[str]:
+    """The weights that a batch of these rows gives no gradient."""
+    torch.manual_seed(0)
+    texts = task is Task.seq2seq
+    network: Any = (
+        assemble_seq2seq(model, vocab_size=20, max_length=12)
+        if texts
+        else assemble(model, vocab_size=20, n_classes=3, max_length=12, n_segments=2)
+    )
+    learnt: Any = Translate(label_smoothing=0.0) if texts else Classify(torch.ones(3), label_smoothing=0.0)
+    batch = gather(tokens(targets=texts), Planned(torch.tensor(rows, dtype=torch.int64), 1.0))
+    losses_B = learnt.learn(network.train(), batch if not texts else batch._replace(segments_N=None))
+    losses_B.sum().backward()
+    return [name for name, weight in network.named_parameters() if weight.grad is None]
+
+
+@cache
+def every_form() -> dict[str, tuple[ModelConfig, Task]]:
+    forms = {f"model={name}": compose("train", [f"model={name}"]) for name in PRESETS}
+    forms |= {f"experiment={name}": compose("train", [f"experiment={name}"]) for name in EXPERIMENTS}
+    models = {name: (replace(run.model, **SMALL), run.task) for name, run in forms.items()}
+    base = ModelConfig(**SMALL)
+    for knob, kind in KNOBS.items():
+        models |= {f"{knob}={one.name}": (replace(base, **{knob: one}), Task.classify) for one in kind}
+    models["windows, shared keys"] = replace(base, window=1, n_kv_heads=1, causal=True), Task.classify
+    models["nothing projected"] = replace(base, project=False, project_output=False, bias=False), Task.classify
+    models["texts for texts"] = base, Task.seq2seq
+    models["recurrent texts for texts"] = replace(base, encoder=EncoderKind.lstm), Task.seq2seq
+    return models
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2], [0], []], ids=["rows", "one token", "no rows"])
+def test_every_weight_has_a_gradient(rows):
+    lacking = {name: without_gradient(*form, rows) for name, form in every_form().items()}
+    assert {name: weights for name, weights in lacking.items() if weights} == {}

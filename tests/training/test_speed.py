@@ -1,0 +1,90 @@
+"""What is compiled, and into what."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from manyheads.config import EncoderKind, HardwareConfig, ModelConfig, Pooling, Positions, RunConfig
+from manyheads.config.training import Compile
+from manyheads.data.batches import gather, plan_epoch
+from manyheads.data.tokens import Tokens
+from manyheads.nn import assemble
+from manyheads.nn.encoder import through
+from manyheads.training.objectives import Classify
+from manyheads.training.trainer import COMPILE_FROM, GRAPHS_BELOW, compile_mode, set_walks, speed_up
+
+LONG = {"n_steps": COMPILE_FROM, "mean_tokens": GRAPHS_BELOW, "alone": True}
+
+
+@pytest.mark.parametrize(
+    ("choice", "on_gpu", "change", "mode"),
+    [
+        (Compile.auto, True, {}, "default"),
+        (Compile.auto, True, {"n_steps": COMPILE_FROM - 1}, ""),
+        (Compile.auto, False, {}, ""),
+        (Compile.never, True, {}, ""),
+        (Compile.always, True, {"n_steps": 1}, "default"),
+        (Compile.always, False, {"mean_tokens": 10}, "default"),
+        (Compile.auto, True, {"mean_tokens": GRAPHS_BELOW - 1}, "reduce-overhead"),
+        (Compile.auto, True, {"mean_tokens": 10, "alone": False}, "default"),
+    ],
+)
+def test_when_layers_are_compiled(choice, on_gpu, change, mode):
+    assert compile_mode(HardwareConfig(compile=choice), on_gpu=on_gpu, **(LONG | change)) == mode
+
+
+def test_recomputed_layers_are_no_cuda_graphs():
+    hardware = HardwareConfig(compile=Compile.always, recompute=True)
+    assert compile_mode(hardware, on_gpu=True, **(LONG | {"mean_tokens": 1})) == "default"
+
+
+def trainer(device: str) -> SimpleNamespace:
+    return SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device(device)), world_size=1)
+
+
+@pytest.mark.parametrize(("device", "few"), [("cpu", False), ("cuda", True)])
+def test_batches_get_few_token_counts_where_cuda_graphs_are_made(device, few):
+    network = assemble(ModelConfig(), vocab_size=20, n_classes=3, max_length=16)
+    data = SimpleNamespace(mean_tokens=lambda: 100.0, few_counts=False)
+    run = RunConfig(hardware=HardwareConfig(compile=Compile.auto))
+    speed_up(run, network, data, trainer(device), 10**6)
+    assert data.few_counts is few
+    assert (network.encoder.walk is through) is not few
+
+
+def test_recurrent_models_go_as_they_are():
+    run = RunConfig(model=ModelConfig(encoder=EncoderKind.gru))
+    data = SimpleNamespace(mean_tokens=lambda: 100.0, few_counts=False)
+    speed_up(run, assemble(run.model, vocab_size=20, n_classes=3, max_length=16), data, trainer("cuda"), 10**6)
+    assert not data.few_counts
+
+
+def test_recomputing_is_for_layers_of_attention():
+    network = assemble(ModelConfig(), vocab_size=20, n_classes=3, max_length=16)
+    set_walks(network, HardwareConfig(recompute=True))
+    assert network.encoder.walk is not through
+    with pytest.raises(ValueError, match=r"^hardware\.recompute=true computes layers .* which model\.encoder=gru"):
+        RunConfig(model=ModelConfig(encoder=EncoderKind.gru), hardware=HardwareConfig(recompute=True))
+
+
+@pytest.mark.parametrize("pooling", list(Pooling))
+@pytest.mark.parametrize(
+    "change", [{"positions": Positions.rotary}, {"positions": Positions.alibi, "qk_norm": True}, {"window": 2}]
+)
+def test_a_tail_changes_neither_losses_nor_gradients(pooling, change):
+    torch.manual_seed(0)
+    model = ModelConfig(
+        **{"n_layers": 2, "n_heads": 2, "d_model": 8, "d_k": 4, "d_v": 4, "d_ff": 8},
+        **{"dropout": 0.0, "dropout_tokens": 0.0, "pooling": pooling},
+        **change,
+    )
+    network = assemble(model, vocab_size=30, n_classes=3, max_length=16).double()
+    offsets = torch.tensor([0, 5, 8, 17, 21])
+    rows = Tokens(torch.randint(5, 30, (21,)).int(), offsets, None, torch.tensor([0, 2, 1, 0]))
+    (planned,) = plan_epoch(rows.lengths, tokens=99, rows=9, seed=0, epoch=0)
+    task, found = Classify(torch.ones(3), label_smoothing=0.1), []
+    for few_counts in (False, True):
+        losses_B = task.learn(network, gather(rows, planned, few_counts=few_counts))
+        found.append([losses_B, *torch.autograd.grad(losses_B.sum(), list(network.parameters()))])
+    torch.testing.assert_close(*found)
