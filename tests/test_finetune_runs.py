@@ -6,10 +6,10 @@ import json
 import pytest
 
 from manyheads.cli.main import main
-from manyheads.config.files import read_run
 from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.inference.classifier import load
+from manyheads.runs.config_file import read_run
 
 TINY = ["trainer.max_epochs=2", "batch.rows=8", "hardware=cpu", "hardware.precision=fp32", "optim.average=0"]
 

@@ -14,11 +14,11 @@ import manyheads
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.config import Nonfinite
-from manyheads.config.files import read_run
 from manyheads.data.batches import held_out
 from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.inference.masked_lm import Guesser
+from manyheads.runs.config_file import read_run
 from manyheads.train import train
 from manyheads.training.pretraining import wait_for
 

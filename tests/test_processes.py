@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.config.files import read_run
+from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import HANDED_ON
 
 pytestmark = pytest.mark.slow  # seconds of both cores; in the fast suite tests/ranks has runs of two processes

@@ -11,7 +11,7 @@ import torch
 import manyheads
 from manyheads.cli.compose import compose
 from manyheads.config import Metric
-from manyheads.config.files import read_run
+from manyheads.runs.config_file import read_run
 from manyheads.train import train
 
 TINY = [

@@ -8,7 +8,7 @@ import pytest
 import manyheads
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
-from manyheads.config.files import read_run
+from manyheads.runs.config_file import read_run
 from manyheads.train import train
 
 TINY = [

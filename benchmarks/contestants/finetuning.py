@@ -31,7 +31,7 @@ def tune(name: str, setting: str, folder: Path, driver: Connection) -> None:
 
     from contestants.texts import read
     from contestants.turns import Turns
-    from manyheads.config.files import read_run
+    from manyheads.runs.config_file import read_run
 
     driver.send(torch.get_num_threads())
     text, (tokenizer, tokens), turns = TEXTS[setting], read(folder), Turns(driver)
@@ -52,7 +52,7 @@ def prepare(setting: str, data: Path, weights: Path, folder: Path) -> list[int]:
     from safetensors.torch import save_file
 
     from manyheads.cli.compose import compose
-    from manyheads.config.files import save_run
+    from manyheads.runs.config_file import save_run
     from manyheads.data.cache import prepare_tokens
     from manyheads.data.sources import read_splits
 

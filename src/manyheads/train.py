@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from manyheads.config import Resume, RunConfig, Task
 from manyheads.config.fields import to_plain
-from manyheads.config.files import save_run
 from manyheads.data.rows import Splits
 from manyheads.data.texts import read_rows
 from manyheads.distributed.heartbeat import watched
@@ -19,6 +18,7 @@ from manyheads.distributed.ranks import this_process
 from manyheads.distributed.slurm import refuse_unwritten
 from manyheads.runs.atomic import replace_file
 from manyheads.runs.checkpoints import StartAgain
+from manyheads.runs.config_file import save_run
 from manyheads.runs.folder import (
     RANKS,
     held,

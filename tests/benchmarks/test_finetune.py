@@ -70,7 +70,7 @@ def test_all_read_the_same_rows_once(folder):
     from contestants import finetuning
     from contestants.texts import read
 
-    from manyheads.config.files import read_run
+    from manyheads.runs.config_file import read_run
 
     tokenizer, tokens = read(folder)
     run = read_run(folder / "config.yaml")

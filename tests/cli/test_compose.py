@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from manyheads.cli.compose import compose, run_hydra
 from manyheads.config import ModelConfig, Pooling, RunConfig, Source
-from manyheads.config.files import read_run, save_run
+from manyheads.runs.config_file import read_run, save_run
 
 TINY = ModelConfig(matches=True)  # what train takes by default
 

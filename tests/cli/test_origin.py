@@ -9,7 +9,7 @@ import pytest
 
 from manyheads.cli.compose import compose, run_hydra
 from manyheads.config import Pooling
-from manyheads.config.files import read_run, save_run
+from manyheads.runs.config_file import read_run, save_run
 
 
 def train(folder, *words):

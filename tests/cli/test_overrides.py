@@ -7,7 +7,7 @@ import pytest
 from manyheads.cli.overrides import NEVER_EMPTY, Grammar, Parsed, read_overrides
 from manyheads.cli.verbs import VERBS, choices
 from manyheads.config import Pooling
-from manyheads.config.files import PATHS, VERBATIM
+from manyheads.runs.config_file import PATHS, VERBATIM
 
 
 def parse(text):

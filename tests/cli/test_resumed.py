@@ -6,7 +6,7 @@ import pytest
 
 from manyheads.cli.compose import compose
 from manyheads.config import DataConfig, ModelConfig, OptimConfig, Resume, RunConfig
-from manyheads.config.files import save_run
+from manyheads.runs.config_file import save_run
 
 
 @pytest.fixture

@@ -21,13 +21,13 @@ from manyheads.config import (
     Source,
     run_data,
 )
-from manyheads.config.files import save_run
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference.classifier import load
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.member import LinearBaseline, write_baseline
+from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]
 FILES = ["confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html"]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import f1_score
-from tests.evaluation.test_verdict import TRAINING
 
 from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, PredictConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
@@ -25,6 +24,7 @@ from manyheads.inference.load import load_to_answer
 from manyheads.inference.predict import predict
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.member import LinearBaseline, write_baseline
+from tests.evaluation.test_verdict import TRAINING
 
 LABELS = ["bad", "good", "so-so"]
 SETS = [(0,), (1,), (), (0, 2), (1, 2)]
@@ -204,7 +204,7 @@ def test_data_that_has_changed_since_training_is_one_sentence(label_folder, data
 
     home = tmp_path / "home"
     home.mkdir()
-    from manyheads.config.files import save_run
+    from manyheads.runs.config_file import save_run
 
     save_run(RunConfig(data=DataConfig(path=str(data))), home / "config.yaml")
     settings = read_settings(label_folder / "model" / "config.json")

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, LookConfig, RunConfig, Source
-from manyheads.config.files import save_run
 from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference.classifier import load
 from manyheads.interpret.look import study
 from manyheads.interpret.study import some, study_rows
 from manyheads.interpret.tables import notes
+from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]
 CPU = InferenceHardware(accelerator=Accelerator.cpu)

@@ -9,10 +9,10 @@ import pytest
 
 from manyheads.config import BatchConfig, CheckpointConfig, DataConfig, HardwareConfig, OptimConfig, Resume, RunConfig
 from manyheads.config.fields import settings
-from manyheads.config.files import save_run
 from manyheads.config.run import default_trainer
 from manyheads.config.trainer_flags import OURS, trainer_flags
 from manyheads.runs.checkpoints import MANIFEST, save
+from manyheads.runs.config_file import save_run
 from manyheads.runs.resume import FREE, REFUSED, WARNED, check_limits, find_start, verdict
 
 

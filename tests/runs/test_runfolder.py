@@ -140,7 +140,7 @@ def test_twenty_processes_of_one_run_have_one(by, tmp_path):
 def test_two_runs_of_torchrun_have_their_own(tmp_path):
     shared, apart = STARTED["torchrun"]
     one = set(twenty(tmp_path, shared, apart))
-    line = "import os, sys; from pathlib import Path; from manyheads.runs.folder import start_folder; print(start_folder())"
+    line = "from manyheads.runs.folder import start_folder; print(start_folder())"
     wrapped = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {line!r}], check=True)"
     given = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), **shared, apart: "0"}
     other = subprocess.run([sys.executable, "-c", wrapped], env=given, capture_output=True, text=True, check=True)

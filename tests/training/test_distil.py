@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
-from manyheads.config.files import read_run
 from manyheads.data.batches import Planned, gather, moved
 from manyheads.data.sources import read_splits
 from manyheads.data.tokens import Tokens, encode
@@ -20,6 +19,7 @@ from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.inference.classifier import load
 from manyheads.nn import assemble
+from manyheads.runs.config_file import read_run
 from manyheads.training.objectives import Classify, Tag, Teaching, of_classes, of_labels
 from manyheads.training.teacher import check_teacher, teach
 

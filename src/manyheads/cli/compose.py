@@ -31,8 +31,8 @@ from manyheads.cli.verbs import VERBS, Config, conf_folder, folder_url, own_sett
 from manyheads.cli.words import searched, settle_search, with_origin
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.fields import from_plain, refuse_code, to_plain
-from manyheads.config.files import VERBATIM, read_mapping, read_run
 from manyheads.config.trainer_flags import check_flags
+from manyheads.runs.config_file import VERBATIM, read_mapping, read_run
 
 Words = Sequence[str]
 Training = Literal["train", "pretrain"]

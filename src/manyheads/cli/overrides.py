@@ -24,8 +24,8 @@ from manyheads.config.fields import (
     show,
     unwrap,
 )
-from manyheads.config.files import PATHS, VERBATIM
 from manyheads.config.trainer_flags import checked_flag
+from manyheads.runs.config_file import PATHS, VERBATIM
 
 LIST_OF_PATHS = "pretrain.also"
 NEVER_EMPTY = frozenset({"data.path", "data.hub", "init_from", "input", "text"})  # typed empty: something else

@@ -19,7 +19,7 @@ from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.fields import settings, show, to_plain
-from manyheads.config.files import VERBATIM
+from manyheads.runs.config_file import VERBATIM
 
 NAMED = re.compile(r"\$\{([\w.]+)\}")
 

@@ -16,10 +16,10 @@ from manyheads.cli.overrides import Parsed, Typed
 from manyheads.cli.verbs import VERBS, conf_folder
 from manyheads.config import RunConfig, Task
 from manyheads.config.fields import settings, show, to_plain
-from manyheads.config.files import VERBATIM, read_yaml
 from manyheads.config.run import default_trainer
 from manyheads.config.tune import is_range, make_axis
 from manyheads.huggingface.shapes import FREE
+from manyheads.runs.config_file import VERBATIM, read_yaml
 
 
 def searched(

@@ -1,15 +1,11 @@
-"""The built-in data: sentences whose label is the sense of an ambiguous word, and dates. Standard library only.
+"""The built-in data. Standard library only.
 
-The words of the demo sentences: ambiguous words, their senses, and what surrounds them.
-
-`data=demo`: English-like sentences whose label is the sense of an ambiguous word. Standard library only.
-
+`data=demo`: English-like sentences whose label is the sense of an ambiguous word.
 Half of the sentences show the sense by their own words. The others name the contexts of two senses of one word,
 and only word order says which of them owns it: who told whom, where someone went from where, what was denied.
 Every such sentence is as likely with the two exchanged, so a bag of words can but toss a coin there.
 
-`data=dates`: dates in many English spellings, to be written in ISO form. Standard library only.
-
+`data=dates`: dates in many English spellings, to be written in ISO form.
 Years are 1970 to 2069, so that two digits name one of them, and dates in figures have a day above 12, so that
 nothing but the figures themselves says which is the day. A quarter of the texts name a second date, and only the
 words around the two and their order say which is meant. No date that is meant occurs twice, in whatever spelling.
@@ -201,14 +197,8 @@ CITIES = (
 )
 SITES = (
     *("near the river", "on the hill", "behind the park", "across the street", "by the old bridge", "in the suburbs"),
-    *(
-        "next to the bakery",
-        "at the corner",
-        "beside the hotel",
-        "around the block",
-        "under the arches",
-        "in the old town",
-    ),
+    *("next to the bakery", "at the corner", "beside the hotel"),
+    *("around the block", "under the arches", "in the old town"),
 )
 TIMES = (
     *("", "", "on Monday", "on Friday night", "last week", "yesterday", "this morning", "before lunch", "after dinner"),

@@ -1,10 +1,4 @@
-"""From `DataConfig` to checked rows: found, read, mapped, carved, audited.
-
-One text a file, in a folder for each class: train/pos/0_9.txt, as of aclImdb.
-
-Where the table of each split comes from: demo sentences, dates, a file, a folder, or the hub.
-
-From `DataConfig` to checked rows: read, map columns, name classes, carve what is missing, audit.
+"""From `DataConfig` to checked rows: read, map columns, name classes, carve what is missing, audit.
 
 Standard library only: files are read, and their mistakes reported, before torch is imported.
 """

@@ -68,7 +68,7 @@ class Stop:
                     signal.signal(one, self._note)
 
     def votes(self) -> dict[str, int]:
-        """What this process puts to the vote: the signal that came, and whether its time is up (distributed/collectives.py)."""
+        """What this process puts to the vote: the signal that came, and whether its time is up."""
         late = self._until is not None and time.monotonic() >= self._until
         return {"signal": self._signal or 0, "late": int(late)}
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source
 from manyheads.config import Task as Answered
 from manyheads.config.fields import listed, to_plain
-from manyheads.config.files import read_run
 from manyheads.data.columns import MULTI_LABEL
 from manyheads.data.files import stem_of
 from manyheads.data.rows import Rows, Splits
@@ -26,6 +25,7 @@ from manyheads.distributed.launch import n_to_start, on_all
 from manyheads.inference.format import COLUMNS, Columns, Settings, find_model, read_labels, read_settings, run_folder
 from manyheads.inference.predict import answer_together
 from manyheads.runs.atomic import read_json
+from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import within
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 from manyheads.config import Metric, Resume, RunConfig
 from manyheads.config.fields import show, to_plain
-from manyheads.config.files import read_run
 from manyheads.distributed.slurm import holds_a_script_alone
 from manyheads.runs.checkpoints import Again, clear_passing, json_or_none, newest, read_again, read_progress
+from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import held, is_first_process, named_folder, refuse_links, refuse_taken
 
 log = logging.getLogger("manyheads")

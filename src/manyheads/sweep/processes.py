@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from manyheads.config import Accelerator, RunConfig
-from manyheads.config.files import save_run
+from manyheads.runs.config_file import save_run
 from manyheads.runs.folder import HANDED_ON
 from manyheads.sweep.journal import Outcome, State
 
@@ -167,7 +167,7 @@ def leave_with(descriptor: int, grace: float = GRACE_TO_SAVE) -> None:
 def train_alone(config: str) -> int:
     """Train the run of a config.yaml; returns the exit code."""
     from manyheads.cli.main import answer, call
-    from manyheads.config.files import read_run
+    from manyheads.runs.config_file import read_run
 
     def work() -> int:
         call("train", read_run(config))

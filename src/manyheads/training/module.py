@@ -34,7 +34,7 @@ class LitModule(pl.LightningModule):
     there are too few, adds zeros to the gradient and nothing to the figures.
 
     A loss that is no finite number makes a gradient that is none, and such a gradient changes nothing: the optimiser is
-    told so on the device, so no step waits for it (training/guard.py). Nor do the steps `left_out`, from 1. Rows without a
+    told so on the device, so no step waits for it (guard.py). Nor do the steps `left_out`, from 1. Rows without a
     finite loss are left out of the mean of the epoch. `norm` is that of the last gradient, before it was clipped, and
     `n_rows` the size of the batch under way.
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from manyheads.cli.compose import compose
 from manyheads.config import PairKind, Resume, RunConfig, Segments
-from manyheads.config.files import read_run, save_run
+from manyheads.runs.config_file import read_run, save_run
 from manyheads.runs.folder import held, is_first_process, named_folder, refuse_links, start_folder
 from manyheads.runs.resume import find_start
 
@@ -81,6 +80,8 @@ def refuse_anew(run: RunConfig) -> None:
 
 def pretraining_of(run: RunConfig, output: str) -> RunConfig:
     """The pretraining of a run: as `manyheads pretrain` would do it on the same data, with the same encoder."""
+    from manyheads.cli.compose import compose  # it brings Hydra, which a run without pretraining does not need
+
     usual = compose("pretrain", [f"init_from={run.init_from}"] if run.init_from else [])
     model = replace(run.model, **{name: getattr(usual.model, name) for name in OF_TRAINING})
     if model.pair is PairKind.cross:  # texts are read apart there: so they have no segments

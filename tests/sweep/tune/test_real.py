@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from manyheads.config.files import read_yaml
+from manyheads.runs.config_file import read_yaml
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ from scipy import stats
 from manyheads.cli.compose import compose
 from manyheads.cli.words import plain_settings
 from manyheads.config import Metric, RunConfig, TuneConfig
-from manyheads.config.files import read_run
 from manyheads.config.tune import USUAL
+from manyheads.runs.config_file import read_run
 from manyheads.sweep import page as picture
 from manyheads.sweep import processes as runs
 from manyheads.sweep import tune as room

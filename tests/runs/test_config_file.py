@@ -5,7 +5,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyheads.config.files import as_yaml, read_mapping, read_yaml
+from manyheads.runs.config_file import as_yaml, read_mapping, read_yaml
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(
