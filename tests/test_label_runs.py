@@ -11,7 +11,7 @@ import yaml
 import manyheads
 from manyheads.cli.main import main
 
-pytestmark = pytest.mark.slow  # tests/fit/test_tag.py and tests/judge/test_labels.py have its parts
+pytestmark = pytest.mark.slow  # tests/training/test_tag.py and tests/evaluation/test_labels.py have its parts
 
 TINY = ["debug=fast", "hardware=cpu", "hardware.precision=fp32", "model.dropout=0", "model.dropout_tokens=0"]
 SOUNDS = {"cat": "purrs", "dog": "barks", "cow": "moos"}

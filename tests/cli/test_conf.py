@@ -72,7 +72,7 @@ TOGETHER = {
     "model.encoder": None,  # recurrent ones have few of the other settings: tests/config/test_recurrence.py
     "model.bidirectional": None,
     "data.split_seed": "7",
-    "init_from": None,  # weights bring a shape of their own: tests/door/test_origin.py
+    "init_from": None,  # weights bring a shape of their own: tests/cli/test_origin.py
     "hardware.strategy": "ddp",  # fsdp knows neither fp16 nor compiled layers
 }
 

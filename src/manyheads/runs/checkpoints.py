@@ -37,7 +37,7 @@ MANIFEST = "manifest.json"
 FORMAT = 2
 MOST_JSON = 2**26  # bytes of a JSON file of ours
 _NAME = re.compile(r"step-(\d{8,})")
-_PASSING = re.compile(r"\..+\.(\d+-)?[0-9a-f]{16}\.(part|old)")  # ours, and those of whole.py
+_PASSING = re.compile(r"\..+\.(\d+-)?[0-9a-f]{16}\.(part|old)")  # ours, and those of atomic.py
 
 
 class _Hashing(io.FileIO):
