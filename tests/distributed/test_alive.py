@@ -29,7 +29,7 @@ GOES = {  # fault in rank 1 at the third step, what is said of it, and the exit 
 }
 
 
-@pytest.mark.slow  # tests/distributed/test_launch.py has the ends of processes without torch, tests/ranks a rank that is killed
+@pytest.mark.slow  # test_launch.py has the ends of processes without torch, tests/ranks a rank that is killed
 @pytest.mark.parametrize("action", GOES)
 def test_a_rank_that_goes_ends_the_run(action, ranks_run):
     job = ranks_run.manyheads(*TINY, "hardware.devices=2", MANYHEADS_FAULT=f"step:3:{action}:1")

@@ -20,7 +20,7 @@ METHODS = {  # by their last name
     "load_from_checkpoint", "read_pickle", "all_gather_object", "gather_object", "broadcast_object_list",
     "scatter_object_list", "send_object_list", "recv_object_list", "exec_module", "instantiate",
 }  # fmt: skip
-TABLES = {"cli/main.py": "importlib.import_module(module)"}  # of the verbs: manyheads.cli.verbs names every module itself
+TABLES = {"cli/main.py": "importlib.import_module(module)"}  # cli/verbs.py names every module itself
 
 
 def breaches(tree: ast.AST, file: str = "") -> list[str]:

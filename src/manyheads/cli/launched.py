@@ -1,4 +1,4 @@
-"""The life of a process that `distributed/launch.py` has started: `python -m manyheads.cli.launched VERB CONFIG REPORT`.
+"""The life of a process that `launch.py` has started: `python -m manyheads.cli.launched VERB CONFIG REPORT`.
 
 The settings come in by the pipe CONFIG, a user's mistake goes out by the pipe REPORT. Standard library only.
 """

@@ -1,15 +1,11 @@
 """One process for each device: how many, started, signalled and ended together. Standard library only.
 
-One process for each device, where several are asked for and nobody has started them. Standard library only.
-
 torchrun and srun start a process for each device themselves; otherwise the process of the verb starts them and
 supervises them (`Processes`), whether it was typed or called from Python.
 
-The processes of a run, started, signalled and ended together. Standard library only.
-
 Each is in a session of its own. The one resolved config goes to it through a pipe that stays open: when it closes the
-supervisor is gone, and the process leaves at once, so nothing outlives it (`cli/launched.py`). A user's mistake comes back
-through a second pipe and is said once.
+supervisor is gone, and the process leaves at once (`cli/launched.py`), so nothing outlives it. A user's mistake comes
+back through a second pipe and is said once.
 """
 
 import json
