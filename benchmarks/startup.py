@@ -5,8 +5,8 @@
 Each command is a process of its own and they take turns, nothing else running; the seconds are those a user waits.
 `first step` is `manyheads train` on ag_news_10k, whose tokens were cached before, until its first batch has been learnt
 from; `predict` answers one text by an untrained model of 4 x 256 with 30,522 tokens. `imports` are the seconds that the
-packages take which these commands import, of a process of its own (`python -X importtime`). Rounds are added to those
-that startup.json holds for the same machine and versions.
+packages take which these commands import, of a process of its own (`python -X importtime`).
+Figures go to startup.json and, as a table, to docs/performance.md; `table` in place of ROUNDS measures nothing.
 """
 
 import json
@@ -18,16 +18,19 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
+from contestants.tables import fill_document, markdown
 from machine import machine
 from prediction import read, ship, spread
 
 RESULTS = Path(__file__).with_suffix(".json")
+DOCUMENT = RESULTS.parents[1] / "docs" / "performance.md"
 CLI = [sys.executable, "-m", "manyheads.cli.main"]
 # ends the process as soon as the first batch has been learnt from
 FIRST_STEP = """
 import os, sys
-from manyheads import cli
+from manyheads.cli import main as cli
 def call(verb, config, call=cli.call):
     config.output = f"{config.output}-{os.getpid()}"
     from manyheads.training.logs import Meter
@@ -41,21 +44,45 @@ PACKAGES += ("datasets", "numpy", "safetensors", "rich")
 
 
 def main() -> None:
+    if sys.argv[1:] != ["table"]:
+        measure(int(sys.argv[1]) if sys.argv[1:] else 5)
+    fill_document(DOCUMENT, {"startup": table(json.loads(RESULTS.read_text()))})
+
+
+def measure(n_rounds: int) -> None:
     data = os.environ.get("MANYHEADS_DATA")
     if not data:
         sys.exit("MANYHEADS_DATA is not set: it names the folder that holds ag_news_10k/train.csv")
-    about = {"machine": machine(), "versions": {name: version(name) for name in ("torch", "lightning", "hydra-core")}}
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results = results if about.items() <= results.items() else {**about, "rounds": []}
+    results = {"machine": machine(), "versions": {name: version(name) for name in ("torch", "lightning", "hydra-core")}}
     with tempfile.TemporaryDirectory() as scratch:
         of = commands(Path(data) / "ag_news_10k", Path(scratch))
         seconds(*of["first step"])  # fills the cache
-        for _ in range(int(sys.argv[1]) if sys.argv[1:] else 5):
-            results["rounds"].append({name: round(seconds(*one), 3) for name, one in of.items()})
+        results["rounds"] = [{name: round(seconds(*one), 3) for name, one in of.items()} for _ in range(n_rounds)]
         results["imports"] = {name: imports(of[name][0]) for name in ("predict", "first step")}
-    results["seconds"] = {name: spread([one[name] for one in results["rounds"]]) for name in results["rounds"][0]}
+    results["seconds"] = {name: spread([one[name] for one in results["rounds"]]) for name in of}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps({name: results[name] for name in ("seconds", "imports")}, indent=1))
+
+
+def table(results: dict[str, Any]) -> str:
+    """Medians of the rounds (least to most)."""
+    titles = {
+        "help": "`manyheads --help`",
+        "help of a verb": "`manyheads train --help`",
+        "mistake in a setting": "a mistake in a setting",
+        "mistake in the data": "a mistake in the data, ag_news_10k",
+        "predict": "`manyheads predict`, one text",
+        "first step": "first training step, cached ag_news_10k",
+    }
+    lines = []
+    for name, title in titles.items():
+        found, imported = results["seconds"][name], results["imports"].get(name, {})
+        shown = f"{found['median']:.2f} ({found['min']:.2f}-{found['max']:.2f})"
+        parts = [
+            f"{package} {imported[package]:.1f}" for package in ("torch", "lightning.pytorch") if package in imported
+        ]
+        lines.append([title, shown, ", ".join(parts)])
+    return markdown(["", "seconds", "of which imports, under the profiler"], lines)
 
 
 def commands(data: Path, scratch: Path) -> dict[str, tuple[list[str], int]]:

@@ -174,7 +174,7 @@ def test_a_sweep_runs_every_value(calls, tmp_path, monkeypatch):
 
 
 def test_a_sweep_prints_what_its_jobs_print_and_no_more(tmp_path):
-    body = "from manyheads import cli\ncli.call = lambda verb, config: print(config.text)\n"
+    body = "from manyheads.cli import main as cli\ncli.call = lambda verb, config: print(config.text)\n"
     body += "raise SystemExit(cli.main(['predict', '-m', 'run=x', 'text=a,b']))"
     said = shell(program=("-c", body), cwd=tmp_path)
     assert (said.returncode, said.stdout) == (0, "a\nb\n")
@@ -200,7 +200,7 @@ PIPES = [  # what is printed before the reader leaves, and the exit code
 
 @pytest.mark.parametrize(("body", "code"), PIPES, ids=[body for body, _ in PIPES])
 def test_a_reader_that_leaves_ends_quietly(body, code, tmp_path):
-    lines = ["import sys", "from manyheads import cli"]
+    lines = ["import sys", "from manyheads.cli import main as cli"]
     lines += ["def verb(name, config):", f"    {body}", "cli.call = verb", "raise SystemExit(cli.main(['train']))"]
     reading, writing = os.pipe()
     os.close(reading)
@@ -233,7 +233,7 @@ def test_ctrl_c_while_something_heavy_is_imported(when, tmp_path):
     (tmp_path / "unkind.py").write_text(UNKIND)
     name = "manyheads.cli.compose.compose" if when == "composing" else "manyheads.train.train"
     module, _, function = name.rpartition(".")
-    body = f"import sys, {module} as one\nfrom manyheads import cli\nsys.path.insert(0, '')\n"
+    body = f"import sys, {module} as one\nfrom manyheads.cli import main as cli\nsys.path.insert(0, '')\n"
     body += (
         f"def heavy(*words, **more):\n    import unkind\none.{function} = heavy\nraise SystemExit(cli.main(['train']))"
     )
@@ -242,7 +242,7 @@ def test_ctrl_c_while_something_heavy_is_imported(when, tmp_path):
 
 
 def test_ctrl_c_in_the_shell(tmp_path):
-    body = "import os, signal\nfrom manyheads import cli\n"
+    body = "import os, signal\nfrom manyheads.cli import main as cli\n"
     body += "cli.call = lambda verb, config: os.kill(os.getpid(), signal.SIGINT)\nraise SystemExit(cli.main(['train']))"
     done = shell(program=("-c", body), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (130, "stopped by Ctrl-C\n")

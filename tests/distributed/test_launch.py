@@ -18,7 +18,7 @@ TWO = ["hardware.devices=2", "hardware=cpu"]
 STAND_IN = """
 import json, os, signal, sys, time
 from pathlib import Path
-from manyheads import launched
+from manyheads.cli import launched
 from manyheads.config.fields import to_plain
 
 def work(verb, config):
@@ -62,10 +62,10 @@ launched.main()
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from manyheads import launch, supervise
+from manyheads.distributed import launch
 from manyheads.cli.main import answer, _say
 from manyheads.config import RunConfig
-supervise.PROGRAM, supervise.GRACE = ("stand_in.py",), 1.5
+launch.PROGRAM, launch.GRACE = ("stand_in.py",), 1.5
 def work():
     launch.on_all("train", RunConfig(seed=7), n_local=2, timeout=3.0, folder=Path("given").absolute())
     return 0
@@ -169,7 +169,7 @@ def test_it_is_not_started_for_ever(monkeypatch):
         def wait(self, timeout) -> int:
             return launch.AGAIN
 
-    monkeypatch.setattr(launch, "Crew", Fake)
+    monkeypatch.setattr(launch, "Processes", Fake)
     with pytest.raises(SystemExit) as stopped:
         launch.on_all("train", RunConfig(), n_local=2, timeout=1.0)
     assert stopped.value.code == 75

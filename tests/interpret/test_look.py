@@ -131,7 +131,7 @@ def test_models_that_answer_by_texts_are_refused(run):
 
 PROGRAM = """
 import sys
-from manyheads import cli
+from manyheads.cli import main as cli
 code = cli.main(["look", "run=" + sys.argv[1], "text=good", "layers=7"])
 print(code, *sorted({"torch", "numpy", "lightning", "matplotlib"} & set(sys.modules)))
 """
