@@ -52,9 +52,9 @@ def prepare(setting: str, data: Path, weights: Path, folder: Path) -> list[int]:
     from safetensors.torch import save_file
 
     from manyheads.cli.compose import compose
-    from manyheads.runs.config_file import save_run
     from manyheads.data.cache import prepare_tokens
     from manyheads.data.sources import read_splits
+    from manyheads.runs.config_file import save_run
 
     text = TEXTS[setting]
     ends = [f"trainer.max_steps={N_STEPS}", "trainer.max_epochs=-1", "trainer.limit_val_batches=0"]
