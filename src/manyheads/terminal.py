@@ -1,10 +1,6 @@
-"""What a terminal is shown: values of data and paths as text, tables, progress.
-
-What a terminal is shown: values of data and paths are text, never markup and never control sequences.
+"""What a terminal is shown: values of data and paths are text, never markup and never control sequences; tables.
 
 Standard library only until something is printed with rich.
-
-Tables of texts, with what to know to read them: on the screen, and as Markdown.
 """
 
 import logging

@@ -1,9 +1,6 @@
-"""What needs pyarrow or datasets: parquet files, folders of `save_to_disk`, the Hugging Face hub.
+"""What needs pyarrow or datasets, which only this file imports, when they are asked for.
 
-One parquet file to one `Table`, columns read when asked for; and rows to a parquet file. Only this file imports
-pyarrow.
-
-Datasets of the Hugging Face hub, and folders written by `save_to_disk`. Only this file imports `datasets`.
+Parquet files to tables and rows to parquet; datasets of the Hugging Face hub, and folders of `save_to_disk`.
 """
 
 import json
@@ -23,6 +20,10 @@ from manyheads.data.files import most_unpacked
 from manyheads.data.rows import Table
 
 CELL = 8  # bytes of a list that each takes
+
+
+SAVED_MARKS = ("dataset_dict.json", "state.json")
+SECONDS_TO_CONNECT = 5.0
 
 
 def read_parquet(path: Path) -> Table:
@@ -161,10 +162,6 @@ def _array(cells: list[Any], kind: Any) -> Any:
 
 def _as_text(cell: Any) -> str | None:
     return cell if cell is None or isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
-
-
-SAVED_MARKS = ("dataset_dict.json", "state.json")
-SECONDS_TO_CONNECT = 5.0
 
 
 def is_saved(folder: Path) -> bool:

@@ -1,17 +1,11 @@
-"""Tokens to batches of whole rows under a token budget. Torch only.
-
-Tokens to batches of whole rows under a token budget. Torch only.
+"""Tokens to batches of whole rows under a token budget. Torch and tokenizers only.
 
 The order is a pure function of its arguments, so there is no state to save or lose: every rank computes the plan of
 all ranks and keeps its own part. What is learned in a step, and in which order, does not depend on the number of ranks.
+Long texts can be cut into pieces that are each read whole. Tokens may live on a GPU: batches are gathered there, and
+the host sends it row numbers alone.
 
-B rows of a batch . N tokens of the batch, end to end
-
-Texts to pieces that a model can read whole: nothing of a long text is left out. Torch and tokenizers only.
-
-N tokens, end to end, before or behind . P pieces
-
-Tokens that live on a GPU: batches are gathered there, and the host sends it the rows' numbers alone.
+B rows of a batch . N tokens, end to end . P pieces
 """
 
 import heapq
@@ -33,6 +27,10 @@ ANSWER_TOKENS = 2048
 """Most tokens of a batch unless told: on a CPU what a layer makes of them should stay in the cache. Texts of 43 tokens
 at 4 x 256 on two cores, a second: 506 in batches of 512 tokens, 566 of 1024, 591 of 2048, 523 of 4096, 413 of 8192."""
 FEWEST = 512  # tokens that a batch is filled up to where few counts shall occur
+
+
+WHOLE = 2**40  # tokens: no text is cut
+MOST_HELD_OUT = 2**17  # tokens in which words are hidden to judge a model: more would only take longer
 
 
 class Planned(NamedTuple):
@@ -275,10 +273,6 @@ def _spread(sizes: list[int], n_parts: int, most: int) -> list[list[int]]:
         if n + 1 < most:
             heapq.heappush(with_room, (used + sizes[index], n + 1, at))
     return parts
-
-
-WHOLE = 2**40  # tokens: no text is cut
-MOST_HELD_OUT = 2**17  # tokens in which words are hidden to judge a model: more would only take longer
 
 
 def in_pieces(tokens: Tokens, tokenizer: Tokenizer, max_length: int) -> Tokens:

@@ -1,8 +1,7 @@
-"""Which column is the text, its pair and the answer; the classes and label sets. Standard library only.
+"""Which column is the text, its pair and the answer; the order of the classes; sets of labels.
 
-Which column is the text, its pair and the answer, and the order of the classes.
-
-Rows with any number of labels: names as they were read, their ids, and which of them splits are carved by.
+Of rows with any number of labels: names as they were read, their ids, and which of them splits are carved by.
+Standard library only.
 """
 
 import difflib
@@ -27,6 +26,10 @@ ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "False", "True"}
 ALIKE = 0.8  # of the letters of two names, one of which may be mistyped
 WORDS_OF_TEXT = 5  # names of columns seldom have so many
 UNLABELLED = "; a test split without labels is left unread by test=false"
+
+
+SIGNS = ",;|"  # that join names
+NAMES = 3  # of labels in a sentence
 
 
 @dataclass(slots=True)
@@ -178,10 +181,6 @@ def natural_order(names: Iterable[str]) -> list[str]:
         return [(0, float(part), "") if part.isdecimal() else (1, 0.0, part) for part in parts], name
 
     return sorted(names, key=key)
-
-
-SIGNS = ",;|"  # that join names
-NAMES = 3  # of labels in a sentence
 
 
 def as_found(table: Table, columns: Columns) -> Columns:

@@ -1,10 +1,7 @@
-"""One local file to one `Table`: which kinds are read, lines of text, json lines, compressed or not.
+"""One local file to one `Table`: csv, tsv, json lines, lines of text (all also compressed) and parquet.
 
-Why a file of another kind is not read, and what to do about it.
-
-A .txt file to one `Table`: one text a line, or lines as fastText writes them.
-
-One local file to one `Table`: csv, tsv, json lines, lines of text (all also compressed) and parquet.
+A .txt file holds a text a line, or lines as fastText writes them. A file of another kind is refused by what can be
+done about it. Standard library only.
 """
 
 import bz2
@@ -23,6 +20,23 @@ from manyheads.data.delimited import read_csv, read_tsv, row_of
 from manyheads.data.rows import Table
 
 ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
+
+
+MARK = "__label__"
+OF_TREC = re.compile(r"[A-Z]+:[A-Za-z]+ +\S")
+TREC = (
+    "is in TREC's format, CLASS:kind text: write it as .tsv, as by "
+    r"(printf 'label\ttext\n'; iconv -f latin1 -t utf-8 FILE | sed 's/:[^ ]* /\t/') > NEW.tsv"
+)
+Packed = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+OPENERS: dict[str, Callable[[Path], Packed]] = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}
+MOST_BYTES = 2**32  # of a decompressed file: a small one may unpack to more than any memory holds
+MOST_TIMES = 100  # its own size, where that is more than FREE_BYTES: texts come to a tenth or a third
+FREE_BYTES = 2**27
+BLOCK = 2**24  # bytes decompressed at once
+TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
+KINDS = (*TEXT_KINDS, ".parquet")
+KINDS_IN_WORDS = "csv, tsv, jsonl, json, txt or parquet (the text kinds also as .gz, .bz2, .xz)"
 
 
 def known_kind(path: Path) -> str:
@@ -54,14 +68,6 @@ def why_empty(folder: Path) -> str:
     return f"its {known[0]} {known[1]}" if known else f"put files of {KINDS_IN_WORDS} into it"
 
 
-MARK = "__label__"
-OF_TREC = re.compile(r"[A-Z]+:[A-Za-z]+ +\S")
-TREC = (
-    "is in TREC's format, CLASS:kind text: write it as .tsv, as by "
-    r"(printf 'label\ttext\n'; iconv -f latin1 -t utf-8 FILE | sed 's/:[^ ]* /\t/') > NEW.tsv"
-)
-
-
 def read_lines(path: Path, text: str) -> Table:
     """One text a line, in the column `text`; lines of white space alone are none. Where the first line starts with
     `__label__`, as of fastText, the names behind such marks are the column `labels`.
@@ -86,17 +92,6 @@ def _marked(lines: list[str], numbers: list[int], source: str) -> Table:
     }
     broken = {at: f"does not start with {MARK}" for at, line in enumerate(lines) if not line.startswith(MARK)}
     return Table(names=["text", "labels"], column=cells.__getitem__, numbers=numbers, source=source, broken=broken)
-
-
-Packed = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
-OPENERS: dict[str, Callable[[Path], Packed]] = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}
-MOST_BYTES = 2**32  # of a decompressed file: a small one may unpack to more than any memory holds
-MOST_TIMES = 100  # its own size, where that is more than FREE_BYTES: texts come to a tenth or a third
-FREE_BYTES = 2**27
-BLOCK = 2**24  # bytes decompressed at once
-TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
-KINDS = (*TEXT_KINDS, ".parquet")
-KINDS_IN_WORDS = "csv, tsv, jsonl, json, txt or parquet (the text kinds also as .gz, .bz2, .xz)"
 
 
 def kind_of(path: Path) -> str | None:

@@ -1,10 +1,6 @@
-"""Which rows are train, validation and test: by name, by a column, or carved out.
+"""Which rows are train, validation and test: by the names of files or splits, by a column `split`, or carved out.
 
-Which file of a folder, or which split of a dataset, is train, validation and test.
-
-One table whose column `split`, or `Split`, says of each row which split it is of.
-
-Carving a split out of another, and shortening one: by class, by seed, equal texts together.
+Carving and shortening go by class and seed; equal texts stay together. Standard library only.
 """
 
 import os
@@ -26,6 +22,10 @@ ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid",
 KNOWN = {name for names in ALIASES.values() for name in names}
 ABOUT = ("dataset_infos.json", "dataset_dict.json", "readme.txt", "license.txt", "licence.txt")  # no data
 SHARD = re.compile(r"^(.+)-\d{5}-of-\d{5}(-[0-9a-f]+)?$")
+
+
+COLUMN = "split"
+ROLES = {name: role for role, names in ALIASES.items() for name in names}
 
 
 def typed_split(data: DataConfig, role: str) -> str:
@@ -235,10 +235,6 @@ def _all_in_one(found: dict[str, T], source: str, names: dict[str, str]) -> dict
             f"{f', or type {remedy}' if remedy else ''}, or give one file by data.path=<file>"
         )
     return {"all": found["train"]} if len(found) == 1 else found
-
-
-COLUMN = "split"
-ROLES = {name: role for role, names in ALIASES.items() for name in names}
 
 
 def parts_of(table: Table, data: DataConfig) -> dict[str, Callable[[], Table]]:

@@ -1,12 +1,9 @@
-"""A tokenizer: learned, taken apart into its entries, held against target texts.
+"""A tokenizer: its entries, learning one from the training texts, and holding it against target texts.
 
-What a tokenizer's entries are: marks, words, and pieces that go on with a word. Torch and tokenizers only.
+Entries are marks, words, and pieces that continue a word. There is one way to learn for each `tokenizer.kind`. Target
+texts must fit, and come back from their tokens as they were written.
 
 V entries, gaps between ids counted
-
-A tokenizer learned from the training texts, one way for each `tokenizer.kind`.
-
-Target texts against the tokenizer: each must fit, and come back from its tokens as it was written.
 """
 
 import json
@@ -27,6 +24,9 @@ from manyheads.data.rows import Rows
 from manyheads.data.tokens import ROWS_AT_ONCE, SPECIAL, UNKNOWN, Tokens, reach
 
 MASKS = ("[MASK]", "<mask>")
+
+
+MOST_LETTERS = 1000  # of a word; BERT's 100 is a short sentence of Thai, which has no spaces: all of it would be [UNK]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,6 @@ def _rest_of_word(tokenizer: Tokenizer, names: list[str]) -> Callable[[str], boo
     if all(len(name) == 1 for name in names):  # characters
         return str.isalnum
     return lambda name: False
-
-
-MOST_LETTERS = 1000  # of a word; BERT's 100 is a short sentence of Thai, which has no spaces: all of it would be [UNK]
 
 
 def train_tokenizer(rows: Rows, config: TokenizerConfig) -> Tokenizer:

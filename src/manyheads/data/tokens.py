@@ -1,10 +1,5 @@
 """Text to token ids, whole or in windows. Torch and tokenizers only, so that a shipped model needs no more.
 
-Which text of a pair a token is of, and which tokens are read of a text that is longer than a model reads. Standard
-library only, but for the settings.
-
-Text to token ids. Torch and tokenizers only, so that a shipped model needs no more.
-
 N tokens of all rows, end to end; row i is `ids_N[offsets[i]:offsets[i + 1]]`
 """
 
@@ -29,6 +24,15 @@ from manyheads.config.fields import show
 
 PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 HEAD = 4  # one token in so many is of the head where head and tail are kept
+
+
+UNKNOWN = "[UNK]"
+SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
+ROWS_AT_ONCE = 4096
+MOST_BYTES = 2**27  # of a tokenizer.json
+MOST_IDS = 1_000_000  # as of tokenizer.vocab_size; each takes the library and us some 400 bytes
+MOST_SIGNS = {b":": 1.25 * MOST_IDS, b"[": 1.25 * MOST_IDS, b",": 3.25 * MOST_IDS}  # of entries and merges, in any form
+MOST_GROWTH = 64  # times longer that a tokenizer's replacements may make a text
 
 
 def texts_of_marks(tokenizer: "Tokenizer") -> list[int]:
@@ -110,15 +114,6 @@ def _rooms(n_first: int, n_second: int, room: int) -> tuple[int, int]:
     short, long = sorted((n_first, n_second))
     short, long = (short, room - short) if 2 * short <= room else (room // 2, room - room // 2)
     return (short, long) if n_first <= n_second else (long, short)
-
-
-UNKNOWN = "[UNK]"
-SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
-ROWS_AT_ONCE = 4096
-MOST_BYTES = 2**27  # of a tokenizer.json
-MOST_IDS = 1_000_000  # as of tokenizer.vocab_size; each takes the library and us some 400 bytes
-MOST_SIGNS = {b":": 1.25 * MOST_IDS, b"[": 1.25 * MOST_IDS, b",": 3.25 * MOST_IDS}  # of entries and merges, in any form
-MOST_GROWTH = 64  # times longer that a tokenizer's replacements may make a text
 
 
 class Windows(NamedTuple):

@@ -1,13 +1,11 @@
-"""What processes of a run decide and gather together.
+"""What the processes of a run send each other, and what they decide together.
 
-Bytes from one process to others: sent as tensors, never as pickles. Where there is no group, there is but one.
-
-What all ranks decide together, without waiting for each other within a step.
+Bytes go as tensors, never as pickles. Where there is no group, there is one process.
 
 A decision that one rank took alone, to stop or to save, would leave the others waiting for it in the next step. So
-between two optimiser steps each rank casts its votes, a few whole numbers, and reads what came of those cast a step
-before: their largest, the same on every rank. By then all are long in, since a step ends only when all ranks have
-given their gradients. The numbers go by gloo from memory to memory, so that no GPU is waited for.
+between two optimiser steps each rank casts its votes, a few whole numbers, and reads the result of those cast a step
+before: their largest, the same on every rank. By then all have arrived, since a step ends only when all ranks have
+given their gradients. The numbers go by gloo from memory to memory, so no GPU is waited for.
 """
 
 from collections.abc import Mapping
@@ -16,6 +14,12 @@ from datetime import timedelta
 import torch
 from torch import Tensor
 from torch import distributed as dist
+
+TOPICS: tuple[str, ...] = (
+    "signal",  # the number of a signal that came
+    "late",  # 1 where the time limit is reached
+    "save",  # 1 where a checkpoint is due by the clock of rank 0
+)
 
 
 def gathered(content: bytes, group: dist.ProcessGroup | None) -> list[bytes]:
@@ -45,13 +49,6 @@ def from_first(content: bytes, group: dist.ProcessGroup | None) -> bytes:
 
 def _tensor(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
-
-
-TOPICS: tuple[str, ...] = (
-    "signal",  # the number of a signal that came
-    "late",  # 1 where the time limit is reached
-    "save",  # 1 where a checkpoint is due by the clock of rank 0
-)
 
 
 class Votes:

@@ -1,19 +1,14 @@
-"""Checkpoints on disk: written whole, verified, kept, and what a run does otherwise when it starts again.
-
-Checkpoints on disk: a folder a step, whole or absent, found by its manifest. Standard library only.
+"""Checkpoints on disk: a folder a step, whole or absent, found by its manifest. Standard library only.
 
 `<run>/checkpoints/step-00000120/` holds some files and, written last, `manifest.json` with the size and sha256 of each.
-It is written under a passing name in the same folder, every file is flushed to the disk, then it is renamed. What is
-cut short never bears the final name; what is damaged later is passed over, since its hashes no longer agree.
+It is written under a temporary name in the same folder, every file is flushed to the disk, then it is renamed. What is
+cut short never has the final name; what is damaged later is passed over, since its hashes no longer agree. A
+checkpoint may be anybody's: whether it fits the run that resumes from it is checked before it is used.
 
 The newest stay when the run has ended. Nothing reads them then, so whoever wants the room may delete the folder; but
 they alone hold the weights and the optimiser of the last step, which are not those of the best epoch in `model/`.
 
-Whether a checkpoint, which may be anybody's, fits the run that is to go on with it.
-
-A run that is to begin again from its newest checkpoint, and what it does otherwise then. Standard library only.
-
-`<run>/again.json` holds it, so that whoever starts the run again, in this process or in others, finds it there.
+`<run>/again.json` says what a run does otherwise when it is started again, in this process or in others.
 """
 
 import hashlib
@@ -40,6 +35,16 @@ _NAME = re.compile(r"step-(\d{8,})")
 _PASSING = re.compile(r"\..+\.(\d+-)?[0-9a-f]{16}\.(part|old)")  # ours, and those of atomic.py
 
 
+Write = Callable[[IO[bytes]], object]
+COUNTS = ("step", "epoch", "batch", "batches")
+MOST = 2**53  # of any count: far beyond, and a float holds it exactly
+MOMENTS = ("exp_avg", "exp_avg_sq")
+OTHERWISE = "something in it has another name, type or shape than here"
+FILE = "again.json"
+EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: try again
+MOST_SPLIT = 2**20  # more parts than a micro-batch has rows
+
+
 class _Hashing(io.FileIO):
     """A file that is hashed while it is written."""
 
@@ -54,9 +59,6 @@ class _Hashing(io.FileIO):
             left = left[super().write(left) or 0 :]
             fault("within")
         return memoryview(content).nbytes
-
-
-Write = Callable[[IO[bytes]], object]
 
 
 def save(folder: Path, step: int, files: Mapping[str, Write], kept: Mapping[str, Path], *, keep: int) -> Path:
@@ -188,12 +190,6 @@ def _delete_beyond(folder: Path, target: Path, keep: int) -> None:
         shutil.rmtree(gone, ignore_errors=True)
 
 
-COUNTS = ("step", "epoch", "batch", "batches")
-MOST = 2**53  # of any count: far beyond, and a float holds it exactly
-MOMENTS = ("exp_avg", "exp_avg_sq")
-OTHERWISE = "something in it has another name, type or shape than here"
-
-
 def read_progress(checkpoint: Path) -> dict[str, Any]:
     """What progress.json says of the place in the training.
 
@@ -257,11 +253,6 @@ def check_moments(optimizers: list[Any]) -> None:
                 raise ValueError("its optimiser lacks what it keeps of a weight")
             if any(kept[name].shape != weight.shape for name in moments):
                 raise ValueError("its optimiser is that of other weights")
-
-
-FILE = "again.json"
-EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: try again
-MOST_SPLIT = 2**20  # more parts than a micro-batch has rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,10 @@
 """The folder of a run, chosen once however many processes take part in it. Standard library only.
 
-The folder of a run, chosen once however many processes take part in it. Standard library only.
-
 One process alone makes it. Processes that `launch.py` starts are told its path by the environment variable
 MANYHEADS_OUTPUT; those started side by side, by torchrun or srun, agree on a name made from that of their job.
 
-What is written into a folder stays in it, also where the folder came from a stranger, with links in it.
-
-Figures over the steps of a training run, as metrics.csv holds them.
+Whatever is written into a folder stays in it, also where the folder came from a stranger, with links in it.
+`read_curves` reads its metrics.csv.
 """
 
 import csv
@@ -25,6 +22,11 @@ HANDED_ON = "MANYHEADS_OUTPUT"
 RANKS = "ranks"  # the folder of what each process of several writes of itself
 LOOK = 0.05  # seconds
 _held: set[Path] = set()
+
+
+TRACKERS = "wandb"  # folder of a logger that links its newest run and its own logs, and never writes through links
+REMEDY = "lead out of the folder that is written to: put what it leads to in its place, or use another folder"
+Curve = dict[str, float]  # one row of metrics.csv; a figure that was not logged at that step is absent
 
 
 def start_folder(output: str = "", *, again: bool = False) -> Path:
@@ -199,10 +201,6 @@ def _make_new() -> Path:
         return folder
 
 
-TRACKERS = "wandb"  # folder of a logger that links its newest run and its own logs, and never writes through links
-REMEDY = "lead out of the folder that is written to: put what it leads to in its place, or use another folder"
-
-
 def within(folder: Path, *names: str) -> Path:
     """`folder` / `names`, none of which is a link.
 
@@ -227,9 +225,6 @@ def refuse_links(folder: Path) -> None:
             within(Path(place), name)
         if Path(place) == folder and TRACKERS in folders:
             folders.remove(TRACKERS)
-
-
-Curve = dict[str, float]  # one row of metrics.csv; a figure that was not logged at that step is absent
 
 
 def read_curves(path: Path) -> list[Curve]:

@@ -1,8 +1,4 @@
-"""When checkpoints are written, and which weights are kept as the best.
-
-The best epoch's weights, kept on disk while training goes on.
-
-The whole state of a training under way: saved between two optimiser steps, and put back exactly.
+"""The whole state of a training under way, saved between two optimiser steps and put back exactly; the best weights.
 
 A save happens where a batch has been fetched and nothing of it computed: the step before it is complete, with its
 validation, its rows of metrics.csv and, between epochs, the figures of the epoch. Of Lightning's loops the counters
@@ -11,7 +7,8 @@ to stand in, skips hooks, and counts a step twice where a validation came before
 that goes on is an epoch like any other whose loader leaves out the batches that were done. Which they are follows
 from seed and epoch alone (data/batches.py), so the place in the data is two numbers, on however many ranks.
 
-Of several ranks the first writes and the others wait for it; what each has of its own is gathered there.
+Of several ranks the first writes and the others wait for it; what each has of its own is gathered there. The weights of
+the best epoch lie on disk while training goes on.
 """
 
 import io
@@ -44,6 +41,10 @@ from manyheads.runs.resume import Start
 from manyheads.training import state
 from manyheads.training.state import read_nest, write_nest
 from manyheads.training.strategies import whole
+
+A_WHILE = 60.0  # seconds between two saves within an epoch, where `checkpoint.every` is 0
+AT_MOST = 0.02  # of the time goes into saves at the ends of short epochs
+log = logging.getLogger("manyheads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +108,6 @@ class KeepBest(Callback):
                 "is written: start a new run in another folder"
             )
         return asdict(self.best) if self.best else {}
-
-
-A_WHILE = 60.0  # seconds between two saves within an epoch, where `checkpoint.every` is 0
-AT_MOST = 0.02  # of the time goes into saves at the ends of short epochs
-log = logging.getLogger("manyheads")
 
 
 class Checkpoint(Callback):

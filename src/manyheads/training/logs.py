@@ -1,8 +1,6 @@
-"""What is logged while training: throughput, metrics.csv, loggers.
+"""Figures while a run trains: throughput, metrics.csv always, another logger on request, lines or a bar on the screen.
 
-Speed of the training loop: real tokens, padding, seconds. Counted on the host, so no GPU is waited for in a step.
-
-Where figures go while a run trains: metrics.csv always, another logger on request, lines or a bar on the screen.
+Throughput is real tokens, padding and seconds of the loop, counted on the host, so no GPU is waited for in a step.
 """
 
 import csv
@@ -23,6 +21,8 @@ from manyheads.data.batches import Batch
 from manyheads.runs.atomic import replace_file
 from manyheads.training.checks import missing_package
 from manyheads.training.module import LitModule
+
+log = logging.getLogger("manyheads")
 
 
 class Meter(Callback):
@@ -102,9 +102,6 @@ class Meter(Callback):
     def padding_share(self) -> float:
         """Share of the cells of the attention grids that hold no token."""
         return 1 - self.tokens / self.cells if self.cells else 0.0
-
-
-log = logging.getLogger("manyheads")
 
 
 class MetricsFile(Logger):

@@ -1,25 +1,10 @@
-"""What each task learns from a batch: classes, labels, targets, hidden words, a teacher.
+"""What each task learns from a batch: the loss of a row, and the figures of a split.
 
-What a student learns from the logits of a teacher beside the labels: Hinton, Vinyals and Dean (2015), "Distilling
-the Knowledge in a Neural Network", section 2.
+Classes, any number of labels, target texts, hidden words; and beside labels the logits of a teacher: Hinton, Vinyals
+and Dean (2015), "Distilling the Knowledge in a Neural Network", section 2.
 
-B documents . C classes
-
-Texts that are answered with a class: what a row's loss is, and the figures of a split.
-
-B documents . N tokens . C classes
-
-Texts that are answered with any number of labels: what a row's loss is, and the figures of a split.
-
-B documents . N tokens . C labels
-
-Texts that are answered by texts: what a row's loss is, and the figures of a split.
-
-B documents . N tokens of their targets . V vocabulary
-
-Texts with words hidden: what a guess at one loses, and the figures of a split.
-
-B documents . N tokens . P hidden ones . V vocabulary
+B documents . N tokens (of targets, where texts are answered by texts) . P hidden tokens . C classes or labels
+V vocabulary
 """
 
 from collections.abc import Callable
@@ -43,6 +28,9 @@ from manyheads.nn.seq2seq import Seq2Seq, greedy
 from manyheads.training.metrics import ClassFigures, LabelFigures, make_shares
 
 Divergence = Callable[[Tensor, Tensor, float], Tensor]
+
+
+IGNORED = -100
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +172,6 @@ class Tag(nn.Module):
 def label_losses(logits_BC: Tensor, marks_BC: Tensor) -> Tensor:
     """Binary cross-entropy of each row `(B,)`, the sum over its labels."""
     return F.binary_cross_entropy_with_logits(logits_BC, marks_BC, reduction="none").sum(1)
-
-
-IGNORED = -100
 
 
 class Translate(nn.Module):

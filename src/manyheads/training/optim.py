@@ -1,15 +1,10 @@
-"""Optimiser and schedule: which weights decay, at which rate, AdamW or Muon.
+"""Optimiser, schedule and parameter groups: which weights decay, at which rate, by AdamW or Muon.
 
-The parameters of a network in groups, each with its own rate: low layers of trained weights need the smallest steps.
-
-Layer-wise rates: Howard and Ruder (2018), "Universal Language Model Fine-tuning", section 3.2, there called
-discriminative; frozen layers that thaw from the top: section 3.3.
-
-Muon for the matrices of the layers, AdamW for all else.
+AdamW: Loshchilov and Hutter (2019). Layer-wise rates: Howard and Ruder (2018), "Universal Language Model Fine-tuning",
+section 3.2, there called discriminative; frozen layers that thaw from the top: section 3.3. Muon, for the matrices of
+the layers: Jordan et al. (2024).
 
 A, B rows and columns of a block
-
-The optimiser and its learning rate. AdamW: Loshchilov and Hutter (2019); Muon: see muon.py.
 """
 
 import math
@@ -26,6 +21,14 @@ from manyheads.nn.encoder import FeedForward
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.training.sparse_adamw import LazyAdamW
 from manyheads.training.strategies import is_in_parts, part, total_norm
+
+MOMENTUM = 0.95
+FACTORS = (3.4445, -4.7750, 2.0315)  # of x, x³ and x⁵: five rounds bring all from 0.01 to 1 near to 1
+ROUNDS = 5
+AS_ADAMW = 0.2  # the root mean square of a step of AdamW, in steps of its rate
+LAZY_FROM = 4_000_000
+"""Numbers of an embedding from which it is quicker to find the rows that a batch reads than to update them all: at
+30,522 rows of 256 a step takes 7 ms for it instead of 11, at fewer than 16,384 such rows nothing is gained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +109,6 @@ def _numbers(network: nn.Module) -> set[str]:
     """Of the encoder's layers."""
     start = "encoder.layers."
     return {name.split(".")[2] for name, _ in network.named_parameters() if name.startswith(start)}
-
-
-MOMENTUM = 0.95
-FACTORS = (3.4445, -4.7750, 2.0315)  # of x, x³ and x⁵: five rounds bring all from 0.01 to 1 near to 1
-ROUNDS = 5
-AS_ADAMW = 0.2  # the root mean square of a step of AdamW, in steps of its rate
 
 
 class Muon(LazyAdamW):
@@ -211,11 +208,6 @@ def apart(groups: list[dict[str, Any]], hidden: dict[Tensor, tuple[int, ...]], f
         if of_muon:
             parted.append({**group, "params": of_muon, "lr": factor * group["lr"]})
     return parted
-
-
-LAZY_FROM = 4_000_000
-"""Numbers of an embedding from which it is quicker to find the rows that a batch reads than to update them all: at
-30,522 rows of 256 a step takes 7 ms for it instead of 11, at fewer than 16,384 such rows nothing is gained."""
 
 
 def stepwise(

@@ -1,13 +1,10 @@
-"""One training: the network assembled, its head begun, fitted.
+"""One training in memory: network, batches, module and Trainer put together, and what comes of them.
 
-The head of trained weights before the first step: a linear classifier of what they see in the training rows.
-
-A head that begins at random sends noise down into good weights until it has learnt: Kumar et al. (2022), "Fine-Tuning
-can Distort Pretrained Features and Underperform Out-of-Distribution", section 4 (LP-FT).
+A head that begins at random sends noise into good weights until it has learnt: Kumar et al. (2022), "Fine-Tuning can
+Distort Pretrained Features and Underperform Out-of-Distribution", section 4 (LP-FT). So the head of trained weights
+begins as a linear classifier of what they see in the training rows, where these are few.
 
 n rows . D width of what the head sees . C classes
-
-One training run in memory: network, batches, module and Trainer put together, and what comes of them.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
-"""The largest batch that fits, and how many steps a time or a number of tokens comes to.
+"""How large a batch is and how many steps there are, settled before the first step.
 
-The largest batch is tried before anything is trained: so memory runs out at the start, or hardly ever.
-
-A budget of time or tokens to a number of optimiser steps, before the first: the learning rate falls towards it.
+The largest batch is tried before anything is trained, so memory runs out at the start or hardly ever. A budget of time
+or tokens becomes a number of optimiser steps, towards whose end the learning rate falls.
 """
 
 import copy
@@ -30,6 +29,13 @@ from manyheads.training.trainer import autocast_type, compile_mode, count_device
 ON_CPU = 8192  # tokens that batch.tokens=auto stands for where no GPU is
 MOST = 65_536  # tokens that keep any GPU busy: from there on a larger batch makes fewer steps and none of them faster
 STEP = 1024  # tokens between two numbers that are tried
+
+
+LOOKS = 20  # validations of a pretraining
+MOST_LOOKING = 0.1  # of its time
+TIMED_SHARE, LEAST_TIMED, MOST_TIMED = 0.05, 2.0, 20.0  # of the budget, in seconds
+FIRST = 3  # steps that are not timed: those of a process are slow at first
+FORWARD = 1 / 3  # of the time of a step: the gradient takes twice as long
 
 
 def settle_batch(run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str]) -> RunConfig:
@@ -143,13 +149,6 @@ def give_back() -> None:
 
 def with_tokens(run: RunConfig, n_tokens: int) -> RunConfig:
     return replace(run, batch=replace(run.batch, tokens=n_tokens))
-
-
-LOOKS = 20  # validations of a pretraining
-MOST_LOOKING = 0.1  # of its time
-TIMED_SHARE, LEAST_TIMED, MOST_TIMED = 0.05, 2.0, 20.0  # of the budget, in seconds
-FIRST = 3  # steps that are not timed: those of a process are slow at first
-FORWARD = 1 / 3  # of the time of a step: the gradient takes twice as long
 
 
 def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str]) -> RunConfig:

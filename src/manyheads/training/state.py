@@ -1,12 +1,8 @@
-"""The state of a run as tensors and plain values.
+"""What a training consists of between two optimiser steps: gathered as plain values and tensors, and put back.
 
-Plain values and tensors, nested in each other, as one safetensors file: nothing that is read back can be code.
-
-The nest is JSON in the file's header, where a tensor stands as its number.
-
-What a training consists of between two optimiser steps: gathered as plain values and tensors, and put back.
-
-All of it is read through `state_dict()`, so that whatever an optimiser or a callback holds travels with it.
+All of it is read through `state_dict()`, so whatever an optimiser or a callback holds travels with it. Plain values and
+tensors, nested in each other, are one safetensors file: the nest is JSON in the file's header, where a tensor stands as
+its number. Nothing that is read back can be code.
 """
 
 import hashlib

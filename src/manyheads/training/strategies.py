@@ -1,17 +1,13 @@
-"""Several processes: the cluster's environment, DDP, FSDP, and shards gathered.
+"""Several processes in Lightning's words: their environment, and weights of which each holds a part.
 
-Tensors of which each rank holds a part: their parts, and how they become whole again and are parted anew.
+The environment starts no process and guesses nothing. Under FSDP each process holds, updates and remembers a part of
+the weights alone: Zhao et al. (2023), "PyTorch FSDP"; Rajbhandari et al. (2020), "ZeRO", stage 3. Each layer is
+gathered just before it is gone through, forth and back, and let go afterwards; the rest of the network stays whole from
+the start of a step to its gradients. These are added up and dealt out at once, so a rank never holds more of them than
+those of one layer beside its own part.
 
-A plain tensor passes through all of it unchanged, so whoever saves, clips or averages need not ask how a run is spread.
-
-The processes of a run in Lightning's words: it starts none, and guesses nothing from the environment.
-
-Several processes that share the weights: each holds, updates and remembers a part of them alone.
-
-Zhao et al. (2023), "PyTorch FSDP"; Rajbhandari et al. (2020), "ZeRO", stage 3. Each layer is gathered just before it
-is gone through, forth and back, and let go behind; the rest of the network stays whole from the start of a step to its
-gradients. These are added up and dealt out at once, so that a rank never holds more of them than those of one layer
-beside its own part.
+Parts become whole again and are parted anew here. A plain tensor passes through all of it unchanged, so whoever saves,
+clips or averages need not ask how a run is spread.
 """
 
 import copy
@@ -38,6 +34,8 @@ from manyheads.distributed.heartbeat import mark
 from manyheads.distributed.ranks import Ranks, meeting_place, this_process
 from manyheads.nn.decoder import Decoder
 from manyheads.nn.encoder import Encoder
+
+LOOK = 0.05  # seconds between two looks into the store
 
 
 def is_in_parts(tensor: Tensor) -> bool:
@@ -94,9 +92,6 @@ def total_norm(gradients: Iterable[Tensor], *, in_parts: bool) -> Tensor:
     everyones = [torch.empty_like(norm) for _ in range(dist.get_world_size())]
     dist.all_gather(everyones, norm)
     return torch.linalg.vector_norm(torch.stack(everyones))
-
-
-LOOK = 0.05  # seconds between two looks into the store
 
 
 class Started(ClusterEnvironment):

@@ -1,13 +1,4 @@
-"""Lightning's Trainer as a run describes it: devices, precision, compilation.
-
-Memory that a step frees is kept for the next one.
-
-What the machine has, in Lightning's words.
-
-How training goes through the layers on this machine: the one place that decides what is compiled, and into what.
-
-RunConfig to Lightning's Trainer.
-"""
+"""RunConfig to Lightning's Trainer: devices, precision, what is compiled, and what becomes of freed memory."""
 
 import ctypes
 import logging
@@ -48,6 +39,26 @@ from manyheads.training.strategies import Marks
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_... of glibc's malloc.h
 
 
+LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}
+AUTOCAST = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
+log = logging.getLogger("manyheads")
+COMPILE_FROM = 1000
+"""Optimiser steps from which compiling pays on a GPU. Published for a model of a thousand million parameters: 22 s of a
+cold start, won back after about 600 steps. On a CPU nothing was won where it was measured."""
+GRAPHS_BELOW = 8192
+"""Mean tokens of a batch below which a GPU waits for its launches, so that CUDA graphs pay: published, 1.5 times the
+steps of compiling alone where launches are all, nothing where products are."""
+BAR_EVERY = 20  # steps
+LIGHTNING_NOISE = (  # warnings about what Lightning does itself, or what we mean to do
+    ".*does not have many workers",
+    ".*`broadcast_buffers` is deprecated",  # what stands in for it is not in torch 2.11
+    ".*`srun` command is available on your system but is not used",
+    ".*smaller than the logging interval",
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+    r".*recommended to use `self\.log\('(train|validation)_",  # torchmetrics has added up the ranks before
+)
+
+
 def keep_freed_memory() -> None:
     """Ask glibc not to give memory back to Linux, which clears each page of it before it lends it again.
 
@@ -60,10 +71,6 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(MMAP_THRESHOLD, 2**30)
         mallopt(TRIM_THRESHOLD, 2**31 - 1)
-
-
-LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}
-AUTOCAST = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
 
 def uses_gpu(accelerator: Accelerator) -> bool:
@@ -151,17 +158,6 @@ def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
     }
 
 
-log = logging.getLogger("manyheads")
-
-COMPILE_FROM = 1000
-"""Optimiser steps from which compiling pays on a GPU. Published for a model of a thousand million parameters: 22 s of a
-cold start, won back after about 600 steps. On a CPU nothing was won where it was measured."""
-
-GRAPHS_BELOW = 8192
-"""Mean tokens of a batch below which a GPU waits for its launches, so that CUDA graphs pay: published, 1.5 times the
-steps of compiling alone where launches are all, nothing where products are."""
-
-
 def speed_up(run: RunConfig, network: nn.Module, data: TextData, trainer: pl.Trainer, n_steps: int) -> None:
     """Let training go through `network` in the fastest way that `run` allows; `n_steps` are the optimiser's."""
     plain = run.task is Task.classify and run.model.pair is PairKind.joint  # the others do not know a tail
@@ -205,17 +201,6 @@ def compile_mode(hardware: HardwareConfig, *, on_gpu: bool, n_steps: int, mean_t
         return ""
     is_small = mean_tokens < GRAPHS_BELOW
     return "reduce-overhead" if on_gpu and alone and is_small and not hardware.recompute else "default"
-
-
-BAR_EVERY = 20  # steps
-LIGHTNING_NOISE = (  # warnings about what Lightning does itself, or what we mean to do
-    ".*does not have many workers",
-    ".*`broadcast_buffers` is deprecated",  # what stands in for it is not in torch 2.11
-    ".*`srun` command is available on your system but is not used",
-    ".*smaller than the logging interval",
-    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
-    r".*recommended to use `self\.log\('(train|validation)_",  # torchmetrics has added up the ranks before
-)
 
 
 def check_trainer(run: RunConfig) -> None:
