@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from manyheads.cli.compose import compose
-from manyheads.cli.main import main as cli
+from manyheads.cli import main as cli
 from manyheads.config import RunConfig
 from manyheads.distributed import launch
 from manyheads.distributed.launch import n_to_start

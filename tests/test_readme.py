@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from manyheads.cli.compose import compose
-from manyheads.cli.main import main as cli
+from manyheads.cli import main as cli
 from manyheads.cli.verbs import VERBS, top_help
 from manyheads.config import Accelerator, PredictConfig, Resume, RunConfig, Source, TuneConfig
 

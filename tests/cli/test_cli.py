@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manyheads import __version__
-from manyheads.cli.main import main as cli
+from manyheads.cli import main as cli
 from manyheads.cli.verbs import VERBS
 from manyheads.config import (
     AblateConfig,

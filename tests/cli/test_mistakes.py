@@ -5,7 +5,7 @@ import types
 import pytest
 
 from manyheads.cli.errors import composition_sentence, hydra_sentence, user_sentence
-from manyheads.cli.main import main as cli
+from manyheads.cli import main as cli
 from manyheads.config import RunConfig
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from manyheads.cli.compose import compose
-from manyheads.cli.main import verbs as presets
+from manyheads.cli import verbs as presets
 from manyheads.cli.verbs import VERBS, choices, conf_folder, folder_url
 
 

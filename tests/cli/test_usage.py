@@ -2,7 +2,7 @@
 
 import pytest
 
-from manyheads.cli.main import main as cli
+from manyheads.cli import main as cli
 from manyheads.cli.verbs import VERBS, top_help, verb_help
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from manyheads.cli.compose import compose
 from manyheads.cli.errors import user_sentence
-from manyheads.cli.main import main as cli
+from manyheads.cli import main as cli
 from manyheads.config import RunConfig
 from manyheads.config.fields import check_ranges, from_plain, nearest, nearest_setting, to_plain
 from manyheads.config.fields import settings as all_settings

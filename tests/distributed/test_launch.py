@@ -311,7 +311,7 @@ def test_under_torchrun_a_mistake_is_said_once(ranks_run):
 
 
 def test_who_is_not_the_first_says_who_it_is_and_comes_later(alone, capsys):
-    from manyheads.cli.main import main as cli
+    from manyheads.cli import main as cli
 
     alone.setenv("RANK", "1")
     alone.setenv("WORLD_SIZE", "2")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.cli.main import main as cli
+from manyheads.cli import main as cli
 from manyheads.config import Claim
 from manyheads.explain.explain import MARK, with_figures
 

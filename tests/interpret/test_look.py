@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from manyheads.cli.main import main as cli
+from manyheads.cli import main as cli
 from manyheads.config import Accelerator, EncoderKind, InferenceHardware, LookConfig, ModelConfig, Pooling
 from manyheads.interpret.look import look
 
