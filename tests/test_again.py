@@ -69,7 +69,7 @@ def test_a_step_is_left_out_after_a_rollback_as_if_it_had_been_skipped(step, tra
     for name in ("skip", "rollback"):
         figures = summary(tmp_path / name)
         assert (figures["left_out"], figures["split"], figures["steps"]) == ([step], 1, STEPS)
-        assert f"step {step}, whose loss or gradient was no number" in (tmp_path / name / "report.html").read_text()
+        assert f"step {step}, whose loss or gradient was not finite" in (tmp_path / name / "report.html").read_text()
 
 
 def test_batches_are_halved_until_they_fit(train, tmp_path, capsys):

@@ -106,11 +106,11 @@ MISTAKES = [
     ),
     (
         "look run=x hardware.devices=2",
-        "hardware.devices=2 does nothing in look, where one device is used: leave it away",
+        "hardware.devices=2 does nothing in look, where one device is used: remove it",
     ),
     (
         "predict -m run=x hardware.devices=2 batch.tokens=512,1024",
-        "hardware.devices=2 is refused under -m, which runs on one device: start each alone, or leave it away",
+        "hardware.devices=2 is refused under -m, which runs on one device: start each alone, or remove it",
     ),
     (
         "train model.n_heads=2,4",
@@ -150,12 +150,12 @@ MISTAKES = [
     ),
     (
         "train experiment=dates optim.class_weights=balanced",
-        "optim.class_weights=balanced weighs classes, but task=seq2seq has none: leave it away",
+        "optim.class_weights=balanced weighs classes, but task=seq2seq has none: remove it",
     ),
     (
         "predict run=x text=a generate.length_penalty=1",
         "generate.length_penalty=1.0 does nothing with generate.n_beams=1: follow several answers, such as "
-        "generate.n_beams=4, or leave it away",
+        "generate.n_beams=4, or remove it",
     ),
     ("evaluate", "run is empty: name the run to judge, for example run=outputs/my-run"),
     ("predict text=hello", "run is empty: name the run that predicts, for example run=outputs/my-run"),

@@ -112,7 +112,8 @@ def test_the_folder_tells_hidden_words(pretrained, capsys):
     assert main(["predict", f"run={output}", "text=the [MASK] of day 3 was [MASK]"]) == 0
     assert len(json.loads(capsys.readouterr().out)["hidden"]) == 2
     assert main(["predict", f"run={output}", "text=no word"]) == 2
-    assert capsys.readouterr().err == "the text 'no word' hides no word: write [MASK] where the model shall tell one\n"
+    said = capsys.readouterr().err
+    assert said == "the text 'no word' hides no word: write [MASK] where the model should predict one\n"
     assert main(["look", f"run={output}", "text=a"]) == 2
     assert "has task=pretrain, but look shows the attention of classifiers: name a run with" in capsys.readouterr().err
 

@@ -107,8 +107,8 @@ def test_another_number_of_devices_is_refused(start, home):
     words = [*TORCHRUN, "--standalone", "--nproc-per-node=2", SCRIPT, *SMALL, "hardware.devices=3", "output=refused"]
     said = finished(start(*words), code=1)  # the exit code of torchrun itself
     assert (
-        "hardware.devices=3, but torchrun started processes for 2: give the same number to both, or leave "
-        "hardware.devices away\n"
+        "hardware.devices=3, but torchrun started processes for 2: give the same number to both, or "
+        "remove hardware.devices\n"
     ) in said
     assert "/manyheads/" not in said, "no traceback of ours"
     assert not (home / "refused").exists()

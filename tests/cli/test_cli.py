@@ -161,7 +161,7 @@ def test_a_run_to_go_on_with_takes_no_such_flag(flag, tmp_path, capsys):
     short = flag.split()[0]
     assert capsys.readouterr().err == (
         f"resume={tmp_path} does not go with {short}, as its settings are those of the config.yaml in it: read them "
-        f"there, or leave {short} away\n"
+        f"there, or remove {short}\n"
     )
 
 

@@ -8,7 +8,7 @@ from manyheads.config import Source
 
 OWN = (
     "does nothing here, where evaluate reads the run's own data as training read it: name other data by data.path=, "
-    "data.hub= or data=<preset>, or leave it away"
+    "data.hub= or data=<preset>, or remove it"
 )
 LINES = [
     ("evaluate run=x data.rows=5", f"data.rows=5 {OWN}"),
@@ -17,32 +17,32 @@ LINES = [
     ("evaluate -m run=x data.rows=5,6", f"data.rows=5 {OWN}"),
     (
         "evaluate run=x data.path=y.csv data.max_length=64",
-        "data.max_length=64 does nothing in evaluate, where texts are cut as the model was trained to: leave it away",
+        "data.max_length=64 does nothing in evaluate, where texts are cut as the model was trained to: remove it",
     ),
-    ("evaluate run=x data.cache=c", "data.cache=c does nothing in evaluate, where nothing is cached: leave it away"),
+    ("evaluate run=x data.cache=c", "data.cache=c does nothing in evaluate, where nothing is cached: remove it"),
     (
         "evaluate run=x data=demo data.test_share=0.5",
-        "data.test_share=0.5 does nothing in evaluate, where no split is carved out: leave it away",
+        "data.test_share=0.5 does nothing in evaluate, where no split is carved out: remove it",
     ),
     (
         "train data.path=/y.csv data.revision=main",
-        "data.revision=main does nothing beside data.path=/y.csv, which is read instead of the Hugging Face hub: "
-        "leave one of them away",
+        "data.revision=main does nothing with data.path=/y.csv, which is read instead of the Hugging Face hub: "
+        "remove one of them",
     ),
     (
         "train data=sick data.path=/y.csv data.hub_config=plain",
-        "data.hub_config=plain does nothing beside data.path=/y.csv, which is read instead of the Hugging Face hub: "
-        "leave one of them away",
+        "data.hub_config=plain does nothing with data.path=/y.csv, which is read instead of the Hugging Face hub: "
+        "remove one of them",
     ),
     (
         "evaluate run=x data.path=/y.csv data.revision=main",
-        "data.revision=main does nothing beside data.path=/y.csv, which is read instead of the Hugging Face hub: "
-        "leave one of them away",
+        "data.revision=main does nothing with data.path=/y.csv, which is read instead of the Hugging Face hub: "
+        "remove one of them",
     ),
     (
         "train data.revision=main",
         "data.revision=main does nothing here, where data=demo is read: name a dataset of the Hugging Face hub by "
-        "data.hub=, or leave it away",
+        "data.hub=, or remove it",
     ),
     (
         "evaluate run=x batch.rows=5",
@@ -52,69 +52,69 @@ LINES = [
         "predict run=x text=a batch.accumulate=2",
         "batch.accumulate=2 is a setting of train, not of predict: `manyheads predict --help` lists those of predict",
     ),
-    ("train data.target=x", "data.target=x does nothing with task=classify: leave it away"),
-    ("train task=seq2seq data=dates data.label=x", "data.label=x does nothing with task=seq2seq: leave it away"),
-    ("train experiment=dates data.text_pair=x", "data.text_pair=x does nothing with task=seq2seq: leave it away"),
-    ("train experiment=dates model.pooling=max", "model.pooling=max does nothing with task=seq2seq: leave it away"),
-    ("train experiment=dates model.pair=cross", "model.pair=cross does nothing with task=seq2seq: leave it away"),
+    ("train data.target=x", "data.target=x does nothing with task=classify: remove it"),
+    ("train task=seq2seq data=dates data.label=x", "data.label=x does nothing with task=seq2seq: remove it"),
+    ("train experiment=dates data.text_pair=x", "data.text_pair=x does nothing with task=seq2seq: remove it"),
+    ("train experiment=dates model.pooling=max", "model.pooling=max does nothing with task=seq2seq: remove it"),
+    ("train experiment=dates model.pair=cross", "model.pair=cross does nothing with task=seq2seq: remove it"),
     (
         "train experiment=dates model.segments=always",
-        "model.segments=always does nothing with task=seq2seq: leave it away",
+        "model.segments=always does nothing with task=seq2seq: remove it",
     ),
-    ("train model=rnn_attention model.n_heads=8", "model.n_heads=8 does nothing with model.encoder=gru: leave it away"),
+    ("train model=rnn_attention model.n_heads=8", "model.n_heads=8 does nothing with model.encoder=gru: remove it"),
     (
         "train model.encoder=lstm model.placement=post",
-        "model.placement=post does nothing with model.encoder=lstm: leave it away",
+        "model.placement=post does nothing with model.encoder=lstm: remove it",
     ),
     (
         "train data.stride=8",
-        "data.stride=8 does nothing with data.long=cut: add data.long=windows, or leave it away",
+        "data.stride=8 does nothing with data.long=cut: add data.long=windows, or remove it",
     ),
     (
         "train data.long=both data.windows=8",
-        "data.windows=8 does nothing with data.long=both: add data.long=windows, or leave it away",
+        "data.windows=8 does nothing with data.long=both: add data.long=windows, or remove it",
     ),
     (
         "evaluate run=x data.path=y.csv data.long=both",
-        "data.long=both does nothing in evaluate, where texts are read as the model was trained to: leave it away",
+        "data.long=both does nothing in evaluate, where texts are read as the model was trained to: remove it",
     ),
     (
         "train optim.teacher_weight=0.3",
-        "optim.teacher_weight=0.3 does nothing without teacher=<run>: add that, or leave it away",
+        "optim.teacher_weight=0.3 does nothing without teacher=<run>: add that, or remove it",
     ),
     (
         "pretrain data.long=both",
-        "data.long=both does nothing in pretrain, where all of a long text is read, in pieces: leave it away",
+        "data.long=both does nothing in pretrain, where all of a long text is read, in pieces: remove it",
     ),
     (
         "pretrain teacher=/x",
-        "teacher=/x does nothing in pretrain, where the words of a text are all that is told: leave it away",
+        "teacher=/x does nothing in pretrain, where only hidden words are predicted: remove it",
     ),
     (
         "pretrain linear=false",
-        "linear=false does nothing in pretrain, where the words of a text are all that is told: leave it away",
+        "linear=false does nothing in pretrain, where only hidden words are predicted: remove it",
     ),
-    ("train experiment=dates linear=true", "linear=true does nothing with task=seq2seq: leave it away"),
+    ("train experiment=dates linear=true", "linear=true does nothing with task=seq2seq: remove it"),
     (
         "train experiment=dates data.long=windows",
-        "data.long=windows is a way to sort long texts into classes, but task=seq2seq has none: leave it away",
+        "data.long=windows is a way to sort long texts into classes, but task=seq2seq has none: remove it",
     ),
     (
         "train experiment=dates pretrain.before=1min",
-        "pretrain.before=1min trains an encoder on texts, but task=seq2seq has a decoder, too: leave it away",
+        "pretrain.before=1min trains an encoder on texts, but task=seq2seq has a decoder, too: remove it",
     ),
     (
         "train experiment=self_pretrain hardware.devices=2 hardware.accelerator=cpu",
-        "pretrain.before=10min is a time, which steps of one device tell, but hardware.devices=2 with hardware.nodes=1 "
-        "are several: give a number of tokens, such as pretrain.before=20Mtok",
+        "pretrain.before=10min is a time, which is measured on one device, but hardware.devices=2 with "
+        "hardware.nodes=1 are several: give a number of tokens, such as pretrain.before=20Mtok",
     ),
-    ("train experiment=dates teacher=/x", "teacher=/x teaches classes, but task=seq2seq has none: leave it away"),
-    ("train data.path=", "data.path= is empty: write data.path=VALUE, or leave it away"),
-    ("train data.hub=", "data.hub= is empty: write data.hub=VALUE, or leave it away"),
-    ("train -m data.path= seed=1,2", "data.path= is empty: write data.path=VALUE, or leave it away"),
-    ("evaluate run=x data.path=", "data.path= is empty: write data.path=VALUE, or leave it away"),
-    ("predict run=x text=", "text= is empty: write text=VALUE, or leave it away"),
-    ("predict run=x input=", "input= is empty: write input=VALUE, or leave it away"),
+    ("train experiment=dates teacher=/x", "teacher=/x teaches classes, but task=seq2seq has none: remove it"),
+    ("train data.path=", "data.path= is empty: write data.path=VALUE, or remove it"),
+    ("train data.hub=", "data.hub= is empty: write data.hub=VALUE, or remove it"),
+    ("train -m data.path= seed=1,2", "data.path= is empty: write data.path=VALUE, or remove it"),
+    ("evaluate run=x data.path=", "data.path= is empty: write data.path=VALUE, or remove it"),
+    ("predict run=x text=", "text= is empty: write text=VALUE, or remove it"),
+    ("predict run=x input=", "input= is empty: write input=VALUE, or remove it"),
     ("predict run= text=a", "run is empty: name the run that predicts, for example run=outputs/my-run"),
 ]
 

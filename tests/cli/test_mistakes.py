@@ -97,7 +97,7 @@ def test_what_hydra_says_of_a_preset_becomes_our_sentence():
         "preset experiment/x: Could not find 'model/y': choose a or b"
     )
     assert composition_sentence(SaidError(""), ["model=x"], RunConfig) == (
-        "preset model=x: it cannot be used (SaidError): mend the file"
+        "preset model=x: it cannot be used (SaidError): fix the file"
     )
 
 

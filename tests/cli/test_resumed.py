@@ -45,7 +45,7 @@ def test_a_limit_that_is_typed_frees_the_run_of_those_that_nobody_typed(budget, 
 
 @pytest.mark.parametrize("word", ["model=tiny", "output=elsewhere", "experiment=many_heads"])
 def test_what_would_do_nothing_is_refused(word, folder):
-    with pytest.raises(ValueError, match=rf"^{word} does nothing with resume=.*: leave it away$"):
+    with pytest.raises(ValueError, match=rf"^{word} does nothing with resume=.*: remove it$"):
         compose("train", [f"resume={folder}", word])
 
 

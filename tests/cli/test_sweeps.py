@@ -128,7 +128,7 @@ def test_a_preset_never_sets_hydra_itself(name, calls, capsys, tmp_path, recwarn
     said = refusal(f"train {line} --config-dir {theirs}", capsys)
     assert said == (
         f"--config-dir {theirs}: a preset in it sets {key}, but presets set a run, never Hydra itself, which would "
-        "call what it is told: remove that"
+        "call whatever they name: remove that"
     )
     assert not calls
     assert not made.exists()
@@ -209,7 +209,7 @@ def test_an_output_for_several_jobs_is_refused_before_the_first(swept, calls, ca
     line = f"train -m {swept}" if "output" in swept else f"train -m {swept} output=a"
     named = "${model}" if "model" in swept else "${seed}"
     assert refusal(line, capsys) == (
-        f"output={Path.cwd() / 'a'} would be shared by the jobs of -m, but each needs its own: leave it out, or name "
+        f"output={Path.cwd() / 'a'} would be shared by the jobs of -m, but each needs its own: remove it, or name "
         f"in it what varies, as in 'output=a-{named}' with its quotes"
     )
     assert not calls

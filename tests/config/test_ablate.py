@@ -64,7 +64,7 @@ MISTAKES = [
     (
         ["vary=optim.warmup", TWO, "hardware.devices=2"],
         "hardware.devices=2 does nothing in ablate, where runs of one device are compared, one after another: "
-        "leave it away",
+        "remove it",
     ),
     (
         ["vary=optim.warmup", TWO, "experiment=paper"],

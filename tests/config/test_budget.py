@@ -33,7 +33,7 @@ def test_a_typed_limit_takes_the_place_of_a_budget_that_was_not_typed():
     assert compose("pretrain").budget
     assert compose("pretrain", ["trainer.max_steps=5"]).budget == ""
     assert compose("pretrain", ["trainer.max_steps=5"]).trainer["max_steps"] == 5
-    with pytest.raises(ValueError, match=r"trainer.max_epochs=2 does nothing beside budget=1h, which says how long"):
+    with pytest.raises(ValueError, match=r"trainer.max_epochs=2 does nothing with budget=1h, which says how long"):
         compose("train", ["trainer.max_epochs=2", "budget=1h"])
 
 
@@ -45,7 +45,7 @@ def test_a_pretraining_stands_before_a_training_alone():
         compose("train", ["pretrain.mask_share=0.2"])
     with pytest.raises(ValueError, match=r"pretrain.before=1h is of a training that follows"):
         compose("train", ["task=pretrain", "pretrain.before=1h"])
-    with pytest.raises(ValueError, match=r"model.pooling=max does nothing in pretrain, where the words of a text are"):
+    with pytest.raises(ValueError, match=r"model.pooling=max does nothing in pretrain, where only hidden words"):
         compose("pretrain", ["model.pooling=max"])
-    with pytest.raises(ValueError, match=r"model.pooling=max does nothing with task=pretrain: leave it away"):
+    with pytest.raises(ValueError, match=r"model.pooling=max does nothing with task=pretrain: remove it"):
         compose("train", ["task=pretrain", "model.pooling=max"])

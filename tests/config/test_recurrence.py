@@ -39,7 +39,7 @@ def test_what_is_of_self_attention_is_not_silently_ignored(word):
     said = word.replace("[dot, general]", "['dot', 'general']")
     assert complaint("model.encoder=gru", word) == (
         f"{said} is of self-attention, which model.encoder=gru does not have: "
-        "leave it away, or use model.encoder=transformer"
+        "remove it, or use model.encoder=transformer"
     )
 
 

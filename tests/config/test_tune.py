@@ -26,12 +26,13 @@ MISTAKES = [
     ),
     (
         "model.score=a..b",
-        "model.score=a..b is a range, but model.score is no number: list its values, such as model.score=VALUE,VALUE",
+        "model.score=a..b is a range, but model.score is not a number: list its values, such as "
+        "model.score=VALUE,VALUE",
     ),
     ("model.dropout=0.3..0.1", "model.dropout=0.3..0.1 ends where it begins or below: write model.dropout=0.1..0.3"),
     (
         "model.dropout=log:0..0.1",
-        "model.dropout=log:0..0.1 begins at 0, but factors have no zero: begin above it, or leave log: away",
+        "model.dropout=log:0..0.1 begins at 0, but factors have no zero: begin above it, or remove log:",
     ),
     (
         "optim.lr=0..1",
@@ -49,11 +50,11 @@ MISTAKES = [
     ),
     (
         "model.dropout=0,0.1 trials=3",
-        "trials=3 are more than the 2 settings there are (2): leave trials away, or search more values",
+        "trials=3 are more than the 2 settings there are (2): remove trials, or search more values",
     ),
     (
         "model.dropout=0,0.1 method=grid trials=1",
-        "trials=1 would cut short method=grid, which tries all 2 settings (2): leave trials away, or use method=random",
+        "trials=1 would cut short method=grid, which tries all 2 settings (2): remove trials, or use method=random",
     ),
     (
         "model.dropout=0..0.1 method=grid",
@@ -74,10 +75,10 @@ MISTAKES = [
         "optim.lr=interval(1,2) names no values one by one: list them, such as optim.lr=1,2,3, or give a range, such "
         "as optim.lr=1..3",
     ),
-    ("optim.lr=1,2 optim.lr=3", "optim.lr is typed twice, with one value and with several: leave one of them away"),
+    ("optim.lr=1,2 optim.lr=3", "optim.lr is typed twice, with one value and with several: remove one of them"),
     ("optim.lr=1,2 optim.lr=3,4", "optim.lr=3,4: optim.lr is searched already: type all its values once"),
     ("optim.lr=1,2 trainer.max_time=00:00:01:00", "trainer.max_time=00:00:01:00 is decided elsewhere: set minutes"),
-    ("-m optim.lr=1,2", "-m does nothing in tune, which runs one training after another itself: leave it away"),
+    ("-m optim.lr=1,2", "-m does nothing in tune, which runs one training after another itself: remove it"),
     (
         "optim.lr=1,2 jobs=2 hardware.devices=2",
         "jobs=2 with hardware.devices=2 would put several runs on the same devices: leave one of them at 1",

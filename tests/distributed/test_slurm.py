@@ -193,7 +193,7 @@ MISTAKES = [
         "slurm.options: gpu:4 is not an option of sbatch: write --name=value without quotes or spaces in it, such as "
         "--gres=gpu:4",
     ),
-    ("slurm.options=--time=5", "slurm.options: --time=5 is set by slurm.time: use that and leave it away"),
+    ("slurm.options=--time=5", "slurm.options: --time=5 is set by slurm.time: use that and remove it"),
     (
         "hardware.devices=0",
         "hardware.devices=0 takes all GPUs of this machine, but a job runs on others: say how many each has, such as "
@@ -216,7 +216,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(word, sentence, tmp_pa
 
 def test_settings_of_a_job_without_a_job_and_other_verbs_are_refused(capsys):
     assert cli.main(["train", "slurm.time=60"]) == 2
-    assert capsys.readouterr().err == "slurm.time=60 does nothing without hardware=slurm: add that, or leave it away\n"
+    assert capsys.readouterr().err == "slurm.time=60 does nothing without hardware=slurm: add that, or remove it\n"
     assert cli.main(["evaluate", "run=x", "hardware=slurm"]) == 2
     assert capsys.readouterr().err.startswith("hardware=slurm is a job of training: choose ")
 

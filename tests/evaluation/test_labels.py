@@ -194,7 +194,7 @@ def test_a_folder_without_its_thresholds_is_one_sentence(ship_model, tmp_path: P
 
 def test_the_card_says_from_where_on_labels_are_given(label_folder: Path) -> None:
     card = (label_folder / "model" / "README.md").read_text()
-    assert "tells of texts which of 3 labels they have" in card
+    assert "says of texts which of 3 labels they have" in card
     assert "- good, from 0.350 on" in card
 
 

@@ -37,7 +37,7 @@ def test_the_name_of_an_evaluation_is_one_short_name(name: str) -> None:
 @pytest.mark.parametrize("name", ["output", "data.path", "data.cache", "tokenizer.path", "data.text", "logger.project"])
 def test_a_nul_is_one_sentence(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=f"^{name}=.*holds a NUL, which no name and no file may: leave it away$"):
+    with pytest.raises(ValueError, match=f"^{name}=.*holds a NUL, which no name and no file may: remove it$"):
         compose("train", [f"{name}=a\0b"])
 
 

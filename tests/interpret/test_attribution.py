@@ -181,7 +181,7 @@ def test_the_verb_attributes_in_and_beside_its_page(
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == sorted(one.name for one in written)
     assert "What does each token add to the answer?" in written[0].read_text(encoding="utf-8")
     assert "error" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="attribution=true does nothing beside split=test"):
+    with pytest.raises(ValueError, match="attribution=true does nothing with split=test"):
         look(LookConfig(run=str(tmp_path), split="test", attribution=True, hardware=hardware))
 
 

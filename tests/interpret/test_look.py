@@ -66,10 +66,10 @@ def test_mistakes_are_one_sentence_each_and_write_nothing(run, tmp_path):
         ({"text": "good", "input": str(there)}, r"text and input are given together: give one of "),
         ({"text": "good", "split": "test"}, r"text and split are given together"),
         ({"split": "train"}, r"split=train is not a split to look at: choose validation or test"),
-        ({"text": "good", "rows": 3}, r"rows=3 does nothing beside text, which is one: leave it away"),
-        ({"text": "good", "bootstrap": 500}, r"bootstrap=500 does nothing without split=: leave it away"),
-        ({"split": "test", "png": True}, r"png=true does nothing beside split=test, of which all heads are measured"),
-        ({"split": "test", "heads": "1"}, r"heads=1 does nothing beside split=test"),
+        ({"text": "good", "rows": 3}, r"rows=3 does nothing with text, which is one: remove it"),
+        ({"text": "good", "bootstrap": 500}, r"bootstrap=500 does nothing without split=: remove it"),
+        ({"split": "test", "png": True}, r"png=true does nothing with split=test, of which all heads are measured"),
+        ({"split": "test", "heads": "1"}, r"heads=1 does nothing with split=test"),
         ({"text": "good", "layers": "9"}, r"layers=9 is out of range: the model has layers 1 to 2"),
         ({"text": "good", "heads": "3"}, r"heads=3 is out of range: the model has heads 1 to 2"),
         ({"text": "good", "output": str(there)}, r"output=\S+in\.txt is a file: name a folder"),
@@ -103,7 +103,7 @@ def test_texts_and_pairs_are_told_apart(run, pair_folder):
 def test_at_the_door(capsys):
     for words, sentence in (
         (["text=good"], "run is empty: name the run to look into, for example run=outputs/my-run"),
-        (["run=x", "text="], "text= is empty: write text=VALUE, or leave it away"),
+        (["run=x", "text="], "text= is empty: write text=VALUE, or remove it"),
         (["run=nowhere", "text=good"], "is not a run folder: there is no such folder"),
         (["run=x", "layer=1"], "layer=1 is not a setting: did you mean layers?"),
     ):

@@ -245,7 +245,7 @@ def job_gpus_bf16(folder: Path) -> None:
 def test_what_parts_do_not_go_with_is_one_sentence(setting, why):
     value: Any = {"precision": Precision.fp16, "compile": Compile.always}[setting]
     with pytest.raises(
-        ValueError, match=f"^hardware.{setting}={value.name} cannot stand beside hardware.strategy=fsdp"
+        ValueError, match=f"^hardware.{setting}={value.name} cannot be combined with hardware.strategy=fsdp"
     ) as caught:
         HardwareConfig(strategy=FSDP, **{setting: value})
     assert why in str(caught.value)

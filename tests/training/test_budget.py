@@ -107,7 +107,7 @@ def test_several_devices_do_not_time_their_steps(small):
     run, network, tokens, labels = small("train")
     run.budget, run.hardware.devices = "1min", 2
     with pytest.raises(
-        ValueError, match=r"a budget of 1min is a time, which steps of one device tell, but this run has"
+        ValueError, match=r"a budget of 1min is a time, which is measured on one device, but this run has"
     ):
         settle_budget(run, network, tokens, labels)
 

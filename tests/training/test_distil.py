@@ -225,8 +225,8 @@ def test_what_cannot_teach_is_one_sentence(words, model_folder, pair_folder, tex
     refused(f"teacher={pair_folder} takes pairs of texts, but the data has single texts", pair_folder, splits)
     splits.labels[0] = "other"
     refused(
-        f"teacher={model_folder} tells bad, good, so-so apart, but the labels of the data are other, good, so-so: name "
-        "a run that was trained on the same classes",
+        f"teacher={model_folder} has the classes bad, good, so-so, but the data has other, good, so-so: name a "
+        "run that was trained on the same classes",
         model_folder,
         splits,
     )

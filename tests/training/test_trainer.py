@@ -38,8 +38,8 @@ def test_a_flag_that_lightning_refuses_is_one_sentence(flag, value, words):
 
 def test_two_intervals_of_validation_are_one_sentence():
     assert complaint(run_with(val_check_interval=50, check_val_every_n_epoch=2)) == (
-        "trainer.check_val_every_n_epoch=2 cannot stand beside trainer.val_check_interval=50, an interval in batches, "
-        "which are counted over the whole run: leave one of them away"
+        "trainer.check_val_every_n_epoch=2 cannot be combined with trainer.val_check_interval=50, an interval in "
+        "batches, which are counted over the whole run: remove one of them"
     )
     check_trainer(run_with(val_check_interval=0.5, check_val_every_n_epoch=2))
     check_trainer(run_with(val_check_interval=50, check_val_every_n_epoch=None))

@@ -225,7 +225,7 @@ def _refuse_hydra_settings(verb: str, typed: Typed, own: Sequence[str], config_d
         if name := first_difference(stock, theirs, "hydra"):
             raise ValueError(
                 f"--config-dir {config_dir}: a preset in it sets {name}, but presets set a run, never Hydra itself, "
-                "which would call what it is told: remove that"
+                "which would call whatever they name: remove that"
             )
 
 

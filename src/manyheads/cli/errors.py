@@ -69,7 +69,7 @@ def composition_sentence(error: BaseException, chosen: Sequence[str], schema: ty
     if options := getattr(error, "options", None):
         return f"{where}: {lines[0].partition(': ')[2]}: choose {one_of(list(options))}"
     reason = lines[1] if file and len(lines) > 1 else getattr(error, "problem", None) or lines[0]
-    return f"{where}: {key[1] if key else 'it'} cannot be used ({reason}): mend the file"
+    return f"{where}: {key[1] if key else 'it'} cannot be used ({reason}): fix the file"
 
 
 def _lacks_header(preset: str, key: str, schema: type) -> bool:
@@ -138,16 +138,16 @@ def refuse_idle(config: Config, typed: Mapping[str, Any]) -> None:
             if name.startswith("data.") and name != "data.source":
                 raise ValueError(
                     f"{name}={show(value)} does nothing here, where evaluate reads the run's own data as training "
-                    "read it: name other data by data.path=, data.hub= or data=<preset>, or leave it away"
+                    "read it: name other data by data.path=, data.hub= or data=<preset>, or remove it"
                 )
     if isinstance(config, RunConfig):
         for name in UNREAD[config.task]:
             if name in typed:
-                raise ValueError(f"{name}={show(typed[name])} does nothing with task={config.task.name}: leave it away")
+                raise ValueError(f"{name}={show(typed[name])} does nothing with task={config.task.name}: remove it")
         for name in OF_TRANSFORMERS if config.model.is_recurrent else ():
             if name in typed:
                 encoder = f"model.encoder={config.model.encoder.name}"
-                raise ValueError(f"{name}={show(typed[name])} does nothing with {encoder}: leave it away")
+                raise ValueError(f"{name}={show(typed[name])} does nothing with {encoder}: remove it")
     _refuse_without_hiding(config, typed)
     _refuse_without_windows(config, typed)
     _refuse_without_teacher(config, typed)
@@ -175,7 +175,7 @@ def _refuse_without_windows(config: Config, typed: Mapping[str, Any]) -> None:
         if name in typed and isinstance(data, DataConfig) and data.long is not Long.windows:
             raise ValueError(
                 f"{name}={show(typed[name])} does nothing with data.long={data.long.name}: add data.long=windows, or "
-                "leave it away"
+                "remove it"
             )
 
 
@@ -183,31 +183,27 @@ def _refuse_without_teacher(config: Config, typed: Mapping[str, Any]) -> None:
     """How much of a teacher is learned, where there is none."""
     for name in ("optim.teacher_weight", "optim.teacher_temperature"):
         if name in typed and isinstance(config, RunConfig | TuneConfig) and not config.teacher:
-            raise ValueError(
-                f"{name}={show(typed[name])} does nothing without teacher=<run>: add that, or leave it away"
-            )
+            raise ValueError(f"{name}={show(typed[name])} does nothing without teacher=<run>: add that, or remove it")
 
 
 def _refuse_without_script(config: Config, typed: Mapping[str, Any]) -> None:
     """What a job of SLURM is told, where none is written."""
     for name in typed if isinstance(config, RunConfig) and not config.slurm.script else ():
         if name.startswith("slurm.") and name != "slurm.script":
-            raise ValueError(
-                f"{name}={show(typed[name])} does nothing without hardware=slurm: add that, or leave it away"
-            )
+            raise ValueError(f"{name}={show(typed[name])} does nothing without hardware=slurm: add that, or remove it")
 
 
 def _refuse_without_hub(setting: str, config: Any) -> None:
     """A setting of the hub where local files or the demo are read."""
     if config.data.path:
         raise ValueError(
-            f"{setting} does nothing beside data.path={config.data.path}, which is read instead of the Hugging Face "
-            "hub: leave one of them away"
+            f"{setting} does nothing with data.path={config.data.path}, which is read instead of the Hugging Face "
+            "hub: remove one of them"
         )
     if config.data.source is not Source.hub:
         raise ValueError(
             f"{setting} does nothing here, where data={config.data.source.name} is read: name a dataset of the "
-            "Hugging Face hub by data.hub=, or leave it away"
+            "Hugging Face hub by data.hub=, or remove it"
         )
 
 

@@ -43,8 +43,8 @@ def settle_end(values: dict[str, Any], typed: Mapping[str, Any]) -> None:
         given = named[limit]
         said = ",".join(map(show, given)) if isinstance(given, list) else show(given)
         raise ValueError(
-            f"{limit}={said} does nothing beside budget={typed['budget']}, which says how long the run "
-            "trains: leave one of them away"
+            f"{limit}={said} does nothing with budget={typed['budget']}, which says how long the run "
+            "trains: remove one of them"
         )
     values["budget"] = ""
 
@@ -92,8 +92,8 @@ def imply_finetuning(verb: str, typed: Typed) -> None:
     preset = typed.groups.get("model")
     if preset not in (None, PRESETS["model"]) and (conf_folder() / "model" / f"{preset}.yaml").is_file():
         raise ValueError(
-            f"model={preset} is a shape of its own, but init_from={name} brings the one of its weights: leave one of "
-            "them away"
+            f"model={preset} is a shape of its own, but init_from={name} brings the one of its weights: "
+            "remove one of them"
         )
     for group, choice in (FURTHER if verb == "pretrain" else PRESETS).items():
         if group in VERBS[verb].groups and group not in typed.groups:
@@ -126,8 +126,8 @@ def settled_origin(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, A
         one = known[setting]
         if setting in typed and _read(setting, one, typed[setting]) != _read(setting, one, theirs):
             raise ValueError(
-                f"{setting}={shown(typed[setting])}, but the weights of init_from={name} have {shown(theirs)}: leave "
-                "it away, or leave init_from away and train from scratch"
+                f"{setting}={shown(typed[setting])}, but the weights of init_from={name} have {shown(theirs)}: "
+                "remove it, or remove init_from and train from scratch"
             )
         values["model"][key] = theirs
     _settle_tokenizer(name, origin, values["tokenizer"], typed)
@@ -144,13 +144,13 @@ def _settle_tokenizer(name: str, origin: Origin, tokenizer: dict[str, Any], type
         if setting in typed:
             raise ValueError(
                 f"{setting}={shown(typed[setting])} does nothing with init_from={name}, whose tokenizer comes along: "
-                "leave it away"
+                "remove it"
             )
     path = typed.get("tokenizer.path")
     if path and os.path.realpath(os.path.expanduser(path)) not in _files(origin):
         raise ValueError(
             f"tokenizer.path={path}, but the weights of init_from={name} know the ids of their own tokenizer alone: "
-            "leave it away"
+            "remove it"
         )
     tokenizer["path"] = origin.tokenizer
 
@@ -213,7 +213,7 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
     if idle:
         raise ValueError(
             f"{idle[0]} does nothing with resume={folder}, which goes on there by the settings in its config.yaml: "
-            "leave it away"
+            "remove it"
         )
     for name in WRITTEN_TO:
         section, _, key = name.rpartition(".")

@@ -182,13 +182,13 @@ def _refuse_flags(verb: str, asked: _Asked) -> None:
     from manyheads.cli.implied import resumed_folder
 
     if verb == "tune" and "-m" in asked.flags:
-        raise ValueError("-m does nothing in tune, which runs one training after another itself: leave it away")
+        raise ValueError("-m does nothing in tune, which runs one training after another itself: remove it")
     _, folder = resumed_folder(verb, asked.overrides)
     if folder:
         flag = next(one for one in asked.flags if one in ("-m", "--cfg", "--info"))
         raise ValueError(
             f"resume={folder} does not go with {flag}, as its settings are those of the config.yaml in it: read them "
-            f"there, or leave {flag} away"
+            f"there, or remove {flag}"
         )
 
 

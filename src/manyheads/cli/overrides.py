@@ -214,7 +214,7 @@ def _read_setting(
     verb: str, key: str, value: str, one: Setting | None, typed: Typed, grammar: Grammar, sweep: bool
 ) -> None:
     if key in NEVER_EMPTY and not value:
-        raise ValueError(f"{key}= is empty: write {key}=VALUE, or leave it away")
+        raise ValueError(f"{key}= is empty: write {key}=VALUE, or remove it")
     text = key in VERBATIM or (one is not None and one.kind is str)
     if text and not sweep:
         typed.values[key] = value if key in VERBATIM else _text(key, value, grammar)
@@ -282,7 +282,7 @@ def _unknown(verb: str, key: str, value: str, known: list[str]) -> str:
         inside = [name for name in known if name.startswith(f"{key}.")] or ["trainer.max_epochs"]
         return f"{typed}: {key} is a section: set its keys, such as {inside[0]}=VALUE"
     if key in VERBS[verb].unread:
-        return f"{typed} does nothing in {verb}, where {VERBS[verb].unread[key]}: leave it away"
+        return f"{typed} does nothing in {verb}, where {VERBS[verb].unread[key]}: remove it"
     for other, its in VERBS.items():
         if other != verb and (key in settings(its.config) or key in its.groups or key.startswith("trainer.")):
             return f"{typed} is a setting of {other}, not of {verb}: `manyheads {verb} --help` lists those of {verb}"

@@ -28,7 +28,7 @@ def refuse_many_devices(config: Config) -> None:
     """Refuse a sweep over several devices, whose processes would each start the whole sweep again, and over scripts."""
     if isinstance(config, EvaluateConfig | PredictConfig) and config.hardware.devices != 1:
         devices = f"hardware.devices={config.hardware.devices}"
-        raise ValueError(f"{devices} is refused under -m, which runs on one device: start each alone, or leave it away")
+        raise ValueError(f"{devices} is refused under -m, which runs on one device: start each alone, or remove it")
     if not isinstance(config, RunConfig):
         return
     devices, nodes = f"hardware.devices={config.hardware.devices}", f"hardware.nodes={config.hardware.nodes}"
@@ -72,7 +72,7 @@ def refuse_shared_output(config: Config, typed: Typed) -> None:
     if shared:
         missing = "-".join(f"${{{name}}}" for name in shared)
         raise ValueError(
-            f"output={config.output} would be shared by the jobs of -m, but each needs its own: leave it out, or name "
+            f"output={config.output} would be shared by the jobs of -m, but each needs its own: remove it, or name "
             f"in it what varies, as in 'output={Path(config.output).name}-{missing}' with its quotes"
         )
 

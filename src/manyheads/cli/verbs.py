@@ -100,7 +100,7 @@ VERBS = {
         ),
         FINISHED | dict.fromkeys(("classify", "seq2seq", "self_pretrain"), "what train does"),
         dict.fromkeys(("data.long", "data.stride", "data.windows"), "all of a long text is read, in pieces")
-        | dict.fromkeys(OF_ANSWERS, "the words of a text are all that is told")
+        | dict.fromkeys(OF_ANSWERS, "only hidden words are predicted")
         | {"pretrain.before": "nothing follows"},
     ),
     "evaluate": Verb(
@@ -173,7 +173,7 @@ VERBS = {
             "dates": "a task of texts for texts, but ablate compares classifiers",
         },
         {
-            "data.target": "classes are told apart",
+            "data.target": "classifiers are compared",
             "optim.teacher_weight": "no run is a teacher",
             "optim.teacher_temperature": "no run is a teacher",
             "hardware.devices": "runs of one device are compared, one after another",

@@ -57,7 +57,7 @@ def settle_search(values: dict[str, Any], search: dict[str, list[Any] | str], ty
     """
     for key in search:
         if key in typed.values:
-            raise ValueError(f"{key} is typed twice, with one value and with several: leave one of them away")
+            raise ValueError(f"{key} is typed twice, with one value and with several: remove one of them")
     theirs = typed.values.pop("search", values.get("search"))
     if isinstance(theirs, dict):
         values["search"] = {key: given for key, given in theirs.items() if key not in typed.values} | search

@@ -225,7 +225,7 @@ def convert(name: str, kind: Any, value: Any, default: Any) -> Any:
         return _member(name, inner, value)
     made = _scalar(inner, value)
     if isinstance(made, str) and "\0" in made:
-        raise ValueError(f"{name}={show(value)} holds a NUL, which no name and no file may: leave it away")
+        raise ValueError(f"{name}={show(value)} holds a NUL, which no name and no file may: remove it")
     if made is None:
         words = KIND_WORDS[inner] + (" or null" if optional else "")
         raise ValueError(f"{name}={show(value)} has the wrong type: it must be {words}; the default is {show(default)}")

@@ -122,7 +122,7 @@ class GenerateConfig:
         require(
             self.n_beams > 1 or self.length_penalty == LENGTH_PENALTY,
             f"generate.length_penalty={self.length_penalty} does nothing with generate.n_beams=1: "
-            "follow several answers, such as generate.n_beams=4, or leave it away",
+            "follow several answers, such as generate.n_beams=4, or remove it",
         )
 
     def check_read(self, *, by_texts: bool) -> None:
@@ -136,7 +136,7 @@ class GenerateConfig:
         require(
             by_texts or typed is None,
             f"generate.{typed}={getattr(self, str(typed), None)} does nothing here, as the model of run answers by "
-            "classes: leave it away",
+            "classes: remove it",
         )
 
 
@@ -178,7 +178,7 @@ class ModelConfig:
     )
     project: bool = knob(True, "W^Q, W^K and W^V; false: each head attends over its own slice of x")
     project_output: bool = knob(True, "W^O; false: the heads' contexts side by side are the output")
-    window: int = knob(0, "a token attends to those at most so far to either side; 0: to all", at_least=0)
+    window: int = knob(0, "a token attends to those at most this many places to either side; 0: to all", at_least=0)
     windows: list[int] = knob(list, "one window a layer, repeated in turn; empty: window in all", at_least=0)
     causal: bool = knob(False, "a token attends to itself and those before it alone")
     activation: Activation = knob(Activation.gelu, "feed-forward non-linearity")
@@ -202,7 +202,7 @@ class ModelConfig:
     )
     norm_bias: bool = knob(True, "biases in norms of kind layer")
     norm_embedding: bool = knob(
-        False, "a norm behind the embeddings in place of the one before the first attention; of placement pre or both"
+        False, "a norm after the embeddings in place of the one before the first attention; of placement pre or both"
     )
     pooling: Pooling = knob(Pooling.mean, "how token vectors become one text vector")
     pooler: Pooler = knob(
@@ -237,8 +237,8 @@ class ModelConfig:
         )
         require(
             not self.norm_embedding or self.placement is not Placement.post,
-            "model.norm_embedding=true asks for the norm that model.placement=post has behind the embeddings anyway: "
-            "leave it out, or choose model.placement=pre",
+            "model.norm_embedding=true asks for the norm that model.placement=post has after the embeddings anyway: "
+            "remove it, or choose model.placement=pre",
         )
         self._check_attention()
         self._check_recurrence()
@@ -253,7 +253,7 @@ class ModelConfig:
         require(
             self.project or self.kv_heads == self.n_heads,
             f"model.n_kv_heads={self.n_kv_heads} shares keys and values, but model.project=false has none to share: "
-            "leave out model.n_kv_heads",
+            "remove model.n_kv_heads",
         )
         require(
             self.project_output or self.n_heads * self.d_v == self.d_model,
@@ -289,7 +289,7 @@ class ModelConfig:
         )
         self._refuse_set(
             OF_SELF_ATTENTION,
-            f"is of self-attention, which {encoder} does not have: leave it away, or use model.encoder=transformer",
+            f"is of self-attention, which {encoder} does not have: remove it, or use model.encoder=transformer",
         )
         require(
             self.positions not in (Positions.rotary, Positions.alibi),

@@ -63,7 +63,9 @@ class RunConfig:
     )
     test: bool = knob(True, "judge the test split at the end; false leaves it unread")
     dry: bool = knob(False, "print sizes, steps and figures of the data, train nothing")
-    budget: str = knob("", "train for so long, such as 10min or 20Mtok of tokens; empty: trainer.max_epochs, max_steps")
+    budget: str = knob(
+        "", "length of training, such as 10min or 20Mtok of tokens; empty: trainer.max_epochs, max_steps"
+    )
     data: DataConfig = knob(DataConfig, "texts and labels")
     tokenizer: TokenizerConfig = knob(TokenizerConfig, "text to tokens")
     batch: BatchConfig = knob(BatchConfig, "tokens to batches")
@@ -112,12 +114,12 @@ class RunConfig:
         )
         require(
             self.task is Task.classify or self.optim.class_weights == "none",
-            f"optim.class_weights={self.optim.class_weights} weighs classes, but task={self.task.name} has none: leave "
-            "it away",
+            f"optim.class_weights={self.optim.class_weights} weighs classes, but task={self.task.name} has none: "
+            "remove it",
         )
         require(
             self.task is Task.classify or not self.teacher,
-            f"teacher={self.teacher} teaches classes, but task={self.task.name} has none: leave it away",
+            f"teacher={self.teacher} teaches classes, but task={self.task.name} has none: remove it",
         )
         self._check_pretraining()
         self.model.check_use(self.task)
@@ -126,12 +128,12 @@ class RunConfig:
         require(
             self.task is not Task.seq2seq or self.data.long is Long.cut,
             f"data.long={self.data.long.name} is a way to sort long texts into classes, but task=seq2seq has none: "
-            "leave it away",
+            "remove it",
         )
         require(
             not (self.hardware.recompute and self.model.is_recurrent),
             f"hardware.recompute=true computes layers of self-attention again, which "
-            f"model.encoder={self.model.encoder.name} does not have: leave it away",
+            f"model.encoder={self.model.encoder.name} does not have: remove it",
         )
 
     def _check_pretraining(self) -> None:
@@ -139,24 +141,24 @@ class RunConfig:
             return self._check_before(self.pretrain.before)
         require(
             not self.pretrain.before,
-            f"pretrain.before={self.pretrain.before} is of a training that follows, which task=pretrain is not: leave "
-            "it away, and say by budget how long to pretrain",
+            f"pretrain.before={self.pretrain.before} is of a training that follows, which task=pretrain is not: "
+            "remove it, and say by budget how long to pretrain",
         )
         require(
             self.model.pair is PairKind.joint,
-            f"model.pair={self.model.pair.name} is of a classifier of pairs, which task=pretrain is not: leave it away",
+            f"model.pair={self.model.pair.name} is of a classifier of pairs, which task=pretrain is not: remove it",
         )
 
     def _check_before(self, before: str) -> None:
         require(
             self.task is not Task.seq2seq or not before,
-            f"pretrain.before={before} trains an encoder on texts, but task={self.task.name} has a decoder, too: leave "
-            "it away",
+            f"pretrain.before={before} trains an encoder on texts, but task={self.task.name} has a decoder, too: "
+            "remove it",
         )
         budget = read_budget(before)
         require(
             budget is None or not budget.seconds or self.hardware.devices * self.hardware.nodes in (0, 1),
-            f"pretrain.before={before} is a time, which steps of one device tell, but "
+            f"pretrain.before={before} is a time, which is measured on one device, but "
             f"hardware.devices={self.hardware.devices} with hardware.nodes={self.hardware.nodes} are several: give a "
             "number of tokens, such as pretrain.before=20Mtok",
         )
@@ -165,7 +167,7 @@ class RunConfig:
         require(
             not self.init_from or self.task is not Task.seq2seq,
             f"init_from={self.init_from} begins with the weights of an encoder, but task={self.task.name} has a "
-            "decoder, too: leave it away",
+            "decoder, too: remove it",
         )
         require(
             self.optim.freeze <= self.model.n_layers,
@@ -174,7 +176,7 @@ class RunConfig:
         )
         require(
             not self.optim.few or self.task is not Task.seq2seq,
-            f"optim.few={self.optim.few} fits the head of a classifier, which task=seq2seq has not: leave it away",
+            f"optim.few={self.optim.few} fits the head of a classifier, which task=seq2seq does not have: remove it",
         )
         has_layers = self.task is not Task.seq2seq and not self.model.is_recurrent
         paces = [] if has_layers else [("layer_decay", self.optim.layer_decay == 1), ("freeze", not self.optim.freeze)]
@@ -182,8 +184,8 @@ class RunConfig:
         for name, is_default in paces:
             require(
                 is_default,
-                f"optim.{name}={getattr(self.optim, name)} tells apart the layers of self-attention and the head above "
-                "them, which this model has not: leave it away",
+                f"optim.{name}={getattr(self.optim, name)} sets the layers of self-attention and the head apart, "
+                "which this model does not have: remove it",
             )
 
 
@@ -224,7 +226,7 @@ class EvaluateConfig:
     run: str = knob("", "run folder, or its model/ folder moved anywhere")
     output: str = knob("", "folder of the results; empty: <run>/evaluate/<data>-<split>")
     split: str = knob("test", "train, validation or test; a single file is judged whole")
-    bootstrap: int = knob(1000, "resamples behind each interval", at_least=100, at_most=100_000)
+    bootstrap: int = knob(1000, "resamples of each interval", at_least=100, at_most=100_000)
     seed: int = knob(0, "seed of the resamples", at_least=0, below=2**32)
     data: DataConfig = knob(run_data, "texts and labels; default: those of the run")
     generate: GenerateConfig = knob(GenerateConfig, "answers that are texts")
@@ -281,7 +283,7 @@ class LookConfig:
     heads: str = knob("", "heads to show, counted from 1, such as 2 or 1,3-4; empty: all")
     png: bool = knob(False, "also draw each map that is shown as a PNG")
     attribution: bool = knob(False, "also say what each token of a text adds to the answer (integrated gradients)")
-    bootstrap: int = knob(1000, "resamples behind each interval, over a split", at_least=100, at_most=100_000)
+    bootstrap: int = knob(1000, "resamples of each interval, over a split", at_least=100, at_most=100_000)
     seed: int = knob(0, "seed of rows and tokens drawn at random and of the resamples", at_least=0, below=2**32)
     batch: InferenceBatch = knob(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = knob(InferenceHardware, "processor")
@@ -311,8 +313,8 @@ class ExplainConfig:
     page: str = knob("", "Markdown page whose figures marked by their place in the JSON are updated; empty: none")
     only: Claim = knob(Claim.all, "one experiment; other figures stay")
     seed: int = knob(0, "seed of samples, sentences and weights", at_least=0, below=2**32)
-    samples: int = knob(20_000, "random pairs of q and k behind a moment", at_least=500, at_most=10_000_000)
-    repeats: int = knob(9, "timings behind a median, taken in turn", at_least=1, at_most=1000)
+    samples: int = knob(20_000, "random pairs of q and k for each moment", at_least=500, at_most=10_000_000)
+    repeats: int = knob(9, "timings for each median, taken in turn", at_least=1, at_most=1000)
     longest: int = knob(4096, "longest text that is timed, in tokens", at_least=128, at_most=65_536)
     steps: int = knob(800, "training steps of each of the two small models", at_least=1, at_most=100_000)
 
@@ -326,7 +328,7 @@ class Format(Enum):
 
 
 class Members(Enum):
-    auto = "auto"  # the network, and what stays behind is said first
+    auto = "auto"  # the network, and what is left out is said first
     network = "network"  # the network alone is asked for
 
 

@@ -85,22 +85,22 @@ class OptimConfig:
     kind: OptimKind = knob(OptimKind.adamw, "AdamW, or Muon for the matrices of the layers and AdamW for all else")
     lr: float = knob(1e-3, "peak learning rate", above=0.0)
     muon_lr: float | None = knob(None, "peak rate of Muon, whose steps are as large as AdamW's; null: lr", above=0.0)
-    few: int = knob(0, "so many rows a class, or less, are few: then the head is fitted before training", at_least=0)
+    few: int = knob(0, "most rows per class that count as few: then the head is fitted before training", at_least=0)
     few_epochs: int = knob(0, "least epochs where rows are few, if trainer.max_epochs is not typed", at_least=0)
     steps_per_class: int = knob(
-        0, "at most 600 steps and so many for each class, if no limit of trainer is typed; 0: no such limit", at_least=0
+        0, "steps added per class to a limit of 600, if no limit of trainer is typed; 0: no such limit", at_least=0
     )
     head_lr: float | None = knob(None, "peak learning rate of pooling and head; null: lr", above=0.0)
     layer_decay: float = knob(
         1.0,
-        "each layer learns at so many times the rate of the one above it, the embeddings below all",
+        "learning rate of a layer as a share of that of the layer above it; the embeddings are below all",
         above=0.0,
         at_most=1.0,
     )
     fast_words: bool = knob(
-        True, "vectors of words, multiplied by √d_model when read, learn by so many times lr; false: by lr, as all else"
+        True, "embeddings, scaled by √d_model when read, change √d_model times as fast; false: as fast as all else"
     )
-    freeze: int = knob(0, "the embeddings and so many of the lowest layers stay as they are; 0: all learns", at_least=0)
+    freeze: int = knob(0, "lowest layers that stay as they are, with the embeddings; 0: all learns", at_least=0)
     thaw: float = knob(
         0.0, "share of all steps over which frozen layers thaw, from the top; 0: never", at_least=0.0, at_most=1.0
     )
@@ -112,7 +112,7 @@ class OptimConfig:
     schedule: Schedule = knob(Schedule.linear, "decay after the warm-up; wsd stays at the peak and falls at the end")
     decay_share: float = knob(0.2, "share of all steps in which wsd falls", above=0.0, at_most=1.0)
     average: int = knob(
-        300, "the weights that are judged and kept are a mean over about so many last steps; 0: the last", at_least=0
+        300, "the weights that are judged and kept are a mean over about this many last steps; 0: the last", at_least=0
     )
     label_smoothing: float = knob(0.1, "probability mass spread over all classes", at_least=0.0, below=1.0)
     teacher_weight: float = knob(
@@ -128,12 +128,12 @@ class OptimConfig:
         require(
             not self.thaw or self.freeze > 0,
             f"optim.thaw={self.thaw} thaws frozen layers, but optim.freeze=0 freezes none: freeze some, such as "
-            "optim.freeze=2, or leave optim.thaw away",
+            "optim.freeze=2, or remove optim.thaw",
         )
         require(
             self.muon_lr is None or self.kind is OptimKind.muon,
             f"optim.muon_lr={self.muon_lr} is a rate of Muon, but optim.kind={self.kind.name}: add optim.kind=muon, or "
-            "leave it out",
+            "remove it",
         )
         weights = self.class_weights
         by_name = isinstance(weights, dict) and all(
@@ -220,8 +220,8 @@ class CheckpointConfig:
         if multi:
             require(
                 self.metric is not Metric.accuracy,
-                "checkpoint.metric=accuracy counts the rows whose one class is told, but rows of this data have any "
-                "number of labels: use checkpoint.metric=micro_f1, macro_f1 or loss",
+                "checkpoint.metric=accuracy needs one class a row, but rows of this data have any number of labels: "
+                "use checkpoint.metric=micro_f1, macro_f1 or loss",
             )
         else:
             require(
@@ -242,7 +242,7 @@ class PretrainConfig:
     """Masked language modelling: Devlin et al. (2019), "BERT", section 3.1. Small models learn best from 15 to 20 % of
     the tokens, and need no mixture: Wettig et al. (2023), "Should You Mask 15% in Masked Language Modeling?"."""
 
-    mask_share: float = knob(0.15, "share of the tokens that are to be told from the others", above=0.0, below=1.0)
+    mask_share: float = knob(0.15, "share of the tokens that are hidden and predicted", above=0.0, below=1.0)
     hide: Hide = knob(Hide.mask, "what stands there: mask, or mixed: 80 % mask, 10 % any token, 10 % the token itself")
     whole_words: bool = knob(False, "a word is hidden with all of its tokens, or with none")
     also: list[str] = knob(list, "further files or folders of texts to learn from, read like data.path")
@@ -262,7 +262,7 @@ class GuardConfig:
 
     nonfinite: Nonfinite = knob(
         Nonfinite["raise"],
-        "at a loss or gradient that is no number: raise, skip the step, or rollback and leave it out",
+        "at a loss or gradient that is not finite: raise, skip the step, or rollback and leave it out",
     )
     at_most: int = knob(5, "steps that are skipped or left out before the run ends", at_least=1, at_most=10_000)
     halve: bool = knob(True, "where memory runs out, cut batches in two and sum twice as many into a step")
@@ -319,13 +319,13 @@ class HardwareConfig:
         in_parts = self.strategy is Strategy.fsdp
         require(
             not (in_parts and self.precision is Precision.fp16),
-            "hardware.precision=fp16 cannot stand beside hardware.strategy=fsdp, where a device sees its share of a "
-            "gradient alone: use hardware.precision=bf16, or hardware.strategy=ddp",
+            "hardware.precision=fp16 cannot be combined with hardware.strategy=fsdp, where a device sees its share "
+            "of a gradient alone: use hardware.precision=bf16, or hardware.strategy=ddp",
         )
         require(
             not (in_parts and self.compile is Compile.always),
-            "hardware.compile=always cannot stand beside hardware.strategy=fsdp, which gathers weights between the "
-            "layers: leave it away, or use hardware.strategy=ddp",
+            "hardware.compile=always cannot be combined with hardware.strategy=fsdp, which gathers weights between the "
+            "layers: remove it, or use hardware.strategy=ddp",
         )
 
 
@@ -392,4 +392,4 @@ class SlurmConfig:
                 f"slurm.options: {show(one)} is not an option of sbatch: write --name=value without quotes or spaces "
                 "in it, such as --gres=gpu:4",
             )
-            require(name not in OURS, f"slurm.options: {one} is set by {OURS.get(name)}: use that and leave it away")
+            require(name not in OURS, f"slurm.options: {one} is set by {OURS.get(name)}: use that and remove it")

@@ -157,7 +157,7 @@ def _between(name: str, text: str, kind: Any, one: Setting | None) -> Axis:
     inner, _ = unwrap(kind)
     require(
         inner in (int, float),
-        f"{name}={text} is a range, but {name} is no number: list its values, such as {name}=VALUE,VALUE",
+        f"{name}={text} is a range, but {name} is not a number: list its values, such as {name}=VALUE,VALUE",
     )
     log, ends = bool(match[1]), [match[2].strip(), match[3].strip()]
     try:
@@ -167,7 +167,7 @@ def _between(name: str, text: str, kind: Any, one: Setting | None) -> Axis:
     require(low < high, f"{name}={text} ends where it begins or below: write {name}={ends[1]}..{ends[0]}")
     require(
         not log or low > 0,
-        f"{name}={text} begins at {low:g}, but factors have no zero: begin above it, or leave log: away",
+        f"{name}={text} begins at {low:g}, but factors have no zero: begin above it, or remove log:",
     )
     return Axis(name, low=low, high=high, log=log, whole=inner is int)
 
@@ -217,7 +217,7 @@ class TuneConfig:
     )
     teacher: str = knob("", "run folder, or its model/, whose answers to the training rows are learned, too")
     output: str = knob("", "folder of the search, which goes on where it was; empty: outputs/tune-<what varies>")
-    budget: str = knob("", "each run trains for so long, such as 2min or 5Mtok; empty: as trainer says")
+    budget: str = knob("", "length of training of each run, such as 2min or 5Mtok; empty: as trainer says")
     data: DataConfig = knob(DataConfig, "texts and labels")
     tokenizer: TokenizerConfig = knob(TokenizerConfig, "text to tokens")
     batch: BatchConfig = knob(BatchConfig, "tokens to batches")
@@ -306,13 +306,13 @@ class TuneConfig:
         named = " x ".join(str(len(axis.listed or ())) for axis in axes)
         require(
             self.trials <= size,
-            f"trials={self.trials} are more than the {size} settings there are ({named}): leave trials away, or search "
+            f"trials={self.trials} are more than the {size} settings there are ({named}): remove trials, or search "
             "more values",
         )
         require(
             self.method is not Method.grid or self.trials in (0, size),
-            f"trials={self.trials} would cut short method=grid, which tries all {size} settings ({named}): leave "
-            "trials away, or use method=random",
+            f"trials={self.trials} would cut short method=grid, which tries all {size} settings ({named}): "
+            "remove trials, or use method=random",
         )
         require(
             self.n_trials <= MOST,

@@ -144,7 +144,7 @@ def _alone(splits: Splits, more: list[Rows], n_rows: int, seed: int) -> Splits:
     single = [one.source for one in more if one.pairs is None]
     if single and train.pairs is not None:
         raise ValueError(
-            f"pretrain.also={listed(single)} adds single texts, but {train.source} holds pairs: leave it away, or read "
+            f"pretrain.also={listed(single)} adds single texts, but {train.source} holds pairs: remove it, or read "
             "single texts by data.text_pair="
         )
     train = _joined([shorten(rows, n_rows, seed) for rows in (train, *more)])

@@ -108,7 +108,7 @@ def started(hardware: Any) -> dict[str, int]:
         if asked not in (0, 1, number):
             raise ValueError(
                 f"hardware.{name}={asked}, but {ranks.started_by} started processes for {number}: give the same "
-                f"number to both, or leave hardware.{name} away"
+                f"number to both, or remove hardware.{name}"
             )
     return found
 

@@ -49,7 +49,7 @@ def refuse_unwritten(run: RunConfig) -> None:
     if is_for_the_queue(run):
         raise ValueError(
             "hardware=slurm writes down a command line, which a call from Python is not: type manyheads train "
-            "hardware=slurm and the other settings, or leave it away"
+            "hardware=slurm and the other settings, or remove it"
         )
 
 

@@ -161,9 +161,7 @@ def _check_columns(data: DataConfig, settings: Settings) -> None:
     unread, answers = UNREAD[settings.task]
     name = getattr(data, unread)
     if name and data.source in (Source.run, Source.files):
-        raise ValueError(
-            f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: leave it away"
-        )
+        raise ValueError(f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: remove it")
 
 
 def data_name(data: DataConfig) -> str:
@@ -356,6 +354,4 @@ def _check_output(output: str) -> None:
     folder = Path(output)
     if output and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "is not empty" if folder.is_dir() else "is a file"
-        raise ValueError(
-            f"output={output} {what}: name a new folder, or leave output away to write into the run's folder"
-        )
+        raise ValueError(f"output={output} {what}: name a new folder, or remove output to write into the run's folder")

@@ -94,9 +94,9 @@ def guess_sections(scores: GuessScores, beside: GuessScores) -> Sections:
     """What report.html says of them; `beside` is what counting alone is worth."""
     accuracy = scores.masked_accuracy
     said = (
-        f"{accuracy.value:.1%} of {scores.n_hidden:,} hidden tokens are told (95 % interval {accuracy.low:.1%} to "
-        f"{accuracy.high:.1%}), at a perplexity of {scores.perplexity.value:.1f}; by {COMMON} alone "
-        f"{beside.masked_accuracy.value:.1%}, at {beside.perplexity.value:.0f}."
+        f"{accuracy.value:.1%} of {scores.n_hidden:,} hidden tokens are predicted correctly (95 % interval "
+        f"{accuracy.low:.1%} to {accuracy.high:.1%}), at a perplexity of {scores.perplexity.value:.1f}; by "
+        f"{COMMON} alone {beside.masked_accuracy.value:.1%}, at {beside.perplexity.value:.0f}."
     )
     tiles = tile_row({"masked accuracy": accuracy, "perplexity": scores.perplexity, "loss of a token": scores.loss})
     return Sections([tiles, Html(f"<p class=verdict>{shown(said)}</p>"), *_comparison(scores, beside)], [])

@@ -135,7 +135,7 @@ def facts(summary: Summary) -> dict[str, str]:
     steps = f"step{'s' * (len(summary.left_out) > 1)} {', '.join(map(str, summary.left_out))}"
     guarded = {
         "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step",
-        "left out": f"{steps}, whose loss or gradient was no number: the rows are in nonfinite.json",
+        "left out": f"{steps}, whose loss or gradient was not finite: the rows are in nonfinite.json",
     }
     epochs = f"{summary.epochs} epoch{'s' * (summary.epochs != 1)}"
     return {

@@ -161,7 +161,7 @@ def judge_hidden(guesser: Guesser, train: Rows, named: dict[str, Rows]) -> Judge
     last = list(named)[-1]
     beside = score_guesses(judge_common(guesser, train, named[last]))
     return Judged(
-        "A model that tells hidden words, and what it is worth",
+        "A model that predicts hidden words, and what it is worth",
         {name: {NETWORK: one.by_name()} for name, one in scores.items()},
         {COMMON: beside.by_name()},
         guess_sections(scores[last], beside),

@@ -208,7 +208,7 @@ def theirs(name: str, keys: Keys, shape: Shape) -> list[str]:
     if parts is None and name.startswith(NEW):
         return []
     if parts is None:
-        raise ValueError(f"{name} is part of the model, but a model of {shape.family} has none: leave that setting out")
+        raise ValueError(f"{name} is part of the model, but a model of {shape.family} has none: remove that setting")
     found = [f"{part}.{kind}".replace("*", layer.group(1) if layer else "*") for part in parts.split(" + ")]
     if name == "embeddings.positions.weight" and shape.n_segments == 1:
         found.append(f"{keys.segments}.weight")

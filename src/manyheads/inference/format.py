@@ -213,7 +213,7 @@ def check_size(path: Path, n_held: int, settings: Settings) -> None:
     if n_table > MOST_TABLE:
         raise ValueError(
             f"{path.with_name('config.json')} has max_length={settings.max_length}, which asks for tables of positions "
-            f"with {n_table:,} numbers: no model of manyheads needs so many"
+            f"with {n_table:,} numbers: no model of manyheads needs that many"
         )
 
 
@@ -237,7 +237,7 @@ NEEDED = {
 FOUND = {
     Task.classify: "is a classifier",
     Task.seq2seq: "answers by texts, not by classes",
-    Task.pretrain: "tells hidden words, not classes",
+    Task.pretrain: "predicts hidden words, not classes",
 }
 
 

@@ -91,7 +91,9 @@ class Guesser:
         both = zip(texts, pairs or [""] * len(texts), strict=True)
         bare = next((text for text, pair in both if self.mask not in text + pair), None)
         if bare is not None:
-            raise ValueError(f"the text '{show(bare)}' hides no word: write {self.mask} where the model shall tell one")
+            raise ValueError(
+                f"the text '{show(bare)}' hides no word: write {self.mask} where the model should predict one"
+            )
         found: list[list[Guess]] = [[] for _ in texts]
         encoded = encode(self.tokenizer, texts, pairs, None, self.max_length)
         for batch in self._batches(encoded, tokens):

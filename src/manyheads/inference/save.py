@@ -50,7 +50,7 @@ def write_card(
     shown = [f"- {_plain(label)}{one}" for label, one in zip(labels[:MOST_LABELS], beside, strict=False)]
     more = [f"- and {len(labels) - MOST_LABELS} more, in labels.json"] if len(labels) > MOST_LABELS else []
     sorts = f"sorts {takes} into {len(labels)} classes"
-    tells = f"tells of {takes} which of {len(labels)} labels they have, none, one or several"
+    tells = f"says of {takes} which of {len(labels)} labels they have, none, one or several"
     call = '["a text"], ["its pair"]' if pairs else '["a text"]'
     lines = [
         "# A text classifier",
@@ -95,7 +95,7 @@ def write_guesser_card(
     """The same of a model that tells hidden words, for which `mask` stands; it is to be trained further."""
     kind = "recurrent" if model.is_recurrent else "Transformer"
     lines = [
-        "# A model that tells hidden words",
+        "# A model that predicts hidden words",
         "",
         f"A {kind} encoder of {n_parameters:,} parameters, learnt from texts without labels: {_shape(model)}, "
         f"{model.positions.name} positions. A classifier starts from it: `manyheads train init_from=FOLDER`.",

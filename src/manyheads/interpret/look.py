@@ -224,7 +224,7 @@ def _check(config: LookConfig) -> None:
     if config.split not in ("", "validation", "test"):
         raise ValueError(f"split={config.split} is not a split to look at: choose validation or test")
     if config.text and config.rows:
-        raise ValueError(f"rows={config.rows} does nothing beside text, which is one: leave it away")
+        raise ValueError(f"rows={config.rows} does nothing with text, which is one: remove it")
     _refuse_idle(config)
     if config.attribution and find_spec("captum") is None:
         raise ValueError("attribution=true needs a package that is not installed: pip install 'manyheads[attribute]'")
@@ -238,8 +238,8 @@ def _refuse_idle(config: LookConfig) -> None:
     for name in ("layers", "heads", "png", "attribution") if config.split else ("seed", "bootstrap", "batch"):
         if getattr(config, name) != getattr(usual, name):
             typed = "batch.tokens" if name == "batch" else f"{name}={show(getattr(config, name))}"
-            why = f"beside split={config.split}, of which all heads are measured" if config.split else "without split="
-            raise ValueError(f"{typed} does nothing {why}: leave it away")
+            why = f"with split={config.split}, of which all heads are measured" if config.split else "without split="
+            raise ValueError(f"{typed} does nothing {why}: remove it")
 
 
 def _folder(config: LookConfig, model: Path) -> Path:

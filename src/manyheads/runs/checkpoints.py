@@ -203,9 +203,9 @@ def read_progress(checkpoint: Path) -> dict[str, Any]:
             raise ValueError("progress.json holds a count that is none")
         texts = progress["data"], progress.get("teacher", "")
         if not math.isfinite(progress["seconds"]) or not all(type(text) is str for text in texts):
-            raise ValueError("progress.json does not tell the time, the rows or the teacher")
+            raise ValueError("progress.json lacks the time, the rows or the teacher")
         if type(progress.get("finished", True)) is not bool:
-            raise ValueError("progress.json does not tell whether it is the last")
+            raise ValueError("progress.json does not say whether it is the last")
     return progress
 
 

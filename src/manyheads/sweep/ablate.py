@@ -67,8 +67,8 @@ def read_sets(config: AblateConfig) -> list[Found]:
         check_long(one.data, pairs=one.splits.train.pairs is not None)
         if one.splits.multi:
             raise ValueError(
-                f"{one.name} has rows with any number of labels, but ablate compares by the share of rows whose one "
-                "class is told: name other data"
+                f"{one.name} has rows with any number of labels, but ablate compares by accuracy, which needs one "
+                "class a row: name other data"
             )
     return found
 

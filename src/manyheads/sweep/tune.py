@@ -106,7 +106,7 @@ def _same_run(config: TuneConfig, one: dict[str, Any], other: dict[str, Any]) ->
     differ = [name for name in one if one[name] != other[name]]
     first, second = (" ".join(f"{name}={show(setting[name])}" for name in differ) for setting in (one, other))
     shared = "".join(f" {name}={show(value)}" for name, value in one.items() if name not in differ)
-    beside = f" with{shared}" if shared else f" beside budget={config.budget}" if config.budget else ""
+    beside = f" with{shared}" if shared else f" with budget={config.budget}" if config.budget else ""
     return (
         f"{first} and {second} train the same run{beside}, which would be ranked against itself: search values that "
         "change the run"

@@ -168,7 +168,7 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
     n_devices = count_devices(run.hardware, on_gpu=uses_gpu(run.hardware.accelerator)) * run.hardware.nodes
     if budget.seconds and n_devices != 1:
         raise ValueError(
-            f"a budget of {run.budget} is a time, which steps of one device tell, but this run has several: give a "
+            f"a budget of {run.budget} is a time, which is measured on one device, but this run has several: give a "
             "number of tokens, such as 20Mtok"
         )
     data = TextData(tokens, run.batch, run.seed)

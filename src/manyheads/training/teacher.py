@@ -38,7 +38,7 @@ def check_teacher(teacher: str, splits: Splits) -> None:
     labels = read_labels(folder / "labels.json", settings)
     if sorted(labels) != sorted(splits.labels):
         raise ValueError(
-            f"teacher={teacher} tells {listed(labels)} apart, but the labels of the data are {listed(splits.labels)}: "
+            f"teacher={teacher} has the classes {listed(labels)}, but the data has {listed(splits.labels)}: "
             "name a run that was trained on the same classes"
         )
     if settings.multi != splits.multi:

@@ -245,8 +245,8 @@ def validation(flags: dict[str, Any]) -> dict[str, Any]:
         return flags
     if epochs is not None:
         raise ValueError(
-            f"trainer.check_val_every_n_epoch={epochs} cannot stand beside trainer.val_check_interval={batches}, an "
-            "interval in batches, which are counted over the whole run: leave one of them away"
+            f"trainer.check_val_every_n_epoch={epochs} cannot be combined with trainer.val_check_interval={batches}, "
+            "an interval in batches, which are counted over the whole run: remove one of them"
         )
     return {**flags, "check_val_every_n_epoch": None}
 

@@ -125,7 +125,7 @@ def test_a_late_run_of_a_budget_and_of_weights_is_trained_for_as_many_steps(plac
 
 
 def test_what_is_searched_must_go_with_the_weights(place, model_folder):
-    with pytest.raises(ValueError, match=r"model\.n_heads=4, but the weights of init_from=.* have 2: leave it away"):
+    with pytest.raises(ValueError, match=r"model\.n_heads=4, but the weights of init_from=.* have 2: remove it"):
         place.tune("model.n_heads=2,4", f"init_from={model_folder}")
     place.tune("model.dropout=0.1,0.3", f"init_from={model_folder}")
     assert {one["model.dropout_residual"] for one in place.calls()} == {None}, "which would hide what is searched"
@@ -139,8 +139,8 @@ def test_a_run_that_its_minutes_ended_is_trained_for_as_many_steps(place, capsys
 
 
 IDLE = [
-    (["trainer.max_epochs=2,8", "budget=1min"], "trainer.max_epochs=2,8 does nothing beside budget=1min"),
-    (["trainer.max_steps=2..8", "budget=1min"], r"trainer.max_steps=2\.\.8 does nothing beside budget=1min"),
+    (["trainer.max_epochs=2,8", "budget=1min"], "trainer.max_epochs=2,8 does nothing with budget=1min"),
+    (["trainer.max_steps=2..8", "budget=1min"], r"trainer.max_steps=2\.\.8 does nothing with budget=1min"),
     (["optim.decay_share=0.1,0.3"], r"optim.decay_share=0\.1 and optim.decay_share=0\.3 train the same run, which"),
     (["optim.decay_share=0.1..0.3", "method=tpe"], r"optim.decay_share=0\.1 and optim.decay_share=0\.3 train the same"),
     (["model.rotary_base=1e3,1e4"], "model.rotary_base=1000.0 and .* train the same run"),
@@ -169,7 +169,7 @@ def test_values_that_change_nothing_are_refused(place, words, sentence):
 
 def test_limits_beside_a_budget_are_refused_from_python_too():
     config = TuneConfig(search={"trainer.max_epochs": [2, 8]}, budget="1min", seed=3)
-    with pytest.raises(ValueError, match=r"max_epochs=2 and trainer.max_epochs=8 train the same run beside budget=1mi"):
+    with pytest.raises(ValueError, match=r"max_epochs=2 and trainer.max_epochs=8 train the same run with budget=1mi"):
         tune(config)
 
 
