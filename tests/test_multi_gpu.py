@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.cli.compose import compose
 from manyheads.cli import main as cli
+from manyheads.cli.compose import compose
 from manyheads.config import RunConfig
 from manyheads.distributed import launch
 from manyheads.distributed.launch import n_to_start

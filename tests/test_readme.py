@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.cli.compose import compose
 from manyheads.cli import main as cli
+from manyheads.cli.compose import compose
 from manyheads.cli.verbs import VERBS, top_help
 from manyheads.config import Accelerator, PredictConfig, Resume, RunConfig, Source, TuneConfig
 

@@ -8,10 +8,9 @@ import pytest
 import yaml
 
 from manyheads.cli.compose import compose
-from manyheads.cli.errors import OF_TARGETS, OF_THE_HUB
 from manyheads.cli.verbs import VERBS, choices, conf_folder
 from manyheads.config import ModelConfig, RunConfig
-from manyheads.config.fields import settings
+from manyheads.config.facts import having, settings
 
 FILES = sorted(conf_folder().rglob("*.yaml"))
 NEEDED = {
@@ -103,10 +102,11 @@ OF_FILES = ("data.path", "data.source")  # the hub is read without them
 
 
 @pytest.mark.parametrize(
-    ("verb", "left_out"), [(verb, left_out) for verb in VERBS for left_out in (OF_FILES, OF_THE_HUB)]
+    ("verb", "left_out"),
+    [(verb, left_out) for verb in VERBS for left_out in (OF_FILES, having(RunConfig, needs="hub"))],
 )
 def test_every_setting_can_be_reached(verb, left_out):
-    left_out = {"split", "vary", *left_out, *(OF_TARGETS if verb == "train" else ())}
+    left_out = {"split", "vary", *left_out, *(("data.target",) if verb == "train" else ())}
     known = {name: one for name, one in VERBS[verb].settings().items() if name not in left_out}
     typed = {name: other(one) for name, one in known.items() if not isinstance(one.default, dict)}
     made = compose(verb, [*NEEDED[verb], *(f"{name}={value}" for name, value in typed.items() if value is not None)])
@@ -186,12 +186,12 @@ def listed(file):
     return leaves(values, "" if "# @package _global_" in text else f"{file.parent.name}.")
 
 
-def test_every_knob_says_what_it_is_for():
+def test_every_setting_says_what_it_is_for():
     todo = [verb.config for verb in VERBS.values()]
     while todo:
         schema = todo.pop()
         for one in fields(schema):
-            assert one.metadata["help"], one.name
-            assert one.metadata["help"][-1] != "."
+            assert one.metadata["facts"].help, one.name
+            assert one.metadata["facts"].help[-1] != "."
             kind = get_type_hints(schema)[one.name]
             todo += [kind] if is_dataclass(kind) else []

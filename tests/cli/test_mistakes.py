@@ -4,8 +4,8 @@ import types
 
 import pytest
 
-from manyheads.cli.errors import composition_sentence, hydra_sentence, user_sentence
 from manyheads.cli import main as cli
+from manyheads.cli.errors import composition_sentence, hydra_sentence, user_sentence
 from manyheads.config import RunConfig
 
 

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from manyheads.cli.overrides import NEVER_EMPTY, Grammar, Parsed, read_overrides
+from manyheads.cli.overrides import Grammar, Parsed, read_overrides
 from manyheads.cli.verbs import VERBS, choices
-from manyheads.config import Pooling
-from manyheads.runs.config_file import PATHS, VERBATIM
+from manyheads.config import Pooling, RunConfig
+from manyheads.config.facts import having
 
 
 def parse(text):
@@ -75,11 +75,14 @@ def test_tune_is_not_told_to_add_what_it_refuses():
         read("tune", "hydra.run.dir=x")
 
 
-def test_special_names_are_settings():
-    known = {name for verb in VERBS.values() for name in verb.settings()}
-    assert known >= PATHS
-    assert known >= VERBATIM
-    assert known >= NEVER_EMPTY
+def test_what_is_taken_as_it_is_typed():
+    taken = {name for verb in VERBS.values() for name in having(verb.config, verbatim=True)}
+    assert taken == {"text", "init_from", "input", "run", "output", "page", "teacher"} | {
+        "data.path",
+        "data.cache",
+        "tokenizer.path",
+    }
+    assert having(RunConfig, may_be_empty=False) == ("init_from", "data.path", "data.hub")
 
 
 def test_own_presets_are_choices(tmp_path):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from manyheads.cli.compose import compose
 from manyheads.cli import verbs as presets
+from manyheads.cli.compose import compose
 from manyheads.cli.verbs import VERBS, choices, conf_folder, folder_url
 
 

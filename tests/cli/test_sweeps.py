@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from manyheads.cli.compose import run_hydra
 from manyheads.cli import main as cli
+from manyheads.cli.compose import run_hydra
 from manyheads.cli.overrides import Typed
 from manyheads.cli.sweeps import (
     every_choice,

@@ -1,4 +1,4 @@
-"""Help is made from the knobs: nothing that can be typed is left out, nothing that cannot is named."""
+"""Help is made from the fields: nothing that can be typed is left out, nothing that cannot is named."""
 
 import pytest
 

@@ -15,7 +15,7 @@ from manyheads.config import (
     RunConfig,
     TuneConfig,
 )
-from manyheads.config.fields import settings
+from manyheads.config.facts import settings
 
 
 def test_entries_are_modules_of_the_package():

@@ -3,7 +3,7 @@
 import pytest
 
 from manyheads.cli.compose import GRAMMAR, compose
-from manyheads.cli.errors import refuse_idle
+from manyheads.cli.errors import refuse_unused
 from manyheads.cli.verbs import choices
 from manyheads.cli.words import as_words, plain_settings
 
@@ -33,7 +33,7 @@ def unread(run):
     found = set()
     for name, value in plain_settings(run).items():
         try:
-            refuse_idle(run, {name: value})
+            refuse_unused(run, {name: value})
         except ValueError:
             found.add(name)
     return found

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from manyheads.config import RunConfig
-from manyheads.config.fields import settings
+from manyheads.config.facts import settings
 from manyheads.config.trainer_flags import OURS, checked_flag, trainer_flags
 
 

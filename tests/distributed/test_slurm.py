@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.cli.compose import compose
 from manyheads.cli import main as cli
+from manyheads.cli.compose import compose
 from manyheads.config import Resume, RunConfig, SlurmConfig
 from manyheads.distributed.slurm import is_for_the_queue
 from manyheads.runs.resume import find_start

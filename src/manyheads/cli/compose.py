@@ -23,16 +23,17 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from manyheads.cli.errors import composition_sentence, hydra_sentence, refuse_idle, refuse_secrets
+from manyheads.cli.errors import composition_sentence, hydra_sentence, refuse_secrets, refuse_unused
 from manyheads.cli.implied import PRESETS, imply_finetuning, keep_limits, resumed_folder, resumed_values, settle_end
 from manyheads.cli.overrides import ASIDE, Grammar, Parsed, Typed, read_overrides, search_words, settle_paths
 from manyheads.cli.sweeps import check_jobs, every_choice, first_difference, hydra_words, of_one_job, placed, say_split
 from manyheads.cli.verbs import VERBS, Config, conf_folder, folder_url, own_settings
 from manyheads.cli.words import searched, settle_search, with_origin
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config.facts import having
 from manyheads.config.fields import from_plain, refuse_code, to_plain
 from manyheads.config.trainer_flags import check_flags
-from manyheads.runs.config_file import VERBATIM, read_mapping, read_run
+from manyheads.runs.config_file import read_mapping, read_run
 
 Words = Sequence[str]
 Training = Literal["train", "pretrain"]
@@ -156,16 +157,16 @@ def _settled(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config
 
 def _build(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
     """The dataclass of a verb from preset values and the typed ones over them; paths become absolute."""
-    refuse_code(values, verbatim=VERBATIM)
+    refuse_code(values, verbatim=having(VERBS[verb].config, verbatim=True))
     for name, value in typed.items():
         section, _, key = name.rpartition(".")
         (values[section] if section else values)[key] = value
     refuse_secrets(values)
     settle_end(values, typed)
-    settle_paths(values)
+    settle_paths(verb, values)
     config = from_plain(VERBS[verb].config, values)
     check_flags(config)
-    refuse_idle(config, typed)
+    refuse_unused(config, typed)
     return config
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, conf_folder
-from manyheads.config import Resume, RunConfig
-from manyheads.config.fields import Setting, convert, one_of, settings, show
+from manyheads.config import OptimConfig, Resume, RunConfig, trainer_flags
+from manyheads.config.facts import Setting, having, settings
+from manyheads.config.fields import convert, one_of, show
 from manyheads.huggingface.origin import Origin, find_origin, folder_of
-from manyheads.huggingface.shapes import FREE
 
-LIMITS = ("trainer.max_steps", "trainer.max_epochs")
-BY_DATA = ("few_epochs", "steps_per_class")  # of optim
+LIMITS = tuple(f"trainer.{flag}" for flag in trainer_flags.LIMITS)
+BY_DATA = having(OptimConfig, by_data=True)
 
 
 def settle_end(values: dict[str, Any], typed: Mapping[str, Any]) -> None:
@@ -75,9 +75,6 @@ def reopen_end(values: dict[str, Any], typed: Mapping[str, Any], usual: Mapping[
 
 PRESETS = {"model": "from_weights", "optim": "finetune"}
 FURTHER = {"model": "from_weights", "optim": "further"}  # of `pretrain`
-MORE = ("matches",)  # may be added to weights that lack them
-PARTS_OF_DROPOUT = ("dropout_embedding", "dropout_residual", "dropout_classifier")
-OF_TOKENIZERS = ("tokenizer.kind", "tokenizer.vocab_size", "tokenizer.lowercase")
 
 
 def imply_finetuning(verb: str, typed: Typed) -> None:
@@ -118,12 +115,10 @@ def settled_origin(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, A
     origin = find_origin(name)
     known = settings(RunConfig)
     for key, theirs in origin.model.items():
-        setting = f"model.{key}"
-        if (setting in typed and (key in FREE or (key in MORE and not theirs))) or (
-            "model.dropout" in typed and key in PARTS_OF_DROPOUT
-        ):
+        one = known[f"model.{key}"]
+        setting = one.name
+        if (setting in typed and one.facts.weights in ("default", "free")) or one.facts.null in typed:
             continue
-        one = known[setting]
         if setting in typed and _read(setting, one, typed[setting]) != _read(setting, one, theirs):
             raise ValueError(
                 f"{setting}={shown(typed[setting])}, but the weights of init_from={name} have {shown(theirs)}: "
@@ -140,7 +135,7 @@ def _read(name: str, one: Setting, value: Any) -> Any:
 
 
 def _settle_tokenizer(name: str, origin: Origin, tokenizer: dict[str, Any], typed: Mapping[str, Any]) -> None:
-    for setting in OF_TOKENIZERS:
+    for setting in having(RunConfig, weights="unused"):
         if setting in typed:
             raise ValueError(
                 f"{setting}={shown(typed[setting])} does nothing with init_from={name}, whose tokenizer comes along: "
@@ -177,10 +172,6 @@ def shown(value: Any) -> str:
     )
 
 
-WRITTEN_TO = ("data.cache",)
-"""Settings of a run, but for its own folder, that name places to write to."""
-
-
 def resumed_folder(verb: str, words: Sequence[str]) -> tuple[list[str], str]:
     """The words without `resume=FOLDER`, and the folder: empty where there is no such word.
 
@@ -215,7 +206,7 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
             f"{idle[0]} does nothing with resume={folder}, which goes on there by the settings in its config.yaml: "
             "remove it"
         )
-    for name in WRITTEN_TO:
+    for name in having(RunConfig, written_to=True):
         section, _, key = name.rpartition(".")
         place = values[section][key]
         if place and name not in typed.values and not _is_within(place, folder):

@@ -20,7 +20,8 @@ from manyheads import __version__
 from manyheads.cli.errors import user_sentence
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import RunConfig
-from manyheads.config.fields import nearest, nearest_setting, one_of, settings
+from manyheads.config.facts import nearest, nearest_setting, settings
+from manyheads.config.fields import one_of
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.slurm import is_for_the_queue, write_job
 from manyheads.terminal import ends_by_ctrl_c

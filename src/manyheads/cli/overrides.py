@@ -13,22 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.cli.verbs import VERBS, choices, reads
-from manyheads.config.fields import (
-    ELSEWHERE,
-    Setting,
-    convert,
-    interpolation_sentence,
-    nearest,
-    one_of,
-    settings,
-    show,
-    unwrap,
-)
+from manyheads.config.facts import ELSEWHERE, Setting, having, nearest, settings
+from manyheads.config.fields import convert, interpolation_sentence, one_of, show, unwrap
 from manyheads.config.trainer_flags import checked_flag
-from manyheads.runs.config_file import PATHS, VERBATIM
 
-LIST_OF_PATHS = "pretrain.also"
-NEVER_EMPTY = frozenset({"data.path", "data.hub", "init_from", "input", "text"})  # typed empty: something else
 ASIDE = "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr"  # the log of the jobs: stdout is theirs
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
 
@@ -103,9 +91,9 @@ def search_words(values: dict[str, Any]) -> list[str]:
     return ["search=null", f"search={{{','.join(given)}}}"]
 
 
-def settle_paths(values: dict[str, Any]) -> None:
+def settle_paths(verb: str, values: dict[str, Any]) -> None:
     """Make the paths in settings absolute, so that they mean the same from anywhere."""
-    for name in PATHS | {LIST_OF_PATHS}:
+    for name in having(VERBS[verb].config, path=True):
         section, _, key = name.rpartition(".")
         holder = values.get(section, {}) if section else values
         found = holder.get(key)
@@ -137,7 +125,8 @@ def _split(verb: str, word: str) -> tuple[str, str]:
     bare = word.lstrip("+~")
     key, equals, value = bare.partition("=")
     key = key.strip()
-    if "_target_" in key or ("_target_" in value and key not in VERBATIM):
+    as_typed = key in having(VERBS[verb].config, verbatim=True)
+    if "_target_" in key or ("_target_" in value and not as_typed):
         raise ValueError(f"{word} names code to call, which a setting never may: remove it")
     if bare != word:
         raise ValueError(f"{word}: settings are set, never added or deleted{_instead(verb, key, value)}")
@@ -146,7 +135,7 @@ def _split(verb: str, word: str) -> tuple[str, str]:
         raise ValueError(f"{word} has no value: {remedy}")
     if "@" in key:
         raise ValueError(f"{word}: settings keep their place, @ moves none: write {key.partition('@')[0]}={value}")
-    if "${" in word and key not in VERBATIM:
+    if "${" in word and not as_typed:
         raise ValueError(interpolation_sentence(word))
     return key, value
 
@@ -213,14 +202,15 @@ def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
 def _read_setting(
     verb: str, key: str, value: str, one: Setting | None, typed: Typed, grammar: Grammar, sweep: bool
 ) -> None:
-    if key in NEVER_EMPTY and not value:
+    verbatim = one is not None and one.facts.verbatim
+    if one is not None and not one.facts.may_be_empty and not value:
         raise ValueError(f"{key}= is empty: write {key}=VALUE, or remove it")
-    text = key in VERBATIM or (one is not None and one.kind is str)
+    text = one is not None and one.kind is str
     if text and not sweep:
-        typed.values[key] = value if key in VERBATIM else _text(key, value, grammar)
+        typed.values[key] = value if verbatim else _text(key, value, grammar)
         typed.words.append(f"{key}={grammar.quote(typed.values[key])}")
         return
-    parsed = _parse_text(key, value, grammar) if text else _parse(key, value, grammar)
+    parsed = _parse_text(key, value, grammar, verbatim=verbatim) if text else _parse(key, value, grammar)
     if parsed.sweep and not sweep:
         raise ValueError(f"{key}={value} holds several values: {_one_remedy(verb, key, value, one)}")
     checked = [_checked(key, value, element, one) for element in parsed.values]
@@ -257,13 +247,13 @@ def _parse(key: str, value: str, grammar: Grammar) -> Parsed:
         ) from error
 
 
-def _parse_text(key: str, value: str, grammar: Grammar) -> Parsed:
+def _parse_text(key: str, value: str, grammar: Grammar, *, verbatim: bool) -> Parsed:
     """A text under -m: several where Hydra's grammar sees a sweep, else taken as it is."""
     try:
         parsed = grammar.parse(value)
     except ValueError:
         parsed = Parsed([value])
-    return parsed if parsed.sweep else Parsed([value if key in VERBATIM else _text(key, value, grammar)])
+    return parsed if parsed.sweep else Parsed([value if verbatim else _text(key, value, grammar)])
 
 
 def _text(key: str, value: str, grammar: Grammar) -> str:

@@ -18,8 +18,8 @@ from typing import Any
 from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
-from manyheads.config.fields import settings, show, to_plain
-from manyheads.runs.config_file import VERBATIM
+from manyheads.config.facts import having, settings
+from manyheads.config.fields import show, to_plain
 
 NAMED = re.compile(r"\$\{([\w.]+)\}")
 
@@ -118,7 +118,8 @@ def _fits(typed: Typed, name: str) -> bool:
     """Whether each value of a swept setting has a part of its own in a file name."""
     values = _values(typed, name)
     parts = {_part(one) for one in values}
-    return name not in VERBATIM and len(parts) == len(values) and not any(isinstance(one, dict) for one in values)
+    as_typed = name in having(RunConfig, verbatim=True)
+    return not as_typed and len(parts) == len(values) and not any(isinstance(one, dict) for one in values)
 
 
 def _part(value: Any) -> str:

@@ -4,7 +4,7 @@ The verbs of the command line: what each is told, which groups of presets it rea
 
 Where the presets are: conf/ of the repository, or its copy inside the installed package.
 
-The text of `manyheads --help` and `manyheads VERB --help`, made from the knobs themselves.
+The text of `manyheads --help` and `manyheads VERB --help`, made from the settings themselves.
 """
 
 import os
@@ -24,7 +24,8 @@ from manyheads.config import (
     RunConfig,
     TuneConfig,
 )
-from manyheads.config.fields import KIND_WORDS, Setting, range_words, settings, show, unwrap
+from manyheads.config.facts import Setting, settings
+from manyheads.config.fields import KIND_WORDS, show, unwrap
 
 Config = (
     RunConfig | EvaluateConfig | PredictConfig | LookConfig | ExportConfig | AblateConfig | ExplainConfig | TuneConfig
@@ -67,12 +68,7 @@ TRAINING: dict[str, str | None] = {
 }  # the groups of whatever trains
 FINISHED = {"run": "the data of a finished run, which only evaluate reads"}
 OF_TRAINING = {"fsdp": "a way to hold weights in training", "slurm": "a job of training"}
-
-OF_ANSWERS = (  # that a text has beside its own words
-    *("linear", "teacher", "optim.teacher_weight", "optim.teacher_temperature"),
-    *("data.target", "optim.class_weights", "optim.label_smoothing"),
-    *("model.pooling", "model.pooler", "model.pair", "model.dropout_classifier"),
-)
+UNREAD_IN_PRETRAINING = [name for name, one in settings(RunConfig).items() if not one.facts.is_read_in("pretrain")]
 
 VERBS = {
     "train": Verb(
@@ -100,7 +96,7 @@ VERBS = {
         ),
         FINISHED | dict.fromkeys(("classify", "seq2seq", "self_pretrain"), "what train does"),
         dict.fromkeys(("data.long", "data.stride", "data.windows"), "all of a long text is read, in pieces")
-        | dict.fromkeys(OF_ANSWERS, "only hidden words are predicted")
+        | dict.fromkeys(UNREAD_IN_PRETRAINING, "only hidden words are predicted")
         | {"pretrain.before": "nothing follows"},
     ),
     "evaluate": Verb(
@@ -318,19 +314,17 @@ def _setting(one: Setting) -> str:
                 _line(f"{one.name}.{key}={show(value)}", "a flag of Lightning's Trainer")
                 for key, value in one.default.items()
             ]
-            + [_line(f"{one.name}.FLAG=VALUE", one.metadata["help"])]
+            + [_line(f"{one.name}.FLAG=VALUE", one.facts.help)]
         )
     inner, optional = unwrap(one.kind)
     inner = get_args(inner)[0] if get_origin(inner) is list else inner
-    limits = list(range_words(one.metadata))
+    limits = one.facts.limits()
     if isinstance(inner, EnumType):
         limits = [", ".join(inner.__members__)]
     elif not limits and inner in KIND_WORDS and inner is not str:
         limits = [KIND_WORDS[inner]]
     limits += ["or null"] if optional else []
-    return _line(
-        f"{one.name}={show(one.default)}", one.metadata["help"] + (f" ({' and '.join(limits)})" if limits else "")
-    )
+    return _line(f"{one.name}={show(one.default)}", one.facts.help + (f" ({' and '.join(limits)})" if limits else ""))
 
 
 def _line(left: str, right: str) -> str:

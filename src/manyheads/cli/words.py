@@ -10,16 +10,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from manyheads.cli.errors import refuse_idle
-from manyheads.cli.implied import BY_DATA, LIMITS, MORE, PRESETS, settled_origin
+from manyheads.cli.errors import refuse_unused
+from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS, settled_origin
 from manyheads.cli.overrides import Parsed, Typed
 from manyheads.cli.verbs import VERBS, conf_folder
 from manyheads.config import RunConfig, Task
-from manyheads.config.fields import settings, show, to_plain
+from manyheads.config.facts import having, settings
+from manyheads.config.fields import show, to_plain
 from manyheads.config.run import default_trainer
 from manyheads.config.tune import is_range, make_axis
-from manyheads.huggingface.shapes import FREE
-from manyheads.runs.config_file import VERBATIM, read_yaml
+from manyheads.runs.config_file import read_yaml
 
 
 def searched(
@@ -147,7 +147,7 @@ def usual_settings(task: Task, has_weights: bool) -> dict[str, Any]:
     if not has_weights:
         return usual | {f"model.{name}": value for name, value in _preset("model", VERBS["train"].groups).items()}
     usual |= _global_preset("optim", PRESETS)
-    decided = {"data.max_length", *(f"model.{name}" for name in (*FREE, *MORE))}
+    decided = {"data.max_length", *having(RunConfig, weights="default"), *having(RunConfig, weights="free")}
     return {name: value for name, value in usual.items() if name not in decided}
 
 
@@ -167,14 +167,14 @@ def _is_read(run: RunConfig, name: str, value: Any) -> bool:
     if name in LIMITS and run.budget:
         return False
     try:
-        refuse_idle(run, {name: value})
+        refuse_unused(run, {name: value})
     except ValueError:
         return False
     return True
 
 
 def _needs_quotes(name: str, text: str) -> bool:
-    if name in VERBATIM:
+    if name in having(RunConfig, verbatim=True):
         return False
     return text == "null" or (len(text) > 1 and text[0] == text[-1] and text[0] in "'\"")
 

@@ -1,4 +1,4 @@
-"""Every knob as a typed dataclass, one file a section. Standard library only."""
+"""Every setting as a typed field of a dataclass, one file a section. Standard library only."""
 
 from manyheads.config.ablate import AblateConfig, Equal
 from manyheads.config.data import (

@@ -1,11 +1,12 @@
-"""What `manyheads ablate` can be told: one thing varied, a budget held equal, seeds and data."""
+"""All settings of `manyheads ablate`: what varies, a budget held equal, seeds and data."""
 
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
-from manyheads.config.fields import check_ranges, from_plain, knob, nearest_setting, require, settings, show, to_plain
+from manyheads.config.facts import check_ranges, nearest_setting, require, setting, settings
+from manyheads.config.fields import from_plain, show, to_plain
 from manyheads.config.model import ModelConfig
 from manyheads.config.run import RunConfig, default_trainer
 from manyheads.config.training import HardwareConfig, OptimConfig
@@ -31,24 +32,28 @@ class Variant:
 
 @dataclass(kw_only=True, slots=True)
 class AblateConfig:
-    """Everything `manyheads ablate` can be told. The sections are those of a training run, the same for all rows."""
+    """All settings of `manyheads ablate`. The sections are those of a training run, the same for all rows."""
 
-    vary: Any = knob("", "the setting that varies, such as model.score, or several: [model.n_heads,model.d_k]")
-    values: Any = knob(list, "its values, the first is what the others are compared with; of several settings: lists")
-    equal: Equal = knob(Equal.parameters, "what all rows have in common: the solver picks a width, steps or a time")
-    tolerance: float = knob(0.01, "largest relative difference from the first row's budget", above=0.0, at_most=0.1)
-    seconds: float = knob(30.0, "training time of a run: its budget under equal=seconds, else its limit", above=0.0)
-    seeds: int = knob(3, "runs of each row, with the seeds from seed upwards", at_least=1, at_most=100)
-    seed: int = knob(0, "the first seed; also that of carved-out splits, which all runs share", at_least=0, below=2**31)
-    sets: list[str] = knob(list, "data: demo, a file or folder, or a name in $MANYHEADS_DATA; empty: as data says")
-    output: str = knob("", "results file, <output>.json, which is continued; empty: outputs/ablate/<vary>.json")
-    data: DataConfig = knob(DataConfig, "texts and labels")
-    tokenizer: TokenizerConfig = knob(TokenizerConfig, "text to tokens")
-    batch: BatchConfig = knob(BatchConfig, "tokens to batches")
-    model: ModelConfig = knob(ModelConfig, "the encoder classifier of all rows, but for what varies")
-    optim: OptimConfig = knob(OptimConfig, "the optimiser")
-    hardware: HardwareConfig = knob(HardwareConfig, "processor: one device")
-    trainer: dict[str, Any] = knob(default_trainer, "any other flag of Lightning's Trainer")
+    vary: Any = setting("", "the setting that varies, such as model.score, or several: [model.n_heads,model.d_k]")
+    values: Any = setting(
+        list, "its values, the first is what the others are compared with; of several settings: lists"
+    )
+    equal: Equal = setting(Equal.parameters, "what all rows have in common: the solver picks a width, steps or a time")
+    tolerance: float = setting(0.01, "largest relative difference from the first row's budget", gt=0.0, le=0.1)
+    seconds: float = setting(30.0, "training time of a run: its budget under equal=seconds, else its limit", gt=0.0)
+    seeds: int = setting(3, "runs of each row, with the seeds from seed upwards", ge=1, le=100)
+    seed: int = setting(0, "the first seed; also that of carved-out splits, which all runs share", ge=0, lt=2**31)
+    sets: list[str] = setting(list, "data: demo, a file or folder, or a name in $MANYHEADS_DATA; empty: as data says")
+    output: str = setting(
+        "", "results file, <output>.json, which is continued; empty: outputs/ablate/<vary>.json", path=True
+    )
+    data: DataConfig = setting(DataConfig, "texts and labels")
+    tokenizer: TokenizerConfig = setting(TokenizerConfig, "text to tokens")
+    batch: BatchConfig = setting(BatchConfig, "tokens to batches")
+    model: ModelConfig = setting(ModelConfig, "the encoder classifier of all rows, but for what varies")
+    optim: OptimConfig = setting(OptimConfig, "the optimiser")
+    hardware: HardwareConfig = setting(HardwareConfig, "processor: one device")
+    trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
 
     def __post_init__(self) -> None:
         check_ranges(self, "")

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from manyheads.config.fields import check_ranges, knob, require, show
+from manyheads.config.facts import check_ranges, require, setting
+from manyheads.config.fields import show
 
 HUB_ID = re.compile(r"(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}")  # no path, no address
 
@@ -45,38 +46,58 @@ CUT = Cutting()  # at its end
 class DataConfig:
     """Texts and labels. `path` wins over `hub`, so that every preset also reads a local copy."""
 
-    source: Source = knob(Source.demo, "demo sentences, dates, local files, or a Hugging Face dataset")
-    path: str = knob("", "file or folder: csv, tsv, jsonl, parquet (also compressed) or a save_to_disk folder")
-    hub: str = knob("", "dataset id on the Hugging Face hub")
-    hub_config: str = knob("", "configuration name of the hub dataset")
-    revision: str = knob("", "revision of the hub dataset")
-    text: str = knob("text", "column of the text; empty, of evaluate alone: that of training")
-    text_pair: str = knob("text_pair", "column of the second text; used where it exists, empty: never")
-    label: str = knob("label", "column of the label; where it is missing labels, any number a row, joined by |")
-    target: str = knob("target", "column of the target text, of task=seq2seq")
-    train_split: str = knob("train", "name of the hub dataset's training split")
-    validation_split: str = knob(
+    source: Source = setting(Source.demo, "demo sentences, dates, local files, or a Hugging Face dataset")
+    path: str = setting(
+        "",
+        "file or folder: csv, tsv, jsonl, parquet (also compressed) or a save_to_disk folder",
+        path=True,
+        may_be_empty=False,
+        resume="free",
+    )
+    hub: str = setting("", "dataset id on the Hugging Face hub", may_be_empty=False)
+    hub_config: str = setting("", "configuration name of the hub dataset", needs="hub")
+    revision: str = setting("", "revision of the hub dataset", needs="hub")
+    text: str = setting("text", "column of the text; empty, of evaluate alone: that of training")
+    text_pair: str = setting(
+        "text_pair", "column of the second text; used where it exists, empty: never", tasks=("classify", "pretrain")
+    )
+    label: str = setting(
+        "label",
+        "column of the label; where it is missing labels, any number a row, joined by |",
+        tasks=("classify", "pretrain"),
+    )
+    target: str = setting("target", "column of the target text, of task=seq2seq", tasks=("seq2seq",))
+    train_split: str = setting("train", "name of the hub dataset's training split")
+    validation_split: str = setting(
         "validation", "its validation split; the same as train_split: the training rows; empty: carve one out"
     )
-    test_split: str = knob("test", "name of its test split")
-    validation_share: float = knob(
-        0.1, "share carved out of the rows where no validation split exists", above=0.0, below=1.0
+    test_split: str = setting("test", "name of its test split")
+    validation_share: float = setting(
+        0.1, "share carved out of the rows where no validation split exists", gt=0.0, lt=1.0
     )
-    test_share: float = knob(
-        0.1, "share carved out of all rows for testing where one file holds everything", above=0.0, below=1.0
+    test_share: float = setting(
+        0.1, "share carved out of all rows for testing where one file holds everything", gt=0.0, lt=1.0
     )
-    split_seed: int | None = knob(None, "seed of carved-out splits; null: that of the run", at_least=0, below=2**32)
-    max_length: int = knob(512, "tokens a text is cut to, special tokens included", at_least=4, at_most=2**20)
-    long: Long = knob(
+    split_seed: int | None = setting(None, "seed of carved-out splits; null: that of the run", ge=0, lt=2**32)
+    max_length: int = setting(512, "tokens a text is cut to, special tokens included", ge=4, le=2**20)
+    long: Long = setting(
         Long.cut, "of longer texts: cut the end; both: keep head and tail; windows: read all of it, window by window"
     )
-    stride: int = knob(0, "most tokens between the starts of two windows; 0: as many as one holds", at_least=0)
-    windows: int = knob(
-        MOST_WINDOWS, "most windows of a text; of a longer one they lie evenly spread", at_least=1, at_most=4096
+    stride: int = setting(
+        0, "most tokens between the starts of two windows; 0: as many as one holds", ge=0, needs="windows"
     )
-    rows: int = knob(0, "rows read of each split; 0: all", at_least=0)
-    on_bad_row: OnBadRow = knob(OnBadRow["raise"], "an empty text or unknown label: raise or drop")
-    cache: str = knob("", "folder of cached token ids; empty: $MANYHEADS_CACHE, else ~/.cache/manyheads")
+    windows: int = setting(
+        MOST_WINDOWS, "most windows of a text; of a longer one they lie evenly spread", ge=1, le=4096, needs="windows"
+    )
+    rows: int = setting(0, "rows read of each split; 0: all", ge=0)
+    on_bad_row: OnBadRow = setting(OnBadRow["raise"], "an empty text or unknown label: raise or drop")
+    cache: str = setting(
+        "",
+        "folder of cached token ids; empty: $MANYHEADS_CACHE, else ~/.cache/manyheads",
+        path=True,
+        written_to=True,
+        resume="free",
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self, "data.")
@@ -123,10 +144,14 @@ class TokenizerKind(Enum):
 class TokenizerConfig:
     """A tokenizer trained on the train split, or loaded from `path`."""
 
-    kind: TokenizerKind = knob(TokenizerKind.wordpiece, "what a token is: a piece of a word, or a character")
-    vocab_size: int = knob(8192, "largest number of entries, special tokens included", at_least=16, at_most=1_000_000)
-    lowercase: bool = knob(True, "lower-case the text first")
-    path: str = knob("", "tokenizer.json to load instead of training one")
+    kind: TokenizerKind = setting(
+        TokenizerKind.wordpiece, "what a token is: a piece of a word, or a character", weights="unused"
+    )
+    vocab_size: int = setting(
+        8192, "largest number of entries, special tokens included", ge=16, le=1_000_000, weights="unused"
+    )
+    lowercase: bool = setting(True, "lower-case the text first", weights="unused")
+    path: str = setting("", "tokenizer.json to load instead of training one", path=True)
 
     def __post_init__(self) -> None:
         check_ranges(self, "tokenizer.")
@@ -136,13 +161,10 @@ class TokenizerConfig:
 class BatchConfig:
     """One optimiser step reads `tokens * accumulate` tokens at the most, dealt to however many devices there are."""
 
-    tokens: Any = knob(8192, "most tokens of a batch, a whole number; auto: as many as the GPU has memory for")
-    rows: int = knob(64, "most rows of a batch", at_least=1)
-    accumulate: int = knob(
-        1,
-        "batches of one optimiser step, shared among the devices, one after the other on each",
-        at_least=1,
-        at_most=4096,
+    tokens: Any = setting(8192, "most tokens of a batch, a whole number; auto: as many as the GPU has memory for")
+    rows: int = setting(64, "most rows of a batch", ge=1)
+    accumulate: int = setting(
+        1, "batches of one optimiser step, shared among the devices, one after the other on each", ge=1, le=4096
     )
 
     def __post_init__(self) -> None:

@@ -1,181 +1,21 @@
-"""How a setting is declared, named and converted: its default, meaning, range, and the way to plain values and back.
+"""Settings to plain values and back, and values as a sentence quotes them.
 
-How a setting is declared: its default, what it means, and the range it must lie in.
-
-A section is a dataclass whose fields are made by `knob`; `check_ranges` turns a value outside
-its range into one sentence. Rules that join two settings live in `RunConfig`.
-
-The dotted name of every setting, and the one nearest to what somebody typed.
-
-Settings to plain dicts and back. The way back trusts nothing: files of other people pass through it.
-
-Every key must be declared, every value must be of the declared type, and nothing may name code to call.
+The way back trusts nothing, since files of other people pass through it: every key must be declared, every value be
+of the declared type, and nothing may name code to call. Standard library only.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from difflib import SequenceMatcher
+from collections.abc import Collection, Mapping
+from dataclasses import fields, is_dataclass
 from enum import Enum, EnumType
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-
-def knob(
-    default: Any,
-    help: str,
-    *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """Declare one setting. `help` is what `manyheads VERB --help` prints beside it."""
-    metadata = {"help": help, "at_least": at_least, "at_most": at_most, "above": above, "below": below}
-    if callable(default):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-def require(holds: bool, sentence: str) -> None:
-    """Raise `ValueError(sentence)` unless the rule holds."""
-    if not holds:
-        raise ValueError(sentence)
-
-
-def check_ranges(section: Any, name: str) -> None:
-    """Check every field of `section` against the range its `knob` declares, and choices against their Enum.
-
-    Raises:
-        ValueError: names the setting, its value, the range and the default.
-    """
-    for one in fields(section):
-        value = getattr(section, one.name)
-        if isinstance(one.default, Enum):
-            choices = type(one.default)
-            require(
-                isinstance(value, choices),
-                f"{name}{one.name}={value} is not one of {choices.__name__}'s members: "
-                f"choose {', '.join(f'{choices.__name__}.{each.name}' for each in choices)}",
-            )
-        bounds = _bounds(one.metadata)
-        if value is None or not bounds:
-            continue
-        each = value if isinstance(value, list) else [value]
-        default = "an empty list" if isinstance(value, list) else one.default
-        require(
-            all(holds(number) for number in each for _, holds in bounds),
-            f"{name}{one.name}={value} is out of range: it must be {' and '.join(words for words, _ in bounds)}; "
-            f"the default is {'null' if default is None else default}",
-        )
-
-
-def range_words(metadata: Any) -> list[str]:
-    """The limits of a knob in words: ["at least 1", "below 10"]."""
-    return [words for words, _ in _bounds(metadata)]
-
-
-def within(value: Any, metadata: Any) -> bool:
-    """Whether a number keeps the limits of a knob."""
-    return all(holds(value) for _, holds in _bounds(metadata))
-
-
-def _bounds(metadata: Any) -> list[tuple[str, Any]]:
-    rules = [
-        ("at_least", "at least", lambda limit: lambda value: value >= limit),
-        ("above", "above", lambda limit: lambda value: value > limit),
-        ("at_most", "at most", lambda limit: lambda value: value <= limit),
-        ("below", "below", lambda limit: lambda value: value < limit),
-    ]
-    return [
-        (f"{words} {metadata[key]}", make(metadata[key])) for key, words, make in rules if metadata.get(key) is not None
-    ]
-
-
-ELSEWHERE = {  # what other programs call them
-    "epochs": "trainer.max_epochs",
-    "num_epochs": "trainer.max_epochs",
-    "num_train_epochs": "trainer.max_epochs",
-    "learning_rate": "optim.lr",
-    "batch_size": "batch.rows",
-    "num_heads": "model.n_heads",
-    "num_layers": "model.n_layers",
-    "hidden_size": "model.d_model",
-    "max_seq_length": "data.max_length",
-    "num_beams": "generate.n_beams",
-    "beam_size": "generate.n_beams",
-    "max_new_tokens": "generate.max_length",
-    "gpus": "hardware.devices",
-    "dataset": "data",
-    "checkpoint_path": "run",
-    "ckpt_path": "run",
-    "model_path": "run",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One leaf of a verb's settings: `model.n_heads`, its type, default, and the knob's metadata."""
-
-    name: str
-    kind: Any
-    default: Any
-    metadata: Any
-
-
-def settings(schema: type, where: str = "", made: Any = None) -> dict[str, Setting]:
-    """Every setting of a dataclass by dotted name, depth first in the order of declaration."""
-    types = get_type_hints(schema)
-    found: dict[str, Setting] = {}
-    for one in fields(schema):
-        name = f"{where}{one.name}"
-        default = one.default_factory() if one.default_factory is not MISSING else one.default
-        default = default if made is None else getattr(made, one.name)
-        if is_dataclass(types[one.name]):
-            found |= settings(types[one.name], f"{name}.", default)  # type: ignore[arg-type]
-        else:
-            found[name] = Setting(name, types[one.name], default, one.metadata)
-    return found
-
-
-def nearest_setting(name: str, schema: type, where: str = "") -> str | None:
-    """The setting of `schema` that `name` was probably meant to be, or None.
-
-    Args:
-        where: dotted section in front of every name of `schema`, for instance "model."
-    """
-    known = [one for found in settings(schema, where).values() for one in _spread(found)]
-    usual = ELSEWHERE.get(name.rsplit(".", 1)[-1].lower())
-    return usual if usual in known else nearest(name, known)
-
-
-LONGEST = 200  # characters of what a person may have mistyped; to compare more takes seconds
-
-
-def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str | None:
-    """The most similar of the dotted names, whole or by their last part; None where nothing is near."""
-    best, winner = at_least, None
-    for candidate in known if len(name) <= LONGEST else ():
-        score = _similarity(name.lower().replace("-", "_"), candidate.replace("-", "_"))
-        if score > best:
-            best, winner = score, candidate
-    return winner
-
-
-def _similarity(name: str, candidate: str) -> float:
-    section, _, last = name.rpartition(".")
-    its_section, _, its_last = candidate.rpartition(".")
-    tail = SequenceMatcher(None, last, its_last).ratio() * (1.0 if section in ("", its_section) else 0.9)
-    return max(SequenceMatcher(None, name, candidate).ratio(), tail)
-
-
-def _spread(one: Setting) -> list[str]:
-    """`trainer` as `trainer.max_epochs` and so on: its flags are what people type."""
-    return [f"{one.name}.{key}" for key in one.default] if isinstance(one.default, dict) else [one.name]
-
+from manyheads.config.facts import default_of, nearest_setting
 
 Section = TypeVar("Section")
-_DEEPEST = 8  # levels of nesting, far more than any setting has
+KIND_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+DEEPEST = 8  # levels of nesting, far more than any setting has
 
 
 def to_plain(config: Any) -> dict[str, Any]:
@@ -232,20 +72,12 @@ def convert(name: str, kind: Any, value: Any, default: Any) -> Any:
     return made
 
 
-KIND_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-
-
 def unwrap(kind: Any) -> tuple[Any, bool]:
     """`float | None` as (float, True); any other type as (type, False)."""
     if isinstance(kind, UnionType):
         (inner,) = (one for one in get_args(kind) if one is not NoneType)
         return inner, True
     return kind, False
-
-
-def default_of(one: Field) -> Any:
-    """The default of a dataclass field, made anew where it is a section."""
-    return one.default_factory() if one.default_factory is not MISSING else one.default
 
 
 def unknown_sentence(name: str, value: Any, schema: type, where: str = "") -> str:
@@ -266,7 +98,7 @@ def interpolation_sentence(typed: str) -> str:
     return f"{typed} holds an interpolation, but settings are plain values: write the value itself"
 
 
-def refuse_code(values: Any, name: str = "", verbatim: frozenset[str] = frozenset()) -> None:
+def refuse_code(values: Any, name: str = "", verbatim: Collection[str] = ()) -> None:
     """Refuse `_target_` keys, and `${...}` in any text but that of the settings named in `verbatim`."""
     if isinstance(values, Mapping):
         for key, value in values.items():
@@ -298,7 +130,7 @@ def show(value: Any) -> str:
 
 def flat(name: str, value: Any, depth: int = 0) -> Any:
     """A plain value: scalars, and lists and dicts of them, with text as keys."""
-    if depth > _DEEPEST:
+    if depth > DEEPEST:
         raise ValueError(f"{name} is nested too deeply: give a plain value")
     if isinstance(value, Mapping):
         if "_target_" in value:

@@ -1,18 +1,10 @@
-"""The encoder classifier: counts, widths and the choice of each block.
-
-What a model's blocks are chosen from, and the terms of a linear model.
-
-What a model answers a text with.
-
-How a model that answers by texts finds its answer.
-
-The encoder classifier: counts, widths and the choice of each block.
-"""
+"""The model: the choice of each block, counts and widths, and how a model that answers by texts finds its answer."""
 
 from dataclasses import dataclass, fields
 from enum import Enum
 
-from manyheads.config.fields import check_ranges, knob, require, show
+from manyheads.config.facts import check_ranges, having, require, setting
+from manyheads.config.fields import show
 
 
 class Score(Enum):
@@ -111,11 +103,11 @@ LENGTH_PENALTY = 0.6
 class GenerateConfig:
     """The search for an answer, token after token; classifiers read nothing of it."""
 
-    n_beams: int = knob(1, "answers followed at a time; 1: the likeliest token at every step", at_least=1, at_most=256)
-    length_penalty: float = knob(
-        LENGTH_PENALTY, "how much beams favour long answers; 0: not at all", at_least=0.0, at_most=10.0
+    n_beams: int = setting(1, "answers followed at a time; 1: the likeliest token at every step", ge=1, le=256)
+    length_penalty: float = setting(
+        LENGTH_PENALTY, "how much beams favour long answers; 0: not at all", ge=0.0, le=10.0
     )
-    max_length: int = knob(0, "most tokens of an answer; 0: data.max_length of the training", at_least=0, at_most=2**20)
+    max_length: int = setting(0, "most tokens of an answer; 0: data.max_length of the training", ge=0, le=2**20)
 
     def __post_init__(self) -> None:
         check_ranges(self, "generate.")
@@ -142,86 +134,125 @@ class GenerateConfig:
 
 WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends before memory is asked for
 MOST_TABLE = 2**27  # numbers in tables of positions: a model with more could not be loaded again
-OF_SELF_ATTENTION = (
-    *("n_kv_heads", "scores", "project", "project_output", "window", "windows", "causal", "pair"),
-    *("qk_norm", "zero_output"),
-)
-OF_STATES = ("score", "normaliser", "scale", "dropout_attention")  # of the attention over recurrent states
-CROSS_LAYERS = 1  # behind the encoder, where two texts are read apart
+CROSS_LAYERS = 1  # after the encoder, where two texts are read apart
 
 
 @dataclass(kw_only=True, slots=True)
 class ModelConfig:
     """The encoder classifier. `n_heads`, `d_k`, `d_v` and `d_model` are independent of each other."""
 
-    encoder: EncoderKind = knob(
+    encoder: EncoderKind = setting(
         EncoderKind.transformer, "layers of self-attention, or recurrent ones: these have no heads, norms and d_ff"
     )
-    bidirectional: bool = knob(True, "a recurrent encoder reads both ways, each with half of d_model")
-    n_layers: int = knob(2, "encoder layers", at_least=1, at_most=1000)
-    n_heads: int = knob(4, "attention heads of a layer", at_least=1, at_most=4096)
-    n_kv_heads: int = knob(
-        0, "heads of keys and values, shared by groups of query heads; 0: as many as n_heads", at_least=0
+    bidirectional: bool = setting(True, "a recurrent encoder reads both ways, each with half of d_model")
+    n_layers: int = setting(2, "encoder layers", ge=1, le=1000)
+    n_heads: int = setting(4, "attention heads of a layer", ge=1, le=4096, needs="transformer")
+    n_kv_heads: int = setting(
+        0, "heads of keys and values, shared by groups of query heads; 0: as many as n_heads", ge=0, needs="heads"
     )
-    d_model: int = knob(128, "width of a token vector", at_least=1, at_most=WIDEST)
-    d_embedding: int = knob(
-        0, "width of the embeddings, which a projection widens to d_model; 0: d_model", at_least=0, at_most=WIDEST
+    d_model: int = setting(128, "width of a token vector", ge=1, le=WIDEST)
+    d_embedding: int = setting(
+        0, "width of the embeddings, which a projection widens to d_model; 0: d_model", ge=0, le=WIDEST
     )
-    d_k: int = knob(32, "width of one head's queries and keys", at_least=1, at_most=WIDEST)
-    d_v: int = knob(32, "width of one head's values", at_least=1, at_most=WIDEST)
-    d_ff: int = knob(512, "inner width of the feed-forward block", at_least=1, at_most=4 * WIDEST)
-    score: Score = knob(Score.scaled_dot, "how a query is compared with a key")
-    scores: list[Score] = knob(list, "one score a layer, repeated in turn; empty: score in all")
-    normaliser: Normaliser = knob(Normaliser.softmax, "how the scores of a query become weights")
-    scale: float | None = knob(
-        None, "factor of the scores; null: 1/√d_k for scaled_dot, a learned one for cosine, else 1", above=0.0
+    d_k: int = setting(32, "width of one head's queries and keys", ge=1, le=WIDEST, needs="transformer")
+    d_v: int = setting(32, "width of one head's values", ge=1, le=WIDEST, needs="transformer")
+    d_ff: int = setting(512, "inner width of the feed-forward block", ge=1, le=4 * WIDEST, needs="transformer")
+    score: Score = setting(Score.scaled_dot, "how a query is compared with a key", needs="attention")
+    scores: list[Score] = setting(list, "one score a layer, repeated in turn; empty: score in all", needs="heads")
+    normaliser: Normaliser = setting(Normaliser.softmax, "how the scores of a query become weights", needs="attention")
+    scale: float | None = setting(
+        None, "factor of the scores; null: 1/√d_k (scaled_dot), learned (cosine) or 1", gt=0.0, needs="attention"
     )
-    project: bool = knob(True, "W^Q, W^K and W^V; false: each head attends over its own slice of x")
-    project_output: bool = knob(True, "W^O; false: the heads' contexts side by side are the output")
-    window: int = knob(0, "a token attends to those at most this many places to either side; 0: to all", at_least=0)
-    windows: list[int] = knob(list, "one window a layer, repeated in turn; empty: window in all", at_least=0)
-    causal: bool = knob(False, "a token attends to itself and those before it alone")
-    activation: Activation = knob(Activation.gelu, "feed-forward non-linearity")
-    positions: Positions = knob(Positions.sinusoidal, "how word order enters")
-    rotary_base: float = knob(10_000.0, "rotary positions: the longest wavelength is near 2π times this", above=0.0)
-    rotary_base_window: float | None = knob(
-        None, "rotary_base of layers with a window; null: the same as of the others", above=0.0
+    project: bool = setting(True, "W^Q, W^K and W^V; false: each head attends over its own slice of x", needs="heads")
+    project_output: bool = setting(True, "W^O; false: the heads' contexts side by side are the output", needs="heads")
+    window: int = setting(
+        0, "a token attends to those at most this many places to either side; 0: to all", ge=0, needs="heads"
     )
-    segments: Segments = knob(
-        Segments.pairs, "a vector added for first or second text: in pairs, always (single texts are first), or never"
+    windows: list[int] = setting(
+        list, "one window a layer, repeated in turn; empty: window in all", ge=0, needs="heads"
     )
-    pair: PairKind = knob(
-        PairKind.joint, "two texts as one joined text, or each by itself and then across by cross-attention"
+    causal: bool = setting(False, "a token attends to itself and those before it alone", needs="heads")
+    activation: Activation = setting(Activation.gelu, "feed-forward non-linearity", needs="transformer")
+    positions: Positions = setting(Positions.sinusoidal, "how word order enters")
+    rotary_base: float = setting(10_000.0, "rotary positions: the longest wavelength is near 2π times this", gt=0.0)
+    rotary_base_window: float | None = setting(
+        None, "rotary_base of layers with a window; null: the same as of the others", gt=0.0
     )
-    norm: Norm = knob(Norm.layer, "normalisation")
-    norm_eps: float | None = knob(
-        None, "added to the variance that a norm divides by; null: 1e-5 for layer, 1e-6 for rms", above=0.0
+    segments: Segments = setting(
+        Segments.pairs,
+        "a vector added for first or second text: in pairs, always (single texts are first), or never",
+        tasks=("classify", "pretrain"),
     )
-    placement: Placement = knob(
-        Placement.pre, "norm before, after, or before and after a block: both is LN(x + MHA(LN(x)))"
+    pair: PairKind = setting(
+        PairKind.joint,
+        "two texts as one joined text, or each by itself and then across by cross-attention",
+        needs="heads",
+        weights="free",
+        tasks=("classify",),
     )
-    norm_bias: bool = knob(True, "biases in norms of kind layer")
-    norm_embedding: bool = knob(
+    norm: Norm = setting(Norm.layer, "normalisation", needs="transformer")
+    norm_eps: float | None = setting(
+        None,
+        "added to the variance that a norm divides by; null: 1e-5 (layer) or 1e-6 (rms)",
+        gt=0.0,
+        needs="transformer",
+    )
+    placement: Placement = setting(
+        Placement.pre, "norm before a block, after it, or both: LN(x + MHA(LN(x)))", needs="transformer"
+    )
+    norm_bias: bool = setting(True, "biases in norms of kind layer", needs="transformer")
+    norm_embedding: bool = setting(
         False, "a norm after the embeddings in place of the one before the first attention; of placement pre or both"
     )
-    pooling: Pooling = knob(Pooling.mean, "how token vectors become one text vector")
-    pooler: Pooler = knob(
-        Pooler.none, "one more layer on the text vector, by its activation; gelu_norm: with a norm after it"
+    pooling: Pooling = setting(
+        Pooling.mean, "how token vectors become one text vector", weights="default", tasks=("classify",)
     )
-    bias: bool = knob(True, "biases in the projections")
-    qk_norm: bool = knob(False, "queries and keys are normed, each head's by itself, before they are compared")
-    zero_output: bool = knob(False, "W^O and the second feed-forward matrix start at zero: a fresh layer adds nothing")
-    matches: bool = knob(
-        False, "in pairs: a vector added to tokens that occur in the other text, and to those that do not"
+    pooler: Pooler = setting(
+        Pooler.none,
+        "one more layer on the text vector, by its activation; gelu_norm: with a norm after it",
+        weights="default",
+        tasks=("classify",),
     )
-    dropout: float = knob(
-        0.2, "dropout of embedding, residual and classifier, unless set one by one", at_least=0.0, below=1.0
+    bias: bool = setting(True, "biases in the projections")
+    qk_norm: bool = setting(
+        False, "queries and keys are normed, each head's by itself, before they are compared", needs="heads"
     )
-    dropout_embedding: float | None = knob(None, "after the embedding; null: dropout", at_least=0.0, below=1.0)
-    dropout_residual: float | None = knob(None, "on each block's output; null: dropout", at_least=0.0, below=1.0)
-    dropout_classifier: float | None = knob(None, "before the logits; null: dropout", at_least=0.0, below=1.0)
-    dropout_attention: float = knob(0.0, "on the attention weights", at_least=0.0, below=1.0)
-    dropout_tokens: float = knob(0.2, "share of whole tokens whose vector is silenced", at_least=0.0, below=1.0)
+    zero_output: bool = setting(
+        False,
+        "W^O and the second feed-forward matrix start at zero: a fresh layer adds nothing",
+        needs="heads",
+        weights="free",
+    )
+    matches: bool = setting(
+        False,
+        "in pairs: a vector added to tokens that occur in the other text, and to those that do not",
+        weights="default",
+        tasks=("classify", "pretrain"),
+    )
+    dropout: float = setting(
+        0.2, "dropout of embedding, residual and classifier, unless set one by one", ge=0.0, lt=1.0, weights="free"
+    )
+    dropout_embedding: float | None = setting(
+        None, "after the embedding; null: dropout", ge=0.0, lt=1.0, null="model.dropout", weights="free"
+    )
+    dropout_residual: float | None = setting(
+        None, "on each block's output; null: dropout", ge=0.0, lt=1.0, null="model.dropout", weights="free"
+    )
+    dropout_classifier: float | None = setting(
+        None,
+        "before the logits; null: dropout",
+        ge=0.0,
+        lt=1.0,
+        null="model.dropout",
+        weights="free",
+        tasks=("classify", "seq2seq"),
+    )
+    dropout_attention: float = setting(
+        0.0, "on the attention weights", ge=0.0, lt=1.0, needs="attention", weights="free"
+    )
+    dropout_tokens: float = setting(
+        0.2, "share of whole tokens whose vector is silenced", ge=0.0, lt=1.0, weights="free"
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self, "model.")
@@ -288,8 +319,7 @@ class ModelConfig:
             f"use an even width such as model.d_model={self.d_model + 1}, or model.bidirectional=false",
         )
         self._refuse_set(
-            OF_SELF_ATTENTION,
-            f"is of self-attention, which {encoder} does not have: remove it, or use model.encoder=transformer",
+            "heads", f"is of self-attention, which {encoder} does not have: remove it, or use model.encoder=transformer"
         )
         require(
             self.positions not in (Positions.rotary, Positions.alibi),
@@ -307,14 +337,14 @@ class ModelConfig:
         if task is Task.seq2seq or not self.is_recurrent or self.pooling is Pooling.attention:
             return
         self._refuse_set(
-            OF_STATES,
+            "attention",
             f"is of attention, which model.encoder={self.encoder.name} with model.pooling={self.pooling.name} does not "
             "have: choose model.pooling=attention",
         )
 
-    def _refuse_set(self, names: tuple[str, ...], why: str) -> None:
+    def _refuse_set(self, needs: str, why: str) -> None:
         default = ModelConfig()
-        for name in names:
+        for name in having(ModelConfig, needs=needs):
             value = getattr(self, name)
             said = [getattr(one, "name", one) for one in value] if isinstance(value, list) else value
             require(value == getattr(default, name), f"model.{name}={show(said)} {why}")
@@ -347,7 +377,7 @@ class ModelConfig:
 
     @property
     def n_cross_layers(self) -> int:
-        """Layers in which two texts look at each other, behind those of the encoder."""
+        """Layers in which two texts look at each other, after those of the encoder."""
         return CROSS_LAYERS if self.pair is PairKind.cross else 0
 
     def table_numbers(self, max_length: int) -> int:

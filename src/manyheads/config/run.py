@@ -1,18 +1,12 @@
-"""One dataclass a verb: all that `train`, `evaluate`, `predict`, `look`, `explain` and `export` can be told.
-
-One dataclass a verb: everything `train`, `evaluate`, `predict` and `look` can be told.
-
-What `manyheads explain` can be told.
-
-What `manyheads export` can be told.
-"""
+"""One dataclass a verb: all settings of `train`, `evaluate`, `predict`, `look`, `explain` and `export`."""
 
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from manyheads.config.data import BatchConfig, DataConfig, Long, Source, TokenizerConfig
-from manyheads.config.fields import check_ranges, knob, one_of, require
+from manyheads.config.facts import check_ranges, require, setting
+from manyheads.config.fields import one_of
 from manyheads.config.model import MOST_TABLE, GenerateConfig, ModelConfig, PairKind, Task
 from manyheads.config.training import (
     FIGURES,
@@ -27,7 +21,6 @@ from manyheads.config.training import (
     PretrainConfig,
     SlurmConfig,
     Strategy,
-    check_budget,
     read_budget,
 )
 
@@ -45,39 +38,59 @@ def default_trainer() -> dict[str, Any]:
 
 @dataclass(kw_only=True, slots=True)
 class RunConfig:
-    """Everything `manyheads train` can be told."""
+    """All settings of `manyheads train`."""
 
-    task: Task = knob(Task.classify, "what a text is answered with: a class, another text, or words of it hidden")
-    seed: int = knob(0, "seed of the weights, the row order, dropout and carved-out splits", at_least=0, below=2**32)
-    output: str = knob("", "run folder; empty: a new one under outputs/")
-    init_from: str = knob(
-        "", "trained weights to begin with: a run, a folder of BERT's family, or its id on the Hugging Face hub"
+    task: Task = setting(
+        Task.classify, "what a text is answered with: a class, another text, or words of it hidden", resume="refuse"
     )
-    teacher: str = knob("", "run folder, or its model/, whose answers to the training rows are learned, too")
-    linear: bool = knob(
+    seed: int = setting(
+        0, "seed of the weights, the row order, dropout and carved-out splits", ge=0, lt=2**32, resume="refuse"
+    )
+    output: str = setting("", "run folder; empty: a new one under outputs/", path=True, resume="free")
+    init_from: str = setting(
+        "",
+        "trained weights to begin with: a run, a folder of BERT's family, or its id on the Hugging Face hub",
+        verbatim=True,
+        may_be_empty=False,
+        resume="refuse",
+    )
+    teacher: str = setting(
+        "",
+        "run folder, or its model/, whose answers to the training rows are learned, too",
+        path=True,
+        resume="refuse",
+        tasks=("classify", "seq2seq"),
+    )
+    linear: bool = setting(
         True,
         "a linear model answers with the network, by the share best on validation; false: it is a baseline",
+        resume="warn",
+        tasks=("classify",),
     )
-    resume: Resume = knob(
-        Resume.never, "never; auto: go on in output where it stopped, or start; must; or the folder of a run, alone"
+    resume: Resume = setting(
+        Resume.never,
+        "never; auto: go on in output where it stopped, or start; must; or the folder of a run, alone",
+        resume="free",
     )
-    test: bool = knob(True, "judge the test split at the end; false leaves it unread")
-    dry: bool = knob(False, "print sizes, steps and figures of the data, train nothing")
-    budget: str = knob(
-        "", "length of training, such as 10min or 20Mtok of tokens; empty: trainer.max_epochs, max_steps"
+    test: bool = setting(True, "judge the test split at the end; false leaves it unread", resume="free")
+    dry: bool = setting(False, "print sizes, steps and figures of the data, train nothing", resume="free")
+    budget: str = setting(
+        "", "length of training, such as 10min or 20Mtok of tokens; empty: trainer.max_epochs, max_steps", resume="warn"
     )
-    data: DataConfig = knob(DataConfig, "texts and labels")
-    tokenizer: TokenizerConfig = knob(TokenizerConfig, "text to tokens")
-    batch: BatchConfig = knob(BatchConfig, "tokens to batches")
-    model: ModelConfig = knob(ModelConfig, "the encoder classifier")
-    optim: OptimConfig = knob(OptimConfig, "the optimiser")
-    pretrain: PretrainConfig = knob(PretrainConfig, "learning from texts alone")
-    checkpoint: CheckpointConfig = knob(CheckpointConfig, "the weights kept")
-    guard: GuardConfig = knob(GuardConfig, "steps that go wrong")
-    hardware: HardwareConfig = knob(HardwareConfig, "processors")
-    slurm: SlurmConfig = knob(SlurmConfig, "the job that hardware=slurm writes")
-    logger: LoggerConfig = knob(LoggerConfig, "logged figures")
-    trainer: dict[str, Any] = knob(default_trainer, "any other flag of Lightning's Trainer")
+    data: DataConfig = setting(DataConfig, "texts and labels", resume="refuse")
+    tokenizer: TokenizerConfig = setting(TokenizerConfig, "text to tokens", resume="refuse")
+    batch: BatchConfig = setting(BatchConfig, "tokens to batches", resume="refuse")
+    model: ModelConfig = setting(ModelConfig, "the encoder classifier", resume="refuse", weights="fixed")
+    optim: OptimConfig = setting(OptimConfig, "the optimiser", resume="refuse")
+    pretrain: PretrainConfig = setting(
+        PretrainConfig, "learning from texts alone", resume="refuse", needs="pretraining"
+    )
+    checkpoint: CheckpointConfig = setting(CheckpointConfig, "the weights kept")
+    guard: GuardConfig = setting(GuardConfig, "steps that go wrong")
+    hardware: HardwareConfig = setting(HardwareConfig, "processors", resume="warn")
+    slurm: SlurmConfig = setting(SlurmConfig, "the job that hardware=slurm writes", resume="free", needs="slurm")
+    logger: LoggerConfig = setting(LoggerConfig, "logged figures", resume="free")
+    trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -92,7 +105,7 @@ class RunConfig:
             f"model.d_k={self.model.d_k} and model.n_layers={self.model.n_layers} asks for tables of positions with "
             f"{n_table:,} numbers, but a model has at most {MOST_TABLE:,}: use a smaller data.max_length",
         )
-        check_budget("budget", self.budget)
+        read_budget(self.budget)
         self._check_task()
 
     def _check_task(self) -> None:
@@ -193,11 +206,11 @@ class RunConfig:
 class InferenceHardware:
     """Processors of `evaluate` and `predict`, and the one of `look`."""
 
-    accelerator: Accelerator = knob(Accelerator.auto, "auto takes a GPU, else the CPU")
-    devices: int = knob(1, "GPUs, or CPU processes, that share the rows; 0: all GPUs", at_least=0, at_most=1024)
-    precision: Precision = knob(Precision.auto, "auto: fp32; of predict bf16 where the processor computes in it")
-    threads: int = knob(0, "CPU threads of a process; 0: torch decides", at_least=0, at_most=1024)
-    timeout: int = knob(600, "seconds without an answer after which a process is given up", at_least=1)
+    accelerator: Accelerator = setting(Accelerator.auto, "auto takes a GPU, else the CPU")
+    devices: int = setting(1, "GPUs, or CPU processes, that share the rows; 0: all GPUs", ge=0, le=1024)
+    precision: Precision = setting(Precision.auto, "auto: fp32; of predict bf16 where the processor computes in it")
+    threads: int = setting(0, "CPU threads of a process; 0: torch decides", ge=0, le=1024)
+    timeout: int = setting(600, "seconds without an answer after which a process is given up", ge=1)
 
     def __post_init__(self) -> None:
         check_ranges(self, "hardware.")
@@ -207,7 +220,7 @@ class InferenceHardware:
 class InferenceBatch:
     """Texts that `evaluate` and `predict` answer together. Answers do not depend on it, memory and speed do."""
 
-    tokens: int = knob(2048, "most tokens of a batch", at_least=1)
+    tokens: int = setting(2048, "most tokens of a batch", ge=1)
 
     def __post_init__(self) -> None:
         check_ranges(self, "batch.")
@@ -221,17 +234,17 @@ def run_data(**named: Any) -> DataConfig:
 
 @dataclass(kw_only=True, slots=True)
 class EvaluateConfig:
-    """Everything `manyheads evaluate` can be told."""
+    """All settings of `manyheads evaluate`."""
 
-    run: str = knob("", "run folder, or its model/ folder moved anywhere")
-    output: str = knob("", "folder of the results; empty: <run>/evaluate/<data>-<split>")
-    split: str = knob("test", "train, validation or test; a single file is judged whole")
-    bootstrap: int = knob(1000, "resamples of each interval", at_least=100, at_most=100_000)
-    seed: int = knob(0, "seed of the resamples", at_least=0, below=2**32)
-    data: DataConfig = knob(run_data, "texts and labels; default: those of the run")
-    generate: GenerateConfig = knob(GenerateConfig, "answers that are texts")
-    batch: InferenceBatch = knob(InferenceBatch, "tokens to batches")
-    hardware: InferenceHardware = knob(InferenceHardware, "processor")
+    run: str = setting("", "run folder, or its model/ folder moved anywhere", path=True)
+    output: str = setting("", "folder of the results; empty: <run>/evaluate/<data>-<split>", path=True)
+    split: str = setting("test", "train, validation or test; a single file is judged whole")
+    bootstrap: int = setting(1000, "resamples of each interval", ge=100, le=100_000)
+    seed: int = setting(0, "seed of the resamples", ge=0, lt=2**32)
+    data: DataConfig = setting(run_data, "texts and labels; default: those of the run")
+    generate: GenerateConfig = setting(GenerateConfig, "answers that are texts")
+    batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
+    hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -246,23 +259,30 @@ class EvaluateConfig:
 class TextColumns:
     """Which columns of a file hold the texts."""
 
-    text: str = knob("", "column of the text; empty: that of training, or text")
-    text_pair: str = knob("", "column of the second text; empty: that of training, or text_pair")
+    text: str = setting("", "column of the text; empty: that of training, or text")
+    text_pair: str = setting("", "column of the second text; empty: that of training, or text_pair")
 
 
 @dataclass(kw_only=True, slots=True)
 class PredictConfig:
-    """Everything `manyheads predict` can be told."""
+    """All settings of `manyheads predict`."""
 
-    run: str = knob("", "run folder, or its model/ folder moved anywhere")
-    input: str = knob("-", "file of one text a line (tab between a pair), csv, tsv or jsonl; -: standard input")
-    text: str = knob("", "one text, instead of input")
-    output: str = knob("-", "file: .csv, .tsv, .parquet, or JSON lines by any other name; -: standard output")
-    top_k: int = knob(0, "most probable classes whose probabilities are written; 0: those of all", at_least=0)
-    data: TextColumns = knob(TextColumns, "columns of input")
-    generate: GenerateConfig = knob(GenerateConfig, "answers that are texts")
-    batch: InferenceBatch = knob(InferenceBatch, "tokens to batches")
-    hardware: InferenceHardware = knob(InferenceHardware, "processor")
+    run: str = setting("", "run folder, or its model/ folder moved anywhere", path=True)
+    input: str = setting(
+        "-",
+        "file of one text a line (tab between a pair), csv, tsv or jsonl; -: standard input",
+        path=True,
+        may_be_empty=False,
+    )
+    text: str = setting("", "one text, instead of input", verbatim=True, may_be_empty=False)
+    output: str = setting(
+        "-", "file: .csv, .tsv, .parquet, or JSON lines by any other name; -: standard output", path=True
+    )
+    top_k: int = setting(0, "most probable classes whose probabilities are written; 0: those of all", ge=0)
+    data: TextColumns = setting(TextColumns, "columns of input")
+    generate: GenerateConfig = setting(GenerateConfig, "answers that are texts")
+    batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
+    hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -271,22 +291,27 @@ class PredictConfig:
 
 @dataclass(kw_only=True, slots=True)
 class LookConfig:
-    """Everything `manyheads look` can be told: one text, a file of texts, or a split of the run's data."""
+    """All settings of `manyheads look`: one text, a file of texts, or a split of the run's data."""
 
-    run: str = knob("", "run folder, or its model/ folder moved anywhere")
-    text: str = knob("", "one text to look at (a tab between a pair)")
-    input: str = knob("", "file of one text a line (tab between a pair), csv or jsonl; -: standard input")
-    split: str = knob("", "validation or test: figures of the heads over the run's data, instead of pages of texts")
-    rows: int = knob(0, "most rows of the split, or most texts of input; 0: all", at_least=0)
-    output: str = knob("", "folder of the pages and figures; empty: <run>/look")
-    layers: str = knob("", "layers to show, counted from 1, such as 2 or 1,3-4; empty: all")
-    heads: str = knob("", "heads to show, counted from 1, such as 2 or 1,3-4; empty: all")
-    png: bool = knob(False, "also draw each map that is shown as a PNG")
-    attribution: bool = knob(False, "also say what each token of a text adds to the answer (integrated gradients)")
-    bootstrap: int = knob(1000, "resamples of each interval, over a split", at_least=100, at_most=100_000)
-    seed: int = knob(0, "seed of rows and tokens drawn at random and of the resamples", at_least=0, below=2**32)
-    batch: InferenceBatch = knob(InferenceBatch, "tokens to batches")
-    hardware: InferenceHardware = knob(InferenceHardware, "processor")
+    run: str = setting("", "run folder, or its model/ folder moved anywhere", path=True)
+    text: str = setting("", "one text to look at (a tab between a pair)", verbatim=True, may_be_empty=False)
+    input: str = setting(
+        "",
+        "file of one text a line (tab between a pair), csv or jsonl; -: standard input",
+        path=True,
+        may_be_empty=False,
+    )
+    split: str = setting("", "validation or test: figures of the heads over the run's data, instead of pages of texts")
+    rows: int = setting(0, "most rows of the split, or most texts of input; 0: all", ge=0)
+    output: str = setting("", "folder of the pages and figures; empty: <run>/look", path=True)
+    layers: str = setting("", "layers to show, counted from 1, such as 2 or 1,3-4; empty: all")
+    heads: str = setting("", "heads to show, counted from 1, such as 2 or 1,3-4; empty: all")
+    png: bool = setting(False, "also draw each map that is shown as a PNG")
+    attribution: bool = setting(False, "also say what each token of a text adds to the answer (integrated gradients)")
+    bootstrap: int = setting(1000, "resamples of each interval, over a split", ge=100, le=100_000)
+    seed: int = setting(0, "seed of rows and tokens drawn at random and of the resamples", ge=0, lt=2**32)
+    batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
+    hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -307,16 +332,18 @@ class Claim(Enum):
 
 @dataclass(kw_only=True, slots=True)
 class ExplainConfig:
-    """Everything `manyheads explain` can be told. The defaults take less than five minutes on two cores."""
+    """All settings of `manyheads explain`. The defaults take less than five minutes on two cores."""
 
-    output: str = knob("", "folder of attention.json and the pictures; empty: outputs/explain-<seed>")
-    page: str = knob("", "Markdown page whose figures marked by their place in the JSON are updated; empty: none")
-    only: Claim = knob(Claim.all, "one experiment; other figures stay")
-    seed: int = knob(0, "seed of samples, sentences and weights", at_least=0, below=2**32)
-    samples: int = knob(20_000, "random pairs of q and k for each moment", at_least=500, at_most=10_000_000)
-    repeats: int = knob(9, "timings for each median, taken in turn", at_least=1, at_most=1000)
-    longest: int = knob(4096, "longest text that is timed, in tokens", at_least=128, at_most=65_536)
-    steps: int = knob(800, "training steps of each of the two small models", at_least=1, at_most=100_000)
+    output: str = setting("", "folder of attention.json and the pictures; empty: outputs/explain-<seed>", path=True)
+    page: str = setting(
+        "", "Markdown page whose figures marked by their place in the JSON are updated; empty: none", path=True
+    )
+    only: Claim = setting(Claim.all, "one experiment; other figures stay")
+    seed: int = setting(0, "seed of samples, sentences and weights", ge=0, lt=2**32)
+    samples: int = setting(20_000, "random pairs of q and k for each moment", ge=500, le=10_000_000)
+    repeats: int = setting(9, "timings for each median, taken in turn", ge=1, le=1000)
+    longest: int = setting(4096, "longest text that is timed, in tokens", ge=128, le=65_536)
+    steps: int = setting(800, "training steps of each of the two small models", ge=1, le=100_000)
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -334,14 +361,16 @@ class Members(Enum):
 
 @dataclass(kw_only=True, slots=True)
 class ExportConfig:
-    """Everything `manyheads export` can be told."""
+    """All settings of `manyheads export`."""
 
-    run: str = knob("", "run folder, or its model/ folder moved anywhere")
-    output: str = knob("", "a new folder; empty: <run>/<format>")
-    format: Format = knob(
+    run: str = setting("", "run folder, or its model/ folder moved anywhere", path=True)
+    output: str = setting("", "a new folder; empty: <run>/<format>", path=True)
+    format: Format = setting(
         Format.huggingface, "a classifier of its family, or its encoder with any pooling, for vectors"
     )
-    members: Members = knob(Members.auto, "what of the run is exported; network: its linear model is not asked after")
+    members: Members = setting(
+        Members.auto, "what of the run is exported; network: its linear model is not asked after"
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self, "")

@@ -6,7 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from manyheads.config.fields import flat, nearest, show
+from manyheads.config.facts import nearest
+from manyheads.config.fields import flat, show
 from manyheads.config.run import default_trainer
 
 OURS = {  # flags that other settings stand for
@@ -33,6 +34,11 @@ OURS = {  # flags that other settings stand for
     "min_steps": "set trainer.max_epochs or trainer.max_steps",
     "limit_train_batches": "set data.rows, or trainer.max_steps",
 }
+LIMITS = ("max_epochs", "max_steps")  # of how long a run trains
+WARNED = (  # others make another model of a resumed run, as is meant; all further flags but max_time are refused
+    *(*LIMITS, "gradient_clip_val", "gradient_clip_algorithm"),
+    *("val_check_interval", "check_val_every_n_epoch", "limit_val_batches"),
+)
 _KINDS = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
 
 

@@ -1,16 +1,5 @@
-"""How a run trains: optimiser, schedule, loss, budget, hardware, guards and the queue.
-
-How long a run trains, told as a time or as a number of tokens: `10min`, `90s`, `1h`, `20Mtok`.
-
-The optimiser, its schedule and the loss; which checkpoint is kept.
-
-Learning from texts without labels: what is hidden from the model, and which texts there are.
-
-What a run does where a step goes wrong.
-
-What the run computes on and where its figures are logged.
-
-The job that `hardware=slurm` writes for a SLURM queue.
+"""How a run trains: how long, by which optimiser, on what loss, which weights it keeps, what it does where a step goes
+wrong, on which hardware, and as which job of a SLURM queue.
 """
 
 import math
@@ -19,7 +8,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
-from manyheads.config.fields import check_ranges, knob, require, show
+from manyheads.config.facts import check_ranges, require, setting
+from manyheads.config.fields import show
 from manyheads.config.model import Task
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -34,8 +24,8 @@ class Budget(NamedTuple):
     tokens: float = 0.0
 
 
-def read_budget(text: str) -> Budget | None:
-    """What is written; None where nothing is.
+def read_budget(text: str, name: str = "budget") -> Budget | None:
+    """What is written in the setting `name`; None where nothing is.
 
     Raises:
         ValueError: neither a time nor a number of tokens, or none at all.
@@ -45,23 +35,15 @@ def read_budget(text: str) -> Budget | None:
     found = WRITTEN.fullmatch(text.replace(" ", ""))
     number = float(found[1]) if found else 0.0
     if found is None or not 0 < number < math.inf:
-        raise ValueError(f"{text} is no budget")
+        raise ValueError(
+            f"{name}={show(text)} is no budget: write a time, such as 90s, 10min or 1h, or a number of tokens, such as "
+            "500ktok or 20Mtok"
+        )
     unit = found[2]
     return Budget(seconds=number * SECONDS[unit]) if unit in SECONDS else Budget(tokens=number * TOKENS[unit])
 
 
-def check_budget(name: str, text: str) -> None:
-    """Raise a ValueError that names the setting unless `text` can be read."""
-    try:
-        read_budget(text)
-    except ValueError:
-        require(
-            False,
-            f"{name}={show(text)} is no budget: write a time, such as 90s, 10min or 1h, or a number of tokens, such "
-            "as 500ktok or 20Mtok",
-        )
-
-
+LABELLED = ("classify", "seq2seq")  # tasks whose rows have answers
 BASE_STEPS = 600  # of steps_per_class
 LARGEST_WEIGHT = 1e30  # of a class: sums of such weights are still finite
 
@@ -82,46 +64,51 @@ class Schedule(Enum):
 class OptimConfig:
     """AdamW or Muon with a warm-up and a decay, both counted in optimiser steps."""
 
-    kind: OptimKind = knob(OptimKind.adamw, "AdamW, or Muon for the matrices of the layers and AdamW for all else")
-    lr: float = knob(1e-3, "peak learning rate", above=0.0)
-    muon_lr: float | None = knob(None, "peak rate of Muon, whose steps are as large as AdamW's; null: lr", above=0.0)
-    few: int = knob(0, "most rows per class that count as few: then the head is fitted before training", at_least=0)
-    few_epochs: int = knob(0, "least epochs where rows are few, if trainer.max_epochs is not typed", at_least=0)
-    steps_per_class: int = knob(
-        0, "steps added per class to a limit of 600, if no limit of trainer is typed; 0: no such limit", at_least=0
+    kind: OptimKind = setting(OptimKind.adamw, "AdamW, or Muon for the matrices of the layers and AdamW for all else")
+    lr: float = setting(1e-3, "peak learning rate", gt=0.0)
+    muon_lr: float | None = setting(None, "peak rate of Muon, whose steps are as large as AdamW's; null: lr", gt=0.0)
+    few: int = setting(0, "most rows per class that count as few: the head is then fitted before training", ge=0)
+    few_epochs: int = setting(
+        0, "least epochs where rows are few, if trainer.max_epochs is not typed", ge=0, by_data=True, resume="warn"
     )
-    head_lr: float | None = knob(None, "peak learning rate of pooling and head; null: lr", above=0.0)
-    layer_decay: float = knob(
-        1.0,
-        "learning rate of a layer as a share of that of the layer above it; the embeddings are below all",
-        above=0.0,
-        at_most=1.0,
+    steps_per_class: int = setting(
+        0,
+        "steps per class beyond a limit of 600, if no limit is typed; 0: no such limit",
+        ge=0,
+        by_data=True,
+        resume="warn",
     )
-    fast_words: bool = knob(
+    head_lr: float | None = setting(None, "peak learning rate of pooling and head; null: lr", gt=0.0)
+    layer_decay: float = setting(
+        1.0, "rate of a layer as a share of that of the layer above; embeddings are lowest", gt=0.0, le=1.0
+    )
+    fast_words: bool = setting(
         True, "embeddings, scaled by √d_model when read, change √d_model times as fast; false: as fast as all else"
     )
-    freeze: int = knob(0, "lowest layers that stay as they are, with the embeddings; 0: all learns", at_least=0)
-    thaw: float = knob(
-        0.0, "share of all steps over which frozen layers thaw, from the top; 0: never", at_least=0.0, at_most=1.0
+    freeze: int = setting(0, "lowest layers that stay as they are, with the embeddings; 0: all learns", ge=0)
+    thaw: float = setting(
+        0.0, "share of all steps over which frozen layers thaw, from the top; 0: never", ge=0.0, le=1.0
     )
-    weight_decay: float = knob(0.01, "decoupled weight decay of the matrices", at_least=0.0)
-    beta1: float = knob(0.9, "AdamW's first moment", at_least=0.0, below=1.0)
-    beta2: float = knob(0.999, "AdamW's second moment", at_least=0.0, below=1.0)
-    eps: float = knob(1e-8, "AdamW's epsilon", above=0.0)
-    warmup: float = knob(0.06, "share of all steps in which the rate rises", at_least=0.0, at_most=1.0)
-    schedule: Schedule = knob(Schedule.linear, "decay after the warm-up; wsd stays at the peak and falls at the end")
-    decay_share: float = knob(0.2, "share of all steps in which wsd falls", above=0.0, at_most=1.0)
-    average: int = knob(
-        300, "the weights that are judged and kept are a mean over about this many last steps; 0: the last", at_least=0
+    weight_decay: float = setting(0.01, "decoupled weight decay of the matrices", ge=0.0)
+    beta1: float = setting(0.9, "AdamW's first moment", ge=0.0, lt=1.0)
+    beta2: float = setting(0.999, "AdamW's second moment", ge=0.0, lt=1.0)
+    eps: float = setting(1e-8, "AdamW's epsilon", gt=0.0)
+    warmup: float = setting(0.06, "share of all steps in which the rate rises", ge=0.0, le=1.0)
+    schedule: Schedule = setting(Schedule.linear, "decay after the warm-up; wsd stays at the peak and falls at the end")
+    decay_share: float = setting(0.2, "share of all steps in which wsd falls", gt=0.0, le=1.0)
+    average: int = setting(
+        300, "the weights that are judged and kept are a mean over about this many last steps; 0: the last", ge=0
     )
-    label_smoothing: float = knob(0.1, "probability mass spread over all classes", at_least=0.0, below=1.0)
-    teacher_weight: float = knob(
-        0.5, "share of the loss that is the distance from the answers of teacher", at_least=0.0, at_most=1.0
+    label_smoothing: float = setting(0.1, "probability mass spread over all classes", ge=0.0, lt=1.0, tasks=LABELLED)
+    teacher_weight: float = setting(
+        0.5, "share of the loss that compares with the teacher", ge=0.0, le=1.0, needs="teacher", tasks=LABELLED
     )
-    teacher_temperature: float = knob(
-        2.0, "by what logits are divided before they are compared with the teacher's", above=0.0, at_most=1000.0
+    teacher_temperature: float = setting(
+        2.0, "what logits are divided by for that comparison", gt=0.0, le=1000.0, needs="teacher", tasks=LABELLED
     )
-    class_weights: Any = knob("none", "none, balanced, or weights by class name: {joy: 1, anger: 2.5}")
+    class_weights: Any = setting(
+        "none", "none, balanced, or weights by class name: {joy: 1, anger: 2.5}", tasks=("classify",)
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self, "optim.")
@@ -196,15 +183,12 @@ USUAL = {Task.classify: Metric.accuracy, Task.seq2seq: Metric.exact_match}  # wh
 class CheckpointConfig:
     """Which epoch's weights become the model, when to stop waiting for a better one, and what a run resumes from."""
 
-    metric: Metric = knob(
-        Metric.auto,
-        "validation figure to be best in",
+    metric: Metric = setting(Metric.auto, "validation figure to be best in", resume="refuse")
+    patience: int = setting(0, "epochs without a better figure before training stops; 0: never", ge=0, resume="refuse")
+    every: int = setting(
+        0, "steps between two checkpoints; 0: each epoch and each minute, 2 % of the time at most", ge=0, resume="free"
     )
-    patience: int = knob(0, "epochs without a better figure before training stops; 0: never", at_least=0)
-    every: int = knob(
-        0, "steps between two checkpoints; 0: each epoch and each minute, 2 % of the time at most", at_least=0
-    )
-    keep: int = knob(2, "newest checkpoints that are kept", at_least=2, at_most=1000)
+    keep: int = setting(2, "newest checkpoints that are kept", ge=2, le=1000, resume="free")
 
     def __post_init__(self) -> None:
         check_ranges(self, "checkpoint.")
@@ -242,15 +226,21 @@ class PretrainConfig:
     """Masked language modelling: Devlin et al. (2019), "BERT", section 3.1. Small models learn best from 15 to 20 % of
     the tokens, and need no mixture: Wettig et al. (2023), "Should You Mask 15% in Masked Language Modeling?"."""
 
-    mask_share: float = knob(0.15, "share of the tokens that are hidden and predicted", above=0.0, below=1.0)
-    hide: Hide = knob(Hide.mask, "what stands there: mask, or mixed: 80 % mask, 10 % any token, 10 % the token itself")
-    whole_words: bool = knob(False, "a word is hidden with all of its tokens, or with none")
-    also: list[str] = knob(list, "further files or folders of texts to learn from, read like data.path")
-    before: str = knob("", "budget of a pretraining on the run's own texts before it is trained, such as 10min")
+    mask_share: float = setting(0.15, "share of the tokens that are hidden and predicted", gt=0.0, lt=1.0)
+    hide: Hide = setting(
+        Hide.mask, "what stands there: mask, or mixed: 80 % mask, 10 % any token, 10 % the token itself"
+    )
+    whole_words: bool = setting(False, "a word is hidden with all of its tokens, or with none")
+    also: list[str] = setting(
+        list, "further files or folders of texts to learn from, read like data.path", path=True, resume="free"
+    )
+    before: str = setting(
+        "", "budget of a pretraining on the run's own texts before it is trained, such as 10min", needs=""
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self, "pretrain.")
-        check_budget("pretrain.before", self.before)
+        read_budget(self.before, "pretrain.before")
 
 
 Nonfinite = Enum("Nonfinite", {"raise": "raise", "skip": "skip", "rollback": "rollback"})  # `raise` is a keyword
@@ -260,12 +250,15 @@ Nonfinite = Enum("Nonfinite", {"raise": "raise", "skip": "skip", "rollback": "ro
 class GuardConfig:
     """Steps whose loss or gradient is not a finite number change nothing; too little memory makes smaller batches."""
 
-    nonfinite: Nonfinite = knob(
+    nonfinite: Nonfinite = setting(
         Nonfinite["raise"],
-        "at a loss or gradient that is not finite: raise, skip the step, or rollback and leave it out",
+        "if a loss or gradient is not finite: raise, skip the step, or rollback and leave it out",
+        resume="warn",
     )
-    at_most: int = knob(5, "steps that are skipped or left out before the run ends", at_least=1, at_most=10_000)
-    halve: bool = knob(True, "where memory runs out, cut batches in two and sum twice as many into a step")
+    at_most: int = setting(5, "steps that are skipped or left out before the run ends", ge=1, le=10_000, resume="free")
+    halve: bool = setting(
+        True, "where memory runs out, cut batches in two and sum twice as many into a step", resume="free"
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self, "guard.")
@@ -300,18 +293,22 @@ class Compile(Enum):
 class HardwareConfig:
     """Processors of the run."""
 
-    accelerator: Accelerator = knob(Accelerator.auto, "auto takes the GPUs, else the CPU")
-    devices: int = knob(1, "GPUs, or CPU processes, of each node; 0: all GPUs there are", at_least=0, at_most=1024)
-    nodes: int = knob(1, "machines", at_least=1, at_most=4096)
-    strategy: Strategy = knob(
+    accelerator: Accelerator = setting(Accelerator.auto, "auto takes the GPUs, else the CPU")
+    devices: int = setting(1, "GPUs, or CPU processes, of each node; 0: all GPUs there are", ge=0, le=1024)
+    nodes: int = setting(1, "machines", ge=1, le=4096)
+    strategy: Strategy = setting(
         Strategy.auto, "ddp: each device holds all weights; fsdp: its share of them; auto: ddp where there are several"
     )
-    precision: Precision = knob(Precision.auto, "auto: bf16 where the processor computes in it, else fp32")
-    threads: int = knob(0, "CPU threads of a process; 0: torch decides", at_least=0, at_most=1024)
-    timeout: int = knob(600, "seconds without an answer after which a process is given up", at_least=1, at_most=604_800)
-    compile: Compile = knob(Compile.never, "compile the layers; auto: on a GPU, where the run is long enough")
-    recompute: bool = knob(
-        False, "keep only the input of each layer and compute it again for the gradient: slower, in far less memory"
+    precision: Precision = setting(Precision.auto, "auto: bf16 where the processor computes in it, else fp32")
+    threads: int = setting(0, "CPU threads of a process; 0: torch decides", ge=0, le=1024)
+    timeout: int = setting(
+        600, "seconds without an answer after which a process is given up", ge=1, le=604_800, resume="free"
+    )
+    compile: Compile = setting(Compile.never, "compile the layers; auto: on a GPU, where the run is long enough")
+    recompute: bool = setting(
+        False,
+        "keep only the inputs of layers, compute the rest again for the gradient: slower, far less memory",
+        resume="free",
     )
 
     def __post_init__(self) -> None:
@@ -339,9 +336,9 @@ class LoggerKind(Enum):
 class LoggerConfig:
     """metrics.csv is always written; another logger may be added to it."""
 
-    kind: LoggerKind = knob(LoggerKind.csv, "csv alone, or csv and one more")
-    every: int = knob(50, "steps between two logged lines", at_least=1)
-    project: str = knob("manyheads", "project name of a hosted logger")
+    kind: LoggerKind = setting(LoggerKind.csv, "csv alone, or csv and one more")
+    every: int = setting(50, "steps between two logged lines", ge=1)
+    project: str = setting("manyheads", "project name of a hosted logger")
 
     def __post_init__(self) -> None:
         check_ranges(self, "logger.")
@@ -366,11 +363,13 @@ _OPTION = re.compile(r"--[a-z][a-z-]*[a-z](=[\w.,:;/+*@%|&()\[\]=-]+)?", re.ASCI
 class SlurmConfig:
     """A script for `sbatch`. hardware.nodes and hardware.devices say how many machines, and tasks on each."""
 
-    script: bool = knob(False, "write <output>/job.sbatch and stop there, unless within a job: hardware=slurm sets it")
-    time: str = knob("", "longest time of the job, such as 90 (minutes), 12:00:00 or 2-00; empty: the partition's")
-    partition: str = knob("", "partition, or several with commas; empty: the cluster's usual one")
-    account: str = knob("", "account that is charged; empty: the usual one")
-    options: str = knob("", 'other options of sbatch, spaces between them, such as "--gres=gpu:4 --mem=64G"')
+    script: bool = setting(
+        False, "write <output>/job.sbatch and stop there, unless within a job: hardware=slurm sets it", needs=""
+    )
+    time: str = setting("", "longest time of the job, such as 90 (minutes), 12:00:00 or 2-00; empty: the partition's")
+    partition: str = setting("", "partition, or several with commas; empty: the cluster's usual one")
+    account: str = setting("", "account that is charged; empty: the usual one")
+    options: str = setting("", 'other options of sbatch, spaces between them, such as "--gres=gpu:4 --mem=64G"')
 
     def __post_init__(self) -> None:
         check_ranges(self, "slurm.")

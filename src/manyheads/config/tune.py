@@ -1,9 +1,4 @@
-"""What `manyheads tune` can be told: axes, how their values are chosen, and the run they share.
-
-What a search varies: one setting each, with its values listed or between two ends.
-
-What `manyheads tune` can be told: settings with several values, how they are chosen, and the run they share.
-"""
+"""All settings of `manyheads tune`: what varies, how its values are chosen, and the run that all trials share."""
 
 import math
 import re
@@ -13,21 +8,8 @@ from random import Random
 from typing import Any
 
 from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
-from manyheads.config.fields import (
-    Setting,
-    check_ranges,
-    convert,
-    from_plain,
-    knob,
-    nearest_setting,
-    range_words,
-    require,
-    settings,
-    show,
-    to_plain,
-    unwrap,
-    within,
-)
+from manyheads.config.facts import Setting, check_ranges, nearest_setting, require, setting, settings
+from manyheads.config.fields import convert, from_plain, show, to_plain, unwrap
 from manyheads.config.model import ModelConfig, Task
 from manyheads.config.run import Resume, RunConfig, default_trainer
 from manyheads.config.training import (
@@ -136,9 +118,9 @@ def _one_value(name: str, kind: Any, value: Any, one: Setting | None) -> Any:
         return value  # batch.tokens=auto; the section itself checks it
     default = one.default if one is not None else None
     made = convert(name, kind, value, default)
-    words = [] if one is None or made is None else range_words(one.metadata)
+    words = one.facts.limits() if one is not None and made is not None else []
     require(
-        not words or within(made, one.metadata if one else {}),
+        one is None or not words or one.facts.allows(made),
         f"{name}={show(made)} is out of range: it must be {' and '.join(words)}; the default is {show(default)}",
     )
     return _plain(made)
@@ -197,38 +179,47 @@ OF_OPTUNA = (Method.tpe, Method.gp, Method.cmaes)
 
 @dataclass(kw_only=True, slots=True)
 class TuneConfig:
-    """Everything `manyheads tune` can be told. The sections are those of a training run, shared by all trials."""
+    """All settings of `manyheads tune`. The sections are those of a training run, shared by all trials."""
 
-    search: Any = knob(dict, f"what varies; typed as settings with several values: {EXAMPLE}")
-    method: Method = knob(Method.auto, "auto: grid where all values are listed, else random; tpe, gp, cmaes: Optuna's")
-    trials: int = knob(0, f"settings tried; 0: all of a grid, else {USUAL}", at_least=0, at_most=MOST)
-    seeds: int = knob(1, "runs of each setting, with the seeds from seed upwards; their mean counts", at_least=1,
-                      at_most=100)  # fmt: skip
-    jobs: int = knob(
-        1, "runs at once, which share the processor's threads, or have a GPU each", at_least=1, at_most=256
+    search: Any = setting(dict, f"what varies; typed as settings with several values: {EXAMPLE}")
+    method: Method = setting(
+        Method.auto, "auto: grid where all values are listed, else random; tpe, gp, cmaes: Optuna's"
     )
-    minutes: float = knob(0.0, "most minutes of training of a run, whose best figure so far counts; 0: no limit",
-                          at_least=0.0)  # fmt: skip
-    prune: Prune = knob(Prune.never, "give up a setting early by its validation figures: Optuna's rules; never: none")
-    task: Task = knob(Task.classify, "what a text is answered with: a class, or another text")
-    seed: int = knob(0, "the first seed of the runs, and that of what is drawn", at_least=0, below=2**31)
-    init_from: str = knob(
-        "", "trained weights to begin with: a run, a folder of BERT's family, or its id on the Hugging Face hub"
+    trials: int = setting(0, f"settings tried; 0: all of a grid, else {USUAL}", ge=0, le=MOST)
+    seeds: int = setting(1, "runs of each setting, with the seeds from seed upwards; their mean counts", ge=1,
+                      le=100)  # fmt: skip
+    jobs: int = setting(1, "runs at once, which share the processor's threads, or have a GPU each", ge=1, le=256)
+    minutes: float = setting(0.0, "most minutes of training of a run, whose best figure so far counts; 0: no limit",
+                          ge=0.0)  # fmt: skip
+    prune: Prune = setting(
+        Prune.never, "give up a setting early by its validation figures: Optuna's rules; never: none"
     )
-    teacher: str = knob("", "run folder, or its model/, whose answers to the training rows are learned, too")
-    output: str = knob("", "folder of the search, which goes on where it was; empty: outputs/tune-<what varies>")
-    budget: str = knob("", "length of training of each run, such as 2min or 5Mtok; empty: as trainer says")
-    data: DataConfig = knob(DataConfig, "texts and labels")
-    tokenizer: TokenizerConfig = knob(TokenizerConfig, "text to tokens")
-    batch: BatchConfig = knob(BatchConfig, "tokens to batches")
-    model: ModelConfig = knob(ModelConfig, "the encoder classifier")
-    optim: OptimConfig = knob(OptimConfig, "the optimiser")
-    pretrain: PretrainConfig = knob(PretrainConfig, "learning from texts alone")
-    checkpoint: CheckpointConfig = knob(CheckpointConfig, "the weights kept; its metric is what is compared")
-    guard: GuardConfig = knob(GuardConfig, "what happens when a step goes wrong")
-    hardware: HardwareConfig = knob(HardwareConfig, "processors of a run")
-    logger: LoggerConfig = knob(LoggerConfig, "logged figures")
-    trainer: dict[str, Any] = knob(default_trainer, "any other flag of Lightning's Trainer")
+    task: Task = setting(Task.classify, "what a text is answered with: a class, or another text")
+    seed: int = setting(0, "the first seed of the runs, and that of what is drawn", ge=0, lt=2**31)
+    init_from: str = setting(
+        "",
+        "trained weights to begin with: a run, a folder of BERT's family, or its id on the Hugging Face hub",
+        verbatim=True,
+        may_be_empty=False,
+    )
+    teacher: str = setting(
+        "", "run folder, or its model/, whose answers to the training rows are learned, too", path=True
+    )
+    output: str = setting(
+        "", "folder of the search, which goes on where it was; empty: outputs/tune-<what varies>", path=True
+    )
+    budget: str = setting("", "length of training of each run, such as 2min or 5Mtok; empty: as trainer says")
+    data: DataConfig = setting(DataConfig, "texts and labels")
+    tokenizer: TokenizerConfig = setting(TokenizerConfig, "text to tokens")
+    batch: BatchConfig = setting(BatchConfig, "tokens to batches")
+    model: ModelConfig = setting(ModelConfig, "the encoder classifier")
+    optim: OptimConfig = setting(OptimConfig, "the optimiser")
+    pretrain: PretrainConfig = setting(PretrainConfig, "learning from texts alone")
+    checkpoint: CheckpointConfig = setting(CheckpointConfig, "the weights kept; its metric is what is compared")
+    guard: GuardConfig = setting(GuardConfig, "what happens when a step goes wrong")
+    hardware: HardwareConfig = setting(HardwareConfig, "processors of a run")
+    logger: LoggerConfig = setting(LoggerConfig, "logged figures")
+    trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
 
     def __post_init__(self) -> None:
         check_ranges(self, "")

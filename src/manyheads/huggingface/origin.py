@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import Task
+from manyheads.config import ModelConfig, Task
 from manyheads.config.data import HUB_ID
+from manyheads.config.facts import having
 from manyheads.config.fields import show, to_plain
 from manyheads.data.arrow import can_connect
 from manyheads.huggingface.shapes import Shape, read_shape
@@ -79,9 +80,6 @@ def _fetched(name: str, files: tuple[str, ...]) -> Path:
         ) from problem
 
 
-OF_THE_TASK = ("pair", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
-OF_THE_TASK += ("dropout_tokens", "zero_output")
-"""Settings of ModelConfig that say nothing of these weights."""
 BYTES = 4  # of a number in weights of ours
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hugging Face hub"
@@ -168,7 +166,8 @@ def _own(name: str, folder: Path) -> Origin:
         raise ValueError(
             f"init_from={name} is no whole model, as {problem}: copy all its files again, or name another"
         ) from problem
-    model = {key: value for key, value in to_plain(settings.model).items() if key not in OF_THE_TASK}
+    free = having(ModelConfig, weights="free")  # which say nothing of these weights
+    model = {key: value for key, value in to_plain(settings.model).items() if key not in free}
     if settings.pairs and model["segments"] == "pairs" and settings.model.pair.name == "joint":
         model["segments"] = "always"  # single texts are then what a first text was
     return Origin(folder, True, model, settings.max_length, settings.vocab_size)

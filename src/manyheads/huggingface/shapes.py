@@ -17,11 +17,6 @@ from manyheads.config import Activation, EncoderKind, ModelConfig, PairKind, Poo
 from manyheads.config.fields import listed, one_of, show, to_plain
 from manyheads.huggingface.kinds import FAMILIES, Given, Shape
 
-FREE = ("pair", "pooling", "pooler", "dropout", "dropout_embedding", "dropout_residual", "dropout_classifier")
-FREE += ("dropout_attention", "dropout_tokens", "zero_output", "matches")
-"""Settings of a model that are no part of a family's weights: any may be typed beside a folder. What they add starts
-anew, a pooler where the folder holds none."""
-
 PINNED: dict[str, Any] = {  # what all families have, whatever our defaults become
     "encoder": "transformer",
     "bidirectional": True,

@@ -29,7 +29,8 @@ from manyheads.config import (
     Terms,
 )
 from manyheads.config.data import MOST_WINDOWS
-from manyheads.config.fields import check_ranges, from_plain, knob, require, show, to_plain
+from manyheads.config.facts import check_ranges, require, setting
+from manyheads.config.fields import from_plain, show, to_plain
 from manyheads.config.model import MOST_TABLE
 from manyheads.runs.atomic import read_json
 
@@ -55,11 +56,11 @@ class Columns:
     exist.
     """
 
-    text: str = knob("text", "column of the text")
-    text_pair: str = knob("text_pair", "column of the second text")
-    label: str = knob("label", "column of the label")
-    target: str = knob("target", "column of the target text")
-    preset: bool = knob(False, "the names are those of a hub dataset")
+    text: str = setting("text", "column of the text")
+    text_pair: str = setting("text_pair", "column of the second text")
+    label: str = setting("label", "column of the label")
+    target: str = setting("target", "column of the target text")
+    preset: bool = setting(False, "the names are those of a hub dataset")
 
     @classmethod
     def of(cls, data: DataConfig) -> "Columns":
@@ -75,21 +76,21 @@ class Settings:
     Widths need no upper limit: whatever they say must agree with the tensors before anything is allocated.
     """
 
-    task: Task = knob(Task.classify, "what a text is answered with")
-    format: int = knob(FORMAT, "version of the folder's layout", at_least=FORMAT, at_most=FORMAT)
-    vocab_size: int = knob(0, "rows of the embedding", at_least=1)
-    n_classes: int = knob(0, "classes; none of a model that answers by texts", at_least=0)
-    max_length: int = knob(512, "tokens a text is cut to", at_least=4, at_most=2**20)
-    long: Long = knob(Long.cut, "what becomes of longer texts")
-    stride: int = knob(0, "most tokens between the starts of two windows; 0: as many as one holds", at_least=0)
-    windows: int = knob(MOST_WINDOWS, "most windows of a text", at_least=1, at_most=4096)
-    pairs: bool = knob(False, "a row is a pair of texts")
-    multi: bool = knob(False, "a text has any number of the classes, each given from its threshold on")
-    linear: float = knob(0.0, "share of a linear model in each answer", at_least=0.0, at_most=1.0)
-    terms: Terms | None = knob(None, "what the linear model counts in a text; null: there is no such model")
-    temperature: float = knob(1.0, "what the network's logits are divided by beside it", at_least=0.01, at_most=100.0)
-    columns: Columns = knob(Columns, "the columns it was trained on")
-    model: ModelConfig = knob(ModelConfig, "the architecture")
+    task: Task = setting(Task.classify, "what a text is answered with")
+    format: int = setting(FORMAT, "version of the folder's layout", ge=FORMAT, le=FORMAT)
+    vocab_size: int = setting(0, "rows of the embedding", ge=1)
+    n_classes: int = setting(0, "classes; none of a model that answers by texts", ge=0)
+    max_length: int = setting(512, "tokens a text is cut to", ge=4, le=2**20)
+    long: Long = setting(Long.cut, "what becomes of longer texts")
+    stride: int = setting(0, "most tokens between the starts of two windows; 0: as many as one holds", ge=0)
+    windows: int = setting(MOST_WINDOWS, "most windows of a text", ge=1, le=4096)
+    pairs: bool = setting(False, "a row is a pair of texts")
+    multi: bool = setting(False, "a text has any number of the classes, each given from its threshold on")
+    linear: float = setting(0.0, "share of a linear model in each answer", ge=0.0, le=1.0)
+    terms: Terms | None = setting(None, "what the linear model counts in a text; null: there is no such model")
+    temperature: float = setting(1.0, "what the network's logits are divided by beside it", ge=0.01, le=100.0)
+    columns: Columns = setting(Columns, "the columns it was trained on")
+    model: ModelConfig = setting(ModelConfig, "the architecture")
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -130,12 +131,12 @@ class Settings:
 
 
 def write_settings(settings: Settings) -> str:
-    """The text of config.json: every knob by name, enums by member name."""
+    """The text of config.json: every setting by name, enums by member name."""
     return json.dumps(to_plain(settings), indent=2) + "\n"
 
 
 def read_settings(path: Path) -> Settings:
-    """Check config.json key by key; knobs of the model, and keys that came later, keep their defaults if absent.
+    """Check config.json key by key; settings of the model, and keys that came later, keep their defaults if absent.
 
     Raises:
         ValueError: names the file, the key, its value and what it must be.

@@ -24,7 +24,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.config import Terms
-from manyheads.config.fields import check_ranges, from_plain, knob, to_plain
+from manyheads.config.facts import check_ranges, setting
+from manyheads.config.fields import from_plain, to_plain
 from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batches, plan_evaluation
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import Tokens
@@ -69,8 +70,8 @@ class LinearBaseline(NamedTuple):
 class About:
     """What baseline.json says of the tensors beside it."""
 
-    terms: Terms = knob(Terms.words, "what is counted in a text")
-    thresholds: list[float] = knob(list, "from which probability on each label is given", at_least=0.0, at_most=1.0)
+    terms: Terms = setting(Terms.words, "what is counted in a text")
+    thresholds: list[float] = setting(list, "from which probability on each label is given", ge=0.0, le=1.0)
 
 
 def write_linear(path: Path, linear: LinearModel) -> None:

@@ -6,13 +6,12 @@ from typing import Any
 import yaml
 
 from manyheads.config import RunConfig
+from manyheads.config.facts import having
 from manyheads.config.fields import from_plain, refuse_code, to_plain
 from manyheads.config.trainer_flags import check_flags
 from manyheads.runs.atomic import replace_file
 
-PATHS = frozenset({"input", "run", "output", "page", "teacher", "data.path", "tokenizer.path", "data.cache"})
-VERBATIM = PATHS | {"text", "init_from"}  # settings that are taken as they are typed
-_LARGEST_FILE = 1_000_000  # bytes of a config.yaml
+LARGEST_FILE = 1_000_000  # bytes of a config.yaml
 
 
 def save_run(run: Any, path: str | Path) -> None:
@@ -38,7 +37,7 @@ def read_run(path: str | Path) -> RunConfig:
         raise ValueError(f"{path} is a link, which may lead to any file: put the file itself there")
     try:
         values = read_yaml(path)
-        refuse_code(values, verbatim=VERBATIM)
+        refuse_code(values, verbatim=having(RunConfig, verbatim=True))
         run = from_plain(RunConfig, values)
         check_flags(run)
     except ValueError as error:
@@ -52,7 +51,7 @@ def read_yaml(path: Path) -> Any:
     Raises:
         ValueError: too large for a configuration, not UTF-8, not YAML, or with aliases or tags of code.
     """
-    if path.stat().st_size > _LARGEST_FILE:
+    if path.stat().st_size > LARGEST_FILE:
         raise ValueError("is larger than any configuration: give the config.yaml of a run")
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)  # noqa: S506  a safe loader

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import Metric, Resume, RunConfig
+from manyheads.config.facts import settings
 from manyheads.config.fields import show, to_plain
+from manyheads.config.trainer_flags import LIMITS, WARNED
 from manyheads.distributed.slurm import holds_a_script_alone
 from manyheads.runs.checkpoints import Again, clear_passing, json_or_none, newest, read_again, read_progress
 from manyheads.runs.config_file import read_run
@@ -15,42 +17,7 @@ from manyheads.runs.folder import held, is_first_process, named_folder, refuse_l
 
 log = logging.getLogger("manyheads")
 
-FREE = frozenset(  # say nothing of the model
-    {"output", "resume", "dry", "test", "data.path", "data.cache", "pretrain.also", "checkpoint.every"}
-    | {"checkpoint.keep"}
-    | {"logger.kind", "logger.every", "logger.project", "trainer.max_time", "hardware.recompute", "hardware.timeout"}
-    | {"guard.at_most", "guard.halve"}
-    | {"slurm.script", "slurm.time", "slurm.partition", "slurm.account", "slurm.options"}
-)
-WARNED = frozenset(  # the model is another than without the change, and is meant to be
-    {"hardware.accelerator", "hardware.devices", "hardware.nodes", "hardware.strategy"}
-    | {"hardware.precision", "hardware.threads", "hardware.compile"}
-    | {"trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val", "trainer.gradient_clip_algorithm"}
-    | {"trainer.val_check_interval", "trainer.check_val_every_n_epoch", "trainer.limit_val_batches"}
-    | {"guard.nonfinite", "budget", "optim.few_epochs", "optim.steps_per_class", "linear"}
-)
-LIMITS = ("max_epochs", "max_steps")
 ENDS = (*LIMITS, "val_check_interval")  # what a budget is settled into
-REFUSED = (  # what the state in the checkpoint is made of; a name that ends in a dot is a whole section
-    *(
-        "task",
-        "seed",
-        "init_from",
-        "teacher",
-        "tokenizer.",
-        "batch.",
-        "model.",
-        "optim.",
-        "pretrain.",
-        "checkpoint.metric",
-        "checkpoint.patience",
-    ),
-    *("data.source", "data.hub", "data.hub_config", "data.revision", "data.text", "data.text_pair", "data.label"),
-    *("data.target", "data.train_split", "data.validation_split", "data.test_split", "data.validation_share"),
-    "data.split_seed",
-    *("data.test_share", "data.max_length", "data.long", "data.stride", "data.windows", "data.rows", "data.on_bad_row"),
-    "trainer.",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,18 +163,21 @@ def refuse_other_rows(digests: Mapping[str, str], folder: Path) -> None:
 
 
 def verdict(name: str) -> str:
-    """What a setting that changed does to a run that is resumed: free, warned or refused.
+    """What another value of a setting means for a run that is resumed: "free", "warn" or "refuse".
 
     Raises:
         KeyError: nobody has decided.
     """
-    if name in FREE:
-        return "free"
-    if name in WARNED:
-        return "warned"
-    if any(name == one or (one.endswith(".") and name.startswith(one)) for one in REFUSED):
-        return "refused"
-    raise KeyError(name)
+    section, _, flag = name.partition(".")
+    if section == "trainer":
+        return "free" if flag == "max_time" else "warn" if flag in WARNED else "refuse"
+    known = settings(RunConfig)
+    while name not in known and "." in name:
+        name = name.rpartition(".")[0]  # a key of a mapping, such as class weights
+    decided = known[name].facts.resume
+    if decided is None:
+        raise KeyError(name)
+    return decided
 
 
 def _anew(run: RunConfig, folder: Path) -> Start:
@@ -260,7 +230,7 @@ def _changes(before: RunConfig, now: RunConfig, folder: Path, step: int) -> Iter
         was, typed = f"{name}={show(old.get(name))}", f"{name}={show(new.get(name))}"
         if old.get(name) == new.get(name) or verdict(name) == "free":
             continue
-        if verdict(name) == "refused":
+        if verdict(name) == "refuse":
             raise ValueError(
                 f"{typed}, but the run in {folder} has {was}, which its checkpoints are made of: leave that as it was, "
                 "or start a new run in another folder"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.cli.compose import GRAMMAR
-from manyheads.cli.errors import refuse_idle
+from manyheads.cli.errors import refuse_unused
 from manyheads.cli.implied import BY_DATA, LIMITS
 from manyheads.cli.words import as_words, plain_settings, read_settings, searched_settings
 from manyheads.config import Method, Norm, Positions, RunConfig, Schedule, TuneConfig
@@ -29,7 +29,7 @@ from manyheads.config.tune import OF_OPTUNA
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import this_process
-from manyheads.runs.resume import FREE
+from manyheads.runs.resume import verdict
 from manyheads.sweep.journal import Journal, Outcome, State, open_journal
 from manyheads.sweep.ranking import Ranked, best_of, rank
 from manyheads.sweep.scheduler import Asked, Listed, run_missing
@@ -177,13 +177,16 @@ def check_search(config: TuneConfig) -> None:
     check_logger(config.logger)
     run = config.run({})
     for axis in config.axes():
-        refuse_idle(run, {axis.name: config.search[axis.name]})
+        refuse_unused(run, {axis.name: config.search[axis.name]})
 
 
 def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
     """What a folder's search must have in common with the one that goes on in it, versions included."""
-    free = FREE | {"hardware.threads", "seed"}
-    run = {name: value for name, value in plain_settings(config.run({})).items() if name not in free}
+    run = {
+        name: value
+        for name, value in plain_settings(config.run({})).items()
+        if name not in ("hardware.threads", "seed") and verdict(name) != "free"
+    }
     digest = blake2b(digest_size=16)
     for rows in (splits.train, splits.validation):
         for column in (rows.texts, rows.pairs, rows.targets, rows.sets or rows.labels):

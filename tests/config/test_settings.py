@@ -7,12 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
 from manyheads.cli.errors import user_sentence
-from manyheads.cli import main as cli
 from manyheads.config import RunConfig
-from manyheads.config.fields import check_ranges, from_plain, nearest, nearest_setting, to_plain
-from manyheads.config.fields import settings as all_settings
+from manyheads.config.facts import check_ranges, nearest, nearest_setting
+from manyheads.config.facts import settings as all_settings
+from manyheads.config.fields import from_plain, to_plain
 from manyheads.terminal import one_line
 
 NAMES = [*all_settings(RunConfig), "data", "model", "optim", "hardware", "logger", "experiment", "debug"]

@@ -1,0 +1,197 @@
+"""How a setting is declared: its default, and the facts about it that its field carries; and how settings are found.
+
+A section is a dataclass whose fields are made by `setting`. `settings` lists those of a schema by dotted name, `having`
+those of which a fact holds. `check_ranges` turns a value out of range into one sentence; rules that join two settings
+are in the section that holds both. Standard library only.
+"""
+
+import operator
+from collections.abc import Iterable
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from difflib import SequenceMatcher
+from enum import Enum
+from functools import cache
+from typing import Any, Literal, NamedTuple, get_type_hints
+
+LIMITS = {"ge": ("at least", operator.ge), "gt": ("above", operator.gt)}
+LIMITS |= {"le": ("at most", operator.le), "lt": ("below", operator.lt)}
+LONGEST = 200  # characters of what a person may have mistyped; to compare more takes seconds
+ELSEWHERE = {  # what other programs call them
+    "epochs": "trainer.max_epochs",
+    "num_epochs": "trainer.max_epochs",
+    "num_train_epochs": "trainer.max_epochs",
+    "learning_rate": "optim.lr",
+    "batch_size": "batch.rows",
+    "num_heads": "model.n_heads",
+    "num_layers": "model.n_layers",
+    "hidden_size": "model.d_model",
+    "max_seq_length": "data.max_length",
+    "num_beams": "generate.n_beams",
+    "beam_size": "generate.n_beams",
+    "max_new_tokens": "generate.max_length",
+    "gpus": "hardware.devices",
+    "dataset": "data",
+    "checkpoint_path": "run",
+    "ckpt_path": "run",
+    "model_path": "run",
+}
+
+
+class Facts(NamedTuple):
+    """What is known of a setting beyond its type and default. A fact that is None is that of the section around it."""
+
+    help: str
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    path: bool = False  # a file or folder, or a list of them: made absolute
+    verbatim: bool = False  # taken as typed, without a grammar of quotes and commas
+    may_be_empty: bool = True  # typed without a value
+    written_to: bool = False  # a place outside the run folder that a run writes to
+    by_data: bool = False  # limits the training by what the data turns out to be
+    null: str | None = None  # the setting that counts where this one is null
+    resume: Literal["free", "warn", "refuse"] | None = None  # what a change means for a run that is resumed
+    weights: Literal["fixed", "default", "free", "unused"] | None = None  # with init_from: theirs ...
+    tasks: tuple[str, ...] | None = None  # that read it; None: all
+    needs: str | None = None  # without which nothing reads it: see `refuse_unused` in cli/errors.py
+
+    def is_read_in(self, task: str) -> bool:
+        """Whether runs of this task read it."""
+        return self.tasks is None or task in self.tasks
+
+    def within(self, section: "Facts | None") -> "Facts":
+        """The same, with what it leaves to the section around it."""
+        names = ("resume", "weights", "tasks", "needs") if section else ()
+        return self._replace(**{name: getattr(section, name) for name in names if getattr(self, name) is None})
+
+    def limits(self) -> list[str]:
+        """The range in words: ["at least 1", "below 10"]."""
+        return [f"{words} {getattr(self, key)}" for key, (words, _) in LIMITS.items() if getattr(self, key) is not None]
+
+    def allows(self, value: Any) -> bool:
+        """Whether a number is in range."""
+        bounds = ((holds, getattr(self, key)) for key, (_, holds) in LIMITS.items())
+        return all(bound is None or holds(value, bound) for holds, bound in bounds)
+
+
+def setting(default: Any, help: str, *, path: bool = False, verbatim: bool = False, **more: Any) -> Any:
+    """Declare one setting, or a section of them. `help` is what `manyheads VERB --help` prints, `more` are `Facts`."""
+    facts = Facts(help, path=path, verbatim=verbatim or (path and default is not list), **more)
+    metadata = {"facts": facts}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One leaf of a schema: `model.n_heads`, its type, default and facts."""
+
+    name: str
+    kind: Any
+    default: Any
+    facts: Facts
+
+
+@cache
+def settings(schema: type, where: str = "") -> dict[str, Setting]:
+    """Every setting of a dataclass by dotted name, depth first in the order of declaration. Not to be changed.
+
+    Args:
+        where: dotted section in front of every name, for instance "model."
+    """
+    return _settings(schema, where, None, None)
+
+
+def _settings(schema: type, where: str, made: Any, section: Facts | None) -> dict[str, Setting]:
+    types = get_type_hints(schema)
+    found: dict[str, Setting] = {}
+    for one in fields(schema):
+        name, facts = f"{where}{one.name}", one.metadata["facts"].within(section)
+        default = default_of(one) if made is None else getattr(made, one.name)
+        if is_dataclass(types[one.name]):
+            found |= _settings(types[one.name], f"{name}.", default, facts)  # type: ignore[arg-type]
+        else:
+            found[name] = Setting(name, types[one.name], default, facts)
+    return found
+
+
+@cache
+def having(schema: type, **facts: Any) -> tuple[str, ...]:
+    """Dotted names of the settings with these facts: `having(RunConfig, path=True)`."""
+    return tuple(
+        name
+        for name, one in settings(schema).items()
+        if all(getattr(one.facts, fact) == value for fact, value in facts.items())
+    )
+
+
+def default_of(one: Field) -> Any:
+    """The default of a dataclass field, made anew where it is a section."""
+    return one.default_factory() if one.default_factory is not MISSING else one.default
+
+
+def require(holds: bool, sentence: str) -> None:
+    """Raise `ValueError(sentence)` unless the rule holds."""
+    if not holds:
+        raise ValueError(sentence)
+
+
+def check_ranges(section: Any, name: str) -> None:
+    """Check every field of `section` against its range, and choices against their Enum.
+
+    Raises:
+        ValueError: names the setting, its value, the range and the default.
+    """
+    for one in fields(section):
+        value, facts = getattr(section, one.name), one.metadata["facts"]
+        if isinstance(one.default, Enum):
+            choices = type(one.default)
+            require(
+                isinstance(value, choices),
+                f"{name}{one.name}={value} is not one of {choices.__name__}'s members: "
+                f"choose {', '.join(f'{choices.__name__}.{each.name}' for each in choices)}",
+            )
+        limits = facts.limits()
+        if value is None or not limits:
+            continue
+        default = "an empty list" if isinstance(value, list) else one.default
+        require(
+            all(map(facts.allows, value if isinstance(value, list) else [value])),
+            f"{name}{one.name}={value} is out of range: it must be {' and '.join(limits)}; "
+            f"the default is {'null' if default is None else default}",
+        )
+
+
+def nearest_setting(name: str, schema: type, where: str = "") -> str | None:
+    """The setting of `schema` that `name` was probably meant to be, or None.
+
+    Args:
+        where: dotted section in front of every name of `schema`, for instance "model."
+    """
+    known = [one for found in settings(schema, where).values() for one in _spread(found)]
+    usual = ELSEWHERE.get(name.rsplit(".", 1)[-1].lower())
+    return usual if usual in known else nearest(name, known)
+
+
+def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str | None:
+    """The most similar of the dotted names, whole or by their last part; None where nothing is near."""
+    best, winner = at_least, None
+    for candidate in known if len(name) <= LONGEST else ():
+        score = _similarity(name.lower().replace("-", "_"), candidate.replace("-", "_"))
+        if score > best:
+            best, winner = score, candidate
+    return winner
+
+
+def _similarity(name: str, candidate: str) -> float:
+    section, _, last = name.rpartition(".")
+    its_section, _, its_last = candidate.rpartition(".")
+    tail = SequenceMatcher(None, last, its_last).ratio() * (1.0 if section in ("", its_section) else 0.9)
+    return max(SequenceMatcher(None, name, candidate).ratio(), tail)
+
+
+def _spread(one: Setting) -> list[str]:
+    """`trainer` as `trainer.max_epochs` and so on: its flags are what people type."""
+    return [f"{one.name}.{key}" for key in one.default] if isinstance(one.default, dict) else [one.name]
