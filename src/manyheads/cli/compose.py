@@ -1,6 +1,6 @@
-"""The one door between Hydra and the rest: presets and typed words in, a checked dataclass out.
+"""Presets and typed words in, the checked settings of a verb out. The only file that imports hydra or omegaconf.
 
-The only file that imports hydra or omegaconf. Past `compose` no DictConfig exists.
+Past `compose` no DictConfig exists.
 """
 
 import copy
@@ -24,11 +24,19 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from manyheads.cli.errors import composition_sentence, hydra_sentence, refuse_secrets, refuse_unused
-from manyheads.cli.implied import PRESETS, imply_finetuning, keep_limits, resumed_folder, resumed_values, settle_end
-from manyheads.cli.overrides import ASIDE, Grammar, Parsed, Typed, read_overrides, search_words, settle_paths
+from manyheads.cli.implied import (
+    PRESETS,
+    bring_weights,
+    imply_finetuning,
+    merge_search,
+    resumed_folder,
+    resumed_values,
+    settle_limits,
+    settle_paths,
+)
+from manyheads.cli.overrides import ASIDE, Grammar, Parsed, Typed, read_overrides, search_words
 from manyheads.cli.sweeps import check_jobs, every_choice, first_difference, hydra_words, of_one_job, placed, say_split
 from manyheads.cli.verbs import VERBS, Config, conf_folder, folder_url, own_settings
-from manyheads.cli.words import searched, settle_search, with_origin
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having
 from manyheads.config.fields import from_plain, refuse_code, to_plain
@@ -37,7 +45,7 @@ from manyheads.runs.config_file import read_mapping, read_run
 
 Words = Sequence[str]
 Training = Literal["train", "pretrain"]
-Choices = dict[str, str | None]  # the preset of each group that was typed
+Choices = Mapping[str, str | None]  # the preset of each group that was typed
 
 
 @overload
@@ -61,18 +69,47 @@ def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None) 
     Raises:
         ValueError: one sentence on the first mistake.
     """
-    words, resumed = resumed_folder(verb, overrides)
-    words, search = searched(verb, words, _parse)
+    words, folder = resumed_folder(verb, overrides)
     typed = read_overrides(verb, words, GRAMMAR, more=config_dir)
-    if resumed:
-        run = read_run(resumed)
-        usual = _preset_values(verb, {"optim": PRESETS["optim"]} if run.optim.limits_by_data else {}, None)["trainer"]
-        return _build(verb, resumed_values(to_plain(run), resumed, typed, usual), typed.values)
+    if folder:
+        return _resumed(verb, folder, typed)
     _imply_presets(verb, typed, config_dir)
     _refuse_hydra_settings(verb, typed, [], config_dir)
-    values = _preset_values(verb, typed.groups, config_dir)
-    settle_search(values, search, typed)
-    return _settled(verb, values, typed.values)
+    values = preset_values(verb, typed.groups, config_dir)
+    merge_search(values, typed)
+    return _resolved(verb, values, typed.values, _of_experiment(typed.groups, config_dir))
+
+
+def _resumed(verb: str, folder: str, typed: Typed) -> Config:
+    """The settings of the run in `folder`, as those of going on with it."""
+    run = read_run(folder)
+    groups: Choices = {"optim": PRESETS["optim"]} if run.optim.limits_by_data else {}
+    values = resumed_values(to_plain(run), folder, typed, usual=preset_values(verb, groups)["trainer"])
+    return _resolved(verb, values, typed.values, {}, is_resumed=True)
+
+
+def _resolved(
+    verb: str, values: dict[str, Any], typed: dict[str, Any], own: Mapping[str, Any], *, is_resumed: bool = False
+) -> Config:
+    """The one way from `values`, what presets say, and `typed` words, by dotted name, to checked settings.
+
+    Args:
+        own: what the experiment itself sets.
+        is_resumed: `values` are those of a run, of which its weights are a part by now.
+    """
+    schema = VERBS[verb].config
+    refuse_code(values, verbatim=having(schema, verbatim=True))
+    typed = typed if is_resumed else bring_weights(values, typed)  # what presets say gives way to trained weights,
+    for name, value in typed.items():  # both to what is typed
+        section, _, key = name.rpartition(".")
+        (values[section] if section else values)[key] = value
+    refuse_secrets(values)
+    settle_limits(values, typed, own)  # of training: one takes the place of others
+    settle_paths(verb, values)
+    config = from_plain(schema, values)  # converts and checks each setting, and those that go together
+    check_flags(config)
+    refuse_unused(config, typed)
+    return config
 
 
 def run_hydra(
@@ -91,22 +128,23 @@ def run_hydra(
         ValueError: one sentence on the first mistake.
     """
     sweep = "-m" in flags
-    words, search = searched(verb, overrides, _parse)
-    typed = read_overrides(verb, words, GRAMMAR, more=config_dir, sweep=sweep)
+    typed = read_overrides(verb, overrides, GRAMMAR, more=config_dir, sweep=sweep)
     _imply_presets(verb, typed, config_dir)
-    values = _preset_values(verb, typed.groups, config_dir)
-    settle_search(values, search, typed)
+    values = preset_values(verb, typed.groups, config_dir)
+    merge_search(values, typed)
+    experiment = _of_experiment(typed.groups, config_dir)
     own = [*hydra_words(typed), ASIDE] if sweep else []
     jobs = ({}, *typed.later) if sweep else ()
-    check_jobs(verb, (_settled(verb, copy.deepcopy(values), typed.values | one) for one in jobs), typed)
+    check_jobs(verb, (_resolved(verb, copy.deepcopy(values), typed.values | one, experiment) for one in jobs), typed)
     _refuse_hydra_settings(verb, typed, own, config_dir)
     words = [word for word in typed.words if word not in own and not word.startswith("search=")]
     words += search_words(values) + own
 
     def run_one(config: DictConfig) -> Any:
         job = HydraConfig.get().runtime
-        own = of_one_job(_limited(_values(config), job.choices, config_dir), typed)
-        return task(lambda: placed(_settled(verb, *own), typed, job.output_dir, job.choices))
+        values, own = of_one_job(_values(config), typed)
+        experiment = _of_experiment(job.choices, config_dir)
+        return task(lambda: placed(_resolved(verb, values, own, experiment), typed, job.output_dir, job.choices))
 
     say_split(values, typed)
     more = ["--config-dir", config_dir] if config_dir else []
@@ -143,47 +181,22 @@ def _imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:
     wanted = "files" if typed.values.get("data.path") else "hub" if typed.values.get("data.hub") else None
     if wanted is None or "data" in typed.groups:
         return
-    composed = _preset_values(verb, typed.groups, config_dir) if typed.groups.get("experiment") else {}
+    composed = preset_values(verb, typed.groups, config_dir) if typed.groups.get("experiment") else {}
     if composed and composed["data"]["source"] not in ("demo", "dates", "run"):
         return
-    typed.groups["data"] = wanted
-    typed.words.append(f"data={wanted}")
+    typed.choose("data", wanted)
 
 
-def _settled(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
-    """`_build`, with what trained weights bring."""
-    return _build(verb, values, with_origin(values, typed))
-
-
-def _build(verb: str, values: dict[str, Any], typed: dict[str, Any]) -> Config:
-    """The dataclass of a verb from preset values and the typed ones over them; paths become absolute."""
-    refuse_code(values, verbatim=having(VERBS[verb].config, verbatim=True))
-    for name, value in typed.items():
-        section, _, key = name.rpartition(".")
-        (values[section] if section else values)[key] = value
-    refuse_secrets(values)
-    settle_end(values, typed)
-    settle_paths(verb, values)
-    config = from_plain(VERBS[verb].config, values)
-    check_flags(config)
-    refuse_unused(config, typed)
-    return config
-
-
-def _preset_values(verb: str, groups: Choices, config_dir: str | None) -> dict[str, Any]:
+def preset_values(verb: str, groups: Choices, config_dir: str | None = None) -> dict[str, Any]:
     """What the presets say, composed by Hydra, which takes 30 ms: of the presets of the package once a process."""
     if config_dir:
-        values = _values(_composed(verb, groups, [], config_dir))
-    else:
-        values = copy.deepcopy(_stock_values(verb, tuple(groups.items())))
-    return _limited(values, groups, config_dir)
+        return _values(_composed(verb, groups, [], config_dir))
+    return copy.deepcopy(_stock_values(verb, tuple(groups.items())))
 
 
-def _limited(values: dict[str, Any], groups: Mapping[str, Any], config_dir: str | None) -> dict[str, Any]:
-    """`values` of the presets `groups`, of which an experiment says itself how long it trains."""
-    if groups.get("experiment"):
-        keep_limits(values, own_settings("experiment", groups["experiment"], config_dir))
-    return values
+def _of_experiment(groups: Mapping[str, Any], config_dir: str | None) -> dict[str, Any]:
+    """What the chosen experiment sets itself, without the presets it builds on."""
+    return own_settings("experiment", groups["experiment"], config_dir) if groups.get("experiment") else {}
 
 
 @lru_cache(maxsize=64)

@@ -1,10 +1,6 @@
-"""What typed words imply: trained weights, limits, a run that goes on.
+"""What follows from what is typed: from trained weights, from one limit of training, from a run that is resumed.
 
-How long a run trains: by a budget, or by limits of epochs and steps.
-
-`init_from=`: trained weights bring their shape and their tokenizer, and are trained on in small steps.
-
-`resume=FOLDER`: a run goes on by the settings in its own config.yaml, and need not be typed again.
+Each function changes `values`, the nested settings that presets have made, before what was typed is put over them.
 """
 
 import os
@@ -14,65 +10,13 @@ from typing import Any
 from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, conf_folder
 from manyheads.config import OptimConfig, Resume, RunConfig, trainer_flags
-from manyheads.config.facts import Setting, having, settings
+from manyheads.config.facts import having, settings
 from manyheads.config.fields import convert, one_of, show
+from manyheads.config.tune import make_axis
 from manyheads.huggingface.origin import Origin, find_origin, folder_of
 
 LIMITS = tuple(f"trainer.{flag}" for flag in trainer_flags.LIMITS)
 BY_DATA = having(OptimConfig, by_data=True)
-
-
-def settle_end(values: dict[str, Any], typed: Mapping[str, Any]) -> None:
-    """Let a limit that was typed, or that a search varies, take the place of a budget, and of limits that the data
-    decides, that were not.
-
-    Raises:
-        ValueError: both were typed.
-    """
-    search = values.get("search")
-    named = {**(search if isinstance(search, dict) else {}), **typed}
-    limit = next((name for name in LIMITS if name in named), None)
-    if limit is None:
-        return
-    for name in BY_DATA:
-        if f"optim.{name}" not in named and name in values.get("optim", {}):
-            values["optim"][name] = 0
-    if not values.get("budget"):
-        return
-    if typed.get("budget"):
-        given = named[limit]
-        said = ",".join(map(show, given)) if isinstance(given, list) else show(given)
-        raise ValueError(
-            f"{limit}={said} does nothing with budget={typed['budget']}, which says how long the run "
-            "trains: remove one of them"
-        )
-    values["budget"] = ""
-
-
-def keep_limits(values: dict[str, Any], own: Mapping[str, Any]) -> None:
-    """Let a limit among the settings `own` of an experiment take the place of those that the data decides."""
-    if any(name in own for name in LIMITS):
-        for name in BY_DATA:
-            if f"optim.{name}" not in own and name in values.get("optim", {}):
-                values["optim"][name] = 0
-
-
-def reopen_end(values: dict[str, Any], typed: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
-    """Where a run goes on by one limit that was typed, let the other be no longer what its budget or its data came to.
-
-    Args:
-        usual: the flags of the Trainer by the presets of such a run.
-    """
-    if not any(name in typed for name in LIMITS):
-        return
-    trainer, by_data = values["trainer"], any(values["optim"][name] for name in BY_DATA)
-    for key in (name.removeprefix("trainer.") for name in LIMITS if name not in typed):
-        if values["budget"]:
-            trainer[key] = -1
-        elif by_data and trainer.get(key) not in (None, -1):
-            trainer[key] = max(trainer[key], usual[key])  # a run that has passed the preset's goes on, too
-
-
 PRESETS = {"model": "from_weights", "optim": "finetune"}
 FURTHER = {"model": "from_weights", "optim": "further"}  # of `pretrain`
 
@@ -81,7 +25,7 @@ def imply_finetuning(verb: str, typed: Typed) -> None:
     """`init_from=` means model=from_weights and optim=finetune (`pretrain`: further); another optim may be typed.
 
     Raises:
-        ValueError: a preset of a shape was typed beside it.
+        ValueError: a preset of a shape was typed with it.
     """
     name = typed.values.get("init_from")
     if not name:
@@ -94,12 +38,21 @@ def imply_finetuning(verb: str, typed: Typed) -> None:
         )
     for group, choice in (FURTHER if verb == "pretrain" else PRESETS).items():
         if group in VERBS[verb].groups and group not in typed.groups:
-            typed.groups[group] = choice
-            typed.words.append(f"{group}={choice}")
+            typed.choose(group, choice)
 
 
-def settled_origin(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
-    """Put into `values` what the weights of `init_from` fix: the shape, the tokenizer, and how long texts may be.
+def merge_search(values: dict[str, Any], typed: Typed) -> None:
+    """Put what is searched over what an experiment searches: a setting that is given one value is searched no more."""
+    theirs = typed.values.pop("search", values.get("search"))
+    if isinstance(theirs, dict):
+        values["search"] = {key: given for key, given in theirs.items() if key not in typed.values} | typed.search
+    elif theirs is not None:
+        values["search"] = theirs
+
+
+def bring_weights(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
+    """Put into `values` what the weights of `init_from` fix: the shape, the tokenizer, and how long texts may be. Each
+    value of a search counts as typed.
 
     Returns:
         What was typed, but a folder of weights as the absolute path that counts for a run from anywhere.
@@ -110,39 +63,53 @@ def settled_origin(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, A
     name = typed.get("init_from", values.get("init_from"))
     if not name:
         return typed
-    if os.path.isdir(os.path.expanduser(name)):
-        name = str(folder_of(name))
+    name = str(folder_of(name)) if os.path.isdir(os.path.expanduser(name)) else name
     origin = find_origin(name)
-    known = settings(RunConfig)
-    for key, theirs in origin.model.items():
-        one = known[f"model.{key}"]
-        setting = one.name
-        if (setting in typed and one.facts.weights in ("default", "free")) or one.facts.null in typed:
-            continue
-        if setting in typed and _read(setting, one, typed[setting]) != _read(setting, one, theirs):
-            raise ValueError(
-                f"{setting}={shown(typed[setting])}, but the weights of init_from={name} have {shown(theirs)}: "
-                "remove it, or remove init_from and train from scratch"
-            )
-        values["model"][key] = theirs
-    _settle_tokenizer(name, origin, values["tokenizer"], typed)
-    _settle_length(name, origin, values["data"], typed)
+    for tried in searched_settings(values):
+        _bring_shape(name, origin, values["model"], typed | tried)
+        _bring_tokenizer(name, origin, values["tokenizer"], typed | tried)
+        _bring_length(name, origin, values["data"], typed | tried)
     return typed | {"init_from": name}
 
 
-def _read(name: str, one: Setting, value: Any) -> Any:
-    return convert(name, one.kind, value, one.default)
+def searched_settings(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Settings of a search in which each of its values, or end of a range, occurs; of no search the empty one alone."""
+    search = values.get("search")
+    if not isinstance(search, dict) or not search:
+        return [{}]
+    axes = [make_axis(str(name), given) for name, given in search.items()]
+    few = {axis.name: list(axis.values or (axis.low, axis.high)) for axis in axes}
+    first = {name: of[0] for name, of in few.items()}
+    return [first, *(first | {name: value} for name, of in few.items() for value in of[1:])]
 
 
-def _settle_tokenizer(name: str, origin: Origin, tokenizer: dict[str, Any], typed: Mapping[str, Any]) -> None:
+def _bring_shape(name: str, origin: Origin, model: dict[str, Any], typed: Mapping[str, Any]) -> None:
+    known = settings(RunConfig)
+    for key, theirs in origin.model.items():
+        one = known[f"model.{key}"]
+        if one.facts.null in typed or (one.name in typed and one.facts.weights != "fixed"):
+            continue
+        given = typed.get(one.name, theirs)
+        if given is not theirs and convert(one.name, one.kind, given, one.default) != convert(
+            one.name, one.kind, theirs, one.default
+        ):
+            raise ValueError(
+                f"{one.name}={_shown(given)}, but the weights of init_from={name} have {_shown(theirs)}: remove it, or "
+                "remove init_from and train from scratch"
+            )
+        model[key] = theirs
+
+
+def _bring_tokenizer(name: str, origin: Origin, tokenizer: dict[str, Any], typed: Mapping[str, Any]) -> None:
     for setting in having(RunConfig, weights="unused"):
         if setting in typed:
             raise ValueError(
-                f"{setting}={shown(typed[setting])} does nothing with init_from={name}, whose tokenizer comes along: "
+                f"{setting}={_shown(typed[setting])} does nothing with init_from={name}, whose tokenizer comes along: "
                 "remove it"
             )
     path = typed.get("tokenizer.path")
-    if path and os.path.realpath(os.path.expanduser(path)) not in _files(origin):
+    theirs = (os.path.realpath(origin.tokenizer), os.path.realpath(origin.folder))
+    if path and os.path.realpath(os.path.expanduser(path)) not in theirs:
         raise ValueError(
             f"tokenizer.path={path}, but the weights of init_from={name} know the ids of their own tokenizer alone: "
             "remove it"
@@ -150,11 +117,7 @@ def _settle_tokenizer(name: str, origin: Origin, tokenizer: dict[str, Any], type
     tokenizer["path"] = origin.tokenizer
 
 
-def _files(origin: Origin) -> tuple[str, ...]:
-    return os.path.realpath(origin.tokenizer), os.path.realpath(origin.folder)
-
-
-def _settle_length(name: str, origin: Origin, data: dict[str, Any], typed: Mapping[str, Any]) -> None:
+def _bring_length(name: str, origin: Origin, data: dict[str, Any], typed: Mapping[str, Any]) -> None:
     longest = origin.max_length
     if "data.max_length" not in typed:
         data["max_length"] = min(data["max_length"], longest)
@@ -165,11 +128,54 @@ def _settle_length(name: str, origin: Origin, data: dict[str, Any], typed: Mappi
         )
 
 
-def shown(value: Any) -> str:
+def _shown(value: Any) -> str:
     """A value as it is typed, a choice by its name."""
-    return show(
-        [getattr(one, "name", one) for one in value] if isinstance(value, list) else getattr(value, "name", value)
-    )
+    return show([show(one) for one in value] if isinstance(value, list) else value)
+
+
+def settle_limits(values: dict[str, Any], typed: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Let a limit of training take the place of those that the data decides, and one that was typed that of a budget.
+
+    Args:
+        typed: by dotted name, already among `values`; what a search varies counts as typed.
+        own: what the experiment itself sets.
+
+    Raises:
+        ValueError: a limit and a budget were typed.
+    """
+    search = values.get("search")
+    named = {**(search if isinstance(search, dict) else {}), **typed}
+    limit = next((name for name in LIMITS if name in named), None)
+    for name in BY_DATA if limit or any(name in own for name in LIMITS) else ():
+        keeps = f"optim.{name}" in named or (limit is None and f"optim.{name}" in own)
+        if not keeps and name in values.get("optim", {}):
+            values["optim"][name] = 0
+    if limit is None or not values.get("budget"):
+        return
+    if typed.get("budget"):
+        given = named[limit]
+        said = ",".join(map(show, given)) if isinstance(given, list) else show(given)
+        raise ValueError(
+            f"{limit}={said} does nothing with budget={typed['budget']}, which says how long the run trains: "
+            "remove one of them"
+        )
+    values["budget"] = ""
+
+
+def settle_paths(verb: str, values: dict[str, Any]) -> None:
+    """Make the paths in settings absolute, so that they mean the same from anywhere."""
+    for name in having(VERBS[verb].config, path=True):
+        section, _, key = name.rpartition(".")
+        holder = values.get(section, {}) if section else values
+        found = holder.get(key)
+        if isinstance(found, list):
+            holder[key] = [_absolute(one) for one in found]
+        elif found not in (None, "", "-"):
+            holder[key] = _absolute(found)
+
+
+def _absolute(path: Any) -> Any:
+    return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path
 
 
 def resumed_folder(verb: str, words: Sequence[str]) -> tuple[list[str], str]:
@@ -192,6 +198,8 @@ def resumed_folder(verb: str, words: Sequence[str]) -> tuple[list[str], str]:
 def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Mapping[str, Any]) -> dict[str, Any]:
     """The settings `values` of the run in `folder`, as those of going on with it.
 
+    Where one limit of training was typed, the other is no longer what the budget or the data of the run came to.
+
     Args:
         usual: the flags of the Trainer by the presets of such a run.
 
@@ -199,11 +207,11 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
         ValueError: a preset or another folder was typed; or the settings, which may be anybody's, name a place outside
             of the folder to write to, and nobody has typed it.
     """
-    idle = [f"{group}={name}" for group, name in typed.groups.items()]
-    idle += [f"{name}={typed.values[name]}" for name in ("output", "resume") if name in typed.values]
-    if idle:
+    unused = [f"{group}={name}" for group, name in typed.groups.items()]
+    unused += [f"{name}={typed.values[name]}" for name in ("output", "resume") if name in typed.values]
+    if unused:
         raise ValueError(
-            f"{idle[0]} does nothing with resume={folder}, which goes on there by the settings in its config.yaml: "
+            f"{unused[0]} does nothing with resume={folder}, which goes on there by the settings in its config.yaml: "
             "remove it"
         )
     for name in having(RunConfig, written_to=True):
@@ -214,7 +222,13 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
                 f"{name}={place} in {os.path.join(folder, 'config.yaml')} is a place outside of that folder to write "
                 f"to: type {name}={place} if it is meant, or {name}= for the usual one"
             )
-    reopen_end(values, typed.values, usual)
+    trainer, by_data = values["trainer"], any(values["optim"][name] for name in BY_DATA)
+    is_limited = any(name in typed.values for name in LIMITS)
+    for key in trainer_flags.LIMITS if is_limited else ():
+        if f"trainer.{key}" not in typed.values and values["budget"]:
+            trainer[key] = -1
+        elif f"trainer.{key}" not in typed.values and by_data and trainer.get(key) not in (None, -1):
+            trainer[key] = max(trainer[key], usual[key])  # a run that has passed the preset's goes on, too
     return values | {"output": folder, "resume": "must"}
 
 

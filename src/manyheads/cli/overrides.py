@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.cli.verbs import VERBS, choices, reads
+from manyheads.config import RunConfig
 from manyheads.config.facts import ELSEWHERE, Setting, having, nearest, settings
 from manyheads.config.fields import convert, interpolation_sentence, one_of, show, unwrap
 from manyheads.config.trainer_flags import checked_flag
+from manyheads.config.tune import is_range
 
 ASIDE = "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr"  # the log of the jobs: stdout is theirs
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
@@ -34,6 +36,7 @@ class Typed:
     """Checked words: presets by group, values by dotted name, and the words as Hydra reads them.
 
     `later` are the further values of a sweep, one dict each: [{"model.n_heads": 4}, {"model.n_heads": 8}].
+    `search` is what `tune` varies: {"optim.lr": "log:1e-4..1e-2", "model.n_heads": [2, 4]}.
     `swept_groups` are all presets of a swept group; `swept` are the swept settings, with what was typed where it does
     not list its values.
     """
@@ -41,9 +44,15 @@ class Typed:
     groups: dict[str, str | None] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     later: list[dict[str, Any]] = field(default_factory=list)
+    search: dict[str, list[Any] | str] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
     swept_groups: dict[str, list[str | None]] = field(default_factory=dict)
     swept: dict[str, str | None] = field(default_factory=dict)
+
+    def choose(self, group: str, preset: str) -> None:
+        """Take a preset as if it was typed."""
+        self.groups[group] = preset
+        self.words.append(f"{group}={preset}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,9 @@ def read_overrides(
             _read_setting(verb, key, value, known.get(key), typed, grammar, sweep)
         else:
             raise ValueError(_unknown(verb, key, value, list(known)))
+    for key in typed.search:
+        if key in typed.values:
+            raise ValueError(f"{key} is typed twice, with one value and with several: remove one of them")
     return typed
 
 
@@ -89,22 +101,6 @@ def search_words(values: dict[str, Any]) -> list[str]:
         return []
     given = (f"{key}:{json.dumps(one, ensure_ascii=False, default=str)}" for key, one in search.items())
     return ["search=null", f"search={{{','.join(given)}}}"]
-
-
-def settle_paths(verb: str, values: dict[str, Any]) -> None:
-    """Make the paths in settings absolute, so that they mean the same from anywhere."""
-    for name in having(VERBS[verb].config, path=True):
-        section, _, key = name.rpartition(".")
-        holder = values.get(section, {}) if section else values
-        found = holder.get(key)
-        if isinstance(found, list):
-            holder[key] = [_absolute(one) for one in found]
-        elif found not in (None, "", "-"):
-            holder[key] = _absolute(found)
-
-
-def _absolute(path: Any) -> Any:
-    return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path
 
 
 def _hydras_own(verb: str, word: str, key: str, value: str, sweep: bool) -> str:
@@ -210,6 +206,8 @@ def _read_setting(
         typed.values[key] = value if verbatim else _text(key, value, grammar)
         typed.words.append(f"{key}={grammar.quote(typed.values[key])}")
         return
+    if verb == "tune" and not text and _read_search(key, value, typed, grammar):
+        return
     parsed = _parse_text(key, value, grammar, verbatim=verbatim) if text else _parse(key, value, grammar)
     if parsed.sweep and not sweep:
         raise ValueError(f"{key}={value} holds several values: {_one_remedy(verb, key, value, one)}")
@@ -221,6 +219,27 @@ def _read_setting(
         typed.later += [{key: element} for element in checked[1:]]
     quote = text and not parsed.sweep
     typed.words.append(f"{key}={grammar.quote(typed.values[key]) if quote else value}")
+
+
+def _read_search(key: str, value: str, typed: Typed, grammar: Grammar) -> bool:
+    """Take what `tune` searches: several values, or two ends. False where it is one value, or no setting of a run."""
+    if not key.startswith("trainer.") and key not in settings(RunConfig):
+        return False
+    several: list[Any] | str = value.strip()
+    if not is_range(value):
+        parsed = _parse(key, value, grammar)
+        several = parsed.values
+        if not parsed.sweep:
+            return False
+    if not several:
+        raise ValueError(
+            f"{key}={value} names no values one by one: list them, such as {key}=1,2,3, or give a range, such as "
+            f"{key}=1..3"
+        )
+    if key in typed.search:
+        raise ValueError(f"{key}={value}: {key} is searched already: type all its values once")
+    typed.search[key] = several
+    return True
 
 
 def _one_remedy(verb: str, key: str, value: str, one: Setting | None) -> str:

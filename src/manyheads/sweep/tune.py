@@ -21,8 +21,8 @@ from typing import Any
 
 from manyheads.cli.compose import GRAMMAR
 from manyheads.cli.errors import refuse_unused
-from manyheads.cli.implied import BY_DATA, LIMITS
-from manyheads.cli.words import as_words, plain_settings, read_settings, searched_settings
+from manyheads.cli.implied import BY_DATA, LIMITS, searched_settings
+from manyheads.cli.words import as_words, plain_settings, read_settings
 from manyheads.config import Method, Norm, Positions, RunConfig, Schedule, TuneConfig
 from manyheads.config.fields import show
 from manyheads.config.tune import OF_OPTUNA
