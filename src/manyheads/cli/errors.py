@@ -1,6 +1,4 @@
-"""What is refused, and the sentence for each mistake.
-
-Which exceptions are a user's mistake, and the sentence for each.
+"""What is refused of what was typed, and the sentence for each mistake.
 
 A mistake is shown as one sentence; everything else is a bug and keeps its traceback. The rule:
 
@@ -9,10 +7,6 @@ A mistake is shown as one sentence; everything else is a bug and keeps its trace
 - an `OSError` that names a file is a mistake if manyheads touched the file, directly or through the standard
   library: no such file, no permission;
 - a full disk is never a bug, whoever writes to it.
-
-Settings that were typed but would change nothing: said, not swallowed.
-
-Secrets have no place among settings, which are written into the folder of the run.
 """
 
 import errno
@@ -27,11 +21,16 @@ from typing import Any
 from manyheads.cli.verbs import Config
 from manyheads.config import DataConfig, EvaluateConfig, Long, RunConfig, Source, Task, TuneConfig
 from manyheads.config.facts import Facts, Setting, settings
-from manyheads.config.fields import one_of, show, unknown_sentence
+from manyheads.config.fields import leaves, one_of, show, unknown_sentence
 from manyheads.terminal import one_line
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-_RAISE = opcode.opmap["RAISE_VARARGS"]
+RAISE = opcode.opmap["RAISE_VARARGS"]
+IN_ADDRESS = re.compile(r"//[^/\s@]+@")  # https://user:password@host
+NAMED = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+SHORTEST = 8  # letters of a secret
+QUESTION = "text"  # of predict and look: it is answered, and may speak of any address
+REMEDY = "settings are written into the folder of the run: leave it to the environment"
 
 
 def user_sentence(error: BaseException) -> str | None:
@@ -42,7 +41,7 @@ def user_sentence(error: BaseException) -> str | None:
     if not frames or not isinstance(error, ValueError | OSError):
         return None
     module, code, instruction = frames[-1]
-    if _is_ours(module) and code.co_code[instruction] == _RAISE:
+    if _is_ours(module) and code.co_code[instruction] == RAISE:
         return one_line(_file_sentence(error) if isinstance(error, OSError) and error.filename else str(error))
     if isinstance(error, OSError) and error.filename is not None:
         while frames and frames[-1][0].partition(".")[0] in sys.stdlib_module_names:
@@ -160,33 +159,19 @@ def _why_no_run_reads(run: RunConfig, facts: Facts) -> str:
     return ""
 
 
-IN_ADDRESS = re.compile(r"//[^/\s@]+@")  # https://user:password@host
-NAMED = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
-SHORTEST = 8  # letters of a secret
-QUESTION = "text"  # of predict and look: it is answered, and may speak of any address
-REMEDY = "settings are written into the folder of the run: leave it to the environment"
-
-
-def refuse_secrets(values: Any, name: str = "") -> None:
-    """Refuse a text that holds what a variable such as $HF_TOKEN holds, or an address with a name or password in it.
+def refuse_secrets(values: Any) -> None:
+    """Refuse a text that holds what a variable such as $HF_TOKEN holds, or an address with a name or password in it:
+    settings are written into the folder of the run.
 
     Raises:
         ValueError: names the setting, never its value.
     """
     known = {word: value for word, value in os.environ.items() if NAMED.search(word) and len(value) >= SHORTEST}
-    _refuse(values, name, known)
-
-
-def _refuse(values: Any, name: str, known: dict[str, str]) -> None:
-    if isinstance(values, Mapping):
-        for key, value in values.items():
-            _refuse(value, f"{name}.{key}" if name else str(key), known)
-    elif isinstance(values, list):
-        for value in values:
-            _refuse(value, name, known)
-    elif isinstance(values, str):
-        if name != QUESTION and IN_ADDRESS.search(values):
+    for name, text in leaves(values):
+        if not isinstance(text, str):
+            continue
+        if name != QUESTION and IN_ADDRESS.search(text):
             raise ValueError(f"{name} holds an address with a name or a password in it, and {REMEDY}")
         for word, secret in known.items():
-            if secret in values:
+            if secret in text:
                 raise ValueError(f"{name} holds what ${word} holds, and {REMEDY}")

@@ -1,11 +1,4 @@
-"""The verbs of the command line, their presets and their help.
-
-The verbs of the command line: what each is told, which groups of presets it reads, what it calls.
-
-Where the presets are: conf/ of the repository, or its copy inside the installed package.
-
-The text of `manyheads --help` and `manyheads VERB --help`, made from the settings themselves.
-"""
+"""The verbs of the command line: the settings of each, the groups of presets it reads, what it calls, and its help."""
 
 import os
 from dataclasses import dataclass, field
@@ -31,6 +24,15 @@ Config = (
     RunConfig | EvaluateConfig | PredictConfig | LookConfig | ExportConfig | AblateConfig | ExplainConfig | TuneConfig
 )
 
+FLAGS = """\
+flags
+  -m, --multirun            run once for each of several values: model.n_heads=2,4 (one device)
+  --cfg job                 print the composed settings, run nothing
+  --info                    print where the settings come from (also: --info defaults-tree)
+  --config-dir FOLDER       your own presets, for example FOLDER/model/wide.yaml
+  --shell-completion install=bash     (or zsh, fish) print the script that completes words
+  --help, --version"""
+
 
 @dataclass(frozen=True, slots=True)
 class Verb:
@@ -52,7 +54,7 @@ class Verb:
     prefix: dict[str, str] = field(default_factory=dict)
 
     def settings(self) -> dict[str, Setting]:
-        """What it can be told, by dotted name."""
+        """Its settings, by dotted name."""
         unread = {*self.unread, *self.groups}
         return {name: one for name, one in settings(self.config).items() if name not in unread}
 
@@ -267,23 +269,13 @@ def reads(verb: str, group: str, name: str) -> bool:
     return name.startswith(own) if own else not name.startswith(prefixes)
 
 
-_FLAGS = """\
-flags
-  -m, --multirun            run once for each of several values: model.n_heads=2,4 (one device)
-  --cfg job                 print the composed settings, run nothing
-  --info                    print where the settings come from (also: --info defaults-tree)
-  --config-dir FOLDER       your own presets, for example FOLDER/model/wide.yaml
-  --shell-completion install=bash     (or zsh, fish) print the script that completes words
-  --help, --version"""
-
-
 def top_help() -> str:
     """What `manyheads --help` prints."""
     verbs = "\n".join(f"  {name:<10}{verb.help}" for name, verb in VERBS.items())
     return (
         f"manyheads {__version__}: train, judge and ship Transformer text classifiers from configuration\n\n"
         f"usage: manyheads VERB key=value ...\n\nverbs\n{verbs}\n\n"
-        f"`manyheads VERB --help` lists every setting of a verb.\n\n{_FLAGS}\n\n"
+        f"`manyheads VERB --help` lists every setting of a verb.\n\n{FLAGS}\n\n"
         "exit codes: 0 done, 1 a bug (with a traceback), 2 a mistake in what was asked (one sentence),\n"
         "  69 another process of the run is dead, stuck or gone, 75 to be started again, 124 trainer.max_time is up,\n"
         "  130 Ctrl-C, 137 a process was killed, 138 SIGUSR1, 141 the reader of our output went away, 143 SIGTERM"
@@ -298,7 +290,7 @@ def verb_help(name: str) -> str:
     examples = "\n".join(f"  {example}" for example in verb.examples)
     return (
         f"manyheads {name}: {verb.help}\n\nusage: manyheads {name} key=value ...\n\n{examples}\n\n"
-        f"presets (the one in [] is the default)\n{groups}\n\nsettings, with their defaults\n{lines}\n\n{_FLAGS}"
+        f"presets (the one in [] is the default)\n{groups}\n\nsettings, with their defaults\n{lines}\n\n{FLAGS}"
     )
 
 

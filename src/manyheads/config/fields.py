@@ -5,7 +5,7 @@ of the declared type, and nothing may name code to call. Standard library only.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum, EnumType
 from types import NoneType, UnionType
@@ -98,19 +98,25 @@ def interpolation_sentence(typed: str) -> str:
     return f"{typed} holds an interpolation, but settings are plain values: write the value itself"
 
 
-def refuse_code(values: Any, name: str = "", verbatim: Collection[str] = ()) -> None:
+def refuse_code(values: Any, verbatim: Collection[str] = ()) -> None:
     """Refuse `_target_` keys, and `${...}` in any text but that of the settings named in `verbatim`."""
+    for name, value in leaves(values):
+        if "_target_" in name.split("."):
+            raise ValueError(_code_sentence(name, value))
+        if isinstance(value, str) and "${" in value and name not in verbatim:
+            raise ValueError(interpolation_sentence(f"{show(name)}={show(value)}"))
+
+
+def leaves(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted names and values of what is neither a mapping nor a list; what is in a list has the name of the list."""
     if isinstance(values, Mapping):
         for key, value in values.items():
-            inner = f"{name}.{key}" if name else str(key)
-            if key == "_target_":
-                raise ValueError(_code_sentence(inner, value))
-            refuse_code(value, inner, verbatim)
+            yield from leaves(value, f"{name}.{key}" if name else str(key))
     elif isinstance(values, list):
         for value in values:
-            refuse_code(value, name, verbatim)
-    elif isinstance(values, str) and "${" in values and name not in verbatim:
-        raise ValueError(interpolation_sentence(f"{show(name)}={show(values)}"))
+            yield from leaves(value, name)
+    else:
+        yield name, values
 
 
 def show(value: Any) -> str:

@@ -6,6 +6,11 @@ from enum import Enum
 from manyheads.config.facts import check_ranges, having, require, setting
 from manyheads.config.fields import show
 
+WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends before memory is asked for
+MOST_TABLE = 2**27  # numbers in tables of positions: a model with more could not be loaded again
+CROSS_LAYERS = 1  # after the encoder, where two texts are read apart
+LENGTH_PENALTY = 0.6
+
 
 class Score(Enum):
     scaled_dot = "scaled_dot"
@@ -96,9 +101,6 @@ class Task(Enum):
     pretrain = "pretrain"  # those of its own words that are hidden
 
 
-LENGTH_PENALTY = 0.6
-
-
 @dataclass(kw_only=True, slots=True)
 class GenerateConfig:
     """The search for an answer, token after token; classifiers read nothing of it."""
@@ -130,11 +132,6 @@ class GenerateConfig:
             f"generate.{typed}={getattr(self, str(typed), None)} does nothing here, as the model of run answers by "
             "classes: remove it",
         )
-
-
-WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends before memory is asked for
-MOST_TABLE = 2**27  # numbers in tables of positions: a model with more could not be loaded again
-CROSS_LAYERS = 1  # after the encoder, where two texts are read apart
 
 
 @dataclass(kw_only=True, slots=True)

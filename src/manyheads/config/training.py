@@ -14,7 +14,23 @@ from manyheads.config.model import Task
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 TOKENS = {"tok": 1.0, "ktok": 1e3, "Mtok": 1e6, "Gtok": 1e9}
+LABELLED = ("classify", "seq2seq")  # tasks whose rows have answers
+BASE_STEPS = 600  # of steps_per_class
+LARGEST_WEIGHT = 1e30  # of a class: sums of such weights are still finite
 WRITTEN = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join([*SECONDS, *TOKENS])})")
+OURS = {  # options of sbatch that the script of a job sets itself, and by which setting
+    "--nodes": "hardware.nodes",
+    "--ntasks": "hardware.devices",
+    "--ntasks-per-node": "hardware.devices",
+    "--time": "slurm.time",
+    "--partition": "slurm.partition",
+    "--account": "slurm.account",
+    "--output": "output",
+    "--array": "one line for each run",
+}
+TIME = re.compile(r"\d+(:\d\d?){0,2}|\d+-\d\d?(:\d\d?){0,2}", re.ASCII)
+NAME = re.compile(r"[\w.,-]*", re.ASCII)
+OPTION = re.compile(r"--[a-z][a-z-]*[a-z](=[\w.,:;/+*@%|&()\[\]=-]+)?", re.ASCII)
 
 
 class Budget(NamedTuple):
@@ -41,11 +57,6 @@ def read_budget(text: str, name: str = "budget") -> Budget | None:
         )
     unit = found[2]
     return Budget(seconds=number * SECONDS[unit]) if unit in SECONDS else Budget(tokens=number * TOKENS[unit])
-
-
-LABELLED = ("classify", "seq2seq")  # tasks whose rows have answers
-BASE_STEPS = 600  # of steps_per_class
-LARGEST_WEIGHT = 1e30  # of a class: sums of such weights are still finite
 
 
 class OptimKind(Enum):
@@ -344,21 +355,6 @@ class LoggerConfig:
         check_ranges(self, "logger.")
 
 
-OURS = {  # what the script sets itself, and by which setting
-    "--nodes": "hardware.nodes",
-    "--ntasks": "hardware.devices",
-    "--ntasks-per-node": "hardware.devices",
-    "--time": "slurm.time",
-    "--partition": "slurm.partition",
-    "--account": "slurm.account",
-    "--output": "output",
-    "--array": "one line for each run",
-}
-_TIME = re.compile(r"\d+(:\d\d?){0,2}|\d+-\d\d?(:\d\d?){0,2}", re.ASCII)
-_NAME = re.compile(r"[\w.,-]*", re.ASCII)
-_OPTION = re.compile(r"--[a-z][a-z-]*[a-z](=[\w.,:;/+*@%|&()\[\]=-]+)?", re.ASCII)
-
-
 @dataclass(kw_only=True, slots=True)
 class SlurmConfig:
     """A script for `sbatch`. hardware.nodes and hardware.devices say how many machines, and tasks on each."""
@@ -374,20 +370,20 @@ class SlurmConfig:
     def __post_init__(self) -> None:
         check_ranges(self, "slurm.")
         require(
-            not self.time or _TIME.fullmatch(self.time) is not None,
+            not self.time or TIME.fullmatch(self.time) is not None,
             f"slurm.time={show(self.time)} is not a time of SLURM: write minutes, hours:minutes:seconds or days-hours, "
             "such as slurm.time=12:00:00",
         )
         for name in ("partition", "account"):
             value = getattr(self, name)
             require(
-                _NAME.fullmatch(value) is not None,
+                NAME.fullmatch(value) is not None,
                 f"slurm.{name}={show(value)} is not a name: it may hold letters, digits and the signs . , _ and -",
             )
         for one in self.options.split(" "):
             name = one.partition("=")[0]
             require(
-                not one or _OPTION.fullmatch(one) is not None,
+                not one or OPTION.fullmatch(one) is not None,
                 f"slurm.options: {show(one)} is not an option of sbatch: write --name=value without quotes or spaces "
                 "in it, such as --gres=gpu:4",
             )

@@ -30,6 +30,9 @@ FLAGS: dict[str, type] = {
 PLACES = "model, optim, batch or tokenizer"
 RANGE = re.compile(r"(log:)?([^\[\]{}(),'\"]*?)\.\.([^\[\]{}(),'\"]*)")
 DIGITS = 4  # of a number drawn between two ends: as many as anybody can type
+USUAL = 20  # trials of a search without an end of its own
+MOST = 10_000
+EXAMPLE = "optim.lr=1e-4,3e-4,1e-3, or a range, such as optim.lr=log:1e-4..1e-2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +155,6 @@ def _between(name: str, text: str, kind: Any, one: Setting | None) -> Axis:
         f"{name}={text} begins at {low:g}, but factors have no zero: begin above it, or remove log:",
     )
     return Axis(name, low=low, high=high, log=log, whole=inner is int)
-
-
-USUAL = 20  # trials of a search without an end of its own
-MOST = 10_000
-EXAMPLE = "optim.lr=1e-4,3e-4,1e-3, or a range, such as optim.lr=log:1e-4..1e-2"
 
 
 class Method(Enum):
