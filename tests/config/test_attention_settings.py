@@ -22,8 +22,7 @@ def test_without_projections_the_heads_must_fill_the_vector():
 
 def test_without_projections_no_keys_can_be_shared():
     assert complaint("model.project=false", "model.n_kv_heads=2") == (
-        "model.n_kv_heads=2 shares keys and values, but model.project=false has none to share: remove "
-        "model.n_kv_heads"
+        "model.n_kv_heads=2 shares keys and values, but model.project=false has none to share: remove model.n_kv_heads"
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from manyheads import __version__
 from manyheads.cli.errors import user_sentence
-from manyheads.cli.verbs import VERBS, Config
+from manyheads.cli.verbs import VERBS, Config, top_help, verb_help
 from manyheads.config import RunConfig
 from manyheads.config.facts import nearest, nearest_setting, settings
 from manyheads.config.fields import one_of
@@ -111,14 +111,10 @@ def _run(words: list[str]) -> int:
         print(f"manyheads {__version__}")
         return 0
     if not words or words[0] in ("-h", "--help", "help"):
-        from manyheads.cli.verbs import top_help
-
         print(top_help(), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
     verb = _verb(words)
     if "--help" in words or "-h" in words:
-        from manyheads.cli.verbs import verb_help
-
         print(verb_help(verb))
         return 0
     asked = _read_flags(verb, words[1:])

@@ -108,16 +108,9 @@ VERBS = {
         {"data": "run", "hardware": "auto"},
         ("manyheads evaluate run=outputs/eight-heads", "manyheads evaluate run=outputs/eight-heads data.path=new.csv"),
         OF_TRAINING,
-        {
-            "data.max_length": "texts are cut as the model was trained to",
-            "data.long": "texts are read as the model was trained to",
-            "data.stride": "texts are read as the model was trained to",
-            "data.windows": "texts are read as the model was trained to",
-            "data.cache": "nothing is cached",
-            "data.validation_share": "no split is carved out",
-            "data.test_share": "no split is carved out",
-            "data.split_seed": "no split is carved out",
-        },
+        {"data.max_length": "texts are cut as the model was trained to", "data.cache": "nothing is cached"}
+        | dict.fromkeys(("data.long", "data.stride", "data.windows"), "texts are read as the model was trained to")
+        | dict.fromkeys(("data.validation_share", "data.test_share", "data.split_seed"), "no split is carved out"),
     ),
     "predict": Verb(
         PredictConfig,
@@ -139,11 +132,7 @@ VERBS = {
             'manyheads look run=outputs/eight-heads text="the best film of the year"',
             "manyheads look run=outputs/eight-heads split=validation rows=500",
         ),
-        {
-            "ddp": "several devices, but look uses one",
-            "fsdp": "several devices, but look uses one",
-            "slurm": "a job of training",
-        },
+        dict.fromkeys(("ddp", "fsdp"), "several devices, but look uses one") | {"slurm": "a job of training"},
         {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
     ),
     "export": Verb(
@@ -164,9 +153,8 @@ VERBS = {
             "manyheads ablate vary=[model.n_heads,model.d_k] values=[[4,32],[8,16]] data.path=reviews.csv",
         ),
         FINISHED
+        | dict.fromkeys(("ddp", "fsdp"), "several devices, but ablate compares runs of one device")
         | {
-            "ddp": "several devices, but ablate compares runs of one device",
-            "fsdp": "several devices, but ablate compares runs of one device",
             "slurm": "a job of one training",
             "dates": "a task of texts for texts, but ablate compares classifiers",
         },

@@ -13,8 +13,8 @@ from enum import Enum
 from functools import cache
 from typing import Any, Literal, NamedTuple, get_type_hints
 
-LIMITS = {"ge": ("at least", operator.ge), "gt": ("above", operator.gt)}
-LIMITS |= {"le": ("at most", operator.le), "lt": ("below", operator.lt)}
+BOUNDS = {"ge": ("at least", operator.ge), "gt": ("above", operator.gt)}
+BOUNDS |= {"le": ("at most", operator.le), "lt": ("below", operator.lt)}
 LONGEST = 200  # characters of what a person may have mistyped; to compare more takes seconds
 ELSEWHERE = {  # what other programs call them
     "epochs": "trainer.max_epochs",
@@ -38,7 +38,12 @@ ELSEWHERE = {  # what other programs call them
 
 
 class Facts(NamedTuple):
-    """What is known of a setting beyond its type and default. A fact that is None is that of the section around it."""
+    """What is known of a setting beyond its type and default. A fact that is None is that of the section around it.
+
+    `resume`: what another value means for a run that is resumed. It is free to change, makes another model and is said
+    to (warn), or is refused. `weights`: with `init_from` the setting is fixed by the weights, theirs by default, free
+    of them, or unused.
+    """
 
     help: str
     ge: float | None = None
@@ -51,8 +56,8 @@ class Facts(NamedTuple):
     written_to: bool = False  # a place outside the run folder that a run writes to
     by_data: bool = False  # limits the training by what the data turns out to be
     null: str | None = None  # the setting that counts where this one is null
-    resume: Literal["free", "warn", "refuse"] | None = None  # what a change means for a run that is resumed
-    weights: Literal["fixed", "default", "free", "unused"] | None = None  # with init_from: theirs ...
+    resume: Literal["free", "warn", "refuse"] | None = None
+    weights: Literal["fixed", "default", "free", "unused"] | None = None
     tasks: tuple[str, ...] | None = None  # that read it; None: all
     needs: str | None = None  # without which nothing reads it: see `refuse_unused` in cli/errors.py
 
@@ -67,16 +72,16 @@ class Facts(NamedTuple):
 
     def limits(self) -> list[str]:
         """The range in words: ["at least 1", "below 10"]."""
-        return [f"{words} {getattr(self, key)}" for key, (words, _) in LIMITS.items() if getattr(self, key) is not None]
+        return [f"{words} {getattr(self, key)}" for key, (words, _) in BOUNDS.items() if getattr(self, key) is not None]
 
     def allows(self, value: Any) -> bool:
         """Whether a number is in range."""
-        bounds = ((holds, getattr(self, key)) for key, (_, holds) in LIMITS.items())
+        bounds = ((holds, getattr(self, key)) for key, (_, holds) in BOUNDS.items())
         return all(bound is None or holds(value, bound) for holds, bound in bounds)
 
 
 def setting(default: Any, help: str, *, path: bool = False, verbatim: bool = False, **more: Any) -> Any:
-    """Declare one setting, or a section of them. `help` is what `manyheads VERB --help` prints, `more` are `Facts`."""
+    """Declare one setting, or a section of them. `help` is what `manyheads VERB --help` prints; `more` are `Facts`."""
     facts = Facts(help, path=path, verbatim=verbatim or (path and default is not list), **more)
     metadata = {"facts": facts}
     if callable(default):
