@@ -124,7 +124,7 @@ def contestants(tokenizer: Any, folder: Path) -> dict[str, Answer]:
     eighths = copy.deepcopy(whole)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is to leave torch one day
-        eighths.classifier = torch.ao.quantization.quantize_dynamic(whole.classifier, {torch.nn.Linear}, torch.qint8)
+        eighths.network = torch.ao.quantization.quantize_dynamic(whole.network, {torch.nn.Linear}, torch.qint8)
     types = {"pipeline fp32": torch.float32, "pipeline bf16": torch.bfloat16}
     return {
         SHIPPED: shipped.predict,
@@ -149,7 +149,7 @@ def ship(folder: Path, tokenizer: Any) -> None:
     from contestants.ours import our_run
     from contestants.settings import SHAPES, Text
 
-    from manyheads.inference.save import save_deliverable
+    from manyheads.inference.folder import save
     from manyheads.nn import assemble
 
     torch.manual_seed(0)
@@ -157,7 +157,7 @@ def ship(folder: Path, tokenizer: Any) -> None:
     classifier = assemble(run.model, vocab_size=tokenizer.get_vocab_size(), n_classes=4, max_length=512)
     labels = ["world", "sports", "business", "science"]
     about = {"model": run.model, "data": run.data, "tokenizer": tokenizer, "labels": labels}
-    save_deliverable(folder, classifier, **about, pairs=False, card="")
+    save(folder, classifier, **about)
 
 
 def pipeline_of(tokenizer: Any, kind: Any) -> Answer:

@@ -58,7 +58,8 @@ def ship(
     gives any number of them."""
     import torch
 
-    from manyheads.inference.save import save_deliverable, write_card
+    from manyheads.inference.folder import save
+    from manyheads.linear.blend import Tuned
     from manyheads.nn import assemble
 
     torch.manual_seed(1)
@@ -71,17 +72,8 @@ def ship(
         n_segments=2 if pairs else 0,
     )
     torch.nn.init.normal_(classifier.head.weight)  # far apart logits: answers differ from text to text
-    about: dict[str, Any] = {"labels": LABELS, "pairs": pairs, "thresholds": thresholds}
-    card = write_card(shape, **about, n_parameters=sum(p.numel() for p in classifier.parameters()))
-    save_deliverable(
-        folder,
-        classifier,
-        model=shape,
-        data=data,
-        tokenizer=word_tokenizer(),
-        card=card,
-        **about,
-    )
+    made: dict[str, Any] = {"model": shape, "data": data, "tokenizer": word_tokenizer(), "labels": LABELS}
+    save(folder, classifier, **made, pairs=pairs, tuned=Tuned(thresholds=thresholds))
     return folder
 
 
@@ -114,8 +106,7 @@ def ship_texts(folder: Path, *, encoder: str = "transformer", data: DataConfig |
     import torch
 
     from manyheads.config import EncoderKind
-    from manyheads.inference.save import write_translator_card
-    from manyheads.inference.seq2seq import save_translator
+    from manyheads.inference.folder import save
     from manyheads.nn.seq2seq import assemble_seq2seq
 
     torch.manual_seed(2)
@@ -125,8 +116,7 @@ def ship_texts(folder: Path, *, encoder: str = "transformer", data: DataConfig |
     )  # fmt: skip
     seq2seq = assemble_seq2seq(shape, vocab_size=len(SPECIAL) + len(WORDS), max_length=data.max_length)
     torch.nn.init.normal_(seq2seq.head.weight)
-    card = write_translator_card(shape, n_parameters=sum(p.numel() for p in seq2seq.parameters()))
-    save_translator(folder, seq2seq, model=shape, data=data, tokenizer=word_tokenizer(), card=card)
+    save(folder, seq2seq, model=shape, data=data, tokenizer=word_tokenizer())
     return folder
 
 

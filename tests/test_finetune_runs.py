@@ -8,7 +8,7 @@ import pytest
 from manyheads.cli.main import main
 from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 from manyheads.runs.config_file import read_run
 
 TINY = ["trainer.max_epochs=2", "batch.rows=8", "hardware=cpu", "hardware.precision=fp32", "optim.average=0"]
@@ -36,7 +36,7 @@ def test_a_run_begins_with_weights_and_says_what_it_is_worth(words, model_folder
     written, model = read_run(run), load(run)
     assert written.init_from == str(model_folder)
     assert (written.model.n_layers, written.model.d_v, written.data.max_length) == (2, 6, 12)
-    assert model.classifier.embeddings.words.num_embeddings == 15
+    assert model.network.embeddings.words.num_embeddings == 15
     assert sorted(model.labels) == ["down", "up"]
 
 
@@ -58,7 +58,7 @@ def test_a_run_that_was_stopped_goes_on_with_layers_that_thaw(words, model_folde
         main([*command, f"output={tmp_path / 'parts'}"])
     monkeypatch.delenv(faults.VARIABLE)
     assert main(["train", f"resume={tmp_path / 'parts'}"]) == 0
-    whole, parts = (load(tmp_path / name).classifier.state_dict() for name in ("whole", "parts"))
+    whole, parts = (load(tmp_path / name).network.state_dict() for name in ("whole", "parts"))
     assert all(whole[name].equal(parts[name]) for name in whole)
 
 
@@ -67,7 +67,7 @@ def test_a_run_begins_with_a_run_that_began_with_another(words, model_folder, tm
     first, second = tmp_path / "first", tmp_path / "second"
     assert main(["train", f"init_from={model_folder}", f"output={first}", *words]) == 0
     assert main(["train", f"init_from={first}", f"output={second}", "optim.freeze=2", *words]) == 0
-    before, after = (load(run).classifier.state_dict() for run in (first, second))
+    before, after = (load(run).network.state_dict() for run in (first, second))
     same = {name for name in before if before[name].equal(after[name])}
     assert {name for name in before if name.startswith(("embeddings.", "encoder."))} - same == set()
     assert not before["head.weight"].equal(after["head.weight"])

@@ -17,7 +17,7 @@ from manyheads.config import Nonfinite
 from manyheads.data.batches import held_out
 from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
-from manyheads.inference.masked_lm import Guesser
+from manyheads.inference.masked_lm import MaskedLMPredictor
 from manyheads.runs.config_file import read_run
 from manyheads.train import train
 from manyheads.training.pretraining import wait_for
@@ -102,7 +102,7 @@ def test_the_budget_is_written_down_as_steps(pretrained, texts):
 def test_the_folder_tells_hidden_words(pretrained, capsys):
     output, _ = pretrained
     guesser = manyheads.load(output)
-    assert isinstance(guesser, Guesser)
+    assert isinstance(guesser, MaskedLMPredictor)
     (guess,) = guesser.fill(["the film of day 3 was dull and the film stayed [MASK]"], n=3)[0]
     assert len(guess.words) == 3
     assert set(guess.words) <= set(ENDINGS)

@@ -279,7 +279,7 @@ def test_of_two_starts_in_one_folder_the_second_is_refused_until_the_first_is_go
 
 SERVER = """
 import json, os, sys
-import manyheads.training.session, manyheads.evaluation.report, manyheads.inference.load
+import manyheads.training.session, manyheads.evaluation.report, manyheads.inference.folder
 from manyheads.cli.main import main
 for line in sys.stdin:
     child = os.fork()

@@ -153,8 +153,8 @@ def test_pairs_are_trained_as_pairs(pair, tmp_path, monkeypatch):
     shipped = manyheads.load(tmp_path / "run")
     assert shipped.pairs
     read_apart = pair == "cross"
-    assert (shipped.classifier.embeddings.segments is None) == read_apart
-    assert (shipped.classifier.cross is not None) == read_apart
+    assert (shipped.network.embeddings.segments is None) == read_apart
+    assert (shipped.network.cross is not None) == read_apart
     assert shipped.predict(["red 1"], ["red thing"])[0].label in ("same", "other")
 
 

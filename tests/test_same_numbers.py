@@ -1,7 +1,7 @@
 """The same seed gives the same numbers, whatever else differs; and no two draws share a seed by accident.
 
 There are no loader workers, so none of their number matters: batches are gathered in the process that trains.
-Weights alone, one process: `tests/test_runs.py`; models and texts in any batch: `tests/inference/test_deliverable.py`.
+Weights alone, one process: `tests/test_runs.py`; models and texts in any batch: `tests/inference/test_classifier.py`.
 """
 
 import csv

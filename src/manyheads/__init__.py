@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from manyheads.inference.load import load_to_answer as load
+    from manyheads.inference.folder import load_to_answer as load
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load"]
@@ -12,7 +12,7 @@ __all__ = ["__version__", "load"]
 def __getattr__(name: str) -> Any:
     """`manyheads.load` on first use, so that `import manyheads` alone costs nothing."""
     if name == "load":
-        from manyheads.inference.load import load_to_answer
+        from manyheads.inference.folder import load_to_answer
 
         return load_to_answer
     raise AttributeError(f"module 'manyheads' has no attribute {name!r}")

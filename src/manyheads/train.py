@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from manyheads.data.tokens import Tokens
     from manyheads.evaluation.summary import Summary
-    from manyheads.inference.load import Shipped
+    from manyheads.inference.folder import AnyPredictor
     from manyheads.training.session import Network, Training
 
 log = logging.getLogger("manyheads")
@@ -139,7 +139,7 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
 def finish_card(file: Path, summary: "Summary", data: str) -> None:
     """Give the model card what judging found; until then it has what is known of the training."""
     from manyheads.evaluation.summary import card_figures, card_notes
-    from manyheads.inference.save import judged_card
+    from manyheads.inference.folder import judged_card
 
     card = judged_card(file.read_text(encoding="utf-8"), card_figures(summary), card_notes(summary, data))
     with replace_file(file) as part:
@@ -239,45 +239,43 @@ def ship(
     network: "Network",
     training: "Training",
     folder: Path,
-) -> "Shipped":
-    """Write the deliverable and open it again: what is judged is what a user will load.
+) -> "AnyPredictor":
+    """Write the model folder and open it again: what is judged is what a user will load.
 
     The linear model is fitted here, once, whoever answers: it lies in model/ with `linear=true`, else in the run folder
-    as its baseline. `Deliverable.baseline(run folder)` gives it to whoever judges.
+    as its baseline. `TextClassifier.baseline(run folder)` gives it to whoever judges.
     """
-    from manyheads.inference.load import load
-    from manyheads.inference.masked_lm import save_guesser
-    from manyheads.inference.save import save_deliverable, write_card, write_guesser_card, write_translator_card
-    from manyheads.inference.seq2seq import save_translator
+    from manyheads.inference.folder import load, save
+    from manyheads.inference.predictor import network_logits
+    from manyheads.linear.blend import Tuned, tune
     from manyheads.linear.fit import fit_linear
-    from manyheads.linear.member import tuned_on, write_baseline
-    from manyheads.nn.masked_lm import MaskedLM
-    from manyheads.nn.seq2seq import Seq2Seq
+    from manyheads.linear.model import write_baseline
+    from manyheads.nn import Classifier
     from manyheads.training.objectives import class_weights
 
+    labels, tuned = splits.labels, Tuned()
+    if isinstance(network, Classifier):
+        choice = run.optim.class_weights
+        weights_C = None if choice == "none" else class_weights(choice, tokens["train"].labels, labels)
+        weights = None if weights_C is None else weights_C.numpy()
+        linear = fit_linear(splits.train, len(labels), weights, splits.validation)
+        needed = splits.multi or (run.linear and linear is not None)
+        logits_nC = network_logits(network, tokens["validation"]) if needed else None
+        tuned = tune(logits_nC, linear, splits.validation, len(labels), weights_C, answers=run.linear)
     best = training.best
     how = f"of the network in {training.precision}"  # as it was trained, not as it is judged
     figures = {f"validation {best['metric']}, {how}": f"{best['value']:.4f}"} if best else {}
-    told = {"n_parameters": training.parameters, "figures": figures}
-    made = {"model": run.model, "data": run.data, "tokenizer": tokenizer}
-    labels, pairs = splits.labels, splits.train.pairs is not None
-    if isinstance(network, Seq2Seq):
-        save_translator(folder, network, **made, card=write_translator_card(run.model, **told))
-        return load(folder)
-    if isinstance(network, MaskedLM):
-        mask = str(tokenizer.id_to_token(tokens["train"].vocabulary.mask))
-        save_guesser(folder, network, **made, pairs=pairs, card=write_guesser_card(run.model, mask=mask, **told))
-        return load(folder)
-    choice = run.optim.class_weights
-    weights_C = None if choice == "none" else class_weights(choice, tokens["train"].labels, labels)
-    weights = None if weights_C is None else weights_C.numpy()
-    linear = fit_linear(splits.train, len(labels), weights, splits.validation)
-    tuned = tuned_on(network, linear, tokens["validation"], splits.validation, weights_C, answers=run.linear)
-    about = {"labels": labels, "pairs": pairs, "thresholds": tuned.thresholds}
-    card = write_card(
-        run.model, **about, **told, linear=tuned.share, terms=tuned.baseline.linear.terms_name if tuned.baseline else ""
+    save(
+        folder,
+        network,
+        model=run.model,
+        data=run.data,
+        tokenizer=tokenizer,
+        pairs=splits.train.pairs is not None,
+        labels=labels,
+        tuned=tuned,
+        figures=figures,
     )
-    save_deliverable(folder, network, **made, card=card, **about, alone=tuned.alone, beside=tuned.beside)
-    if tuned.baseline and not tuned.beside:
+    if tuned.baseline and not tuned.blend:
         write_baseline(folder.parent, tuned.baseline)
     return load(folder)

@@ -7,7 +7,7 @@ from manyheads.data.rows import Rows
 from manyheads.evaluation.answers import LINEAR, MAJORITY, judge_baselines, lead_words, majority, strongest
 from manyheads.evaluation.scores import Interval
 from manyheads.linear.fit import fit_linear
-from manyheads.linear.member import LinearBaseline
+from manyheads.linear.model import LinearBaseline
 
 
 def rows(texts: list[str], labels: list[int], pairs: list[str] | None = None) -> Rows:

@@ -24,9 +24,9 @@ from manyheads.config import (
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 from manyheads.linear.fit import fit_linear
-from manyheads.linear.member import LinearBaseline, write_baseline
+from manyheads.linear.model import LinearBaseline, write_baseline
 from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]

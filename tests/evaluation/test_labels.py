@@ -19,11 +19,10 @@ from manyheads.evaluation.evaluate import evaluate
 from manyheads.evaluation.members import judge_label_members
 from manyheads.evaluation.multilabel import MOST_FREQUENT, always, judge_labels, most_frequent, worst_labels
 from manyheads.evaluation.verdict import judge_run
-from manyheads.inference.classifier import load
-from manyheads.inference.load import load_to_answer
+from manyheads.inference.folder import load, load_to_answer
 from manyheads.inference.predict import predict
 from manyheads.linear.fit import fit_linear
-from manyheads.linear.member import LinearBaseline, write_baseline
+from manyheads.linear.model import LinearBaseline, write_baseline
 from tests.evaluation.test_verdict import TRAINING
 
 LABELS = ["bad", "good", "so-so"]

@@ -10,7 +10,7 @@ import torch
 from manyheads.data.rows import Rows, Table, Unread
 from manyheads.evaluation.answers import Predictions, judge_rows, worst_mistakes, write_predictions_csv
 from manyheads.inference import classifier as module
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 
 TEXTS = ["good", "bad\x85film", "", "line\nbreak", 'quote " and, comma', "carriage\rreturn", "=1+1"]
 

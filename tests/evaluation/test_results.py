@@ -10,9 +10,9 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.evaluation.answers import LINEAR, MAJORITY
 from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.results import Results, as_metrics, judge_task, show_results, write_results
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 from manyheads.linear.fit import fit_linear
-from manyheads.linear.member import LinearBaseline
+from manyheads.linear.model import LinearBaseline
 
 TEXTS = ["a good film", "bad", "so so", "not very good"] * 3
 LABELS = ["bad", "good", "so-so"]

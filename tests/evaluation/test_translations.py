@@ -25,8 +25,9 @@ from manyheads.evaluation.seq2seq import (
     verdict,
     write_translations_csv,
 )
+from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
-from manyheads.inference.seq2seq import Followed, load_translator
+from manyheads.inference.seq2seq import Followed
 
 TEXTS = ["a <b>good</b> film", "very bad", "so", "e\u0301"]
 TARGETS = ["good", "so bad", "so", "é"]
@@ -105,7 +106,7 @@ def test_the_verdict_names_the_best_rival(translations):
 
 def test_every_row_is_answered_and_told(text_folder, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 3)
-    translator = load_translator(text_folder)
+    translator = load(text_folder)
     texts = ["a good film", "very bad", "so", "fine", "not so bad"]
     heard = []
     found = judge_texts(
@@ -183,7 +184,7 @@ def test_predict_writes_the_generated_text(text_folder, model_folder, tmp_path):
     )
     assert predict(config) == 2
     rows = [json.loads(line) for line in out.read_text().splitlines()]
-    expected = load_translator(text_folder).generate(["a good film", "bad"], n_beams=2, max_length=3)
+    expected = load(text_folder).generate(["a good film", "bad"], n_beams=2, max_length=3)
     assert rows == [
         {"source": "a good film", "input_generated": "x", "generated": expected[0]},
         {"source": "bad", "input_generated": "y", "generated": expected[1]},

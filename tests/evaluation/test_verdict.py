@@ -10,10 +10,10 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.evaluation.answers import LINEAR, MAJORITY
 from manyheads.evaluation.masked_lm import score_guesses
 from manyheads.evaluation.verdict import judge_run
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 from manyheads.inference.masked_lm import Guessed
 from manyheads.linear.fit import fit_linear
-from manyheads.linear.member import BASELINE, LinearBaseline, write_baseline
+from manyheads.linear.model import BASELINE, LinearBaseline, write_baseline
 
 TRAINING = {
     "parameters": 9,

@@ -56,10 +56,10 @@ def test_senses_are_measured_on_sentences_that_no_model_was_trained_on(monkeypat
 def test_vectors_lead_from_the_words_to_what_the_model_pools(model):
     ids = torch.tensor(model.tokenizer.encode("a very good film").ids)
     layout = Packed.of_lengths([len(ids)])
-    vectors_YND, weights_YHNN = vectors_and_weights(model.classifier, ids)
-    torch.testing.assert_close(vectors_YND[0], model.classifier.embeddings.words.weight[ids])
-    torch.testing.assert_close(vectors_YND[1], model.classifier.embeddings(ids, layout))
-    torch.testing.assert_close(vectors_YND[-1], model.classifier.encode(ids, layout))
+    vectors_YND, weights_YHNN = vectors_and_weights(model.network, ids)
+    torch.testing.assert_close(vectors_YND[0], model.network.embeddings.words.weight[ids])
+    torch.testing.assert_close(vectors_YND[1], model.network.embeddings(ids, layout))
+    torch.testing.assert_close(vectors_YND[-1], model.network.encode(ids, layout))
     assert weights_YHNN.shape == (2, 2, len(ids), len(ids))
     torch.testing.assert_close(weights_YHNN.sum(-1), torch.ones(2, 2, len(ids)))
 
@@ -67,9 +67,9 @@ def test_vectors_lead_from_the_words_to_what_the_model_pools(model):
 def test_an_untrained_model_has_the_same_shape_and_other_weights(model):
     fresh = untrained(model, 0)
     assert {name: one.shape for name, one in fresh.named_parameters()} == {
-        name: one.shape for name, one in model.classifier.named_parameters()
+        name: one.shape for name, one in model.network.named_parameters()
     }
-    assert not torch.equal(fresh.embeddings.words.weight, model.classifier.embeddings.words.weight)
+    assert not torch.equal(fresh.embeddings.words.weight, model.network.embeddings.words.weight)
 
 
 def test_cosines_are_torchs_and_do_not_see_length():
@@ -81,7 +81,7 @@ def test_cosines_are_torchs_and_do_not_see_length():
 
 def test_agreement_before_the_encoder_is_that_of_one_word_with_itself(model):
     rows = [("good film", "good-a"), ("very good film", "good-a"), ("so good", "good-b"), ("bad film", "bad-a")]
-    found = agreement(model, model.classifier, rows, "good", "good")
+    found = agreement(model, model.network, rows, "good", "good")
     assert found["sentences"] == 3
     assert found["word"]["same_sense"] == pytest.approx(1)
     assert found["word"]["other_sense"] == pytest.approx(1)
@@ -91,10 +91,10 @@ def test_agreement_before_the_encoder_is_that_of_one_word_with_itself(model):
 def test_the_weight_on_a_partner_is_read_from_the_row_of_the_word_that_looks(model):
     text = "the film not good"
     encoding = model.tokenizer.encode(text)
-    _, weights_YHNN = vectors_and_weights(model.classifier, torch.tensor(encoding.ids))
+    _, weights_YHNN = vectors_and_weights(model.network, torch.tensor(encoding.ids))
     film, good = encoding.tokens.index("film"), encoding.tokens.index("good")
     sentences = [Sentence(text, "fits", {"place": ("film", "good")})]
-    found = bond_figures(model, model.classifier, {"validation": sentences, "test": sentences})
+    found = bond_figures(model, model.network, {"validation": sentences, "test": sentences})
     there, back = weights_YHNN[:, :, film, good], weights_YHNN[:, :, good, film]
     assert found["place from vehicle"]["weight"] == pytest.approx(float(there.max()))
     assert found["vehicle from place"]["weight"] == pytest.approx(float(back.max()))

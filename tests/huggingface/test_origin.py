@@ -12,7 +12,7 @@ from manyheads.cli.compose import compose
 from manyheads.config import ModelConfig, Positions
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import encode, load_tokenizer
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 from manyheads.layout import Packed
 from manyheads.training.session import assemble_classifier
 
@@ -43,7 +43,7 @@ def read(network, tokenizer, length=12, pairs=None):
 def test_a_run_of_ours_is_gone_on_from(model_folder):
     run, network, tokenizer = begun(model_folder)
     origin = load(model_folder)
-    torch.testing.assert_close(read(network, tokenizer), read(origin.classifier, origin.tokenizer), rtol=0, atol=0)
+    torch.testing.assert_close(read(network, tokenizer), read(origin.network, origin.tokenizer), rtol=0, atol=0)
     assert (run.model.n_layers, run.model.d_v, run.data.max_length) == (2, 6, 12)
     assert network.head.out_features == 2
     assert Path(run.tokenizer.path) == model_folder / "model" / "tokenizer.json"
@@ -59,7 +59,7 @@ def test_pairs_begin_as_the_texts_they_are_made_of(model_folder):
     """The weights have seen single texts alone: vectors of segments start at zero."""
     _, network, tokenizer = begun(model_folder, pairs=True)
     assert network.state_dict()["embeddings.segments.weight"].count_nonzero() == 0
-    origin = load(model_folder).classifier
+    origin = load(model_folder).network
     tokens = encode(tokenizer, TEXTS, TEXTS, None, 12)
     layout = Packed(tokens.offsets, int(tokens.lengths.max()))
     with torch.no_grad():
@@ -78,7 +78,7 @@ def test_a_table_that_is_added_to_the_words_begins_at_nothing(model_folder):
 def test_single_texts_are_first_texts_to_weights_of_pairs(pair_folder):
     run, network, tokenizer = begun(pair_folder)
     assert run.model.segments.name == "always"
-    origin = load(pair_folder).classifier
+    origin = load(pair_folder).network
     torch.testing.assert_close(read(network, tokenizer), read(origin, tokenizer))
 
 
@@ -86,7 +86,7 @@ def test_single_texts_have_no_word_of_another_to_weights_that_mark_these(tmp_pat
     shape = ModelConfig(matches=True, n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24)
     ship_model(tmp_path / "model", shape=shape, pairs=True)
     _, network, tokenizer = begun(tmp_path)
-    origin = load(tmp_path).classifier
+    origin = load(tmp_path).network
     assert origin.state_dict()["embeddings.matches.weight"][0].count_nonzero()
     torch.testing.assert_close(read(network, tokenizer), read(origin, tokenizer))
 
@@ -96,7 +96,7 @@ def test_fewer_positions_are_the_first_ones(tmp_path, ship_model):
     ship_model(tmp_path / "model", shape=shape)
     run, network, tokenizer = begun(tmp_path, "data.max_length=7")
     assert network.state_dict()["embeddings.positions.weight"].shape[0] == run.data.max_length == 7
-    origin = load(tmp_path).classifier
+    origin = load(tmp_path).network
     torch.testing.assert_close(read(network, tokenizer, length=7), read(origin, tokenizer, length=7))
     with pytest.raises(ValueError, match=r"data.max_length=13, but the weights of .* know 12 positions"):
         compose("train", [f"init_from={tmp_path}", "data.max_length=13"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manyheads.config import ModelConfig
-from manyheads.huggingface.kinds import FAMILIES, Given
+from manyheads.huggingface.families import FAMILIES, Given
 from manyheads.huggingface.shapes import FREE, PINNED, read_shape, weight_files
 
 MODERN = {
@@ -41,7 +41,7 @@ def test_a_folder_is_read_whole(by_hand):
 def test_every_setting_of_a_model_is_said_or_free(kind, tmp_path):
     """So that no default of ours, now or later, makes another model of what a folder holds."""
     (tmp_path / "config.json").write_text(json.dumps(SIZES))
-    said = FAMILIES[kind](Given(tmp_path / "config.json")).model.keys() | PINNED.keys()
+    said = FAMILIES[kind].read(Given(tmp_path / "config.json")).model.keys() | PINNED.keys()
     optional = {"rotary_base", "rotary_base_window"}  # of rotary positions alone
     assert {one.name for one in fields(ModelConfig)} - set(FREE) - said <= optional
     assert ("rotary_base" in said) == (kind == "modernbert")

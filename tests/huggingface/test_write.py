@@ -23,11 +23,13 @@ from manyheads.config import (
     Positions,
     Segments,
 )
+from manyheads.huggingface.families import Marks
 from manyheads.huggingface.read import read_family
-from manyheads.huggingface.shapes import Marks, describe, read_shape
+from manyheads.huggingface.shapes import describe, read_shape
 from manyheads.huggingface.write import described_as, export, family_tensors, modules_of, write_family
-from manyheads.inference.classifier import Deliverable, load
-from manyheads.linear.member import Beside
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import load
+from manyheads.linear.blend import Blend
 
 transformers = pytest.importorskip("transformers")
 
@@ -63,14 +65,14 @@ SHAPES = {  # ours, to the class of transformers that opens them
 
 
 @pytest.fixture
-def shipped(ship_model: Callable[..., Path], tmp_path: Path) -> Callable[..., Deliverable]:
+def shipped(ship_model: Callable[..., Path], tmp_path: Path) -> Callable[..., TextClassifier]:
     """`shipped(shape, pairs=)`: a classifier whose weights are all drawn anew."""
 
-    def make(shape: ModelConfig, *, pairs: bool = False) -> Deliverable:
+    def make(shape: ModelConfig, *, pairs: bool = False) -> TextClassifier:
         model = load(ship_model(tmp_path / "model", pairs=pairs, data=DataConfig(max_length=12), shape=shape))
         torch.manual_seed(3)
         with torch.no_grad():
-            for name, parameter in model.classifier.named_parameters():
+            for name, parameter in model.network.named_parameters():
                 parameter.normal_(1.0 if "norm" in name or "after.w" in name or "before.w" in name else 0.0, 0.3)
         return model
 
@@ -144,9 +146,9 @@ def test_what_was_written_is_read_again_by_init_from(shipped, tmp_path):
     model = shipped(BERT)
     write_family(tmp_path / "theirs", model, described_as(model))
     shape = read_shape(tmp_path / "theirs")
-    wanted = {name: list(one.shape) for name, one in model.classifier.state_dict().items()}
+    wanted = {name: list(one.shape) for name, one in model.network.state_dict().items()}
     found = read_family(tmp_path / "theirs", shape, wanted)
-    for name, tensor in model.classifier.state_dict().items():
+    for name, tensor in model.network.state_dict().items():
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-6)
 
 
@@ -286,8 +288,8 @@ def test_a_linear_model_beside_the_network_stays_behind_and_is_named_first(
 ):
     model, run = shipped(BERT), tmp_path / "model"
     logits = model.logits(TEXTS)
-    with_linear = replace(model, beside=Beside(cast(Any, None), 0.4))
-    monkeypatch.setattr("manyheads.huggingface.write.load", lambda folder: with_linear)
+    with_linear = replace(model, blend=Blend(cast(Any, None), 0.4))
+    monkeypatch.setattr("manyheads.huggingface.write.load", lambda *folder: with_linear)
     assert main(["export", f"run={run}", f"output={tmp_path / 'theirs'}", *words]) == 0
     torch.testing.assert_close(answered(tmp_path / "theirs", TEXTS, None), logits, rtol=0, atol=1e-5)
     first, *_ = capsys.readouterr().out.splitlines()

@@ -40,9 +40,9 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.heartbeat import Lost
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.inference.classifier import load as load_classifier
-from manyheads.inference.load import load
+from manyheads.inference.folder import load
 from manyheads.inference.predict import answer_together, predict
+from manyheads.inference.predictor import Found
 from manyheads.nn import assemble
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify
@@ -66,11 +66,11 @@ class Watched:
     def __init__(self, own: Any, seen: list[list[int]]) -> None:
         self.own, self.seen = own, seen
 
-    def found(self, encoded: Any, asked: Any, part: Any = None) -> dict[str, Tensor]:
-        if not isinstance(encoded, Tokens):  # the processes, given a model
-            return self.own.found(Watched(encoded, self.seen), asked, part)
-        found = self.own.found(encoded, asked, part)
-        self.seen.append(found["rows"].tolist())
+    def run(self, asked: Any, *question: Any, **numbers: Any) -> Found:
+        if not isinstance(asked, Tokens):  # the processes, given a model
+            return self.own.run(Watched(asked, self.seen), *question)
+        found = self.own.run(asked, *question, **numbers)
+        self.seen.append(found.rows_m.tolist())
         return found
 
 
@@ -83,8 +83,8 @@ def answers(folder: Path, kind: str, seen: list[list[int]]) -> list[Any] | None:
             return [said, model.follow(TEXTS[:n], PAIRS[:n], tokens=TOKENS)]
         return model.logits(TEXTS[:n], PAIRS[:n] if kind == "pairs" else None, tokens=TOKENS).tolist()
 
-    def verb(crew: Any) -> list[Any]:
-        model = replace(load(folder), crew=crew and Watched(crew, seen))
+    def verb(workers: Any) -> list[Any]:
+        model = replace(load(folder), workers=workers and Watched(workers, seen))
         return [of_rows(model, n) for n in ROWS]
 
     return answer_together(verb, lambda: Watched(load(folder), seen), CPU)
@@ -171,14 +171,14 @@ def lost(classifier: Path, how: str) -> str:
     """What is said in the first process where the second is silent for too long, or ends, in the middle of its part."""
 
     class Leaves:
-        def found(self, encoded: Tokens, asked: dict[str, Any], part: Any = None) -> dict[str, Tensor]:
+        def run(self, *question: Any, **numbers: Any) -> Found:
             if how == "ended":
                 os._exit(9)
             time.sleep(1.5)
-            return {"rows": torch.empty(0)}
+            return Found(torch.empty(0), torch.empty(0))
 
-    def verb(crew: Any) -> None:
-        replace(load_classifier(classifier), crew=crew).logits(TEXTS, tokens=TOKENS)
+    def verb(workers: Any) -> None:
+        replace(load(classifier), workers=workers).logits(TEXTS, tokens=TOKENS)
 
     try:
         answer_together(verb, Leaves, replace(CPU, timeout=1) if how == "silent" else CPU)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from manyheads.config import Accelerator, InferenceHardware, Precision
-from manyheads.inference.classifier import load
-from manyheads.inference.load import choose_device, place
+from manyheads.inference.folder import load, place
+from manyheads.inference.precision import choose_device
 
 TEXTS = ["a good film", "very bad", ""]
 
@@ -27,7 +27,7 @@ def test_single_precision_unless_typed(model_folder: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_missing_is_one_sentence(model_folder: Path) -> None:
     model = load(model_folder)
-    assert place(model, InferenceHardware()).classifier.head.weight.device.type == "cpu"
+    assert place(model, InferenceHardware()).network.head.weight.device.type == "cpu"
     with pytest.raises(ValueError, match=r"hardware\.accelerator=gpu, but torch finds no GPU here: choose"):
         place(model, InferenceHardware(accelerator=Accelerator.gpu))
 
@@ -36,7 +36,7 @@ def test_a_gpu_that_is_missing_is_one_sentence(model_folder: Path) -> None:
 def test_a_gpu_gives_the_same_logits(model_folder: Path) -> None:
     exact = load(model_folder).logits(TEXTS)
     placed = place(load(model_folder), InferenceHardware(accelerator=Accelerator.gpu))
-    assert placed.classifier.head.weight.is_cuda
+    assert placed.network.head.weight.is_cuda
     torch.testing.assert_close(placed.logits(TEXTS), exact, atol=1e-4, rtol=1e-4)
 
 

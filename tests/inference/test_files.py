@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
+import manyheads
+from manyheads.config import PredictConfig
+from manyheads.inference import format
 from manyheads.inference.format import FILES, find_model
+from manyheads.inference.predict import predict
 
 
 def fill(folder: Path) -> Path:
@@ -33,3 +37,12 @@ def test_what_is_no_run_folder_says_why(tmp_path: Path) -> None:
     (fill(tmp_path / "run" / "model") / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match=r"is not a run folder: \S+model has no tokenizer.json; name the"):
         find_model(tmp_path / "run")
+
+
+def test_config_json_is_parsed_once(model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, names = format.read_json, []
+    monkeypatch.setattr(format, "read_json", lambda path: names.append(path.name) or read(path))
+    manyheads.load(model_folder)
+    assert names.count("config.json") == 1
+    predict(PredictConfig(run=str(model_folder), text="good", output=str(tmp_path / "out.jsonl")))
+    assert names.count("config.json") == 2

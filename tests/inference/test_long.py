@@ -1,7 +1,6 @@
 """A model that reads long texts in windows, or their head and tail, does so wherever it is asked."""
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +10,7 @@ from manyheads.config import Cutting, DataConfig, Long
 from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.rows import Rows
 from manyheads.evaluation.answers import judge_rows
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 from manyheads.inference.format import read_settings
 from manyheads.interpret.faithfulness import noise, received
 from manyheads.interpret.look import Chosen
@@ -42,9 +41,7 @@ def read_alone(model, text):
             Long.windows: [words[at : at + room] for at in ((len(words) - room) * i // (n - 1) for i in range(n))],
         }[model.cutting.long]
     with torch.no_grad():
-        logits = [
-            model.classifier(torch.tensor([2, *part, 3]), Packed.of_lengths([len(part) + 2]))[0] for part in parts
-        ]
+        logits = [model.network(torch.tensor([2, *part, 3]), Packed.of_lengths([len(part) + 2]))[0] for part in parts]
     return torch.stack(logits).mean(0)
 
 
@@ -105,16 +102,16 @@ def test_windows_go_to_other_processes_whole(model):
     from safetensors.torch import load as loads
     from safetensors.torch import save
 
-    from manyheads.inference.sharing import _named, _tokens
+    from manyheads.inference.predictor import to_tensors, to_tokens
 
     encoded = tokens_of(model, Rows(TEXTS, None, [0] * 4, "test", range(1, 5)))
-    sent = _tokens(loads(save(_named(encoded))))
+    sent = to_tokens(loads(save(to_tensors(encoded))))
     plan = plan_evaluation(encoded.lengths, tokens=60, rows=9)
     for here, there in zip(Batches(encoded, plan), Batches(sent, plan), strict=True):
         assert torch.equal(here.ids_N, there.ids_N)
         assert torch.equal(here.layout.offsets, there.layout.offsets)
         assert (here.layout.counts_R is None) == (there.layout.counts_R is None)
-    assert replace(model, crew=None).found(sent, {"tokens": 60})["rows"].sort().values.tolist() == [0, 1, 2, 3]
+    assert torch.equal(model.run(sent, tokens=60).values, model.run(encoded, tokens=60).values)
 
 
 def test_word_vectors_lead_to_the_same_logits(model):
@@ -123,6 +120,6 @@ def test_word_vectors_lead_to_the_same_logits(model):
     rows = Rows(TEXTS[3:], None, [0], "test", [1])
     (batch,) = batches(model, tokens_of(model, rows), budget=10_000)
     with torch.no_grad():
-        words_LD = model.classifier.embeddings.words(batch.ids_N)
-        found = from_word_vectors(model.classifier, batch)(torch.stack([words_LD, words_LD]))
+        words_LD = model.network.embeddings.words(batch.ids_N)
+        found = from_word_vectors(model.network, batch)(torch.stack([words_LD, words_LD]))
     torch.testing.assert_close(found, model.logits(TEXTS[3:]).expand(2, -1), atol=1e-6, rtol=1e-5)

@@ -1,5 +1,6 @@
 """The type a finished model multiplies in: chosen in one place, cast once, the same to the last bit."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 import manyheads
 from manyheads.config import EncoderKind, ModelConfig, PairKind, Pooling, Positions, Precision, Score
 from manyheads.inference import precision
-from manyheads.inference.classifier import Deliverable, load
+from manyheads.inference.folder import load
 from manyheads.inference.precision import exact, quick
 
 TEXTS = ["a good film", "", "very very bad", "not so awful, the film", "good " * 100]
@@ -31,16 +32,16 @@ def test_matrices_cast_once_answer_as_autocast_does(shape: dict[str, Any], tmp_p
     pairs = "pair" in shape
     sizes = {"n_layers": 2, "n_heads": 2, "d_model": 16, "d_k": 4, "d_v": 6, "d_ff": 24}
     opened = load(ship_model(tmp_path / "model", shape=ModelConfig(**sizes | shape), pairs=pairs))
-    before = {name: value.clone() for name, value in opened.classifier.state_dict().items()}
+    before = {name: value.clone() for name, value in opened.network.state_dict().items()}
     seconds = TEXTS[::-1] if pairs else None
     exactly = opened.logits(TEXTS, seconds)
     halved = opened.on("cpu", torch.bfloat16)
-    casting = Deliverable(**{name: getattr(halved, name) for name in Deliverable.__slots__ if name != "_cast"})
-    assert casting._cast is None
+    casting = replace(halved, _cast=None)
+    assert halved._cast is not None
     answer = halved.logits(TEXTS, seconds)
     assert torch.equal(answer, casting.logits(TEXTS, seconds))
     torch.testing.assert_close(answer, exactly, atol=0.15, rtol=0.1)
-    for name, value in opened.classifier.state_dict().items():  # the exact model is left as it was
+    for name, value in opened.network.state_dict().items():  # the exact model is left as it was
         assert value.dtype == torch.float32
         assert torch.equal(value, before[name])
     assert torch.equal(opened.logits(TEXTS, seconds), exactly)

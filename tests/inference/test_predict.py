@@ -20,9 +20,8 @@ from manyheads.cli.compose import compose
 from manyheads.config import Accelerator, InferenceHardware, Precision, PredictConfig, TextColumns
 from manyheads.data.arrow import written_rows
 from manyheads.inference import reading as lines
-from manyheads.inference.load import load_to_answer as load
-from manyheads.inference.predict import predict
-from manyheads.inference.writing import n_written
+from manyheads.inference.folder import load_to_answer as load
+from manyheads.inference.predict import n_written, predict
 
 TEXTS = ["a good film", "", "bad\x85bad\u2028bad", "naïve 爱 🙂", "tab\there", "so " * 50]
 

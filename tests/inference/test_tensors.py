@@ -11,9 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from manyheads.config import EncoderKind, ModelConfig, Pooling, Positions, Score
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load, read_network
 from manyheads.inference.format import read_settings
-from manyheads.inference.save import read_classifier
 
 
 def copied(model_folder: Path, tmp_path: Path) -> Path:
@@ -75,7 +74,7 @@ def test_huge_sizes_are_refused_before_memory_is_asked_for(model_folder: Path, t
     (folder / "config.json").write_text(json.dumps(content))
     settings = read_settings(folder / "config.json")
     with pytest.raises(ValueError, match=r"model.safetensors holds [\d,]+ numbers, but the model of config.json has"):
-        read_classifier(folder / "model.safetensors", settings)
+        read_network(folder / "model.safetensors", settings)
 
 
 @pytest.mark.parametrize("positions", Positions)
@@ -102,7 +101,7 @@ SHAPES = {
 def test_every_family_of_models_can_be_opened_again(tmp_path: Path, ship_model: Any, name: str) -> None:
     deliverable = load(ship_model(tmp_path / "model", shape=SHAPES[name]))
     tensors = load_file(tmp_path / "model" / "model.safetensors")
-    assert all(torch.equal(tensors[key], value) for key, value in deliverable.classifier.state_dict().items())
+    assert all(torch.equal(tensors[key], value) for key, value in deliverable.network.state_dict().items())
 
 
 @pytest.mark.parametrize(
@@ -125,5 +124,5 @@ def test_huge_sizes_of_other_families_are_refused_too(tmp_path: Path, ship_model
 def test_the_random_generator_is_left_alone(model_folder: Path) -> None:
     settings = read_settings(model_folder / "model" / "config.json")
     before = torch.get_rng_state()
-    read_classifier(model_folder / "model" / "model.safetensors", settings)
+    read_network(model_folder / "model" / "model.safetensors", settings)
     assert torch.equal(torch.get_rng_state(), before)

@@ -7,7 +7,7 @@ import torch
 from sklearn import metrics
 
 from manyheads.data.rows import Rows
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 from manyheads.interpret.maps import tokens_of
 from manyheads.interpret.statistics import ablate_heads
 
@@ -28,7 +28,7 @@ def test_changes_are_those_of_weights_set_to_zero(model_folder: Path) -> None:
     assert any(one.answers_changed for one in ours.silenced)
     for one in ours.silenced:
         cut = load(model_folder)
-        output = cut.classifier.encoder.layers[one.head.layer - 1].attention.block.output
+        output = cut.network.encoder.layers[one.head.layer - 1].attention.block.output
         with torch.no_grad():
             output.weight[:, 6 * (one.head.head - 1) : 6 * one.head.head] = 0.0
         after = cut.logits(rows.texts).argmax(-1)
@@ -55,7 +55,7 @@ def test_a_head_that_gives_nothing_is_not_missed(model_folder: Path) -> None:
     rows = some_rows(20)
     model = load(model_folder)
     with torch.no_grad():
-        model.classifier.encoder.layers[1].attention.block.output.weight[:, 6:] = 0.0
+        model.network.encoder.layers[1].attention.block.output.weight[:, 6:] = 0.0
     last = ablate_heads(model, tokens_of(model, rows), n_resamples=20).silenced[3]
     assert (last.macro_f1_change.value, last.answers_changed) == (0, 0)
     assert last.macro_f1_change.low < 0 < last.macro_f1_change.high  # on twenty rows

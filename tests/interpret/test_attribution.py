@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from manyheads.config import Accelerator, InferenceHardware, LookConfig, ModelConfig, PairKind, Placement, Positions
-from manyheads.inference.classifier import Deliverable, load
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import load
 from manyheads.interpret.attribution import (
     INSTALL,
     Attribution,
@@ -28,13 +29,13 @@ pytest.importorskip("captum")
 
 
 @pytest.fixture
-def model(model_folder: Path) -> Deliverable:
+def model(model_folder: Path) -> TextClassifier:
     return load(model_folder)
 
 
-def test_a_linear_model_is_attributed_exactly(model: Deliverable) -> None:
+def test_a_linear_model_is_attributed_exactly(model: TextClassifier) -> None:
     """Without layers and norms a logit is the mean over tokens of w · (√d e + position), plus b."""
-    classifier = model.classifier
+    classifier = model.network
     for layer in classifier.encoder.layers:  # blocks that add nothing
         for block in (layer.attention.block.output, layer.feed_forward.block.narrow):
             nn.init.zeros_(block.weight)
@@ -67,7 +68,7 @@ def test_a_quadratic_function_is_attributed_exactly() -> None:
 
 
 @pytest.mark.parametrize("text", ["a good film", "", "not so awful the film", "good " * 40])
-def test_attributions_are_complete(model: Deliverable, text: str) -> None:
+def test_attributions_are_complete(model: TextClassifier, text: str) -> None:
     found = attribute(model, text)
     logits = model.logits([text])[0]
     assert found.label == model.labels[int(logits.argmax())]
@@ -80,15 +81,15 @@ def test_attributions_are_complete(model: Deliverable, text: str) -> None:
     assert len(found.tokens) == len(found.added) == len(found.attention)
 
 
-def load_silent(model: Deliverable) -> Deliverable:
+def load_silent(model: TextClassifier) -> TextClassifier:
     """The same model, in which every word vector is zero from now on."""
     with torch.no_grad():
-        model.classifier.embeddings.words.weight.zero_()
+        model.network.embeddings.words.weight.zero_()
     return model
 
 
 @pytest.mark.parametrize("tokens", [30, 100])
-def test_neither_batches_nor_the_class_asked_for_matter_to_another(model: Deliverable, tokens: int) -> None:
+def test_neither_batches_nor_the_class_asked_for_matter_to_another(model: TextClassifier, tokens: int) -> None:
     whole = attribute(model, "a good film", label="bad")
     assert whole.label == "bad"
     assert attribute(model, "a good film", label="bad", tokens=tokens).added == pytest.approx(whole.added, abs=1e-5)
@@ -116,7 +117,7 @@ def test_a_model_that_adds_nothing_to_words_starts_from_their_mean(
     found = attribute(model, "a good film")
     assert found.off < 0.01
     with torch.no_grad():
-        words = model.classifier.embeddings.words.weight
+        words = model.network.embeddings.words.weight
         words.copy_(words.mean(0).expand_as(words))
     assert found.baseline == pytest.approx(
         float(model.logits(["a good film"])[0, model.labels.index(found.label)]), abs=1e-5
@@ -124,7 +125,7 @@ def test_a_model_that_adds_nothing_to_words_starts_from_their_mean(
 
 
 def test_what_is_found_is_written_and_said(
-    model: Deliverable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: TextClassifier, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = attribute(model, "a good film")
     picture, record = write_attribution(tmp_path / "3.html", found)
@@ -157,7 +158,7 @@ def test_any_token_can_be_drawn() -> None:
     assert int.from_bytes(picture[20:24]) < 3000
 
 
-def test_mistakes_are_one_sentence(model: Deliverable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_one_sentence(model: TextClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="great is not a class of the model: choose one of bad, good, so-so"):
         attribute(model, "a film", label="great")
     with pytest.raises(ValueError, match="the model was trained on single texts"):

@@ -11,7 +11,8 @@ from torch import Tensor
 from manyheads.config import ModelConfig, PairKind
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Rows
-from manyheads.inference.classifier import Deliverable, load
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import load
 from manyheads.interpret import faithfulness as module
 from manyheads.interpret.faithfulness import faithfulness, first_order, how_many, noise, ranks, received
 from manyheads.interpret.maps import batches, look_at_batch, tokens_of
@@ -33,7 +34,7 @@ def rows_of(texts: list[str]) -> Rows:
 
 
 @pytest.fixture
-def model(model_folder: Path) -> Deliverable:
+def model(model_folder: Path) -> TextClassifier:
     return load(model_folder)
 
 
@@ -57,7 +58,7 @@ def test_amounts_are_counts_or_shares_rounded_up() -> None:
     assert how_many(0.1, n_choices_B).tolist() == [0, 1, 1, 2, 3]
 
 
-def test_attention_received_is_the_mean_over_queries_and_heads(model: Deliverable) -> None:
+def test_attention_received_is_the_mean_over_queries_and_heads(model: TextClassifier) -> None:
     (batch,) = batches(model, tokens_of(model, rows_of(TEXTS)), budget=4096)
     received_N = received(look_at_batch(model, batch), len(batch.ids_N))
     start = 0
@@ -69,12 +70,12 @@ def test_attention_received_is_the_mean_over_queries_and_heads(model: Deliverabl
         start += length
 
 
-def maps_alone(model: Deliverable, ids_L: Tensor) -> Tensor:
+def maps_alone(model: TextClassifier, ids_L: Tensor) -> Tensor:
     """Maps of one text from q and k: `(layers, H, L, M)`."""
     layout = Packed.of_lengths([len(ids_L)])
     with torch.inference_mode():
-        x, found = model.classifier.embeddings(ids_L, layout), []
-        for layer in model.classifier.encoder.layers:
+        x, found = model.network.embeddings(ids_L, layout), []
+        for layer in model.network.encoder.layers:
             block = layer.attention.block
             q, k, _ = block.queries_keys_values(layer.attention.before(x), None, layout, layout)
             found.append((torch.einsum("lhk,mhk->hlm", q, k) / q.size(-1) ** 0.5).softmax(-1))
@@ -82,11 +83,11 @@ def maps_alone(model: Deliverable, ids_L: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def test_the_first_order_fall_is_a_small_step_along_the_word(model: Deliverable) -> None:
+def test_the_first_order_fall_is_a_small_step_along_the_word(model: TextClassifier) -> None:
     (batch,) = batches(model, tokens_of(model, rows_of(TEXTS[:1])), budget=4096)
     ours_N = first_order(model, batch)
     whole = model.logits(TEXTS[:1])[0]
-    words, answer = model.classifier.embeddings.words, int(whole.argmax())
+    words, answer = model.network.embeddings.words, int(whole.argmax())
     for at in range(1, 4):
         step = torch.ones(5, 1)
         step[at] = 1 - 1e-2
@@ -96,7 +97,7 @@ def test_the_first_order_fall_is_a_small_step_along_the_word(model: Deliverable)
         assert float(ours_N[at]) == pytest.approx(fall, rel=0.1, abs=0.01)
 
 
-def test_falls_are_those_of_an_edited_embedding(model: Deliverable) -> None:
+def test_falls_are_those_of_an_edited_embedding(model: TextClassifier) -> None:
     """By hand: the most attended word of each text, every word a different one, zeroed in the table."""
     texts = ["a good film", "very bad", "not so awful the film"]
     falls, flips = [], []
@@ -104,7 +105,7 @@ def test_falls_are_those_of_an_edited_embedding(model: Deliverable) -> None:
         ids = torch.tensor(model.tokenizer.encode(text).ids)
         received_L = maps_alone(model, ids).mean((0, 1, 2))
         most = 1 + int(received_L[1:-1].argmax())
-        before, table = model.logits([text])[0], model.classifier.embeddings.words.weight
+        before, table = model.logits([text])[0], model.network.embeddings.words.weight
         kept = table[ids[most]].detach().clone()
         with torch.no_grad():
             table[ids[most]] = 0.0
@@ -120,7 +121,7 @@ def test_falls_are_those_of_an_edited_embedding(model: Deliverable) -> None:
     assert ours.difference.value == pytest.approx(ours.ranked.value - ours.random.value)
 
 
-def test_rows_without_a_choice_are_left_out(model: Deliverable) -> None:
+def test_rows_without_a_choice_are_left_out(model: TextClassifier) -> None:
     tokens = tokens_of(model, rows_of(TEXTS))  # 3, 0, 4, 5, 10, 1 and 5 words
     ours = faithfulness(model, tokens, n_resamples=20)
     n_rows = {(one.ranking, one.amount): one.n_rows for one in ours}
@@ -129,7 +130,7 @@ def test_rows_without_a_choice_are_left_out(model: Deliverable) -> None:
     assert faithfulness(model, tokens, amounts=[10], n_resamples=20) == []
 
 
-def test_random_against_random_is_nothing(model: Deliverable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_against_random_is_nothing(model: TextClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a ranking that is random too, differences lie around zero as widely as their intervals say."""
     random = np.random.default_rng(5)
     words = np.array(["good", "bad", "fine", "awful", "film", "a", "the", "very", "not", "so"])
@@ -145,7 +146,7 @@ def test_random_against_random_is_nothing(model: Deliverable, monkeypatch: pytes
     assert np.max(np.abs(away)) < 4
 
 
-def test_nothing_hangs_on_batches_and_the_seed_decides(model: Deliverable) -> None:
+def test_nothing_hangs_on_batches_and_the_seed_decides(model: TextClassifier) -> None:
     tokens = tokens_of(model, rows_of(TEXTS))
     heard: list[int] = []
     whole = faithfulness(model, tokens, n_resamples=20, seed=1, progress=heard.append)
@@ -157,13 +158,13 @@ def test_nothing_hangs_on_batches_and_the_seed_decides(model: Deliverable) -> No
 
 
 @pytest.fixture
-def apart(ship_model: Callable[..., Path], tmp_path: Path) -> Deliverable:
+def apart(ship_model: Callable[..., Path], tmp_path: Path) -> TextClassifier:
     """A model that reads the texts of a pair apart."""
     shape = ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24, pair=PairKind.cross)
     return load(ship_model(tmp_path / "model", pairs=True, shape=shape))
 
 
-def test_pairs_read_apart(apart: Deliverable) -> None:
+def test_pairs_read_apart(apart: TextClassifier) -> None:
     firsts, seconds = ["a good film", "very bad", "so"], ["the film", "not fine not awful", "so good"]
     rows = Rows(firsts, seconds, [0] * 3, "pairs", range(1, 4))
     (batch,) = batches(apart, tokens_of(apart, rows), budget=4096)
@@ -173,7 +174,7 @@ def test_pairs_read_apart(apart: Deliverable) -> None:
     falls = first_order(apart, batch)
     whole = apart.logits(firsts, seconds)
     for one in batch.ids_N.unique().tolist():
-        handle = apart.classifier.embeddings.words.register_forward_hook(
+        handle = apart.network.embeddings.words.register_forward_hook(
             lambda words, args, output, one=one: output * torch.where(args[0] == one, 1 - 1e-2, 1.0)[:, None]
         )
         fall_n = (whole - apart.logits(firsts, seconds)).gather(-1, whole.argmax(-1, keepdim=True)) / 1e-2

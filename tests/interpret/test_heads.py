@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 from manyheads.interpret.maps import Head, heads, silent, with_silence, without_head
 from manyheads.layout import Packed
 from manyheads.nn import Classifier
@@ -17,7 +17,7 @@ LAYOUT = Packed.of_lengths([5, 3, 7])
 
 @pytest.fixture
 def classifier(model_folder: Path) -> Classifier:
-    return load(model_folder).classifier
+    return load(model_folder).network
 
 
 def logits(classifier: Classifier, ids_N: Tensor = IDS_N) -> Tensor:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from manyheads.config import ModelConfig, PairKind
 from manyheads.data.rows import Rows
-from manyheads.inference.classifier import Deliverable, load
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import load
 from manyheads.interpret.faithfulness import faithfulness
 from manyheads.interpret.maps import Head, Maps, batches, distributions, find_marks, look_at_batch, tokens_of
 from manyheads.interpret.statistics import FIGURES, divergence, head_statistics, text_figures
@@ -176,9 +177,9 @@ def test_heads_without_queries_are_even(model_folder: Path) -> None:
     assert agreement[0] == pytest.approx(1)
 
 
-def silence_queries(model: Deliverable) -> None:
+def silence_queries(model: TextClassifier) -> None:
     """All scores zero: attention is even."""
-    for layer in model.classifier.encoder.layers:
+    for layer in model.network.encoder.layers:
         project = layer.attention.block.project
         with torch.no_grad():
             project.weight[: 2 * 4] = 0.0
@@ -220,9 +221,9 @@ def test_what_is_looked_at_is_the_formula_and_the_answer_stays(model_folder: Pat
     (batch,) = batches(model, tokens_of(model, rows_of(TEXTS)), budget=4096)
     maps = look_at_batch(model, batch)
     torch.testing.assert_close(maps.logits_BC, model.logits(TEXTS)[batch.rows_B], rtol=1e-5, atol=1e-5)
-    first = model.classifier.encoder.layers[0].attention
+    first = model.network.encoder.layers[0].attention
     with torch.inference_mode():
-        x_ND = first.before(model.classifier.embeddings(batch.ids_N, batch.layout))
+        x_ND = first.before(model.network.embeddings(batch.ids_N, batch.layout))
         q, k, _ = first.block.queries_keys_values(x_ND, None, batch.layout, batch.layout)
     start = 0
     for row, length in enumerate(batch.layout.lengths_B.tolist()):

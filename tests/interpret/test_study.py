@@ -11,7 +11,7 @@ import pytest
 from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, LookConfig, RunConfig, Source
 from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 from manyheads.interpret.look import study
 from manyheads.interpret.study import some, study_rows
 from manyheads.interpret.tables import notes

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from manyheads.config import ModelConfig, PairKind
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 from manyheads.interpret.look import Chosen
 from manyheads.interpret.maps import answer, layer_maps
 from manyheads.interpret.page import read_words
@@ -44,7 +44,7 @@ def test_a_page_holds_the_maps_of_its_text(model_folder, tmp_path):
     said = told(page)
     assert [one["text"] for one in said["tokens"]] == ["[CLS]", "a", "Good", "film", "[SEP]"]
     ids = torch.tensor(read_words(deliverable.tokenizer, "a Good film", None, 12).ids)
-    _, calls = answer(deliverable.classifier, ids, None, None)
+    _, calls = answer(deliverable.network, ids, None, None)
     for block, call in enumerate(calls):
         assert said["blocks"][block]["queries"] == said["blocks"][block]["keys"] == [0, 5]
         for head, weights_LM in enumerate(layer_maps(call).weights_HLM):

@@ -3,7 +3,7 @@
 import pytest
 
 from manyheads.config import DataConfig, ModelConfig, PairKind
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 from manyheads.interpret.look import Chosen
 from manyheads.interpret.maps import answer, layer_maps
 from manyheads.interpret.page import read_words
@@ -28,7 +28,7 @@ def weights(model_folder):
 
     deliverable = load(model_folder)
     ids = torch.tensor(read_words(deliverable.tokenizer, TEXT, None, deliverable.max_length).ids)
-    _, calls = answer(deliverable.classifier, ids, None, None)
+    _, calls = answer(deliverable.network, ids, None, None)
     return [layer_maps(call).weights_HLM for call in calls]
 
 

@@ -17,8 +17,7 @@ from manyheads.config import Terms
 from manyheads.data.rows import Rows
 from manyheads.linear import fit as linear
 from manyheads.linear.fit import MANY, OF_LABELS, STRENGTH, TOLERANCE, fit_linear, simplest
-from manyheads.linear.member import linear_logits
-from manyheads.linear.model import number_of, terms_of
+from manyheads.linear.model import linear_logits, number_of, terms_of
 
 TEXTS = ["a good film", "so bad", "The awful film, bad!", "good good fun", "a film", "an awful bore so bad"] * 4
 LABELS = [0, 1, 1, 0, 2, 1] * 4
@@ -242,7 +241,7 @@ import sys
 from pathlib import Path
 from manyheads.data.rows import Rows
 from manyheads.linear.fit import fit_linear
-from manyheads.linear.member import write_linear
+from manyheads.linear.model import write_linear
 firsts = [f"the {one} runs over a small hill" for one in ("dog", "cat", "cow", "hen")] * 6
 seconds = [f"the {one} sleeps" if at % 2 else "a boat is still" for at, one in enumerate(("dog", "cat", "cow") * 8)]
 rows = Rows(firsts, seconds, [at % 2 for at in range(24)], "x.csv", range(24))

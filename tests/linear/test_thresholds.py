@@ -5,8 +5,8 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from manyheads.linear import thresholds
-from manyheads.linear.thresholds import LARGEST, N_STEPS, STEP, best, count, no_counts
+from manyheads.linear import blend as thresholds
+from manyheads.linear.blend import LARGEST, N_STEPS, STEP, best, count, no_counts
 
 
 def some_rows(n_rows: int = 400, n_labels: int = 4, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

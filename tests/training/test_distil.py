@@ -17,7 +17,7 @@ from manyheads.data.sources import read_splits
 from manyheads.data.tokens import Tokens, encode
 from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
-from manyheads.inference.classifier import load
+from manyheads.inference.folder import load
 from manyheads.nn import assemble
 from manyheads.runs.config_file import read_run
 from manyheads.training.objectives import Classify, Tag, Teaching, of_classes, of_labels

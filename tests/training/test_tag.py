@@ -10,8 +10,9 @@ from manyheads.config import BatchConfig, CheckpointConfig, Metric, ModelConfig,
 from manyheads.data.batches import Batch, Batches, plan_epoch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import Tokens, marks_of
+from manyheads.inference.predictor import network_logits
 from manyheads.layout import Packed
-from manyheads.linear.member import tuned_on
+from manyheads.linear.blend import tune
 from manyheads.nn import assemble
 from manyheads.training.metrics import LabelFigures
 from manyheads.training.objectives import Classify, Tag, class_logits, class_weights, label_losses
@@ -143,8 +144,9 @@ def test_epoch_figures_are_scikit_learns_at_the_best_thresholds():
 
 def test_thresholds_are_tuned_on_the_models_own_logits(tokens, classifier):
     classifier.eval()
-    tuned = tuned_on(classifier, None, tokens, Rows([], None, [], "x.csv", []))
-    assert (tuned.beside, tuned.baseline) == (None, None)
+    rows = Rows([""] * 7, None, [0] * 7, "x.csv", range(7), sets=SETS)
+    tuned = tune(network_logits(classifier, tokens), None, rows, 3)
+    assert (tuned.blend, tuned.baseline) == (None, None)
     thresholds = tuned.thresholds
     assert thresholds is not None
     batch = whole(tokens)

@@ -307,7 +307,9 @@ def encode(
         raise ValueError(f"data.max_length={max_length} leaves no room beside the special tokens: use a larger one")
     assert cutting.long is not Long.windows or pairs is None, "checks.check_long comes first"
     read = _Read(None if pairs is None else texts_of_marks(tokenizer))
-    with _cut_to(tokenizer, max_length if cutting.long is Long.cut else None):
+    if cutting.long is Long.cut:  # the library cuts texts at their end, which is faster than to cut them afterwards
+        tokenizer.enable_truncation(max_length, strategy="longest_first")
+    try:
         for start in range(0, len(texts), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
             batch = texts[rows] if pairs is None else list(zip(texts[rows], pairs[rows], strict=True))
@@ -315,18 +317,9 @@ def encode(
                 encodings = tokenizer.encode_batch_fast(batch)
             for encoding in encodings:
                 read.add(encoding, max_length, cutting)
-    return read.tokens(labels if labels is not None else [0] * len(texts))
-
-
-@contextmanager
-def _cut_to(tokenizer: Tokenizer, max_length: int | None) -> Iterator[None]:
-    """The library cuts texts at their end for a while, which is faster than to cut them afterwards."""
-    if max_length is not None:
-        tokenizer.enable_truncation(max_length, strategy="longest_first")
-    try:
-        yield
     finally:
         tokenizer.no_truncation()
+    return read.tokens(labels if labels is not None else [0] * len(texts))
 
 
 class _Read:
@@ -341,20 +334,18 @@ class _Read:
     def add(self, encoding: Encoding, max_length: int, cutting: Cutting) -> None:
         """One more row."""
         ids, segments = encoding.ids, [] if self.marks is None else segments_of(encoding, self.marks)
+        parts = [(ids, segments)]
         if len(ids) > max_length:
-            parts, whole = kept(encoding.sequence_ids, max_length, cutting)
+            places, whole = kept(encoding.sequence_ids, max_length, cutting)
             self.n_truncated += not whole
-            for part in parts:
-                self._add([ids[at] for at in part], [segments[at] for at in part] if segments else [])
+            parts = [([ids[at] for at in part], [segments[at] for at in part] if segments else []) for part in places]
         else:
-            self._add(ids, segments)
             self.n_truncated += len(ids) == max_length and bool(encoding.overflowing)
+        for ids, segments in parts:
+            self.ids.extend(ids)
+            self.segments += bytes(segments)
+            self.bounds.append(len(self.ids))
         self.firsts.append(len(self.bounds) - 1)
-
-    def _add(self, ids: list[int], segments: list[int]) -> None:
-        self.ids.extend(ids)
-        self.segments += bytes(segments)
-        self.bounds.append(len(self.ids))
 
     def tokens(self, labels: list[int]) -> Tokens:
         """The rows, which have `labels`."""

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.scores import Answers, Interval, change_of_answers, score_answers
-from manyheads.inference.classifier import Deliverable, in_chunks
-from manyheads.linear.member import LinearBaseline
+from manyheads.inference.classifier import TextClassifier, in_chunks
+from manyheads.linear.model import LinearBaseline
 from manyheads.runs.atomic import replace_file
 
 POINTS = 100  # of a share
@@ -112,7 +112,7 @@ class Mistake:
 
 
 def judge_rows(
-    deliverable: Deliverable,
+    deliverable: TextClassifier,
     rows: Rows,
     *,
     tokens: int = 8192,
@@ -127,7 +127,7 @@ def judge_rows(
     return Predictions(rows, deliverable.labels, logits_nC)
 
 
-def logits_of(deliverable: Deliverable, rows: Rows, *, tokens: int, progress: Callable[[int], None]) -> Tensor:
+def logits_of(deliverable: TextClassifier, rows: Rows, *, tokens: int, progress: Callable[[int], None]) -> Tensor:
     """Logits of every row `(n, C)`, in fp32. Arguments and errors as of `judge_rows`."""
 
     def answers(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
@@ -137,7 +137,7 @@ def logits_of(deliverable: Deliverable, rows: Rows, *, tokens: int, progress: Ca
 
 
 def logits_by_model(
-    deliverable: Deliverable,
+    deliverable: TextClassifier,
     rows: Rows,
     baseline: LinearBaseline | None = None,
     *,

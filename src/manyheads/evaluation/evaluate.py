@@ -22,15 +22,15 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import open_tables, read_split
 from manyheads.data.texts import read_rows, read_text_split
 from manyheads.distributed.launch import n_to_start, on_all
-from manyheads.inference.format import COLUMNS, Columns, Settings, find_model, read_labels, read_settings, run_folder
+from manyheads.inference.format import COLUMNS, Columns, ModelFolder, Settings, open_folder, run_folder
 from manyheads.inference.predict import answer_together
 from manyheads.runs.atomic import read_json
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import within
 
 if TYPE_CHECKING:
-    from manyheads.inference.load import Shipped
-    from manyheads.inference.sharing import Crew
+    from manyheads.inference.folder import AnyPredictor
+    from manyheads.inference.predictor import Workers
 
 
 DEFAULTS = DataConfig()
@@ -305,32 +305,32 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
 def _judge_elsewhere(config: EvaluateConfig, n_local: int) -> dict[str, Any]:
     """In processes that are started for it."""
-    model = find_model(Path(config.run))
+    model, settings = open_folder(config.run)
     _check_output(config.output)
     on_all("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
     home = run_folder(model)
-    name = results_name(config, home, read_settings(model / "config.json"))
+    name = results_name(config, home, settings)
     return json.loads((_folder(config, model, home, name) / "metrics.json").read_text(encoding="utf-8"))
 
 
-def _judge(config: EvaluateConfig, crew: "Crew | None") -> dict[str, Any]:
-    model = find_model(Path(config.run))
+def _judge(config: EvaluateConfig, workers: "Workers | None") -> dict[str, Any]:
+    opened = open_folder(config.run)
+    model, settings = opened
     home = run_folder(model)
-    settings = read_settings(model / "config.json")
     _check_output(config.output)
-    task = find_task(config, home, settings, read_labels(model / "labels.json", settings))
+    task = find_task(config, home, settings, opened.labels())
     folder = _folder(config, model, home, task.folder)
 
     from manyheads.evaluation.masked_lm import evaluate_guesses
     from manyheads.evaluation.results import evaluate_labels, judge_task, show_results, write_results
     from manyheads.evaluation.seq2seq import evaluate_texts
-    from manyheads.inference.masked_lm import Guesser
-    from manyheads.inference.seq2seq import Translator
+    from manyheads.inference.masked_lm import MaskedLMPredictor
+    from manyheads.inference.seq2seq import Seq2SeqPredictor
 
-    deliverable = replace(_opened(config), crew=crew)
-    if isinstance(deliverable, Translator):
+    deliverable = replace(_opened(config, opened), workers=workers)
+    if isinstance(deliverable, Seq2SeqPredictor):
         return evaluate_texts(task, deliverable, config, folder, home)
-    if isinstance(deliverable, Guesser):
+    if isinstance(deliverable, MaskedLMPredictor):
         return evaluate_guesses(task, deliverable, config, folder, home)
     if deliverable.multi:
         return evaluate_labels(task, deliverable, config, folder, home)
@@ -344,10 +344,10 @@ def _folder(config: EvaluateConfig, model: Path, home: Path | None, name: str) -
     return Path(config.output) if config.output else within(home or model, "evaluate", name)
 
 
-def _opened(config: EvaluateConfig) -> "Shipped":
-    from manyheads.inference.load import load, place
+def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPredictor":
+    from manyheads.inference.folder import load, place
 
-    return place(load(config.run), config.hardware)
+    return place(load(folder or config.run), config.hardware)
 
 
 def _check_output(output: str) -> None:

@@ -27,7 +27,7 @@ from manyheads.evaluation.page import Html, interval_bar, section, shown, table,
 from manyheads.evaluation.report import Sections, tile_row
 from manyheads.evaluation.results import Found, interval_cells, publish
 from manyheads.evaluation.scores import Interval, ratio_interval
-from manyheads.inference.masked_lm import Guessed, Guesser
+from manyheads.inference.masked_lm import Guessed, MaskedLMPredictor
 from manyheads.runs.atomic import replace_file
 
 COMMON = "how often tokens occur"
@@ -49,7 +49,7 @@ class GuessScores:
         return {"masked_accuracy": self.masked_accuracy, "perplexity": self.perplexity, "loss": self.loss}
 
 
-def judge_guesses(guesser: Guesser, rows: Rows, *, tokens: int = 2048) -> list[Guessed]:
+def judge_guesses(guesser: MaskedLMPredictor, rows: Rows, *, tokens: int = 2048) -> list[Guessed]:
     """How the hidden words of the rows are told, a piece each, in as many pieces as judging needs."""
     return guesser.guess(held_out(guesser.pieces(rows.texts, rows.pairs)), tokens=tokens)
 
@@ -75,7 +75,7 @@ def score_guesses(guessed: list[Guessed], *, n_resamples: int = 1000, seed: int 
     )
 
 
-def judge_common(guesser: Guesser, train: Rows, rows: Rows) -> list[Guessed]:
+def judge_common(guesser: MaskedLMPredictor, train: Rows, rows: Rows) -> list[Guessed]:
     """The same words told by how often tokens occur in train, which needs no model: nothing beside them is read."""
     some = train.pick(list(range(min(len(train), MOST_TRAIN))))
     learnt, asked = guesser.pieces(some.texts, some.pairs), held_out(guesser.pieces(rows.texts, rows.pairs))
@@ -85,7 +85,7 @@ def judge_common(guesser: Guesser, train: Rows, rows: Rows) -> list[Guessed]:
     return [_common(guesser, asked, row, losses_V, int(counts_V.argmax())) for row in range(len(asked))]
 
 
-def _common(guesser: Guesser, asked: Tokens, row: int, losses_V: torch.Tensor, likeliest: int) -> Guessed:
+def _common(guesser: MaskedLMPredictor, asked: Tokens, row: int, losses_V: torch.Tensor, likeliest: int) -> Guessed:
     words_P = guesser.hidden(gather(asked, Planned(torch.tensor([row]), 1.0))).words_P
     return Guessed(words_P.numel(), int((words_P == likeliest).sum()), float(losses_V[words_P].sum()))
 
@@ -114,7 +114,7 @@ def _comparison(scores: GuessScores, beside: GuessScores) -> Iterator[Html]:
 
 
 def evaluate_guesses(
-    task: EvaluationData, guesser: Guesser, config: EvaluateConfig, folder: Path, home: Path | None
+    task: EvaluationData, guesser: MaskedLMPredictor, config: EvaluateConfig, folder: Path, home: Path | None
 ) -> dict[str, Any]:
     """Judge the rows of `task`, beside how often tokens occur in train, or in these rows where there is no other; write
     metrics.json, predictions.csv, pictures and report.html into `folder`.

@@ -37,8 +37,8 @@ from manyheads.evaluation.multilabel import (
 )
 from manyheads.evaluation.scores import Scores, score, share_interval
 from manyheads.evaluation.summary import linear_words
-from manyheads.inference.classifier import Deliverable
-from manyheads.linear.member import LinearBaseline
+from manyheads.inference.classifier import TextClassifier
+from manyheads.linear.model import LinearBaseline
 
 FEW_ROWS = 100
 FEW_OF_CLASS = 10
@@ -136,7 +136,7 @@ class LabelMembers(NamedTuple):
 
 
 def judge_members(
-    classifier: Deliverable,
+    classifier: TextClassifier,
     rows: Rows,
     baseline: LinearBaseline | None,
     frequent: int | None = None,
@@ -163,7 +163,7 @@ def judge_members(
 
 
 def judge_label_members(
-    classifier: Deliverable,
+    classifier: TextClassifier,
     rows: Rows,
     baseline: LinearBaseline | None,
     frequent: int | None = None,
@@ -182,7 +182,7 @@ def judge_label_members(
     return LabelMembers(answered, scores, label_baselines(answered.marks_nC, cheap, answered.given_nC, **draws))
 
 
-def said_of(classifier: Deliverable, baseline: LinearBaseline | None) -> str:
+def said_of(classifier: TextClassifier, baseline: LinearBaseline | None) -> str:
     """What the linear model beside the network is, in a sentence."""
     words = linear_words(baseline.linear.terms_name if baseline else "", classifier.share)
     return "".join(f"{name.capitalize()}: {said}." for name, said in words.items())

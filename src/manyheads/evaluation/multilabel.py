@@ -37,8 +37,8 @@ from manyheads.evaluation.scores import (
     resamples,
     share_interval,
 )
-from manyheads.inference.classifier import Deliverable
-from manyheads.linear.member import LinearBaseline
+from manyheads.inference.classifier import TextClassifier
+from manyheads.linear.model import LinearBaseline
 
 Bools = NDArray[np.bool_]
 
@@ -240,7 +240,7 @@ class LabelAnswered:
 
 
 def judge_labels(
-    deliverable: Deliverable,
+    deliverable: TextClassifier,
     rows: Rows,
     baseline: LinearBaseline | None = None,
     *,
@@ -255,7 +255,7 @@ def judge_labels(
     """
     assert deliverable.thresholds is not None
     own = (
-        {NETWORK: deliverable.alone.get("network"), LINEAR: deliverable.alone.get("linear")}
+        {NETWORK: deliverable.member_thresholds.get("network"), LINEAR: deliverable.member_thresholds.get("linear")}
         if deliverable.share
         else {}
     )

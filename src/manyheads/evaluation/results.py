@@ -38,8 +38,8 @@ from manyheads.evaluation.summary import (
     leads,
     show_figures,
 )
-from manyheads.inference.classifier import Deliverable
-from manyheads.linear.member import LinearBaseline
+from manyheads.inference.classifier import TextClassifier
+from manyheads.linear.model import LinearBaseline
 from manyheads.runs.atomic import refuse_unwritable, replace_file
 from manyheads.runs.folder import read_curves
 from manyheads.terminal import as_text, console, progress_bar, show_files
@@ -62,7 +62,7 @@ class Results:
 
 
 def judge_task(
-    task: EvaluationData, deliverable: Deliverable, config: EvaluateConfig, baseline: LinearBaseline | None = None
+    task: EvaluationData, deliverable: TextClassifier, config: EvaluateConfig, baseline: LinearBaseline | None = None
 ) -> Results:
     """Answer every row and judge the answers, beside those of each member and what cheap models make of the same rows:
     the most frequent class, of the training rows where that is known, and the `baseline` fitted in training."""
@@ -76,7 +76,7 @@ def judge_task(
     return Results(task, members, settings, said, warnings_of(task, deliverable))
 
 
-def warnings_of(task: EvaluationData, classifier: Deliverable) -> list[str]:
+def warnings_of(task: EvaluationData, classifier: TextClassifier) -> list[str]:
     """What the figures of `task` cannot say."""
     chosen = chosen_here(task.role, linear=classifier.share > 0, multi=classifier.multi) or learnt_here(task.role)
     split = "the file" if task.split == "all" else task.split
@@ -255,7 +255,7 @@ def show_table(task: EvaluationData, columns: list[str], rows: list[list[str]], 
 
 
 def evaluate_labels(
-    task: EvaluationData, deliverable: Deliverable, config: EvaluateConfig, folder: Path, home: Path | None
+    task: EvaluationData, deliverable: TextClassifier, config: EvaluateConfig, folder: Path, home: Path | None
 ) -> dict[str, Any]:
     """Judge the rows of `task`; write metrics.json, predictions.csv, pictures and report.html into `folder`.
 

@@ -24,7 +24,7 @@ from manyheads.evaluation.page import Html, excerpt, interval_bar, section, show
 from manyheads.evaluation.report import Sections, tile_row
 from manyheads.evaluation.results import Found, interval_cells, publish
 from manyheads.evaluation.scores import Interval, mean_interval, ratio_interval, share_interval
-from manyheads.inference.seq2seq import Followed, Translator
+from manyheads.inference.seq2seq import Followed, Seq2SeqPredictor
 from manyheads.terminal import progress_bar
 
 CHUNK = 1024  # rows answered together
@@ -62,7 +62,7 @@ class TranslationScores:
 
 
 def judge_texts(
-    translator: Translator,
+    translator: Seq2SeqPredictor,
     rows: Rows,
     generate: GenerateConfig,
     *,
@@ -206,7 +206,7 @@ def listed(title: str, translations: Translations, which: list[int], most: int) 
 
 
 def evaluate_texts(
-    task: EvaluationData, translator: Translator, config: EvaluateConfig, folder: Path, home: Path | None
+    task: EvaluationData, translator: Seq2SeqPredictor, config: EvaluateConfig, folder: Path, home: Path | None
 ) -> dict[str, Any]:
     """Judge the rows of `task`; write metrics.json, predictions.csv, pictures and report.html into `folder`.
 

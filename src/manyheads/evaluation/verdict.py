@@ -27,11 +27,11 @@ from manyheads.evaluation.report import (
 from manyheads.evaluation.scores import Interval
 from manyheads.evaluation.seq2seq import judge_texts, score_texts, text_baselines, translation_sections
 from manyheads.evaluation.summary import Summary, baseline_figures, facts, headline, label_headline, leads
-from manyheads.inference.classifier import Deliverable
-from manyheads.inference.load import Shipped
-from manyheads.inference.masked_lm import Guesser
-from manyheads.inference.seq2seq import Translator
-from manyheads.linear.member import LinearBaseline
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import AnyPredictor
+from manyheads.inference.masked_lm import MaskedLMPredictor
+from manyheads.inference.seq2seq import Seq2SeqPredictor
+from manyheads.linear.model import LinearBaseline
 from manyheads.runs.folder import read_curves
 
 
@@ -48,7 +48,7 @@ class Judged(NamedTuple):
 
 def judge_run(
     splits: Splits,
-    deliverable: Shipped,
+    deliverable: AnyPredictor,
     training: dict[str, Any],
     config: dict[str, Any],
     folder: Path,
@@ -61,7 +61,7 @@ def judge_run(
     judged_on, rows = list(named.items())[-1]
     judged = judge_splits(deliverable, splits.train, named, folder)
     shipped = {split: next(iter(models.values())) for split, models in judged.figures.items()}
-    classifier = deliverable if isinstance(deliverable, Deliverable) else None
+    classifier = deliverable if isinstance(deliverable, TextClassifier) else None
     share, labels = classifier.share if classifier else 0.0, splits.labels
     chosen = chosen_here(judged_on, linear=share > 0, multi=splits.multi, classes=bool(classifier))
     baseline = classifier.baseline(folder) if classifier else None
@@ -99,18 +99,18 @@ def judge_run(
     return summary
 
 
-def judge_splits(deliverable: Shipped, train: Rows, named: dict[str, Rows], home: Path) -> Judged:
+def judge_splits(deliverable: AnyPredictor, train: Rows, named: dict[str, Rows], home: Path) -> Judged:
     """Whatever was shipped, on splits, the last of which is the one that counts; the baseline of the run folder `home`,
     fitted in training, is judged there, too."""
-    if isinstance(deliverable, Translator):
+    if isinstance(deliverable, Seq2SeqPredictor):
         return judge_answers(deliverable, train, named)
-    if isinstance(deliverable, Guesser):
+    if isinstance(deliverable, MaskedLMPredictor):
         return judge_hidden(deliverable, train, named)
     return (judge_sets if deliverable.multi else judge_classes)(deliverable, train, named, deliverable.baseline(home))
 
 
 def judge_classes(
-    classifier: Deliverable, train: Rows, named: dict[str, Rows], baseline: LinearBaseline | None
+    classifier: TextClassifier, train: Rows, named: dict[str, Rows], baseline: LinearBaseline | None
 ) -> Judged:
     """A classifier on splits, the last of which is the one that counts."""
     figures, last = {}, None
@@ -127,7 +127,9 @@ def judge_classes(
     )
 
 
-def judge_sets(classifier: Deliverable, train: Rows, named: dict[str, Rows], baseline: LinearBaseline | None) -> Judged:
+def judge_sets(
+    classifier: TextClassifier, train: Rows, named: dict[str, Rows], baseline: LinearBaseline | None
+) -> Judged:
     """The same where a row has any number of labels."""
     label = most_frequent(rows_of_class(train, len(classifier.labels)))
     found = {split: judge_label_members(classifier, rows, baseline, label) for split, rows in named.items()}
@@ -141,7 +143,7 @@ def judge_sets(classifier: Deliverable, train: Rows, named: dict[str, Rows], bas
     )
 
 
-def judge_answers(translator: Translator, train: Rows, named: dict[str, Rows]) -> Judged:
+def judge_answers(translator: Seq2SeqPredictor, train: Rows, named: dict[str, Rows]) -> Judged:
     """The same of a model that answers by texts, greedily."""
     found = {name: judge_texts(translator, rows, GenerateConfig()) for name, rows in named.items()}
     scores = {name: score_texts(one) for name, one in found.items()}
@@ -155,7 +157,7 @@ def judge_answers(translator: Translator, train: Rows, named: dict[str, Rows]) -
     )
 
 
-def judge_hidden(guesser: Guesser, train: Rows, named: dict[str, Rows]) -> Judged:
+def judge_hidden(guesser: MaskedLMPredictor, train: Rows, named: dict[str, Rows]) -> Judged:
     """The same of a model that tells hidden words, beside how often they occur."""
     scores = {name: score_guesses(judge_guesses(guesser, rows)) for name, rows in named.items()}
     last = list(named)[-1]

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from manyheads.config import ExplainConfig, ModelConfig, RunConfig
 from manyheads.config.fields import from_plain
-from manyheads.inference.classifier import Deliverable, load
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import load
 from manyheads.layout import Packed
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.embeddings import Embeddings
@@ -202,7 +203,7 @@ def run_of(own: Mapping[str, Any]) -> RunConfig:
 
 def train_small(
     config: ExplainConfig, regularisers: Mapping[str, float], *, seed: int, splits: dict[str, list[tuple[str, str]]]
-) -> tuple[Deliverable, dict[str, float]]:
+) -> tuple[TextClassifier, dict[str, float]]:
     """Train two layers of four heads for `config.steps` steps.
 
     Args:
@@ -227,15 +228,15 @@ def train_small(
             "steps": summary.steps,
             "parameters": summary.parameters,
         }
-        return load(f"{folder}/run"), figures
+        return load(f"{folder}/run", TextClassifier), figures
 
 
-def untrained(model: Deliverable, seed: int) -> Classifier:
+def untrained(model: TextClassifier, seed: int) -> Classifier:
     """The same architecture with fresh weights."""
     torch.manual_seed(seed)
     return assemble(
         model.model,
-        vocab_size=model.classifier.embeddings.words.num_embeddings,
+        vocab_size=model.network.embeddings.words.num_embeddings,
         n_classes=len(model.labels),
         max_length=model.max_length,
     ).eval()

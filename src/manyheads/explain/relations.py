@@ -25,7 +25,7 @@ from manyheads.config import ExplainConfig
 from manyheads.explain.drawing import draw, heatmap, name, png
 from manyheads.explain.explain import Finding
 from manyheads.explain.models import train_small, untrained, vectors_and_weights
-from manyheads.inference.classifier import Deliverable, Prediction
+from manyheads.inference.classifier import Prediction, TextClassifier
 from manyheads.nn import Classifier
 
 SEED_SENTENCES = (
@@ -154,7 +154,7 @@ def relations(config: ExplainConfig) -> Finding:
     numbers = {
         "training": figures,
         "bonds": {
-            "trained": bond_figures(model, model.classifier, fitting),
+            "trained": bond_figures(model, model.network, fitting),
             "untrained": bond_figures(model, untrained(model, config.seed), fitting),
         },
         "answers": {what: _answer(model, text) for what, text in ASKED.items()},
@@ -175,7 +175,7 @@ def relations(config: ExplainConfig) -> Finding:
     return Finding(says, numbers, pictures)
 
 
-def _seed_figures(model: Deliverable, figures: dict[str, float]) -> dict[str, Any]:
+def _seed_figures(model: TextClassifier, figures: dict[str, float]) -> dict[str, Any]:
     """Accuracy and the weights between chosen words of the two sentences."""
     return {
         "test_accuracy": figures["test_accuracy"],
@@ -184,15 +184,15 @@ def _seed_figures(model: Deliverable, figures: dict[str, float]) -> dict[str, An
     }
 
 
-def sentence_map(model: Deliverable, text: str) -> tuple[list[str], Tensor]:
+def sentence_map(model: TextClassifier, text: str) -> tuple[list[str], Tensor]:
     """The tokens of a text, marks included, and the weights of every head `(Y, H, N, N)`."""
     encoding = model.tokenizer.encode(text)
-    _, weights_YHNN = vectors_and_weights(model.classifier, torch.tensor(encoding.ids))
+    _, weights_YHNN = vectors_and_weights(model.network, torch.tensor(encoding.ids))
     return encoding.tokens, weights_YHNN
 
 
 def bond_figures(
-    model: Deliverable, classifier: Classifier, sentences: dict[str, list[Sentence]]
+    model: TextClassifier, classifier: Classifier, sentences: dict[str, list[Sentence]]
 ) -> dict[str, dict[str, Any]]:
     """For each bond and direction: the head with most weight on the partner, chosen on validation, measured on test.
 
@@ -221,7 +221,7 @@ def bond_figures(
 
 
 def _partner_weights(
-    model: Deliverable, classifier: Classifier, sentences: list[Sentence]
+    model: TextClassifier, classifier: Classifier, sentences: list[Sentence]
 ) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
     """By bond and direction: the weight on the partner and whether it is the largest `(S, Y, H)`, and 1 / N `(S,)`."""
     found: dict[str, list[tuple[Tensor, Tensor, float]]] = {}
@@ -261,7 +261,7 @@ def pair_weights(tokens: list[str], weights_YHNN: Tensor, pairs: tuple[tuple[str
     return figures
 
 
-def _answer(model: Deliverable, text: str) -> dict[str, Any]:
+def _answer(model: TextClassifier, text: str) -> dict[str, Any]:
     said = model.predict([text])[0]
     assert isinstance(said, Prediction), "its data has one class a text"
     return {"text": text, "says": said.label, "probability": said.probabilities[said.label]}

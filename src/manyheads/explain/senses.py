@@ -19,7 +19,7 @@ from manyheads.data.demo import demo_splits
 from manyheads.explain.drawing import BLUE, GREY, RED, draw, heatmap, name, png
 from manyheads.explain.explain import Finding
 from manyheads.explain.models import train_small, untrained, vectors_and_weights
-from manyheads.inference.classifier import Deliverable
+from manyheads.inference.classifier import TextClassifier
 from manyheads.nn import Classifier
 
 WORDS = ("check", "station")
@@ -54,9 +54,9 @@ def senses(config: ExplainConfig) -> Finding:
     rows = splits["test"]
     words = {
         word: {
-            "trained": agreement(model, model.classifier, rows, word, word),
+            "trained": agreement(model, model.network, rows, word, word),
             "untrained": agreement(model, fresh, rows, word, word),
-            "control": agreement(model, model.classifier, rows, word, CONTROL),
+            "control": agreement(model, model.network, rows, word, CONTROL),
         }
         for word in WORDS
     }
@@ -71,7 +71,7 @@ def senses(config: ExplainConfig) -> Finding:
 
 
 def agreement(
-    model: Deliverable, classifier: Classifier, rows: list[tuple[str, str]], word: str, at: str
+    model: TextClassifier, classifier: Classifier, rows: list[tuple[str, str]], word: str, at: str
 ) -> dict[str, Any]:
     """Cosines between the vectors of the token `at` in sentences about `word`, by depth.
 
@@ -93,7 +93,7 @@ def agreement(
     return by_depth
 
 
-def vectors_at(model: Deliverable, classifier: Classifier, text: str, token: str) -> Tensor:
+def vectors_at(model: TextClassifier, classifier: Classifier, text: str, token: str) -> Tensor:
     """The first such token of the text at every depth: `(Y, D)`."""
     encoding = model.tokenizer.encode(text)
     vectors_YND, _ = vectors_and_weights(classifier, torch.tensor(encoding.ids))
@@ -106,12 +106,12 @@ def cosines(vectors_YSD: Tensor) -> Tensor:
     return unit_YSD @ unit_YSD.transpose(1, 2)
 
 
-def _cosines_of_shown(model: Deliverable, word: str, rows: list[tuple[str, str]]) -> dict[str, Any]:
+def _cosines_of_shown(model: TextClassifier, word: str, rows: list[tuple[str, str]]) -> dict[str, Any]:
     """Six sentences of the test split about the word, before the encoder and after it."""
     texts = []
     for clause, _ in SHOWN[word]:
         texts.append(next((text for text, _ in rows if clause in text), f"Anna {clause} last week."))
-    vectors_YSD = torch.stack([vectors_at(model, model.classifier, text, word) for text in texts], dim=1)
+    vectors_YSD = torch.stack([vectors_at(model, model.network, text, word) for text in texts], dim=1)
     cosines_YSS = cosines(vectors_YSD)
     names = [f"{clause} ({sense})" for clause, sense in SHOWN[word]]
     return {"names": names, "before": cosines_YSS[1].tolist(), "after": cosines_YSS[-1].tolist()}

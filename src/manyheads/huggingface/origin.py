@@ -1,8 +1,6 @@
-"""Trained weights found: a folder, a run of our own, or an id of the hub.
+"""Weights to begin with, which `init_from=` names: a folder, a run of our own, or an id of the Hugging Face hub.
 
-A model of the Hugging Face hub as a folder. Only this file asks the hub for models.
-
-What `init_from=` names: trained weights, by the config.json that lies beside them.
+They are found by the config.json that lies beside them. Only this file asks the hub for models.
 """
 
 import os
@@ -29,6 +27,9 @@ DESCRIBED = (
 INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 SAFE, PICKLED = ("model.safetensors", "model-*.safetensors"), ("pytorch_model.bin", "pytorch_model-*.bin")
 SECONDS = 5.0  # that the hub may take to say what it has
+BYTES = 4  # of a number in weights of ours
+FILES = ("config.json", "tokenizer.json", "model.safetensors")
+REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hugging Face hub"
 
 
 def local_folder(name: str) -> Path:
@@ -78,11 +79,6 @@ def _fetched(name: str, files: tuple[str, ...]) -> Path:
             f"init_from={name} cannot be fetched from the Hugging Face hub ({show(first)}): check the name, "
             "or name a local folder"
         ) from problem
-
-
-BYTES = 4  # of a number in weights of ours
-FILES = ("config.json", "tokenizer.json", "model.safetensors")
-REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hugging Face hub"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,6 @@
-"""Tensors of BERT's family under our names.
+"""Weights of a Hugging Face folder under our names. Nothing in them can run code, and nothing is left out in silence.
 
-How the families name what our blocks hold: one table each, read from right to left to load, back to save.
-
-Weights of a Hugging Face folder under our names. Nothing in them can run code, and nothing is left out in silence.
+A table for each family says how it names what our blocks hold: read from right to left to load, back to save.
 
 P positions . D width of the tables
 """
@@ -10,11 +8,10 @@ P positions . D width of the tables
 import math
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,6 +19,10 @@ from torch import Tensor
 
 from manyheads.config.fields import listed, show
 from manyheads.huggingface.shapes import Shape, weight_files
+
+NEW = ("head.", "pooling.", "cross.", "embeddings.matches.")  # beginnings of our names that may start anew
+OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of norms in files of 2019
+Weights = tuple[dict[str, list[int]], Callable[[str], Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +130,6 @@ MODERNBERT = Keys(
 KEYS = {"bert": BERT, "distilbert": DISTILBERT, "electra": ELECTRA, "modernbert": MODERNBERT, "roberta": ROBERTA}
 
 
-NEW = ("head.", "pooling.", "cross.", "embeddings.matches.")  # beginnings of our names that may start anew
-OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of norms in files of 2019
-
-
-class Weights(Protocol):
-    """Tensors of some files by name: their sizes first, each tensor when asked for."""
-
-    def sizes(self) -> dict[str, list[int]]: ...
-
-    def tensor(self, name: str) -> Tensor: ...
-
-
 def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[int]]) -> dict[str, Tensor]:
     """The tensors of `folder` by our names, in fp32.
 
@@ -154,13 +143,13 @@ def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[
         ValueError: the weights are broken, lack what is wanted, hold what nobody wants, or are of other sizes.
     """
     keys = KEYS[shape.family]
-    with _opened(Path(folder).expanduser()) as weights:
-        there = _in_full(weights.sizes(), keys)
+    with _opened(Path(folder).expanduser()) as (held, tensor):
+        there = _in_full(held, keys)
         plan = {name: theirs(name, keys, shape) for name in wanted}
         plan = {name: parts for name, parts in plan.items() if not _starts_anew(name, parts, there)}
         _compare(Path(folder), plan, there, keys, {name: list(size) for name, size in wanted.items()}, shape)
         read = {
-            name: _joined(name, [_exact(weights, there[part][0], folder) for part in parts], list(wanted[name]), shape)
+            name: _joined(name, [_exact(tensor, there[part][0], folder) for part in parts], list(wanted[name]), shape)
             for name, parts in plan.items()
         }
     broken = [name for name, tensor in read.items() if not tensor.isfinite().all()]
@@ -169,13 +158,13 @@ def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[
     return read
 
 
-def _exact(weights: Weights, name: str, folder: str | Path) -> Tensor:
+def _exact(read: Callable[[str], Tensor], name: str, folder: str | Path) -> Tensor:
     """The tensor `name` of a file.
 
     Raises:
         ValueError: it holds whole numbers or eight bits each, as quantised weights do, whose scales lie elsewhere.
     """
-    tensor = weights.tensor(name)
+    tensor = read(name)
     if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
         kind = str(tensor.dtype).removeprefix("torch.")
         raise ValueError(
@@ -274,42 +263,23 @@ def _joined(name: str, parts: list[Tensor], size: list[int], shape: Shape) -> Te
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[Weights]:
+    """The sizes of all tensors, and what reads one by its name. Of PyTorch's own files nothing but tensors is taken."""
     files = weight_files(folder)
     try:
-        yield _Safetensors(files) if files[0].suffix == ".safetensors" else _Pickled(files)
+        if files[0].suffix == ".safetensors":
+            opened = [safe_open(file, framework="pt") for file in files]
+            held = {name: file for file in opened for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            sizes = {name: list(file.get_slice(name).get_shape()) for name, file in held.items()}
+            yield sizes, lambda name: held[name].get_tensor(name)
+        else:
+            tensors = {name: tensor for file in files for name, tensor in _unpickled(file).items()}
+            yield {name: list(tensor.shape) for name, tensor in tensors.items()}, tensors.__getitem__
     except SafetensorError as error:
         raise ValueError(
             f"init_from={folder} holds no whole safetensors file ({show(error)}): fetch the model anew, or name another"
         ) from error
     except OSError as error:
         raise ValueError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
-
-
-class _Safetensors:
-    def __init__(self, files: list[Path]) -> None:
-        self.files = [safe_open(file, framework="pt") for file in files]
-        self.of = {name: file for file in self.files for name in file.keys()}  # noqa: SIM118 (it is no dict)
-
-    def sizes(self) -> dict[str, list[int]]:
-        return {name: list(file.get_slice(name).get_shape()) for name, file in self.of.items()}
-
-    def tensor(self, name: str) -> Tensor:
-        return self.of[name].get_tensor(name)
-
-
-class _Pickled:
-    """PyTorch's own files, of which nothing but tensors is taken."""
-
-    def __init__(self, files: list[Path]) -> None:
-        self.tensors: dict[str, Tensor] = {}
-        for file in files:
-            self.tensors |= _unpickled(file)
-
-    def sizes(self) -> dict[str, list[int]]:
-        return {name: list(tensor.shape) for name, tensor in self.tensors.items()}
-
-    def tensor(self, name: str) -> Tensor:
-        return self.tensors[name]
 
 
 def _unpickled(file: Path) -> dict[str, Tensor]:

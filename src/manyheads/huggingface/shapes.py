@@ -1,21 +1,16 @@
-"""The config.json of a model of BERT's family to our shape, and back.
+"""A folder of Hugging Face to the shape of our model, without its weights; and our model to the family it is one of.
 
-A Hugging Face folder to the shape of our model, without its weights. Standard library and config alone.
-
-Our model in the words of a family's config.json, or in one sentence why no family has such: kinds.py backwards.
-
-What a family cannot say comes out in the reading: a description counts only if kinds.py makes our model of it again.
-Standard library and config alone.
+What a family cannot say comes out in the reading: a description counts only if it is read as our model again. Standard
+library and config alone.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import Activation, EncoderKind, ModelConfig, PairKind, Pooling, Positions, Segments
+from manyheads.config import EncoderKind, ModelConfig, PairKind, Positions, Segments
 from manyheads.config.fields import listed, one_of, show, to_plain
-from manyheads.huggingface.kinds import FAMILIES, Given, Shape
+from manyheads.huggingface.families import FAMILIES, Given, Marks, Shape
 
 PINNED: dict[str, Any] = {  # what all families have, whatever our defaults become
     "encoder": "transformer",
@@ -35,6 +30,11 @@ PINNED: dict[str, Any] = {  # what all families have, whatever our defaults beco
     "dropout_tokens": 0.0,
 }
 INDICES = {"model.safetensors.index.json": ".safetensors", "pytorch_model.bin.index.json": ".bin"}
+TABLES = (Positions.learned, Positions.sinusoidal, Positions.none)  # a table of learned positions can hold them all
+OF_POOLING = ("model.pooling=", "model.pooler=")
+UNSAID = ("dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
+UNSAID += ("dropout_tokens", "window", "score", "rotary_base", "rotary_base_window", "bidirectional", "zero_output")
+"""Settings without a part in what a trained model answers, or said by another of `facts`."""
 
 
 def read_shape(folder: str | Path) -> Shape:
@@ -57,7 +57,7 @@ def read_shape(folder: str | Path) -> Shape:
             f"{given.path}: model_type={show(kind)} is none that manyheads reads: {one_of(list(FAMILIES))}"
         )
     _refuse_others(given)
-    shape = FAMILIES[kind](given)
+    shape = FAMILIES[kind].read(given)
     shape.model.update({name: value for name, value in PINNED.items() if name not in shape.model})
     shape.model.update(_sentence_pooling(folder))
     try:
@@ -132,29 +132,6 @@ def _sentence_pooling(folder: Path) -> dict[str, Any]:
     return {"pooling": "mean", "pooler": "none"}
 
 
-CLASSES = {
-    "bert": "Bert",
-    "distilbert": "DistilBert",
-    "electra": "Electra",
-    "modernbert": "ModernBert",
-    "roberta": "Roberta",
-    "xlm-roberta": "XLMRoberta",
-}
-TABLES = (Positions.learned, Positions.sinusoidal, Positions.none)  # a table of learned positions can hold them all
-OF_POOLING = ("model.pooling=", "model.pooler=")
-UNSAID = ("dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
-UNSAID += ("dropout_tokens", "window", "score", "rotary_base", "rotary_base_window", "bidirectional", "zero_output")
-"""Settings without a part in what a trained model answers, or said by another of `facts`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """Ids of the marks of a tokenizer, for those that it has: `pad`, `cls`, `sep`, `mask`, `unk`."""
-
-    ids: dict[str, int]
-    is_unigram: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Described:
     """`config` is what config.json says of the architecture, `shape` what it is read as."""
@@ -181,8 +158,10 @@ def describe(
     for kind in _likely(model, marks):
         pads = {"pad_token_id": marks.ids["pad"]} if "pad" in marks.ids else {}
         sizes = {"vocab_size": vocab_size, "max_length": max_length, "has_segments": has_segments}
-        config = {"model_type": kind, **pads, **WRITERS[kind](model, marks=marks, **sizes)}
-        shape = FAMILIES[kind](Given.of(config))
+        family = FAMILIES[kind]
+        assert family.write is not None, "_likely names those that are written"
+        config = {"model_type": kind, **pads, **family.write(model, marks=marks, **sizes)}
+        shape = family.read(Given.of(config))
         shape.model.update({name: value for name, value in PINNED.items() if name not in shape.model})
         wrong = differences(model, shape, has_segments=has_segments)
         wrong = [one for one in wrong if pooled or not one.startswith(OF_POOLING)]
@@ -193,8 +172,9 @@ def describe(
     otherwise = "or from a model of such a family by init_from"
     if all(one.startswith(OF_POOLING) for one in least):
         otherwise = "or add format=sentence_transformers, where an encoder may be pooled in any way"
+    classes = FAMILIES[nearest].classes
     raise ValueError(
-        f"has a shape of its own, which transformers does not know; nearest to it is {CLASSES[nearest]}, which has "
+        f"has a shape of its own, which transformers does not know; nearest to it is {classes}, which has "
         f"{listed(least)}: train one with these settings, {otherwise}"
     )
 
@@ -255,100 +235,3 @@ def facts(model: ModelConfig) -> dict[str, Any]:
 
 def _said(value: Any) -> str:
     return str(value).replace(" ", "") if isinstance(value, list) else show(value)
-
-
-def _post_norm(model: ModelConfig, *, vocab_size: int, max_length: int) -> dict[str, Any]:
-    return {
-        "vocab_size": vocab_size,
-        "hidden_size": model.d_model,
-        "num_hidden_layers": model.n_layers,
-        "num_attention_heads": model.n_heads,
-        "intermediate_size": model.d_ff,
-        "hidden_act": "relu" if model.activation is Activation.relu else "gelu",
-        "hidden_dropout_prob": model.dropout_at("residual"),
-        "attention_probs_dropout_prob": model.dropout_attention,
-        "classifier_dropout": model.dropout_at("classifier"),
-        "layer_norm_eps": model.norm_eps or 1e-5,
-        "max_position_embeddings": max_length,
-        "type_vocab_size": 2,
-    }
-
-
-def _bert(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
-    return _post_norm(model, **sizes)
-
-
-def _electra(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
-    return _post_norm(model, **sizes) | {"embedding_size": model.width_of_words}
-
-
-def _roberta(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
-    rows = sizes["max_length"] + marks.ids["pad"] + 1
-    return _post_norm(model, **sizes) | {
-        "max_position_embeddings": rows,
-        "type_vocab_size": 2 if has_segments else 1,
-    }
-
-
-def _distilbert(
-    model: ModelConfig, *, marks: Marks, has_segments: bool, vocab_size: int, max_length: int
-) -> dict[str, Any]:
-    return {
-        "vocab_size": vocab_size,
-        "dim": model.d_model,
-        "n_layers": model.n_layers,
-        "n_heads": model.n_heads,
-        "hidden_dim": model.d_ff,
-        "activation": "relu" if model.activation is Activation.relu else "gelu",
-        "dropout": model.dropout_at("residual"),
-        "attention_dropout": model.dropout_attention,
-        "seq_classif_dropout": model.dropout_at("classifier"),
-        "max_position_embeddings": max_length,
-        "sinusoidal_pos_embds": False,
-    }
-
-
-def _modernbert(
-    model: ModelConfig, *, marks: Marks, has_segments: bool, vocab_size: int, max_length: int
-) -> dict[str, Any]:
-    windows = [model.window_of(layer) for layer in range(model.n_layers)]
-    base, of_windows = model.rotary_base, model.rotary_base_window or model.rotary_base
-    names = {"bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep"}
-    return {
-        **{f"{theirs}_token_id": marks.ids.get(ours) for theirs, ours in names.items()},
-        "pad_token_id": marks.ids.get("pad"),
-        "vocab_size": vocab_size,
-        "hidden_size": model.d_model,
-        "num_hidden_layers": model.n_layers,
-        "num_attention_heads": model.n_heads,
-        "intermediate_size": model.d_ff,
-        "hidden_activation": "gelu",
-        "max_position_embeddings": max_length,
-        "norm_eps": model.norm_eps or 1e-5,
-        "norm_bias": model.norm_bias,
-        **dict.fromkeys(("attention_bias", "mlp_bias", "classifier_bias"), model.bias),
-        "layer_types": ["sliding_attention" if window else "full_attention" for window in windows],
-        "local_attention": 2 * max([1, *windows]),
-        "global_rope_theta": base,
-        "local_rope_theta": of_windows,
-        "rope_parameters": {
-            "full_attention": {"rope_type": "default", "rope_theta": base},
-            "sliding_attention": {"rope_type": "default", "rope_theta": of_windows},
-        },
-        "classifier_pooling": "mean" if model.pooling is Pooling.mean else "cls",
-        "classifier_activation": "gelu",
-        "embedding_dropout": model.dropout_at("embedding"),
-        "mlp_dropout": model.dropout_at("residual"),
-        "attention_dropout": model.dropout_attention,
-        "classifier_dropout": model.dropout_at("classifier"),
-    }
-
-
-WRITERS: dict[str, Callable[..., dict[str, Any]]] = {
-    "bert": _bert,
-    "distilbert": _distilbert,
-    "electra": _electra,
-    "modernbert": _modernbert,
-    "roberta": _roberta,
-    "xlm-roberta": _roberta,
-}

@@ -1,9 +1,4 @@
-"""Trained weights put into a network.
-
-The weights of a run of ours, read by the names that they have.
-
-Trained weights put into a network; its head, and what else they have not, begin anew.
-"""
+"""Trained weights put into a network; its head, and what else they lack, begin anew."""
 
 import math
 from pathlib import Path
@@ -20,6 +15,7 @@ from manyheads.huggingface.read import read_family
 ROOMS = ("embeddings.", "encoder.")
 POOLING = "pooling."
 POSITIONS = "embeddings.positions.weight"
+SEGMENTS = "embeddings.segments.weight"
 WORDS, MATCHES = "embeddings.words.weight", "embeddings.matches.weight"
 ADDED = tuple(f"embeddings.{name}.weight" for name in ("segments", "matches"))
 """Tables whose vectors are added to those of the words: where they are zero, nothing is."""
@@ -75,9 +71,6 @@ def fitting(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
         if size != room and not (name == POSITIONS and size[1:] == room[1:] and size[0] > room[0]):
             raise ValueError(f"{path}: {name} is {size}, but the model's is {room}: name weights of the same shape")
     return names
-
-
-SEGMENTS = "embeddings.segments.weight"
 
 
 def origin_of(run: RunConfig) -> Origin | None:

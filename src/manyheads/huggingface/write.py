@@ -1,12 +1,6 @@
-"""A finished classifier as a folder of transformers or sentence-transformers.
+"""`manyheads export`: a classifier of ours as a folder of transformers or sentence-transformers.
 
-What follows an encoder, as modules of sentence-transformers: pooling, and a layer where the run has one.
-
-D d_model . C classes
-
-A classifier of ours as a folder that transformers opens: `manyheads export`.
-
-P positions . D width of the tables
+P positions . D d_model, or width of the tables . C classes
 """
 
 import json
@@ -22,9 +16,11 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Pooling
+from manyheads.huggingface.families import FAMILIES, Marks
 from manyheads.huggingface.read import KEYS, NEW, theirs
-from manyheads.huggingface.shapes import CLASSES, Described, Marks, describe
-from manyheads.inference.classifier import Deliverable, load
+from manyheads.huggingface.shapes import Described, describe
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import load
 from manyheads.inference.format import find_model, run_folder
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import Pooler as PoolerLayer
@@ -41,67 +37,6 @@ ACTIVATIONS = {
     Pooler.relu: "torch.nn.modules.activation.ReLU",
     Pooler.gelu: "torch.nn.modules.activation.GELU",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Module:
-    """One of them: its class, its config.json, its weights if it has any."""
-
-    kind: str
-    config: dict[str, Any]
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-
-
-def modules_of(deliverable: Deliverable) -> list[Module]:
-    """The modules from token vectors `(..., D)` to the vector `(..., D)` of a text that the head of the run sees.
-
-    Raises:
-        ValueError: it pools as none of them does.
-    """
-    model, classifier = deliverable.model, deliverable.classifier
-    if model.pooling not in POOLINGS or (model.pooler is not Pooler.none and model.pooler not in ACTIVATIONS):
-        name = "pooling" if model.pooling not in POOLINGS else "pooler"
-        raise ValueError(
-            f"has model.{name}={getattr(model, name).name}, which sentence-transformers has no module for: "
-            f"train one with model.{name}={'mean' if name == 'pooling' else 'tanh'}"
-        )
-    modes = {f"pooling_mode_{mode}": kind is model.pooling for kind, mode in POOLINGS.items()}
-    modules = [Module("Pooling", {"word_embedding_dimension": model.d_model, **modes})]
-    if isinstance(classifier.pooling, PoolerLayer):
-        modules.append(dense(classifier.pooling.dense, ACTIVATIONS[model.pooler]))
-    return modules
-
-
-def dense(layer: nn.Linear, activation: str) -> Module:
-    """A layer with what follows it."""
-    sizes = {"in_features": layer.in_features, "out_features": layer.out_features, "bias": layer.bias is not None}
-    tensors = {f"linear.{name}": one.detach().float().cpu().clone() for name, one in layer.named_parameters()}
-    return Module("Dense", {**sizes, "activation_function": activation}, tensors)
-
-
-def write_modules(folder: Path, modules: Sequence[Module], deliverable: Deliverable) -> None:
-    """A folder for each, the list of them, and beside them the run's head; nothing where there are none."""
-    if not modules:
-        return
-    head = deliverable.classifier.head
-    tensors = {name: one.detach().float().cpu().clone() for name, one in head.named_parameters()}
-    save_file(tensors, folder / HEAD, {"format": "pt"})
-    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}.Transformer"}]
-    for at, module in enumerate(modules, 1):
-        place = folder / f"{at}_{module.kind}"
-        place.mkdir()
-        write_json(place / "config.json", module.config)
-        if module.tensors:
-            save_file(module.tensors, place / "model.safetensors", {"format": "pt"})
-        listed.append({"idx": at, "name": str(at), "path": place.name, "type": f"{MODULES}.{module.kind}"})
-    write_json(folder / "modules.json", listed)
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": deliverable.max_length, "do_lower_case": False})
-
-
-def write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
     "pad": ("[PAD]", "<pad>"),
     "cls": ("[CLS]", "<s>"),
@@ -112,6 +47,15 @@ MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
 OWN_POOLERS = ("bert", "roberta", "xlm-roberta")
 """Encoders to which transformers adds a layer that nothing here reads: without weights it would warn of random ones."""
 POSITIONS, SEGMENTS, WORDS = (f"embeddings.{name}.weight" for name in ("positions", "segments", "words"))
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module of sentence-transformers: its class, its config.json, its weights if it has any."""
+
+    kind: str
+    config: dict[str, Any]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
 def export(config: ExportConfig) -> Path:
@@ -125,49 +69,49 @@ def export(config: ExportConfig) -> Path:
     folder = typed or (run_folder(model) or model) / config.format.name
     pooled = config.format is Format.huggingface
     refuse_taken(str(folder), by_training=False)
-    deliverable = load(model)
+    predictor = load(model, TextClassifier)
     try:
-        described = described_as(deliverable, pooled=pooled)
-        modules = [] if pooled else modules_of(deliverable)
+        described = described_as(predictor, pooled=pooled)
+        modules = [] if pooled else modules_of(predictor)
     except ValueError as error:
         raise ValueError(f"run={config.run} {error}") from error
-    if deliverable.share and config.members is not Members.network:
+    if predictor.share and config.members is not Members.network:
         print(
-            f"What is exported is the network alone: {deliverable.share:.0%} of each answer of the run are those of a "
+            f"What is exported is the network alone: {predictor.share:.0%} of each answer of the run are those of a "
             "linear model, which no family has; members=network says that this is meant, and a run "
             "trained with linear=false answers as its export does",
             flush=True,
         )
     with refuse_unwritable(folder):
-        write_family(folder, deliverable, described, modules)
+        write_family(folder, predictor, described, modules)
     reader = "sentence_transformers.SentenceTransformer" if modules else f"transformers.{class_of(described)}"
     print(f"{folder}: {reader} opens it" + (f" and gives a vector a text; {HEAD} makes logits of it" * bool(modules)))
-    if deliverable.cutting.long is not Long.cut:
+    if predictor.cutting.long is not Long.cut:
         print(
-            f"It cuts texts at their end after {deliverable.max_length} tokens, where the run reads longer ones by "
-            f"data.long={deliverable.cutting.long.name}: to such texts it answers otherwise"
+            f"It cuts texts at their end after {predictor.max_length} tokens, where the run reads longer ones by "
+            f"data.long={predictor.cutting.long.name}: to such texts it answers otherwise"
         )
     return folder
 
 
 def class_of(described: Described, *, pooled: bool = True) -> str:
     """Its class in transformers: a classifier, or an encoder alone."""
-    return CLASSES[described.kind] + ("ForSequenceClassification" if pooled else "Model")
+    return FAMILIES[described.kind].classes + ("ForSequenceClassification" if pooled else "Model")
 
 
-def described_as(deliverable: Deliverable, *, pooled: bool = True) -> Described:
+def described_as(predictor: TextClassifier, *, pooled: bool = True) -> Described:
     """What a family says of it.
 
     Raises:
         ValueError: as of `describe`.
     """
-    embeddings = deliverable.classifier.embeddings
+    embeddings = predictor.network.embeddings
     return describe(
-        replace(deliverable.model, matches=embeddings.matches is not None),  # single texts have none, whatever is set
+        replace(predictor.model, matches=embeddings.matches is not None),  # single texts have none, whatever is set
         vocab_size=embeddings.words.num_embeddings,
-        max_length=deliverable.max_length,
+        max_length=predictor.max_length,
         has_segments=embeddings.segments is not None,
-        marks=marks_of(deliverable.tokenizer),
+        marks=marks_of(predictor.tokenizer),
         pooled=pooled,
     )
 
@@ -184,30 +128,30 @@ def names_of(tokenizer: Tokenizer) -> dict[str, str]:
     return {mark: name for mark, names in MARKS.items() for name in names if tokenizer.token_to_id(name) is not None}
 
 
-def write_family(folder: Path, deliverable: Deliverable, described: Described, modules: Sequence[Module] = ()) -> None:
+def write_family(folder: Path, predictor: TextClassifier, described: Described, modules: Sequence[Module] = ()) -> None:
     """The weights, config.json and the tokenizer; the same classifier gives the same bytes.
 
     Args:
         modules: what comes behind the encoder, which is then written alone; none: it is a classifier of the family.
     """
-    plain = Tokenizer.from_str(deliverable.tokenizer.to_str())
+    plain = Tokenizer.from_str(predictor.tokenizer.to_str())
     plain.no_padding()
     plain.no_truncation()
     with replace_folder(folder) as part:
-        tensors = family_tensors(deliverable.classifier, described, pooled=not modules)
+        tensors = family_tensors(predictor.network, described, pooled=not modules)
         save_file(tensors, part / "model.safetensors", {"format": "pt"})
-        write_modules(part, modules, deliverable)
+        write_modules(part, modules, predictor)
         (part / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
-        write_json(part / "tokenizer_config.json", tokenizer_config(deliverable, described))
-        write_json(part / "config.json", family_config(deliverable, described, pooled=not modules))
-        if deliverable.thresholds is not None:
-            write_json(part / "thresholds.json", deliverable.alone.get("network", deliverable.thresholds))
+        write_json(part / "tokenizer_config.json", tokenizer_config(predictor, described))
+        write_json(part / "config.json", family_config(predictor, described, pooled=not modules))
+        if predictor.thresholds is not None:
+            write_json(part / "thresholds.json", predictor.member_thresholds.get("network", predictor.thresholds))
 
 
-def family_config(deliverable: Deliverable, described: Described, *, pooled: bool = True) -> dict[str, Any]:
+def family_config(predictor: TextClassifier, described: Described, *, pooled: bool = True) -> dict[str, Any]:
     """The whole config.json: the architecture, and the classes by their ids."""
-    labels = deliverable.labels
-    kind = "multi_label_classification" if deliverable.thresholds is not None else "single_label_classification"
+    labels = predictor.labels
+    kind = "multi_label_classification" if predictor.thresholds is not None else "single_label_classification"
     return {
         "architectures": [class_of(described, pooled=pooled)],
         **described.config,
@@ -218,13 +162,13 @@ def family_config(deliverable: Deliverable, described: Described, *, pooled: boo
     }
 
 
-def tokenizer_config(deliverable: Deliverable, described: Described) -> dict[str, Any]:
+def tokenizer_config(predictor: TextClassifier, described: Described) -> dict[str, Any]:
     """What transformers is to know of tokenizer.json: the marks, the longest text, and what the model is given."""
-    names = names_of(deliverable.tokenizer)
+    names = names_of(predictor.tokenizer)
     segments = ["token_type_ids"] if described.shape.n_segments == 2 else []
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": deliverable.max_length,
+        "model_max_length": predictor.max_length,
         "model_input_names": ["input_ids", *segments, "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **{f"{mark}_token": name for mark, name in names.items()},
@@ -265,3 +209,53 @@ def position_table(classifier: Classifier, described: Described) -> Tensor:
     return (
         (positions.table_PD if isinstance(positions, SinusoidalPositions) else positions.weight).detach().float().cpu()
     )
+
+
+def modules_of(predictor: TextClassifier) -> list[Module]:
+    """The modules from token vectors `(..., D)` to the vector `(..., D)` of a text that the head of the run sees.
+
+    Raises:
+        ValueError: it pools as none of them does.
+    """
+    model, classifier = predictor.model, predictor.network
+    if model.pooling not in POOLINGS or (model.pooler is not Pooler.none and model.pooler not in ACTIVATIONS):
+        name = "pooling" if model.pooling not in POOLINGS else "pooler"
+        raise ValueError(
+            f"has model.{name}={getattr(model, name).name}, which sentence-transformers has no module for: "
+            f"train one with model.{name}={'mean' if name == 'pooling' else 'tanh'}"
+        )
+    modes = {f"pooling_mode_{mode}": kind is model.pooling for kind, mode in POOLINGS.items()}
+    modules = [Module("Pooling", {"word_embedding_dimension": model.d_model, **modes})]
+    if isinstance(classifier.pooling, PoolerLayer):
+        modules.append(dense(classifier.pooling.dense, ACTIVATIONS[model.pooler]))
+    return modules
+
+
+def dense(layer: nn.Linear, activation: str) -> Module:
+    """A layer with what follows it."""
+    sizes = {"in_features": layer.in_features, "out_features": layer.out_features, "bias": layer.bias is not None}
+    tensors = {f"linear.{name}": one.detach().float().cpu().clone() for name, one in layer.named_parameters()}
+    return Module("Dense", {**sizes, "activation_function": activation}, tensors)
+
+
+def write_modules(folder: Path, modules: Sequence[Module], predictor: TextClassifier) -> None:
+    """A folder for each, the list of them, and beside them the run's head; nothing where there are none."""
+    if not modules:
+        return
+    head = predictor.network.head
+    tensors = {name: one.detach().float().cpu().clone() for name, one in head.named_parameters()}
+    save_file(tensors, folder / HEAD, {"format": "pt"})
+    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}.Transformer"}]
+    for at, module in enumerate(modules, 1):
+        place = folder / f"{at}_{module.kind}"
+        place.mkdir()
+        write_json(place / "config.json", module.config)
+        if module.tensors:
+            save_file(module.tensors, place / "model.safetensors", {"format": "pt"})
+        listed.append({"idx": at, "name": str(at), "path": place.name, "type": f"{MODULES}.{module.kind}"})
+    write_json(folder / "modules.json", listed)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": predictor.max_length, "do_lower_case": False})
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

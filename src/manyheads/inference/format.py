@@ -1,10 +1,7 @@
-"""What a deliverable holds: where it lies, its config.json, labels and sizes, read as a stranger's files.
+"""What the folder of a finished model holds, as far as it can be read without torch: config.json, labels, thresholds.
 
-config.json of a deliverable: read as a stranger's file, written for any reader.
-
-What config.json asks for beside what model.safetensors holds, before any memory is taken.
-
-Where a deliverable lies, and how it is opened.
+Every file is read as a stranger's: nothing runs, nothing large is allocated before the sizes agree, and whatever is
+wrong is one sentence.
 """
 
 import json
@@ -13,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from manyheads.config import (
     Cutting,
@@ -34,18 +31,22 @@ from manyheads.config.fields import from_plain, show, to_plain
 from manyheads.config.model import MOST_TABLE
 from manyheads.runs.atomic import read_json
 
+FILES = ("config.json", "labels.json", "tokenizer.json", "model.safetensors")
+MORE = ("thresholds.json", "linear.safetensors")  # of some
+REMEDY = "name the folder that training wrote, or its model/ folder"
+NEEDED = {
+    Task.classify: "a classifier",
+    Task.seq2seq: "a model of task=seq2seq",
+    Task.pretrain: "a model of task=pretrain",
+}
+FOUND = {
+    Task.classify: "is a classifier",
+    Task.seq2seq: "answers by texts, not by classes",
+    Task.pretrain: "predicts hidden words, not classes",
+}
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
 FORMAT = 1
-LATER = {
-    "task",
-    "long",
-    "stride",
-    "windows",
-    "multi",
-    "linear",
-    "terms",
-    "temperature",
-}  # keys that older folders have not
+LATER = {"task", "long", "stride", "windows", "multi", "linear", "terms", "temperature"}  # keys older folders have not
 
 
 @dataclass(kw_only=True, slots=True)
@@ -123,6 +124,14 @@ class Settings:
             self.long is not Long.windows or not self.pairs,
             "long=windows reads single texts, but pairs is true: it must be false",
         )
+
+    @classmethod
+    def of(cls, task: Task, model: ModelConfig, data: DataConfig, **learned: Any) -> "Settings":
+        """Of a model trained with these settings; `learned` are facts that the data fixed. Only a classifier has ways
+        with long texts."""
+        names = ("max_length", "long", "stride", "windows") if task is Task.classify else ("max_length",)
+        of_data = {name: getattr(data, name) for name in names}
+        return cls(task=task, model=model, columns=Columns.of(data), **of_data, **learned)
 
     @property
     def cutting(self) -> Cutting:
@@ -227,23 +236,8 @@ def _least_of_layer(model: ModelConfig, layer: int) -> int:
     return model.d_model * widths + model.n_heads * model.d_k**2 * has_maps
 
 
-FILES = ("config.json", "labels.json", "tokenizer.json", "model.safetensors")
-MORE = ("thresholds.json", "linear.safetensors")  # of some
-REMEDY = "name the folder that training wrote, or its model/ folder"
-NEEDED = {
-    Task.classify: "a classifier",
-    Task.seq2seq: "a model of task=seq2seq",
-    Task.pretrain: "a model of task=pretrain",
-}
-FOUND = {
-    Task.classify: "is a classifier",
-    Task.seq2seq: "answers by texts, not by classes",
-    Task.pretrain: "predicts hidden words, not classes",
-}
-
-
 def find_model(folder: Path) -> Path:
-    """The folder of the deliverable: `folder` itself, or model/ in a run folder.
+    """The folder of the model: `folder` itself, or model/ in a run folder.
 
     Raises:
         ValueError: `folder` is neither, or a file is missing.
@@ -272,18 +266,42 @@ def run_folder(model: Path) -> Path | None:
 
 
 @contextmanager
-def opened(folder: str | Path, needed: Task | None = None) -> Iterator[tuple[Path, Settings]]:
-    """The folder of the deliverable and its config.json, while the other files are read.
+def readable(place: Path) -> Iterator[None]:
+    """Say which file cannot be read.
+
+    Raises:
+        ValueError: one cannot.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{error.filename or place} cannot be read: {error.strerror or error}") from error
+
+
+class ModelFolder(NamedTuple):
+    """The folder of a finished model and its config.json, which is read once."""
+
+    path: Path
+    settings: Settings
+
+    def labels(self) -> list[str]:
+        """The class names; index is class id.
+
+        Raises:
+            ValueError: as of `read_labels`.
+        """
+        return read_labels(self.path / "labels.json", self.settings)
+
+
+def open_folder(folder: str | Path, needed: Task | None = None) -> ModelFolder:
+    """Find the model in a run folder, or model/ itself, and read its config.json.
 
     Raises:
         ValueError: there is none, it is not of the task `needed`, or a file cannot be read.
     """
-    place = find_model(Path(folder))
-    try:
-        settings = read_settings(place / "config.json")
-        if needed is not None and needed is not settings.task:
-            found = FOUND[settings.task]
-            raise ValueError(f"run={place} {found}, but {NEEDED[needed]} is needed here: name another")
-        yield place, settings
-    except OSError as error:
-        raise ValueError(f"{error.filename or place} cannot be read: {error.strerror or error}") from error
+    path = find_model(Path(folder))
+    with readable(path):
+        settings = read_settings(path / "config.json")
+    if needed is not None and needed is not settings.task:
+        raise ValueError(f"run={path} {FOUND[settings.task]}, but {NEEDED[needed]} is needed here: name another")
+    return ModelFolder(path, settings)

@@ -1,19 +1,54 @@
-"""The type in which a finished model multiplies, chosen in one place.
-
-What the processor can do, without importing torch.
-
-The type in which a finished model multiplies, chosen in one place.
-"""
+"""Where and in which type a finished model computes, chosen in one place."""
 
 import copy
+import os
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from manyheads.config import ModelConfig, Precision
+from manyheads.config import Accelerator, InferenceHardware, ModelConfig, Precision
+from manyheads.distributed.ranks import Ranks, this_process
 from manyheads.nn.classifier import Cross
+
+TYPES = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def choose_device(hardware: InferenceHardware) -> torch.device:
+    """A GPU if there is one and it is not refused, else the CPU with as many threads as typed; of several processes
+    each takes its own GPU, or its share of the CPU.
+
+    Raises:
+        ValueError: a GPU is asked for and there is none, or fewer than processes.
+    """
+    ranks = this_process()
+    _set_threads(hardware.threads, ranks)
+    has_gpu = hardware.accelerator is not Accelerator.cpu and torch.cuda.is_available()
+    if hardware.accelerator is Accelerator.gpu and not has_gpu:
+        raise ValueError(
+            "hardware.accelerator=gpu, but torch finds no GPU here: choose hardware.accelerator=cpu, or auto"
+        )
+    return _own_gpu(ranks) if has_gpu else torch.device("cpu")
+
+
+def _own_gpu(ranks: Ranks) -> torch.device:
+    available = torch.cuda.device_count()
+    if ranks.n_local > available:
+        raise ValueError(
+            f"hardware.devices={ranks.n_local}, but this machine has {available}: use hardware.devices={available}, "
+            "or 0 for all"
+        )
+    return torch.device("cuda", ranks.local_rank)
+
+
+def _set_threads(threads: int, ranks: Ranks) -> None:
+    """As many as typed; else processes side by side share the processor, lest their threads wait for each other."""
+    if ranks.n_local > 1 and not threads and "OMP_NUM_THREADS" not in os.environ:
+        threads = max(1, torch.get_num_threads() // ranks.n_local)
+    if threads:
+        torch.set_num_threads(threads)
 
 
 def cpu_multiplies_bf16() -> bool:
@@ -21,10 +56,6 @@ def cpu_multiplies_bf16() -> bool:
     listing = Path("/proc/cpuinfo")
     flags = listing.read_text().split() if listing.exists() else []
     return "avx512_bf16" in flags or "amx_bf16" in flags
-
-
-TYPES = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
-Network = TypeVar("Network", bound=nn.Module)
 
 
 def exact(precision: Precision) -> torch.dtype | None:

@@ -1,13 +1,8 @@
-"""The texts `predict` is given: from the command line, a pipe, lines or a table.
+"""The texts that a verb is asked about: one that was typed, lines of a file or of standard input, or rows of a table.
 
-Texts of a stream, a chunk at a time: bounded memory for any length of input. Standard library only.
-
-Only \n and \r\n end a line. U+0085, U+2028 and their like are letters of a text, which is why `str.splitlines`
-and text-mode iteration are not used.
-
-Rows with named columns, a chunk at a time: csv and json lines, every column kept.
-
-The texts a verb is asked about: one that was typed, a file, or standard input. Nothing heavy is imported.
+They come a chunk at a time, in bounded memory for any length of input, and nothing heavy is imported. Only a
+line feed ends a line, with or without a carriage return before it: U+0085, U+2028 and their like are letters of a text,
+which is why `str.splitlines` and text-mode iteration are not used.
 """
 
 import csv
@@ -21,16 +16,29 @@ from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from manyheads.config import TextColumns
 from manyheads.config.fields import listed, show
 from manyheads.data.delimited import csv_reader, refuse_wide, require_few, tab_reader
 from manyheads.data.files import OPENERS
 
+if TYPE_CHECKING:
+    from manyheads.inference.predictor import Predictor
+
 CHUNK = 1024  # rows answered together
 MOST_CHARACTERS = 2**22  # of the texts of one chunk, so that long texts make short chunks
 MOST_LINE = 2**24  # bytes; a longer line is no text but a file of another kind
+
+# What may be the name of a column: up to four words, such as `review text (en)`, none of which ends as a sentence does.
+WORD = r"[\w(\[{]([\w./:()\[\]{}-]{0,28}[\w)\]}-])?"
+NAME = re.compile(f"{WORD}( {WORD}){{0,3}}")
+RENAME = "rename one of them"
+OTHER_KINDS = {  # what is not read, as rows are read as they come
+    ".parquet": "is parquet, of which {verb} reads no rows: write it as .csv or .jsonl first",
+    ".json": "is JSON as a whole, but {verb} reads rows: write one object a line, as .jsonl",
+    **dict.fromkeys(OPENERS, "is compressed, but {verb} reads rows as they are: decompress it first"),
+}
 
 T = TypeVar("T")
 
@@ -119,12 +127,6 @@ def decode(line: bytes, name: str, number: int) -> str:
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}, line {number} is not UTF-8: {error.reason} at byte {error.start + 1}") from error
     return text.removeprefix("\ufeff") if number == 1 else text
-
-
-# What may be the name of a column: up to four words, such as `review text (en)`, none of which ends as a sentence does.
-WORD = r"[\w(\[{]([\w./:()\[\]{}-]{0,28}[\w)\]}-])?"
-NAME = re.compile(f"{WORD}( {WORD}){{0,3}}")
-RENAME = "rename one of them"
 
 
 def read_table(
@@ -293,11 +295,6 @@ def _record(row: list[str], header: list[str], width: int, name: str, number: in
     return dict(zip(header, row, strict=False))
 
 
-OTHER_KINDS = {  # what is not read, as rows are read as they come
-    ".parquet": "is parquet, of which {verb} reads no rows: write it as .csv or .jsonl first",
-    ".json": "is JSON as a whole, but {verb} reads rows: write one object a line, as .jsonl",
-    **dict.fromkeys(OPENERS, "is compressed, but {verb} reads rows as they are: decompress it first"),
-}
 READERS = {".csv": read_table, ".tsv": read_table, ".jsonl": read_objects}
 
 
@@ -322,15 +319,17 @@ def check_texts(verb: str, text: str, name: str) -> None:
 
 
 @contextmanager
-def opened_texts(text: str, name: str, deliverable: Any, named: TextColumns | None = None) -> Iterator[Iterator[Chunk]]:
-    """The texts, a chunk at a time, as the model of `deliverable` takes them: by its columns, or those that are
-    `named`, in pairs or single. None: the verb has no setting that names one.
+def opened_texts(
+    text: str, name: str, predictor: "Predictor[Any]", named: TextColumns | None = None
+) -> Iterator[Iterator[Chunk]]:
+    """The texts, a chunk at a time, as the predictor takes them: by its columns, or those that are `named`, in pairs
+    or single. None: the verb has no setting that names one.
 
     Raises:
         ValueError: names the line that is mistaken, or a column that is named where there are none.
     """
     pair = named.text_pair if named else ""
-    if pair and not deliverable.pairs:
+    if pair and not predictor.pairs:
         raise ValueError(f"data.text_pair={pair} does nothing, as the model of run takes single texts: remove it")
     if named and (named.text or pair) and (text or Path(name).suffix.lower() not in READERS):
         setting = f"data.text={named.text}" if named.text else f"data.text_pair={pair}"
@@ -339,30 +338,30 @@ def opened_texts(text: str, name: str, deliverable: Any, named: TextColumns | No
             ".tsv or .jsonl"
         )
     if text:
-        yield iter([as_chunk([text], "text", 1, pairs=deliverable.pairs)])
+        yield iter([as_chunk([text], "text", 1, pairs=predictor.pairs)])
         return
     with _opened(name) as stream:
-        yield _in_chunks(name, stream, deliverable, named)
+        yield _in_chunks(name, stream, predictor, named)
 
 
-def _in_chunks(name: str, stream: BinaryIO, deliverable: Any, named: TextColumns | None) -> Iterator[Chunk]:
-    columns = deliverable.columns
+def _in_chunks(name: str, stream: BinaryIO, predictor: "Predictor[Any]", named: TextColumns | None) -> Iterator[Chunk]:
+    columns = predictor.columns
     read = READERS.get(Path(name).suffix.lower())
     if read is None:
         at_once = name == "-" and sys.stdin.isatty()
         source = "standard input" if name == "-" else name
-        return read_lines(stream, source, pairs=deliverable.pairs, at_once=at_once)
+        return read_lines(stream, source, pairs=predictor.pairs, at_once=at_once)
     text, text_pair = (
         [one] if (one := getattr(named, key, "")) else [key, its] if columns.preset else [its, key]
         for key, its in (("text", columns.text), ("text_pair", columns.text_pair))
     )
     remedy = RENAME if named is None else "name one by data.text=<column>"
-    if deliverable.pairs:
+    if predictor.pairs:
         typed = named is not None and bool(named.text or named.text_pair)
         if not typed and _is_bare_tsv(name, stream, text, remedy):
             return read_lines(stream, name, pairs=True)
         remedy = RENAME if named is None else "name both by data.text=<column> data.text_pair=<column>"
-    return read(stream, name, text=text, text_pair=text_pair if deliverable.pairs else [], remedy=remedy)
+    return read(stream, name, text=text, text_pair=text_pair if predictor.pairs else [], remedy=remedy)
 
 
 def _is_bare_tsv(name: str, stream: BinaryIO, text: list[str], remedy: str) -> bool:

@@ -30,7 +30,7 @@ from manyheads.data.batches import Batch
 from manyheads.data.rows import Rows
 from manyheads.evaluation.page import Html, shown
 from manyheads.evaluation.plots import BLUE, GREY, INK, RED, png, quiet
-from manyheads.inference.classifier import Deliverable
+from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.faithfulness import received
 from manyheads.interpret.maps import batches, look_at_batch, places, tokens_of
 from manyheads.interpret.page import read_words
@@ -69,7 +69,7 @@ class Attribution:
 
 
 def attribute(
-    deliverable: Deliverable, text: str, pair: str | None = None, *, label: str = "", tokens: int = 4096
+    deliverable: TextClassifier, text: str, pair: str | None = None, *, label: str = "", tokens: int = 4096
 ) -> Attribution:
     """Attribute the logit of `label`, else of the predicted class, to the tokens of a text or pair; in fp32.
 
@@ -87,10 +87,10 @@ def attribute(
     (batch,) = batches(in_fp32, tokens_of(in_fp32, rows), budget=tokens)
     maps = look_at_batch(in_fp32, batch)
     answer = deliverable.labels.index(label) if label else int(maps.logits_BC[0].argmax())
-    logits = from_word_vectors(deliverable.classifier, batch)
+    logits = from_word_vectors(deliverable.network, batch)
     with torch.no_grad():
-        words_LD = deliverable.classifier.embeddings.words(batch.ids_N)
-        nothing_LD = without_words(deliverable.classifier, batch).expand_as(words_LD)
+        words_LD = deliverable.network.embeddings.words(batch.ids_N)
+        nothing_LD = without_words(deliverable.network, batch).expand_as(words_LD)
         logit, baseline = logits(torch.stack([words_LD, nothing_LD]))[:, answer].tolist()
     most = max(tokens // len(batch.ids_N), 1)
     added_L, steps = integrated_gradients(logits, words_LD, nothing_LD, answer, logit - baseline, most=most)

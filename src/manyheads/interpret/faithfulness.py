@@ -22,7 +22,7 @@ from torch import Tensor
 from manyheads.data.batches import Batch
 from manyheads.data.tokens import Tokens
 from manyheads.evaluation.scores import Interval, mean_interval
-from manyheads.inference.classifier import Deliverable
+from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.maps import (
     Maps,
     answer_batch,
@@ -59,7 +59,7 @@ class Faithfulness:
 
 
 def faithfulness(
-    deliverable: Deliverable,
+    deliverable: TextClassifier,
     tokens: Tokens,
     *,
     amounts: Sequence[int | float] = AMOUNTS,
@@ -73,7 +73,7 @@ def faithfulness(
     out. A row's random tokens depend on `seed` and its number alone, and those of a larger amount hold those of a
     smaller one.
     """
-    marks = torch.tensor(find_marks(deliverable).every, device=deliverable.classifier.head.weight.device)
+    marks = torch.tensor(find_marks(deliverable).every, device=deliverable.network.head.weight.device)
     n_rankings = len(RANKINGS) + n_draws
     fall = np.full((len(amounts), n_rankings, len(tokens)), np.nan)
     flip = np.zeros((len(amounts), n_rankings, len(tokens)))
@@ -108,7 +108,7 @@ def received(maps: Maps, n_tokens: int) -> Tensor:
     return torch.zeros(n_tokens, device=got_PTM.device).index_add_(0, maps.place_N, maps.layout.flat(own_PTM.mean(0)))
 
 
-def first_order(deliverable: Deliverable, batch: Batch) -> Tensor:
+def first_order(deliverable: TextClassifier, batch: Batch) -> Tensor:
     """How far the predicted class's logit would fall to first order if a token's word vector were zero: `(N,)`."""
     vectors: list[Tensor] = []
 
@@ -116,7 +116,7 @@ def first_order(deliverable: Deliverable, batch: Batch) -> Tensor:
         vectors.append(output.detach().requires_grad_())
         return vectors[-1]
 
-    handle = deliverable.classifier.embeddings.words.register_forward_hook(keep)
+    handle = deliverable.network.embeddings.words.register_forward_hook(keep)
     try:
         with torch.enable_grad():
             logits_BC = answer_batch(deliverable, batch)
@@ -124,7 +124,7 @@ def first_order(deliverable: Deliverable, batch: Batch) -> Tensor:
     finally:
         handle.remove()
     fall_N = (grad_ND * vectors[0].detach()).sum(-1)
-    place_N = places(deliverable.classifier, batch.layout, batch.segments_N)
+    place_N = places(deliverable.network, batch.layout, batch.segments_N)
     return torch.zeros(len(batch.ids_N), device=fall_N.device).index_add_(0, place_N, fall_N.float())
 
 
@@ -159,11 +159,11 @@ def how_many(amount: int | float, n_choices_B: Tensor) -> Tensor:
 
 
 def _silence(
-    deliverable: Deliverable, batch: Batch, rank_N: Tensor, k_B: Tensor, logits_BC: Tensor
+    deliverable: TextClassifier, batch: Batch, rank_N: Tensor, k_B: Tensor, logits_BC: Tensor
 ) -> tuple[Tensor, Tensor]:
     """How far the predicted class's logit falls without the first k tokens, and whether the answer changes: `(B,)`."""
     silence_N = rank_N < k_B.repeat_interleave(batch.layout.rows.lengths_B)
-    with torch.no_grad(), with_silence(deliverable.classifier):
+    with torch.no_grad(), with_silence(deliverable.network):
         silenced_BC = answer_batch(deliverable, batch, silent(batch.ids_N, silence_N))
     answer_B1 = logits_BC.argmax(-1, keepdim=True)
     fall_B = (logits_BC - silenced_BC).gather(-1, answer_B1).squeeze(-1)

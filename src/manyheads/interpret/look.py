@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import EvaluateConfig, LookConfig, ModelConfig, Task
 from manyheads.config.fields import show
 from manyheads.evaluation.evaluate import EvaluationData, find_task
-from manyheads.inference.format import find_model, read_labels, read_settings, run_folder
+from manyheads.inference.format import open_folder, run_folder
 from manyheads.inference.reading import check_texts, opened_texts
 from manyheads.runs.atomic import refuse_unwritable, replace_folder
 from manyheads.runs.folder import within
 from manyheads.terminal import progress_bar, show_files
 
 if TYPE_CHECKING:
-    from manyheads.inference.classifier import Deliverable
+    from manyheads.inference.classifier import TextClassifier
     from manyheads.interpret.study import Study
     from manyheads.interpret.texts import Looked
 
@@ -84,22 +84,23 @@ def study(config: LookConfig) -> dict[str, Any]:
         ValueError: one sentence; the run, its data, a model without heads, or the folder. Mistakes in the data are
             found before torch is imported.
     """
-    model = find_model(Path(config.run))
-    home, settings = _home(config.run, model), read_settings(model / "config.json")
+    opened = open_folder(config.run)
+    model, settings = opened
+    home = _home(config.run, model)
     if settings.multi:
         raise ValueError(
             f"run={config.run} gives texts any number of labels, but split={config.split} judges heads by the one "
             'class of a text: look at single texts by text="..." or input=FILE'
         )
-    labels = read_labels(model / "labels.json", settings)
+    labels = opened.labels()
     task = find_task(EvaluateConfig(run=config.run, split=config.split), home, settings, labels)
 
-    from manyheads.inference.classifier import load
-    from manyheads.inference.load import place
+    from manyheads.inference.classifier import TextClassifier
+    from manyheads.inference.folder import load, place
     from manyheads.interpret.study import some, study_rows
     from manyheads.interpret.tables import show_study
 
-    deliverable = place(load(model), config.hardware)
+    deliverable = place(load(opened, TextClassifier), config.hardware)
     rows = some(task.rows, config.rows, config.seed)
     with progress_bar(2 * len(rows)) as progress:
         found = study_rows(
@@ -164,8 +165,8 @@ def look(config: LookConfig) -> Any:
         ValueError: one sentence; the settings, the run, a model without attention maps, the input or a line in it.
     """
     _check(config)
-    model = find_model(Path(config.run))
-    settings = read_settings(model / "config.json")
+    opened = open_folder(config.run)
+    model, settings = opened
     if settings.task is not Task.classify:
         raise ValueError(
             f"run={config.run} has task={settings.task.name}, but look shows the attention of "
@@ -177,10 +178,10 @@ def look(config: LookConfig) -> Any:
     folder = _folder(config, model)
     _check_output(folder)
 
-    from manyheads.inference.classifier import load
-    from manyheads.inference.load import place
+    from manyheads.inference.classifier import TextClassifier
+    from manyheads.inference.folder import load, place
 
-    deliverable = place(load(model), config.hardware)
+    deliverable = place(load(opened, TextClassifier), config.hardware)
     with opened_texts(config.text, config.input or "-", deliverable) as chunks:
         texts = list(islice(_texts(chunks), config.rows or None))  # all before the first page: a mistake writes none
     if not texts:
@@ -191,7 +192,7 @@ def look(config: LookConfig) -> Any:
 
 def _page(
     config: LookConfig,
-    deliverable: "Deliverable",
+    deliverable: "TextClassifier",
     texts: tuple[str, str | None],
     chosen: Chosen,
     folder: Path,

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from manyheads.data.batches import ANSWER_ROWS, Batch, Batches, plan_evaluation
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import PROBE, Tokens, encode
-from manyheads.inference.classifier import Deliverable
+from manyheads.inference.classifier import TextClassifier
 from manyheads.layout import Layout, Packed
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import part_pairs
@@ -247,7 +247,7 @@ class Marks:
     separators: list[int]
 
 
-def find_marks(deliverable: Deliverable) -> Marks:
+def find_marks(deliverable: TextClassifier) -> Marks:
     """What the tokenizer adds to a text, seen on one."""
     probe = deliverable.tokenizer.encode(PROBE, PROBE) if deliverable.pairs else deliverable.tokenizer.encode(PROBE)
     added = [at for at, special in enumerate(probe.special_tokens_mask) if special]
@@ -256,7 +256,7 @@ def find_marks(deliverable: Deliverable) -> Marks:
     )
 
 
-def tokens_of(deliverable: Deliverable, rows: Rows) -> Tokens:
+def tokens_of(deliverable: TextClassifier, rows: Rows) -> Tokens:
     """The rows as the model reads them: cut to its length, and with their labels.
 
     Raises:
@@ -268,21 +268,21 @@ def tokens_of(deliverable: Deliverable, rows: Rows) -> Tokens:
     )
 
 
-def batches(deliverable: Deliverable, tokens: Tokens, *, budget: int, maps: bool = False) -> Iterator[Batch]:
+def batches(deliverable: TextClassifier, tokens: Tokens, *, budget: int, maps: bool = False) -> Iterator[Batch]:
     """Every row once, on the model's device; at most `budget` tokens a batch, fewer where `maps` are to be held."""
     if maps:
         longest = max(int(tokens.documents.max()), 1) if len(tokens) else 1
-        budget = min(budget, max(CELLS // (len(heads(deliverable.classifier)) * longest), 1))
-    device = deliverable.classifier.head.weight.device
+        budget = min(budget, max(CELLS // (len(heads(deliverable.network)) * longest), 1))
+    device = deliverable.network.head.weight.device
     for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=budget, rows=ANSWER_ROWS)):
         segments_N = None if batch.segments_N is None else batch.segments_N.to(device)
         yield batch._replace(ids_N=batch.ids_N.to(device), segments_N=segments_N, layout=batch.layout.to(device))
 
 
-def look_at_batch(deliverable: Deliverable, batch: Batch) -> Maps:
+def look_at_batch(deliverable: TextClassifier, batch: Batch) -> Maps:
     """Answer, and compute the exact weights of every head from what it was given, in fp32."""
     with torch.no_grad():
-        with overheard(deliverable.classifier) as calls:
+        with overheard(deliverable.network) as calls:
             logits_BC = answer_batch(deliverable, batch)
         layout = cast(Packed, calls[0].layout)
         weights = [call.attention.maps(call.x, call.layout, call.memory, call.memory_layout)[0] for call in calls]
@@ -291,7 +291,7 @@ def look_at_batch(deliverable: Deliverable, batch: Batch) -> Maps:
             shares_PTLM=distributions(torch.cat(weights, 1)),
             across=[call.memory is not None for call in calls for _ in range(call.attention.n_heads)],
             layout=layout,
-            place_N=places(deliverable.classifier, batch.layout, batch.segments_N),
+            place_N=places(deliverable.network, batch.layout, batch.segments_N),
         )
 
 
@@ -309,9 +309,9 @@ def places(classifier: Classifier, layout: Packed, segments_N: Tensor | None) ->
     return part_pairs(every_N, layout, segments_N)[0]
 
 
-def answer_batch(deliverable: Deliverable, batch: Batch, ids_N: Tensor | None = None) -> Tensor:
+def answer_batch(deliverable: TextClassifier, batch: Batch, ids_N: Tensor | None = None) -> Tensor:
     """Logits `(B, C)` in fp32 on the CPU; `ids_N` takes the place of the batch's own ids."""
     ids_N = batch.ids_N if ids_N is None else ids_N
     autocast = deliverable.autocast
     with torch.autocast(ids_N.device.type, autocast, enabled=autocast is not None):
-        return deliverable.classifier(ids_N, batch.layout, batch.segments_N).float().cpu()
+        return deliverable.network(ids_N, batch.layout, batch.segments_N).float().cpu()

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from manyheads.data.tokens import Tokens
 from manyheads.evaluation.scores import Answers, Interval, change_of_answers, score_answers
-from manyheads.inference.classifier import Deliverable
+from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.maps import (
     Head,
     Maps,
@@ -77,14 +77,14 @@ class HeadStatistics:
         return 1 - least / math.log(2), self.heads[nearest]
 
 
-def head_statistics(deliverable: Deliverable, tokens: Tokens, *, budget: int = 4096) -> HeadStatistics:
+def head_statistics(deliverable: TextClassifier, tokens: Tokens, *, budget: int = 4096) -> HeadStatistics:
     """Read every row once; memory is bounded by `passes.CELLS`, whatever the number of rows."""
-    separators = torch.tensor(find_marks(deliverable).separators, device=deliverable.classifier.head.weight.device)
+    separators = torch.tensor(find_marks(deliverable).separators, device=deliverable.network.head.weight.device)
     sums = _Sums()
     for batch in batches(deliverable, tokens, budget=budget, maps=True):
         maps = look_at_batch(deliverable, batch)
         sums.add(maps, torch.isin(batch.ids_N[maps.place_N], separators))
-    return sums.statistics(heads(deliverable.classifier), int(tokens.lengths.sum()))
+    return sums.statistics(heads(deliverable.network), int(tokens.lengths.sum()))
 
 
 def text_figures(maps: Maps, separator_N: Tensor) -> dict[str, Tensor]:
@@ -199,7 +199,7 @@ class Ablation:
 
 
 def ablate_heads(
-    deliverable: Deliverable,
+    deliverable: TextClassifier,
     tokens: Tokens,
     *,
     budget: int = 4096,
@@ -208,7 +208,7 @@ def ablate_heads(
     progress: Callable[[int], None] = lambda n_rows: None,
 ) -> Ablation:
     """Answer every row with all heads, then once without each; `progress` hears of rows that are through with it."""
-    classifier, every = deliverable.classifier, heads(deliverable.classifier)
+    classifier, every = deliverable.network, heads(deliverable.network)
     answers_nP = torch.empty(len(tokens), len(every) + 1, dtype=torch.int64)
     with torch.inference_mode():
         for batch in batches(deliverable, tokens, budget=budget):

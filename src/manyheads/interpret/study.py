@@ -11,7 +11,7 @@ import numpy as np
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.scores import Interval
-from manyheads.inference.classifier import Deliverable
+from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.faithfulness import Faithfulness, faithfulness
 from manyheads.interpret.look import choose
 from manyheads.interpret.maps import tokens_of
@@ -67,7 +67,7 @@ def _known(value: float) -> float | None:
 
 
 def study_rows(
-    deliverable: Deliverable,
+    deliverable: TextClassifier,
     rows: Rows,
     *,
     budget: int = 4096,

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from manyheads.config import Long
-from manyheads.inference.classifier import Deliverable
+from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.look import Chosen
 from manyheads.interpret.maps import Call, LayerMaps, answer, layer_maps
 from manyheads.interpret.page import Block, Reading, Shown, Word, read_words, write_page
@@ -32,7 +32,7 @@ class Looked:
 
 
 def look_at(
-    deliverable: Deliverable,
+    deliverable: TextClassifier,
     text: str,
     pair: str | None,
     chosen: Chosen,
@@ -49,7 +49,7 @@ def look_at(
     reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length, deliverable.cutting)
     segments_N = torch.tensor(reading.segments) if pair is not None else None
     ids_N, autocast = torch.tensor(reading.ids), deliverable.autocast
-    logits_C, calls = answer(deliverable.classifier, ids_N, segments_N, autocast, reading.lengths)
+    logits_C, calls = answer(deliverable.network, ids_N, segments_N, autocast, reading.lengths)
     logits_C = deliverable.with_linear(logits_C[None], [text], None if pair is None else [pair])[0]
     probabilities_1C = deliverable.probabilities(logits_C[None])
     probabilities = dict(zip(deliverable.labels, probabilities_1C[0].tolist(), strict=True))

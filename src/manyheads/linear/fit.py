@@ -1,15 +1,9 @@
-"""A linear model of the training texts, and the logistic regression under it.
-
-Logistic regression: the head, fitted before the first step where rows are few.
-
-n rows . D features . C classes
-
-The linear classifier of a run, fitted once: it answers beside a network, and is its baseline.
+"""Logistic regression: the linear model of a run by scikit-learn, and a head fitted before the first step.
 
 Wang and Manning (2012), "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification": TF-IDF and logistic
 regression, one for each class. What is counted in a text is chosen on validation rows; docs/lab-notes.md has figures.
 
-n rows . U terms . E terms of all rows . C classes
+n rows . D features . U terms . E terms of all rows . C classes
 """
 
 import random
@@ -23,43 +17,10 @@ from torch.nn import functional as F
 
 from manyheads.config import Terms
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import marks_of
-from manyheads.linear.model import Counted, LinearModel, counted, counting, likeliest, log_given, unspaced
+from manyheads.linear.blend import best_temperature, labels_of, likelihoods, log_likelihoods, row_weights
+from manyheads.linear.model import Counted, LinearModel, counted, unspaced
 
-MOST_STEPS = 100
-
-
-@torch.enable_grad()
-def logistic(x_nD: Tensor, labels: Tensor, n_classes: int, *, strength: float) -> tuple[Tensor, Tensor]:
-    """Matrix `(C, D)` and bias `(C,)` that answer `labels`, class ids `(n,)` or marks `(n, C)`.
-
-    The minimum of the mean loss and a pull of the matrix to zero, from zero on by L-BFGS: so nothing is drawn.
-
-    Args:
-        strength: of each row against the pull; scikit-learn's C.
-    """
-    weight_CD = torch.zeros(n_classes, x_nD.shape[1], requires_grad=True)
-    bias_C = torch.zeros(n_classes, requires_grad=True)
-    solver = torch.optim.LBFGS([weight_CD, bias_C], max_iter=MOST_STEPS, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        solver.zero_grad()
-        total = mean_loss(F.linear(x_nD, weight_CD, bias_C), labels)
-        total = total + weight_CD.square().sum() / (2 * strength * len(x_nD))
-        total.backward()
-        return total
-
-    solver.step(loss)
-    return weight_CD.detach(), bias_C.detach()
-
-
-def mean_loss(logits_nC: Tensor, labels: Tensor) -> Tensor:
-    """Of class ids `(n,)`, or of marks `(n, C)`, of which a row has any number."""
-    if labels.ndim == 1:
-        return F.cross_entropy(logits_nC, labels)
-    return F.binary_cross_entropy_with_logits(logits_nC, labels.float(), reduction="none").sum(1).mean()
-
-
+MOST_STEPS = 100  # of L-BFGS
 STRENGTH = 16.0  # scikit-learn's C, of each row against the pull to zero: 4 and 64 are level
 TOLERANCE = 0.1  # of the dual problem
 OF_LABELS = 4.0  # the same where a row has any number of labels
@@ -101,8 +62,8 @@ def chosen(rows: Rows, n_classes: int, weights_C: np.ndarray | None, validation:
         kinds = [Terms.words]
     most_letters = MOST_LETTERS[kinds[-1]] // 6
     part, judged = _few(rows, ROWS_TO_CHOOSE, most_letters), _few(validation, ROWS_TO_CHOOSE // 2, most_letters)
-    labels = torch.tensor(judged.labels) if judged.sets is None else marks_of(judged.sets, n_classes)
-    weights = counting(labels, None if weights_C is None else torch.from_numpy(weights_C))
+    labels = labels_of(judged, n_classes)
+    weights = row_weights(labels, None if weights_C is None else torch.from_numpy(weights_C))
 
     def logs(terms: Terms) -> Tensor:
         """How likely each row is, by its logarithm."""
@@ -111,7 +72,7 @@ def chosen(rows: Rows, n_classes: int, weights_C: np.ndarray | None, validation:
         logits_nC = torch.zeros(len(judged), n_classes)
         if model is not None:
             logits_nC = model.of(counted(judged.texts, judged.pairs, terms))
-        log_n = log_given(logits_nC / likeliest(logits_nC, labels, weights), labels, weights)
+        log_n = log_likelihoods(likelihoods(logits_nC / best_temperature(logits_nC, labels, weights), labels), weights)
         return log_n.reshape(len(judged), -1).sum(1)
 
     return simplest({terms: logs(terms) for terms in kinds})
@@ -163,7 +124,7 @@ def regressed(x_nU: Any, rows: Rows, n_classes: int, weights_C: np.ndarray | Non
     """
     votes_UC, bias_C = np.zeros((x_nU.shape[1], n_classes), dtype=np.float32), np.zeros(n_classes)
     if rows.sets is not None:
-        for label, marks_n in enumerate(marks_of(rows.sets, n_classes).bool().numpy().T):
+        for label, marks_n in enumerate(labels_of(rows, n_classes).bool().numpy().T):
             if marks_n.all() or not marks_n.any():
                 bias_C[label] = SURE if marks_n.any() else -SURE
                 continue
@@ -208,3 +169,34 @@ def _few(rows: Rows, most: int, most_letters: int) -> Rows:
 
 def _letters(rows: Rows) -> int:
     return sum(map(len, rows.texts)) + sum(map(len, rows.pairs or []))
+
+
+@torch.enable_grad()
+def logistic(x_nD: Tensor, labels: Tensor, n_classes: int, *, strength: float) -> tuple[Tensor, Tensor]:
+    """Matrix `(C, D)` and bias `(C,)` that answer `labels`, class ids `(n,)` or marks `(n, C)`.
+
+    The minimum of the mean loss and a pull of the matrix to zero, from zero on by L-BFGS: so nothing is drawn.
+
+    Args:
+        strength: of each row against the pull; scikit-learn's C.
+    """
+    weight_CD = torch.zeros(n_classes, x_nD.shape[1], requires_grad=True)
+    bias_C = torch.zeros(n_classes, requires_grad=True)
+    solver = torch.optim.LBFGS([weight_CD, bias_C], max_iter=MOST_STEPS, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        solver.zero_grad()
+        total = mean_loss(F.linear(x_nD, weight_CD, bias_C), labels)
+        total = total + weight_CD.square().sum() / (2 * strength * len(x_nD))
+        total.backward()
+        return total
+
+    solver.step(loss)
+    return weight_CD.detach(), bias_C.detach()
+
+
+def mean_loss(logits_nC: Tensor, labels: Tensor) -> Tensor:
+    """Of class ids `(n,)`, or of marks `(n, C)`, of which a row has any number."""
+    if labels.ndim == 1:
+        return F.cross_entropy(logits_nC, labels)
+    return F.binary_cross_entropy_with_logits(logits_nC, labels.float(), reduction="none").sum(1).mean()

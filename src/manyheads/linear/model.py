@@ -1,37 +1,45 @@
-"""Texts to terms, and a linear classifier of them. Terms need the standard library alone.
+"""A linear model of the terms of a text: what is counted, how it answers, and its file.
 
-Texts to the terms that a linear model counts: words and pairs of neighbouring words, runs of characters, or both.
-Standard library only.
+The terms are words and pairs of neighbouring words, runs of characters, or both. A text is composed (NFC, as our
+tokenizers do it: NFKC would also make `²` a `2`) and case-folded first. A word is a run of letters, digits and the
+marks that stand on them, so that a word of Hindi, Thai, Arabic or Hebrew stays whole however it is composed. Where no
+spaces stand between words, a "word" is a whole clause, and runs of characters are the terms.
 
-A text is composed (NFC, as our tokenizers do it: NFKC would also make `²` a `2`) and case-folded first. A word is a run
-of letters, digits and the marks that stand on them, so that a word of Hindi, Thai, Arabic or Hebrew stays whole however
-it is composed. Where no spaces stand between words, a "word" is a whole clause, and runs of characters are the terms.
+Rare terms weigh more: Salton and Buckley (1988), "Term-weighting approaches in automatic text retrieval". The weight of
+a term is how often the text has it, times its inverse document frequency, over the length of the text's vector.
 
-E terms of all texts, end to end; text i has those from `bounds[i]` to `bounds[i + 1] - 1`
-
-A linear classifier of the terms of a text, the rare ones weighed more, and how likely its answers are.
-
-Salton and Buckley (1988), "Term-weighting approaches in automatic text retrieval": the weight of a term is how often
-the text has it, times its inverse document frequency, over the length of the text's vector.
-
-U known terms . E terms of all texts . B, n texts . C classes
+U known terms . E terms of all texts, end to end; text i has those from `bounds[i]` to `bounds[i + 1] - 1`
+B, n texts . C classes
 """
 
+import json
 import re
 import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 from zlib import crc32
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.config import Terms
+from manyheads.config.facts import check_ranges, setting
+from manyheads.config.fields import from_plain, to_plain
+from manyheads.runs.atomic import read_json
 
+FILE = "linear.safetensors"
+BASELINE = ("baseline.safetensors", "baseline.json")  # of a run whose model/ holds no linear model
+KINDS = {"terms_U": "I64", "rarity_U": "F32", "votes_UC": "F32", "bias_C": "F32"}
+MOST = 1e6  # of a value in the file: sums of larger ones may overflow
+AT_ONCE, LETTERS_AT_ONCE = 4096, 2_000_000  # texts, and letters in all of them: 400 MB
 SHORTEST, LONGEST = 2, 4  # characters of a run: with one of five as good, and half as many terms again
 ZERO_WIDTH_SPACE = 0x200B  # stands between words of Thai, Khmer or Burmese
 UNSPACED = re.compile(  # Thai, Lao, Burmese, Khmer, kana and Han, Javanese and Tai scripts, rare Han
@@ -137,13 +145,9 @@ def _sorts(text: str, kind: Terms) -> dict[str, Iterable[str]]:
     return found
 
 
-TEMPERATURES = [2 ** (at / 4) for at in range(-8, 9)]
-LEAST = 1e-30  # of a probability
-
-
 class LinearModel(nn.Module):
     """Terms are known by their numbers, `terms_U`, which ascend; a term that is not among them counts for nothing.
-    `rarity_U` are the inverse document frequencies. `terms` says what is counted in a text: see linear/model.py."""
+    `rarity_U` are the inverse document frequencies. `terms` says what is counted in a text."""
 
     terms_U: Tensor
     rarity_U: Tensor
@@ -168,8 +172,8 @@ class LinearModel(nn.Module):
         votes_BC = F.embedding_bag(at_E, self.votes_UC, bounds[:-1], mode="sum", per_sample_weights=weight_E)
         return votes_BC + self.bias_C
 
-    def of(self, counted: tuple[Any, Any, Any]) -> Tensor:
-        """Logits `(B, C)` of texts whose terms are counted as linear/model.py does it."""
+    def of(self, counted: Counted) -> Tensor:
+        """Logits `(B, C)` of counted texts."""
         terms_E, counts_E, bounds = counted
         return self(torch.tensor(terms_E, dtype=torch.int64), torch.tensor(counts_E), torch.tensor(bounds))
 
@@ -185,34 +189,108 @@ class LinearModel(nn.Module):
         return self.terms.value
 
 
-def counting(labels: Tensor, weights_C: Tensor | None) -> Tensor | None:
-    """How much each of what `given` gives counts."""
-    if weights_C is None:
+@torch.inference_mode()
+def linear_logits(linear: LinearModel, texts: Sequence[str], pairs: Sequence[str] | None) -> Tensor:
+    """Its logits `(n, C)`."""
+    found = [torch.empty(0, len(linear.bias_C))]
+    for chunk in _chunks(texts, pairs):
+        found.append(linear.of(counted(texts[chunk], None if pairs is None else pairs[chunk], linear.terms)))
+    return torch.cat(found)
+
+
+def _chunks(texts: Sequence[str], pairs: Sequence[str] | None) -> Iterator[slice]:
+    """Rows that are answered at once: so many, with so many letters, or a single longer one."""
+    start = n_letters = 0
+    for at, text in enumerate(texts):
+        more = len(text) + (len(pairs[at]) if pairs else 0)
+        if at > start and (at - start == AT_ONCE or n_letters + more > LETTERS_AT_ONCE):
+            yield slice(start, at)
+            start, n_letters = at, 0
+        n_letters += more
+    if start < len(texts):
+        yield slice(start, len(texts))
+
+
+class LinearBaseline(NamedTuple):
+    """The linear model alone: the bar that a network has to clear. It is fitted once a run; with `thresholds` a text
+    has any number of labels. Where `linear=true` it is the very model that answers beside the network."""
+
+    linear: LinearModel
+    thresholds: list[float] | None = None
+
+    def logits(self, texts: Sequence[str], pairs: Sequence[str] | None) -> Tensor:
+        """`(n, C)`, fp32 on the CPU."""
+        return linear_logits(self.linear, texts, pairs)
+
+
+@dataclass(kw_only=True, slots=True)
+class About:
+    """What baseline.json says of the tensors beside it."""
+
+    terms: Terms = setting(Terms.words, "what is counted in a text")
+    thresholds: list[float] = setting(list, "from which probability on each label is given", ge=0.0, le=1.0)
+
+
+def write_linear(path: Path, linear: LinearModel) -> None:
+    """Its tensors, in the same bytes for the same values."""
+    save_file({name: tensor.contiguous() for name, tensor in linear.state_dict().items()}, path)
+
+
+def read_linear(path: Path, n_classes: int, terms: Terms) -> LinearModel:
+    """What `write_linear` has written.
+
+    Raises:
+        ValueError: not a safetensors file; tensors missing, too many, of another shape or type, not finite, too
+            large, or terms that do not ascend.
+    """
+    held = tensors_in(path)
+    n_terms = held.get("terms_U", ("", [0]))[1][0:1]
+    sizes = {"terms_U": n_terms, "rarity_U": n_terms, "votes_UC": [*n_terms, n_classes], "bias_C": [n_classes]}
+    if held != {name: (kind, sizes[name]) for name, kind in KINDS.items()} or n_terms in ([], [0]):
+        raise ValueError(f"{path} does not hold the linear model of {n_classes} classes")
+    tensors = load_file(path)
+    bounded = all((tensors[name].abs() < MOST).all() for name in ("rarity_U", "votes_UC", "bias_C"))
+    if not bounded or (tensors["terms_U"].diff() <= 0).any():
+        raise ValueError(f"{path} holds values that are not finite or not below a million, or terms out of order")
+    return LinearModel(**tensors, terms=terms)
+
+
+def write_baseline(folder: Path, baseline: LinearBaseline) -> None:
+    """Both files of a baseline, in a run folder."""
+    tensors, about = (folder / name for name in BASELINE)
+    write_linear(tensors, baseline.linear)
+    plain = to_plain(About(terms=baseline.linear.terms, thresholds=baseline.thresholds or []))
+    about.write_text(json.dumps(plain) + "\n", encoding="utf-8")
+
+
+def read_baseline(folder: Path, n_classes: int, *, multi: bool) -> LinearBaseline | None:
+    """What `write_baseline` has written; None where there is none.
+
+    Raises:
+        ValueError: a file is not what it should be.
+    """
+    tensors, written = (folder / name for name in BASELINE)
+    if not tensors.is_file() or not written.is_file():
         return None
-    weights_C = weights_C.double()
-    return weights_C[labels] if labels.ndim == 1 else torch.where(labels > 0, weights_C, 1.0)
+    try:
+        about = from_plain(About, read_json(written))
+        check_ranges(about, "")
+    except ValueError as error:
+        raise ValueError(f"{written}: {error}") from error
+    if len(about.thresholds) != (n_classes if multi else 0):
+        raise ValueError(f"{written} holds {len(about.thresholds)} thresholds for {n_classes} classes")
+    return LinearBaseline(read_linear(tensors, n_classes, about.terms), about.thresholds if multi else None)
 
 
-def likeliest(logits_nC: Tensor, labels: Tensor, weights: Tensor | None) -> float:
-    """The temperature with which the labels are likeliest."""
-    return max(TEMPERATURES, key=lambda one: likelihood(given(logits_nC / one, labels), weights))
+def tensors_in(path: Path) -> dict[str, tuple[str, list[int]]]:
+    """Type and shape of every tensor, from the header of the file alone.
 
-
-def likelihood(given: Tensor, weights: Tensor | None) -> float:
-    """Logarithm of that of all rows."""
-    logs = given.clamp(min=LEAST).log()
-    return float((logs if weights is None else logs * weights).sum())
-
-
-def log_given(logits_nC: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
-    """The logarithms of `given`, by how much each counts."""
-    logs = given(logits_nC, labels).clamp(min=LEAST).log()
-    return logs if weights is None else logs * weights
-
-
-def given(logits_nC: Tensor, labels: Tensor) -> Tensor:
-    """The probabilities of what rows are labelled: of their classes `(n,)`, or of having or not having each label
-    `(n, C)`."""
-    if labels.ndim == 1:
-        return logits_nC.double().softmax(-1).gather(1, labels[:, None]).squeeze(1)
-    return (logits_nC.double() * (2 * labels.double() - 1)).sigmoid()
+    Raises:
+        ValueError: it is not a safetensors file.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            return {name: (one.get_dtype(), list(one.get_shape())) for name, one in slices.items()}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error

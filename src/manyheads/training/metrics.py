@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from manyheads.linear.thresholds import Counts, best, count, no_counts
+from manyheads.linear.blend import Counts, best, count, no_counts
 
 
 class Mean(Metric):

@@ -4,13 +4,12 @@ n rows . C classes
 """
 
 import hashlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manyheads.config import InferenceHardware, RunConfig, Task
 from manyheads.config.fields import listed
 from manyheads.data.rows import Rows, Splits
-from manyheads.inference.format import FILES, MORE, find_model, read_labels, read_settings
+from manyheads.inference.format import FILES, MORE, ModelFolder, open_folder
 from manyheads.runs.resume import Start
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ def check_teacher(teacher: str, splits: Splits) -> None:
     """
     if not teacher:
         return
-    folder = find_teacher(teacher)
-    settings = read_settings(folder / "config.json")
+    folder = open_teacher(teacher)
+    settings = folder.settings
     if settings.task is not Task.classify:
         raise ValueError(f"teacher={teacher} has task={settings.task.name}, but a teacher must be a classifier")
     takes, has = (
@@ -35,7 +34,7 @@ def check_teacher(teacher: str, splits: Splits) -> None:
     )
     if takes != has:
         raise ValueError(f"teacher={teacher} takes {takes}, but the data has {has}: name another run")
-    labels = read_labels(folder / "labels.json", settings)
+    labels = folder.labels()
     if sorted(labels) != sorted(splits.labels):
         raise ValueError(
             f"teacher={teacher} has the classes {listed(labels)}, but the data has {listed(splits.labels)}: "
@@ -46,14 +45,14 @@ def check_teacher(teacher: str, splits: Splits) -> None:
         raise ValueError(f"teacher={teacher} answers with {gives}, but a row of the data has {has}: name another run")
 
 
-def find_teacher(teacher: str) -> Path:
+def open_teacher(teacher: str) -> ModelFolder:
     """The folder of the teacher's model.
 
     Raises:
         ValueError: there is none.
     """
     try:
-        return find_model(Path(teacher))
+        return open_folder(teacher)
     except ValueError as error:
         raise ValueError(str(error).replace("run=", "teacher=", 1)) from error
 
@@ -68,14 +67,12 @@ def teach(run: RunConfig, splits: Splits) -> "Tensor":
     import torch
 
     from manyheads.data.cache import cache_folder, cached_logits
-    from manyheads.inference.load import choose_device
-    from manyheads.inference.precision import quick
+    from manyheads.inference.precision import choose_device, quick
 
-    folder, rows, hardware = find_teacher(run.teacher), splits.train, run.hardware
-    settings = read_settings(folder / "config.json")
-    names = read_labels(folder / "labels.json", settings)
+    folder, rows, hardware = open_teacher(run.teacher), splits.train, run.hardware
+    names = folder.labels()
     device = choose_device(InferenceHardware(accelerator=hardware.accelerator, threads=hardware.threads))
-    autocast = quick(hardware.precision, settings.model, device)
+    autocast = quick(hardware.precision, folder.settings.model, device)
     logits_nC = cached_logits(
         rows,
         f"{digest_of(run.teacher)} {autocast or torch.float32}",
@@ -93,20 +90,21 @@ def teach(run: RunConfig, splits: Splits) -> "Tensor":
     return logits_nC
 
 
-def answers(folder: Path, rows: Rows, device: "torch.device", autocast: "torch.dtype | None") -> "Tensor":
+def answers(folder: ModelFolder, rows: Rows, device: "torch.device", autocast: "torch.dtype | None") -> "Tensor":
     """Logits `(n, C)` of the model in `folder`, its classes in their own order."""
-    from manyheads.inference.classifier import in_chunks, load
+    from manyheads.inference.classifier import TextClassifier, in_chunks
+    from manyheads.inference.folder import load
     from manyheads.terminal import progress_bar
 
     with progress_bar(len(rows)) as progress:
-        model = load(folder).on(device, autocast)
+        model = load(folder, TextClassifier).on(device, autocast)
         ask = lambda texts, pairs: {"": model.logits(texts, pairs, tokens=8192)}  # noqa: E731
         return in_chunks(ask, rows, len(model.labels), progress)[""]
 
 
 def digest_of(teacher: str) -> str:
     """Of all that the teacher answers by."""
-    folder, digest = find_teacher(teacher), hashlib.sha256()
+    folder, digest = open_teacher(teacher).path, hashlib.sha256()
     for name in (*FILES, *(one for one in MORE if (folder / one).is_file())):
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
     return digest.hexdigest()

@@ -1,20 +1,20 @@
-"""The kinds of models that are read, and what their config.json may say.
+"""The families of models that are read and written: what the config.json of each says, both ways.
 
-Values of a stranger's config.json, each checked before it is used.
-
-What the config.json of each family says. Standard library and config alone.
+Values of a stranger's config.json are checked before they are used. Standard library and config alone.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from manyheads.config import ModelConfig
+from manyheads.config import Activation, ModelConfig, Pooling
 from manyheads.config.fields import from_plain, one_of, show
 from manyheads.runs.atomic import read_json
 
 MOST_BYTES = 2**22  # of a config.json
+MOST_LAYERS = 1000
+ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
 
 
 class Given:
@@ -79,10 +79,6 @@ class Given:
         return ValueError(f"{self.path}: {name}={show(value)}, but {why}")
 
 
-MOST_LAYERS = 1000
-ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
-
-
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a folder's config.json says.
@@ -102,6 +98,14 @@ class Shape:
         return from_plain(ModelConfig, self.model, "model.")
 
 
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Ids of the marks of a tokenizer, for those that it has: `pad`, `cls`, `sep`, `mask`, `unk`."""
+
+    ids: dict[str, int]
+    is_unigram: bool = False
+
+
 def _heads(given: Given, width: str, heads: str) -> dict[str, Any]:
     """Widths of the heads, which divide the model's among themselves."""
     d_model, n_heads = given.whole(width), given.whole(heads)
@@ -110,7 +114,7 @@ def _heads(given: Given, width: str, heads: str) -> dict[str, Any]:
     return {"d_model": d_model, "n_heads": n_heads, "d_k": d_model // n_heads, "d_v": d_model // n_heads}
 
 
-def _post_norm(given: Given, **more: Any) -> dict[str, Any]:
+def _read_post_norm(given: Given, **more: Any) -> dict[str, Any]:
     """What BERT, RoBERTa and ELECTRA have in common: Devlin et al. (2019), section 3."""
     n_segments = given.whole("type_vocab_size", 2)
     if n_segments > 2:
@@ -136,23 +140,23 @@ def _post_norm(given: Given, **more: Any) -> dict[str, Any]:
     }
 
 
-def _bert(given: Given) -> Shape:
+def read_bert(given: Given) -> Shape:
     """Devlin et al. (2019), "BERT"; MiniLM (Wang et al., 2020) and most models for sentences are BERT, too."""
     return Shape(
         family="bert",
-        model=_post_norm(given, pooler="tanh"),
+        model=_read_post_norm(given, pooler="tanh"),
         max_length=given.whole("max_position_embeddings", 512),
         vocab_size=given.whole("vocab_size", 30522),
         n_segments=given.whole("type_vocab_size", 2),
     )
 
 
-def _roberta(given: Given) -> Shape:
+def read_roberta(given: Given) -> Shape:
     """Liu et al. (2019), "RoBERTa"; Conneau et al. (2020), "XLM-R". The first positions of the table are of pads."""
     first_position = given.whole("pad_token_id", 1, at_least=0) + 1
     return Shape(
         family="roberta",
-        model=_post_norm(given, pooler="tanh"),
+        model=_read_post_norm(given, pooler="tanh"),
         max_length=given.whole("max_position_embeddings", 512, at_least=first_position + 1) - first_position,
         vocab_size=given.whole("vocab_size", 50265),
         first_position=first_position,
@@ -160,20 +164,20 @@ def _roberta(given: Given) -> Shape:
     )
 
 
-def _electra(given: Given) -> Shape:
+def read_electra(given: Given) -> Shape:
     """Clark et al. (2020), "ELECTRA": embeddings may be narrower than the layers."""
     d_model = given.whole("hidden_size", 256)
     d_embedding = given.whole("embedding_size", 128)
     return Shape(
         family="electra",
-        model=_post_norm(given, pooler="gelu", d_embedding=0 if d_embedding == d_model else d_embedding),
+        model=_read_post_norm(given, pooler="gelu", d_embedding=0 if d_embedding == d_model else d_embedding),
         max_length=given.whole("max_position_embeddings", 512),
         vocab_size=given.whole("vocab_size", 30522),
         n_segments=given.whole("type_vocab_size", 2),
     )
 
 
-def _distilbert(given: Given) -> Shape:
+def read_distilbert(given: Given) -> Shape:
     """Sanh et al. (2019), "DistilBERT": BERT without segments, named otherwise."""
     model = {
         "n_layers": given.whole("n_layers", 6, at_most=MOST_LAYERS),
@@ -202,7 +206,7 @@ def _distilbert(given: Given) -> Shape:
     )
 
 
-def _modernbert(given: Given) -> Shape:
+def read_modernbert(given: Given) -> Shape:
     """Warner et al. (2024), "ModernBERT", section 2.1."""
     given.choice("hidden_activation", {"gelu": "gelu"}, "gelu")
     given.choice("classifier_activation", {"gelu": "gelu"}, "gelu")
@@ -275,12 +279,108 @@ def _rotary_bases(given: Given) -> tuple[float, float]:
     return bases["full_attention"], bases["sliding_attention"]
 
 
-FAMILIES: dict[str, Callable[[Given], Shape]] = {
-    "bert": _bert,
-    "distilbert": _distilbert,
-    "roberta": _roberta,
-    "xlm-roberta": _roberta,
-    "camembert": _roberta,
-    "electra": _electra,
-    "modernbert": _modernbert,
+def _write_post_norm(model: ModelConfig, *, vocab_size: int, max_length: int) -> dict[str, Any]:
+    return {
+        "vocab_size": vocab_size,
+        "hidden_size": model.d_model,
+        "num_hidden_layers": model.n_layers,
+        "num_attention_heads": model.n_heads,
+        "intermediate_size": model.d_ff,
+        "hidden_act": "relu" if model.activation is Activation.relu else "gelu",
+        "hidden_dropout_prob": model.dropout_at("residual"),
+        "attention_probs_dropout_prob": model.dropout_attention,
+        "classifier_dropout": model.dropout_at("classifier"),
+        "layer_norm_eps": model.norm_eps or 1e-5,
+        "max_position_embeddings": max_length,
+        "type_vocab_size": 2,
+    }
+
+
+def write_bert(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
+    return _write_post_norm(model, **sizes)
+
+
+def write_electra(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
+    return _write_post_norm(model, **sizes) | {"embedding_size": model.width_of_words}
+
+
+def write_roberta(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
+    rows = sizes["max_length"] + marks.ids["pad"] + 1
+    return _write_post_norm(model, **sizes) | {
+        "max_position_embeddings": rows,
+        "type_vocab_size": 2 if has_segments else 1,
+    }
+
+
+def write_distilbert(
+    model: ModelConfig, *, marks: Marks, has_segments: bool, vocab_size: int, max_length: int
+) -> dict[str, Any]:
+    return {
+        "vocab_size": vocab_size,
+        "dim": model.d_model,
+        "n_layers": model.n_layers,
+        "n_heads": model.n_heads,
+        "hidden_dim": model.d_ff,
+        "activation": "relu" if model.activation is Activation.relu else "gelu",
+        "dropout": model.dropout_at("residual"),
+        "attention_dropout": model.dropout_attention,
+        "seq_classif_dropout": model.dropout_at("classifier"),
+        "max_position_embeddings": max_length,
+        "sinusoidal_pos_embds": False,
+    }
+
+
+def write_modernbert(
+    model: ModelConfig, *, marks: Marks, has_segments: bool, vocab_size: int, max_length: int
+) -> dict[str, Any]:
+    windows = [model.window_of(layer) for layer in range(model.n_layers)]
+    base, of_windows = model.rotary_base, model.rotary_base_window or model.rotary_base
+    names = {"bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep"}
+    return {
+        **{f"{theirs}_token_id": marks.ids.get(ours) for theirs, ours in names.items()},
+        "pad_token_id": marks.ids.get("pad"),
+        "vocab_size": vocab_size,
+        "hidden_size": model.d_model,
+        "num_hidden_layers": model.n_layers,
+        "num_attention_heads": model.n_heads,
+        "intermediate_size": model.d_ff,
+        "hidden_activation": "gelu",
+        "max_position_embeddings": max_length,
+        "norm_eps": model.norm_eps or 1e-5,
+        "norm_bias": model.norm_bias,
+        **dict.fromkeys(("attention_bias", "mlp_bias", "classifier_bias"), model.bias),
+        "layer_types": ["sliding_attention" if window else "full_attention" for window in windows],
+        "local_attention": 2 * max([1, *windows]),
+        "global_rope_theta": base,
+        "local_rope_theta": of_windows,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": base},
+            "sliding_attention": {"rope_type": "default", "rope_theta": of_windows},
+        },
+        "classifier_pooling": "mean" if model.pooling is Pooling.mean else "cls",
+        "classifier_activation": "gelu",
+        "embedding_dropout": model.dropout_at("embedding"),
+        "mlp_dropout": model.dropout_at("residual"),
+        "attention_dropout": model.dropout_attention,
+        "classifier_dropout": model.dropout_at("classifier"),
+    }
+
+
+class Family(NamedTuple):
+    """How its config.json is read, and where a model of ours may be written as one, the beginning of the names of its
+    classes in transformers and how its config.json is written."""
+
+    read: Callable[[Given], Shape]
+    classes: str = ""
+    write: Callable[..., dict[str, Any]] | None = None
+
+
+FAMILIES: dict[str, Family] = {
+    "bert": Family(read_bert, "Bert", write_bert),
+    "distilbert": Family(read_distilbert, "DistilBert", write_distilbert),
+    "roberta": Family(read_roberta, "Roberta", write_roberta),
+    "xlm-roberta": Family(read_roberta, "XLMRoberta", write_roberta),
+    "camembert": Family(read_roberta),
+    "electra": Family(read_electra, "Electra", write_electra),
+    "modernbert": Family(read_modernbert, "ModernBert", write_modernbert),
 }

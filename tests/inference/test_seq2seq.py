@@ -12,8 +12,9 @@ from torch.nn import functional as F
 import manyheads
 from manyheads.config import DataConfig
 from manyheads.data.tokenizer import decode
-from manyheads.inference.classifier import load as load_classifier
-from manyheads.inference.seq2seq import Translator, load_translator
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import load
+from manyheads.inference.seq2seq import Seq2SeqPredictor
 from manyheads.layout import Packed
 
 TEXTS = ["a good film", "", "very very bad", "not so awful the film", "good " * 100, "fine"]
@@ -21,11 +22,11 @@ TARGETS = ["good", "a a", "the very bad film", "", "so", "not"]
 
 
 @pytest.fixture(scope="module", params=["transformer", "gru"])
-def translator(request, ship_translator, tmp_path_factory) -> Translator:
-    return load_translator(ship_translator(tmp_path_factory.mktemp("model") / "model", encoder=request.param))
+def translator(request, ship_translator, tmp_path_factory) -> Seq2SeqPredictor:
+    return load(ship_translator(tmp_path_factory.mktemp("model") / "model", encoder=request.param), Seq2SeqPredictor)
 
 
-def logits(translator: Translator, text: str, said: list[int]) -> torch.Tensor:
+def logits(translator: Seq2SeqPredictor, text: str, said: list[int]) -> torch.Tensor:
     """Of every next token, one row at a time, without a cache."""
     encoded = translator.tokenizer.encode(text).ids
     if len(encoded) > translator.max_length:
@@ -33,10 +34,10 @@ def logits(translator: Translator, text: str, said: list[int]) -> torch.Tensor:
     source, target = torch.tensor(encoded), torch.tensor(said)
     layouts = [Packed.of_lengths([len(one)]) for one in (source, target)]
     with torch.inference_mode():
-        return translator.seq2seq(source, layouts[0], target, layouts[1])
+        return translator.network(source, layouts[0], target, layouts[1])
 
 
-def spelt_out(translator: Translator, text: str, most: int) -> str:
+def spelt_out(translator: Seq2SeqPredictor, text: str, most: int) -> str:
     said = [2]
     while len(said) <= most and said[-1] != 3:
         said.append(int(logits(translator, text, said)[-1].argmax()))
@@ -86,15 +87,15 @@ def test_the_same_model_gives_the_same_bytes_and_answers_by_texts(ship_translato
         assert (again / name).read_bytes() == (text_folder / "model" / name).read_bytes()
     assert json.loads((again / "labels.json").read_text()) == []
     assert "generate(" in (again / "README.md").read_text()
-    assert isinstance(manyheads.load(text_folder), Translator)
+    assert isinstance(manyheads.load(text_folder), Seq2SeqPredictor)
 
 
 def test_the_wrong_kind_is_one_sentence(text_folder, model_folder):
     with pytest.raises(ValueError, match="answers by texts, not by classes, but a classifier is needed here"):
-        load_classifier(text_folder)
+        load(text_folder, TextClassifier)
     with pytest.raises(ValueError, match="is a classifier, but a model of task=seq2seq is needed here"):
-        load_translator(model_folder)
-    assert not isinstance(manyheads.load(model_folder), Translator)
+        load(model_folder, Seq2SeqPredictor)
+    assert not isinstance(manyheads.load(model_folder), Seq2SeqPredictor)
 
 
 def test_mistakes_are_one_sentence(translator):

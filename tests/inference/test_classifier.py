@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,23 +16,24 @@ from hypothesis import strategies as st
 
 import manyheads
 from manyheads.config import DataConfig, ModelConfig, PairKind, Pooling, Positions, Segments, Source
-from manyheads.inference.classifier import Deliverable, load
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import load
 from manyheads.layout import Padded
 
 TEXTS = ["a good film", "", "very very bad", "not so awful, the film", "good " * 100]
 
 
 @pytest.fixture(scope="module")
-def model(model_folder: Path) -> Deliverable:
+def model(model_folder: Path) -> TextClassifier:
     return load(model_folder)
 
 
 @pytest.fixture(scope="module")
-def pair_model(pair_folder: Path) -> Deliverable:
+def pair_model(pair_folder: Path) -> TextClassifier:
     return load(pair_folder)
 
 
-def alone(model: Deliverable, text: str, pair: str | None = None) -> torch.Tensor:
+def alone(model: TextClassifier, text: str, pair: str | None = None) -> torch.Tensor:
     """Logits by the longest way: one text, padded layout, ids from the tokenizer itself."""
     tokenizer = model.tokenizer
     tokenizer.enable_truncation(model.max_length)
@@ -39,12 +41,10 @@ def alone(model: Deliverable, text: str, pair: str | None = None) -> torch.Tenso
     tokenizer.no_truncation()
     ids, segments = torch.tensor([encoded.ids]), torch.tensor([encoded.type_ids])
     with torch.inference_mode():
-        return model.classifier(ids, Padded(torch.ones_like(ids, dtype=torch.bool)), segments if model.pairs else None)[
-            0
-        ]
+        return model.network(ids, Padded(torch.ones_like(ids, dtype=torch.bool)), segments if model.pairs else None)[0]
 
 
-def test_logits_are_those_of_each_text_alone_in_order(model: Deliverable) -> None:
+def test_logits_are_those_of_each_text_alone_in_order(model: TextClassifier) -> None:
     expected = torch.stack([alone(model, text) for text in TEXTS])
     for tokens in (1, 16, 8192):
         logits = model.logits(TEXTS, tokens=tokens)
@@ -60,7 +60,7 @@ def test_any_texts_have_finite_logits(model_folder: Path, texts: list[str]) -> N
     assert logits.isfinite().all()
 
 
-def test_pairs_see_both_texts_and_their_order(pair_model: Deliverable) -> None:
+def test_pairs_see_both_texts_and_their_order(pair_model: TextClassifier) -> None:
     firsts, seconds = ["good film", "bad", "good film"], ["bad", "good film", ""]
     expected = torch.stack([alone(pair_model, *row) for row in zip(firsts, seconds, strict=True)])
     logits = pair_model.logits(firsts, seconds)
@@ -68,7 +68,7 @@ def test_pairs_see_both_texts_and_their_order(pair_model: Deliverable) -> None:
     assert not torch.allclose(logits[0], logits[1], atol=1e-3)
 
 
-def test_predictions_are_named_and_add_up(model: Deliverable) -> None:
+def test_predictions_are_named_and_add_up(model: TextClassifier) -> None:
     for text, prediction in zip(TEXTS, model.predict(TEXTS), strict=True):
         assert list(prediction.probabilities) == ["bad", "good", "so-so"]
         assert sum(prediction.probabilities.values()) == pytest.approx(1)
@@ -77,7 +77,7 @@ def test_predictions_are_named_and_add_up(model: Deliverable) -> None:
     assert model.predict([]) == []
 
 
-def test_wrong_arguments_are_one_sentence(model: Deliverable, pair_model: Deliverable) -> None:
+def test_wrong_arguments_are_one_sentence(model: TextClassifier, pair_model: TextClassifier) -> None:
     with pytest.raises(ValueError, match="texts is a single str, but a list of texts is needed: put it in brackets"):
         model.predict("a text")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="the model was trained on single texts, but pairs are given"):
@@ -88,10 +88,10 @@ def test_wrong_arguments_are_one_sentence(model: Deliverable, pair_model: Delive
         pair_model.predict(["a", "b"], ["c"])
 
 
-def test_manyheads_load_opens_both_folders(model_folder: Path, model: Deliverable) -> None:
+def test_manyheads_load_opens_both_folders(model_folder: Path, model: TextClassifier) -> None:
     for folder in (model_folder, str(model_folder / "model")):
         assert torch.equal(manyheads.load(folder, precision="fp32").logits(TEXTS), model.logits(TEXTS))
-    assert not model.classifier.training
+    assert not model.network.training
     with pytest.raises(AttributeError, match="no attribute 'lod'"):
         _ = manyheads.lod  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -119,7 +119,7 @@ for folder, pairs in zip(sys.argv[2:], (None, ["bad", ""])):
 
 
 def test_it_opens_with_torch_safetensors_and_tokenizers_alone(
-    model_folder: Path, pair_folder: Path, model: Deliverable, pair_model: Deliverable, tmp_path: Path
+    model_folder: Path, pair_folder: Path, model: TextClassifier, pair_model: TextClassifier, tmp_path: Path
 ) -> None:
     folders = [str(shutil.copytree(folder / "model", tmp_path / folder.name)) for folder in (model_folder, pair_folder)]
     command = [sys.executable, "-c", BLOCK, json.dumps(TEXTS), *folders]
@@ -160,7 +160,7 @@ def test_a_model_that_reads_two_texts_apart_comes_back(tmp_path: Path, ship_mode
     torch.testing.assert_close(opened.logits(firsts, seconds), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_padding_and_truncation_do_not_travel(tmp_path: Path, ship_model: Any, model: Deliverable) -> None:
+def test_padding_and_truncation_do_not_travel(tmp_path: Path, ship_model: Any, model: TextClassifier) -> None:
     folder = ship_model(tmp_path / "model")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     assert tokenizer["padding"] is None
@@ -236,3 +236,27 @@ def test_what_is_no_text_is_named(model):
 def test_what_the_package_offers_is_listed():
     code = "import sys, manyheads; assert 'load' in dir(manyheads); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_text_passes_the_functions_that_are_listed(model: TextClassifier) -> None:
+    """Properties, comprehensions and methods of Python's own names are no steps; the network has its own."""
+    package, called = Path(manyheads.__file__).parent, []
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        file, name = Path(frame.f_code.co_filename), frame.f_code.co_qualname.rpartition(".")[2]
+        if event == "call" and file.is_relative_to(package) and name not in called:
+            called.append(name if file.parent.name in ("inference", "data") else "")
+
+    model.predict(["a text"])
+    sys.setprofile(note)
+    try:
+        model.predict(["a text"])
+    finally:
+        sys.setprofile(None)
+    steps = [name for name in called if name and name[0] not in "<" and not name.startswith("__")]
+    properties = {"multi", "cutting"}
+    listed = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text().partition("From a text to its logits")[2]
+    listed = listed.partition("These are 15")[0]
+    named = [name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", listed.partition("|---|---|")[2])]
+    assert [name for name in steps if name not in properties] == named
+    assert len(named) == 15

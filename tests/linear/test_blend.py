@@ -13,21 +13,18 @@ from safetensors.torch import load_file, save_file
 
 from manyheads.config import DataConfig, Terms
 from manyheads.data.rows import Rows
-from manyheads.inference.classifier import load
-from manyheads.inference.save import save_deliverable
-from manyheads.linear import member as ship
+from manyheads.inference.folder import load, save
+from manyheads.linear import model as ship
+from manyheads.linear.blend import Blend, Tuned, best_share, blended
 from manyheads.linear.fit import fit_linear
-from manyheads.linear.member import (
-    Beside,
+from manyheads.linear.model import (
     LinearBaseline,
-    best_together,
+    counted,
     linear_logits,
     read_linear,
-    together,
     write_baseline,
     write_linear,
 )
-from manyheads.linear.model import counted
 
 TEXTS = ["a good film", "so bad", "the awful film", "good fun", "a film", "so awful"]
 LOGITS = st.lists(st.tuples(*[st.floats(-30, 30)] * 3), min_size=1, max_size=4)
@@ -45,7 +42,7 @@ def test_probabilities_are_the_mean_of_both(network, data, share, temperature, m
     others = data.draw(st.lists(st.tuples(*[st.floats(-30, 30)] * 3), min_size=len(network), max_size=len(network)))
     net_nC, lin_nC = (torch.tensor(one, dtype=torch.float64) for one in (network, others))
     chance = torch.sigmoid if multi else lambda logits: logits.softmax(-1)
-    found = chance(together(net_nC, lin_nC, share, temperature, multi=multi))
+    found = chance(blended(net_nC, lin_nC, share, temperature, multi=multi))
     torch.testing.assert_close(found, (1 - share) * chance(net_nC / temperature) + share * chance(lin_nC))
 
 
@@ -53,8 +50,8 @@ def test_probabilities_are_the_mean_of_both(network, data, share, temperature, m
 def test_a_share_of_nothing_or_all_leaves_one_of_them(multi):
     net_nC, lin_nC = torch.randn(5, 3), torch.randn(5, 3)
     chance = torch.sigmoid if multi else lambda logits: logits.softmax(-1)
-    torch.testing.assert_close(chance(together(net_nC, lin_nC, 0.0, 2.0, multi=multi)), chance(net_nC / 2))
-    torch.testing.assert_close(chance(together(net_nC, lin_nC, 1.0, 2.0, multi=multi)), chance(lin_nC))
+    torch.testing.assert_close(chance(blended(net_nC, lin_nC, 0.0, 2.0, multi=multi)), chance(net_nC / 2))
+    torch.testing.assert_close(chance(blended(net_nC, lin_nC, 1.0, 2.0, multi=multi)), chance(lin_nC))
 
 
 CLASSES = torch.arange(200) % 3
@@ -70,21 +67,21 @@ def right_and_noise(labels):
 @pytest.mark.parametrize("labels", [CLASSES, SETS])
 def test_the_better_one_has_the_larger_share(labels):
     right_nC, noise_nC = right_and_noise(labels)
-    assert best_together(right_nC, noise_nC, labels)[0] == 0.0
-    assert best_together(noise_nC, right_nC, labels)[0] == 1.0
+    assert best_share(right_nC, noise_nC, labels)[0] == 0.0
+    assert best_share(noise_nC, right_nC, labels)[0] == 1.0
     halves = [right_nC.clone(), right_nC.clone()]
     halves[0][:100], halves[1][100:] = 0.0, 0.0  # each knows half of the rows
-    assert best_together(halves[0], halves[1], labels)[0] == pytest.approx(0.5, abs=0.1)
+    assert best_share(halves[0], halves[1], labels)[0] == pytest.approx(0.5, abs=0.1)
 
 
 @pytest.mark.parametrize("labels", [CLASSES, SETS])
 def test_few_rows_do_not_leave_one_of_them_out(labels):
     """The better one has more of the share, the more rows say so."""
     right_nC, noise_nC = right_and_noise(labels)
-    shares = [best_together(right_nC[:n], noise_nC[:n], labels[:n])[0] for n in (4, 8, 16, 200)]
+    shares = [best_share(right_nC[:n], noise_nC[:n], labels[:n])[0] for n in (4, 8, 16, 200)]
     assert shares == sorted(shares, reverse=True)
     assert 0.0 < shares[0] < 0.5
-    assert best_together(right_nC[:4], right_nC[:4], labels[:4])[0] == pytest.approx(0.5)
+    assert best_share(right_nC[:4], right_nC[:4], labels[:4])[0] == pytest.approx(0.5)
 
 
 def test_each_is_first_made_as_sure_as_it_may_be():
@@ -92,7 +89,7 @@ def test_each_is_first_made_as_sure_as_it_may_be():
     labels = torch.arange(400) % 2
     given_n = torch.where(torch.arange(400) % 20 < 2, 1 - labels, labels)
     sure_nC = torch.nn.functional.one_hot(given_n, 2)
-    _, of_network, of_linear = best_together(1.1 * sure_nC, 4.4 * sure_nC, labels)
+    _, of_network, of_linear = best_share(1.1 * sure_nC, 4.4 * sure_nC, labels)
     assert (1.1 / of_network, 4.4 / of_linear) == pytest.approx((math.log(9), math.log(9)), rel=0.1)
 
 
@@ -107,7 +104,7 @@ def test_a_network_that_is_too_modest_is_not_left_out_for_it():
     network_nC = 1.0 * torch.nn.functional.one_hot(labels, 2)
     linear_nC = 4.0 * torch.nn.functional.one_hot(labels, 2)
     network_nC[:1], linear_nC[:4] = network_nC[:1].flip(1), linear_nC[:4].flip(1)
-    share, of_network, _ = best_together(network_nC, linear_nC, labels)
+    share, of_network, _ = best_share(network_nC, linear_nC, labels)
     assert of_network < 0.6
     assert share < 0.5
 
@@ -189,22 +186,19 @@ def test_a_strange_file_is_one_sentence(spoil, words, tmp_path):
 @pytest.fixture
 def folder(model_folder, tmp_path):
     """A model that a linear one answers beside, by four tenths."""
-    return shipped(model_folder, tmp_path, Beside(linear(), 0.4, 2.0))
+    return shipped(model_folder, tmp_path, Blend(linear(), 0.4, 2.0))
 
 
-def shipped(model_folder, tmp_path, beside, **more):
+def shipped(model_folder, tmp_path, blend, *tuned):
     plain = load(model_folder)
-    save_deliverable(
+    save(
         tmp_path / "model",
-        plain.classifier,
+        plain.network,
         model=plain.model,
         data=DataConfig(max_length=plain.max_length),
         tokenizer=plain.tokenizer,
         labels=plain.labels,
-        pairs=False,
-        card="",
-        beside=beside,
-        **more,
+        tuned=Tuned(blend, *tuned),
     )
     return tmp_path / "model"
 
@@ -223,7 +217,7 @@ def test_both_answer_together_wherever_the_folder_is(folder, model_folder, tmp_p
 
 @pytest.mark.parametrize("share", [0.4, 0.0])
 def test_each_member_may_be_asked(model_folder, tmp_path, share):
-    whole, alone = load(shipped(model_folder, tmp_path, Beside(linear(), share))), load(model_folder)
+    whole, alone = load(shipped(model_folder, tmp_path, Blend(linear(), share))), load(model_folder)
     assert whole.members == (("network", "linear") if share else ("network",))
     assert alone.members == ("network",)
     found = whole.member_logits(TEXTS)
@@ -237,16 +231,16 @@ def test_each_member_may_be_asked(model_folder, tmp_path, share):
 
 def test_the_network_runs_once_for_all_members(folder, monkeypatch):
     whole, times = load(folder), []
-    forward = whole.classifier.forward
-    monkeypatch.setattr(whole.classifier, "forward", lambda *given: times.append(1) or forward(*given))
+    forward = whole.network.forward
+    monkeypatch.setattr(whole.network, "forward", lambda *given: times.append(1) or forward(*given))
     whole.member_logits(TEXTS)
     assert len(times) == 1
 
 
 def test_each_member_gives_labels_from_thresholds_of_its_own(model_folder, tmp_path):
     own = {"network": [0.1, 0.9, 0.5], "linear": [0.2, 0.2, 0.8]}
-    whole = load(shipped(model_folder, tmp_path, Beside(linear(), 0.4), thresholds=[0.5] * 3, alone=own))
-    assert (whole.thresholds, whole.alone) == ([0.5] * 3, own)
+    whole = load(shipped(model_folder, tmp_path, Blend(linear(), 0.4), [0.5] * 3, own))
+    assert (whole.thresholds, whole.member_thresholds) == ([0.5] * 3, own)
     chance = torch.tensor([[0.15, 0.6, 0.6]])
     given = {name: whole.given(chance, name).tolist()[0] for name in ("network", "linear", "both")}
     assert given == {"network": [True, False, True], "linear": [False, True, False], "both": [False, True, True]}
@@ -308,7 +302,7 @@ def test_the_pull_asks_for_no_little_share_of_who_knows_nothing():
     """The network is right but in one row of fifty, the other one guesses: its smallest share would cost the rows."""
     labels = torch.arange(400) % 2
     network_nC = 4.0 * torch.nn.functional.one_hot(torch.where(torch.arange(400) % 50 < 1, 1 - labels, labels), 2)
-    assert best_together(network_nC, torch.zeros(400, 2), labels)[0] == 0.0
+    assert best_share(network_nC, torch.zeros(400, 2), labels)[0] == 0.0
 
 
 def test_a_network_that_was_trained_to_find_the_rare_class_keeps_its_say():
@@ -319,9 +313,9 @@ def test_a_network_that_was_trained_to_find_the_rare_class_keeps_its_say():
     network_nC = torch.stack((-2 * wary_n, 2 * wary_n), 1) - torch.tensor([0.0, 2.0])
     linear_nC = torch.tensor([1.5, -1.5]).repeat(400, 1)
     weights_C = torch.tensor([400 / (2 * 380), 400 / (2 * 20)])
-    assert best_together(network_nC, linear_nC, labels)[0] > 0.8
-    assert best_together(network_nC, linear_nC, labels, weights_C)[0] < 0.2
-    assert best_together(network_nC, linear_nC, labels, torch.ones(2)) == best_together(network_nC, linear_nC, labels)
+    assert best_share(network_nC, linear_nC, labels)[0] > 0.8
+    assert best_share(network_nC, linear_nC, labels, weights_C)[0] < 0.2
+    assert best_share(network_nC, linear_nC, labels, torch.ones(2)) == best_share(network_nC, linear_nC, labels)
     marks_nC = torch.stack((1 - labels, labels), 1)
-    assert best_together(network_nC, linear_nC, marks_nC)[0] > 0.8
-    assert best_together(network_nC, linear_nC, marks_nC, weights_C)[0] < 0.5
+    assert best_share(network_nC, linear_nC, marks_nC)[0] > 0.8
+    assert best_share(network_nC, linear_nC, marks_nC, weights_C)[0] < 0.5

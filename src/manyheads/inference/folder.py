@@ -1,0 +1,358 @@
+"""A finished model as a folder: model.safetensors, config.json, tokenizer.json, labels.json and README.md; with a
+linear model beside the network linear.safetensors; and, where a text has any number of labels, thresholds.json.
+
+It opens with torch, safetensors and tokenizers alone. The tensors are checked against config.json before anything is
+allocated.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar, overload
+
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from torch import nn
+
+from manyheads.config import DataConfig, InferenceHardware, ModelConfig, PairKind, Precision, Task
+from manyheads.config.fields import one_of
+from manyheads.data.tokenizer import marks, vocabulary
+from manyheads.data.tokens import load_tokenizer, reach
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.format import (
+    ModelFolder,
+    Settings,
+    check_size,
+    open_folder,
+    read_thresholds,
+    readable,
+    write_settings,
+)
+from manyheads.inference.masked_lm import MaskedLMPredictor
+from manyheads.inference.precision import choose_device, exact, quick
+from manyheads.inference.seq2seq import Seq2SeqPredictor
+from manyheads.linear.blend import Blend, Tuned
+from manyheads.linear.model import FILE as LINEAR
+from manyheads.linear.model import read_linear, tensors_in, write_linear
+from manyheads.nn import Classifier, assemble
+from manyheads.nn.cost import count_parameters
+from manyheads.nn.masked_lm import MaskedLM, assemble_masked
+from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
+from manyheads.runs.atomic import replace_folder
+
+MOST_LABELS = 100  # that a card names
+TASKS = {Classifier: Task.classify, Seq2Seq: Task.seq2seq, MaskedLM: Task.pretrain}
+
+AnyNetwork = Classifier | Seq2Seq | MaskedLM
+AnyPredictor = TextClassifier | Seq2SeqPredictor | MaskedLMPredictor
+Kind = TypeVar("Kind", TextClassifier, Seq2SeqPredictor, MaskedLMPredictor)
+Placed = TypeVar("Placed", TextClassifier, AnyPredictor)
+
+
+def save(
+    folder: Path,
+    network: AnyNetwork,
+    *,
+    model: ModelConfig,
+    data: DataConfig,
+    tokenizer: Tokenizer,
+    pairs: bool = False,
+    labels: Sequence[str] = (),
+    tuned: Tuned | None = None,
+    figures: dict[str, str] | None = None,
+) -> None:
+    """Write the folder, whole or not at all; what was there before is replaced.
+
+    The same model gives the same bytes: the files hold no date, path or id.
+
+    Args:
+        tuned: of a classifier, its thresholds and the linear model beside it.
+        figures: what is known of the model before it is judged, for its card.
+    """
+    tuned = tuned or Tuned()
+    task = TASKS[type(network)]
+    embeddings = network.source if isinstance(network, Seq2Seq) else network.embeddings
+    blend = tuned.blend
+    settings = Settings.of(
+        task,
+        model,
+        data,
+        vocab_size=embeddings.words.num_embeddings,
+        n_classes=len(labels),
+        pairs=pairs,
+        multi=tuned.thresholds is not None,
+        linear=tuned.share,
+        terms=blend.linear.terms if blend else None,
+        temperature=blend.temperature if blend else 1.0,
+    )
+    mask = str(tokenizer.id_to_token(vocabulary(tokenizer, pairs=pairs).mask)) if task is Task.pretrain else ""
+    card = write_card(
+        settings,
+        n_parameters=count_parameters(network),
+        labels=labels,
+        thresholds=tuned.thresholds,
+        figures=figures,
+        mask=mask,
+    )
+    plain_tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    plain_tokenizer.no_padding()
+    plain_tokenizer.no_truncation()
+    thresholds = {"both": tuned.thresholds, **tuned.member_thresholds} if tuned.member_thresholds else tuned.thresholds
+    with replace_folder(folder) as part:
+        tensors = {name: value.detach().float().cpu().clone() for name, value in network.state_dict().items()}
+        save_file(tensors, part / "model.safetensors")
+        (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
+        names = json.dumps(list(labels), indent=0, ensure_ascii=False)
+        (part / "labels.json").write_text(f"{names}\n", encoding="utf-8")
+        (part / "tokenizer.json").write_text(plain_tokenizer.to_str(pretty=True), encoding="utf-8")
+        (part / "README.md").write_text(card, encoding="utf-8")
+        if tuned.thresholds is not None:
+            (part / "thresholds.json").write_text(json.dumps(thresholds, indent=0) + "\n", encoding="utf-8")
+        if blend is not None:
+            write_linear(part / LINEAR, blend.linear)
+
+
+def write_card(
+    settings: Settings,
+    *,
+    n_parameters: int,
+    labels: Sequence[str] = (),
+    thresholds: Sequence[float] | None = None,
+    figures: dict[str, str] | None = None,
+    mask: str = "",
+) -> str:
+    """README.md: what the model is, how good it is and how to open it, as far as that is known before it is judged: see
+    `judged_card`.
+
+    Args:
+        figures: lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`.
+        mask: how a mask is written in a text.
+    """
+    model, shape = settings.model, _shape(settings.model)
+    kind, positions = "recurrent" if model.is_recurrent else "Transformer", f"{model.positions.name} positions"
+    of_labels: list[str] = []
+    if settings.task is Task.seq2seq:
+        title, name, call = "A model that answers texts by texts", "translator", 'generate(["a text"], n_beams=1)'
+        what = (
+            f"A {kind} encoder and decoder of {n_parameters:,} parameters: {_shape(model)} on either side, {positions}."
+        )
+    elif settings.task is Task.pretrain:
+        title, name, call = "A model that predicts hidden words", "guesser", f'fill(["a {mask} text"])'
+        what = (
+            f"A {kind} encoder of {n_parameters:,} parameters, learnt from texts without labels: {shape}, "
+            f"{positions}. A classifier starts from it: `manyheads train init_from=FOLDER`."
+        )
+    else:
+        title, name = "A text classifier", "classifier"
+        call = 'predict(["a text"], ["its pair"])' if settings.pairs else 'predict(["a text"])'
+        what = (
+            f"A {kind} encoder of {n_parameters:,} parameters that {_sorts(settings, len(labels))}: {shape}, "
+            f"{positions}, {model.pooling.name} pooling."
+        )
+        if settings.linear and settings.terms is not None:
+            share = f"{settings.linear:.0%} of each probability are its own."
+            what += f"\nA linear model of {settings.terms.value} answers with it: {share}"
+        of_labels = ["", *_labels(labels, thresholds)]
+    use = [
+        "## Use",
+        "",
+        "```python",
+        "import manyheads",
+        f'{name} = manyheads.load("this folder")',
+        f"print({name}.{call})",
+        "```",
+        "",
+        "It opens with torch, safetensors and tokenizers alone. Nothing in the folder is code.",
+    ]
+    return "\n".join([f"# {title}", "", what, "", *_figures(figures or {}), *use, *of_labels]) + "\n"
+
+
+def judged_card(card: str, figures: dict[str, str], notes: list[str]) -> str:
+    """`card` with these `figures` in place of those it has, and `notes` before them, a paragraph each."""
+    head, use, rest = card.partition("\n## Use\n")
+    head = head.partition("\n## Figures\n")[0].rstrip("\n")
+    paragraphs = [line for note in notes for line in (_plain(note), "")]
+    return "\n".join([head, "", *paragraphs, *_figures(figures)]) + use + rest
+
+
+def _sorts(settings: Settings, n: int) -> str:
+    apart = ", read apart and then across," if settings.model.pair is PairKind.cross else ""
+    takes = f"pairs of texts{apart}" if settings.pairs else "texts"
+    if settings.multi:
+        return f"says of {takes} which of {n} labels they have, none, one or several"
+    return f"sorts {takes} into {n} classes"
+
+
+def _shape(model: ModelConfig) -> str:
+    if model.is_recurrent:
+        ways = "both ways" if model.bidirectional else "one way"
+        return f"{model.n_layers} {model.encoder.name.upper()} layers read {ways}, d_model={model.d_model}"
+    heads = f"{model.n_heads} heads (d_k={model.d_k}, d_v={model.d_v})"
+    return f"{model.n_layers} layers, {heads}, d_model={model.d_model}, d_ff={model.d_ff}"
+
+
+def _labels(labels: Sequence[str], thresholds: Sequence[float] | None) -> list[str]:
+    beside = [""] * len(labels) if thresholds is None else [f", from {one:.3f} on" for one in thresholds]
+    title = "## Classes" if thresholds is None else "## Labels, and the probability from which on each is given"
+    shown = [f"- {_plain(label)}{one}" for label, one in zip(labels[:MOST_LABELS], beside, strict=False)]
+    more = [f"- and {len(labels) - MOST_LABELS} more, in labels.json"] if len(labels) > MOST_LABELS else []
+    return [title, "", *shown, *more]
+
+
+def _figures(figures: dict[str, str]) -> list[str]:
+    if not figures:
+        return []
+    rows = [f"| {_plain(name)} | {_plain(value)} |" for name, value in figures.items()]
+    return ["## Figures", "", "| figure | value |", "|---|---|", *rows, ""]
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    one_line = " ".join(text.split())
+    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in one_line)
+
+
+@overload
+def load(folder: str | Path | ModelFolder) -> AnyPredictor: ...
+@overload
+def load(folder: str | Path | ModelFolder, kind: type[Kind]) -> Kind: ...
+def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = None) -> AnyPredictor:
+    """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU, in fp32: to be judged.
+
+    Args:
+        kind: the class that is needed; None: any.
+
+    Raises:
+        ValueError: one sentence; the folder is no run, holds another kind of model, or a file in it is missing, broken
+            or does not fit.
+    """
+    opened = folder if isinstance(folder, ModelFolder) else open_folder(folder, kind.task if kind else None)
+    path, settings = opened
+    with readable(path):
+        if settings.task is Task.classify:
+            return _load_classifier(opened)
+        tokenizer = read_tokenizer(path / "tokenizer.json", settings)
+        if settings.task is Task.pretrain:
+            known = vocabulary(tokenizer, pairs=settings.pairs)
+            network = read_network(path / "model.safetensors", settings)
+            assert isinstance(network, MaskedLM)
+            return MaskedLMPredictor(network, tokenizer, settings, known)
+        if marks(tokenizer) is None:
+            raise ValueError(f"{path / 'tokenizer.json'} does not put one mark before a text and another after it")
+        network = read_network(path / "model.safetensors", settings)
+        assert isinstance(network, Seq2Seq)
+        return Seq2SeqPredictor(network, tokenizer, settings)
+
+
+def load_to_answer(folder: str | Path, precision: str = "auto") -> AnyPredictor:
+    """`manyheads.load`: open a run folder or its model/ folder, wherever it was moved, on the CPU, ready to answer.
+
+    Args:
+        precision: fp32, bf16, or auto: bf16 for a classifier where the processor multiplies in it, else fp32.
+
+    Raises:
+        ValueError: as of `load`, or `precision` is none of these.
+    """
+    names = [one.name for one in (Precision.auto, Precision.fp32, Precision.bf16)]
+    if precision not in names:
+        raise ValueError(f"precision={precision} is not a choice: choose {one_of(names)}")
+    predictor, cpu = load(folder), torch.device("cpu")
+    return predictor.on(cpu, _type(predictor, Precision[precision], cpu))
+
+
+def place(predictor: Placed, hardware: InferenceHardware, *, fast: bool = False) -> Placed:
+    """The model on one device, in the type that is typed; else in fp32, to be judged or looked at, or `fast`, to
+    answer, in the quickest.
+
+    Raises:
+        ValueError: a GPU is asked for and there is none.
+    """
+    device = choose_device(hardware)
+    return predictor.on(device, _type(predictor, hardware.precision, device, fast=fast))
+
+
+def _type(
+    predictor: AnyPredictor, precision: Precision, device: torch.device, *, fast: bool = True
+) -> torch.dtype | None:
+    if not fast or not isinstance(predictor, TextClassifier):
+        return exact(precision)  # one other token changes all after it; and a guess is shown in digits
+    return quick(precision, predictor.model, device)
+
+
+def _load_classifier(opened: ModelFolder) -> TextClassifier:
+    path, settings = opened
+    labels = opened.labels()
+    thresholds = read_thresholds(path / "thresholds.json", settings) if settings.multi else {}
+    tokenizer = read_tokenizer(path / "tokenizer.json", settings)
+    network = read_network(path / "model.safetensors", settings)
+    assert isinstance(network, Classifier)
+    linear = read_linear(path / LINEAR, settings.n_classes, settings.terms) if settings.terms else None
+    return TextClassifier(
+        network,
+        tokenizer,
+        settings,
+        labels,
+        thresholds=thresholds.pop("both", None),
+        member_thresholds=thresholds,
+        blend=Blend(linear, settings.linear, settings.temperature) if linear else None,
+    )
+
+
+def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
+    """The tokenizer, once it has shown that every id it can give has a row in the embedding."""
+    try:
+        tokenizer = load_tokenizer(path)
+        reached = reach(tokenizer, pairs=settings.pairs)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is not a whole tokenizer that puts marks such as [CLS] and [SEP] around any text"
+        ) from error
+    if reached.ids > settings.vocab_size:
+        raise ValueError(
+            f"{path} has {reached.ids} entries, but the embedding has {settings.vocab_size} rows: "
+            "it is not the tokenizer this model was trained with"
+        )
+    if settings.pairs and reached.segments > 2:
+        raise ValueError(f"{path} marks texts by segment {reached.segments - 1}, but a pair has segments 0 and 1")
+    return tokenizer
+
+
+def read_network(path: Path, settings: Settings) -> AnyNetwork:
+    """The network of `settings` with the tensors of `path`, in eval mode; torch's generator is left as it was.
+
+    Raises:
+        ValueError: not a safetensors file; tensors missing, too many, of another shape or type, or not finite.
+    """
+    held = tensors_in(path)
+    check_size(path, sum(torch.Size(shape).numel() for _, shape in held.values()), settings)
+    with torch.random.fork_rng(devices=[]):
+        network = _assemble(settings)
+    _compare(path, held, network)
+    tensors = load_file(path)
+    broken = next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
+    if broken:
+        raise ValueError(f"{path}: tensor {broken} holds values that are not finite numbers")
+    network.load_state_dict(tensors)
+    return network.eval()
+
+
+def _assemble(settings: Settings) -> AnyNetwork:
+    sizes = {"vocab_size": settings.vocab_size, "max_length": settings.max_length}
+    n_segments = 2 if settings.pairs else 0
+    if settings.task is Task.seq2seq:
+        return assemble_seq2seq(settings.model, **sizes)
+    if settings.task is Task.pretrain:
+        return assemble_masked(settings.model, **sizes, n_segments=n_segments)
+    return assemble(settings.model, **sizes, n_classes=settings.n_classes, n_segments=n_segments)
+
+
+def _compare(path: Path, held: dict[str, tuple[str, list[int]]], network: nn.Module) -> None:
+    """Raise ValueError unless `held` is exactly what config.json describes."""
+    beside = f"{path} does not fit config.json beside it"
+    wanted = {name: ("F32", list(value.shape)) for name, value in network.state_dict().items()}
+    for name in sorted(wanted.keys() ^ held.keys()):
+        raise ValueError(f"{beside}: tensor {name!r} is {'missing' if name in wanted else 'not part of the model'}")
+    for name, (kind, shape) in wanted.items():
+        if held[name] != (kind, shape):
+            raise ValueError(f"{beside}: tensor {name} is {held[name][0]} {held[name][1]}, not {kind} {shape}")

@@ -1,0 +1,333 @@
+"""What all finished models share: one protocol, one loop over batches, and one way to deal batches among processes.
+
+`TextClassifier`, `Seq2SeqPredictor` and `MaskedLMPredictor` differ in what they make of one batch. `run_batches` plans
+the batches, moves them to the device, multiplies in the type asked for and collects the results. With `Workers` the
+first of several processes is the program, and the others compute some of its batches: what is read, written and said is
+the first one's alone, as if it were one process. Everything between processes travels by gloo, as safetensors, also
+where the models are on GPUs.
+
+n rows . m rows of a part . B rows of a batch
+"""
+
+import atexit
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import load, save
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from manyheads.config import ModelConfig, Task
+from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch, Batches, laid_out, plan_evaluation
+from manyheads.data.tokens import Tokens, Windows
+from manyheads.distributed.heartbeat import Lost
+from manyheads.distributed.ranks import Ranks, meeting_place
+from manyheads.inference.format import Columns, Settings
+from manyheads.nn import Classifier
+
+Part = tuple[int, int]  # (1, 3) is the second of three: every third batch, beginning with the second
+WHOLE: Part = (0, 1)
+CPU = torch.device("cpu")
+FOREVER = timedelta(days=3650)  # how long the others wait for the first, whose input may be somebody who types
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+class Found(NamedTuple):
+    """The numbers of some rows `(m,)`, and what was found for them `(m, ...)`, on the CPU."""
+
+    rows_m: Tensor
+    values: Tensor
+
+
+def run_batches(
+    answer: Callable[[Batch], Tensor],
+    encoded: Tokens,
+    *,
+    device: torch.device = CPU,
+    autocast: torch.dtype | None = None,
+    tokens: int = ANSWER_TOKENS,
+    rows: int = ANSWER_ROWS,
+    part: Part = WHOLE,
+) -> Found:
+    """What `answer` finds `(B, ...)` for the batches of `part`, in the order of the rows; batches are the same whatever
+    the part.
+
+    Args:
+        autocast: the type that matrices are multiplied in; None is fp32.
+        tokens, rows: most of a batch. Rows of similar length travel together.
+    """
+    if len(encoded) == 1 and encoded.targets is None:
+        batches = [_only_row(encoded)][part[0] :]
+    else:
+        plan = plan_evaluation(encoded.lengths, tokens=tokens, rows=rows)
+        batches = Batches(encoded, plan[part[0] :: part[1]])  # neighbours are of like length, so parts are of like size
+    found: list[Found] = []
+    with torch.inference_mode(), torch.autocast(device.type, autocast, enabled=autocast is not None):
+        for batch in batches:
+            moved = batch if device.type == "cpu" else batch.to(device)
+            found.append(Found(batch.rows_B, answer(moved).cpu()))
+    if len(encoded) == 1 and found:
+        return Found(found[0].rows_m, found[0].values.clone())  # a copy is no tensor of inference mode
+    return joined(found)
+
+
+def joined(parts: list[Found]) -> Found:
+    """All rows of all parts, which ascend."""
+    if not parts:
+        return Found(torch.empty(0, dtype=torch.int64), torch.empty(0))
+    rows_m, values = (torch.cat(of_all) for of_all in zip(*parts, strict=True))
+    order_m = rows_m.argsort()
+    return Found(rows_m[order_m], values[order_m])
+
+
+def network_logits(classifier: Classifier, encoded: Tokens) -> Tensor:
+    """Logits `(n, C)` of the rows, in fp32 on the CPU, of a classifier that lies in no folder yet."""
+    return run_batches(lambda batch: classifier(batch.ids_N, batch.layout, batch.segments_N).float(), encoded).values
+
+
+def _only_row(encoded: Tokens) -> Batch:
+    """The batch of a single row. Nothing is planned or copied, which would take a tenth of the time of a short text."""
+    segments_N = None if encoded.segments_N is None else encoded.segments_N.long()
+    row_1 = torch.zeros(1, dtype=torch.int64)
+    _, layout = laid_out(encoded, row_1)
+    return Batch(encoded.ids_N.long(), segments_N, layout, encoded.labels, row_1, 1.0)
+
+
+class Predictor(Protocol[Network]):
+    """A finished model, opened from its folder.
+
+    `settings` is its config.json. `autocast` is the type that the network multiplies in; None is fp32. `workers` are
+    processes that hold the same model and compute some of its batches.
+    """
+
+    task: ClassVar[Task]
+    network: Network
+    tokenizer: Tokenizer
+    settings: Settings
+    autocast: torch.dtype | None
+    workers: "Workers | None"
+
+    def answer(self, batch: Batch, **asked: Any) -> Tensor:
+        """What it finds for each row of a batch `(B, ...)`, by the numbers that are `asked`. Batches do not matter to
+        it; widths are the same in all of them."""
+        ...
+
+    @property
+    def model(self) -> ModelConfig:
+        """The architecture."""
+        return self.settings.model
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens of a text that the network reads at once."""
+        return self.settings.max_length
+
+    @property
+    def pairs(self) -> bool:
+        """Whether a row is a pair of texts."""
+        return self.settings.pairs
+
+    @property
+    def columns(self) -> Columns:
+        """The columns it was trained on."""
+        return self.settings.columns
+
+    def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> Self:
+        """The same model, moved to `device`, to multiply in `autocast`."""
+        return replace(cast(Any, self), network=self.network.to(device), autocast=autocast)
+
+    def run(
+        self,
+        encoded: Tokens,
+        part: Part = WHOLE,
+        *,
+        tokens: int = ANSWER_TOKENS,
+        rows: int = ANSWER_ROWS,
+        **asked: Any,
+    ) -> Found:
+        """What is found for every row, in order, by all processes together; for the rows of a `part` by this one.
+
+        Args:
+            tokens, rows: as of `run_batches`.
+            asked: numbers that `answer` is given.
+        """
+        if self.workers is not None and part == WHOLE:
+            return self.workers.run(self, encoded, {"tokens": tokens, "rows": rows, **asked})
+        where = {"device": next(self.network.parameters()).device, "autocast": self.autocast}
+        return run_batches(partial(self.answer, **asked), encoded, **where, tokens=tokens, rows=rows, part=part)
+
+    def check(self, texts: list[str], pairs: list[str] | None = None) -> None:
+        """Whether the model takes such texts.
+
+        Raises:
+            ValueError: a single text, a text that is no str, pairs for a model of single texts, none for a model of
+                pairs, or not one pair for each text.
+        """
+        if isinstance(texts, str) or isinstance(pairs, str):
+            raise ValueError("texts is a single str, but a list of texts is needed: put it in brackets")
+        for name, given in (("texts", texts), ("pairs", [] if pairs is None else pairs)):
+            for at, one in enumerate(given):
+                if not isinstance(one, str):
+                    kind = type(one).__name__
+                    raise ValueError(
+                        f"{name}[{at}] is of type {kind}, but each text is a str: leave it out, or convert it"
+                    )
+        if (pairs is not None) != self.settings.pairs:
+            takes = (
+                "pairs of texts, but second texts are missing" if self.pairs else "single texts, but pairs are given"
+            )
+            raise ValueError(f"the model was trained on {takes}")
+        if pairs is not None and len(pairs) != len(texts):
+            raise ValueError(f"there are {len(texts)} texts but {len(pairs)} second texts: give one for each text")
+
+
+@contextmanager
+def work_together(ranks: Ranks, timeout: float) -> Iterator["Workers"]:
+    """This process among the others while the block lasts; leaving it, the first lets the others go.
+
+    Args:
+        timeout: seconds in which all must have come, and within which their parts of some rows must be done.
+
+    Raises:
+        Lost: a process ended, or is late.
+    """
+    seconds = timedelta(seconds=timeout)
+    with _heard(timeout):
+        if not dist.is_initialized():
+            place = "tcp://{}:{}".format(*meeting_place())
+            dist.init_process_group("gloo", place, seconds, world_size=ranks.n_ranks, rank=ranks.rank)
+            atexit.register(_leave)
+        asking, answering = (dist.new_group(timeout=one, backend="gloo") for one in (FOREVER, seconds))
+    workers = Workers(ranks, timeout, asking, answering)
+    try:
+        yield workers
+    finally:
+        if ranks.is_first and not workers.busy:
+            workers.broadcast(b"")
+        dist.destroy_process_group(workers.asking)
+        dist.destroy_process_group(workers.answering)
+        workers.asking = workers.answering = None
+
+
+def _leave() -> None:
+    """Close the connections of all groups: at the end of a process their threads would abort it."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@dataclass(slots=True)
+class Workers:
+    """Processes that hold the same model, over two groups: `asking`, in which the others wait for the first, and
+    `answering`. `busy` is the first from handing something on until all have answered."""
+
+    ranks: Ranks
+    timeout: float
+    asking: Any
+    answering: Any
+    busy: bool = False
+
+    def run(self, predictor: Predictor[Any], encoded: Tokens, asked: dict[str, Any]) -> Found:
+        """What all processes find for all rows, in order; called by the first.
+
+        Raises:
+            Lost: a process ended, or is late.
+        """
+        self.busy = True
+        question = torch.frombuffer(bytearray(json.dumps(asked).encode()), dtype=torch.uint8)
+        self.broadcast(save({**to_tensors(encoded), "question": question}))
+        own = predictor.run(encoded, self.part, **asked)
+        parts = [Found(**load(one)) for one in self.gather(save(own._asdict()))]
+        self.busy = False
+        found = joined([one for one in parts if len(one.rows_m)])
+        assert torch.equal(found.rows_m, torch.arange(len(encoded))), "every row is answered once"
+        return found
+
+    def help(self, opened: Callable[[], Predictor[Any]]) -> None:
+        """Answer this process's part of all that the first hands on, until it has no more.
+
+        A mistake that `opened` finds is left to the first to say: it opens the same.
+        """
+        predictor, mistake = None, None
+        try:
+            predictor = opened()
+        except ValueError as error:
+            mistake = error
+        while message := self.broadcast():
+            if predictor is None:
+                raise ValueError(str(mistake)) from mistake
+            sent = load(message)
+            asked = json.loads(sent["question"].numpy().tobytes())
+            self.gather(save(predictor.run(to_tokens(sent), self.part, **asked)._asdict()))
+
+    @property
+    def part(self) -> Part:
+        return self.ranks.rank, self.ranks.n_ranks
+
+    def broadcast(self, message: bytes = b"") -> bytes:
+        """The `message` of the first process, in all of them; empty: it has no more."""
+        with _heard(self.timeout):
+            size = torch.tensor(len(message))
+            dist.broadcast(size, 0, group=self.asking)
+            content = torch.frombuffer(bytearray(message or bytes(int(size))), dtype=torch.uint8) if size else None
+            if content is not None:
+                dist.broadcast(content, 0, group=self.asking)
+        return message if content is None or self.ranks.is_first else content.numpy().tobytes()
+
+    def gather(self, message: bytes) -> list[bytes]:
+        """The messages of all, by rank, in the first process; empty in the others."""
+        first, own = self.ranks.is_first, torch.frombuffer(bytearray(message), dtype=torch.uint8)
+        with _heard(self.timeout):
+            sizes = [torch.zeros((), dtype=torch.int64) for _ in range(self.ranks.n_ranks)]
+            dist.all_gather(sizes, torch.tensor(len(message)), group=self.answering)
+            padded = torch.zeros(max(map(int, sizes)), dtype=torch.uint8)
+            padded[: len(own)] = own
+            into = [torch.empty_like(padded) for _ in sizes] if first else None
+            dist.gather(padded, into, 0, group=self.answering)
+        return [one[: int(size)].numpy().tobytes() for one, size in zip(into or [], sizes, strict=first)]
+
+
+@contextmanager
+def _heard(timeout: float) -> Iterator[None]:
+    """Say what a lost connection means, in one sentence.
+
+    Raises:
+        Lost: a process ended, or is late.
+    """
+    try:
+        yield
+    except RuntimeError as lost:
+        why = (
+            f"another process of this command has ended, or gave no answer for hardware.timeout={timeout:g} seconds: "
+            "see what it said, or use hardware.devices=1"
+        )
+        print(why, file=sys.stderr, flush=True)
+        raise Lost(why) from lost
+
+
+def to_tensors(encoded: Tokens, prefix: str = "") -> dict[str, Tensor]:
+    """What a model reads of the tokens, by name."""
+    parts = {f"{prefix}ids": encoded.ids_N, f"{prefix}offsets": encoded.offsets}
+    if encoded.segments_N is not None:
+        parts[f"{prefix}segments"] = encoded.segments_N
+    if encoded.windows is not None:
+        parts |= {f"{prefix}bounds": encoded.windows.bounds, f"{prefix}firsts": encoded.windows.firsts}
+    return parts if encoded.targets is None else parts | to_tensors(encoded.targets, "target_")
+
+
+def to_tokens(tensors: dict[str, Tensor], prefix: str = "") -> Tokens:
+    """The inverse of `to_tensors`; labels are 0."""
+    offsets = tensors[f"{prefix}offsets"]
+    targets = to_tokens(tensors, "target_") if not prefix and "target_ids" in tensors else None
+    labels = torch.zeros(len(offsets) - 1, dtype=torch.int64)
+    windows = Windows(tensors["bounds"], tensors["firsts"]) if not prefix and "bounds" in tensors else None
+    ids, segments = tensors[f"{prefix}ids"], tensors.get(f"{prefix}segments")
+    return Tokens(ids, offsets, segments, labels, targets=targets, windows=windows)

@@ -1,0 +1,264 @@
+"""What is tuned on validation rows once a classifier is trained: temperatures, the share of the linear model in the
+answers, and the thresholds of labels.
+
+Thresholds are chosen for micro and macro F1. Rows are counted by logit, so that what is known of a split is small, and
+counts of several processes can be added up.
+
+n rows . C classes or labels . T steps of the grid of logits
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from manyheads.data.rows import Rows
+from manyheads.data.tokens import marks_of
+from manyheads.linear.model import LinearBaseline, LinearModel, linear_logits
+
+TEMPERATURES = [2 ** (at / 4) for at in range(-8, 9)]
+LEAST = 1e-30  # of a probability
+SHARES = [at / 20 for at in range(21)]  # that are tried
+PULL = 8.0  # rows
+LEAST_SHARE = SHARES[1]  # the pull counts none as this: between the two, the rows alone decide
+DIGITS = 6  # of a threshold
+LARGEST, STEP = 8.0, 0.05  # thresholds are tried from a logit of -8, a probability of 0.0003, to 8
+N_STEPS = 1 + round(2 * LARGEST / STEP)
+NEIGHBOURS = 5  # steps to either side over which rows are counted on average
+MOST_ROUNDS = 20
+UNKNOWN = 0.5  # the threshold of a label that no row has
+
+
+class Blend(NamedTuple):
+    """A linear model that answers beside a network: its probabilities count for `share` of the whole, those of the
+    network's logits over `temperature` for the rest (Guo et al., 2017, "On Calibration of Modern Neural Networks").
+    With a share of 0 the network answers alone, and the linear model is its baseline."""
+
+    linear: LinearModel
+    share: float
+    temperature: float = 1.0
+
+    def of(self, network_nC: Tensor, linear_nC: Tensor, *, multi: bool) -> Tensor:
+        """Logits `(n, C)` of both together; of labels, of which a row has any number, where it is `multi`."""
+        return blended(network_nC, linear_nC, self.share, self.temperature, multi=multi) if self.share else network_nC
+
+
+class Tuned(NamedTuple):
+    """What to ship: the linear model beside the network, if it may answer; thresholds, where a text has any number of
+    labels, and those of each member asked by itself; and the linear model alone, as the baseline of the run."""
+
+    blend: Blend | None = None
+    thresholds: list[float] | None = None
+    member_thresholds: dict[str, list[float]] = {}  # noqa: RUF012 - read alone
+    baseline: LinearBaseline | None = None
+
+    @property
+    def share(self) -> float:
+        """Of the linear model in each answer."""
+        return self.blend.share if self.blend else 0.0
+
+
+def tune(
+    network_nC: Tensor | None,
+    linear: LinearModel | None,
+    rows: Rows,
+    n_classes: int,
+    weights_C: Tensor | None = None,
+    *,
+    answers: bool = True,
+) -> Tuned:
+    """What is best on `rows`: the share by their likelihood, in which classes count by `weights_C`, then thresholds by
+    F1.
+
+    Args:
+        network_nC: the network's logits of the rows, in fp32; needed where it has thresholds or shares its answers.
+        linear: None: training fitted none.
+        answers: the linear model may answer beside the network; otherwise it is a baseline.
+    """
+    labels, multi = labels_of(rows, n_classes), rows.sets is not None
+    if linear is None:
+        return Tuned(thresholds=thresholds_of(network_nC, labels)) if multi and network_nC is not None else Tuned()
+    linear_nC = linear_logits(linear, rows.texts, rows.pairs)
+    share, temperature = 0.0, 1.0
+    if answers and network_nC is not None:
+        share, temperature, of_linear = best_share(network_nC, linear_nC, labels, weights_C)
+    else:
+        of_linear = best_temperature(linear_nC, labels, row_weights(labels, weights_C))
+    linear, linear_nC = linear.over(of_linear), linear_nC / of_linear
+    blend = Blend(linear, share, temperature if share else 1.0)
+    if not multi or network_nC is None:
+        return Tuned(blend if answers else None, baseline=LinearBaseline(linear))
+    both_nC = blend.of(network_nC, linear_nC, multi=True)
+    of_both, of_network, of_linear = (thresholds_of(one, labels) for one in (both_nC, network_nC, linear_nC))
+    members = {"network": of_network, "linear": of_linear} if answers else {}
+    return Tuned(blend if answers else None, of_both, members, LinearBaseline(linear, of_linear))
+
+
+def labels_of(rows: Rows, n_classes: int) -> Tensor:
+    """Class ids `(n,)` or, where a row has any number of labels, a 1 for each it has `(n, C)`."""
+    return torch.tensor(rows.labels) if rows.sets is None else marks_of(rows.sets, n_classes)
+
+
+def blended(network_nC: Tensor, linear_nC: Tensor, share: float, temperature: float, *, multi: bool) -> Tensor:
+    """Logits `(n, C)` whose probabilities are those of both, the linear model's counting for `share` of the whole and
+    the network's logits divided by `temperature`."""
+    logs = torch.tensor([1 - share, share], dtype=torch.float64).log()
+    both = network_nC.double() / temperature, linear_nC.double()
+    if not multi:
+        log_nC = [F.log_softmax(one, -1) + log for one, log in zip(both, logs, strict=True)]
+        return torch.logaddexp(*log_nC).to(network_nC.dtype)
+    given_nC, kept_nC = (
+        torch.logaddexp(*(F.logsigmoid(sign * one) + log for one, log in zip(both, logs, strict=True)))
+        for sign in (1, -1)
+    )
+    return (given_nC - kept_nC).to(network_nC.dtype)
+
+
+def best_share(
+    network_nC: Tensor, linear_nC: Tensor, labels: Tensor, weights_C: Tensor | None = None
+) -> tuple[float, float, float]:
+    """Share, temperature of the network and temperature of the linear model by rows of known `labels`, class ids `(n,)`
+    or marks `(n, C)`: those with which each alone, then both together, answer these rows likeliest.
+
+    Smoothed labels make a network too modest, few rows a linear model. The network was chosen on the same rows, which
+    flatters it where they are few; the share is therefore held towards a half, as `PULL` further rows would that each
+    of them answers half of. Of equals the smallest share.
+
+    Args:
+        weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
+    """
+    weights = row_weights(labels, weights_C)
+    of_network, of_linear = (best_temperature(one, labels, weights) for one in (network_nC, linear_nC))
+    network, linear = likelihoods(network_nC / of_network, labels), likelihoods(linear_nC / of_linear, labels)
+
+    def loss(share: float) -> float:
+        held = [math.log(max(part, LEAST_SHARE)) for part in (share, 1 - share)]
+        logs = log_likelihoods((1 - share) * network + share * linear, weights)
+        return -float(logs.sum()) - PULL / 2 * sum(held)
+
+    return min(SHARES, key=loss), of_network, of_linear
+
+
+def row_weights(labels: Tensor, weights_C: Tensor | None) -> Tensor | None:
+    """How much each of `likelihoods` counts."""
+    if weights_C is None:
+        return None
+    weights_C = weights_C.double()
+    return weights_C[labels] if labels.ndim == 1 else torch.where(labels > 0, weights_C, 1.0)
+
+
+def best_temperature(logits_nC: Tensor, labels: Tensor, weights: Tensor | None) -> float:
+    """The temperature with which the labels are likeliest."""
+    return max(
+        TEMPERATURES, key=lambda one: float(log_likelihoods(likelihoods(logits_nC / one, labels), weights).sum())
+    )
+
+
+def log_likelihoods(likelihoods: Tensor, weights: Tensor | None) -> Tensor:
+    """Their logarithms, by how much each counts."""
+    logs = likelihoods.clamp(min=LEAST).log()
+    return logs if weights is None else logs * weights
+
+
+def likelihoods(logits_nC: Tensor, labels: Tensor) -> Tensor:
+    """The probabilities of what rows are labelled: of their classes `(n,)`, or of having or not having each label
+    `(n, C)`."""
+    if labels.ndim == 1:
+        return logits_nC.double().softmax(-1).gather(1, labels[:, None]).squeeze(1)
+    return (logits_nC.double() * (2 * labels.double() - 1)).sigmoid()
+
+
+def thresholds_of(logits_nC: Tensor, marks_nC: Tensor) -> list[float]:
+    """From which probability on each label is best given."""
+    counts = no_counts(marks_nC.shape[1])
+    count(counts, logits_nC, marks_nC)
+    return [round(one, DIGITS) for one in best(counts).thresholds_C.tolist()]
+
+
+class Counts(NamedTuple):
+    """Rows by the step of a label's logit: those that have the label, and all; `(C, T)` int64 each."""
+
+    own_CT: Tensor
+    all_CT: Tensor
+
+
+class Best(NamedTuple):
+    """The threshold of each label `(C,)`, a probability, and with it, of each label, the rows it is given to, those of
+    them that have it, and all that have it."""
+
+    thresholds_C: Tensor
+    given_C: Tensor
+    right_C: Tensor
+    support_C: Tensor
+
+    @property
+    def micro_f1(self) -> Tensor:
+        """F1 of all labels of all rows."""
+        return 2 * self.right_C.sum() / (self.given_C + self.support_C).sum().clamp(min=1)
+
+    @property
+    def macro_f1(self) -> Tensor:
+        """The mean of the F1 of labels that rows have, or are given."""
+        occurs_C = self.given_C + self.support_C
+        return (2 * self.right_C / occurs_C.clamp(min=1)).sum() / (occurs_C > 0).sum().clamp(min=1)
+
+
+def no_counts(n_labels: int) -> Counts:
+    """Counts of no rows."""
+    return Counts(*(torch.zeros(n_labels, N_STEPS, dtype=torch.int64) for _ in range(2)))
+
+
+def count(counts: Counts, logits_nC: Tensor, marks_nC: Tensor) -> None:
+    """Add rows to `counts`, in place and on their device; `marks_nC` has a 1 for each label of a row."""
+    step_nC = ((logits_nC.double() + LARGEST) / STEP).nan_to_num(0.0).clamp(0, N_STEPS - 1).long()
+    cells = (step_nC + N_STEPS * torch.arange(logits_nC.shape[1], device=step_nC.device)).flatten()
+    counts.all_CT.view(-1).index_add_(0, cells, torch.ones_like(cells))
+    counts.own_CT.view(-1).index_add_(0, cells, marks_nC.long().flatten())
+
+
+def best(counts: Counts) -> Best:
+    """The threshold of each label, such that micro F1 and macro F1 together are as high as can be.
+
+    The best F1 of each label alone would give a label that cannot be told to every text there is, and the best micro F1
+    would never give a rare one. So it begins with the former, and then each label in turn takes the threshold at which
+    the sum of both is highest, until none changes.
+    """
+    n_labels = len(counts.own_CT)
+    right_CT, given_CT = (counted.cpu().flip(1).cumsum(1).flip(1) for counted in counts)
+    support_C = right_CT[:, 0]
+    at_C = _climbed(_smoothed(right_CT), _smoothed(given_CT), support_C)
+    thresholds_C = torch.sigmoid(at_C.double() * STEP - LARGEST).where(support_C > 0, UNKNOWN)
+    found = Best(thresholds_C, given_CT[range(n_labels), at_C], right_CT[range(n_labels), at_C], support_C)
+    return Best(*(one.to(counts.own_CT.device) for one in found))
+
+
+def _smoothed(counted_CT: Tensor) -> Tensor:
+    """Means over neighbouring thresholds: of a label with few rows the very best one is an accident of these rows."""
+    width = 2 * NEIGHBOURS + 1
+    return F.avg_pool1d(counted_CT.double(), width, 1, NEIGHBOURS, count_include_pad=False)
+
+
+def _climbed(right_CT: Tensor, given_CT: Tensor, support_C: Tensor) -> Tensor:
+    """Which threshold each label takes, `(C,)`: coordinate ascent on the sum of micro and macro F1."""
+    f1_CT = 2 * right_CT / (given_CT + support_C[:, None]).clamp(min=1)
+    n_had, every = (support_C > 0).sum().clamp(min=1), range(len(f1_CT))
+    at_C = torch.stack([_middle_of_best(f1_T) for f1_T in f1_CT]).where(support_C > 0, N_STEPS // 2)
+    right, given = right_CT[every, at_C].sum(), given_CT[every, at_C].sum() + support_C.sum()
+    for _ in range(MOST_ROUNDS):
+        before_C = at_C.clone()
+        for label in support_C.nonzero().flatten().tolist():
+            right_T = right + right_CT[label] - right_CT[label, at_C[label]]
+            given_T = given + given_CT[label] - given_CT[label, at_C[label]]
+            at_C[label] = _middle_of_best(2 * right_T / given_T + f1_CT[label] / n_had)
+            right, given = right_T[at_C[label]], given_T[at_C[label]]
+        if torch.equal(at_C, before_C):
+            break
+    return at_C
+
+
+def _middle_of_best(worth_T: Tensor) -> Tensor:
+    """Which is the highest, of equal ones the middle: the furthest from where it gets worse."""
+    highest = (worth_T >= worth_T.max() - 1e-9).nonzero().flatten()
+    return highest[len(highest) // 2]
