@@ -22,7 +22,7 @@ from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.evaluation import verdict
 from manyheads.runs.checkpoints import newest
-from manyheads.training import optim, session
+from manyheads.training import session
 from manyheads.training.module import LitModule
 from manyheads.training.state import read_nest
 
@@ -148,13 +148,6 @@ def test_three_segments_are_one_run(kind, train, seen):
     parts = train("parts", *words, stops=stops)
     assert seen == at_once, "every batch once, in the same order"
     assert_same(content(parts), content(whole))
-
-
-def test_embeddings_that_are_updated_by_rows_go_on_too(train, monkeypatch):
-    monkeypatch.setattr(optim, "LAZY_FROM", 1)
-    whole = content(train("whole", "trainer.max_epochs=2"))
-    assert any("owed" in one for one in whole["state"]["state"]["optimizers"][0]["state"].values())
-    assert_same(content(train("parts", "trainer.max_epochs=2", stops=("step:5", "step:8"))), whole)
 
 
 def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, tmp_path, capsys):

@@ -15,17 +15,16 @@ from manyheads.nn import Classifier, assemble
 from manyheads.runs.checkpoints import check_moments
 from manyheads.training import optim
 from manyheads.training import optim as muon
-from manyheads.training.sparse_adamw import settle
 
 SHAPE = ModelConfig(n_layers=2, n_heads=2, n_kv_heads=1, d_model=12, d_k=4, d_v=6, d_ff=16, bias=False, dropout=0.0)
 RATE = 1e-2
 
 
-def build(kind: str, *, lazy: bool = False, **fields) -> tuple[Classifier, torch.optim.AdamW]:
+def build(kind: str, **fields) -> tuple[Classifier, torch.optim.AdamW]:
     torch.manual_seed(0)
     model = assemble(replace(SHAPE, **fields), vocab_size=30, n_classes=3, max_length=8).double().eval()
     settings = OptimConfig(kind=OptimKind[kind], lr=RATE, weight_decay=0.1, eps=1e-8)
-    return model, optim.make_optimizer(model, settings, lazy=lazy)
+    return model, optim.make_optimizer(model, settings)
 
 
 def learn(model: Classifier, steps: list[torch.optim.Optimizer], n: int, skip: int = 0) -> None:
@@ -85,19 +84,6 @@ class Torch:
         self.optimizer.step()
         for matrix, parts in self.blocks.items():
             matrix.copy_(torch.cat(parts))
-
-
-def test_tables_go_by_rows_beside_it(monkeypatch):
-    monkeypatch.setattr(optim, "LAZY_FROM", 1)
-    models = []
-    for lazy in (True, False):
-        model, optimizer = build("muon", lazy=lazy)
-        assert bool(optimizer.tables) == lazy
-        learn(model, [optimizer], 20)
-        settle([optimizer])
-        models.append(model)
-    for name, weight in models[0].state_dict().items():
-        torch.testing.assert_close(weight, models[1].state_dict()[name], rtol=1e-6, atol=1e-6, msg=name)
 
 
 def test_a_step_that_is_told_to_change_nothing_changes_nothing():

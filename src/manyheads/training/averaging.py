@@ -7,7 +7,6 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from manyheads.training.sparse_adamw import settle
 from manyheads.training.strategies import parted
 
 EVERY = 10  # steps between two looks, unless the mean is asked for: neighbouring weights are nearly the same
@@ -52,7 +51,6 @@ class Average(Callback):
         if not missed:
             return
         self._seen = step
-        settle(trainer.optimizers)
         weights = _weights(pl_module)
         if not self._mean:
             self._mean = [weight.clone() for weight in weights]

@@ -8,7 +8,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
@@ -79,10 +78,7 @@ class LitModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         scaled = self.trainer.scaler is not None
-        # ddp, also of one process, has by now made room for whole gradients
-        alone = isinstance(self.trainer.strategy, SingleDeviceStrategy) and self.device.type == "cpu"
-        lazy = alone and not isinstance(self.network, MaskedLM)  # whose head reads all rows of the words
-        return stepwise(self.network, self.optim, self.n_steps, loss_is_scaled=scaled, lazy=lazy)
+        return stepwise(self.network, self.optim, self.n_steps, loss_is_scaled=scaled)
 
     def configure_gradient_clipping(
         self,

@@ -19,16 +19,12 @@ from manyheads.config import OptimConfig, Schedule
 from manyheads.config.training import OptimKind
 from manyheads.nn.encoder import FeedForward
 from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.training.sparse_adamw import LazyAdamW
 from manyheads.training.strategies import is_in_parts, part, total_norm
 
 MOMENTUM = 0.95
 FACTORS = (3.4445, -4.7750, 2.0315)  # of x, x³ and x⁵: five rounds bring all from 0.01 to 1 near to 1
 ROUNDS = 5
 AS_ADAMW = 0.2  # the root mean square of a step of AdamW, in steps of its rate
-LAZY_FROM = 4_000_000
-"""Numbers of an embedding from which it is quicker to find the rows that a batch reads than to update them all: at
-30,522 rows of 256 a step takes 7 ms for it instead of 11, at fewer than 16,384 such rows nothing is gained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +107,24 @@ def _numbers(network: nn.Module) -> set[str]:
     return {name.split(".")[2] for name, _ in network.named_parameters() if name.startswith(start)}
 
 
-class Muon(LazyAdamW):
+class Muon(torch.optim.AdamW):
     """Steps of `hidden` go by their momentum made orthogonal: Jordan et al. (2024), "Muon".
+
+    torch.optim.Muon takes each matrix as one block, and knows no AdamW for the rest and no `found_inf`.
 
     Each block of a matrix by itself, as queries, keys and values lie in one, of A rows and B columns, by a step of
     0.2 √max(A, B) times the rate, which is as large as one of AdamW: Liu et al. (2025), "Muon is Scalable for LLM
-    Training", section 2.2. So one rate serves all weights. Whatever `hidden` does not name is AdamW's, the `tables`
-    by rows. A group holds parameters of one kind.
+    Training", section 2.2. So one rate serves all weights. Whatever `hidden` does not name is AdamW's. A group holds
+    parameters of one kind.
 
     Args:
         hidden: of each matrix the rows of its blocks.
     """
 
-    def __init__(
-        self,
-        groups: list[dict[str, Any]],
-        tables: list[nn.Embedding],
-        hidden: dict[Tensor, tuple[int, ...]],
-        **settings: Any,
-    ) -> None:
-        super().__init__(groups, tables, **settings)
+    found_inf: Tensor | None = None  # one: a step that changes nothing, as of torch's own fused steps
+
+    def __init__(self, groups: list[dict[str, Any]], hidden: dict[Tensor, tuple[int, ...]], **settings: Any) -> None:
+        super().__init__(groups, **settings)
         self.hidden = hidden
 
     @torch.no_grad()
@@ -210,12 +204,10 @@ def apart(groups: list[dict[str, Any]], hidden: dict[Tensor, tuple[int, ...]], f
     return parted
 
 
-def stepwise(
-    model: nn.Module, optim: OptimConfig, n_steps: int, *, loss_is_scaled: bool, lazy: bool = False
-) -> dict[str, Any]:
+def stepwise(model: nn.Module, optim: OptimConfig, n_steps: int, *, loss_is_scaled: bool) -> dict[str, Any]:
     """What a LightningModule configures: the optimiser, and its rate a step. With fp16 a fused step would clip scaled
     gradients."""
-    optimizer = make_optimizer(model, optim, fused=not loss_is_scaled, lazy=lazy)
+    optimizer = make_optimizer(model, optim, fused=not loss_is_scaled)
     schedule = make_schedule(optimizer, optim, n_steps)
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
@@ -223,13 +215,11 @@ def stepwise(
 def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) -> Tensor:
     """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing.
 
-    Of a sparse gradient the rows that it names are clipped.
-
     Returns:
         The norm of all gradients together before; where a number of them is not finite, nor is this.
     """
     parameters = [p for p in model.parameters() if p.grad is not None]
-    tensors = [gradient_values(p) for p in parameters]
+    tensors = [part(p.grad) for p in parameters if p.grad is not None]
     norm = total_norm(tensors, in_parts=any(is_in_parts(p) for p in parameters))
     if most and algorithm == "value":
         for tensor in tensors:
@@ -240,34 +230,13 @@ def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) 
     return norm
 
 
-def gradient_values(parameter: nn.Parameter) -> Tensor:
-    """The gradient itself, or this rank's part of it, or the rows of a sparse one, each named once; what is done to it
-    is done to the gradient."""
-    assert parameter.grad is not None
-    if not parameter.grad.is_sparse:
-        return part(parameter.grad)
-    parameter.grad = parameter.grad.coalesce()
-    return parameter.grad._values()
-
-
-def make_optimizer(
-    model: nn.Module, optim: OptimConfig, *, fused: bool = True, lazy: bool = False
-) -> torch.optim.AdamW:
-    """AdamW over the groups of `parameter_groups`, or Muon, which takes the matrices of the layers out of them.
-
-    With `lazy` large embeddings are updated row by row. That pays on one CPU, where a step reads and writes ten times
-    as many numbers as an embedding has; a GPU does so at once, and several processes add up whole gradients.
-    """
+def make_optimizer(model: nn.Module, optim: OptimConfig, *, fused: bool = True) -> torch.optim.AdamW:
+    """AdamW over the groups of `parameter_groups`, or Muon, which takes the matrices of the layers out of them."""
     groups = parameter_groups(model, optim)
-    embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
-    lazy = lazy and optim.beta1**2 < optim.beta2  # else the momentum of a row fades slower than what divides it
-    tables = [m for m in embeddings if lazy and m.weight.requires_grad and m.weight.numel() >= LAZY_FROM]
     settings = {"lr": optim.lr, "betas": (optim.beta1, optim.beta2), "eps": optim.eps}
     if optim.kind is OptimKind.muon:
         hidden, factor = hidden_matrices(model), (optim.muon_lr or optim.lr) / optim.lr
-        return Muon(apart(groups, hidden, factor), tables, hidden, fused=fused, **settings)
-    if tables:
-        return LazyAdamW(groups, tables, **settings)
+        return Muon(apart(groups, hidden, factor), hidden, fused=fused, **settings)
     return torch.optim.AdamW(groups, **settings, fused=fused)
 
 

@@ -40,7 +40,6 @@ from manyheads.training.guard import Guard
 from manyheads.training.logs import Meter, MetricsFile, make_loggers
 from manyheads.training.module import Lesson, LitModule, Network
 from manyheads.training.objectives import Classify, Pretrain, Tag, Teaching, Translate, class_weights
-from manyheads.training.sparse_adamw import Settle
 from manyheads.training.state import hash_tokens
 from manyheads.training.trainer import (
     autocast_type,
@@ -248,7 +247,7 @@ def run_trainer(
     keep_freed_memory()
     averaging = [Average(run.optim.average)] if run.optim.average else []
     saving = [checkpoint] if checkpoint else []
-    trainer = build_trainer(run, folder, [Settle(), *callbacks, *averaging, *saving], list(loggers))
+    trainer = build_trainer(run, folder, [*callbacks, *averaging, *saving], list(loggers))
     split = checkpoint.start.again.split if checkpoint else 1
     data = TextData(tokens, run.batch, run.seed, max_steps=trainer.max_steps, split=split)
     count_in_steps(trainer, run.batch.accumulate, data.per_step(trainer.world_size))

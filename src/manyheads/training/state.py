@@ -22,7 +22,6 @@ from manyheads.data.tokens import Tokens
 from manyheads.runs.checkpoints import check_alike, check_moments
 from manyheads.training import strategies as shards
 from manyheads.training.logs import Meter, MetricsFile
-from manyheads.training.sparse_adamw import take_over
 
 TYPES = {
     torch.float64: "F64",
@@ -137,7 +136,6 @@ def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[st
     train has no optimisers."""
     for optimizer, its in zip(trainer.optimizers, everyones["optimizers"], strict=bool(trainer.optimizers)):
         shards.put_optimizer(optimizer, its)
-        take_over(optimizer)
     check_moments(trainer.optimizers)
     for config, its in zip(trainer.lr_scheduler_configs, everyones["schedules"], strict=bool(trainer.optimizers)):
         check_alike("schedule", its, config.scheduler.state_dict())

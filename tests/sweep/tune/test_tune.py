@@ -328,7 +328,8 @@ def test_a_mistake_in_the_data_is_found_before_anything_is_written(place):
 def start(place, *words: str) -> subprocess.Popen:
     """A search of stand-ins as a process of its own."""
     script = (
-        f"import sys; from manyheads.sweep import processes as runs; runs.COMMAND = (sys.executable, {str(place.script)!r}); "
+        "import sys; from manyheads.sweep import processes as runs; "
+        f"runs.COMMAND = (sys.executable, {str(place.script)!r}); "
         "from manyheads.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", script, "tune", *place.words(*words)]
