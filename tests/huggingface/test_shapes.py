@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from manyheads.config import ModelConfig
+from manyheads.config.facts import having
 from manyheads.huggingface.families import FAMILIES, Given
-from manyheads.huggingface.shapes import FREE, PINNED, read_shape, weight_files
+from manyheads.huggingface.shapes import PINNED, read_shape, weight_files
 
 MODERN = {
     "model_type": "modernbert",
@@ -43,7 +44,8 @@ def test_every_setting_of_a_model_is_said_or_free(kind, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(SIZES))
     said = FAMILIES[kind].read(Given(tmp_path / "config.json")).model.keys() | PINNED.keys()
     optional = {"rotary_base", "rotary_base_window"}  # of rotary positions alone
-    assert {one.name for one in fields(ModelConfig)} - set(FREE) - said <= optional
+    free = {*having(ModelConfig, weights="free"), *having(ModelConfig, weights="default")}
+    assert {one.name for one in fields(ModelConfig)} - free - said <= optional
     assert ("rotary_base" in said) == (kind == "modernbert")
 
 
