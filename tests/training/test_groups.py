@@ -114,7 +114,10 @@ def test_what_has_thawed_follows_the_schedule():
     [
         ({"optim": {"thaw": 0.3}}, "optim.thaw=0.3 thaws frozen layers, but optim.freeze=0 freezes none"),
         ({"optim": {"freeze": 4}, "model": {"n_layers": 3}}, "optim.freeze=4 is more than the model.n_layers=3"),
-        ({"optim": {"layer_decay": 0.9}, "model": {"encoder": "gru"}}, "optim.layer_decay=0.9 tells apart the layers"),
+        (
+            {"optim": {"layer_decay": 0.9}, "model": {"encoder": "gru"}},
+            "optim.layer_decay=0.9 sets the layers of self-attention and the head apart",
+        ),
     ],
 )
 def test_a_pace_that_nothing_has_is_refused(settings, words):

@@ -53,5 +53,7 @@ def test_a_rate_without_its_optimiser_and_muon_in_parts_are_refused(values, sent
 
 
 def test_a_translator_has_no_head_to_begin_with():
-    with pytest.raises(ValueError, match=r"optim\.few=9 fits the head of a classifier, which task=seq2seq has"):
+    with pytest.raises(
+        ValueError, match=r"optim\.few=9 fits the head of a classifier, which task=seq2seq does not have"
+    ):
         compose("train", ["experiment=dates", "optim.few=9"])
