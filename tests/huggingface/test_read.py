@@ -139,8 +139,8 @@ def test_a_row_of_segments_that_does_not_fit_the_positions_is_refused(by_hand, c
 
 def test_a_setting_the_family_has_not_is_named(by_hand, complaint):
     assert complaint(by_hand(), qk_norm=True) == (
-        "encoder.layers.0.attention.block.query_norm.weight is part of the model, but a model of bert has none: leave "
-        "that setting out"
+        "encoder.layers.0.attention.block.query_norm.weight is part of the model, but a model of bert has none: "
+        "remove that setting"
     )
 
 
