@@ -182,11 +182,13 @@ class Packed:
 class Padded:
     """One document a row of `(B, L, ...)`; `keep_BL` is true on real tokens, which come first.
 
-    `first` is the position of the first column: above 0 where what stands before was read already.
+    `first` is the position of the first column: above 0 where what stands before was read already. `is_full` is set
+    where every token is known to be real without reading `keep_BL` back from the device.
     """
 
     keep_BL: Tensor
     first: int = 0
+    is_full: bool = False
 
     @property
     def n_documents(self) -> int:
@@ -195,11 +197,6 @@ class Padded:
     @property
     def longest(self) -> int:
         return self.keep_BL.size(1)
-
-    @property
-    def is_full(self) -> bool:
-        """Unknown without reading `keep_BL` back from the device, so: never."""
-        return False
 
     @cached_property
     def lengths_B(self) -> Tensor:
@@ -230,6 +227,32 @@ class Padded:
 
 
 Layout = Packed | Padded
+
+
+def as_layout(x: Tensor, layout: Layout | Tensor | None, *, n_axes: int = 3) -> Layout:
+    """The layout of `x`: the one given, or that of a plain batch `(B, L, ...)`, of which a mask `(B, L)` says which
+    tokens are real, or without a mask all are.
+
+    Args:
+        n_axes: of a plain batch: 3 of token vectors, 2 of token ids.
+
+    Raises:
+        ValueError: `x` is no plain batch, or the mask is not boolean or of another shape.
+    """
+    if isinstance(layout, Packed | Padded):
+        return layout
+    shape = tuple(x.shape)
+    if x.ndim != n_axes:
+        axes = "(batch, length, width)" if n_axes == 3 else "(batch, length)"
+        raise ValueError(f"the input has the shape {shape}: give {axes}, or packed tokens with their layout")
+    if layout is None:
+        return Padded(x.new_ones(shape[:2], dtype=torch.bool), is_full=x.numel() > 0)
+    if layout.dtype is not torch.bool or layout.shape != shape[:2]:
+        raise ValueError(
+            f"the mask is {layout.dtype} of shape {tuple(layout.shape)}: give torch.bool of shape {shape[:2]}, true on "
+            "real tokens and false on padding"
+        )
+    return Padded(layout)
 
 
 class _Scatter(torch.autograd.Function):

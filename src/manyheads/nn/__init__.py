@@ -1,4 +1,7 @@
-"""Embeddings -> encoder -> pooling -> logits, or a decoder beside the encoder, in pure torch."""
+"""Blocks in pure torch: embeddings -> encoder -> pooling -> logits, or a decoder beside the encoder.
+
+A block takes a plain batch `(B, L, D)` and a boolean mask `(B, L)`, or tokens in a layout of their own (`layout.py`).
+"""
 
 from manyheads.nn.assemble import assemble
 from manyheads.nn.attention import attend
@@ -6,8 +9,10 @@ from manyheads.nn.classifier import AttentionPooling, Classifier, Pooling
 from manyheads.nn.decoder import Decoder, DecoderLayer
 from manyheads.nn.embeddings import Alibi, LearnedPositions, Rotary, SinusoidalPositions
 from manyheads.nn.encoder import Encoder, EncoderLayer, FeedForward, Residual
+from manyheads.nn.init import initialise
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.recurrent import Recurrent
+from manyheads.nn.scores import make_score
 from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq, beam_search, greedy
 
 __all__ = [
@@ -32,4 +37,6 @@ __all__ = [
     "attend",
     "beam_search",
     "greedy",
+    "initialise",
+    "make_score",
 ]

@@ -1,10 +1,5 @@
-"""Attention as the papers write it, and the normalisers that make weights of scores.
-
-Scores of a query to the weights of its keys. Zero where `keep` is false, also where nothing is kept.
-
-... any leading axes . M key positions, the last axis
-
-Attention as the papers write it: Vaswani et al. (2017), "Attention Is All You Need", section 3.2.1.
+"""Attention as the papers write it (Vaswani et al., 2017, "Attention Is All You Need", section 3.2.1), and the
+normalisers that make weights of scores: zero where `keep` is false, also where nothing is kept.
 
 B batch . L query positions . M key positions . H query heads . G key/value heads . K d_k . V d_v
 """
@@ -18,7 +13,8 @@ from torch import Tensor
 
 from manyheads.nn.dropout import dropout as drop
 
-Normaliser = Callable[[Tensor, Tensor | None], Tensor]
+Normaliser = Callable[[Tensor, Tensor | None], Tensor]  # scores (..., M) and what is kept, to weights (..., M)
+Compare = Callable[[Tensor, Tensor], Tensor]  # q_BHLK, k_BHMK to scores_BHLM
 
 
 def softmax(scores: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -116,9 +112,6 @@ def _entmax15_threshold(scores: Tensor) -> Tensor:
 
 def _counts(scores: Tensor) -> Tensor:
     return torch.arange(1, scores.size(-1) + 1, dtype=scores.dtype, device=scores.device)
-
-
-Compare = Callable[[Tensor, Tensor], Tensor]  # q_BHLK, k_BHMK to scores_BHLM
 
 
 @overload

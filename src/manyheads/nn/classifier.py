@@ -1,16 +1,8 @@
-"""Token vectors to one vector a document, and to logits: pooling, pairs, the whole classifier.
+"""The whole classifier, ids in, logits out; how token vectors become one vector a document; and cross-attention between
+two texts that are read apart.
 
-Token vectors to one vector a document. A document without tokens becomes zeros.
-
-B documents . L positions . D d_model
-
-Two texts read apart and then beside each other: cross-attention between the texts of a pair.
-
-B pairs . N tokens of all pairs . P tokens of all single texts, packed, or 2B L padded . D d_model
-
-The whole classifier: ids in, logits out.
-
-... tokens in a layout (N packed, or B L padded) . B documents . D d_model . C classes
+... tokens in a layout (N packed, or B L padded) . B documents, or pairs of them . L positions . D d_model . C classes
+P tokens of the single texts of all pairs
 """
 
 from collections.abc import Iterable
@@ -20,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from manyheads.layout import Layout, Packed, Padded
+from manyheads.layout import Layout, Packed, Padded, as_layout
 from manyheads.nn.attention import softmax
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings, in_second, occurs_in_other
@@ -28,8 +20,60 @@ from manyheads.nn.encoder import Encoder, Residual
 from manyheads.nn.recurrent import Recurrent
 
 
+class Classifier(nn.Module):
+    """Embeddings -> encoder -> pooling -> logits.
+
+    With `cross` a document is a pair of texts. Each is read by itself, then by `cross` beside the other; what is
+    compared are the two pooled vectors.
+    """
+
+    def __init__(
+        self,
+        *,
+        embeddings: Embeddings,
+        encoder: Encoder | Recurrent,
+        pooling: nn.Module,
+        dropout: float,
+        head: nn.Linear,
+        cross: "Cross | None" = None,
+    ) -> None:
+        super().__init__()
+        self.embeddings, self.encoder, self.cross, self.pooling = embeddings, encoder, cross, pooling
+        self.dropout = Dropout(dropout)
+        self.head = head
+
+    def forward(self, ids: Tensor, layout: Layout | Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """Logits `(B, C)` of ids `(...)`: the same whether a document is alone, packed or padded.
+
+        Of a text that is read as several documents they are the mean over these.
+
+        Args:
+            ids: a plain batch `(B, L)`, or ids `(...)` in `layout`.
+            layout: of a plain batch a boolean mask `(B, L)`, true on real tokens, which come first; default: all are.
+            segments: of pairs of texts, 0 on tokens of the first one and 1 on those of the second.
+        """
+        layout = as_layout(ids, layout, n_axes=2)
+        return layout.pooled(self.head(self.dropout(self.read(ids, layout, segments))))
+
+    def read(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
+        """One vector a document, which the head sees: `(B, D)`, or of a pair read apart `(B, 4D)`."""
+        if self.cross is None:
+            return self.pooling(self.encode(ids, layout, segments), layout)
+        assert segments is not None, "a model that reads two texts apart is built for pairs"
+        matched = None
+        if self.embeddings.matches is not None:
+            matched, _ = part_pairs(occurs_in_other(ids, layout, segments), layout, segments)
+        ids, pairs = part_pairs(ids, layout, segments)
+        x = self.encoder(self.embeddings(ids, pairs.layout, matched=matched), pairs.layout)
+        return compare(self.pooling(self.cross(x, pairs), pairs.layout))
+
+    def encode(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
+        """The token vectors above the last layer: `(..., D)`."""
+        return self.encoder(self.embeddings(ids, layout, segments), layout)
+
+
 class Pooling(nn.Module):
-    """`mean`, `max` or the `first` token."""
+    """`mean`, `max` or the `first` token; a document without tokens becomes zeros."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -191,49 +235,3 @@ def _lengths(mask_N: Tensor, layout: Packed) -> Tensor:
 def _packed(*lengths: Tensor) -> Packed:
     lengths_2B = torch.cat(lengths)
     return Packed(F.pad(lengths_2B.cumsum(0), (1, 0)), int(lengths_2B.max()) if lengths_2B.numel() else 0)
-
-
-class Classifier(nn.Module):
-    """Embeddings -> encoder -> pooling -> logits.
-
-    With `cross` a document is a pair of texts. Each is read by itself, then by `cross` beside the other; what is
-    compared are the two pooled vectors.
-    """
-
-    def __init__(
-        self,
-        *,
-        embeddings: Embeddings,
-        encoder: Encoder | Recurrent,
-        pooling: nn.Module,
-        dropout: float,
-        head: nn.Linear,
-        cross: Cross | None = None,
-    ) -> None:
-        super().__init__()
-        self.embeddings, self.encoder, self.cross, self.pooling = embeddings, encoder, cross, pooling
-        self.dropout = Dropout(dropout)
-        self.head = head
-
-    def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
-        """Logits `(B, C)` of ids `(...)`: the same whether a document is alone, packed or padded.
-
-        Of a text that is read as several documents they are the mean over these.
-        """
-        return layout.pooled(self.head(self.dropout(self.read(ids, layout, segments))))
-
-    def read(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
-        """One vector a document, which the head sees: `(B, D)`, or of a pair read apart `(B, 4D)`."""
-        if self.cross is None:
-            return self.pooling(self.encode(ids, layout, segments), layout)
-        assert segments is not None, "a model that reads two texts apart is built for pairs"
-        matched = None
-        if self.embeddings.matches is not None:
-            matched, _ = part_pairs(occurs_in_other(ids, layout, segments), layout, segments)
-        ids, pairs = part_pairs(ids, layout, segments)
-        x = self.encoder(self.embeddings(ids, pairs.layout, matched=matched), pairs.layout)
-        return compare(self.pooling(self.cross(x, pairs), pairs.layout))
-
-    def encode(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
-        """The token vectors above the last layer: `(..., D)`."""
-        return self.encoder(self.embeddings(ids, layout, segments), layout)

@@ -68,7 +68,7 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
     """Layers one after another, and the norm that pre-norm leaves to the end.
 
-    While training each layer is gone through by `walk`: see walk.py.
+    In training `walk` goes through each layer: see `make_walk`.
     """
 
     def __init__(self, layers: Iterable[DecoderLayer], *, norm: nn.Module) -> None:

@@ -1,17 +1,8 @@
-"""Token ids to token vectors: words, order, segments, and which tokens both texts of a pair have.
+"""Token ids to token vectors: word, position and segment added up (Devlin et al., 2019, "BERT", figure 2), and of pairs
+which tokens both texts have; the positions that enter attention itself.
 
-How word order enters an encoder that would otherwise not see it.
-
-... tokens in a layout . P largest number of positions . D d_model . H heads . K d_k . L, M positions
-
-Which tokens of a pair of texts occur in the other one: what a bag of words cannot see of a pair, and a small encoder
-learns late. Chen et al. (2017), "Reading Wikipedia", section 3.2, "exact match".
-
-... tokens in a layout (N packed, or B L padded)
-
-Token ids to token vectors: word, order and segment added up (Devlin et al., 2019, "BERT", figure 2).
-
-... tokens in a layout (N packed, or B L padded) . D d_model
+... tokens in a layout (N packed, or B L padded) . P largest number of positions . D d_model . H heads . K d_k
+L, M positions
 """
 
 import math
@@ -21,6 +12,61 @@ from torch import Tensor, nn
 
 from manyheads.layout import Layout, Padded
 from manyheads.nn.dropout import Dropout
+
+
+class Embeddings(nn.Module):
+    """√d_embedding word + position + segment + match, then norm and dropout.
+
+    Tables narrower than d_model are widened by one projection behind that: Clark et al. (2020), "ELECTRA",
+    section 3.1, after Lan et al. (2020), "ALBERT". `dropout_tokens` silences whole words: their position and segment
+    stay.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        d_model: int,
+        positions: "SinusoidalPositions | LearnedPositions | None",
+        n_segments: int,
+        norm: nn.Module,
+        dropout: float,
+        dropout_tokens: float,
+        d_embedding: int = 0,
+        matches: bool = False,
+    ) -> None:
+        super().__init__()
+        width = d_embedding or d_model
+        self.words = nn.Embedding(vocab_size, width)
+        self.positions = positions
+        self.segments = nn.Embedding(n_segments, width) if n_segments else None
+        self.matches = nn.Embedding(2, width) if matches else None
+        self.norm = norm
+        self.dropout = Dropout(dropout)
+        self.dropout_tokens = Dropout(dropout_tokens)
+        self.widen = nn.Linear(width, d_model) if width != d_model else None
+        self.scale = math.sqrt(width)
+
+    def forward(
+        self, ids: Tensor, layout: Layout, segments: Tensor | None = None, matched: Tensor | None = None
+    ) -> Tensor:
+        """Ids `(...)`, and segments `(...)` if the model has them, to vectors `(..., D)`; left out, all are 0.
+
+        `matched` `(...)` is 1 where a token occurs in the other text of its pair; found by the segments if left out.
+        """
+        x = self.words(ids) * self.scale
+        if self.training and self.dropout_tokens.p > 0:
+            x = x * self.dropout_tokens(x.new_ones(*ids.shape, 1))
+        if self.positions is not None:
+            x = x + self.positions(layout.positions)
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if segments is None else self.segments(segment_rows(segments)))
+        if self.matches is not None:
+            if matched is None and segments is not None:
+                matched = occurs_in_other(ids, layout, segments)
+            x = x + (self.matches.weight[0] if matched is None else self.matches(matched))
+        x = self.dropout(self.norm(x))
+        return x if self.widen is None else self.widen(x)
 
 
 class SinusoidalPositions(nn.Module):
@@ -104,8 +150,9 @@ def inverse_wavelengths(width: int, base: float = 10_000.0) -> Tensor:
 
 
 def occurs_in_other(ids: Tensor, layout: Layout, segments: Tensor) -> Tensor:
-    """Ids and segments (as of `in_second`) `(...)` to 1 where a token occurs in the other text
-    of its pair, else 0. Nothing is read back from the device."""
+    """Ids and segments (as of `in_second`) `(...)` to 1 where a token occurs in the other text of its pair, else 0:
+    what a bag of words cannot see of a pair, and a small encoder learns late (Chen et al., 2017, "Reading Wikipedia",
+    section 3.2, "exact match"). Nothing is read back from the device."""
     width = ids.amax() + 1 if ids.numel() else 1
     names = (of_documents(layout, ids) * width + ids) * 2 + in_second(segments)
     if isinstance(layout, Padded):
@@ -135,58 +182,3 @@ def of_documents(layout: Layout, ids: Tensor) -> Tensor:
         return torch.arange(layout.n_documents, device=ids.device)[:, None].expand_as(ids)
     every_N = torch.arange(ids.size(0), device=ids.device)
     return torch.searchsorted(layout.offsets[1:].contiguous(), every_N, right=True)
-
-
-class Embeddings(nn.Module):
-    """√d_embedding word + position + segment + match, then norm and dropout.
-
-    Tables narrower than d_model are widened by one projection behind that: Clark et al. (2020), "ELECTRA",
-    section 3.1, after Lan et al. (2020), "ALBERT". `dropout_tokens` silences whole words: their position and segment
-    stay.
-    """
-
-    def __init__(
-        self,
-        *,
-        vocab_size: int,
-        d_model: int,
-        positions: SinusoidalPositions | LearnedPositions | None,
-        n_segments: int,
-        norm: nn.Module,
-        dropout: float,
-        dropout_tokens: float,
-        d_embedding: int = 0,
-        matches: bool = False,
-    ) -> None:
-        super().__init__()
-        width = d_embedding or d_model
-        self.words = nn.Embedding(vocab_size, width)
-        self.positions = positions
-        self.segments = nn.Embedding(n_segments, width) if n_segments else None
-        self.matches = nn.Embedding(2, width) if matches else None
-        self.norm = norm
-        self.dropout = Dropout(dropout)
-        self.dropout_tokens = Dropout(dropout_tokens)
-        self.widen = nn.Linear(width, d_model) if width != d_model else None
-        self.scale = math.sqrt(width)
-
-    def forward(
-        self, ids: Tensor, layout: Layout, segments: Tensor | None = None, matched: Tensor | None = None
-    ) -> Tensor:
-        """Ids `(...)`, and segments `(...)` if the model has them, to vectors `(..., D)`; left out, all are 0.
-
-        `matched` `(...)` is 1 where a token occurs in the other text of its pair; found by the segments if left out.
-        """
-        x = self.words(ids) * self.scale
-        if self.training and self.dropout_tokens.p > 0:
-            x = x * self.dropout_tokens(x.new_ones(*ids.shape, 1))
-        if self.positions is not None:
-            x = x + self.positions(layout.positions)
-        if self.segments is not None:
-            x = x + (self.segments.weight[0] if segments is None else self.segments(segment_rows(segments)))
-        if self.matches is not None:
-            if matched is None and segments is not None:
-                matched = occurs_in_other(ids, layout, segments)
-            x = x + (self.matches.weight[0] if matched is None else self.matches(matched))
-        x = self.dropout(self.norm(x))
-        return x if self.widen is None else self.widen(x)

@@ -28,7 +28,7 @@ from manyheads.nn.scores import Cosine
 
 @torch.no_grad()
 def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
-    """Draw all weights of a classifier or a sequence-to-sequence model anew from torch's global generator.
+    """Draw all weights of a model, or of a block by itself, anew from torch's global generator.
 
     With `zero_output` W^O and W2 are zero, so that a fresh layer hands on what it gets: Zhang et al. (2019), "Fixup",
     section 3.
@@ -42,12 +42,12 @@ def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
             if module.project is not None:
                 _draw(module.project, blocks=module.widths)
             if isinstance(module.output, nn.Linear):
-                _draw(module.output, gain=shrink[module])
+                _draw(module.output, gain=shrink.get(module, 1.0))
             _draw_score(module.score)
         elif isinstance(module, FeedForward):
             width = module.widen.out_features
             _draw(module.widen, blocks=(width // 2, width // 2) if module.is_gated else (width,))
-            _draw(module.narrow, gain=shrink[module])
+            _draw(module.narrow, gain=shrink.get(module, 1.0))
         elif isinstance(module, StateAttention):
             _draw_score(module.score)
         elif isinstance(module, Recurrent):

@@ -1,12 +1,6 @@
 """Fast forms of `attend`, each tested equal to it, and the one place that chooses between them.
 
-Fast forms of `attend`, each tested equal to it, and the one place that chooses between them.
-
 B documents . L query positions . M key positions . N tokens . H query heads . G key/value heads . K d_k . V d_v
-
-Plain attention, softmax(q kᵀ · scale) v, with its backward pass written out: `attend` in fewer passes over memory.
-
-B documents . L query positions . M key positions . H query heads . G key/value heads . K d_k . V d_v
 """
 
 from collections.abc import Callable
@@ -33,6 +27,11 @@ Forward alone it never loses by much: 0.12 against 0.33 ms for one text of 50, 1
 
 BAND_FROM = 4
 """Windows in a text from which blocks of one window beat the whole map: a block compares itself with three."""
+
+AT_ONCE = 2**22
+"""Bytes of a map of weights made at a time: as many documents as that holds, so that it stays in the cache while it is
+masked, normalised and dropped. Forward and backward of 8192 tokens, 4 heads, two cores: 92 ms at 512 positions instead
+of 128, 200 instead of 282 at 1024, 52 instead of 68 at 256."""
 
 
 def attention(
@@ -96,7 +95,8 @@ def on_grids(
     if window and bias_HLM is None and queries is keys and keys.longest >= BAND_FROM * window:
         context_BHLV = banded(q_BHLK, k_BGMK, v_BGMV, keys.keep_BL, window, causal, textbook)
         return queries.flat(context_BHLV.transpose(1, 2))
-    is_whole = queries is keys and isinstance(keys, Packed) and bias_HLM is None and not (window or causal)
+    is_read_whole = isinstance(keys, Packed) or keys.is_full  # no row of a grid without keys is ever looked at
+    is_whole = queries is keys and is_read_whole and bias_HLM is None and not (window or causal)
     keep = kept_keys(queries, keys, window, causal)
     least = SDPA_FROM_PLAIN if is_whole else SDPA_FROM
     learns_on_cpu = torch.is_grad_enabled() and not q_NHK.is_cuda
@@ -231,16 +231,10 @@ def _flash(
     return cast(Tensor, context_NHV)
 
 
-AT_ONCE = 2**22
-"""Bytes of a map of weights made at a time: as many documents as that holds, so that it stays in the cache while it is
-masked, normalised and dropped. Forward and backward of 8192 tokens, 4 heads, two cores: 92 ms at 512 positions instead
-of 128, 200 instead of 282 at 1024, 52 instead of 68 at 256."""
-
-
 def attend_plainly(
     q_BHLK: Tensor, k_BGMK: Tensor, v_BGMV: Tensor, keep_B11M: Tensor | None, *, scale: float, dropout: float
 ) -> Tensor:
-    """What `attend` answers with a scaled dot product and softmax, `(B, H, L, V)`.
+    """softmax(q kᵀ · scale) v, `(B, H, L, V)`, its backward pass written out: `attend` in fewer passes over memory.
 
     With a mask and without keys a document has a mean of its values in place of zeros: so the queries of such a
     document must not be looked at, and of packed texts are not, since there are none. A training step on the CPU

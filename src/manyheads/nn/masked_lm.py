@@ -1,12 +1,7 @@
-"""Masked language modelling: which words are hidden, and a guess at each.
+"""Masked language modelling (Devlin et al., 2019, "BERT", section 3.1): which tokens are hidden, drawn anew in training
+and always the same in texts that are held out, and the model that predicts them.
 
-Which words of a text are hidden: drawn anew in training, always the same ones in texts that are held out.
-
-N tokens of a batch, end to end . P places that are guessed . V vocabulary
-
-A text with words hidden, and a guess at each of them: Devlin et al. (2019), "BERT", section 3.1.
-
-... tokens in a layout (N packed, or B L padded) . P places that are guessed . D d_model . E width of the words' table
+... tokens in a layout (N packed, or B L padded) . P hidden tokens . D d_model . E width of the word embeddings
 V vocabulary
 """
 

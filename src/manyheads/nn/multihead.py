@@ -1,12 +1,6 @@
-"""Multi-head attention, and keys and values that are computed once.
+"""Multi-head attention: Vaswani et al. (2017), section 3.2.2; and the keys and values of a decoder, computed once.
 
-Keys and values that are computed once: those of a memory, and those of the tokens said so far.
-
-B documents (or beams) . M positions of the memory . G key/value heads . K width of a key . V width of a value
-
-Multi-head attention: Vaswani et al. (2017), section 3.2.2.
-
-... tokens in a layout (N packed, or B L padded) . B documents . L query positions . M key positions
+... tokens in a layout (N packed, or B L padded) . B documents (or beams) . L query positions . M key positions
 H query heads . G key/value heads . K d_k . V d_v . D d_model
 """
 
@@ -17,39 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from manyheads.layout import Layout
+from manyheads.layout import Layout, as_layout
 from manyheads.nn.attention import NORMALISERS, attend
 from manyheads.nn.embeddings import Alibi, Rotary
 from manyheads.nn.kernels import attention, kept_keys
 from manyheads.nn.scores import Score, make_score
-
-
-@dataclass(frozen=True, slots=True)
-class KeysValues:
-    """What later queries attend to; `keep_B11M` is None where that is every position."""
-
-    k_BGMK: Tensor
-    v_BGMV: Tensor
-    keep_B11M: Tensor | None = None
-
-    @classmethod
-    def of_memory(cls, k: Tensor, v: Tensor, layout: Layout) -> Self:
-        """Keys `(..., G, K)` and values `(..., G, V)` in `layout`, a document a row."""
-        keep_B11M = None if layout.is_full else layout.keep_BL[:, None, None]
-        return cls(layout.grid(k).transpose(1, 2), layout.grid(v).transpose(1, 2), keep_B11M)
-
-    def grown(self, other: "KeysValues", most: int = 0) -> "KeysValues":
-        """With the positions of `other` behind its own, the last `most` of them; 0: all."""
-        k_BGMK, v_BGMV = (
-            torch.cat(both, dim=2)[:, :, -most:]  # -0: is all
-            for both in ((self.k_BGMK, other.k_BGMK), (self.v_BGMV, other.v_BGMV))
-        )
-        return KeysValues(k_BGMK, v_BGMV)
-
-    def take(self, rows: Tensor) -> "KeysValues":
-        """Those of documents `rows`, which may repeat, drop and reorder."""
-        keep = None if self.keep_B11M is None else self.keep_B11M.index_select(0, rows)
-        return KeysValues(self.k_BGMK.index_select(0, rows), self.v_BGMV.index_select(0, rows), keep)
 
 
 class MultiHeadAttention(nn.Module):
@@ -61,6 +27,15 @@ class MultiHeadAttention(nn.Module):
 
     Without `project` head i attends over slice i of x itself, softmax(X Xᵀ / √d_k) X for one head; without
     `project_output` the contexts side by side are the answer.
+
+        MultiHeadAttention(d_model=64, n_heads=4)(x, mask)  # x (B, L, 64), mask (B, L): true on real tokens, or none
+
+    Args:
+        d_k, d_v: width of a head's queries and keys, and of its values; default: d_model // n_heads.
+        n_kv_heads: heads of keys and values, each shared by a group of query heads; default: n_heads.
+        score: how a query is compared with a key, see `make_score`; default: the scaled dot product.
+        normaliser: `softmax`, `sigmoid`, `sparsemax` or `entmax15`.
+        window: a query attends to keys at most this far to either side; 0: to all.
     """
 
     def __init__(
@@ -68,8 +43,8 @@ class MultiHeadAttention(nn.Module):
         *,
         d_model: int,
         n_heads: int,
-        d_k: int,
-        d_v: int,
+        d_k: int | None = None,
+        d_v: int | None = None,
         n_kv_heads: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
@@ -84,6 +59,9 @@ class MultiHeadAttention(nn.Module):
         qk_norm: bool = False,
     ) -> None:
         super().__init__()
+        d_k, d_v = d_k or d_model // n_heads, d_v or d_model // n_heads
+        if not d_k or not d_v:
+            raise ValueError(f"d_model={d_model} gives none of n_heads={n_heads} a width: give d_k and d_v")
         self.n_heads, self.d_k, self.d_v = n_heads, d_k, d_v
         self.n_kv_heads = n_kv_heads or n_heads
         self.dropout = dropout
@@ -97,18 +75,27 @@ class MultiHeadAttention(nn.Module):
         self.query_norm, self.key_norm = (nn.RMSNorm(d_k, eps=1e-6) if qk_norm else nn.Identity() for _ in range(2))
 
     def forward(
-        self, x: Tensor, layout: Layout, memory: Tensor | None = None, memory_layout: Layout | None = None
+        self,
+        x: Tensor,
+        layout: Layout | Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_layout: Layout | Tensor | None = None,
     ) -> Tensor:
         """Mix the tokens of each document.
 
         Args:
-            x: tokens `(..., D)` in `layout`.
-            memory: tokens `(..., D)` in `memory_layout` to attend to; default: x itself.
+            x: a plain batch `(B, L, D)`, or tokens `(..., D)` in `layout`.
+            layout: of a plain batch a boolean mask `(B, L)`, true on real tokens; without one all are real. What the
+                answer holds at the others means nothing.
+            memory, memory_layout: what to attend to, given likewise; default: x itself.
 
         Returns:
-            Tokens `(..., D)` in `layout`.
+            Tokens of the shape of x, without W^O of width H · V.
+
+        Raises:
+            ValueError: x is no plain batch and comes without a layout, or the mask does not fit it.
         """
-        keys = memory_layout or layout
+        layout, keys = self._layouts(x, layout, memory, memory_layout)
         q, k, v = self.queries_keys_values(x, memory, layout, keys)
         context = attention(
             q,
@@ -126,13 +113,17 @@ class MultiHeadAttention(nn.Module):
         return self.output(context.flatten(-2))
 
     def maps(
-        self, x: Tensor, layout: Layout, memory: Tensor | None = None, memory_layout: Layout | None = None
+        self,
+        x: Tensor,
+        layout: Layout | Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_layout: Layout | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The weights `(B, H, L, M)` and contexts `(B, H, L, V)` of `forward`, by the textbook formula in float32.
 
         Rows and columns behind the end of a document are zero. Nothing is dropped.
         """
-        keys = memory_layout or layout
+        layout, keys = self._layouts(x, layout, memory, memory_layout)
         with torch.autocast(x.device.type, enabled=False):
             q, k, v = self.queries_keys_values(x.float(), None if memory is None else memory.float(), layout, keys)
             context_BHLV, weights_BHLM = attend(
@@ -166,6 +157,13 @@ class MultiHeadAttention(nn.Module):
             q, k = self.rotary(q, layout.positions), self.rotary(k, keys.positions)
         return q, k, v
 
+    def _layouts(
+        self, x: Tensor, layout: Layout | Tensor | None, memory: Tensor | None, memory_layout: Layout | Tensor | None
+    ) -> tuple[Layout, Layout]:
+        """Those of the queries and of the keys."""
+        queries = as_layout(x, layout)
+        return queries, queries if memory is None else as_layout(memory, memory_layout)
+
     def _projected(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """The queries of x, the keys and values of the memory, all heads side by side."""
         if self.project is None:
@@ -183,3 +181,31 @@ class MultiHeadAttention(nn.Module):
     def bias_HLM(self, layout: Layout, keys: Layout) -> Tensor | None:
         """What positions add to the scores, if anything: `(H, L, M)`."""
         return None if self.alibi is None else self.alibi(layout.longest, keys.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysValues:
+    """What later queries attend to; `keep_B11M` is None where that is every position."""
+
+    k_BGMK: Tensor
+    v_BGMV: Tensor
+    keep_B11M: Tensor | None = None
+
+    @classmethod
+    def of_memory(cls, k: Tensor, v: Tensor, layout: Layout) -> Self:
+        """Keys `(..., G, K)` and values `(..., G, V)` in `layout`, a document a row."""
+        keep_B11M = None if layout.is_full else layout.keep_BL[:, None, None]
+        return cls(layout.grid(k).transpose(1, 2), layout.grid(v).transpose(1, 2), keep_B11M)
+
+    def grown(self, other: "KeysValues", most: int = 0) -> "KeysValues":
+        """With the positions of `other` behind its own, the last `most` of them; 0: all."""
+        k_BGMK, v_BGMV = (
+            torch.cat(both, dim=2)[:, :, -most:]  # -0: is all
+            for both in ((self.k_BGMK, other.k_BGMK), (self.v_BGMV, other.v_BGMV))
+        )
+        return KeysValues(k_BGMK, v_BGMV)
+
+    def take(self, rows: Tensor) -> "KeysValues":
+        """Those of documents `rows`, which may repeat, drop and reorder."""
+        keep = None if self.keep_B11M is None else self.keep_B11M.index_select(0, rows)
+        return KeysValues(self.k_BGMK.index_select(0, rows), self.v_BGMV.index_select(0, rows), keep)

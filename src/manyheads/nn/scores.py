@@ -51,7 +51,7 @@ class General(Dot):
 
     def __init__(self, *, n_heads: int, d_k: int, scale: float) -> None:
         super().__init__(scale)
-        self.weight_HKK = nn.Parameter(torch.empty(n_heads, d_k, d_k))
+        self.weight_HKK = nn.Parameter(torch.eye(d_k).repeat(n_heads, 1, 1))
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return torch.einsum("...hi,hij->...hj", q, self.weight_HKK), k
@@ -85,9 +85,9 @@ class Additive(nn.Module):
         super().__init__()
         self.dot_scale: float | None = None
         self.scale = scale
-        self.query_weight_HKK = nn.Parameter(torch.empty(n_heads, d_k, d_k))
-        self.key_weight_GKK = nn.Parameter(torch.empty(n_kv_heads, d_k, d_k))
-        self.v_HK = nn.Parameter(torch.empty(n_heads, d_k))
+        self.query_weight_HKK = nn.Parameter(torch.eye(d_k).repeat(n_heads, 1, 1))
+        self.key_weight_GKK = nn.Parameter(torch.eye(d_k).repeat(n_kv_heads, 1, 1))
+        self.v_HK = nn.Parameter(torch.full((n_heads, d_k), d_k**-0.5))
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return (
@@ -107,8 +107,8 @@ class Concat(nn.Module):
         self.dot_scale: float | None = None
         self.scale = scale
         self.n_heads = n_heads
-        self.weight_H2KK = nn.Parameter(torch.empty(n_heads, 2 * d_k, d_k))
-        self.v_HK = nn.Parameter(torch.empty(n_heads, d_k))
+        self.weight_H2KK = nn.Parameter(torch.eye(d_k).repeat(n_heads, 2, 1))
+        self.v_HK = nn.Parameter(torch.full((n_heads, d_k), d_k**-0.5))
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """W [q; k] is a sum of two products, one of the query alone and one of the key alone."""

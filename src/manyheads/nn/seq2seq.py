@@ -1,17 +1,12 @@
-"""One text to another: an encoder reads, a decoder writes, one token after another.
+"""One text to another: an encoder reads, a decoder writes (Sutskever et al., 2014; Vaswani et al., 2017, section 3).
+Both are Transformers, or both recurrent with attention between them, by `model.encoder`.
 
-Answers, one token after another: greedy and beam search over any model that can take a step.
+Greedy and beam search work with any model that starts from its source and then steps: ids of the last tokens in, logits
+of the next out. It should be in eval mode. Ties are broken towards the lower id and the better hypothesis, so the same
+model gives the same answer.
 
-B documents . K beams . R rows, one a hypothesis (B K of them) . T tokens so far . V vocabulary . C candidates (K V)
-
-A model starts from its source and then steps: ids of the last tokens in, logits of the next out. It should be in
-eval mode. Ties are broken towards the lower id and the better hypothesis, so the same model gives the same answer.
-
-One text to another: an encoder reads, a decoder writes. Sutskever et al. (2014); Vaswani et al. (2017), section 3.
-
-Both sides are Transformers, or both recurrent with attention between them, by `model.encoder`.
-
-... tokens in a layout (N packed, or B L padded) . B documents (or beams) . D d_model . V vocabulary
+... tokens in a layout (N packed, or B L padded) . B documents . D d_model . K beams . R rows, one a hypothesis (B K of
+them) . T tokens so far . V vocabulary . C candidates (K V)
 """
 
 from dataclasses import replace
