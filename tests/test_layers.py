@@ -20,7 +20,7 @@ LAYERS = (  # a room imports itself and what stands above it, not even inside a 
     ("cli",),  # verbs are called by their names: cli/verbs.py
     ("training",),
     ("evaluation",),
-    ("train",),
+    ("training_run",),
     ("interpret", "sweep", "explain"),
 )
 TOGETHER = {"runs", "distributed", "terminal"}  # of one layer, and may import each other
@@ -38,7 +38,7 @@ PACKAGES = {  # what importing a room may bring in beside the standard library, 
     "interpret": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml"},
 }
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
-    *("cli/main.py", "cli/verbs.py", "cli/errors.py", "cli/launched.py", "train.py", "sweep/ablate.py"),
+    *("cli/main.py", "cli/verbs.py", "cli/errors.py", "cli/launched.py", "training_run.py", "sweep/ablate.py"),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
     *("data/sources.py", "data/audit.py", "data/demo.py", "data/rows.py", "huggingface/shapes.py"),
 )

@@ -19,8 +19,8 @@ from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.inference.masked_lm import MaskedLMPredictor
 from manyheads.runs.config_file import read_run
-from manyheads.train import train
 from manyheads.training.pretraining import wait_for
+from manyheads.training_run import train
 
 TINY = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "model.d_k=8", "model.d_v=8", "model.d_ff=32"),

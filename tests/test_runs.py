@@ -12,7 +12,7 @@ import manyheads
 from manyheads.cli.compose import compose
 from manyheads.config import Metric
 from manyheads.runs.config_file import read_run
-from manyheads.train import train
+from manyheads.training_run import train
 
 TINY = [
     "model.d_model=16", "model.d_k=8", "model.d_v=8", "model.n_heads=2", "model.d_ff=32", "model.n_layers=1",

@@ -9,7 +9,7 @@ import manyheads
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.runs.config_file import read_run
-from manyheads.train import train
+from manyheads.training_run import train
 
 TINY = [
     "model.d_model=32", "model.n_layers=1", "model.dropout=0", "tokenizer.kind=characters", "hardware=cpu",

@@ -11,8 +11,8 @@ import torch
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.runs.folder import HANDED_ON
-from manyheads.train import train
 from manyheads.training import checks
+from manyheads.training_run import train
 
 TINY = [
     "debug=fast", "hardware=cpu", "hardware.precision=fp32", "model.dropout=0", "model.dropout_tokens=0",

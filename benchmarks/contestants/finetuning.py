@@ -75,7 +75,7 @@ def tune_ours(run: Any, tokenizer: Any, tokens: Any, turns: Any, *, average: boo
     from contestants.ours import fit_by_the_clock
     from contestants.texts import n_classes
     from manyheads.data.rows import Rows, Splits
-    from manyheads.training.session import assemble_classifier
+    from manyheads.training.module import assemble_classifier
 
     run.optim.average = run.optim.average if average else 0
     none = Rows([], None, [], "", [])

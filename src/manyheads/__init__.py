@@ -1,23 +1,46 @@
-"""Transformer-encoder text classifiers from configuration."""
+"""Transformer-encoder text classifiers from configuration.
+
+The blocks are in `manyheads.nn`; the names below are imported on first use, so that `import manyheads` costs nothing.
+"""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from manyheads.cli.compose import compose
+    from manyheads.data.datamodule import TextData
     from manyheads.inference.folder import load_to_answer as load
+    from manyheads.training.module import LitModule
+    from manyheads.training_run import train
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["LitModule", "TextData", "__version__", "compose", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """`manyheads.load` on first use, so that `import manyheads` alone costs nothing."""
-    if name == "load":
-        from manyheads.inference.folder import load_to_answer
+    match name:
+        case "LitModule":
+            from manyheads.training.module import LitModule
 
-        return load_to_answer
+            return LitModule
+        case "TextData":
+            from manyheads.data.datamodule import TextData
+
+            return TextData
+        case "compose":
+            from manyheads.cli.compose import compose
+
+            return compose
+        case "load":
+            from manyheads.inference.folder import load_to_answer
+
+            return load_to_answer
+        case "train":
+            from manyheads.training_run import train
+
+            return train
     raise AttributeError(f"module 'manyheads' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """What completion in a notebook shows: `load`, too, before its first use."""
+    """What completion in a notebook shows: also what was not imported yet."""
     return sorted({*globals(), *__all__})

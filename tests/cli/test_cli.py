@@ -231,7 +231,7 @@ except BaseException:  # as C++ of torch, which aborts, or a library that goes o
 @pytest.mark.parametrize("when", ["composing", "importing"])
 def test_ctrl_c_while_something_heavy_is_imported(when, tmp_path):
     (tmp_path / "unkind.py").write_text(UNKIND)
-    name = "manyheads.cli.compose.compose" if when == "composing" else "manyheads.train.train"
+    name = "manyheads.cli.compose.compose" if when == "composing" else "manyheads.training_run.train"
     module, _, function = name.rpartition(".")
     body = f"import sys, {module} as one\nfrom manyheads.cli import main as cli\nsys.path.insert(0, '')\n"
     body += (

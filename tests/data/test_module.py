@@ -23,6 +23,7 @@ def data() -> TextData:
 
 def attach(data: TextData, **place: int) -> None:
     here = {"current_epoch": 0, "world_size": 1, "global_rank": 0, "strategy": SimpleNamespace(root_device=CPU)}
+    here["max_steps"] = -1
     data.trainer = SimpleNamespace(**{**here, **place})  # type: ignore[assignment]
 
 
@@ -65,8 +66,8 @@ def test_steps_are_counted_exactly_on_however_many_ranks(data, world_size, per_s
 def test_the_last_steps_and_the_first_are_cut_off(data, world_size):
     attach(data, world_size=world_size)
     per_step, whole = data.per_step(world_size), rows(data.train_dataloader())
-    data.max_steps, data.begin = 7, (0, 3 * per_step)
-    attach(data, world_size=world_size, global_step=3)
+    data.begin = (0, 3 * per_step)
+    attach(data, world_size=world_size, global_step=3, max_steps=7)
     batches = data.train_dataloader()
     assert len(batches) == 7 * per_step
     found = rows(batches)

@@ -293,7 +293,7 @@ def test_a_folder_that_is_taken_is_refused_before_anything_is_started(ranks_run)
 @pytest.mark.slow
 def test_train_in_a_script_returns_the_figures(ranks_run):
     (ranks_run.folder / "script.py").write_text(
-        "from manyheads.cli.compose import compose\nfrom manyheads.train import train\n"
+        "from manyheads.cli.compose import compose\nfrom manyheads.training_run import train\n"
         f"summary = train(compose('train', ['debug=fast', 'output=run', *{TWO!r}]))\n"
         "print(summary.rows, summary.validation['accuracy'].low)\n"
     )

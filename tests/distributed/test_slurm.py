@@ -16,7 +16,7 @@ from manyheads.cli.compose import compose
 from manyheads.config import Resume, RunConfig, SlurmConfig
 from manyheads.distributed.slurm import is_for_the_queue
 from manyheads.runs.resume import find_start
-from manyheads.train import train
+from manyheads.training_run import train
 
 FAKE_SRUN = """#!/bin/bash
 printf '%s\\0' "$@" >> "$RECORD/srun"

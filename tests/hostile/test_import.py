@@ -26,7 +26,9 @@ def acts(code: str, folder) -> list:
     return eval(done.stdout)  # a list of texts that this test itself printed
 
 
-@pytest.mark.parametrize("modules", ["manyheads", "manyheads.cli.main", "manyheads.cli.compose", "manyheads.train"])
+@pytest.mark.parametrize(
+    "modules", ["manyheads", "manyheads.cli.main", "manyheads.cli.compose", "manyheads.training_run"]
+)
 def test_importing_does_nothing_else(modules, tmp_path):
     assert acts(f"import {modules}", tmp_path) == []
     assert list(tmp_path.iterdir()) == []

@@ -39,7 +39,7 @@ def small(tmp_path, monkeypatch):
     """A run of the demo, ready to be budgeted."""
     from manyheads.data.cache import prepare_tokens
     from manyheads.data.texts import read_rows
-    from manyheads.training.session import assemble_network
+    from manyheads.training.module import assemble_network
 
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path))
 

@@ -13,8 +13,8 @@ from manyheads.data.tokens import Tokens, Windows
 from manyheads.layout import Packed
 from manyheads.linear.fit import mean_loss
 from manyheads.nn import assemble
-from manyheads.training import session as head
-from manyheads.training.session import STRENGTH, begin_head, linear
+from manyheads.training import module as head
+from manyheads.training.module import STRENGTH, begin_head, linear
 
 
 def vectors(n=60, width=5, n_classes=3, seed=0):

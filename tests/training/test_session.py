@@ -8,7 +8,7 @@ from manyheads.config import ModelConfig, PairKind, RunConfig, Segments, Tokeniz
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import encode
 from manyheads.layout import Packed
-from manyheads.training.session import assemble_classifier
+from manyheads.training.module import assemble_classifier
 
 
 def splits() -> Splits:

@@ -75,7 +75,7 @@ UNREAD_IN_PRETRAINING = [name for name, one in settings(RunConfig).items() if no
 VERBS = {
     "train": Verb(
         RunConfig,
-        "manyheads.train:train",
+        "manyheads.training_run:train",
         "train a model, judge it, and leave a run folder",
         TRAINING | {"debug": None},
         (
@@ -88,7 +88,7 @@ VERBS = {
     ),
     "pretrain": Verb(
         RunConfig,
-        "manyheads.train:train",
+        "manyheads.training_run:train",
         "learn from texts without labels, for training to start from",
         TRAINING | {"task": "pretrain", "model": "tiny", "debug": None},
         (

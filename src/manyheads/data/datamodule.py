@@ -1,11 +1,12 @@
 """The batches of a run, handed to Lightning."""
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from lightning.pytorch import LightningDataModule
+from tokenizers import Tokenizer
 
-from manyheads.config import BatchConfig
+from manyheads.config import BatchConfig, RunConfig
 from manyheads.data.batches import (
     Batch,
     Batches,
@@ -18,6 +19,9 @@ from manyheads.data.batches import (
     plan_evaluation,
     plan_steps,
 )
+from manyheads.data.cache import prepare_tokens
+from manyheads.data.rows import Splits
+from manyheads.data.texts import read_rows
 from manyheads.data.tokens import Tokens
 
 RESIDENT = 0.05  # share of a GPU's free memory that a split may take for good
@@ -27,21 +31,20 @@ COUNTED_EPOCHS = 32  # counted one by one; later epochs are taken to be as long 
 class TextData(LightningDataModule):
     """Train, validation and test batches of this rank.
 
-    The Trainer must be built with `reload_dataloaders_every_n_epochs=1`, since each epoch has its own plan, and
-    `use_distributed_sampler=False`, since the plan already deals rows to ranks, and has to accumulate `per_step`
-    batches. The epoch in which `max_steps` is reached ends there, so that Lightning validates what was trained in it.
-    Training begins in the epoch and behind the number of its batches that `begin` holds. With `few_counts` training
-    batches get a tail: see `gather`.
+    Each epoch has its own plan, which deals rows to ranks and makes each optimiser step the mean over its rows: `setup`
+    tells the Trainer so. The epoch in which its `max_steps` is reached ends there, so that Lightning validates what was
+    trained in it. Training begins in the epoch and after the number of its batches that `begin` holds. With
+    `few_counts` training batches get a tail: see `gather`.
 
     Args:
+        tokens: of the splits train, validation and, if there is one, test.
         split: parts that a batch is cut into, where it is too large for the memory of a device.
     """
 
-    def __init__(
-        self, tokens: dict[str, Tokens], batch: BatchConfig, seed: int, *, max_steps: int = -1, split: int = 1
-    ) -> None:
+    def __init__(self, tokens: dict[str, Tokens], batch: BatchConfig, seed: int, *, split: int = 1) -> None:
         super().__init__()
-        self.max_steps = max_steps
+        self.splits: Splits | None = None
+        self.tokenizer: Tokenizer | None = None
         self.split = split
         self.begin = (0, 0)
         self.tokens = tokens
@@ -50,6 +53,38 @@ class TextData(LightningDataModule):
         self._resident: dict[str, Tokens] = {}
         self.few_counts = False
         self._lengths = {name: split.lengths for name, split in tokens.items()}
+
+    @classmethod
+    def from_run(cls, run: RunConfig) -> Self:
+        """The texts of a run, read, checked and tokenized as `manyheads train` does it; `splits` holds the rows and the
+        names of the classes, `tokenizer` the tokenizer.
+
+        Raises:
+            ValueError: a mistake in the data, in one sentence; or `batch.tokens=auto`.
+        """
+        if run.batch.is_auto:
+            raise ValueError("batch.tokens=auto is found by manyheads.train alone: give a number of tokens")
+        splits = read_rows(run, with_test=run.test)
+        tokenizer, tokens = prepare_tokens(splits, run)
+        data = cls(tokens, run.batch, run.seed)
+        data.splits, data.tokenizer = splits, tokenizer
+        return data
+
+    def setup(self, stage: str) -> None:
+        """Let the Trainer ask for the batches of each epoch, and take as many of them in a step as are planned.
+
+        Raises:
+            ValueError: it is to accumulate another number of batches.
+        """
+        trainer: Any = self.trainer
+        each, asked = self.per_step(trainer.world_size), trainer.accumulate_grad_batches
+        if asked not in (1, self.batch.accumulate, each):
+            raise ValueError(
+                f"accumulate_grad_batches={asked} of the Trainer is not batch.accumulate={self.batch.accumulate}, by "
+                "which steps are planned: set batch.accumulate alone"
+            )
+        trainer.accumulate_grad_batches = each
+        trainer.reload_dataloaders_every_n_epochs = 1
 
     def plan(self, epoch: int, n_ranks: int = 1, rank: int = 0) -> list[Planned]:
         """The training batches of `rank` in `epoch`."""
@@ -112,8 +147,8 @@ class TextData(LightningDataModule):
         epoch, n_ranks, rank = self._place()
         plan = self.plan(epoch, n_ranks, rank)
         done = self.begin[1] if epoch == self.begin[0] else 0
-        if self.max_steps >= 0 and self.trainer is not None:
-            plan = plan[: done + (self.max_steps - self.trainer.global_step) * self.per_step(n_ranks)]
+        if self.trainer is not None and self.trainer.max_steps >= 0:
+            plan = plan[: done + (self.trainer.max_steps - self.trainer.global_step) * self.per_step(n_ranks)]
         return Batches(self._near("train"), plan, done, few_counts=self.few_counts)
 
     def largest_batch(self) -> Batch:

@@ -29,7 +29,7 @@ from manyheads.nn import Classifier, assemble
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.encoder import Encoder, EncoderLayer
 from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.train import train
+from manyheads.training_run import train
 
 RECIPE: dict[str, Any] = {
     "task": "classify",

@@ -19,7 +19,7 @@ from manyheads.data.datamodule import TextData
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.cost import count_parameters, flops_per_token
 from manyheads.sweep.ablate import Prepared
-from manyheads.training.session import are_few
+from manyheads.training.module import are_few
 from manyheads.training.sizing import limited_by_data
 
 Cost = Callable[[ModelConfig], float]

@@ -35,9 +35,9 @@ from manyheads.sweep.ablate import Prepared
 from manyheads.sweep.equal_budget import Row, decisive, untrained
 from manyheads.training.guard import DivergedError, Guard
 from manyheads.training.logs import Meter
-from manyheads.training.module import LitModule
+from manyheads.training.module import LitModule, are_few, begin_head
 from manyheads.training.optim import rate_factor
-from manyheads.training.session import are_few, begin_head, run_trainer
+from manyheads.training.session import run_trainer
 
 PACES = 10_000  # parts into which a budget of time is cut for the learning rate
 ENDLESS = 10**9  # steps of a run that the clock ends

@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -20,7 +20,9 @@ from manyheads.config import LoggerConfig, LoggerKind
 from manyheads.data.batches import Batch
 from manyheads.runs.atomic import replace_file
 from manyheads.training.checks import missing_package
-from manyheads.training.module import LitModule
+
+if TYPE_CHECKING:
+    from manyheads.training.module import LitModule  # which imports what this file is imported by
 
 log = logging.getLogger("manyheads")
 
@@ -194,8 +196,8 @@ class EpochLines(Callback):
         self.started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, LitModule)
-        figures = {"loss": pl_module.train_loss.compute()}  # of all ranks; the module logs it only after its callbacks
+        module = cast("LitModule", pl_module)
+        figures = {"loss": module.train_loss.compute()}  # of all ranks; the module logs it only after its callbacks
         if not trainer.is_global_zero:
             return
         for key in ("loss", "accuracy", "micro_f1", "macro_f1", "token_accuracy", "exact_match", "masked_accuracy"):

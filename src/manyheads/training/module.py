@@ -1,25 +1,38 @@
-"""The LightningModule: what a step and an epoch are, whatever texts are answered with.
+"""The LightningModule: what a step and an epoch are, whatever texts are answered with; and what a run puts into it, the
+network with its first weights and the objective.
 
-B documents
+B documents . n rows . D width of what the head sees . C classes
 """
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import lightning.pytorch as pl
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from manyheads.config import OptimConfig
-from manyheads.data.batches import Batch
+from manyheads.config import OptimConfig, Resume, RunConfig, Task
+from manyheads.data.batches import Batch, Batches, plan_evaluation
+from manyheads.data.datamodule import TextData
+from manyheads.data.rows import Splits
+from manyheads.data.tokens import Tokens, reach
 from manyheads.distributed.faults import fault
-from manyheads.nn import Classifier
-from manyheads.nn.masked_lm import MaskedLM
-from manyheads.nn.seq2seq import Seq2Seq
+from manyheads.distributed.ranks import this_process
+from manyheads.huggingface.weights import begin_with, n_words, origin_of
+from manyheads.linear.fit import logistic
+from manyheads.nn import Classifier, assemble
+from manyheads.nn.masked_lm import MaskedLM, assemble_masked
+from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
+from manyheads.training.checks import check_class_names, check_long, check_pair
 from manyheads.training.metrics import Mean
-from manyheads.training.objectives import Classify, Pretrain, Tag, Translate
+from manyheads.training.objectives import Classify, Pretrain, Tag, Teaching, Translate, class_weights
 from manyheads.training.optim import clip_gradients, freeze, stepwise
+from manyheads.training.trainer import autocast_type, uses_gpu
+
+MOST_ROWS = 4096  # that a head is fitted to before training
+STRENGTH = 0.1  # of the rows against the pull to zero: a head that knows few rows by heart leaves nothing to learn
 
 Network = Classifier | Seq2Seq | MaskedLM
 Lesson = Classify | Tag | Translate | Pretrain
@@ -38,21 +51,47 @@ class LitModule(pl.LightningModule):
     `n_rows` the size of the batch under way.
 
     Args:
-        n_steps: optimiser steps of the whole run; the schedule ends there.
+        n_steps: optimiser steps of the whole run, where the schedule ends; default: those of the Trainer.
     """
 
-    def __init__(self, network: Network, task: Lesson, *, optim: OptimConfig, n_steps: int) -> None:
+    def __init__(self, network: Network, task: Lesson, *, optim: OptimConfig, n_steps: int | None = None) -> None:
         super().__init__()
         freeze(network, optim)
         self.network = network
         self.task: Any = task  # that of `network`
         self.optim = optim
-        self.n_steps = n_steps
+        self._asked_steps, self.n_steps = n_steps, n_steps or 0
         self.left_out: frozenset[int] = frozenset()
         self.norm = torch.zeros(())
         self.n_rows = 0
         self.train_loss = Mean()
         self.validation_loss = Mean()
+
+    @classmethod
+    def from_run(cls, run: RunConfig, data: TextData) -> Self:
+        """The module of a run, for a Trainer of your own: the network that `run.model` describes, with the weights of
+        `run.init_from` if any, its objective, optimiser and schedule.
+
+        What the sections trainer, hardware, checkpoint, guard and logger say is the Trainer's to decide here; the mean
+        of the weights (`optim.average`), a run folder and a saved model are of `manyheads.train`.
+
+        Args:
+            data: `TextData.from_run(run)`.
+
+        Raises:
+            ValueError: the settings do not fit the data, or hold what only `manyheads.train` can do.
+        """
+        if data.splits is None or data.tokenizer is None:
+            raise ValueError("this TextData holds no rows to build a network for: make it by TextData.from_run(run)")
+        tokens, labels, pairs = data.tokens["train"], data.splits.labels, data.splits.train.pairs is not None
+        refuse_of_train(run)
+        check_class_names(run.optim.class_weights, labels)
+        check_pair(run.model, pairs=pairs)
+        check_long(run.data, pairs=pairs)
+        network = assemble_network(run, data.splits, data.tokenizer)
+        if isinstance(network, Classifier) and are_few(run, tokens, labels):
+            begin_head(run, network, tokens)
+        return cls(network, make_task(run, tokens, labels), optim=run.optim)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         self.n_rows = len(batch.rows_B)
@@ -77,8 +116,9 @@ class LitModule(pl.LightningModule):
         self._log_epoch("validation_", self.task.validation_metrics, self.validation_loss)
 
     def configure_optimizers(self) -> Any:
-        scaled = self.trainer.scaler is not None
-        return stepwise(self.network, self.optim, self.n_steps, loss_is_scaled=scaled)
+        trainer: Any = self.trainer
+        self.n_steps = steps_of(trainer) if self._asked_steps is None else self._asked_steps
+        return stepwise(self.network, self.optim, self.n_steps, loss_is_scaled=trainer.scaler is not None)
 
     def configure_gradient_clipping(
         self,
@@ -96,3 +136,130 @@ class LitModule(pl.LightningModule):
         self.log_dict({f"{prefix}loss": loss.compute(), **metrics.compute()})
         metrics.reset()
         loss.reset()
+
+
+def steps_of(trainer: pl.Trainer) -> int:
+    """Optimiser steps from the first to the last, as far as they can be known.
+
+    Raises:
+        ValueError: there is no last one.
+    """
+    if trainer.max_steps == -1 and trainer.max_epochs == -1:
+        raise ValueError(
+            "max_epochs=-1 leaves training without an end, but the learning rate falls towards it: give the Trainer "
+            "max_epochs or max_steps"
+        )
+    data = getattr(trainer, "datamodule", None)
+    if isinstance(data, TextData):
+        return data.n_steps(trainer.max_epochs, trainer.max_steps)
+    return int(trainer.estimated_stepping_batches)
+
+
+def refuse_of_train(run: RunConfig) -> None:
+    """Refuse settings that only `manyheads.train` carries out.
+
+    Raises:
+        ValueError: one of them is set.
+    """
+    asked = {"teacher": run.teacher, "budget": run.budget, "pretrain.before": run.pretrain.before}
+    asked["resume"] = "" if run.resume is Resume.never else run.resume.name
+    for name, value in asked.items():
+        if value:
+            raise ValueError(
+                f"{name}={value} is carried out by manyheads.train alone, not by a Trainer of your own: remove it"
+            )
+
+
+def assemble_classifier(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Classifier:
+    """The classifier before training: what `run.model` describes, in the sizes that the data asks for, with the weights
+    of `run.init_from`.
+
+    Its embedding has a row for every id, also where a tokenizer that was not trained here leaves ids out.
+
+    Raises:
+        ValueError: the weights do not fit.
+    """
+    pairs = splits.train.pairs is not None
+    origin = origin_of(run)
+    pl.seed_everything(run.seed, workers=True, verbose=False)
+    classifier = assemble(
+        run.model,
+        vocab_size=n_words(origin, reach(tokenizer, pairs=pairs).ids, run),
+        n_classes=len(splits.labels),
+        max_length=run.data.max_length,
+        n_segments=2 if pairs else 0,
+    )
+    begin_with(classifier, origin)
+    return classifier
+
+
+def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Network:
+    """The untrained model of the task: arguments and errors as of `assemble_classifier`."""
+    if run.task is Task.classify:
+        return assemble_classifier(run, splits, tokenizer)
+    origin, pairs = origin_of(run), splits.train.pairs is not None
+    pl.seed_everything(run.seed, workers=True, verbose=False)
+    n_ids = reach(tokenizer, pairs=pairs).ids
+    sizes = {"vocab_size": n_words(origin, n_ids, run), "max_length": run.data.max_length}
+    if run.task is Task.seq2seq:
+        return assemble_seq2seq(run.model, **sizes)
+    masked = assemble_masked(run.model, **sizes, n_segments=2 if pairs else 0)
+    begin_with(masked, origin)
+    return masked
+
+
+def make_task(run: RunConfig, tokens: Tokens, labels: list[str]) -> Lesson:
+    """What a batch is trained on; `tokens` are the training rows."""
+    smoothing = run.optim.label_smoothing
+    if run.task is Task.pretrain:
+        assert tokens.vocabulary is not None, "prepare_tokens reads it"
+        return Pretrain(run.pretrain, tokens.vocabulary)
+    if run.task is Task.seq2seq:
+        return Translate(label_smoothing=smoothing)
+    weights_C = class_weights(run.optim.class_weights, tokens.labels, labels)
+    teaching = Teaching(run.optim.teacher_weight, run.optim.teacher_temperature)
+    kind = Tag if tokens.labels.ndim == 2 else Classify
+    return kind(weights_C, label_smoothing=smoothing, teaching=teaching)
+
+
+def are_few(run: RunConfig, tokens: Tokens, labels: list[str]) -> bool:
+    """Whether `tokens`, the training rows, are at most `optim.few` a class, on average."""
+    return len(tokens) <= run.optim.few * len(labels)
+
+
+@torch.no_grad()
+def begin_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
+    """Fit the head to at most `MOST_ROWS` training rows, drawn at even distances; no random number is drawn.
+
+    A head that begins at random sends noise down into trained weights until it has learnt: Kumar et al. (2022),
+    "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution", section 4 (LP-FT).
+    """
+    rows = torch.arange(min(MOST_ROWS, len(tokens))) * len(tokens) // min(MOST_ROWS, len(tokens))
+    labels = tokens.labels[rows]
+    weight_CD, bias_C = linear(seen(run, classifier, tokens, rows), labels, classifier.head.out_features)
+    classifier.head.weight.copy_(weight_CD)
+    classifier.head.bias.copy_(bias_C)
+
+
+def seen(run: RunConfig, classifier: Classifier, tokens: Tokens, rows: Tensor) -> Tensor:
+    """What the head sees in `rows`, as without dropout: `(n, D)` on the CPU, of a text in several parts their mean."""
+    on_gpu, dtype = uses_gpu(run.hardware.accelerator), autocast_type(run.hardware)
+    device = torch.device("cuda", this_process().local_rank) if on_gpu else torch.device("cpu")
+    plan = plan_evaluation(tokens.lengths[rows], tokens=run.batch.tokens, rows=run.batch.rows)
+    found = torch.empty(len(rows), classifier.head.in_features)
+    classifier.to(device).eval()
+    with torch.autocast(device.type, dtype, enabled=dtype is not None):
+        for batch in Batches(tokens, [one._replace(rows=rows[one.rows]) for one in plan]):
+            near = batch.to(device)
+            vectors_BD = near.layout.pooled(classifier.read(near.ids_N, near.layout, near.segments_N))
+            found[torch.searchsorted(rows, batch.rows_B)] = vectors_BD.float().cpu()
+    classifier.cpu().train()
+    return found
+
+
+def linear(x_nD: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Matrix `(C, D)` and bias `(C,)` of the logistic regression of `labels`, class ids `(n,)` or marks `(n, C)`."""
+    middle_D, size = x_nD.mean(0), x_nD.norm(dim=1).mean().clamp(min=1e-6)
+    weight_CD, bias_C = logistic((x_nD - middle_D) / size, labels, n_classes, strength=STRENGTH)
+    weight_CD = weight_CD / size
+    return weight_CD, bias_C - weight_CD @ middle_D

@@ -22,8 +22,8 @@ from manyheads.data.batches import Batch
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.signals import Stop, ending
-from manyheads.training.module import Lesson, Network
-from manyheads.training.session import are_few, make_task, run_trainer
+from manyheads.training.module import Lesson, Network, are_few, make_task
+from manyheads.training.session import run_trainer
 from manyheads.training.trainer import autocast_type, compile_mode, count_devices, set_walks, uses_gpu
 
 ON_CPU = 8192  # tokens that batch.tokens=auto stands for where no GPU is

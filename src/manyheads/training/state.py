@@ -80,7 +80,11 @@ def _apart(nest: Any, tensors: list[Tensor]) -> Any:
     if isinstance(nest, list | tuple):
         kind = "list" if isinstance(nest, list) else "tuple"
         return {kind: [_apart(value, tensors) for value in nest]}
-    assert nest is None or type(nest) in (bool, int, float, str), type(nest)
+    if nest is not None and type(nest) not in (bool, int, float, str):
+        raise ValueError(
+            f"a checkpoint cannot hold the {type(nest).__name__} in the state of a callback: only numbers, texts and "
+            "tensors, in lists and dicts"
+        )
     return nest
 
 

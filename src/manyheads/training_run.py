@@ -1,7 +1,7 @@
 """Train, judge and ship one model: the whole story of `manyheads train`."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -36,18 +36,24 @@ from manyheads.training.pretraining import pretrained
 from manyheads.training.teacher import check_same_teacher, check_teacher, digest_of, teach
 
 if TYPE_CHECKING:
+    from lightning.pytorch.callbacks import Callback
     from tokenizers import Tokenizer
 
     from manyheads.data.tokens import Tokens
     from manyheads.evaluation.summary import Summary
     from manyheads.inference.folder import AnyPredictor
-    from manyheads.training.session import Network, Training
+    from manyheads.training.module import Network
+    from manyheads.training.session import Training
 
 log = logging.getLogger("manyheads")
 
 
-def train(run: RunConfig) -> "Summary | None":
+def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary | None":
     """Fit the model `run` describes, judge it and leave a run folder behind.
+
+    Args:
+        callbacks: of your own, which the Trainer calls after its others. What their `state_dict` holds is saved and put
+            back with the run: numbers, texts and tensors.
 
     Returns:
         The figures of summary.json; nothing after a dry run, where a run is found finished, or in a process that is
@@ -67,6 +73,11 @@ def train(run: RunConfig) -> "Summary | None":
         read_checked(run)
         run = pretrained(run, train)
     if n_local := 0 if run.dry else n_to_start(run.hardware):
+        if callbacks:
+            raise ValueError(
+                f"callbacks cannot be handed to the {n_local} processes that hardware.devices={run.hardware.devices} "
+                f"starts: start the script itself by torchrun --nproc-per-node={n_local}"
+            )
         return train_together(run, n_local)
     run = replace(run, hardware=settled_hardware(run.hardware))
     start = find_start(run)
@@ -79,7 +90,9 @@ def train(run: RunConfig) -> "Summary | None":
         refuse_other_rows(digests, named_folder(run.output))
         return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=splits.multi))
-    return train_here(run, splits, start, started - start.seconds)  # torch and Lightning take seconds: only now
+    return train_here(
+        run, splits, start, started - start.seconds, callbacks
+    )  # torch and Lightning take seconds: only now
 
 
 def read_checked(run: RunConfig) -> Splits:
@@ -97,15 +110,18 @@ def read_checked(run: RunConfig) -> Splits:
     return splits
 
 
-def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "Summary | None":
+def train_here(
+    run: RunConfig, splits: Splits, start: Start, began: float, callbacks: "Sequence[Callback]"
+) -> "Summary | None":
     """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
     from manyheads.data.cache import prepare_tokens
     from manyheads.evaluation.evaluate import data_name
     from manyheads.evaluation.summary import show_summary
     from manyheads.evaluation.verdict import judge_run
     from manyheads.training.dry import plan_figures, show_plan
+    from manyheads.training.module import assemble_network
     from manyheads.training.objectives import check_held_out
-    from manyheads.training.session import assemble_network, check_tokens
+    from manyheads.training.session import check_tokens
     from manyheads.training.sizing import settle_batch, settle_budget, settled_notes
     from manyheads.training.trainer import check_trainer
 
@@ -125,7 +141,7 @@ def train_here(run: RunConfig, splits: Splits, start: Start, began: float) -> "S
         check_same_teacher(run.teacher, start)
         tokens["train"].teacher_nC, tokens["train"].teacher = teach(run, splits), digest_of(run.teacher)
     with run_folder(run, [*splits.notes, *start.notes, *changed, *settled_notes(asked, run)]) as folder:
-        network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began)
+        network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began, callbacks)
         if training is None:
             return None
         deliverable = ship(run, splits, tokenizer, tokens, network, training, folder / "model")
@@ -155,15 +171,17 @@ def fit_on(
     folder: Path,
     start: Start,
     started: float,
+    callbacks: "Sequence[Callback]",
 ) -> "tuple[Network, Training | None]":
     """The network and the figures of its training, begun again from the newest checkpoint where a guard asks for it."""
-    from manyheads.training.session import assemble_network, fit
+    from manyheads.training.module import assemble_network
+    from manyheads.training.session import fit
     from manyheads.training.sizing import give_back
 
     while True:
         try:
             with watched(folder / RANKS, run.hardware.timeout):
-                return network, fit(run, network, tokens, splits.labels, folder, start, started)
+                return network, fit(run, network, tokens, splits.labels, folder, start, started, callbacks)
         except StartAgain:
             if this_process().n_ranks > 1:
                 raise

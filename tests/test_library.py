@@ -1,0 +1,164 @@
+"""`import manyheads` as a library: data and module under a Trainer of one's own, callbacks of one's own in a run."""
+
+import csv
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+import manyheads
+from manyheads import LitModule, TextData, compose, load, train
+from manyheads.config import OptimConfig, RunConfig
+from manyheads.training.session import run_trainer
+
+SMALL = [
+    "model.n_layers=1", "model.d_model=16", "model.d_k=4", "model.d_v=4", "model.d_ff=16", "tokenizer.vocab_size=60",
+    "hardware=cpu", "hardware.precision=fp32", "batch.rows=8", "optim.average=0", "test=false",
+]  # fmt: skip
+QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch) -> list[str]:
+    """Sixty rows, and a model that learns them in a second."""
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        rows = [(f"number {n} {('purrs', 'barks')[n % 2]}", ("cat", "dog")[n % 2]) for n in range(60)]
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return ["data.path=rows.csv", *SMALL]
+
+
+def run_of(settings: list[str], *more: str) -> RunConfig:
+    return compose("train", [*settings, *more])
+
+
+class Seen(Callback):
+    """The rows of each batch, and how many batches there were, also in runs that this one continues."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.batches: list[list[int]] = []
+        self.epochs: list[int] = []
+        self.count, self.stop_at = 0, stop_at
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self.count += 1
+        self.batches.append(batch.rows_B.tolist())
+        self.epochs.append(trainer.current_epoch)
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if trainer.global_step == self.stop_at:
+            signal.raise_signal(signal.SIGTERM)
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state_dict):
+        self.count = state_dict["count"]
+
+
+@pytest.mark.parametrize("more", [[], ["batch.accumulate=2", "batch.rows=5"], ["trainer.max_steps=10"]])
+def test_an_own_trainer_makes_the_weights_of_a_run(settings, more):
+    run = run_of(settings, "trainer.max_epochs=3", *more)
+    data = TextData.from_run(run)
+    own = LitModule.from_run(run, data)
+    seen = Seen()
+    limits = {name: run.trainer[name] for name in ("max_epochs", "max_steps")}
+    torch.manual_seed(run.seed)
+    Trainer(**limits, gradient_clip_val=1.0, num_sanity_val_steps=0, callbacks=[seen], **QUIET).fit(own, data)
+    again = LitModule.from_run(run, data).network
+    torch.manual_seed(run.seed)
+    ours = run_trainer(run, again, data.tokens, data.splits.labels, []).network
+    for name, weight in ours.state_dict().items():
+        assert torch.equal(weight, own.network.state_dict()[name]), name
+    rows = [row for batch, epoch in zip(seen.batches, seen.epochs, strict=True) if epoch == 0 for row in batch]
+    assert sorted(rows) == list(range(len(data.splits.train)))
+    assert seen.batches[: len(seen.batches) // 2] != seen.batches[len(seen.batches) // 2 :], "each epoch its own order"
+
+
+def test_a_trainer_with_all_its_defaults_works(settings):
+    """A progress bar, a sanity check of validation, a checkpoint of the best figure."""
+    run = run_of(settings)
+    data = TextData.from_run(run)
+    module = LitModule.from_run(run, data)
+    best = ModelCheckpoint(monitor="validation_accuracy", mode="max")
+    trainer = Trainer(max_epochs=2, callbacks=[best])
+    trainer.fit(module, data)
+    assert {"loss", "train_loss", "validation_loss", "validation_accuracy"} <= set(trainer.callback_metrics)
+    saved = torch.load(best.best_model_path, weights_only=True)["state_dict"]
+    assert {name.removeprefix("network.") for name in saved if name.startswith("network.")} == {
+        *module.network.state_dict()
+    }
+    assert type(trainer.optimizers[0]) is torch.optim.AdamW
+
+
+def test_what_cannot_be_under_an_own_trainer_is_said(settings, tmp_path):
+    run = run_of(settings)
+    data = TextData.from_run(run)
+    with pytest.raises(ValueError, match=r"accumulate_grad_batches=3 of the Trainer is not batch\.accumulate=1"):
+        Trainer(max_epochs=1, accumulate_grad_batches=3, **QUIET).fit(LitModule.from_run(run, data), data)
+    with pytest.raises(ValueError, match="max_epochs=-1 leaves training without an end"):
+        Trainer(max_epochs=-1, **QUIET).fit(LitModule.from_run(run, data), data)
+    with pytest.raises(ValueError, match=r"batch\.tokens=auto is found by manyheads\.train alone"):
+        TextData.from_run(run_of(settings, "batch.tokens=auto"))
+    with pytest.raises(ValueError, match=r"make it by TextData\.from_run"):
+        LitModule.from_run(run, TextData(data.tokens, run.batch, 0))
+    for setting in ("budget=20ktok", "pretrain.before=20ktok", "resume=auto"):
+        with pytest.raises(ValueError, match=f"{setting} is carried out by manyheads.train alone"):
+            LitModule.from_run(run_of(settings, "output=x", setting), data)
+
+
+def test_a_network_of_ones_own_learns_from_batches_of_ones_own(settings):
+    """Without a TextData the end of training is the Trainer's estimate."""
+    run = run_of(settings)
+    data = TextData.from_run(run)
+    whole = LitModule.from_run(run, data)
+    module = LitModule(whole.network, whole.task, optim=OptimConfig(lr=1e-2))
+    trainer = Trainer(max_epochs=2, **QUIET)
+    trainer.fit(module, data.train_dataloader(), data.val_dataloader())
+    schedule = trainer.lr_scheduler_configs[0].scheduler
+    assert schedule.get_last_lr()[0] == 0.0
+
+
+def test_a_callback_of_ones_own_is_called_and_goes_on_with_its_run(settings):
+    run = run_of(settings, "trainer.max_epochs=4", "output=whole")
+    whole = Seen()
+    train(run, callbacks=[whole])
+    first, then = Seen(stop_at=9), Seen()
+    with pytest.raises(SystemExit) as stopped:
+        train(run_of(settings, "trainer.max_epochs=4", "output=parts"), callbacks=[first])
+    assert stopped.value.code == 128 + signal.SIGTERM
+    train(run_of(settings, "trainer.max_epochs=4", "output=parts", "resume=auto"), callbacks=[then])
+    assert first.batches[:9] + then.batches == whole.batches
+    assert then.count == whole.count == len(whole.batches)
+    assert load("parts").predict(["number 4 purrs"]) == load("whole").predict(["number 4 purrs"])
+
+
+def test_callbacks_do_not_reach_processes_that_a_run_starts(settings):
+    with pytest.raises(ValueError, match=r"hardware\.devices=2 starts: start the script itself by torchrun"):
+        train(run_of(settings, "hardware.devices=2", "hardware.accelerator=cpu"), callbacks=[Seen()])
+
+
+def test_a_state_that_cannot_be_saved_is_said_in_a_sentence(settings):
+    callback = Seen()
+    callback.state_dict = lambda: {"count": object()}
+    with pytest.raises(ValueError, match="a checkpoint cannot hold the object in the state of a callback"):
+        train(run_of(settings, "output=odd"), callbacks=[callback])
+
+
+def test_names_are_imported_when_they_are_used():
+    said = "import sys, manyheads; print([name for name in ('torch', 'hydra', 'lightning') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    assert {"LitModule", "TextData", "compose", "load", "train"} <= set(dir(manyheads))
+    first = (
+        "from manyheads.training_run import train as of_module; from manyheads import train; print(train is of_module)"
+    )
+    done = subprocess.run([sys.executable, "-c", first], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+    with pytest.raises(AttributeError, match="module 'manyheads' has no attribute 'fit'"):
+        manyheads.fit  # noqa: B018
