@@ -1,4 +1,4 @@
-"""Training speed on the CPU beside what people use: the tables of docs/performance.md.
+"""Training speed on the CPU beside what people use: the tables of docs/performance.md, the first also in README.md.
 
     pip install 'manyheads[bench]'
     MANYHEADS_DATA=<folder of NAME/train.csv> python benchmarks/peers.py [again] [SETTING ...]
@@ -31,7 +31,8 @@ from contestants.tables import fill_document, per_second, speed_tables, tried
 from machine import machine
 
 HERE = Path(__file__).parent
-RESULTS, DOCUMENT = HERE / "peers.json", HERE.parent / "docs" / "performance.md"
+RESULTS = HERE / "peers.json"
+DOCUMENTS = [HERE.parent / "docs" / "performance.md", HERE.parent / "README.md"]
 ROUNDS, LEAST_ROUNDS = 5, 3
 MINUTES, SEARCH_SECONDS = 30.0, 75.0  # of all settings, and of the search for one; each setting has its share of both
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "lightning", "tokenizers", "manyheads")
@@ -44,7 +45,8 @@ def main() -> None:
         measure([word for word in words if word != "again"] or list(SETTINGS), again="again" in words)
     tables = speed_tables(json.loads(RESULTS.read_text()))
     print("\n\n".join(f"{name}\n{table}" for name, table in tables.items()))
-    fill_document(DOCUMENT, tables)
+    for document in DOCUMENTS:
+        fill_document(document, tables)
 
 
 def measure(settings: list[str], *, again: bool) -> None:

@@ -1,4 +1,6 @@
-"""README.md is read, and everything it tells a reader to type is run, on local data with `debug=fast`.
+"""README.md and the pages of docs/ are read, and everything they tell a reader to type is run, on local data with
+`debug=fast`: what stands in the README always, what the guide adds in the slow tests; of the other pages the settings
+are composed.
 
 What needs a GPU, several processes or the hub is composed; without a network the hub's commands end in one sentence.
 A command that no rule here knows fails its test.
@@ -11,27 +13,57 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import yaml
 
 from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
 from manyheads.cli.verbs import VERBS, top_help
-from manyheads.config import Accelerator, PredictConfig, Resume, RunConfig, Source, TuneConfig
+from manyheads.config import Accelerator, Resume, RunConfig, Source
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-PROSE, FENCES = re.sub(r"(?ms)^```.*?^```\n", "", README), re.findall(r"(?ms)^```(\w*)\n(.*?)^```\n", README)
-BLOCKS = re.findall(r"(?m)(?:^ {4}\S.*\n(?:^ {4}.*\n)*)", PROSE)
-TREE = re.findall(r"(?m)(?:^ {4}.*\n)+", PROSE.partition("## The tree")[2])[0]
-SPANS = re.findall(r"`([^`]+)`", PROSE)
-COMMANDS = [line.strip() for block in BLOCKS if block != TREE for line in block.splitlines()]
-COMMANDS += [span for span in SPANS if span.startswith(("manyheads ", "make "))]
+GUIDE = ("quickstart", "data", "models", "training", "evaluation", "interpretation", "presets", "library")
+MORE = ("pretraining", "seq2seq", "tuning", "ablations", "troubleshooting")
+PAGES = {"README": (ROOT / "README.md").read_text(encoding="utf-8")}
+PAGES |= {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in (*GUIDE, *MORE)}
+FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```\n")
+PROSE = {name: FENCE.sub("", text).replace("\\\n", "") for name, text in PAGES.items()}
+FENCES = [(name, *found) for name, text in PAGES.items() for found in FENCE.findall(text)]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+TREE = re.findall(r"(?m)(?:^ {4}.*\n)+", ARCHITECTURE)[0]
+OTHER_DOORS = ("python ", "MANYHEADS_DATA=")  # their own tests run them
+
+
+def spans_of(*pages: str) -> list[str]:
+    """What stands between backticks, once."""
+    return list(dict.fromkeys(span for page in pages for span in re.findall(r"`([^`\n]+)`", PROSE[page])))
+
+
+def commands_of(*pages: str) -> list[str]:
+    """Every line to type, once, as blocks of code and within sentences."""
+    lines = [line.strip() for page in pages for line in re.findall(r"(?m)^ {4,}(\S.*)$", PROSE[page])]
+    spans = [one for one in spans_of(*pages) if re.match(r"make |manyheads (?!VERB)\S+ \S", one)]
+    lines = [" ".join(line.split()) for line in lines if not line.startswith(OTHER_DOORS)]
+    return list(dict.fromkeys([*lines, *spans]))
+
+
+COMMANDS = commands_of("README")
+OF_GUIDE = [one for one in commands_of(*GUIDE) if one not in COMMANDS]
+OF_MORE = [one for one in commands_of(*MORE) if one not in COMMANDS + OF_GUIDE]
+TYPED = [one for one in COMMANDS + OF_GUIDE + OF_MORE if not one.startswith("make ")]
 TRAINING = next(line for line in COMMANDS if line.startswith("manyheads train") and "output=outputs/reviews" in line)
 FAST = "debug=fast"
 REVIEWS = {1: "a dull and empty hour", 3: "fine in parts and slow in others", 5: "worth every minute of it"}
+NEEDED = {
+    "evaluate": ["run=x"],
+    "predict": ["run=x"],
+    "look": ["run=x"],
+    "export": ["run=x"],
+    "tune": ["optim.lr=1e-3,1e-4"],
+}
+NEEDED |= {"ablate": ["experiment=ablate_scores"]}
 
 
 def write_csv(path: Path, header: tuple[str, str], n_rows: int, mark: str) -> None:
@@ -39,6 +71,14 @@ def write_csv(path: Path, header: tuple[str, str], n_rows: int, mark: str) -> No
         stars = [(1, 3, 5)[at % 3] for at in range(n_rows)]
         rows = [(f"{mark} {at}: {REVIEWS[one]}", one) for at, one in enumerate(stars)]
         csv.writer(file).writerows([header, *rows])
+
+
+def write_presets(home: Path) -> None:
+    """The files that stand in fences of YAML, each with its path in the first line."""
+    for content in (content for _, kind, content in FENCES if kind == "yaml"):
+        path = home / content.splitlines()[0].removeprefix("# ")
+        path.parent.mkdir(parents=True)
+        path.write_text(content.partition("\n")[2], encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +91,7 @@ def trained(tmp_path_factory):
     (home / "my-copy").mkdir()
     for split in ("train", "validation"):
         write_csv(home / "my-copy" / f"{split}.csv", ("sentence", "label"), 30, split)
+    write_presets(home)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         patch.setenv("MANYHEADS_CACHE", str(home / "cache"))
@@ -76,23 +117,47 @@ def words_of(command: str) -> list[str]:
     return words
 
 
+def composed(verb, words):
+    """The settings that words mean, the flag --config-dir among them or not."""
+    if "--config-dir" not in words:
+        return compose(verb, words)
+    at = words.index("--config-dir")
+    return compose(verb, words[:at] + words[at + 2 :], config_dir=words[at + 1])
+
+
 def run_folders(home: Path) -> set[Path]:
     return {path.parent for path in home.glob("outputs/**/summary.json")}
 
 
-@pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("make ")])
+@pytest.mark.parametrize("command", [one for one in COMMANDS + OF_GUIDE + OF_MORE if one.startswith("make ")])
 def test_make(command):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    (target,) = shlex.split(command, comments=True)[1:]
+    (target,) = [word for word in shlex.split(command, comments=True)[1:] if "=" not in word]
     assert re.search(rf"(?m)^{re.escape(target)}:", makefile)
 
 
-@pytest.mark.parametrize("command", [line for line in COMMANDS if not line.startswith("make ")])
+@pytest.mark.parametrize("command", TYPED)
+def test_every_command_is_understood(command, reader):
+    verb, *words = words_of(command)
+    words = ["init_from=outputs/reviews" if word.startswith("init_from=") else word for word in words]
+    words = [word for word in words if word not in ("--cfg", "job")]
+    if "--help" not in words and "-m" not in words:
+        composed(verb, words)
+
+
+RUN = [one for one in COMMANDS if not one.startswith("make ")]
+RUN += [pytest.param(one, marks=pytest.mark.slow) for one in OF_GUIDE if not one.startswith("make ")]
+
+
+@pytest.mark.parametrize("command", RUN)
 def test_command(command, reader, capsys):
     verb, *words = words_of(command)
     if "--help" in words:
         assert cli.main([verb, *words]) == 0
         assert f"usage: manyheads {verb}" in capsys.readouterr().out
+    elif "--cfg" in words:
+        assert cli.main([verb, *words]) == 0
+        assert yaml.safe_load(capsys.readouterr().out)["trainer"]["max_steps"] == 300
     elif "-m" in words:
         run_sweep(verb, words, reader)
     elif verb == "train":
@@ -110,7 +175,7 @@ def test_command(command, reader, capsys):
 
 
 NEEDS_DATA = pytest.mark.skipif("MANYHEADS_DATA" not in os.environ, reason="needs $MANYHEADS_DATA, for sst2 and trec6")
-REAL = [line for line in COMMANDS if not line.startswith("make ") and not line.startswith("manyheads explain")]
+REAL = [one for one in COMMANDS + OF_GUIDE if not one.startswith(("make ", "manyheads explain"))]
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +195,7 @@ def real(tmp_path_factory):
             csv.writer(file).writerows([names, *rows[:n_rows]])
     texts = [text for text, _ in rows[:12]]
     (home / "lines.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    write_presets(home)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         patch.setenv("MANYHEADS_CACHE", str(home / "cache"))
@@ -145,7 +211,7 @@ def test_command_on_data_of_real_size(command, real, monkeypatch, capsys):
     monkeypatch.chdir(real)
     monkeypatch.setenv("MANYHEADS_CACHE", str(real / "cache"))
     verb, *words = words_of(command)
-    if "--help" in words or command == TRAINING:
+    if "--help" in words or "--cfg" in words or command == TRAINING:
         return
     words = [word.replace("sentence-transformers/all-MiniLM-L6-v2", published()) for word in words]
     if verb in ("train", "pretrain", "tune", "ablate"):
@@ -164,7 +230,7 @@ def published() -> str:
 
 def with_few_steps(verb, words):
     """The words of a training of seconds; None where this machine lacks what they ask for."""
-    asked = compose(verb, [word for word in words if word != "-m"]) if "-m" not in words else None
+    asked = composed(verb, words) if "-m" not in words else None
     hardware = getattr(asked, "hardware", None)
     if asked and asked.data.source is Source.hub and not asked.data.path:
         return None
@@ -188,7 +254,7 @@ def run_training(command, words, home, capsys):
         assert cli.main(["train", *words]) == 2
         assert "the Hugging Face hub cannot be reached, as the network is off or down" in capsys.readouterr().err
         return
-    config = compose("train", words)
+    config = composed("train", words)
     hardware = config.hardware
     if config.data.source is Source.hub and not config.data.path:
         assert cli.main(["train", *words]) == 2
@@ -199,7 +265,7 @@ def run_training(command, words, home, capsys):
     elif hardware.accelerator is Accelerator.gpu or (hardware.devices, hardware.nodes) != (1, 1):
         check_values(config, words)
     elif command == TRAINING:  # done by `trained`
-        held = re.search(r"A run folder holds (.+?)\.\s", PROSE.replace("\n", " "))
+        held = re.search(r"A run folder holds (.+?)\.\s", ARCHITECTURE.replace("\n", " "))
         assert held
         names = {name.rstrip("/") for name in re.findall(r"`(.+?)`", held[1])}
         assert names == {path.name for path in (home / "outputs" / "reviews").iterdir()} - {"evaluate"}
@@ -263,32 +329,52 @@ def check_values(config: RunConfig, words):
         assert not section or str(getattr(found, "name", found)) == value
 
 
-@pytest.mark.parametrize("setting", [span for span in SPANS if re.fullmatch(r"[a-z_]+(\.[a-z_0-9]+)*=\S+", span)])
-def test_settings_in_the_text_compose(setting):
+SETTING = re.compile(r"[a-z_]+(\.[a-z_0-9]+)*=[^\s<]+")
+
+
+@pytest.mark.parametrize("setting", [span for span in spans_of("README", *GUIDE) if SETTING.fullmatch(span)])
+def test_settings_in_the_text_compose(setting, reader):
+    """By the first verb that has it."""
     name = setting.partition("=")[0]
-    if name in {one.name for one in fields(RunConfig)} or "." in name or name in VERBS["train"].groups:
-        compose("train", [setting])
-    elif name in {one.name for one in fields(TuneConfig)}:
-        compose("tune", ["optim.lr=1e-3,1e-4", setting])
-    elif name in {one.name for one in fields(PredictConfig)}:
-        compose("predict", ["run=outputs/reviews", setting])
-    else:
-        compose("export", ["run=outputs/reviews", setting])
+    verbs = [verb for verb, about in VERBS.items() if name in about.groups or known(name, about.settings())]
+    assert verbs, f"{name} is no setting"
+    compose(verbs[0], [*NEEDED.get(verbs[0], []), setting])
 
 
-@pytest.mark.parametrize("block", [body for _, body in FENCES], ids=lambda body: body.strip().splitlines()[-1])
-def test_python(block, reader, monkeypatch, capsys):
-    monkeypatch.setattr("manyheads.cli.compose.compose", lambda verb, words=(): compose(verb, [*words, FAST]))
+def known(name, settings):
+    return name in settings or (name.startswith("trainer.") and "trainer" in settings)
+
+
+PYTHON = [
+    pytest.param(code, id=f"{page}-{at}")
+    for at, (page, kind, code) in enumerate(FENCES)
+    if kind == "python" and page in ("README", *GUIDE)
+]
+
+
+@pytest.mark.parametrize("code", PYTHON)
+def test_python_runs_as_it_stands(code, reader, capsys):
     before = run_folders(reader)
-    exec(compile(block, "README.md", "exec"), {})
+    exec(compile(code, "page.py", "exec"), {"__name__": "page"})
     said = capsys.readouterr().out
-    assert ("Prediction(label=" in said) == ("print(" in block)
-    assert len(run_folders(reader) - before) == ("train(" in block)
+    assert ("Prediction(label=" in said) == (".predict(" in code)
+    assert len(run_folders(reader) - before) == code.count("train(compose(")
 
 
-def test_every_fence_holds_python():
-    assert {kind for kind, _ in FENCES} == {"python"}
-    assert README.count("```") == 2 * len(FENCES)
+def test_every_fence_is_of_a_kind_that_is_tested_or_only_shown():
+    assert {kind for _, kind, _ in FENCES} <= {"python", "yaml", "text", "console"}
+    assert all(text.count("```") == 2 * len(FENCE.findall(text)) for text in PAGES.values())
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda page: page.name)
+def test_links_lead_to_files(page):
+    made = {"reference/settings.md"}  # by docs/hooks.py
+    links = re.findall(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)", FENCE.sub("", page.read_text(encoding="utf-8")))
+    assert [one for one in links if ":" not in one and one not in made and not (page.parent / one).exists()] == []
+
+
+def test_readme_stays_short():
+    assert len(PAGES["README"].splitlines()) <= 180
 
 
 def stops(problem):
@@ -300,7 +386,7 @@ def stops(problem):
 
 
 EXITS = {0: (None, ""), 1: (TypeError("x"), "Traceback"), 130: (KeyboardInterrupt(), "stopped by Ctrl-C\n")}
-TABLE = {int(code): meaning for code, meaning in re.findall(r"(?m)^\| (\d+) \| (.+?) \|$", README)}
+TABLE = {int(code): meaning for code, meaning in re.findall(r"(?m)^\| (\d+) \| (.+?) \|$", PAGES["troubleshooting"])}
 
 
 def test_exit_codes_are_the_same_everywhere():
@@ -362,8 +448,7 @@ def tree_paths() -> dict[Path, str]:
 
 def test_the_tree_names_what_exists():
     paths = tree_paths()
-    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
-    missing = [str(path) for path in paths if not (ROOT / path).exists() and f"{path}/" not in ignored]
+    missing = [str(path) for path in paths if not (ROOT / path).exists()]
     assert missing == []
     package = Path("src", "manyheads")
     rooms = {package / path.parent.name for path in (ROOT / package).glob("*/__init__.py")}

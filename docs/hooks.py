@@ -1,0 +1,108 @@
+"""What mkdocs makes beside the pages in docs/: the home page from README.md, CONTRIBUTING.md and its like, and the
+reference of all settings from the fields that declare them."""
+
+import os
+import re
+from collections.abc import Iterator
+from enum import EnumType
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from mkdocs.structure.files import File, Files
+
+from manyheads.cli.verbs import VERBS, choices
+from manyheads.config.fields import KIND_WORDS, Setting, range_words, show, unwrap
+
+ROOT = Path(__file__).parents[1]
+HOME = {  # pages that lie outside of docs/
+    "index.md": "README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+    "changelog.md": "CHANGELOG.md",
+}
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    made = {page: (ROOT / source).read_text(encoding="utf-8") for page, source in HOME.items()}
+    made["reference/settings.md"] = settings_page()
+    for page, content in made.items():
+        files.append(File.generated(config, page, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links lead to pages of the site; of files that are not on it, which must exist, the name is left."""
+    source = page.file.src_uri
+    folder = ROOT if source in HOME else (ROOT / "docs" / source).parent
+    here = ("docs" / Path(source)).parent
+
+    def led(match: re.Match[str]) -> str:
+        picture, words, target, anchor = match.groups()
+        if ":" in target:
+            return match[0]
+        path = Path(os.path.relpath(folder / target, ROOT))
+        if not (ROOT / path).exists() and path.as_posix() not in ("docs/reference/settings.md", *_pages()):
+            raise ValueError(f"{source} has a link to {target}, which does not exist")
+        on_site = next((f"docs/{name}" for name, file in HOME.items() if path.as_posix() == file), path.as_posix())
+        if not on_site.startswith("docs/"):
+            return words
+        return f"{picture}[{words}]({os.path.relpath(on_site, here)}{anchor or ''})"
+
+    return LINK.sub(led, markdown)
+
+
+def _pages() -> list[str]:
+    return [f"docs/{name}" for name in HOME]
+
+
+def settings_page() -> str:
+    """Every setting of every verb, by section. What `train` has is not said again of the other verbs."""
+    lines = ["# Settings", "", "Type them as `name=value` after the verb; `manyheads VERB --help` prints the same. "]
+    lines += ["", "Made from the fields in `src/manyheads/config/`.", ""]
+    known: dict[str, Setting] = {}
+    for verb, about in VERBS.items():
+        new = {name: one for name, one in about.settings().items() if name not in known or differs(one, known[name])}
+        if not new:
+            continue
+        known |= new
+        lines += [f"## {verb}", "", f"{about.help[0].upper()}{about.help[1:]}. Presets, the default first:", ""]
+        lines += [f"- `{group}=` {presets(verb, group, default)}" for group, default in about.groups.items()] + [""]
+        for section in dict.fromkeys(name.rpartition(".")[0] for name in new):
+            lines += [f"### {section}" if section else "### of the run", ""] if verb == "train" else []
+            lines += ["| setting | default | values | meaning |", "| --- | --- | --- | --- |"]
+            lines += [row(one) for name, one in new.items() if name.rpartition(".")[0] == section]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def presets(verb: str, group: str, default: str | None) -> str:
+    names = choices(verb, group)
+    return ", ".join(f"`{name}`" for name in sorted(names, key=lambda name: name != default))
+
+
+def differs(one: Setting, other: Setting) -> bool:
+    return (one.default, one.metadata["help"]) != (other.default, other.metadata["help"])
+
+
+def row(one: Setting) -> str:
+    default = show(one.default) if one.default not in ("", [], {}) else "empty"
+    if isinstance(one.default, dict) and one.default:
+        default = " ".join(f"{one.name}.{key}={show(value)}" for key, value in one.default.items())
+    cells = [f"`{one.name}`", f"`{default}`", ", ".join(values(one)), one.metadata["help"]]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def values(one: Setting) -> Iterator[str]:
+    """What may be typed."""
+    kind, may_be_null = unwrap(one.kind)
+    inner = get_args(kind)[0] if get_origin(kind) is list else kind
+    if isinstance(inner, EnumType):
+        yield ", ".join(f"`{name}`" for name in inner.__members__)
+    elif inner in KIND_WORDS:
+        yield KIND_WORDS[inner]
+    yield from range_words(one.metadata)
+    if get_origin(kind) is list:
+        yield "a list"
+    if may_be_null:
+        yield "or null"
