@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-slow test-slurm check bench bench-accuracy bench-gpu
+.PHONY: help install train test test-slow test-slurm check docs bench bench-accuracy bench-gpu
 
 help:  ## list what make can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -30,10 +30,13 @@ test-slow: $(INSTALLED)  ## the tests that take minutes
 test-slurm: $(INSTALLED)  ## runs in a SLURM of their own: as root, with Debian's slurm-wlm and munge, else skipped
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/slurm -m slurm -rs
 
-check: $(INSTALLED)  ## format, lint and types
+check: $(INSTALLED) docs  ## format, lint, types, and the documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+
+docs: $(INSTALLED)  ## the documentation as a site in build/site; every broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(INSTALLED)  ## CPU training speed beside what people use, half an hour; needs MANYHEADS_DATA
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
