@@ -172,6 +172,12 @@ def test_the_tables_say_what_was_measured(results, tmp_path):
     )
 
 
+def test_the_documents_hold_the_overview_of_the_file():
+    made = tables.speed_tables(json.loads(peers.RESULTS.read_text()))
+    for document in peers.DOCUMENTS:
+        assert f"<!-- table: overview -->\n{made['overview']}\n<!-- end -->" in document.read_text(), document
+
+
 def test_ratios_are_taken_within_a_round():
     """A machine that halves its speed between rounds changes no ratio."""
     rounds = [{"f": {"tokens": 40, "seconds": s}, "a": {"tokens": 10, "seconds": s}} for s in (1, 2, 4)]
