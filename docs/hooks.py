@@ -11,7 +11,8 @@ from typing import Any, get_args, get_origin
 from mkdocs.structure.files import File, Files
 
 from manyheads.cli.verbs import VERBS, choices
-from manyheads.config.fields import KIND_WORDS, Setting, range_words, show, unwrap
+from manyheads.config.facts import Setting
+from manyheads.config.fields import KIND_WORDS, show, unwrap
 
 ROOT = Path(__file__).parents[1]
 HOME = {  # pages that lie outside of docs/
@@ -82,14 +83,14 @@ def presets(verb: str, group: str, default: str | None) -> str:
 
 
 def differs(one: Setting, other: Setting) -> bool:
-    return (one.default, one.metadata["help"]) != (other.default, other.metadata["help"])
+    return (one.default, one.facts.help) != (other.default, other.facts.help)
 
 
 def row(one: Setting) -> str:
     default = show(one.default) if one.default not in ("", [], {}) else "empty"
     if isinstance(one.default, dict) and one.default:
         default = " ".join(f"{one.name}.{key}={show(value)}" for key, value in one.default.items())
-    cells = [f"`{one.name}`", f"`{default}`", ", ".join(values(one)), one.metadata["help"]]
+    cells = [f"`{one.name}`", f"`{default}`", ", ".join(values(one)), one.facts.help]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -101,7 +102,7 @@ def values(one: Setting) -> Iterator[str]:
         yield ", ".join(f"`{name}`" for name in inner.__members__)
     elif inner in KIND_WORDS:
         yield KIND_WORDS[inner]
-    yield from range_words(one.metadata)
+    yield from one.facts.limits()
     if get_origin(kind) is list:
         yield "a list"
     if may_be_null:
