@@ -221,7 +221,7 @@ def test_a_choice_is_made_beyond_chance():
 def test_long_texts_are_counted_by_words_and_a_part_of_the_rows_is_asked(monkeypatch):
     monkeypatch.setattr(linear, "MOST_LETTERS", dict.fromkeys(Terms, 3000))
     asked = []
-    monkeypatch.setattr(linear, "fitted", lambda found, *given: asked.append((len(found.bounds) - 1, given[3])))
+    monkeypatch.setattr(linear, "fit_counted", lambda found, *given: asked.append((len(found.bounds) - 1, given[3])))
     for words, joint, kinds in ((SPACED.split(), " ", {Terms.words}), (SPOKEN["Thai"].split(), "", set(Terms))):
         asked.clear()
         fit_linear(sentences(words, 200, joint), 2, None, sentences(words, 50, joint, 1))

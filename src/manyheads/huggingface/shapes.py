@@ -151,7 +151,7 @@ def describe(
         pooled: it is to have the same pooling, too.
 
     Raises:
-        ValueError: no family has it; the sentence goes behind the name of the run.
+        ValueError: no family has it; the sentence follows the name of the run.
     """
     refuse_foreign(model)
     nearest, least = "", []

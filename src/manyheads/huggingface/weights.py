@@ -27,7 +27,7 @@ def read_own(folder: Path, wanted: Sizes) -> dict[str, Tensor]:
 
     A longer table of positions gives its first rows. What is added to the words may be missing; what is added to each
     word of a single text since it occurs in no other becomes part of the words. The head, and layers across two texts,
-    are left behind.
+    are not read.
 
     Raises:
         ValueError: tensors are missing, too many, of another shape, or not finite.

@@ -132,7 +132,7 @@ def write_family(folder: Path, predictor: TextClassifier, described: Described, 
     """The weights, config.json and the tokenizer; the same classifier gives the same bytes.
 
     Args:
-        modules: what comes behind the encoder, which is then written alone; none: it is a classifier of the family.
+        modules: what follows the encoder, which is then written alone; none: it is a classifier of the family.
     """
     plain = Tokenizer.from_str(predictor.tokenizer.to_str())
     plain.no_padding()

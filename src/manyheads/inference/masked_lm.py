@@ -1,6 +1,6 @@
-"""A masked language model: it tells which words stand where tokens of a text are masked.
+"""A masked language model: it predicts the words at the masks of a text.
 
-n texts . B texts of a batch . N tokens of a batch . P masked places . M most masks of a text . K words told for a mask
+n texts . B texts of a batch . N tokens of a batch . P masked places . M most masks of a text . K words for each mask
 V vocabulary . W of it what the tokenizer knows
 """
 
@@ -102,13 +102,13 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         return in_pieces(encode(self.tokenizer, texts, None, None, WHOLE), self.tokenizer, self.max_length)
 
     def guess(self, encoded: Tokens, *, tokens: int = ANSWER_TOKENS) -> list[Guessed]:
-        """How well masked words of each piece are told; which are masked is always the same."""
+        """How well masked words of each piece are predicted; which are masked is always the same."""
         guessed_n3 = self.run(encoded, tokens=tokens).values
         return [Guessed(int(n), int(n_right), loss) for n, n_right, loss in guessed_n3.tolist()]
 
     def answer(self, batch: Batch, **asked: Any) -> Tensor:
-        """How the words masked for judging were told `(B, 3)`; where `n_words` are asked for, for each mask in the text
-        the ids of the likeliest and their probabilities, `(B, M, K, 2)`."""
+        """How the words masked for judging were predicted `(B, 3)`; where `n_words` are asked for, for each mask in the
+        text the ids of the likeliest and their probabilities, `(B, M, K, 2)`."""
         return self._fill(batch, **asked) if asked else self._judge(batch)
 
     def hidden(self, batch: Batch) -> Hidden:

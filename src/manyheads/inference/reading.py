@@ -55,7 +55,7 @@ class Chunk:
 def read_lines(stream: BinaryIO, name: str, *, pairs: bool, at_once: bool = False) -> Iterator[Chunk]:
     """One row a line, also where the line is empty; with `pairs` a tab divides the two texts.
 
-    Chunks are the same however the stream delivers: in bf16 the last digits of an answer depend on the rows beside it,
+    Chunks are the same however the stream delivers: in bf16 the last digits of an answer depend on the rows with it,
     so a pipe and a file would differ. `at_once`, for a person who types: each line is a chunk.
 
     Raises:
@@ -289,7 +289,7 @@ def _columns(
 
 
 def _record(row: list[str], header: list[str], width: int, name: str, number: int) -> dict[str, str]:
-    """The cells by their columns; of the `width` that the first line had those behind the last name are none."""
+    """The cells by their columns; of the `width` that the first line had, those after the last name are none."""
     if not len(header) <= len(row) <= width:
         raise ValueError(f"{name}, line {number} has {len(row)} cells, but its header names {len(header)} columns")
     return dict(zip(header, row, strict=False))

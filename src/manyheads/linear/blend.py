@@ -32,7 +32,7 @@ UNKNOWN = 0.5  # the threshold of a label that no row has
 
 
 class Blend(NamedTuple):
-    """A linear model that answers beside a network: its probabilities count for `share` of the whole, those of the
+    """A linear model that answers with a network: its probabilities count for `share` of the whole, those of the
     network's logits over `temperature` for the rest (Guo et al., 2017, "On Calibration of Modern Neural Networks").
     With a share of 0 the network answers alone, and the linear model is its baseline."""
 
@@ -46,7 +46,7 @@ class Blend(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """What to ship: the linear model beside the network, if it may answer; thresholds, where a text has any number of
+    """What to ship: the linear model with the network, if it may answer; thresholds, where a text has any number of
     labels, and those of each member asked by itself; and the linear model alone, as the baseline of the run."""
 
     blend: Blend | None = None
@@ -75,7 +75,7 @@ def tune(
     Args:
         network_nC: the network's logits of the rows, in fp32; needed where it has thresholds or shares its answers.
         linear: None: training fitted none.
-        answers: the linear model may answer beside the network; otherwise it is a baseline.
+        answers: the linear model may answer with the network; otherwise it is a baseline.
     """
     labels, multi = labels_of(rows, n_classes), rows.sets is not None
     if linear is None:
@@ -221,9 +221,9 @@ def count(counts: Counts, logits_nC: Tensor, marks_nC: Tensor) -> None:
 def best(counts: Counts) -> Best:
     """The threshold of each label, such that micro F1 and macro F1 together are as high as can be.
 
-    The best F1 of each label alone would give a label that cannot be told to every text there is, and the best micro F1
-    would never give a rare one. So it begins with the former, and then each label in turn takes the threshold at which
-    the sum of both is highest, until none changes.
+    The best F1 of each label alone would give a label that cannot be predicted to every text there is, and the best
+    micro F1 would never give a rare one. So it begins with the former, and then each label in turn takes the threshold
+    at which the sum of both is highest, until none changes.
     """
     n_labels = len(counts.own_CT)
     right_CT, given_CT = (counted.cpu().flip(1).cumsum(1).flip(1) for counted in counts)

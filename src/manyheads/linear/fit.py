@@ -25,7 +25,7 @@ STRENGTH = 16.0  # scikit-learn's C, of each row against the pull to zero: 4 and
 TOLERANCE = 0.1  # of the dual problem
 OF_LABELS = 4.0  # the same where a row has any number of labels
 MANY = 2000  # rows from which a term must be in two of them: a quarter of the terms, which answer as well
-MOST_ROWS = 200_000  # of more rows so many
+MOST_ROWS = 200_000  # at most; of more a sample
 MOST_VOTES = 5_000_000  # numbers, of the most frequent terms
 MOST_LETTERS = {Terms.words: 60_000_000, Terms.characters: 6_000_000, Terms.both: 6_000_000}  # 20 million terms, 1 GB
 ROWS_TO_CHOOSE = 4000  # of training, and half as many of validation
@@ -46,7 +46,7 @@ def fit_linear(
         return None
     terms = Terms.words if validation is None else chosen(rows, n_classes, weights_C, validation)
     rows = _few(rows, MOST_ROWS, MOST_LETTERS[terms])
-    return fitted(counted(rows.texts, rows.pairs, terms), rows, n_classes, weights_C, terms)
+    return fit_counted(counted(rows.texts, rows.pairs, terms), rows, n_classes, weights_C, terms)
 
 
 def chosen(rows: Rows, n_classes: int, weights_C: np.ndarray | None, validation: Rows) -> Terms:
@@ -68,7 +68,7 @@ def chosen(rows: Rows, n_classes: int, weights_C: np.ndarray | None, validation:
     def logs(terms: Terms) -> Tensor:
         """How likely each row is, by its logarithm."""
         found = counted(part.texts, part.pairs, terms)
-        model = fitted(found, part, n_classes, weights_C, terms)
+        model = fit_counted(found, part, n_classes, weights_C, terms)
         logits_nC = torch.zeros(len(judged), n_classes)
         if model is not None:
             logits_nC = model.of(counted(judged.texts, judged.pairs, terms))
@@ -90,7 +90,7 @@ def simplest(logs: dict[Any, Tensor]) -> Any:
     return max(surely, key=lambda name: float(logs[name].sum()), default=next(iter(logs)))
 
 
-def fitted(
+def fit_counted(
     found: Counted, rows: Rows, n_classes: int, weights_C: np.ndarray | None, terms: Terms
 ) -> LinearModel | None:
     """The model of the terms that were `found` in the rows; None where there is none."""
@@ -106,18 +106,18 @@ def fitted(
     x_nU.data *= rarity_U[x_nU.indices]
     text_E = np.repeat(np.arange(len(rows)), np.diff(x_nU.indptr))
     x_nU.data /= np.sqrt(np.bincount(text_E, x_nU.data**2, len(rows)))[text_E]
-    votes_UC, bias_C = regressed(x_nU, rows, n_classes, weights_C)
+    votes_UC, bias_C = regress(x_nU, rows, n_classes, weights_C)
     rarity, votes, bias = (torch.from_numpy(one.astype(np.float32)) for one in (rarity_U, votes_UC, bias_C))
     return LinearModel(torch.from_numpy(terms_U[kept_U]), rarity, votes, bias, terms)
 
 
 def _kept(n_rows_U: np.ndarray, least: int, most: int) -> np.ndarray:
-    """Which terms are in at least so many rows; of too many those that are in most."""
+    """Which terms are in at least `least` rows; at most `most`, those in most rows."""
     kept = np.flatnonzero(n_rows_U >= least)
     return np.sort(kept[np.argsort(-n_rows_U[kept], kind="stable")[:most]])
 
 
-def regressed(x_nU: Any, rows: Rows, n_classes: int, weights_C: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def regress(x_nU: Any, rows: Rows, n_classes: int, weights_C: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Votes `(U, C)` and bias `(C,)`: each class against the rest, two by one regression.
 
     A class, or label, that no row has is never answered, a label that all have always.
@@ -129,22 +129,22 @@ def regressed(x_nU: Any, rows: Rows, n_classes: int, weights_C: np.ndarray | Non
                 bias_C[label] = SURE if marks_n.any() else -SURE
                 continue
             weights_n = None if weights_C is None else np.where(marks_n, weights_C[label], 1.0)
-            votes_UC[:, label], bias_C[label] = one(x_nU, marks_n, weights_n, OF_LABELS)
+            votes_UC[:, label], bias_C[label] = fit_one(x_nU, marks_n, weights_n, OF_LABELS)
         return votes_UC, bias_C
     labels = np.array(rows.labels)
     weights_n = None if weights_C is None else weights_C[labels]
     classes = np.unique(labels)
     if len(classes) == 2:  # for the second against the first
-        votes_U, bias = one(x_nU, labels == classes[1], weights_n)
+        votes_U, bias = fit_one(x_nU, labels == classes[1], weights_n)
         votes_UC[:, classes], bias_C[classes] = np.stack((-votes_U, votes_U), 1) / 2, (-bias / 2, bias / 2)
     elif len(classes) > 2:
         for label in classes:
-            votes_UC[:, label], bias_C[label] = one(x_nU, labels == label, weights_n)
+            votes_UC[:, label], bias_C[label] = fit_one(x_nU, labels == label, weights_n)
     bias_C[np.setdiff1d(np.arange(n_classes), classes)] = bias_C[classes].min() - SURE
     return votes_UC, bias_C
 
 
-def one(
+def fit_one(
     x_nU: Any, marks_n: np.ndarray, weights_n: np.ndarray | None, strength: float = STRENGTH
 ) -> tuple[np.ndarray, float]:
     """Votes `(U,)` and bias for those that are marked against the others."""
@@ -160,7 +160,7 @@ def one(
 
 
 def _few(rows: Rows, most: int, most_letters: int) -> Rows:
-    """So many rows, with so many letters in all; drawn, as classes may come in turn."""
+    """A sample of at most `most` rows with at most `most_letters` letters; drawn, as classes may come in turn."""
     share = min(most / max(1, len(rows)), most_letters / max(1, _letters(rows)))
     if share >= 1:
         return rows

@@ -199,7 +199,7 @@ def linear_logits(linear: LinearModel, texts: Sequence[str], pairs: Sequence[str
 
 
 def _chunks(texts: Sequence[str], pairs: Sequence[str] | None) -> Iterator[slice]:
-    """Rows that are answered at once: so many, with so many letters, or a single longer one."""
+    """Rows that are answered at once: at most `AT_ONCE`, of at most `LETTERS_AT_ONCE`, or a single longer one."""
     start = n_letters = 0
     for at, text in enumerate(texts):
         more = len(text) + (len(pairs[at]) if pairs else 0)
@@ -213,7 +213,7 @@ def _chunks(texts: Sequence[str], pairs: Sequence[str] | None) -> Iterator[slice
 
 class LinearBaseline(NamedTuple):
     """The linear model alone: the bar that a network has to clear. It is fitted once a run; with `thresholds` a text
-    has any number of labels. Where `linear=true` it is the very model that answers beside the network."""
+    has any number of labels. Where `linear=true` it is the very model that is blended with the network."""
 
     linear: LinearModel
     thresholds: list[float] | None = None
