@@ -34,8 +34,8 @@ PACKAGES = {  # what importing a room may bring in beside the standard library, 
     "linear": {"torch", "tokenizers", "safetensors", "numpy"},
     "inference": {"torch", "tokenizers", "safetensors"},
     "huggingface": {"torch", "tokenizers", "safetensors"},
-    "evaluation": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml"},
-    "interpret": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml"},
+    "evaluation": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
+    "interpret": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
 }
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
     *("cli/main.py", "cli/verbs.py", "cli/errors.py", "cli/launched.py", "training_run.py", "sweep/ablate.py"),

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from manyheads.cli.main import main
 from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
-from manyheads.evaluation import verdict
+from manyheads.evaluation import results
 from manyheads.runs.checkpoints import newest
 from manyheads.training import session
 from manyheads.training.module import LitModule
@@ -52,7 +52,7 @@ def seen(monkeypatch) -> list[tuple[int, list[int]]]:
 def train(tmp_path, monkeypatch):
     """`train(name, *words, stops=, finish=)`: a run in tmp_path / name, stopped at each of the faults and resumed."""
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(verdict, "write_report", lambda path, _: path.touch())
+    monkeypatch.setattr(results, "write_page", lambda path, _: path.touch())
     with (tmp_path / "rows.csv").open("w", newline="") as file:
         texts = [f"number {n} {('purrs', 'barks')[n % 2]} {'so ' * (n % 5)}" for n in range(40)]
         rows = [(text, ("cat", "dog")[n % 2], text.split()[-1]) for n, text in enumerate(texts)]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from manyheads.data.tokens import Tokens
-    from manyheads.evaluation.summary import Summary
+    from manyheads.evaluation.results import Summary
     from manyheads.inference.folder import AnyPredictor
     from manyheads.training.module import Network
     from manyheads.training.session import Training
@@ -116,8 +116,7 @@ def train_here(
     """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
     from manyheads.data.cache import prepare_tokens
     from manyheads.evaluation.evaluate import data_name
-    from manyheads.evaluation.summary import show_summary
-    from manyheads.evaluation.verdict import judge_run
+    from manyheads.evaluation.results import evaluate_run, show_summary
     from manyheads.training.dry import plan_figures, show_plan
     from manyheads.training.module import assemble_network
     from manyheads.training.objectives import check_held_out
@@ -146,7 +145,7 @@ def train_here(
             return None
         deliverable = ship(run, splits, tokenizer, tokens, network, training, folder / "model")
         known = {**asdict(training), "wall_seconds": perf_counter() - began}
-        summary = judge_run(splits, deliverable, known, to_plain(run), folder)
+        summary = evaluate_run(splits, deliverable, known, to_plain(run), folder)
         finish_card(folder / "model" / "README.md", summary, data_name(run.data))
     show_summary(summary, folder / "run.log")
     return summary
@@ -154,7 +153,7 @@ def train_here(
 
 def finish_card(file: Path, summary: "Summary", data: str) -> None:
     """Give the model card what judging found; until then it has what is known of the training."""
-    from manyheads.evaluation.summary import card_figures, card_notes
+    from manyheads.evaluation.results import card_figures, card_notes
     from manyheads.inference.folder import judged_card
 
     card = judged_card(file.read_text(encoding="utf-8"), card_figures(summary), card_notes(summary, data))
@@ -200,7 +199,7 @@ def train_together(run: RunConfig, n_local: int) -> "Summary | None":
         refuse_held(named_folder(run.output))
     with reserved_folder(run.output) as folder:
         on_all("train", run, n_local=n_local, timeout=run.hardware.timeout, folder=folder)
-        from manyheads.evaluation.summary import read_summary
+        from manyheads.evaluation.results import read_summary
 
         return read_summary(folder / "summary.json")
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from manyheads.evaluation.scores import reliability, score
+from manyheads.evaluation.metrics import reliability, score
 
 
 @settings(max_examples=40, deadline=None)

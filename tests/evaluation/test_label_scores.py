@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
+from manyheads.evaluation.metrics import score_answers
 from manyheads.evaluation.multilabel import change_of_labels, score_given, score_labels
-from manyheads.evaluation.scores import score_answers
 
 
 def some_rows(n_rows: int, n_labels: int, seed: int = 0):
@@ -60,7 +60,7 @@ def test_intervals_are_those_of_a_plain_bootstrap() -> None:
         ours = getattr(scores, f"{average}_f1")
         assert (ours.low, ours.high) == pytest.approx(tuple(np.percentile(found, (2.5, 97.5))), abs=0.01)
     again = score_given(marks, answers, n_resamples=600, seed=3)
-    assert (again.micro_f1, again.accuracy) == (scores.micro_f1, scores.accuracy)
+    assert (again["micro_f1"], again["accuracy"]) == (scores.micro_f1, scores.accuracy)
 
 
 def test_a_change_is_paired() -> None:
@@ -68,10 +68,10 @@ def test_a_change_is_paired() -> None:
     other = answers.copy()
     other[:10, 0] ^= True
     change = change_of_labels(marks, answers, other, n_resamples=300)
-    apart = [score_given(marks, one, n_resamples=300).micro_f1 for one in (answers, other)]
-    assert change.micro_f1.value == pytest.approx(apart[0].value - apart[1].value)
-    assert change.micro_f1.high - change.micro_f1.low < 0.5 * (apart[0].high - apart[0].low)
-    none = change_of_labels(marks, answers, answers, n_resamples=100).macro_f1
+    apart = [score_given(marks, one, n_resamples=300)["micro_f1"] for one in (answers, other)]
+    assert change["micro_f1"].value == pytest.approx(apart[0].value - apart[1].value)
+    assert change["micro_f1"].high - change["micro_f1"].low < 0.5 * (apart[0].high - apart[0].low)
+    none = change_of_labels(marks, answers, answers, n_resamples=100)["macro_f1"]
     assert none.value == 0
     assert 0.005 < none.high == -none.low < 0.02
 
@@ -84,8 +84,8 @@ def test_no_rows_are_one_sentence() -> None:
 
 def test_rows_that_are_all_right_leave_a_doubt() -> None:
     marks_nC = np.array([[True, False], [False, True], [False, False], [True, True]])
-    own = score_answers([0, 1, 1, 0], [0, 1, 1, 0], 2).accuracy
-    assert score_given(marks_nC, marks_nC).accuracy == own
+    own = score_answers([0, 1, 1, 0], [0, 1, 1, 0], 2)["accuracy"]
+    assert score_given(marks_nC, marks_nC)["accuracy"] == own
     found = score_labels(marks_nC, marks_nC.astype(float), marks_nC, ["a", "b"], [0.5, 0.5])
     assert found.accuracy == own
     assert own.low < 0.6
@@ -105,13 +105,17 @@ def test_a_label_that_is_surely_not_there_costs_no_more_than_its_logit() -> None
 def test_labels_of_one_row_are_not_further_rows() -> None:
     all_right = np.ones((100, 20), dtype=bool)
     found = score_given(all_right, all_right, n_resamples=10)
-    assert (found.macro_f1.low, found.macro_f1.high) == pytest.approx((0.963, 1), abs=1e-4)
-    assert found.micro_f1.low == pytest.approx(found.macro_f1.low)
+    assert (found["macro_f1"].low, found["macro_f1"].high) == pytest.approx((0.963, 1), abs=1e-4)
+    assert found["micro_f1"].low == pytest.approx(found["macro_f1"].low)
 
 
 def test_nothing_is_known_of_a_figure_without_a_row() -> None:
     marks, none = np.ones((30, 2), dtype=bool), np.zeros((30, 2), dtype=bool)
-    precision = score_given(marks, none, n_resamples=10).micro_precision
+    precision = score_given(marks, none, n_resamples=10)["micro_precision"]
     assert (precision.value, precision.low, precision.high) == (0, 0, 1)
     nothing = score_given(none, none, n_resamples=10)
-    assert (nothing.micro_f1.low, nothing.micro_f1.high) == (nothing.macro_f1.low, nothing.macro_f1.high) == (0, 1)
+    assert (
+        (nothing["micro_f1"].low, nothing["micro_f1"].high)
+        == (nothing["macro_f1"].low, nothing["macro_f1"].high)
+        == (0, 1)
+    )

@@ -14,16 +14,15 @@ from sklearn.metrics import f1_score
 from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, PredictConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_splits
-from manyheads.evaluation.answers import LINEAR, NETWORK
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.evaluation.members import judge_label_members
-from manyheads.evaluation.multilabel import MOST_FREQUENT, always, judge_labels, most_frequent, worst_labels
-from manyheads.evaluation.verdict import judge_run
+from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
+from manyheads.evaluation.multilabel import MOST_FREQUENT, evaluate_labels, labels_by_model, worst_labels
+from manyheads.evaluation.results import evaluate_run
 from manyheads.inference.folder import load, load_to_answer
 from manyheads.inference.predict import predict
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import LinearBaseline, write_baseline
-from tests.evaluation.test_verdict import TRAINING
+from tests.evaluation.test_results import TRAINING
 
 LABELS = ["bad", "good", "so-so"]
 SETS = [(0,), (1,), (), (0, 2), (1, 2)]
@@ -135,7 +134,7 @@ def given_by(linear: LinearBaseline, rows: Rows) -> Any:
 
 def test_a_run_is_judged_beside_the_linear_model_that_it_fitted(label_folder, tmp_path) -> None:
     write_baseline(tmp_path, baseline(splits().train))
-    summary = judge_run(splits(), load(label_folder), TRAINING, {"seed": 3}, tmp_path)
+    summary = evaluate_run(splits(), load(label_folder), TRAINING, {"seed": 3}, tmp_path)
     assert list(summary.validation) == ["micro_f1", "macro_f1", "accuracy", "loss", "micro_precision", "micro_recall"]
     assert set(summary.baselines) == {MOST_FREQUENT, LINEAR}
     tfidf, lead = summary.baselines[LINEAR]["micro_f1"], summary.leads[LINEAR]["micro_f1"]
@@ -152,8 +151,6 @@ def test_words_that_tell_a_label_are_learnt_by_the_baseline() -> None:
     given = given_by(baseline(data.train), data.test)
     marks = np.array([[label in one for label in range(3)] for one in data.test.sets])
     assert f1_score(marks, given, average="macro") > 0.95
-    assert most_frequent([1, 2, 2]) == 1
-    assert always(1, 3, 2).tolist() == [[False, True]] * 3
 
 
 def test_the_baseline_says_the_same_of_every_text_where_there_is_nothing_to_learn() -> None:
@@ -166,7 +163,7 @@ def test_the_baseline_says_the_same_of_every_text_where_there_is_nothing_to_lear
 
 
 def test_the_worst_mistakes_are_labels_given_with_the_most_confidence(label_folder: Path) -> None:
-    found = judge_labels(load(label_folder), rows("test", 40))[NETWORK]
+    found = labels_by_model(load(label_folder), rows("test", 40), Setup())[NETWORK]
     worst = worst_labels(found, n=5)
     sure = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, 0).max(1)
     assert [one.confidence for one in worst] == pytest.approx(sorted(sure[sure > 0], reverse=True)[:5])
@@ -198,7 +195,7 @@ def test_the_card_says_from_where_on_labels_are_given(label_folder: Path) -> Non
 
 
 def test_data_that_has_changed_since_training_is_one_sentence(label_folder, data, tmp_path) -> None:
-    from manyheads.evaluation.evaluate import find_task
+    from manyheads.evaluation.evaluate import find_data
     from manyheads.inference.format import read_settings
 
     home = tmp_path / "home"
@@ -208,23 +205,23 @@ def test_data_that_has_changed_since_training_is_one_sentence(label_folder, data
     save_run(RunConfig(data=DataConfig(path=str(data))), home / "config.yaml")
     settings = read_settings(label_folder / "model" / "config.json")
     config = EvaluateConfig(run=str(home))
-    task = find_task(config, home, settings, LABELS)
+    task = find_data(config, home, settings, LABELS)
     assert task.splits is not None
     assert task.rows.sets == read_splits(DataConfig(path=str(data)), 0).test.sets
     with pytest.raises(ValueError, match="has changed since training, when each row had one class"):
-        find_task(config, home, replace(settings, multi=False), LABELS)
+        find_data(config, home, replace(settings, multi=False), LABELS)
 
 
 def test_baselines_of_data_that_was_named_know_its_most_frequent_label(label_folder: Path) -> None:
-    (only,) = judge_label_members(load(label_folder), rows("test", 40), None, n_resamples=50).baselines
-    assert only.name == MOST_FREQUENT
-    assert only.scores.micro_recall.value == pytest.approx(16 / 48)
+    found = evaluate_labels(load(label_folder), rows("test", 40), Setup(n_resamples=50))
+    assert list(found.baselines) == list(found.leads) == [MOST_FREQUENT]
+    assert found.baselines[MOST_FREQUENT]["micro_f1"].value == pytest.approx(2 * 16 / (40 + 48))
 
 
 def test_figures_of_rows_that_thresholds_were_tuned_on_are_said_to_be_too_good(label_folder: Path, tmp_path) -> None:
     data = splits()
     for test, said in ((data.test, False), (None, True)):
-        judge_run(replace(data, test=test, notes=[]), load(label_folder), TRAINING, {}, tmp_path)
+        evaluate_run(replace(data, test=test, notes=[]), load(label_folder), TRAINING, {}, tmp_path)
         page = (tmp_path / "report.html").read_text()
         assert ("Epoch and thresholds were chosen on these validation rows" in page) is said
         assert ", 3 labels" in page

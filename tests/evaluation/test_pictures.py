@@ -7,8 +7,8 @@ import warnings
 import numpy as np
 import pytest
 
-from manyheads.evaluation.plots import draw_confusion, draw_curves, draw_reliability
-from manyheads.evaluation.scores import Scores, score
+from manyheads.evaluation.metrics import Scores, score
+from manyheads.evaluation.report import draw_confusion, draw_curves, draw_reliability
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -42,5 +42,5 @@ def test_curves_are_drawn_as_far_as_they_were_logged() -> None:
 
 
 def test_nothing_global_is_touched() -> None:
-    program = "import sys, manyheads.evaluation.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    program = "import sys, manyheads.evaluation.report; sys.exit('matplotlib.pyplot' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,43 +1,37 @@
-"""report.html: says what it is given, fetches nothing, runs nothing."""
+"""Pages: data stays text whatever it holds, nothing is fetched, nothing runs."""
 
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from unicodedata import category
 
-import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
-from manyheads.evaluation.answers import LINEAR, MAJORITY, Baseline, Mistake
+from manyheads.evaluation.metrics import Interval
 from manyheads.evaluation.report import (
-    Report,
-    class_sections,
+    MOST_LETTERS,
+    Example,
+    Page,
+    Picture,
+    Section,
+    Table,
     dotted,
     installed_versions,
     render,
-    verdict,
-    write_report,
+    templates,
+    value_sections,
+    write_page,
 )
-from manyheads.evaluation.scores import Answers, Interval, Scores, score
 
-EVIL = "<script>alert(1)</script> \"on\" & 'x' <img src=http://evil.example/x onerror=alert(1)> \x00\x1b\u202e"
+EVIL = (
+    "<script>alert(1)</script> \"on\" & 'x' <img src=http://evil.example/x onerror=alert(1)> {{ 7 * 7 }} \x00\x1b\u202e"
+)
 VOID = {"meta", "img", "br"}
-
-
-def scored(n_classes: int = 3, names: list[str] | None = None) -> Scores:
-    random = np.random.default_rng(0)
-    labels = random.integers(n_classes, size=100)
-    return score(
-        labels,
-        random.dirichlet(np.ones(n_classes), 100),
-        names or [f"class {at}" for at in range(n_classes)],
-        n_resamples=5,
-    )
-
-
-def baseline(name: str, accuracy: float) -> Baseline:
-    figure = Interval(accuracy, accuracy - 0.02, accuracy + 0.02)
-    lead = Interval(0.9 - accuracy, 0.89 - accuracy, 0.91 - accuracy)
-    return Baseline(name, Answers(figure, figure, figure, figure, figure), Answers(lead, lead, lead, lead, lead))
+HALF = Interval(0.5, 0.25, 0.75)
 
 
 class Reader(HTMLParser):
@@ -64,98 +58,147 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def full() -> Report:
-    mistakes = [Mistake(7, EVIL, None, EVIL, "b", 0.9), Mistake(1234, "x" * 5000, EVIL, "b", EVIL, 0.8)]
-    return Report(
-        title=f"title {EVIL}",
-        subtitle=EVIL,
-        sections=class_sections(
-            {"network": scored(3, [EVIL, "b", "$c$"])}, [baseline(MAJORITY, 0.2), baseline(LINEAR, 0.5)], mistakes
+def page(*sections: Section, **more) -> Page:
+    return Page(**({"title": "t", "subtitle": "s"} | more), sections=sections)
+
+
+def full(text: str) -> Page:
+    """A page on which every value that may come from data is the text."""
+    return page(
+        Section(
+            text,
+            table=Table([text, text, text], [[text, HALF, 0.5], [text, HALF, HALF]], "wib", own=1),
+            notes=[text],
+            pictures=[Picture("x", b"png", text, "wide")],
+            examples=[Example(text, [text, text], text, text), Example(text, [text, text, text], wrong=1)],
+            command=text,
+            items=[text],
+            values={text: text},
         ),
-        curves=[{"step": 1.0, "train_loss": 1.0, "validation_accuracy": 0.5}],
-        facts={"parameters": EVIL},
-        notes=[EVIL],
-        config={"model": {"n_heads": 4, "flags": {}}, "data": {"path": EVIL}},
-        versions={"torch": EVIL},
+        title=text,
+        subtitle=text,
+        warnings=[text],
+        tiles={text: HALF},
+        verdict=text,
     )
 
 
+def shown(text: str) -> str:
+    """A value as it stands in a page."""
+    return templates("manyheads.evaluation").from_string("{{ text }}").render(text=text)
+
+
+def section(page: Page, title: str) -> str:
+    """What a reader sees of one section of a page."""
+    (piece,) = re.findall(rf"<section[^>]*><h2>{re.escape(title)}</h2>(.*?)</section>", render(page), re.DOTALL)
+    return piece
+
+
+@given(st.text())
+def test_any_text_is_shown_as_itself(text: str) -> None:
+    piece = shown(text)
+    assert not {"<", ">", '"', "'"} & set(piece)
+    hidden = "[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+    visible = re.sub(hidden, "\ufffd", text.replace("\r\n", "\n"))
+    assert unescape(piece) == "".join("\ufffd" if category(one) == "Cn" else one for one in visible)
+
+
+def test_spaces_and_joiners_are_letters_and_what_turns_the_text_is_none() -> None:
+    for text in (
+        "10\u00a0km",
+        "\u6771\u3000\u4eac",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\U0001f469\u200d\U0001f52c",
+    ):
+        assert shown(text) == text
+    assert shown("a\r\nb\rc") == "a\nb\ufffdc"
+    assert shown("a\u202eb\u2066c\u200ed\u061ce\0\ud800\uffff") == "a\ufffdb\ufffdc\ufffdd\ufffde\ufffd\ufffd\ufffd"
+
+
+@given(st.text(min_size=1, max_size=30))
+def test_no_text_opens_a_tag(text: str) -> None:
+    assert Reader(render(full(text))).tags == Reader(render(full("plain"))).tags
+
+
 def test_texts_stay_texts() -> None:
-    read = Reader(render(full()))
+    read = Reader(render(full(EVIL)))
     assert "script" not in read.tags
     assert not [name for name, _ in read.attributes if name.startswith("on")]
-    assert read.text.count("<script>alert(1)</script>") >= 10
+    assert read.text.count("<script>alert(1)</script>") >= 20
+    assert "{{ 7 * 7 }}" in read.text
     assert not re.search("[\x00\x1b\u202e]", read.text)
 
 
 def test_nothing_is_fetched() -> None:
-    read = Reader(render(full()))
+    html = render(full(EVIL))
+    read = Reader(html)
     assert {"link", "iframe", "object", "base", "form", "a"}.isdisjoint(read.tags)
     sources = [value or "" for name, value in read.attributes if name in ("src", "href", "srcset", "data", "action")]
-    assert len(sources) == 4
-    assert all(source.startswith("data:image/png;base64,") for source in sources)
-    assert "url(" not in render(full())
-    policy = dict(read.attributes)["content"] or "".join(value or "" for _, value in read.attributes)
-    assert "default-src 'none'" in render(full()), policy
-
-
-def test_everything_given_is_said() -> None:
-    text = Reader(render(full())).text
-    for words in (
-        "Worst mistakes",
-        "and 4,400 more characters",
-        "row 1,234",
-        "Notes on the data",
-        "model.n_heads",
-        "Learning curves",
-        "Can its confidence be trusted?",
-        LINEAR,
-    ):
-        assert words in text
+    assert sources == ["data:image/png;base64,cG5n"]
+    assert "url(" not in html
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert ("content", policy) in read.attributes[:5]
 
 
 def test_what_is_empty_is_left_out() -> None:
-    text = Reader(render(Report(title="t", subtitle="s", sections=class_sections({"network": scored()})))).text
-    for words in ("Worst mistakes", "Notes", "Settings", "Learning curves", "Beside"):
-        assert words not in text
+    read = Reader(render(page(Section("x"))))
+    assert {"table", "figure", "ol", "ul", "dl", "pre", "p"}.isdisjoint(read.tags)
+    assert value_sections({"Run": {}, "Settings": {"lr": 0.1}}) == [Section("Settings", values={"lr": 0.1}, long=True)]
 
 
-def test_many_classes_show_their_confusions_as_a_table() -> None:
-    text = Reader(render(Report(title="t", subtitle="s", sections=class_sections({"network": scored(30)})))).text
-    assert "Most frequent confusions" in text
-    assert "Most frequent confusions" not in Reader(render(full())).text
+def test_a_long_text_is_cut_and_says_so() -> None:
+    def text_of(text: str) -> str:
+        return Reader(section(page(Section("x", examples=[Example("row 1", [text])])), "x")).text.replace("\n", "")
+
+    assert text_of("x" * (MOST_LETTERS + 1234)) == "row 1" + "x" * MOST_LETTERS + " and 1,234 more characters"
+    assert text_of("x" * MOST_LETTERS) == "row 1" + "x" * MOST_LETTERS
+    assert text_of("") == "row 1empty"
+    assert "\ufffd" not in text_of("x" * (MOST_LETTERS - 1) + "\r\ny")
+
+
+def test_examples_keep_their_texts_apart() -> None:
+    examples = [
+        Example("98.7% sure, row 7", ["<first>", "second & last"], "a", "b"),
+        Example("row 1", ["x", "y"], wrong=1),
+    ]
+    piece = section(page(Section("x", examples=examples)), "x")
+    assert "&lt;first&gt;" in piece
+    assert "second &amp; last" in piece
+    assert piece.count('class="text second"') == 1
+    assert piece.count('class="text second wrong"') == 1
+    assert Reader(piece).text.split("\n")[2] == "a answered as b98.7% sure, row 7"
+
+
+def test_a_table_marks_its_own_row() -> None:
+    made = section(page(Section("x", Table(["name", "n"], [["a", 1], ["b", 2]], "wn", own=1))), "x")
+    assert made.count('<tr class="own">') == 1
+    assert Reader(made).text.replace("\n", "") == "namena1b2"
+    with pytest.raises(UndefinedError):
+        render(page(Section("x", Table(["name", "n"], [["a", 1]], "w"))))
+
+
+def test_figures_have_intervals_and_bars_stay_on_their_track() -> None:
+    rows = [[HALF, HALF], [HALF, Interval(0.5, -1.0, 2.0)], [HALF, 0.125], [HALF, ""]]
+    first, second, third, last = re.findall(
+        "<tr.*?</tr>", section(page(Section("x", Table(["i", "b"], rows, "ib"))), "x"), re.DOTALL
+    )[1:]
+    assert '0.500<br><span class="between">0.250 to 0.750</span>' in first
+    assert '<i style="left:25.00%;width:50.00%"></i><u style="left:50.00%"></u>' in first
+    assert 'left:0.00%;width:100.00%"' in second
+    assert '<div class="fill" style="width:12.50%">' in third
+    assert "width" not in last
 
 
 def test_the_page_appears_whole(tmp_path: Path) -> None:
-    write_report(tmp_path / "report.html", full())
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render(full())
+    write_page(tmp_path / "report.html", full(EVIL))
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render(full(EVIL))
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
 
 
-@pytest.mark.parametrize(
-    ("rival", "words"),
-    [
-        (0.80, "beats the linear model by 10.0 points (95 % interval 9.0 to 11.0)."),
-        (0.95, "falls short of the linear model by 5.0 points (95 % interval -6.0 to -4.0)."),
-        (0.89, "cannot be told from the linear model: +1.0 points (95 % interval 0.0 to 2.0)."),
-        (0.20, "beats the most frequent class by 60.0 points (95 % interval 59.0 to 61.0)."),
-    ],
-)
-def test_the_verdict_is_of_the_strongest_rival(rival: float, words: str) -> None:
-    scores = scored()
-    scores.accuracy = Interval(0.9, 0.88, 0.92)
-    said = verdict(scores, [baseline(MAJORITY, 0.3), baseline(LINEAR, rival)])
-    assert (
-        said
-        == f"90.0% of 100 rows are answered right (95 % interval 88.0% to 92.0%); on the same rows the model {words}"
-    )
-
-
 def test_warnings_stand_above_the_figures() -> None:
-    page = render(
-        Report(title="t", subtitle="s", sections=class_sections({"network": scored()}), warnings=["few <rows>"])
-    )
-    assert page.index("Few &lt;rows&gt;.") < page.index('class="tiles"')
+    html = render(page(warnings=["few <rows>"], tiles={"accuracy": HALF}))
+    assert html.index("Few &lt;rows&gt;.") < html.index('class="tiles"')
+    assert "<b>0.500</b><span>95 %: 0.250 to 0.750</span>" in html
 
 
 def test_settings_are_shown_as_they_are_typed() -> None:

@@ -1,91 +1,293 @@
-"""What an evaluation found: the same figures in metrics.json, on the screen and in the page."""
+"""What is left of an evaluation: the same figures in summary.json or metrics.json, on the screen and in the page."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sklearn.metrics import accuracy_score
 
 from manyheads.config import EvaluateConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
-from manyheads.evaluation.answers import LINEAR, MAJORITY
+from manyheads.evaluation.classification import FIGURES, MAJORITY
 from manyheads.evaluation.evaluate import EvaluationData
-from manyheads.evaluation.results import Results, as_metrics, judge_task, show_results, write_results
+from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
+from manyheads.evaluation.masked_lm import score_masked
+from manyheads.evaluation.metrics import Interval
+from manyheads.evaluation.results import (
+    Summary,
+    cell,
+    evaluate_rows,
+    evaluate_run,
+    facts,
+    read_summary,
+    show_summary,
+    write_evaluation,
+)
 from manyheads.inference.folder import load
+from manyheads.inference.masked_lm import Guessed
 from manyheads.linear.fit import fit_linear
-from manyheads.linear.model import LinearBaseline
+from manyheads.linear.model import BASELINE, LinearBaseline, write_baseline
 
-TEXTS = ["a good film", "bad", "so so", "not very good"] * 3
 LABELS = ["bad", "good", "so-so"]
+FIGURE = Interval(0.5, 0.25, 0.75)
+TRAINING = {
+    "parameters": 9,
+    "epochs": 1,
+    "steps": 2,
+    "seconds": 0.5,
+    "wall_seconds": 1.0,
+    "real_tokens_per_s": 10.0,
+    "padding_share": 0.0,
+    "truncated_share": 0.0,
+    "precision": "32-true",
+    "best": {},
+    "train": {"accuracy": 0.5},
+}
 
 
-def rows() -> Rows:
-    return Rows(TEXTS, None, [1, 0, 2, 0] * 3, "new\x1b.csv", range(2, 14))
+def rows_of(split: str, n: int) -> Rows:
+    texts = [f"{('good', 'bad', 'so')[at % 3]} film {at}" for at in range(n)]
+    return Rows(texts, None, [(1, 0, 2)[at % 3] for at in range(n)], f"{split}.csv", range(2, n + 2))
 
 
-def judged(model_folder: Path, task: EvaluationData) -> Results:
-    return judge_task(task, load(model_folder), EvaluateConfig(run="x", bootstrap=100))
+def splits(*, test: bool) -> Splits:
+    judged = rows_of("test", 12) if test else None
+    return Splits(rows_of("train", 30), rows_of("validation", 9), judged, LABELS, ["a <note>"])
 
 
-@pytest.fixture
-def named(model_folder: Path) -> Results:
-    """Data that was named: nothing is known of training."""
-    return judged(model_folder, EvaluationData(rows(), "new", "all"))
+@pytest.mark.parametrize("test", [True, False])
+def test_the_split_judged_last_is_the_one_reported(model_folder: Path, tmp_path: Path, test: bool) -> None:
+    data, model = splits(test=test), load(model_folder)
+    linear = fit_linear(data.train, 3)
+    assert linear is not None
+    write_baseline(tmp_path, LinearBaseline(linear))
+    summary = evaluate_run(data, model, TRAINING, {"seed": 3}, tmp_path)
+    assert summary.judged_on == ("test" if test else "validation")
+    assert bool(summary.test) == test
+    assert summary.rows == {"train": 30, "validation": 9} | ({"test": 12} if test else {})
+    assert set(summary.baselines) == {MAJORITY, LINEAR}
+    answers = [one.label for one in model.predict(data.validation.texts)]
+    truth = [data.labels[label] for label in data.validation.labels]
+    assert summary.validation["accuracy"].value == pytest.approx(accuracy_score(truth, answers))
+    written = json.loads((tmp_path / "summary.json").read_text())
+    assert written["validation"]["accuracy"]["value"] == summary.validation["accuracy"].value
+    page = (tmp_path / "report.html").read_text()
+    assert f"{summary.judged_on}.csv, {summary.judged_on} split" in page
+    assert "a &lt;note&gt;" in page
+    assert sorted(one.name for one in tmp_path.iterdir()) == [*BASELINE[::-1], "report.html", "summary.json"]
 
 
-def test_data_that_was_named_has_no_baseline_to_fit(named: Results) -> None:
-    metrics = as_metrics(named)
+def test_texts_in_which_nothing_is_hidden_are_one_sentence():
+    with pytest.raises(ValueError, match="too few and short to hide a word in them"):
+        score_masked([Guessed(0, 0, 0.0)])
+
+
+def summary(**typed: Any) -> Summary:
+    values: dict[str, Any] = {
+        "output": "/tmp/x[/b]\x1b[2J",
+        "parameters": 1234,
+        "epochs": 3,
+        "steps": 4000,
+        "seconds": 1.25,
+        "wall_seconds": 9.5,
+        "real_tokens_per_s": 56789.4,
+        "padding_share": 0.051,
+        "truncated_share": 0.0,
+        "precision": "bf16-mixed",
+        "rows": {"train": 1000, "validation": 10},
+        "best": {"metric": "accuracy", "value": 0.5, "epoch": 2, "step": 20},
+        "train": {"accuracy": 0.75, "loss": 0.125},
+        "validation": dict.fromkeys(FIGURES, FIGURE),
+        "test": {},
+        "judged_on": "validation",
+        "baselines": {MAJORITY: {"accuracy": FIGURE, "macro_f1": FIGURE}},
+        "versions": {"torch": "2"},
+    }
+    return Summary(**(values | typed))
+
+
+def test_the_file_holds_every_figure(tmp_path: Path) -> None:
+    summary().write(tmp_path / "summary.json")
+    written = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    assert written["validation"]["accuracy"] == {"value": 0.5, "low": 0.25, "high": 0.75}
+    assert written["baselines"][MAJORITY]["macro_f1"]["value"] == 0.5
+    assert (written["steps"], written["output"], written["test"]) == (4000, "/tmp/x[/b]\x1b[2J", {})
+    assert [one.name for one in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_the_screen_shows_figures_and_never_obeys_a_path(capsys: pytest.CaptureFixture[str]) -> None:
+    show_summary(summary())
+    said = capsys.readouterr().out
+    for words in (
+        "0.5000",
+        "0.250-0.750",
+        "also in summary.json: macro precision, macro recall\n",
+        "parameters: 1,234\n",
+        "weights kept: epoch 2, for the network's validation accuracy of 0.5000\n",
+        "speed: 56,789 real tokens/s in bf16-mixed\n",
+        "padding: 5.1% of the attention grids\n",
+        "wall time: 9.5 s\n",
+        "model: /tmp/x[/b]\\x1b[2J/model\n",
+        "report: /tmp/x[/b]\\x1b[2J/report.html\n",
+    ):
+        assert words in said
+    assert "\x1b" not in said
+    assert "test" not in said
+
+
+def test_the_test_split_has_a_column_where_it_was_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    show_summary(
+        summary(
+            test=dict.fromkeys(FIGURES, FIGURE),
+            judged_on="test",
+            best={},
+            rows={"train": 9, "validation": 5, "test": 7},
+        )
+    )
+    said = capsys.readouterr().out
+    assert "test" in said
+    assert "weights kept: the last\n" in said
+
+
+def test_the_lead_over_the_strongest_is_said_and_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lead, far = Interval(0.02, 0.01, 0.03), Interval(0.4, 0.3, 0.5)
+    strong = {"accuracy": Interval(0.6, 0.5, 0.7)}
+    ahead = summary(
+        leads={LINEAR: {"accuracy": lead}, MAJORITY: {"accuracy": far}},
+        baselines={MAJORITY: {"accuracy": FIGURE}, LINEAR: strong},
+        members={"validation": {NETWORK: {"accuracy": FIGURE}, LINEAR: strong}},
+        terms="words",
+        warnings=["few rows"],
+    )
+    show_summary(ahead)
+    said = capsys.readouterr().out
+    assert (
+        "lead: in accuracy on validation the model beats the linear model by 2.0 points (95 % interval 1.0 to 3.0)\n"
+        in said
+    )
+    assert "\nwarning: few rows\n" in said
+    assert "linear model: logistic regression on TF-IDF of words; it does not answer, the network does alone\n" in said
+    ahead.write(tmp_path / "summary.json")
+    assert read_summary(tmp_path / "summary.json") == ahead
+
+
+def test_the_table_says_of_each_figure_which_model_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """A train figure of the network beside a test figure of both was 0.36 beside 0.78, and nothing said why."""
+    of = {"both": 0.7, NETWORK: 0.36, LINEAR: 0.71}
+    models = {name: dict.fromkeys(FIGURES, Interval(value, value - 0.1, value + 0.1)) for name, value in of.items()}
+    both = {"validation": models, "test": models}
+    show_summary(
+        summary(
+            members=both,
+            validation=models["both"],
+            test=models["both"],
+            judged_on="test",
+            rows={"train": 1000, "validation": 10, "test": 20},
+            baselines={MAJORITY: {"accuracy": FIGURE}, LINEAR: {"accuracy": FIGURE}},
+            best={"metric": "accuracy", "value": 0.3833, "epoch": 2, "step": 20},
+            linear=0.35,
+            terms="words",
+        )
+    )
+    said = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in said.partition("also in")[0].splitlines())
+    lines = [line.split() for line in said.splitlines()]
+    assert [line[0] for line in lines if len(line) == 5 and line[-1].startswith("0.")][:2] == ["both", "network"]
+    order = [said.index(word) for word in ("test: 20 rows", "  both ", "  most frequent class", "validation: 10 rows")]
+    assert order == sorted(order)
+    assert "train, dropout on" in said
+    assert "network, epoch 2" in said
+    kept = "epoch 2, for the network's validation accuracy of 0.3600 (0.3833 when it was chosen, in bf16-mixed)\n"
+    assert f"weights kept: {kept}" in said
+    assert "it has 35% of each answer" in said
+
+
+def test_a_cell_is_a_figure_its_interval_or_nothing() -> None:
+    assert cell(None) == ""
+    assert cell(0.12345) == "0.1235"
+    assert cell(FIGURE) == "0.5000\n0.250-0.750"
+    assert cell(Interval(160.04, 137.03, 186.84)) == "160.0400\n137.0-186.8"
+    assert cell(Interval(1234.5, 999.9, 2345.6)) == "1234.5000\n1000-2346"
+    assert facts(summary())["rows"] == "train 1,000, validation 10"
+
+
+def test_a_file_is_given_the_same_and_one_epoch_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.log").write_text("what was said before\n")
+    show_summary(summary(epochs=1, steps=1), tmp_path / "run.log")
+    written = (tmp_path / "run.log").read_text(encoding="utf-8")
+    assert written.startswith("what was said before\n")
+    assert "trained: 1 epoch, 1 step, " in written
+    assert "figures and their 95 % intervals" in written
+    assert "trained: 1 epoch, 1 step, " in capsys.readouterr().out
+
+
+NAMED = EvaluationData(
+    Rows(["a good film", "bad", "so so", "not very good"] * 3, None, [1, 0, 2, 0] * 3, "new\x1b.csv", range(2, 14)),
+    "new",
+    "all",
+)  # nothing is known of training
+
+
+def written(
+    model_folder: Path, folder: Path, data: EvaluationData = NAMED, baseline: LinearBaseline | None = None
+) -> dict[str, Any]:
+    model = load(model_folder)
+    train = data.splits.train if data.splits else None
+    found = evaluate_rows(model, data.rows, Setup(train=train, baseline=baseline, n_resamples=100))
+    return write_evaluation(folder, found, data, EvaluateConfig(run="x", bootstrap=100), model, None)
+
+
+def test_data_that_was_named_has_no_baseline_to_fit(model_folder: Path, tmp_path: Path) -> None:
+    metrics = written(model_folder, tmp_path)
     assert set(metrics["baselines"]) == {MAJORITY}
     assert metrics["baselines"][MAJORITY]["accuracy"]["value"] == 0.5
-    assert (metrics["data"], metrics["split"], metrics["source"], metrics["n_rows"]) == (
-        "new",
-        "all",
-        "new\x1b.csv",
-        12,
-    )
-    assert set(named.settings) == {"evaluate", "model"}
+    about = (metrics["data"], metrics["split"], metrics["source"], metrics["n_rows"])
+    assert about == ("new", "all", "new\x1b.csv", 12)
+    page = (tmp_path / "report.html").read_text()
+    assert "<dt>evaluate.bootstrap</dt><dd>100</dd>" in page
+    assert "<dt>model.n_heads</dt>" in page
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_the_linear_model_of_training_is_judged_on_whatever_rows(model_folder: Path, own: bool) -> None:
-    linear = fit_linear(rows(), 3)
+def test_the_linear_model_of_training_is_judged_on_whatever_rows(model_folder: Path, tmp_path: Path, own: bool) -> None:
+    linear = fit_linear(NAMED.rows, 3)
     assert linear is not None
-    splits = Splits(rows(), rows(), rows(), LABELS, ["carved out"])
-    task = EvaluationData(rows(), "own", "test", RunConfig(), splits) if own else EvaluationData(rows(), "new", "all")
-    results = judge_task(task, load(model_folder), EvaluateConfig(run="x", bootstrap=100), LinearBaseline(linear))
-    found = as_metrics(results)
+    splits = Splits(NAMED.rows, NAMED.rows, NAMED.rows, LABELS, ["carved out"])
+    data = EvaluationData(NAMED.rows, "own", "test", RunConfig(), splits) if own else NAMED
+    found = written(model_folder, tmp_path, data, LinearBaseline(linear))
     assert set(found["baselines"]) == set(found["leads"]) == {MAJORITY, LINEAR}
     assert found["baselines"][LINEAR]["accuracy"]["value"] == 1.0
+    page = (tmp_path / "report.html").read_text()
+    assert ("<dt>run.model.n_heads</dt>" in page, "carved out" in page) == (own, own)
 
 
-def test_settings_of_the_run_are_shown(model_folder: Path) -> None:
-    splits = Splits(rows(), rows(), rows(), LABELS, ["carved out"])
-    results = judged(model_folder, EvaluationData(rows(), "own", "test", RunConfig(), splits))
-    assert set(results.settings) == {"evaluate", "run"}
-
-
-def test_every_file_is_written_with_the_same_figures(named: Results, tmp_path: Path) -> None:
-    metrics = write_results(tmp_path / "out", named, None)
+def test_every_file_is_written_with_the_same_figures(model_folder: Path, tmp_path: Path) -> None:
+    metrics = written(model_folder, tmp_path / "out")
     assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == json.loads(json.dumps(metrics))
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<h1>new: all rows</h1>" in page
-    assert f"{named.scores.accuracy.value:.4f}" in page
+    assert f"{metrics['accuracy']['value']:.4f}" in page
     assert "\x1b" not in page
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == [
         "confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html"
     ]  # fmt: skip
 
 
-def test_the_screen_never_obeys_a_path(named: Results, capsys: pytest.CaptureFixture[str]) -> None:
-    named.task.name = "[/b]\x1b[2J:smile:"
-    show_results(named, Path("/tmp/x[/b]\x1b[2J"))
+def test_the_screen_of_an_evaluation_never_obeys_a_name(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "x[b]\x1b[2J"
+    metrics = written(model_folder, folder, EvaluationData(NAMED.rows, "[/b]\x1b[2J:smile:", "all"))
     said = capsys.readouterr().out
     assert "[/b]\\x1b[2J:smile:, all: 12 rows" in said
-    assert "\n/tmp/x[/b]\\x1b[2J/report.html\n" in said
-    assert f"{named.scores.accuracy.value:.4f}" in said
+    assert "x[b]\\x1b[2J/report.html\n" in said
+    assert f"{metrics['accuracy']['value']:.4f}" in said
+    assert "lead: in accuracy on these rows the model" in said
     assert "\x1b" not in said
 
 
-def test_a_folder_that_is_none_is_one_sentence(named: Results, tmp_path: Path) -> None:
+def test_a_folder_that_is_none_is_one_sentence(model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"file/out cannot be written to \(Not a directory\): name another folder by"):
-        write_results(tmp_path / "file" / "out", named, None)
+        written(model_folder, tmp_path / "file" / "out")

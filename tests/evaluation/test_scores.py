@@ -14,7 +14,14 @@ from scipy.stats import binomtest
 from sklearn import metrics
 from torch.nn import functional as F
 
-from manyheads.evaluation.scores import Interval, change_of_answers, mean_interval, score, score_answers, share_interval
+from manyheads.evaluation.metrics import (
+    Interval,
+    change_of_answers,
+    mean_interval,
+    score,
+    score_answers,
+    share_interval,
+)
 
 FIGURES = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
 
@@ -78,17 +85,17 @@ def test_the_interval_of_a_share_is_wilsons(n_rows: int, part: float) -> None:
 
 def test_rows_that_are_all_right_leave_a_doubt() -> None:
     scores = score_answers([0, 1] * 10, [0, 1] * 10, 2, n_resamples=50)
-    assert scores.accuracy == scores.micro_f1 == share_interval(20, 20)
-    assert scores.accuracy.low == pytest.approx(0.839, abs=5e-4)
-    for macro in (scores.macro_f1, scores.macro_precision, scores.macro_recall):
-        assert (macro.value, macro.low, macro.high) == pytest.approx((1, scores.accuracy.low, 1))
+    assert scores["accuracy"] == scores["micro_f1"] == share_interval(20, 20)
+    assert scores["accuracy"].low == pytest.approx(0.839, abs=5e-4)
+    for macro in (scores["macro_f1"], scores["macro_precision"], scores["macro_recall"]):
+        assert (macro.value, macro.low, macro.high) == pytest.approx((1, scores["accuracy"].low, 1))
 
 
 def test_a_class_of_few_rows_leaves_a_doubt_in_macro_figures() -> None:
     labels = np.repeat([0, 1], [95, 5])
     scores = score_answers(labels, labels, 2, n_resamples=50)
-    assert scores.accuracy.low > 0.96
-    assert 0.8 < scores.macro_f1.low < 0.9  # of five rows alone it is 0.57, of which macro F1 holds a half
+    assert scores["accuracy"].low > 0.96
+    assert 0.8 < scores["macro_f1"].low < 0.9  # of five rows alone it is 0.57, of which macro F1 holds a half
 
 
 def test_the_intervals_of_macro_f1_hold_the_figure_of_all_texts_as_often_as_they_say() -> None:
@@ -99,7 +106,7 @@ def test_the_intervals_of_macro_f1_hold_the_figure_of_all_texts_as_often_as_they
         holds = []
         for at in range(250):
             labels, answers = np.divmod(random.choice(9, size=n_rows, p=joint_CC.ravel()), 3)
-            found = score_answers(labels, answers, 3, n_resamples=100, seed=at).macro_f1
+            found = score_answers(labels, answers, 3, n_resamples=100, seed=at)["macro_f1"]
             holds.append(found.low <= truth <= found.high)
         assert 0.92 <= np.mean(holds) <= 1  # the percentiles of the bootstrap hold it in 0.66 and 0.88 of the draws
 
@@ -131,7 +138,7 @@ def test_the_seed_decides_and_answers_share_the_resamples() -> None:
     assert first == again
     assert score(labels, probabilities, names, n_resamples=100, seed=6).macro_f1 != first.macro_f1
     answers = score_answers(labels, probabilities.argmax(1), 3, n_resamples=100, seed=5)
-    assert (answers.accuracy, answers.macro_f1) == (first.accuracy, first.macro_f1)
+    assert (answers["accuracy"], answers["macro_f1"]) == (first.accuracy, first.macro_f1)
 
 
 def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
@@ -149,14 +156,14 @@ def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
     whole = figures(np.arange(300))
     drawn = np.array([figures(random.integers(300, size=300)) for _ in range(400)])
     n_rows = 16 / (1 / np.bincount(labels)).sum(), 300
-    for at, interval in enumerate((ours.macro_f1, ours.accuracy)):
+    for at, interval in enumerate((ours["macro_f1"], ours["accuracy"])):
         size = n_rows[at] / (n_rows[at] + 2)
         added = 2 / (n_rows[at] + 2) ** 2 + 2 * n_rows[at] * whole[at] ** 2 / (n_rows[at] + 2) ** 3
         half = 1.959964 * np.sqrt(drawn[:, at].var() * size**2 + added)
         expected = (whole[at], size * whole[at] - half, size * whole[at] + half)
         np.testing.assert_allclose((interval.value, interval.low, interval.high), expected)
-    apart = score_answers(labels, before, 4).accuracy
-    assert ours.accuracy.high - ours.accuracy.low < apart.high - apart.low  # pairing is what makes it narrow
+    apart = score_answers(labels, before, 4)["accuracy"]
+    assert ours["accuracy"].high - ours["accuracy"].low < apart.high - apart.low  # pairing is what makes it narrow
 
 
 @pytest.mark.parametrize(("n_lost", "n_won", "n_rows"), [(10, 30, 80), (0, 10, 10), (1, 30, 40)])
@@ -166,9 +173,9 @@ def test_the_interval_of_a_change_of_accuracy_is_bonetts_and_prices(n_lost: int,
     (change,) = change_of_answers(labels, before, [after], 2, n_resamples=20_000)
     lost, won = (n_lost + 1) / (n_rows + 2), (n_won + 1) / (n_rows + 2)  # one row more each, of two rows more
     half = 1.959964 * np.sqrt((lost + won - (won - lost) ** 2) / (n_rows + 2))
-    assert change.accuracy.value == (n_won - n_lost) / n_rows
+    assert change["accuracy"].value == (n_won - n_lost) / n_rows
     expected = won - lost - half, min(1, won - lost + half)
-    assert (change.accuracy.low, change.accuracy.high) == pytest.approx(expected, abs=3e-3)
+    assert (change["accuracy"].low, change["accuracy"].high) == pytest.approx(expected, abs=3e-3)
 
 
 def test_equal_answers_are_not_known_to_be_equally_good() -> None:
@@ -176,12 +183,14 @@ def test_equal_answers_are_not_known_to_be_equally_good() -> None:
     answers = probabilities.argmax(1)
     half = 1.959964 * 2**0.5 / 82
     for change in change_of_answers(labels, answers, [answers, answers], 3, n_resamples=50):
-        assert (change.accuracy.value, change.accuracy.low, change.accuracy.high) == pytest.approx((0, -half, half))
-        assert change.macro_f1.value == 0
-        assert change.macro_f1.low < -half
+        assert (change["accuracy"].value, change["accuracy"].low, change["accuracy"].high) == pytest.approx(
+            (0, -half, half)
+        )
+        assert change["macro_f1"].value == 0
+        assert change["macro_f1"].low < -half
     assert change_of_answers(labels, answers, [], 3, n_resamples=50) == []
     (five,) = change_of_answers([0, 0, 0, 0, 1], [0, 0, 0, 0, 1], [[0, 0, 0, 0, 1]], 2, n_resamples=50)
-    assert five.accuracy.high == pytest.approx(0.396, abs=1e-3)
+    assert five["accuracy"].high == pytest.approx(0.396, abs=1e-3)
 
 
 def test_the_interval_of_a_mean_is_the_normal_one() -> None:
@@ -222,5 +231,5 @@ def test_thousands_of_classes_need_no_matrix_of_them() -> None:
     found = score_answers(labels.tolist(), answers.tolist(), 5000, n_resamples=20)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found.macro_f1.value == pytest.approx(metrics.f1_score(labels, answers, average="macro"))
+    assert found["macro_f1"].value == pytest.approx(metrics.f1_score(labels, answers, average="macro"))
     assert peak < 50e6

@@ -13,7 +13,7 @@ from manyheads.cli.compose import compose
 from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig, Source, run_data
 from manyheads.data.rows import Rows
 from manyheads.data.texts import read_rows
-from manyheads.evaluation.evaluate import data_name, find_task, results_name, with_columns
+from manyheads.evaluation.evaluate import data_name, find_data, results_name, with_columns
 from manyheads.inference.format import Columns, Settings
 from manyheads.runs.config_file import read_run, save_run
 
@@ -49,7 +49,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_without_data_the_split_is_the_runs_own(home: Path, split: str) -> None:
-    task = find_task(EvaluateConfig(run=str(home), split=split), home, settings(), LABELS)
+    task = find_data(EvaluateConfig(run=str(home), split=split), home, settings(), LABELS)
     assert task.rows.texts == [text for text, _ in rows_of(split)]
     assert (task.name, task.split) == ("data", split)
     assert task.splits is not None
@@ -57,16 +57,16 @@ def test_without_data_the_split_is_the_runs_own(home: Path, split: str) -> None:
 
 def test_classes_keep_the_models_order(home: Path) -> None:
     turned = LABELS[::-1]
-    task = find_task(EvaluateConfig(run=str(home)), home, settings(), turned)
+    task = find_data(EvaluateConfig(run=str(home)), home, settings(), turned)
     assert [turned[label] for label in task.rows.labels] == [label for _, label in rows_of("test")]
 
 
 def test_own_data_that_changed_or_lacks_the_split_is_one_sentence(home: Path) -> None:
     with pytest.raises(ValueError, match="has changed since training: its labels are bad, good, so-so, the model"):
-        find_task(EvaluateConfig(run=str(home)), home, settings(), ["bad", "good", "fine"])
+        find_data(EvaluateConfig(run=str(home)), home, settings(), ["bad", "good", "fine"])
     (home.parent / "data" / "test.csv").unlink()
     with pytest.raises(ValueError, match=r"split=test is not in the data of run=\S+run: choose split=validation"):
-        find_task(EvaluateConfig(run=str(home)), home, settings(), LABELS)
+        find_data(EvaluateConfig(run=str(home)), home, settings(), LABELS)
 
 
 def digests_of(home: Path) -> None:
@@ -84,35 +84,35 @@ def test_rows_that_were_learnt_from_are_never_judged_as_the_runs_own_test(tmp_pa
     save_run(RunConfig(data=DataConfig(source=Source.files, path=str(path))), home / "config.yaml")
     digests_of(home)
     config = EvaluateConfig(run=str(home))
-    n_rows = len(find_task(config, home, settings(), LABELS).rows)
+    n_rows = len(find_data(config, home, settings(), LABELS).rows)
     written(path, rows_of("any", 90))
     for split in ("train", "validation", "test"):
         with pytest.raises(
             ValueError, match=f"^all.csv has changed since training: .* in its {split} split; give the same"
         ):
-            find_task(replace(config, split=split), home, settings(), LABELS)
+            find_data(replace(config, split=split), home, settings(), LABELS)
     (home / "summary.json").write_text("{}")
-    assert len(find_task(config, home, settings(), LABELS).rows) > n_rows, "a run from before has no digests"
+    assert len(find_data(config, home, settings(), LABELS).rows) > n_rows, "a run from before has no digests"
     path.rename(tmp_path / "moved.csv")
     with pytest.raises(
         ValueError, match=r"^data.path=\S+all.csv, which run=\S+run was trained on, is not there any more: put"
     ):
-        find_task(config, home, settings(), LABELS)
+        find_data(config, home, settings(), LABELS)
 
 
 def test_a_split_that_is_a_file_of_its_own_may_change(home: Path) -> None:
     digests_of(home)
     config, folder = EvaluateConfig(run=str(home)), home.parent / "data"
-    assert find_task(config, home, settings(), LABELS).notes == []
+    assert find_data(config, home, settings(), LABELS).notes == []
     written(folder / "test.csv", rows_of("newer"))
-    assert find_task(config, home, settings(), LABELS).notes == [
+    assert find_data(config, home, settings(), LABELS).notes == [
         "test.csv: the test split has other rows than when the run was trained"
     ]
     written(folder / "train.csv", rows_of("train", 15))
     with pytest.raises(ValueError, match=r"^test.csv has changed since training"):
-        find_task(config, home, settings(), LABELS)
+        find_data(config, home, settings(), LABELS)
     written(folder / "test.csv", rows_of("test"))
-    assert find_task(config, home, settings(), LABELS).notes == [], "the rows that are judged are those of then"
+    assert find_data(config, home, settings(), LABELS).notes == [], "the rows that are judged are those of then"
 
 
 def test_a_pretraining_is_judged_on_the_texts_it_learnt_from(home: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_pretraining_is_judged_on_the_texts_it_learnt_from(home: Path) -> None
     digests_of(home)
     for split, n_rows in (("train", 7), ("validation", 12)):
         config = EvaluateConfig(run=str(home), split=split)
-        assert len(find_task(config, home, replace(settings(), task=run.task, n_classes=0), []).rows) == n_rows
+        assert len(find_data(config, home, replace(settings(), task=run.task, n_classes=0), []).rows) == n_rows
 
 
 def test_a_digest_tells_texts_pairs_answers_and_their_order() -> None:
@@ -143,15 +143,15 @@ def test_a_digest_tells_texts_pairs_answers_and_their_order() -> None:
 
 def test_a_model_alone_needs_data_named(home: Path) -> None:
     with pytest.raises(ValueError, match=r"is a model without its run folder, .* name the data to judge it on"):
-        find_task(EvaluateConfig(run="model"), None, settings(), LABELS)
+        find_data(EvaluateConfig(run="model"), None, settings(), LABELS)
     config = EvaluateConfig(run="model", data=run_data(path=str(home.parent / "data")))
-    assert find_task(config, None, settings(), LABELS).rows.texts == [text for text, _ in rows_of("test")]
+    assert find_data(config, None, settings(), LABELS).rows.texts == [text for text, _ in rows_of("test")]
 
 
 def test_a_single_file_is_judged_whole_and_said_to_be(home: Path, tmp_path: Path) -> None:
     def found(path: Path, split: str) -> tuple[str, str, int]:
         config = EvaluateConfig(run="model", split=split, data=run_data(path=str(path)))
-        task = find_task(config, None, settings(), LABELS)
+        task = find_data(config, None, settings(), LABELS)
         return task.name, task.split, len(task.rows)
 
     for split in ("train", "test"):
@@ -166,7 +166,7 @@ def test_a_file_is_read_in_the_columns_of_training_unless_typed(tmp_path: Path) 
 
     def read(columns: dict[str, str], **typed: Any) -> list[str]:
         config = EvaluateConfig(run="model", data=run_data(path=str(path), **typed))
-        return find_task(config, None, settings(**columns), LABELS).rows.texts
+        return find_data(config, None, settings(**columns), LABELS).rows.texts
 
     assert read({"text": "review", "label": "stars"}) == ["good one"]
     assert read({"text": "review", "label": "stars"}, text="other") == ["bad one"]
@@ -182,7 +182,7 @@ def test_a_column_that_is_typed_wins_also_where_its_name_is_the_usual_one(tmp_pa
 
     def read(*words: str) -> tuple[str, str]:
         config = compose("evaluate", [f"run={tmp_path}", f"data.path={path}", *words])
-        rows = find_task(config, None, of_training, LABELS).rows
+        rows = find_data(config, None, of_training, LABELS).rows
         return rows.texts[0], LABELS[rows.labels[0]]
 
     assert read() == ("b", "bad")
@@ -197,7 +197,7 @@ def test_a_file_without_the_columns_of_training_is_read_in_the_usual_ones(tmp_pa
 
     def read(**typed: Any) -> list[str]:
         config = EvaluateConfig(run="model", data=run_data(path=str(path), **typed))
-        return find_task(config, None, settings(text="review", label="stars"), LABELS).rows.texts
+        return find_data(config, None, settings(text="review", label="stars"), LABELS).rows.texts
 
     assert read() == read(text="text", label="label") == ["good one"]
     with pytest.raises(ValueError, match=r"has no column 'typo' \(data.text\)"):
@@ -211,7 +211,7 @@ def test_results_of_other_data_are_never_written_over(home: Path, tmp_path: Path
             written(tmp_path / file, rows_of("new", 5))
             typed = {"path": str(tmp_path / file), **typed}
         config = EvaluateConfig(run=str(home), data=run_data(**typed))
-        task = find_task(config, home, settings(), LABELS)
+        task = find_data(config, home, settings(), LABELS)
         place = home / "evaluate" / task.folder
         place.mkdir(parents=True, exist_ok=True)
         (place / "metrics.json").write_text(json.dumps(task.about))
@@ -237,7 +237,7 @@ def test_names_of_a_preset_give_way_to_ours(tmp_path: Path) -> None:
     config = EvaluateConfig(run="model", data=run_data(path=str(path)))
     for preset, expected in ((True, "ours"), (False, "theirs")):
         columns = {"text": "sentence", "preset": preset}
-        assert find_task(config, None, settings(**columns), LABELS).rows.texts == [expected]
+        assert find_data(config, None, settings(**columns), LABELS).rows.texts == [expected]
 
 
 def test_single_texts_and_pairs_do_not_mix(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_single_texts_and_pairs_do_not_mix(tmp_path: Path) -> None:
 
     def pairs(path: Path, model_takes_pairs: bool) -> list[str] | None:
         config = EvaluateConfig(run="model", data=run_data(path=str(path)))
-        return find_task(config, None, settings(model_takes_pairs), LABELS).rows.pairs
+        return find_data(config, None, settings(model_takes_pairs), LABELS).rows.pairs
 
     assert pairs(both, True) == ["b"]
     assert pairs(both, False) is None
@@ -258,7 +258,7 @@ def test_labels_that_do_not_match_are_listed(tmp_path: Path) -> None:
     path = written(tmp_path / "new.csv", [("a", "positive"), ("b", "negative")])
     config = EvaluateConfig(run="model", data=run_data(path=str(path)))
     with pytest.raises(ValueError, match=r"negative, positive.*bad, good, so-so"):
-        find_task(config, None, settings(), LABELS)
+        find_data(config, None, settings(), LABELS)
 
 
 @pytest.mark.parametrize(

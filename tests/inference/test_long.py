@@ -9,15 +9,15 @@ import torch
 from manyheads.config import Cutting, DataConfig, Long
 from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.rows import Rows
-from manyheads.evaluation.answers import judge_rows
+from manyheads.evaluation.classification import logits_by_model
+from manyheads.evaluation.evaluation import NETWORK, Setup
 from manyheads.inference.folder import load
 from manyheads.inference.format import read_settings
 from manyheads.interpret.faithfulness import noise, received
 from manyheads.interpret.look import Chosen
 from manyheads.interpret.maps import answer_batch, batches, look_at_batch, tokens_of
-from manyheads.interpret.page import read_words
+from manyheads.interpret.page import look_at, read_words
 from manyheads.interpret.statistics import head_statistics
-from manyheads.interpret.texts import look_at
 from manyheads.layout import Packed
 
 TEXTS = ["good bad " * 12, "a film", "so " * 11 + "fine", "the very awful film not good " * 9]
@@ -51,7 +51,7 @@ def test_answers_are_those_of_parts_read_alone(model):
         torch.testing.assert_close(model.logits(TEXTS, tokens=tokens), expected_nC, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(model.logits(TEXTS[3:]), expected_nC[3:], atol=1e-6, rtol=1e-5)  # a text alone
     rows = Rows(TEXTS, None, [0] * 4, "test", range(1, 5))
-    torch.testing.assert_close(judge_rows(model, rows).logits_nC, expected_nC, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(logits_by_model(model, rows, Setup())[NETWORK], expected_nC, atol=1e-6, rtol=1e-5)
     encoded = tokens_of(model, rows)
     for batch in batches(model, encoded, budget=40):
         with torch.no_grad():

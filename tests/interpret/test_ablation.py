@@ -24,7 +24,7 @@ def test_changes_are_those_of_weights_set_to_zero(model_folder: Path) -> None:
     model = load(model_folder)
     ours = ablate_heads(model, tokens_of(model, rows), budget=50, n_resamples=50)
     before = model.logits(rows.texts).argmax(-1)
-    assert ours.whole.accuracy.value == pytest.approx(metrics.accuracy_score(rows.labels, before))
+    assert ours.whole["accuracy"].value == pytest.approx(metrics.accuracy_score(rows.labels, before))
     assert any(one.answers_changed for one in ours.silenced)
     for one in ours.silenced:
         cut = load(model_folder)

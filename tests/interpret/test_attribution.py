@@ -1,5 +1,6 @@
 """Integrated gradients against closed forms, and their completeness on real, if small, models."""
 
+import io
 import json
 import shutil
 import sys
@@ -16,14 +17,15 @@ from manyheads.inference.folder import load
 from manyheads.interpret.attribution import (
     INSTALL,
     Attribution,
+    additions,
     attribute,
-    attribution_section,
     draw_attribution,
     integrated_gradients,
     show_attribution,
     write_attribution,
 )
 from manyheads.interpret.look import look
+from manyheads.interpret.page import Shown, write_page
 
 pytest.importorskip("captum")
 
@@ -124,6 +126,16 @@ def test_a_model_that_adds_nothing_to_words_starts_from_their_mean(
     )
 
 
+def section_of(found: Attribution) -> str:
+    """As it stands in the page of a text."""
+    file = io.StringIO()
+    content = Shown(
+        source="run", texts=["x"], words=[], label="a", probabilities={"a": 1.0}, additions=additions(found)
+    )
+    write_page(file, content, [])
+    return file.getvalue().partition('<section class="adds">')[2].partition("</section>")[0]
+
+
 def test_what_is_found_is_written_and_said(
     model: TextClassifier, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,7 +144,7 @@ def test_what_is_found_is_written_and_said(
     assert (picture.name, record.name) == ("3-attribution.png", "3-attribution.json")
     assert Attribution(**json.loads(record.read_text())) == found
     assert picture.read_bytes().startswith(b"\x89PNG")
-    section = attribution_section(found)
+    section = section_of(found)
     assert section.count("<tr>") == 1 + len(found.tokens)
     assert all(f"<td>{value:+.3f}</td>" in section for value in found.added)
     assert section.count('class="less"') == sum(value < 0 for value in found.added)
@@ -145,7 +157,7 @@ def test_what_is_found_is_written_and_said(
 
 def test_the_section_holds_any_token_and_no_markup_of_theirs() -> None:
     tokens = ["<b>", "a", "b"]
-    section = attribution_section(Attribution("<i>", tokens, [0.0, 0.0, 0.0], [0.1, 0.2, 0.3], 1.0, 1.0, 0.0, 32))
+    section = section_of(Attribution("<i>", tokens, [0.0, 0.0, 0.0], [0.1, 0.2, 0.3], 1.0, 1.0, 0.0, 32))
     assert "&lt;b&gt;" in section
     assert "adds to &lt;i&gt;" in section
     assert "<b>" not in section

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from manyheads.interpret.maps import LayerMaps
-from manyheads.interpret.page import SMALL, STEPS, Block, Shown, Word, pack, shrink, write_page
+from manyheads.interpret.maps import LayerMaps, Word
+from manyheads.interpret.page import SMALL, STEPS, Block, Shown, pack, shrink, write_page
 
 NASTY = "</script><script>alert(1)</script> \"double\" 'single' & <img src=x onerror=alert(2)> {{maps}}"
 NASTY += " a\u2028b\u2029c \x00\x1b"

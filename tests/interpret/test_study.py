@@ -13,8 +13,7 @@ from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference.folder import load
 from manyheads.interpret.look import study
-from manyheads.interpret.study import some, study_rows
-from manyheads.interpret.tables import notes
+from manyheads.interpret.study import notes, some, study_rows
 from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]

@@ -12,9 +12,8 @@ import pytest
 from manyheads.config import ModelConfig, PairKind
 from manyheads.inference.folder import load
 from manyheads.interpret.look import Chosen
-from manyheads.interpret.maps import answer, layer_maps
-from manyheads.interpret.page import read_words
-from manyheads.interpret.texts import look_at
+from manyheads.interpret.maps import answer, layer_maps, read_words
+from manyheads.interpret.page import look_at
 
 ALL = Chosen([0, 1], [0, 1])
 
@@ -70,7 +69,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(model_folder):
 
 
 def test_a_failure_leaves_no_page(model_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("manyheads.interpret.texts.layer_maps", lambda *words: 1 / 0)
+    monkeypatch.setattr("manyheads.interpret.page.layer_maps", lambda *words: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         look_at(load(model_folder), "good", None, ALL, folder=tmp_path, source="run")
     assert list(tmp_path.iterdir()) == []

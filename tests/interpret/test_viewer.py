@@ -5,9 +5,8 @@ import pytest
 from manyheads.config import DataConfig, ModelConfig, PairKind
 from manyheads.inference.folder import load
 from manyheads.interpret.look import Chosen
-from manyheads.interpret.maps import answer, layer_maps
-from manyheads.interpret.page import read_words
-from manyheads.interpret.texts import look_at
+from manyheads.interpret.maps import answer, layer_maps, read_words
+from manyheads.interpret.page import look_at
 
 TEXT = 'a good <script>alert(1)</script> film\u2028so "fine"'
 

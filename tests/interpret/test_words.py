@@ -7,7 +7,7 @@ from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import encode
-from manyheads.interpret.page import SPACE, read_words
+from manyheads.interpret.maps import SPACE, read_words
 
 TEXTS = ["The train left, on time", "naïve 爱 🙂 films", "  two  spaces\tand a tab ", "", "so not-so so", "\u2028<b>"]
 

@@ -18,7 +18,7 @@ import lightning.pytorch  # noqa: F401
 
 from manyheads.cli.main import main
 from manyheads.distributed.ranks import this_process
-from manyheads.evaluation import verdict
+from manyheads.evaluation import results
 from manyheads.training.module import LitModule
 
 
@@ -38,7 +38,7 @@ def child(words: list[str], folder: Path) -> int:
     if words[0].endswith(".py"):
         return runpy.run_path(words[0], run_name="rank")["main"](*words[1:]) or 0
     note_rows(folder)
-    verdict.write_report = lambda path, _: path.touch()
+    results.write_page = lambda path, _: path.touch()
     return main(words)
 
 

@@ -1,8 +1,6 @@
-"""The verb `evaluate`: which model on which rows, and what is left of it.
+"""The verb `evaluate`: a finished model, rows with their answers, figures with intervals, and a page to read them on.
 
-What `evaluate` judges: which rows, read before torch is imported, so that mistakes in the data come at once.
-
-The verb `evaluate`: a finished model, a split, figures with intervals, and a page to read them on.
+The rows are read before torch is imported, so that a mistake in the data is found at once.
 """
 
 import json
@@ -13,8 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source
-from manyheads.config import Task as Answered
+from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source, Task
 from manyheads.config.fields import listed, to_plain
 from manyheads.data.columns import MULTI_LABEL
 from manyheads.data.files import stem_of
@@ -27,6 +24,7 @@ from manyheads.inference.predict import answer_together
 from manyheads.runs.atomic import read_json
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import within
+from manyheads.terminal import progress_bar
 
 if TYPE_CHECKING:
     from manyheads.inference.folder import AnyPredictor
@@ -35,22 +33,24 @@ if TYPE_CHECKING:
 
 DEFAULTS = DataConfig()
 UNREAD = {  # the column of an answer that a model does not give, and by what it does
-    Answered.classify: ("target", "classes"),
-    Answered.seq2seq: ("label", "texts"),
-    Answered.pretrain: ("target", "hidden words"),
+    Task.classify: ("target", "classes"),
+    Task.seq2seq: ("label", "texts"),
+    Task.pretrain: ("target", "hidden words"),
 }
 ROLES = ("train", "validation", "test")
-LONGEST = 56  # letters of a name, four bytes each at the most, that a disk takes with a split and a digest behind it
+LONGEST = 56  # letters of a name, four bytes each at the most, that a disk takes with a split and a digest after it
 
 
 @dataclass(slots=True)
 class EvaluationData:
-    """Rows to judge and what their data is called; `run` and `splits` where the data is the run's own.
+    """Rows to evaluate and the name of their data; `run` and `splits` where the data is the run's own.
 
-    `split` is the one that was asked for, or `all` where a single file holds all that there is; `digest` tells the
-    settings of the data from others, empty: the run's own, and `folder` is what that of its results is called. `role`:
-    the split of the run's own data that the rows are, as far as is known; `most_frequent`: the class or label that most
-    training rows have, empty: that is not known.
+    Args:
+        split: the one that was asked for, or `all` where a single file is evaluated whole.
+        digest: of the settings of the data, which differ from those of other data; empty: the run's own.
+        folder: the name of the folder of results.
+        role: the split of the run's own data that the rows are, empty: unknown.
+        most_frequent: the class or label that most training rows have, empty: unknown.
     """
 
     rows: Rows
@@ -79,47 +79,120 @@ class EvaluationData:
         return {"data": self.name, "split": self.split, "source": self.rows.source, **digest}
 
 
-def find_task(config: EvaluateConfig, home: Path | None, settings: Settings, labels: list[str]) -> EvaluationData:
+def evaluate(config: EvaluateConfig) -> dict[str, Any]:
+    """Evaluate a run on its own test split, or on any data with its answers; returns the content of metrics.json.
+
+    Where there are several processes, the first does so, and nothing is returned in those that help it.
+
+    Writes metrics.json, predictions.csv, pictures and report.html to `output`, else <run>/evaluate/<data>-<split>/
+    (<data>-all for a single file, of which all rows count), where an earlier evaluation of the same data is replaced
+    file by file.
+
+    Raises:
+        ValueError: one sentence; the run, the data, its labels, or the output. All but broken weights are found
+            before torch is imported, where there is one process.
+    """
+    if n_local := n_to_start(config.hardware):
+        return _evaluate_elsewhere(config, n_local)
+    return answer_together(partial(_evaluate, config), partial(_opened, config), config.hardware) or {}
+
+
+def _evaluate_elsewhere(config: EvaluateConfig, n_local: int) -> dict[str, Any]:
+    """In processes that are started for it."""
+    model, settings = open_folder(config.run)
+    _check_output(config.output)
+    on_all("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
+    home = run_folder(model)
+    name = results_name(config, home, settings)
+    return json.loads((_folder(config, model, home, name) / "metrics.json").read_text(encoding="utf-8"))
+
+
+def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, Any]:
+    opened = open_folder(config.run)
+    model, settings = opened
+    home = run_folder(model)
+    _check_output(config.output)
+    labels = opened.labels()
+    data = find_data(config, home, settings, labels)
+    folder = _folder(config, model, home, data.folder)
+
+    from manyheads.evaluation.evaluation import Setup
+    from manyheads.evaluation.results import baseline_of, evaluate_rows, write_evaluation
+
+    predictor = replace(_opened(config, opened), workers=workers)
+    with progress_bar(len(data.rows)) as progress:
+        setup = Setup(
+            train=data.splits.train if data.splits else None,
+            most_frequent=labels.index(data.most_frequent) if data.most_frequent else None,
+            baseline=baseline_of(predictor, home),
+            tokens=config.batch.tokens,
+            n_resamples=config.bootstrap,
+            seed=config.seed,
+            generate=config.generate,
+            progress=progress,
+        )
+        evaluation = evaluate_rows(predictor, data.rows, setup)
+    return write_evaluation(folder, evaluation, data, config, predictor, home)
+
+
+def _folder(config: EvaluateConfig, model: Path, home: Path | None, name: str) -> Path:
+    return Path(config.output) if config.output else within(home or model, "evaluate", name)
+
+
+def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPredictor":
+    from manyheads.inference.folder import load, place
+
+    return place(load(folder or config.run), config.hardware)
+
+
+def _check_output(output: str) -> None:
+    folder = Path(output)
+    if output and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = "is not empty" if folder.is_dir() else "is a file"
+        raise ValueError(f"output={output} {what}: name a new folder, or remove output to write into the run's folder")
+
+
+def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, labels: list[str]) -> EvaluationData:
     """Read the rows.
 
     Args:
         home: the run folder, None where the model/ folder stands alone.
 
     Raises:
-        ValueError: no data is named and there is no run folder to tell; the data is missing or broken, has no such
-            split, other labels, or single texts where the model takes pairs.
+        ValueError: no data is named and no run folder names it; the data is missing or broken, has no such split, other
+            labels, or single texts where the model takes pairs.
     """
-    config.generate.check_read(by_texts=settings.task is Answered.seq2seq)
+    config.generate.check_read(by_texts=settings.task is Task.seq2seq)
     _check_columns(config.data, settings)
-    task = (
+    data = (
         _named_data(config, settings, labels)
         if _names_data(config)
         else _own_data(config, home, labels, multi=settings.multi)
     )
-    if settings.pairs and task.rows.pairs is None:
+    if settings.pairs and data.rows.pairs is None:
         raise ValueError(
-            f"{task.rows.source} holds single texts, but the model takes pairs: name the column of the second text by "
+            f"{data.rows.source} holds single texts, but the model takes pairs: name the column of the second text by "
             "data.text_pair=<column>"
         )
-    if task.run is None and home is not None:
+    if data.run is None and home is not None:
         written = _summary(home / "summary.json")
-        known, digest = written.get("digests"), task.rows.digest(labels)
-        task.role = next((name for name in ROLES if isinstance(known, dict) and known.get(name) == digest), "")
+        known, digest = written.get("digests"), data.rows.digest(labels)
+        data.role = next((name for name in ROLES if isinstance(known, dict) and known.get(name) == digest), "")
         most_frequent = written.get("most_frequent")
-        task.most_frequent = most_frequent if most_frequent in labels else ""
-    task.digest = _digest(config, settings)
-    task.folder = _free_name(config, home, f"{task.name}-{task.split}", task.digest)
-    return task
+        data.most_frequent = most_frequent if most_frequent in labels else ""
+    data.digest = _digest(config, settings)
+    data.folder = _free_name(config, home, f"{data.name}-{data.split}", data.digest)
+    return data
 
 
 def results_name(config: EvaluateConfig, home: Path | None, settings: Settings) -> str:
-    """`Task.folder` of what `find_task` finds, without its rows: <data>-<split>, and the digest of the data behind it
+    """The `folder` of what `find_data` finds, without its rows: <data>-<split>, with the digest of the data after it
     where results of other data have that name."""
     if _names_data(config):
         data = with_columns(config.data, settings.columns, pairs=settings.pairs)
         name = f"{data_name(data)}-{_split_of(data, config.split)}"
     else:
-        assert home is not None, "find_task comes first"
+        assert home is not None, "find_data comes first"
         name = f"{data_name(read_run(home / 'config.yaml').data)}-{config.split}"
     return _free_name(config, home, name, _digest(config, settings))
 
@@ -144,7 +217,7 @@ def _digest(config: EvaluateConfig, settings: Settings) -> str:
 
 
 def _digest_in(file: Path) -> str | None:
-    """Of the data that a metrics.json tells of; None where it cannot be read."""
+    """The digest in a metrics.json; None where it cannot be read."""
     try:
         metrics = read_json(file)
     except (OSError, ValueError):
@@ -186,7 +259,7 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
             f"data.path={run.data.path}, which run={config.run} was trained on, is not there any more: put it back, or "
             "let evaluate judge other data by data.path=<file>, which may hold rows that were learnt from"
         )
-    learnt_without = run.task is Answered.pretrain and run.test  # texts of test are then left out of train
+    learnt_without = run.task is Task.pretrain and run.test  # texts of test are then left out of train
     splits = read_rows(run, with_test=config.split == "test" or learnt_without, with_unread=True)
     rows = splits.by_name().get(config.split)
     if rows is None:
@@ -237,7 +310,7 @@ def _number(rows: Rows, ids: list[int]) -> None:
 
 def _named_data(config: EvaluateConfig, settings: Settings, labels: list[str]) -> EvaluationData:
     def read(data: DataConfig) -> Rows:
-        if settings.task is Answered.pretrain:
+        if settings.task is Task.pretrain:
             return read_text_split(data, config.split)
         return read_split(data, config.split, labels, multi=settings.multi)
 
@@ -282,76 +355,3 @@ def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConf
     stored = {name: getattr(columns, name) for name in untyped}
     source = Source.hub if columns.preset and len(stored) == len(COLUMNS) else Source.files
     return replace(data, source=source, **(stored | never))
-
-
-def evaluate(config: EvaluateConfig) -> dict[str, Any]:
-    """Judge a run on its own test split, or on any data with its answers; returns the content of metrics.json.
-
-    Where there are several processes, the first does so, and nothing is returned in those that help it.
-
-    Writes metrics.json, predictions.csv, pictures and report.html to `output`, else <run>/evaluate/<data>-<split>/
-    (<data>-all for a single file, of which all rows are judged), where an earlier evaluation of the same data is
-    replaced file by file.
-
-    Raises:
-        ValueError: one sentence; the run, the data, its labels, or the output. All but broken weights are found
-            before torch is imported, where there is one process.
-    """
-    if n_local := n_to_start(config.hardware):
-        return _judge_elsewhere(config, n_local)
-    opened = partial(_opened, config)
-    return answer_together(partial(_judge, config), opened, config.hardware) or {}
-
-
-def _judge_elsewhere(config: EvaluateConfig, n_local: int) -> dict[str, Any]:
-    """In processes that are started for it."""
-    model, settings = open_folder(config.run)
-    _check_output(config.output)
-    on_all("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
-    home = run_folder(model)
-    name = results_name(config, home, settings)
-    return json.loads((_folder(config, model, home, name) / "metrics.json").read_text(encoding="utf-8"))
-
-
-def _judge(config: EvaluateConfig, workers: "Workers | None") -> dict[str, Any]:
-    opened = open_folder(config.run)
-    model, settings = opened
-    home = run_folder(model)
-    _check_output(config.output)
-    task = find_task(config, home, settings, opened.labels())
-    folder = _folder(config, model, home, task.folder)
-
-    from manyheads.evaluation.masked_lm import evaluate_guesses
-    from manyheads.evaluation.results import evaluate_labels, judge_task, show_results, write_results
-    from manyheads.evaluation.seq2seq import evaluate_texts
-    from manyheads.inference.masked_lm import MaskedLMPredictor
-    from manyheads.inference.seq2seq import Seq2SeqPredictor
-
-    deliverable = replace(_opened(config, opened), workers=workers)
-    if isinstance(deliverable, Seq2SeqPredictor):
-        return evaluate_texts(task, deliverable, config, folder, home)
-    if isinstance(deliverable, MaskedLMPredictor):
-        return evaluate_guesses(task, deliverable, config, folder, home)
-    if deliverable.multi:
-        return evaluate_labels(task, deliverable, config, folder, home)
-    results = judge_task(task, deliverable, config, deliverable.baseline(home))
-    metrics = write_results(folder, results, home)
-    show_results(results, folder)
-    return metrics
-
-
-def _folder(config: EvaluateConfig, model: Path, home: Path | None, name: str) -> Path:
-    return Path(config.output) if config.output else within(home or model, "evaluate", name)
-
-
-def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPredictor":
-    from manyheads.inference.folder import load, place
-
-    return place(load(folder or config.run), config.hardware)
-
-
-def _check_output(output: str) -> None:
-    folder = Path(output)
-    if output and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = "is not empty" if folder.is_dir() else "is a file"
-        raise ValueError(f"output={output} {what}: name a new folder, or remove output to write into the run's folder")

@@ -1,20 +1,9 @@
-"""Rows with any number of labels: figures, answers, baselines.
-
-Figures of a classifier that gives any number of labels, on one split, each with a 95 % interval.
+"""Evaluation of a classifier that gives each text any number of labels.
 
 n rows . C labels . R resamples
-
-What needs no training of ours where rows have any number of labels: the bar to clear.
-
-n rows . C labels
-
-The labels a model gives to every row of a split, of which each may have any number.
-
-n rows . C labels
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +12,22 @@ from numpy.typing import NDArray
 
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import marks_of
-from manyheads.evaluation.answers import LINEAR, NETWORK, Mistake, logits_by_model, write_answers_csv
-from manyheads.evaluation.scores import (
+from manyheads.evaluation.classification import figures_of, frequent_label, linear_note, logits_by_model, only
+from manyheads.evaluation.evaluation import (
+    LINEAR,
+    NETWORK,
+    Evaluation,
+    Mistake,
+    Setup,
+    compared,
+    figures_section,
+    lead_words,
+    mistakes_section,
+    strongest,
+    words_of,
+    write_answers_csv,
+)
+from manyheads.evaluation.metrics import (
     Floats,
     Interval,
     change_interval,
@@ -37,10 +40,88 @@ from manyheads.evaluation.scores import (
     resamples,
     share_interval,
 )
+from manyheads.evaluation.report import Figures, Section, Table
 from manyheads.inference.classifier import TextClassifier
-from manyheads.linear.model import LinearBaseline
 
 Bools = NDArray[np.bool_]
+MOST_FREQUENT = "most frequent label"
+NONE = "no label"
+FIGURES = ("micro_f1", "macro_f1", "accuracy", "loss", "micro_precision", "micro_recall")  # of a table
+COMPARED = ("micro_f1", "macro_f1")  # of baselines
+LARGE = ("micro_f1", "macro_f1", "micro_precision", "micro_recall")  # above a report
+REPORTED = (
+    *("micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall"),
+    *("macro_precision", "macro_recall", "loss"),
+)
+WORDS = {"accuracy": "rows with all labels right", "loss": "loss of a row, in nats"}
+
+
+@dataclass(slots=True)
+class LabelAnswered:
+    """Rows in their own order; `marks_nC` are the labels they have, `given_nC` those from their `thresholds` on."""
+
+    rows: Rows
+    names: list[str]
+    thresholds: list[float]
+    probabilities_nC: Floats
+    marks_nC: Bools
+    given_nC: Bools
+
+    def words(self, of_row: Bools, joint: str = ", ") -> str:
+        """The names of a row's labels."""
+        return joint.join(self.names[label] for label in np.flatnonzero(of_row).tolist())
+
+
+def evaluate_labels(classifier: TextClassifier, rows: Rows, setup: Setup) -> Evaluation:
+    """The classifier, each of its members alone, the linear model of the run and the most frequent label.
+
+    Raises:
+        ValueError: there are no rows, or they are pairs and the model takes single texts, or the other way round.
+    """
+    found, note = labels_by_model(classifier, rows, setup), linear_note(classifier, setup)
+    answered, n_labels, draws = next(iter(found.values())), len(classifier.labels), setup.draws
+    every = {name: scores_of(one, setup) for name, one in found.items()}
+    scores, marks_nC = next(iter(every.values())), answered.marks_nC
+    answers: dict[str, Bools] = {}
+    if setup.compare:
+        answers[MOST_FREQUENT] = np.zeros_like(marks_nC)
+        answers[MOST_FREQUENT][:, frequent_label(rows, n_labels, setup)] = True
+        answers |= {LINEAR: found[LINEAR].given_nC} if LINEAR in found else {}
+    baselines = {name: score_given(marks_nC, given_nC, **draws) for name, given_nC in answers.items()}
+    leads = {
+        name: change_of_labels(marks_nC, answered.given_nC, given_nC, **draws) for name, given_nC in answers.items()
+    }
+    members = {name: figures_of(one, FIGURES) for name, one in every.items()}
+    return Evaluation(
+        title="A classifier of any number of labels and what it is worth",
+        size=f"{scores.n_rows:,} rows, {n_labels} labels",
+        scores=asdict(scores),
+        members=members,
+        baselines=only(COMPARED, baselines),
+        leads=only(COMPARED, leads),
+        verdict=verdict(scores, baselines, leads),
+        tiles=reported(scores, LARGE),
+        comparison=compared(members, baselines, "micro_f1", note),
+        note=note,
+        details=lambda: details(scores, worst_labels(answered)),
+        write_csv=lambda path: write_labels_csv(path, answered),
+    )
+
+
+def labels_by_model(classifier: TextClassifier, rows: Rows, setup: Setup) -> dict[str, LabelAnswered]:
+    """The answers of each model, as `logits_by_model` orders and names them; each has thresholds of its own."""
+    assert classifier.thresholds is not None
+    baseline, alone = setup.baseline, classifier.member_thresholds
+    own = {NETWORK: alone.get("network"), LINEAR: alone.get("linear")} if classifier.share else {}
+    own |= {} if classifier.share or baseline is None else {LINEAR: baseline.thresholds}
+    assert rows.sets is not None, "read_splits and read_split give them where rows have any number of labels"
+    marks_nC, found = marks_of(rows.sets, len(classifier.labels)).bool().numpy(), {}
+    for name, logits_nC in logits_by_model(classifier, rows, setup).items():
+        probabilities_nC = logits_nC.double().sigmoid().numpy()
+        thresholds = own.get(name) or classifier.thresholds
+        given_nC = probabilities_nC >= np.array(thresholds)
+        found[name] = LabelAnswered(rows, classifier.labels, thresholds, probabilities_nC, marks_nC, given_nC)
+    return found
 
 
 @dataclass(slots=True)
@@ -57,26 +138,10 @@ class LabelScore:
 
 
 @dataclass(slots=True)
-class LabelAnswers:
-    """What can be said of bare answers. Micro figures are of all labels of all rows together; macro figures are means
-    over the labels that rows have or are given; accuracy is the share of rows whose labels are all right, and no
-    others given."""
-
-    micro_f1: Interval
-    macro_f1: Interval
-    accuracy: Interval
-    micro_precision: Interval
-    micro_recall: Interval
-    macro_precision: Interval
-    macro_recall: Interval
-
-
-FIGURES = tuple(LabelAnswers.__dataclass_fields__)
-
-
-@dataclass(slots=True)
 class LabelScores:
-    """All figures of one split. `loss` is the mean over rows of the sum over labels, in nats."""
+    """All figures of one split. Micro figures are of all labels of all rows together; macro figures are means over the
+    labels that rows have or are given; `accuracy` is the share of rows whose labels are all right, and no others given;
+    `loss` is the mean over rows of the sum over labels, in nats."""
 
     micro_f1: Interval
     macro_f1: Interval
@@ -127,13 +192,12 @@ def score_labels(
     )
 
 
-def score_given(marks_nC: Bools, given_nC: Bools, *, n_resamples: int = 1000, seed: int = 0) -> LabelAnswers:
-    """Judge bare answers, such as a baseline's, on the resamples that `score_labels` draws for `seed`."""
-    found = _resampled(marks_nC, given_nC, n_resamples, seed)
-    return LabelAnswers(**_intervals(found, marks_nC, given_nC))
+def score_given(marks_nC: Bools, given_nC: Bools, *, n_resamples: int = 1000, seed: int = 0) -> Figures:
+    """All figures but the loss, of bare answers such as a baseline's, on the resamples that `score_labels` draws."""
+    return _intervals(_resampled(marks_nC, given_nC, n_resamples, seed), marks_nC, given_nC)
 
 
-def _intervals(found: dict[str, Floats], marks_nC: Bools, given_nC: Bools) -> dict[str, Interval]:
+def _intervals(found: dict[str, Floats], marks_nC: Bools, given_nC: Bools) -> Figures:
     """Of the figures that were resampled. Labels of one row are not independent, so the whole of which a micro figure
     is a share counts as no more than the rows."""
     right_n = (marks_nC == given_nC).all(1)
@@ -152,12 +216,12 @@ def _intervals(found: dict[str, Floats], marks_nC: Bools, given_nC: Bools) -> di
 
 def change_of_labels(
     marks_nC: Bools, given_nC: Bools, others_nC: Bools, *, n_resamples: int = 1000, seed: int = 0
-) -> LabelAnswers:
-    """Each figure of `given` less that of `others`, to the same rows: a paired bootstrap, as `change_of_answers`."""
+) -> Figures:
+    """Each figure of `given` less that of `others`, on the same rows: a paired bootstrap, as `change_of_answers`."""
     one, other = (_resampled(marks_nC, answers_nC, n_resamples, seed) for answers_nC in (given_nC, others_nC))
     n_macro = min(float(len(marks_nC)), effective_rows(marks_nC.sum(0)))
-    n_rows = {name: n_macro if name.startswith("macro") else len(marks_nC) for name in FIGURES}
-    return LabelAnswers(**{name: change_interval(one[name] - other[name], n_rows[name]) for name in FIGURES})
+    n_rows = {name: n_macro if name.startswith("macro") else len(marks_nC) for name in one}
+    return {name: change_interval(one[name] - other[name], n_rows[name]) for name in one}
 
 
 def _resampled(
@@ -182,103 +246,41 @@ def _figures(right_RC: Floats, given_RC: Floats, support_RC: Floats) -> dict[str
     return macro | {f"micro_{name}": ratio(right_RC.sum(1), whole.sum(1)) for name, whole in wholes.items()}
 
 
-MOST_FREQUENT = "most frequent label"
-
-
-@dataclass(slots=True)
-class LabelBaseline:
-    """One baseline's answers on one split, judged. `lead` is how much better the model answers the same rows, figure by
-    figure, with paired intervals."""
-
-    name: str
-    scores: LabelAnswers
-    lead: LabelAnswers
-
-
-def label_baselines(
-    marks_nC: Bools, answers: dict[str, Bools], model_nC: Bools, *, n_resamples: int = 1000, seed: int = 0
-) -> list[LabelBaseline]:
-    """The labels that cheap models give, by their names, judged beside those that a `model` gives to the same rows."""
-    draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
-    return [
-        LabelBaseline(
-            name, score_given(marks_nC, given_nC, **draws), change_of_labels(marks_nC, model_nC, given_nC, **draws)
-        )
-        for name, given_nC in answers.items()
-    ]
-
-
-def always(label: int, n_rows: int, n_labels: int) -> Bools:
-    """One label for every row."""
-    given_nC = np.zeros((n_rows, n_labels), dtype=bool)
-    given_nC[:, label] = True
-    return given_nC
-
-
-def most_frequent(counts: Sequence[int]) -> int:
-    """Of the labels with so many rows each the one that has most, of equals the first."""
-    return int(np.argmax(counts))
-
-
-NONE = "no label"
-
-
-@dataclass(slots=True)
-class LabelAnswered:
-    """Rows in their own order; `marks_nC` are the labels they have, `given_nC` those from their `thresholds` on."""
-
-    rows: Rows
-    names: list[str]
-    thresholds: list[float]
-    probabilities_nC: Floats
-    marks_nC: Bools
-    given_nC: Bools
-
-    def words(self, of_row: Bools, joint: str = ", ") -> str:
-        """The names of a row's labels."""
-        return joint.join(self.names[label] for label in np.flatnonzero(of_row).tolist())
-
-
-def judge_labels(
-    deliverable: TextClassifier,
-    rows: Rows,
-    baseline: LinearBaseline | None = None,
-    *,
-    tokens: int = 8192,
-    progress: Callable[[int], None] = lambda n_rows: None,
-) -> dict[str, LabelAnswered]:
-    """Answer every row by each model, as `logits_by_model` orders and names them; each gives labels from thresholds of
-    its own on. `progress` hears how many more rows are done.
-
-    Raises:
-        ValueError: `rows` are pairs and the model takes single texts, or the other way round.
-    """
-    assert deliverable.thresholds is not None
-    own = (
-        {NETWORK: deliverable.member_thresholds.get("network"), LINEAR: deliverable.member_thresholds.get("linear")}
-        if deliverable.share
-        else {}
-    )
-    own |= {} if deliverable.share or baseline is None else {LINEAR: baseline.thresholds}
-    marks_nC, found = marks_in(rows, len(deliverable.labels)), {}
-    for name, logits_nC in logits_by_model(deliverable, rows, baseline, tokens=tokens, progress=progress).items():
-        probabilities_nC = logits_nC.double().sigmoid().numpy()
-        thresholds = own.get(name) or deliverable.thresholds
-        given_nC = probabilities_nC >= np.array(thresholds)
-        found[name] = LabelAnswered(rows, deliverable.labels, thresholds, probabilities_nC, marks_nC, given_nC)
-    return found
-
-
-def marks_in(rows: Rows, n_labels: int) -> Bools:
-    """Which labels each row has: `(n, C)`."""
-    assert rows.sets is not None, "read_splits and read_split give them where rows have any number of labels"
-    return marks_of(rows.sets, n_labels).bool().numpy()
-
-
-def scores_of(found: LabelAnswered, *, n_resamples: int = 1000, seed: int = 0) -> LabelScores:
+def scores_of(found: LabelAnswered, setup: Setup) -> LabelScores:
     """The figures of the answers, with their intervals."""
-    draws = {"n_resamples": n_resamples, "seed": seed}
-    return score_labels(found.marks_nC, found.probabilities_nC, found.given_nC, found.names, found.thresholds, **draws)
+    judged = found.marks_nC, found.probabilities_nC, found.given_nC
+    return score_labels(*judged, found.names, found.thresholds, **setup.draws)
+
+
+def verdict(scores: LabelScores, baselines: dict[str, Figures], leads: dict[str, Figures]) -> str:
+    """One sentence a hurried reader can repeat; it says so where a cheap model wins."""
+    f1 = scores.micro_f1
+    said = f"micro F1 is {f1.value:.3f} on {scores.n_rows:,} rows (95 % interval {f1.low:.3f} to {f1.high:.3f})"
+    if not (rival := strongest(baselines, "micro_f1")):
+        return f"{said}."
+    return f"{said}; the model {lead_words(leads[rival]['micro_f1'], rival)}."
+
+
+def reported(scores: LabelScores, names: tuple[str, ...]) -> dict[str, Interval]:
+    """Some figures by their names in a report."""
+    return {WORDS.get(name, words_of(name)): getattr(scores, name) for name in names}
+
+
+def details(scores: LabelScores, mistakes: list[Mistake]) -> list[Section]:
+    """Labels, all figures and the worst mistakes."""
+    lines = [
+        [
+            one.name,
+            *(f"{value:.3f}" for value in (one.precision, one.recall, one.f1)),
+            one.f1,
+            f"{one.support:,}",
+            f"{one.threshold:.3f}",
+        ]
+        for one in scores.per_class
+    ]
+    table = Table(["label", "precision", "recall", "F1", "", "rows", "given from"], lines, "wnnnbnn")
+    figures = figures_section(reported(scores, REPORTED))
+    return [Section("Labels", table, long=True), figures, *mistakes_section(mistakes)]
 
 
 def worst_labels(found: LabelAnswered, n: int = 20) -> list[Mistake]:
@@ -300,11 +302,11 @@ def worst_labels(found: LabelAnswered, n: int = 20) -> list[Mistake]:
 
 
 def write_labels_csv(path: Path, found: LabelAnswered) -> None:
-    """One line a row, as of `write_answers_csv`: labels and prediction, joined by |, and `p_<label>` for every label. A
-    probability has six decimals."""
+    """The columns of `write_answers_csv`, then labels and prediction, joined by |, and `p_<label>` for every label, in
+    six decimals."""
     columns = ["labels", "prediction", *(f"p_{name}" for name in found.names)]
-    said: list[list[Any]] = [
+    answers: list[list[Any]] = [
         [*(found.words(of[at], "|") for of in (found.marks_nC, found.given_nC)), *(round(one, 6) for one in of_row)]
         for at, of_row in enumerate(found.probabilities_nC.tolist())
     ]
-    write_answers_csv(path, found.rows, columns, said)
+    write_answers_csv(path, found.rows, columns, answers)

@@ -1,52 +1,184 @@
-"""report.html, section by section.
+"""Pages and pictures of an evaluation.
 
-report.html: one file that tells a reader how good a model is. No script, nothing fetched from anywhere.
-
-The sections of report.html, each a function of what it shows; what is empty yields nothing.
-
-What report.html says of a classifier: how good it is, beside what, and where it errs.
-
-What report.html says of a classifier that gives any number of labels: how good it is, beside what, where it errs.
+A page is plain values: templates/page.html.j2 turns them into HTML, and jinja2 escapes each of them. It runs no script
+and fetches nothing. Pictures are PNGs, drawn without pyplot: no window system is asked for and nothing is global. Names
+are drawn as they are, never read as TeX.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from io import BytesIO
 from pathlib import Path
 from platform import python_version
-from typing import Any, NamedTuple
+from typing import Any
+from unicodedata import category
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from manyheads.config.fields import show
-from manyheads.evaluation.answers import Baseline, Mistake, lead_words, strongest
-from manyheads.evaluation.multilabel import LabelAnswered, LabelBaseline, LabelScores, worst_labels
-from manyheads.evaluation.page import (
-    CSS,
-    Html,
-    excerpt,
-    interval_bar,
-    pairs_list,
-    picture,
-    section,
-    share_bar,
-    shown,
-    table,
-    two_lines,
-)
-from manyheads.evaluation.plots import MOST_CELLS_LABELLED, draw_confusion, draw_curves, draw_reliability
-from manyheads.evaluation.scores import Interval, Scores
+from manyheads.evaluation.metrics import Bin, Interval, Scores
 from manyheads.runs.atomic import replace_file
 from manyheads.runs.folder import Curve
 
+MOST_LETTERS = 600  # of a text on a page
+UNSEEN = ("Cc", "Cs", "Cn")  # control characters, surrogates, unassigned characters
+TURNING = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}  # the direction of what follows
 PACKAGES = ("manyheads", "torch", "lightning", "tokenizers", "safetensors", "datasets", "scikit-learn", "numpy")
-# No file or script may be loaded, whatever a text of the data contains.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+INK, GREY, BLUE, PALE, RED = "#1c2330", "#8a93a3", "#4a82e4", "#c9daf8", "#d1495b"
+MOST_CELLS_LABELLED = 20
+FEW_ROWS = 20  # a bin with fewer says little: it is drawn pale
+PANELS = {
+    "loss": [("train_loss", BLUE, "-"), ("validation_loss", RED, "-")],
+    "accuracy": [
+        ("train_accuracy", BLUE, "-"),
+        ("validation_accuracy", RED, "-"),
+        ("validation_macro_f1", RED, ":"),
+        ("train_token_accuracy", BLUE, "-"),
+        ("validation_token_accuracy", RED, "-"),
+        ("validation_exact_match", RED, ":"),
+    ],
+    "f1": [("train_micro_f1", BLUE, "-"), ("validation_micro_f1", RED, "-"), ("validation_macro_f1", RED, ":")],
+}
+BESIDE = "validation_macro_f1"  # drawn beside other figures alone
+
+Figures = dict[str, Interval]  # of one model, by name
 
 
-class Sections(NamedTuple):
-    """What there is to say of one kind of answers: above the learning curves, and below them."""
+@dataclass(slots=True)
+class Table:
+    """Rows of cells. `kinds` has a letter for each column: w name, n number, i figure with its interval, b bar of a
+    figure or share; row `own` is set in bold."""
 
-    first: list[Html]
-    rest: list[Html]
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    kinds: str
+    own: int = -1
+
+
+@dataclass(slots=True)
+class Picture:
+    """A PNG inside the page, and beside it as the file `name`.png; `width`: "wide", "full" as the page, or as usual."""
+
+    name: str
+    png: bytes
+    caption: str
+    width: str = ""
+
+
+@dataclass(slots=True)
+class Example:
+    """Texts of one row, the first of them the input, at a `place` such as `row 7`; `label` and the wrong `answer`, or
+    the position of a `wrong` text."""
+
+    place: str
+    texts: list[str]
+    label: str | None = None
+    answer: str | None = None
+    wrong: int = -1
+
+
+@dataclass(slots=True)
+class Section:
+    """A titled card of a page; what is empty is left out, and a `long` one may break across printed pages."""
+
+    title: str
+    table: Table | None = None
+    notes: Sequence[str] = ()
+    pictures: Sequence[Picture] = ()
+    examples: Sequence[Example] = ()
+    command: str = ""
+    items: Sequence[str] = ()
+    values: Mapping[str, object] = field(default_factory=dict)
+    long: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class Page:
+    """A page from top to bottom; `warnings` are sentences without a full stop, `verdict` is one with it."""
+
+    title: str
+    subtitle: str
+    sections: Sequence[Section]
+    warnings: Sequence[str] = ()
+    tiles: Figures = field(default_factory=dict)
+    verdict: str = ""
+
+
+def write_page(path: Path, page: Page) -> None:
+    """Write the page, whole or not at all."""
+    with replace_file(path) as part:
+        part.write_text(render(page), encoding="utf-8")
+
+
+def render(page: Page) -> str:
+    """The page as HTML."""
+    return templates("manyheads.evaluation").get_template("page.html.j2").render(page=page)
+
+
+@cache
+def templates(package: str) -> Environment:
+    """The templates of a package; every value in them is escaped, and its unseen characters are made visible."""
+    environment = Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        finalize=visible,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["most"] = MOST_LETTERS
+    environment.filters |= {
+        "number": format,
+        "percent": lambda share: f"{100 * _on_track(share):.2f}%",
+        "band": lambda figure: f"{100 * (_on_track(figure.high) - _on_track(figure.low)):.2f}%",
+        "lines": lambda text: text.replace("\r\n", "\n"),  # before it is cut between the two
+        "base64": lambda data: b64encode(data).decode("ascii"),
+    }
+    return environment
+
+
+def _on_track(value: float) -> float:
+    return min(max(value, 0.0), 1.0)
+
+
+def visible(value: object) -> str:
+    """Control characters, which HTML forbids, and those that turn the direction of what follows become a visible
+    replacement; markup of our own is left alone."""
+    if isinstance(value, Markup):
+        return value
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(one if _is_seen(one) else "\ufffd" for one in text.replace("\r\n", "\n"))
+
+
+def _is_seen(letter: str) -> bool:
+    if letter.isprintable() or letter in "\t\n":
+        return True
+    return category(letter) not in UNSEEN and ord(letter) not in TURNING
+
+
+def value_sections(values: Mapping[str, Mapping[str, object]]) -> list[Section]:
+    """Names and values under each title; none where there are none."""
+    return [Section(title, values=pairs, long=True) for title, pairs in values.items() if pairs]
+
+
+def dotted(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested values as (dotted key, value as it is typed)."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from dotted(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", show(value)
 
 
 def installed_versions() -> dict[str, str]:
@@ -60,289 +192,90 @@ def installed_versions() -> dict[str, str]:
     return found
 
 
-@dataclass(kw_only=True, slots=True)
-class Report:
-    """Everything the page shows. What is empty is left out.
-
-    Args:
-        subtitle: one line, such as `emotion, test split, 2,000 rows`.
-        curves: rows of metrics.csv, each with `step`; figures not logged at that step absent.
-        facts: name and value, such as parameters or seconds.
-        notes: warnings and facts of the data, a sentence each.
-        config: nested plain values, shown as dotted keys.
-        warnings: what the figures cannot say, a sentence each.
-    """
-
-    title: str
-    subtitle: str
-    sections: Sections
-    curves: Sequence[Curve] = ()
-    facts: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    config: dict[str, Any] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=installed_versions)
-
-
-def write_report(path: Path, report: Report) -> None:
-    """Write the page, whole or not at all."""
-    with replace_file(path) as part:
-        part.write_text(render(report), encoding="utf-8", errors="replace")
-
-
-def render(report: Report) -> str:
-    """The page as a string."""
-    parts = [
-        *warnings_list(report.warnings),
-        *report.sections.first,
-        *learning_curves(report.curves),
-        *report.sections.rest,
-        *data_notes(report.notes),
-        *named_values("Run", dict(report.facts)),
-        *named_values("Settings", dict(dotted(report.config))),
-        *named_values("Versions", dict(report.versions)),
-    ]
-    return page(report.title, report.subtitle, parts)
-
-
-def page(title: str, subtitle: str, parts: Iterable[Html]) -> str:
-    """A whole page of sections under a heading."""
-    head = f"<header><h1>{shown(title)}</h1><div class=soft>{shown(subtitle)}</div></header>"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{shown(title)}</title><style>{CSS}</style></head>\n<body><main>\n"
-        + "\n".join([head, *parts])
-        + "\n</main></body></html>\n"
-    )
-
-
-def dotted(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested values as (dotted key, value as it is typed)."""
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from dotted(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", show(value)
-
-
-FIGURES = {
-    "accuracy": "accuracy",
-    "macro_f1": "macro F1",
-    "micro_f1": "micro F1",
-    "macro_precision": "macro precision",
-    "macro_recall": "macro recall",
-    "loss": "cross-entropy loss",
-    "calibration_error": "calibration error",
-}
-
-
-def tiles(scores: Scores) -> Html:
-    shares = {"accuracy": scores.accuracy, "macro F1": scores.macro_f1}
-    numbers = {"cross-entropy loss": scores.loss, "calibration error": scores.calibration_error}
-    return tile_row(shares | numbers)
-
-
-def tile_row(figures: dict[str, Interval]) -> Html:
-    """Figures large, each with its interval."""
-    made = [_tile(name, figure) for name, figure in figures.items()]
-    return Html(f'<div class="tiles">{"".join(made)}</div>')
-
-
-def _tile(name: str, figure: Interval) -> str:
-    between = f"95 %: {figure.low:.3f} to {figure.high:.3f}"
-    return f'<div class="tile"><span>{name}</span><b>{figure.value:.3f}</b><span>{between}</span></div>'
-
-
-def comparison(
-    models: dict[str, Any], said: str = "", figure: str = "accuracy", words: str = "accuracy"
-) -> Iterator[Html]:
-    """Figures by the name of the model, the one that answers first: best first by a `figure` that they have beside
-    macro F1, its interval as a band, and what is `said` of the models."""
-    if len(models) < 2:
-        return
-    own = next(iter(models))
-    judged = sorted(models.items(), key=lambda one: -getattr(one[1], figure).value)
-    rows = [
-        [
-            f"{name} (this model)" if name == own else name,
-            two_lines(value),
-            interval_bar(value),
-            two_lines(one.macro_f1),
-        ]
-        for name, one in judged
-        for value in (getattr(one, figure),)
-    ]
-    head = ["model", words, "from 0 to 1", "macro F1"]
-    made = table(head, rows, "wnbn", own=[name for name, _ in judged].index(own))
-    more = [Html(f'<p class="soft">{shown(said)}</p>')] if said else []
-    yield section("Beside simpler models, on the same rows", made, *more)
-
-
-def learning_curves(curves: Sequence[Curve]) -> Iterator[Html]:
-    pictures = [picture(png, f"{name} over steps") for name, png in draw_curves(curves).items()]
-    if pictures:
-        yield section("Learning curves", f'<div class="pictures">{"".join(pictures)}</div>')
-
-
-def confusion(scores: Scores) -> Html:
-    confusions = sorted(
-        (
-            (count, scores.labels[true], scores.labels[answer], sum(scores.confusion[true]))
-            for true in range(len(scores.labels))
-            for answer, count in enumerate(scores.confusion[true])
-            if count and true != answer
-        ),
-        key=lambda one: -one[0],
-    )[:MOST_CELLS_LABELLED]
-    rows = [
-        [true, answer, f"{count:,}", f"{count / of:.0%}", share_bar(count / of)]
-        for count, true, answer, of in confusions
-    ]
-    head = ["true class", "answered as", "rows", "of the class", ""]
-    small = len(scores.labels) <= MOST_CELLS_LABELLED
-    caption = "rows are true classes, columns answers" + ("" if small else "; colour is the share of the class")
-    drawn = f'<div class="pictures">{picture(draw_confusion(scores), caption, wide=True)}</div>'
+def draw_confusion(scores: Scores) -> bytes:
+    """Rows are the true classes, columns the answers; colour is the share of the row."""
+    counts_CC = np.array(scores.confusion)
+    shares_CC = counts_CC / np.maximum(counts_CC.sum(1, keepdims=True), 1)
+    n_classes, small = len(scores.labels), len(scores.labels) <= MOST_CELLS_LABELLED
+    side = min(2.6 + 0.52 * n_classes, 9.0)
+    figure = Figure(figsize=(side, side), layout="constrained")
+    axes = figure.add_subplot()
+    axes.imshow(shares_CC, cmap="Blues", vmin=0, vmax=1)
+    axes.set_xlabel("answer", color=INK)
+    axes.set_ylabel("true class", color=INK)
+    axes.tick_params(length=0, colors=INK)
+    axes.spines[:].set_visible(False)
     if small:
-        return section("Confusion", drawn)
-    return section("Most frequent confusions", table(head, rows, "wwnnb"), drawn, long=True)
+        names = [_short(name) for name in scores.labels]
+        axes.set_xticks(range(n_classes), names, rotation=40, ha="right", rotation_mode="anchor", parse_math=False)
+        axes.set_yticks(range(n_classes), names, parse_math=False)
+        for (row, column), count in np.ndenumerate(counts_CC):
+            colour = "white" if shares_CC[row, column] > 0.5 else INK if count else "#c4cad4"
+            axes.text(column, row, f"{count:,}", ha="center", va="center", color=colour, fontsize=8)
+    return png(figure)
 
 
-def per_class(scores: Scores) -> Html:
-    rows = [
-        [one.name, f"{one.precision:.3f}", f"{one.recall:.3f}", f"{one.f1:.3f}", share_bar(one.f1), f"{one.support:,}"]
-        for one in scores.per_class
-    ]
-    return section("Classes", table(["class", "precision", "recall", "F1", "", "rows"], rows, "wnnnbn"), long=True)
+def draw_reliability(scores: Scores) -> bytes:
+    """Above: accuracy by confidence, on the diagonal if the model knows itself. Below: rows by confidence."""
+    bins: Sequence[Bin] = scores.reliability
+    figure = Figure(figsize=(5.2, 5.4), layout="constrained")
+    upper, lower = figure.subplots(2, 1, height_ratios=(4, 1), sharex=True)
+    middles = [(one.low + one.high) / 2 for one in bins]
+    widths = [one.high - one.low for one in bins]
+    colours = [BLUE if one.n_rows >= FEW_ROWS else PALE for one in bins]
+    upper.bar(middles, [one.accuracy for one in bins], widths, color=colours, edgecolor="white")
+    upper.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
+    upper.plot([one.confidence for one in bins], [one.accuracy for one in bins], "o", color=INK, markersize=3)
+    upper.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+    lower.bar(middles, [one.n_rows for one in bins], widths, color=GREY, edgecolor="white")
+    lower.set(xlabel="confidence", ylabel="rows")
+    lower.yaxis.set_major_locator(MaxNLocator(2, integer=True))
+    for axes in (upper, lower):
+        quiet(axes)
+    return png(figure)
 
 
-def all_figures(scores: Scores) -> Html:
-    caption = (
-        "accuracy of the answers given with a confidence; on the dashed line the model knows how often it is right, "
-        "pale bars hold few rows"
-    )
-    diagram = f'<div class="pictures">{picture(draw_reliability(scores), caption)}</div>'
-    trust = section("Can its confidence be trusted?", diagram)
-    return Html(figure_table(scores, FIGURES) + trust)
+def draw_curves(curves: Sequence[Curve]) -> dict[str, bytes]:
+    """Figures over steps, a picture for the losses and one for accuracy or micro F1, macro F1 in it, as far as `curves`
+    hold them."""
+    found = {name: [line for line in lines if any(line[0] in row for row in curves)] for name, lines in PANELS.items()}
+    return {
+        name: _draw_lines(curves, drawn) for name, drawn in found.items() if any(key != BESIDE for key, _, _ in drawn)
+    }
 
 
-def figure_table(scores: Any, words: dict[str, str]) -> Html:
-    """Figures by their names, each with its interval."""
-    figures = {said: getattr(scores, name) for name, said in words.items()}
-    rows = [[said, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for said, of in figures.items()]
-    return section("All figures with 95 % intervals", table(["figure", "value", "low", "high"], rows, "wnnn"))
+def _draw_lines(curves: Sequence[Curve], lines: Sequence[tuple[str, str, str]]) -> bytes:
+    figure = Figure(figsize=(5.0, 3.2), layout="constrained")
+    axes = figure.add_subplot()
+    for key, colour, style in lines:
+        points = [(row["step"], row[key]) for row in curves if key in row]
+        steps, figures = zip(*points, strict=True)
+        name = key.replace("_", " ").replace("f1", "F1")
+        axes.plot(steps, figures, style, color=colour, label=name, marker=".", markersize=4)
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.legend(frameon=False, fontsize=8)
+    quiet(axes)
+    return png(figure)
 
 
-def worst(mistakes: Sequence[Mistake]) -> Iterator[Html]:
-    """What the model was surest of and had wrong, with its texts."""
-    if not mistakes:
-        return
-    items = [
-        f'<li><div class="head"><b>{shown(one.label)}</b> answered as <b class="wrong">{shown(one.answer)}</b>'
-        f'<span class="soft">{one.confidence:.1%} sure, row {one.number:,}</span></div>'
-        f'<div class="text">{excerpt(one.text)}</div>'
-        + ("" if one.pair is None else f'<div class="text second">{excerpt(one.pair)}</div>')
-        + "</li>"
-        for one in mistakes
-    ]
-    yield section("Worst mistakes: wrong, and sure of it", f'<ol class="mistakes">{"".join(items)}</ol>', long=True)
+def quiet(axes: Axes) -> None:
+    """Two spines, small ticks, faint lines behind the marks."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GREY)
+    axes.tick_params(colors=INK, labelsize=8, length=3)
+    axes.grid(axis="y", color="#e6e9ef", linewidth=0.8)
+    axes.set_axisbelow(True)
 
 
-def warnings_list(warnings: Sequence[str]) -> Iterator[Html]:
-    """What the figures cannot say, above them all."""
-    for warning in warnings:
-        yield Html(f"<p class=warning>{shown(warning[:1].upper() + warning[1:])}.</p>")
+def _short(name: str) -> str:
+    return name if len(name) <= 24 else f"{name[:23]}…"
 
 
-def data_notes(notes: Sequence[str]) -> Iterator[Html]:
-    if notes:
-        yield section("Notes on the data", f"<ul>{''.join(f'<li>{shown(note)}</li>' for note in notes)}</ul>")
-
-
-def named_values(title: str, pairs: dict[str, object]) -> Iterator[Html]:
-    if pairs:
-        yield section(title, pairs_list(pairs), long=True)
-
-
-def class_sections(
-    models: dict[str, Scores], baselines: Sequence[Baseline] = (), mistakes: Sequence[Mistake] = (), said: str = ""
-) -> Sections:
-    """Scores of one split by the name of the model, the one that answers first; `baselines` and `mistakes` of the same;
-    what is `said` of the models."""
-    scores = next(iter(models.values()))
-    words = Html(f"<p class=verdict>{shown(verdict(scores, baselines))}</p>")
-    beside = {**models, **{one.name: one.scores for one in baselines if one.name not in models}}
-    return Sections(
-        [tiles(scores), words, *comparison(beside, said)],
-        [confusion(scores), per_class(scores), all_figures(scores), *worst(mistakes)],
-    )
-
-
-def verdict(scores: Scores, baselines: Sequence[Baseline]) -> str:
-    """One sentence a hurried reader can repeat; it says so where a cheap model wins."""
-    accuracy = scores.accuracy
-    right = (
-        f"{accuracy.value:.1%} of {scores.n_rows:,} rows are answered right "
-        f"(95 % interval {accuracy.low:.1%} to {accuracy.high:.1%})"
-    )
-    rival = strongest(baselines, "accuracy")
-    if rival is None or rival.lead is None:
-        return f"{right}."
-    return f"{right}; on the same rows the model {lead_words(rival.lead.accuracy, rival.name)}."
-
-
-WORDS = {
-    "micro_f1": "micro F1",
-    "macro_f1": "macro F1",
-    "accuracy": "rows with all labels right",
-    "micro_precision": "micro precision",
-    "micro_recall": "micro recall",
-    "macro_precision": "macro precision",
-    "macro_recall": "macro recall",
-    "loss": "loss of a row, in nats",
-}
-LARGE = ("micro_f1", "macro_f1", "micro_precision", "micro_recall")
-
-
-def label_sections(
-    models: dict[str, LabelScores], found: LabelAnswered, baselines: Sequence[LabelBaseline] = (), said: str = ""
-) -> Sections:
-    """Scores of one split by the name of the model, the one that answers first; what it `found`, `baselines` on the
-    same rows, and what is `said` of the models."""
-    scores = next(iter(models.values()))
-    words = Html(f"<p class=verdict>{shown(label_verdict(scores, baselines))}</p>")
-    beside: dict[str, Any] = {**models, **{one.name: one.scores for one in baselines if one.name not in models}}
-    return Sections(
-        [
-            tile_row({WORDS[name]: getattr(scores, name) for name in LARGE}),
-            words,
-            *comparison(beside, said, "micro_f1", WORDS["micro_f1"]),
-        ],
-        [_per_label(scores), figure_table(scores, WORDS), *worst(worst_labels(found))],
-    )
-
-
-def label_verdict(scores: LabelScores, baselines: Sequence[LabelBaseline]) -> str:
-    """One sentence a hurried reader can repeat; it says so where a cheap model wins."""
-    f1 = scores.micro_f1
-    said = f"micro F1 is {f1.value:.3f} on {scores.n_rows:,} rows (95 % interval {f1.low:.3f} to {f1.high:.3f})"
-    rival = strongest(baselines, "micro_f1")
-    return f"{said}." if rival is None else f"{said}; the model {lead_words(rival.lead.micro_f1, rival.name)}."
-
-
-def _per_label(scores: LabelScores) -> Html:
-    rows = [
-        [
-            one.name,
-            f"{one.precision:.3f}",
-            f"{one.recall:.3f}",
-            f"{one.f1:.3f}",
-            share_bar(one.f1),
-            f"{one.support:,}",
-            f"{one.threshold:.3f}",
-        ]
-        for one in scores.per_class
-    ]
-    head = ["label", "precision", "recall", "F1", "", "rows", "given from"]
-    return section("Labels", table(head, rows, "wnnnbnn"), long=True)
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG; the same figure gives the same bytes."""
+    file = BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a class name in a script the font lacks
+        figure.savefig(file, format="png", dpi=170, metadata={"Software": None})
+    return file.getvalue()

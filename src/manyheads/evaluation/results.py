@@ -1,202 +1,231 @@
-"""What `evaluate` leaves of a classifier.
-
-What an evaluation found: judged, written to a folder, shown on the screen.
-
-What an evaluation found of a model that gives any number of labels: judged, written to a folder, shown.
-"""
+"""What is left of an evaluation: summary and report of a run, the folder of `evaluate`, tables on the screen."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from manyheads.config import EvaluateConfig, ModelConfig
+from manyheads.config import EvaluateConfig
 from manyheads.config.fields import to_plain
-from manyheads.evaluation.answers import majority, worst_mistakes, write_predictions_csv
+from manyheads.data.rows import Rows, Splits
+from manyheads.evaluation.classification import evaluate_classes, linear_words, most_frequent
 from manyheads.evaluation.evaluate import EvaluationData
-from manyheads.evaluation.members import (
-    Members,
-    chosen_here,
-    few_rows,
-    judge_label_members,
-    judge_members,
-    learnt_here,
-    rows_of_class,
-    said_of,
-)
-from manyheads.evaluation.multilabel import most_frequent, write_labels_csv
-from manyheads.evaluation.plots import draw_confusion, draw_curves, draw_reliability
-from manyheads.evaluation.report import Report, Sections, class_sections, label_sections, write_report
-from manyheads.evaluation.scores import Interval, Scores
-from manyheads.evaluation.summary import (
-    baseline_figures,
+from manyheads.evaluation.evaluation import (
+    LINEAR,
+    NETWORK,
+    Evaluation,
+    Setup,
     beside,
-    headline,
-    label_headline,
-    lead_line,
-    leads,
-    show_figures,
+    lead_words,
+    rows_of_class,
+    strongest,
+    warnings_of,
+    words_of,
 )
+from manyheads.evaluation.masked_lm import evaluate_masked
+from manyheads.evaluation.metrics import Interval
+from manyheads.evaluation.multilabel import evaluate_labels
+from manyheads.evaluation.report import installed_versions, write_page
+from manyheads.evaluation.seq2seq import evaluate_texts
 from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import AnyPredictor
+from manyheads.inference.masked_lm import MaskedLMPredictor
+from manyheads.inference.seq2seq import Seq2SeqPredictor
 from manyheads.linear.model import LinearBaseline
 from manyheads.runs.atomic import refuse_unwritable, replace_file
 from manyheads.runs.folder import read_curves
-from manyheads.terminal import as_text, console, progress_bar, show_files
+from manyheads.terminal import as_text, console, show_files
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDE = 160  # letters of a line in run.log, where no terminal says how many
+CELL = 13  # characters of a column of figures, with its margins
+Figures = dict[str, Any]  # by name: an interval, or a bare number
 
 
-@dataclass(slots=True)
-class Results:
-    """One split, judged."""
+def evaluate_rows(predictor: AnyPredictor, rows: Rows, setup: Setup) -> Evaluation:
+    """The evaluation of the task that the model has.
 
-    task: EvaluationData
-    members: Members
-    settings: dict[str, Any]
-    linear: str = ""  # what the linear model is
+    Raises:
+        ValueError: there are no rows, or none that suit the model.
+    """
+    if isinstance(predictor, Seq2SeqPredictor):
+        return evaluate_texts(predictor, rows, setup)
+    if isinstance(predictor, MaskedLMPredictor):
+        return evaluate_masked(predictor, rows, setup)
+    return (evaluate_labels if predictor.multi else evaluate_classes)(predictor, rows, setup)
+
+
+def baseline_of(predictor: AnyPredictor, home: Path | None) -> LinearBaseline | None:
+    """The linear model of the run folder `home`, which every run of a classifier fits."""
+    return predictor.baseline(home) if isinstance(predictor, TextClassifier) else None
+
+
+@dataclass(kw_only=True, slots=True)
+class Summary:
+    """What summary.json holds.
+
+    `seconds` and `real_tokens_per_s` are of the training steps, padding not counted as tokens; `wall_seconds` is
+    everything up to the first figure of the finished model. `best` names the validation figure of the best epoch, whose
+    weights are shipped, as it was while the network trained in `precision`; `train` figures are those of that epoch, of
+    the network while it trained, dropout on. All other figures are in single precision. `validation` and `test` are of
+    the model as shipped; `members` has by split those of each member alone, too, and of a linear model that does not
+    answer. `baselines` were fitted on the train split and evaluated on `judged_on`; `leads` are the figures of the
+    model there less theirs, with paired intervals; `warnings` say what the figures cannot.
+
+    Memory ran out until micro-batches were cut into `split` parts; the optimiser steps `left_out`, from 1, had a loss
+    or gradient that was not finite and changed nothing. `linear` is the share of the linear model in each answer,
+    `terms` are what it counts, `most_frequent` is the class or label that most training rows have, `digests` differ
+    where the rows of a split do.
+    """
+
+    output: str
+    parameters: int
+    epochs: int
+    steps: int
+    seconds: float
+    wall_seconds: float
+    real_tokens_per_s: float
+    padding_share: float
+    truncated_share: float
+    precision: str
+    rows: dict[str, int]
+    best: dict[str, Any]
+    train: dict[str, float]
+    validation: dict[str, Interval]
+    test: dict[str, Interval]
+    judged_on: str
+    baselines: dict[str, dict[str, Interval]]
+    versions: dict[str, str]
+    split: int = 1
+    left_out: list[int] = field(default_factory=list)
+    leads: dict[str, dict[str, Interval]] = field(default_factory=dict)
+    linear: float = 0.0
+    digests: dict[str, str] = field(default_factory=dict)
+    members: dict[str, dict[str, dict[str, Interval]]] = field(default_factory=dict)
+    terms: str = ""
+    most_frequent: str = ""
     warnings: list[str] = field(default_factory=list)
 
-    @property
-    def scores(self) -> Scores:
-        """Of the model."""
-        return next(iter(self.members.scores.values()))
+    def write(self, path: Path) -> None:
+        """The file appears whole or not at all."""
+        with replace_file(path) as part:
+            part.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def judge_task(
-    task: EvaluationData, deliverable: TextClassifier, config: EvaluateConfig, baseline: LinearBaseline | None = None
-) -> Results:
-    """Answer every row and judge the answers, beside those of each member and what cheap models make of the same rows:
-    the most frequent class, of the training rows where that is known, and the `baseline` fitted in training."""
-    frequent = majority(task.splits.train) if task.splits else None
-    if task.most_frequent:
-        frequent = deliverable.labels.index(task.most_frequent)
-    asked: dict[str, Any] = {"tokens": config.batch.tokens, "n_resamples": config.bootstrap, "seed": config.seed}
-    with progress_bar(len(task.rows)) as progress:
-        members = judge_members(deliverable, task.rows, baseline, frequent, progress=progress, **asked)
-    settings, said = judged_settings(config, task, deliverable.model), said_of(deliverable, baseline)
-    return Results(task, members, settings, said, warnings_of(task, deliverable))
+def read_summary(path: Path) -> Summary | None:
+    """What `write` has written; None where there is no file."""
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf-8"))
+    for split in ("validation", "test"):
+        found[split] = {name: Interval(**figure) for name, figure in found[split].items()}
+    for models in (found["baselines"], found.get("leads", {}), *found.get("members", {}).values()):
+        for name, figures in models.items():
+            models[name] = {key: Interval(**figure) for key, figure in figures.items()}
+    return Summary(**found)
 
 
-def warnings_of(task: EvaluationData, classifier: TextClassifier) -> list[str]:
-    """What the figures of `task` cannot say."""
-    chosen = chosen_here(task.role, linear=classifier.share > 0, multi=classifier.multi) or learnt_here(task.role)
-    split = "the file" if task.split == "all" else task.split
-    validation = task.splits.validation if task.splits else None
-    return [*([chosen] if chosen else []), *few_rows(task.rows, split, classifier.labels, validation)]
+def evaluate_run(
+    splits: Splits, predictor: AnyPredictor, training: dict[str, Any], config: dict[str, Any], folder: Path
+) -> Summary:
+    """Evaluate what a run shipped, as it was shipped, and write summary.json and report.html into `folder`.
+
+    `training` holds the figures of Summary that only the training loop knows, `config` the run's settings.
+    """
+    baseline = baseline_of(predictor, folder)
+    digests, labels = {name: rows.digest(splits.labels) for name, rows in splits.by_name().items()}, splits.labels
+    named = {"validation": splits.validation} | ({} if splits.test is None else {"test": splits.test})
+    split, rows = list(named.items())[-1]
+    setup = Setup(train=splits.train, baseline=baseline)
+    last = evaluate_rows(predictor, rows, setup)
+    members = {  # of another split the figures alone are kept: scores hold C x C numbers
+        name: last.members if name == split else evaluate_rows(predictor, one, replace(setup, compare=False)).members
+        for name, one in named.items()
+    }
+    shipped = {split: next(iter(models.values())) for split, models in members.items()}
+    summary = Summary(
+        output=str(folder),
+        rows={name: len(one) for name, one in splits.by_name().items()},
+        validation=shipped["validation"],
+        test=shipped.get("test", {}),
+        judged_on=split,
+        baselines=last.baselines,
+        leads=last.leads,
+        linear=predictor.share if isinstance(predictor, TextClassifier) else 0.0,
+        digests=digests,
+        versions=installed_versions(),
+        members=members,
+        terms=baseline.linear.terms_name if baseline else "",
+        most_frequent=labels[most_frequent(rows_of_class(splits.train, len(labels)))] if labels else "",
+        warnings=warnings_of(last, rows, split, split, labels, splits.validation),
+        **training,
+    )
+    page = last.page(
+        last.title,
+        f"{rows.source}, {split} split, {last.size}",
+        curves=read_curves(folder / "metrics.csv"),
+        facts=facts(summary),
+        notes=splits.notes,
+        config=config,
+        warnings=summary.warnings,
+    )
+    write_page(folder / "report.html", page)
+    summary.write(folder / "summary.json")
+    return summary
 
 
-def judged_settings(config: EvaluateConfig, task: EvaluationData, model: ModelConfig) -> dict[str, Any]:
-    """The settings of the evaluation, and those of the run, or all that is known of it."""
-    judged_as = {"model": to_plain(model)} if task.run is None else {"run": to_plain(task.run)}
-    return {"evaluate": to_plain(config), **judged_as}
-
-
-def write_results(folder: Path, results: Results, home: Path | None) -> dict[str, Any]:
-    """Write every file; `home` is the run folder, whose learning curves are shown.
+def write_evaluation(
+    folder: Path,
+    evaluation: Evaluation,
+    data: EvaluationData,
+    config: EvaluateConfig,
+    model: AnyPredictor,
+    home: Path | None,
+) -> dict[str, Any]:
+    """Write metrics.json, predictions.csv, report.html and its pictures, each whole or not at all, and print a table;
+    `home` is the run folder, whose learning curves are shown.
 
     Returns:
-        The content of metrics.json.
+        The content of metrics.json: figures of the model at the top level, each as value, low, high; those of its
+        members and of baselines by their names.
 
     Raises:
         ValueError: the folder cannot be written to.
     """
-    task, scores, metrics = results.task, results.scores, as_metrics(results)
-    answered, models, baselines = results.members
-    sections = class_sections(models, baselines, worst_mistakes(answered), results.linear)
-    size = f"{scores.n_rows:,} rows, {len(scores.labels)} classes"
-    report = report_of(task, size, sections, results.settings, home, results.warnings)
-    pictures = {"confusion": draw_confusion(scores), "reliability": draw_reliability(scores)}
-    write_files(folder, metrics, report, pictures, lambda path: write_predictions_csv(path, answered))
-    return metrics
-
-
-class Found(NamedTuple):
-    """What was found of another model than one that tells classes: the figures of metrics.json, how many rows there
-    were, what report.html says, how predictions.csv is written, the rows of a table under `columns` or what shows
-    another, and what the figures cannot say."""
-
-    figures: dict[str, Any]
-    size: str
-    sections: Sections
-    write_csv: Callable[[Path], None]
-    columns: list[str] = []  # noqa: RUF012 - read alone
-    rows: list[list[str]] = []  # noqa: RUF012
-    warnings: list[str] = []  # noqa: RUF012
-    show: Callable[[], None] | None = None
-
-
-def publish(
-    found: Found, task: EvaluationData, config: EvaluateConfig, model: ModelConfig, folder: Path, home: Path | None
-) -> dict[str, Any]:
-    """Write every file as `write_results` does, and print the table; returns the content of metrics.json.
-
-    Raises:
-        ValueError: the folder cannot be written to.
-    """
-    metrics = {**found.figures, **task.about}
-    settings = judged_settings(config, task, model)
-    report = report_of(task, found.size, found.sections, settings, home, found.warnings)
-    write_files(folder, metrics, report, {}, found.write_csv)
-    if found.show is None:
-        show_table(task, found.columns, found.rows, folder)
-    else:
-        found.show()
-    return metrics
-
-
-def report_of(
-    task: EvaluationData,
-    size: str,
-    sections: Sections,
-    settings: dict[str, Any],
-    home: Path | None,
-    warnings: Sequence[str] = (),
-) -> Report:
-    """The page of an evaluation; `size` says how much was judged, `warnings` what the figures cannot say."""
-    return Report(
-        title=task.title,
-        subtitle=f"{task.rows.source}, {size}",
-        sections=sections,
+    classes = isinstance(model, TextClassifier)
+    split, validation = "the file" if data.split == "all" else data.split, data.splits and data.splits.validation
+    warnings = warnings_of(evaluation, data.rows, split, data.role, model.labels, validation) if classes else []
+    judged_as = {"model": to_plain(model.model)} if data.run is None else {"run": to_plain(data.run)}
+    page = evaluation.page(
+        data.title,
+        f"{data.rows.source}, {evaluation.size}",
         curves=read_curves(home / "metrics.csv") if home else [],
-        notes=task.notes,
-        config=settings,
-        warnings=[*warnings],
+        notes=data.notes,
+        config={"evaluate": to_plain(config), **judged_as},
+        warnings=warnings,
     )
-
-
-def write_files(
-    folder: Path,
-    metrics: dict[str, Any],
-    report: Report,
-    pictures: dict[str, bytes],
-    write_csv: Callable[[Path], None],
-) -> None:
-    """Write metrics.json, predictions.csv, report.html and pictures, each whole or not at all.
-
-    Raises:
-        ValueError: the folder cannot be written to.
-    """
+    models = {"members": evaluation.members, "baselines": evaluation.baselines, "leads": evaluation.leads}
+    metrics = {
+        **evaluation.scores,
+        **data.about,
+        **{key: plain_figures(of_key) for key, of_key in models.items() if classes or key == "baselines"},
+        **({"warnings": warnings} if classes else {}),
+    }
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, png in (pictures | draw_curves(report.curves)).items():
-            with replace_file(folder / f"{name}.png") as part:
-                part.write_bytes(png)
-        write_csv(folder / "predictions.csv")
-        write_report(folder / "report.html", report)
+        for picture in (one for section in page.sections for one in section.pictures):
+            with replace_file(folder / f"{picture.name}.png") as part:
+                part.write_bytes(picture.png)
+        evaluation.write_csv(folder / "predictions.csv")
+        write_page(folder / "report.html", page)
         with replace_file(folder / "metrics.json") as part:
             part.write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def as_metrics(results: Results) -> dict[str, Any]:
-    """The content of metrics.json: figures of the model at the top level, each as value, low, high; those of its
-    members and of cheap models by their names."""
-    members, baselines = results.members.scores, results.members.baselines
-    models = {
-        "members": {name: headline(one) for name, one in members.items()},
-        "baselines": baseline_figures(baselines),
-        "leads": leads(baselines),
-    }
-    plain = {key: plain_figures(of_key) for key, of_key in models.items()}
-    return {**asdict(results.scores), **results.task.about, **plain, "warnings": results.warnings}
+    show_evaluation(evaluation, data, warnings, folder)
+    return metrics
 
 
 def plain_figures(models: dict[str, dict[str, Interval]]) -> dict[str, dict[str, Any]]:
@@ -204,91 +233,152 @@ def plain_figures(models: dict[str, dict[str, Interval]]) -> dict[str, dict[str,
     return {name: {key: asdict(one) for key, one in figures.items()} for name, figures in models.items()}
 
 
-def show_results(results: Results, folder: Path) -> None:
-    """Print the figures of all models with their intervals, what they cannot say, and where the files are."""
-    show_models(
-        results.task,
-        {name: headline(one) for name, one in results.members.scores.items()},
-        baseline_figures(results.members.baselines),
-        leads(results.members.baselines),
-        [*(f"warning: {one}" for one in results.warnings), *([results.linear] if results.linear else [])],
-        folder,
+def show_evaluation(evaluation: Evaluation, data: EvaluationData, warnings: Sequence[str], folder: Path) -> None:
+    """Print the figures of all models, the lead over the strongest baseline, warnings, and where the files are."""
+    models, block = (
+        beside(evaluation.members, evaluation.baselines),
+        f"{data.name}, {data.split}: {len(data.rows):,} rows",
     )
-
-
-def show_models(
-    task: EvaluationData,
-    models: dict[str, dict[str, Interval]],
-    baselines: dict[str, dict[str, Interval]],
-    ahead: dict[str, dict[str, Interval]],
-    notes: Sequence[str],
-    folder: Path,
-) -> None:
-    """Print the figures of models and cheap models, the lead over the strongest of these, `notes`, and where the files
-    are."""
-    block = f"{task.name}, {task.split}: {len(task.rows):,} rows"
-    show_figures(console(), {block: beside(models, baselines)}, list(next(iter(models.values()))), "metrics.json")
-    for line in [*(f"lead: {one}" for one in lead_line(ahead, baselines, task.split).values()), *notes]:
-        console().print(as_text(line), soft_wrap=True)
+    show_figures(console(), {block: models}, list(next(iter(models.values()))), "metrics.json")
+    lead = lead_line(evaluation.leads, evaluation.baselines, data.split)
+    for line in [f"lead: {lead}" if lead else "", *(f"warning: {one}" for one in warnings), evaluation.note]:
+        if line:
+            console().print(as_text(line), soft_wrap=True)
     show_files(folder, ["metrics.json", "predictions.csv", "report.html"])
 
 
-def interval_cells(figure: Interval) -> list[str]:
-    """A figure and its interval."""
-    return [f"{figure.value:.4f}", f"{figure.low:.4f} to {figure.high:.4f}"]
+def lead_line(leads: dict[str, Figures], baselines: dict[str, Figures], split: str) -> str:
+    """The lead over the strongest baseline in words; empty where none was measured."""
+    figure = next((name for name in ("accuracy", "micro_f1") if any(name in of for of in leads.values())), "")
+    if not figure:
+        return ""
+    rival, where = strongest(baselines, figure), "these rows" if split == "all" else split
+    return f"in {words_of(figure)} on {where} the model {lead_words(leads[rival][figure], rival)}"
 
 
-def show_table(task: EvaluationData, columns: list[str], rows: list[list[str]], folder: Path) -> None:
-    """Print rows of figures, named in front, and where the files are."""
+def facts(summary: Summary) -> dict[str, str]:
+    """What a run was, in a reader's words."""
+    steps = f"step{'s' * (len(summary.left_out) > 1)} {', '.join(map(str, summary.left_out))}"
+    guarded = {
+        "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step",
+        "left out": f"{steps}, whose loss or gradient was not finite: the rows are in nonfinite.json",
+    }
+    epochs = f"{summary.epochs} epoch{'s' * (summary.epochs != 1)}"
+    lead = lead_line(summary.leads, summary.baselines, summary.judged_on)
+    return {
+        **({"lead": lead} if lead else {}),
+        "parameters": f"{summary.parameters:,}",
+        "rows": ", ".join(f"{name} {n:,}" for name, n in summary.rows.items()),
+        "trained": f"{epochs}, {summary.steps:,} step{'s' * (summary.steps != 1)}, {summary.seconds:.1f} s",
+        "weights kept": best_words(summary),
+        **({LINEAR: linear_words(summary.terms, summary.linear)} if summary.terms else {}),
+        "speed": f"{summary.real_tokens_per_s:,.0f} real tokens/s in {summary.precision}",
+        "padding": f"{summary.padding_share:.1%} of the attention grids",
+        "truncated": f"{summary.truncated_share:.1%} of the training texts",
+        **({"memory": guarded["memory"]} if summary.split > 1 else {}),
+        **({"left out": guarded["left out"]} if summary.left_out else {}),
+    }
+
+
+def best_words(summary: Summary) -> str:
+    """Why the weights are those of their epoch, by the network's figure as the table has it, and as it was then."""
+    best = summary.best
+    if not best:
+        return "the last"
+    shown = models_of(summary, "validation").get(NETWORK, {}).get(best["metric"])
+    then, now = f"{best['value']:.4f}", f"{shown.value:.4f}" if shown else ""
+    said = f"epoch {best['epoch']}, for the network's validation {words_of(best['metric'])} of {now or then}"
+    return said if now in ("", then) else f"{said} ({then} when it was chosen, in {summary.precision})"
+
+
+def models_of(summary: Summary, split: str) -> dict[str, Figures]:
+    """The figures on one split by the name of the model, the one that answers first."""
+    return dict(summary.members.get(split) or {NETWORK: getattr(summary, split)})
+
+
+def card_figures(summary: Summary, most: int = 4) -> dict[str, str]:
+    """What a model card says of the split judged last: the first figures of the model, and the very first of the other
+    models, with their intervals."""
+    split, first = summary.judged_on, next(iter(summary.validation))
+    models = beside(models_of(summary, split), summary.baselines)
+    own = next(iter(models))
+    shown = {f"{split} {words_of(name)}": figure for name, figure in list(models[own].items())[:most]}
+    shown |= {
+        f"{split} {words_of(first)} of the {name}": of[first]
+        for name, of in models.items()
+        if name != own and first in of
+    }
+    return {name: f"{one.value:.4f} ({one.low:.3f} to {one.high:.3f})" for name, one in shown.items()}
+
+
+def card_notes(summary: Summary, data: str) -> list[str]:
+    """What a model card says of the training, and of what the figures cannot say."""
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    rows = ", ".join(f"{n:,} for {name}" for name, n in summary.rows.items())
+    lead = lead_line(summary.leads, summary.baselines, summary.judged_on)
+    said = [f"{line[:1].upper()}{line[1:]}." for line in (lead, *summary.warnings) if line]
+    return [f"Trained on {data} until {day} (UTC); rows: {rows}. 95 % intervals are in brackets.", *said]
+
+
+def show_summary(summary: Summary, file: Path | None = None) -> None:
+    """Print the table and where the report lies; add them to `file`, too."""
+    _show_on(console(), summary)
+    if file is not None:
+        from rich.console import Console
+
+        with file.open("a", encoding="utf-8") as log:
+            _show_on(Console(file=log, width=WIDE, markup=False, emoji=False, highlight=False), summary)
+
+
+def _show_on(screen: "Console", summary: Summary) -> None:
+    blocks: dict[str, dict[str, Figures]] = {
+        f"{name}: {summary.rows[name]:,} rows": beside(
+            models_of(summary, name), summary.baselines if name == summary.judged_on else {}
+        )
+        for name in ("test", "validation")
+        if getattr(summary, name)
+    }
+    epoch = f"epoch {summary.best['epoch']}" if summary.best else "the last epoch"
+    blocks["train, dropout on"] = {f"{NETWORK}, {epoch}": summary.train}
+    show_figures(screen, blocks, list(summary.validation), "summary.json")
+    for warning in summary.warnings:
+        screen.print(as_text(f"warning: {warning}"), soft_wrap=True)
+    lines = facts(summary) | {
+        "wall time": f"{summary.wall_seconds:.1f} s",
+        "model": str(Path(summary.output) / "model"),
+        "report": str(Path(summary.output) / "report.html"),
+    }
+    for name, fact in lines.items():
+        screen.print(as_text(f"{name}: {fact}"), soft_wrap=True)
+
+
+def show_figures(screen: "Console", blocks: dict[str, dict[str, Figures]], names: Sequence[str], file: str) -> None:
+    """Print a table of models, block by block, beside those of the figures `names` that fit on the screen, the first
+    first; the others are in `file`."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    title = f"{task.name}, {task.split}: {len(task.rows):,} rows"
-    table = Table(title=as_text(title), title_justify="left", box=SIMPLE_HEAD)
+    widest = max(len(name) + 2 for of_block in blocks.values() for name in of_block)
+    shown = list(names)[: max(1, (screen.width - max(widest, *map(len, blocks)) - 4) // CELL)]
+    title = "figures and their 95 % intervals"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("")
-    for at, name in enumerate(columns):
-        table.add_column(as_text(name), justify="right", no_wrap=at < 2)
-    for row in rows:
-        table.add_row(*map(as_text, row))
-    console().print(table)
-    show_files(folder, ["metrics.json", "predictions.csv", "report.html"])
+    for name in shown:
+        table.add_column(words_of(name), justify="right", max_width=CELL - 2)
+    for title, models in blocks.items():
+        table.add_row(as_text(title))
+        for name, figures in models.items():
+            table.add_row(as_text(f"  {name}"), *(cell(figures.get(figure)) for figure in shown))
+    screen.print(table)
+    if left := [words_of(name) for name in names if name not in shown]:
+        screen.print(as_text(f"also in {file}: {', '.join(left)}"), soft_wrap=True)
 
 
-def evaluate_labels(
-    task: EvaluationData, deliverable: TextClassifier, config: EvaluateConfig, folder: Path, home: Path | None
-) -> dict[str, Any]:
-    """Judge the rows of `task`; write metrics.json, predictions.csv, pictures and report.html into `folder`.
-
-    Returns:
-        The content of metrics.json.
-
-    Raises:
-        ValueError: the folder cannot be written to.
-    """
-    baseline, names = deliverable.baseline(home), ("micro_f1", "macro_f1")
-    frequent = most_frequent(rows_of_class(task.splits.train, len(deliverable.labels))) if task.splits else None
-    if task.most_frequent:
-        frequent = deliverable.labels.index(task.most_frequent)
-    asked: dict[str, Any] = {"tokens": config.batch.tokens, "n_resamples": config.bootstrap, "seed": config.seed}
-    with progress_bar(len(task.rows)) as progress:
-        found = judge_label_members(deliverable, task.rows, baseline, frequent, progress=progress, **asked)
-    scores = next(iter(found.scores.values()))
-    said, warnings = said_of(deliverable, baseline), warnings_of(task, deliverable)
-    members = {name: label_headline(one) for name, one in found.scores.items()}
-    others, ahead = baseline_figures(found.baselines, names), leads(found.baselines, names)
-    beside = {"members": members, "baselines": others, "leads": ahead}
-    judged = Found(
-        figures={
-            **asdict(scores),
-            **{key: plain_figures(models) for key, models in beside.items()},
-            "warnings": warnings,
-        },
-        size=f"{scores.n_rows:,} rows, {len(scores.labels)} labels",
-        sections=label_sections(found.scores, found.answered, found.baselines, said),
-        write_csv=lambda path: write_labels_csv(path, found.answered),
-        warnings=warnings,
-        show=lambda: show_models(
-            task, members, others, ahead, [*(f"warning: {one}" for one in warnings), *([said] if said else [])], folder
-        ),
-    )
-    return publish(judged, task, config, deliverable.model, folder, home)
+def cell(figure: Interval | float | None) -> str:
+    """A figure to four digits, its interval below it to three, of large figures to fewer."""
+    if figure is None:
+        return ""
+    if isinstance(figure, float | int):
+        return f"{figure:.4f}"
+    digits = 3 if figure.high < 10 else 1 if figure.high < 1000 else 0  # a perplexity has to fit in the column, too
+    return f"{figure.value:.4f}\n{figure.low:.{digits}f}-{figure.high:.{digits}f}"

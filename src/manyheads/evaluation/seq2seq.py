@@ -1,40 +1,29 @@
-"""A model that answers by texts, judged.
+"""Evaluation of a model that answers a text by a text: how often it is exactly right, and where it errs."""
 
-The answers of a model that answers texts by texts, and what they are worth.
-
-n rows
-
-What report.html says of a model that answers by texts: how often it is right, beside what, and where it errs.
-
-What an evaluation found of a model that answers by texts: judged, written to a folder, shown on the screen.
-"""
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import EvaluateConfig, GenerateConfig
+from manyheads.config import GenerateConfig
 from manyheads.config.fields import to_plain
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import same_text
-from manyheads.evaluation.answers import write_answers_csv
-from manyheads.evaluation.evaluate import EvaluationData
-from manyheads.evaluation.page import Html, excerpt, interval_bar, section, shown, table, two_lines
-from manyheads.evaluation.report import Sections, tile_row
-from manyheads.evaluation.results import Found, interval_cells, publish
-from manyheads.evaluation.scores import Interval, mean_interval, ratio_interval, share_interval
+from manyheads.evaluation.evaluation import NETWORK, Evaluation, Setup, write_answers_csv
+from manyheads.evaluation.metrics import Interval, mean_interval, ratio_interval, share_interval
+from manyheads.evaluation.report import Example, Figures, Section, Table
 from manyheads.inference.seq2seq import Followed, Seq2SeqPredictor
-from manyheads.terminal import progress_bar
 
 CHUNK = 1024  # rows answered together
+TOKENS = 8192  # most of a batch
 COPY, NEAREST = "the text itself", "target of the nearest training text"
 MOST_TRAIN = 20_000  # rows among which the nearest is looked for
-MOST_CELLS = 2**24  # likenesses held at a time
+MOST_CELLS = 2**24  # similarities held at a time
+MOST_WRONG, MOST_RIGHT = 20, 5  # rows of a report
 
 
 @dataclass(slots=True)
-class Translations:
+class Generated:
     """Rows in their own order, each with its answer and how well its target was followed token by token."""
 
     rows: Rows
@@ -48,56 +37,83 @@ class Translations:
 
 
 @dataclass(slots=True)
-class TranslationScores:
-    """Figures of one split. `token_accuracy` is the share of target tokens, and `loss` the mean over rows of their
-    cross-entropy in nats, each told with all tokens before it given."""
+class Seq2SeqScores:
+    """Figures of one split. `token_accuracy` is the share of target tokens that are predicted, and `loss` the mean over
+    rows of their cross-entropy in nats, each with all tokens before it given."""
 
     exact_match: Interval
     token_accuracy: Interval
     loss: Interval
     n_rows: int
 
-    def by_name(self) -> dict[str, Interval]:
+    def by_name(self) -> Figures:
         return {"exact_match": self.exact_match, "token_accuracy": self.token_accuracy, "loss": self.loss}
 
 
-def judge_texts(
-    translator: Seq2SeqPredictor,
+def evaluate_texts(model: Seq2SeqPredictor, rows: Rows, setup: Setup) -> Evaluation:
+    """The model, the text as it is, and the target of the most similar training text where those are known.
+
+    Raises:
+        ValueError: there are no rows.
+    """
+    found = generate(model, rows, setup.generate, tokens=setup.tokens, progress=setup.progress)
+    scores = score_texts(found, **setup.draws)
+    baselines = text_baselines(setup.train, rows) if setup.compare else {}
+    return Evaluation(
+        title="A model that answers texts by texts, and what it is worth",
+        size=f"{scores.n_rows:,} rows",
+        scores={**asdict(scores), "generate": to_plain(setup.generate)},
+        members={NETWORK: scores.by_name()},
+        baselines={name: {"exact_match": figure} for name, figure in baselines.items()},
+        verdict=verdict(scores, baselines),
+        tiles={
+            "exact match": scores.exact_match,
+            "token accuracy": scores.token_accuracy,
+            "loss of a token": scores.loss,
+        },
+        comparison=comparison(scores, baselines),
+        details=lambda: [*examples(found, right=False), *examples(found, right=True)],
+        write_csv=lambda path: write_generated_csv(path, found),
+    )
+
+
+def generate(
+    model: Seq2SeqPredictor,
     rows: Rows,
-    generate: GenerateConfig,
+    config: GenerateConfig,
     *,
-    tokens: int = 8192,
+    tokens: int = 0,
     progress: Callable[[int], None] = lambda n_rows: None,
-) -> Translations:
-    """Answer every row; `progress` hears how many more rows are done."""
-    found = Translations(rows, [], [])
+) -> Generated:
+    """Answer every row; `progress` is called with the number of further rows that are answered."""
+    found = Generated(rows, [], [])
     for start in range(0, len(rows), CHUNK):
         texts, wanted = rows.texts[start : start + CHUNK], targets(rows)[start : start + CHUNK]
-        found.answers += translator.generate(texts, **asdict(generate), tokens=tokens)
-        found.followed += translator.follow(texts, wanted, tokens=tokens)
+        found.answers += model.generate(texts, **asdict(config), tokens=tokens or TOKENS)
+        found.followed += model.follow(texts, wanted, tokens=tokens or TOKENS)
         progress(len(texts))
     return found
 
 
-def score_texts(translations: Translations, *, n_resamples: int = 1000, seed: int = 0) -> TranslationScores:
+def score_texts(found: Generated, *, n_resamples: int = 1000, seed: int = 0) -> Seq2SeqScores:
     """Figures with their 95 % intervals, all on the same resamples of whole rows.
 
     Raises:
         ValueError: there are no rows.
     """
-    followed = translations.followed
     draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
-    right, told = [one.n_right for one in followed], [one.n_tokens for one in followed]
-    return TranslationScores(
-        exact_match=share_interval(sum(translations.right), len(followed)),
-        token_accuracy=ratio_interval(right, told, share=True, **draws),
+    followed = found.followed
+    right, all_tokens = [one.n_right for one in followed], [one.n_tokens for one in followed]
+    return Seq2SeqScores(
+        exact_match=share_interval(sum(found.right), len(followed)),
+        token_accuracy=ratio_interval(right, all_tokens, share=True, **draws),
         loss=mean_interval([one.loss for one in followed], **draws),
         n_rows=len(followed),
     )
 
 
 def text_baselines(train: Rows | None, rows: Rows) -> dict[str, Interval]:
-    """Exact match of what needs no training of ours: the text as it is, and the target of the most alike text."""
+    """Exact match of what needs no training of ours."""
     answers = {COPY: rows.texts}
     if train is not None:
         answers[NEAREST] = nearest_targets(train, rows)
@@ -107,7 +123,7 @@ def text_baselines(train: Rows | None, rows: Rows) -> dict[str, Interval]:
 
 
 def nearest_targets(train: Rows, rows: Rows) -> list[str]:
-    """The target of the training text most alike, by TF-IDF of its letters in twos to fours; of equals the first.
+    """The target of the most similar training text, by TF-IDF of its letters in twos to fours; of equals the first.
 
     Of a large training split the first `MOST_TRAIN` rows are known.
     """
@@ -121,46 +137,12 @@ def nearest_targets(train: Rows, rows: Rows) -> list[str]:
     return [targets(train)[row] for some in nearest for row in some.tolist()]
 
 
-def write_translations_csv(path: Path, translations: Translations) -> None:
-    """One line a row, as of `write_answers_csv`: target, prediction, and whether that is right."""
-    said = [
-        [target, answer, int(right)]
-        for target, answer, right in zip(
-            targets(translations.rows), translations.answers, translations.right, strict=True
-        )
-    ]
-    write_answers_csv(path, translations.rows, ["target", "prediction", "right"], said)
-
-
 def targets(rows: Rows) -> list[str]:
     assert rows.targets is not None, "read_splits and read_split give them with task=seq2seq"
     return rows.targets
 
 
-MOST_WRONG, MOST_RIGHT = 20, 5
-
-
-def translation_sections(
-    scores: TranslationScores, translations: Translations, baselines: dict[str, Interval]
-) -> Sections:
-    """Scores and answers of one split, and the exact match of `baselines` on the same rows."""
-    figures = {
-        "exact match": scores.exact_match,
-        "token accuracy": scores.token_accuracy,
-        "loss of a token": scores.loss,
-    }
-    said = Html(f"<p class=verdict>{shown(verdict(scores, baselines))}</p>")
-    right = translations.right
-    return Sections(
-        [tile_row(figures), said, *comparison(scores, baselines)],
-        [
-            *listed("Wrong answers", translations, [at for at, good in enumerate(right) if not good], MOST_WRONG),
-            *listed("Right answers", translations, [at for at, good in enumerate(right) if good], MOST_RIGHT),
-        ],
-    )
-
-
-def verdict(scores: TranslationScores, baselines: dict[str, Interval]) -> str:
+def verdict(scores: Seq2SeqScores, baselines: dict[str, Interval]) -> str:
     """One sentence a hurried reader can repeat."""
     match = scores.exact_match
     said = (
@@ -170,65 +152,41 @@ def verdict(scores: TranslationScores, baselines: dict[str, Interval]) -> str:
     rival = max(baselines, key=lambda name: baselines[name].value, default=None)
     if rival is None:
         return f"{said}."
-    beside = baselines[rival]
-    apart = match.low > beside.high or match.high < beside.low
-    return f"{said}; {rival} is right in {beside.value:.1%}{'' if apart else ', and the two intervals overlap'}."
+    other = baselines[rival]
+    apart = match.low > other.high or match.high < other.low
+    return f"{said}; {rival} is right in {other.value:.1%}{'' if apart else ', and the two intervals overlap'}."
 
 
-def comparison(scores: TranslationScores, baselines: dict[str, Interval]) -> Iterator[Html]:
-    """The model and what needs no training, best first."""
+def comparison(scores: Seq2SeqScores, baselines: dict[str, Interval]) -> list[Section]:
+    """The model and what needs no training, best first; nothing without baselines."""
     if not baselines:
-        return
-    judged = sorted({"this model": scores.exact_match, **baselines}.items(), key=lambda one: -one[1].value)
-    rows = [[name, two_lines(figure), interval_bar(figure)] for name, figure in judged]
-    own = next(at for at, (name, _) in enumerate(judged) if name == "this model")
-    yield section(
-        "Beside answers without a model, on the same rows",
-        table(["answer", "exact match", "from 0 to 1"], rows, "wnb", own=own),
-    )
+        return []
+    ranked = sorted({"this model": scores.exact_match, **baselines}.items(), key=lambda one: -one[1].value)
+    rows: list[list[Any]] = [[name, figure, figure] for name, figure in ranked]
+    own = next(at for at, (name, _) in enumerate(ranked) if name == "this model")
+    table = Table(["answer", "exact match", "from 0 to 1"], rows, "wib", own)
+    return [Section("Beside answers without a model, on the same rows", table)]
 
 
-def listed(title: str, translations: Translations, which: list[int], most: int) -> Iterator[Html]:
-    """Some rows with text, answer and, where the answer is wrong, target."""
+def examples(found: Generated, *, right: bool) -> list[Section]:
+    """Some rows with text and answer, and the target where the answer is wrong."""
+    which = [at for at, one in enumerate(found.right) if one == right]
     if not which:
-        return
-    rows, right = translations.rows, translations.right
-    items = [
-        f'<li><div class="head"><span class="soft">row {rows.numbers[at]:,}</span></div>'
-        f'<div class="text">{excerpt(rows.texts[at])}</div>'
-        f'<div class="text second{"" if right[at] else " wrong"}">{excerpt(translations.answers[at])}</div>'
-        + ("" if right[at] else f'<div class="text second">{excerpt(targets(rows)[at])}</div>')
-        + "</li>"
+        return []
+    rows, most = found.rows, MOST_RIGHT if right else MOST_WRONG
+    shown = [
+        Example(
+            f"row {rows.numbers[at]:,}",
+            [rows.texts[at], found.answers[at], *([] if right else [targets(rows)[at]])],
+            wrong=-1 if right else 1,
+        )
         for at in which[:most]
     ]
     more = f" (the first {most} of {len(which):,})" if len(which) > most else ""
-    yield section(f"{title}{more}", f'<ol class="mistakes">{"".join(items)}</ol>', long=True)
+    return [Section(f"{'Right' if right else 'Wrong'} answers{more}", examples=shown, long=True)]
 
 
-def evaluate_texts(
-    task: EvaluationData, translator: Seq2SeqPredictor, config: EvaluateConfig, folder: Path, home: Path | None
-) -> dict[str, Any]:
-    """Judge the rows of `task`; write metrics.json, predictions.csv, pictures and report.html into `folder`.
-
-    Returns:
-        The content of metrics.json.
-
-    Raises:
-        ValueError: the folder cannot be written to.
-    """
-    with progress_bar(len(task.rows)) as progress:
-        found = judge_texts(translator, task.rows, config.generate, tokens=config.batch.tokens, progress=progress)
-    draws: dict[str, Any] = {"n_resamples": config.bootstrap, "seed": config.seed}
-    scores = score_texts(found, **draws)
-    baselines = text_baselines(task.splits.train if task.splits else None, task.rows)
-    shown = {name: {"exact_match": asdict(figure)} for name, figure in baselines.items()}
-    figures = scores.by_name() | {f"exact match of {name}": figure for name, figure in baselines.items()}
-    judged = Found(
-        figures={**asdict(scores), "generate": to_plain(config.generate), "baselines": shown},
-        size=f"{scores.n_rows:,} rows",
-        sections=translation_sections(scores, found, baselines),
-        write_csv=lambda path: write_translations_csv(path, found),
-        columns=["value", "95 % interval"],
-        rows=[[name.replace("_", " "), *interval_cells(figure)] for name, figure in figures.items()],
-    )
-    return publish(judged, task, config, translator.model, folder, home)
+def write_generated_csv(path: Path, found: Generated) -> None:
+    """The columns of `write_answers_csv`, then target, prediction, and whether that is right."""
+    answers = [list(one) for one in zip(targets(found.rows), found.answers, map(int, found.right), strict=True)]
+    write_answers_csv(path, found.rows, ["target", "prediction", "right"], answers)

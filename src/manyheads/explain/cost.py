@@ -1,16 +1,10 @@
-"""What heads and lengths cost: parameters, operations, memory, time.
+"""What heads and lengths cost: parameters, operations, memory and time, measured so that pieces can be compared.
 
-Time and memory of a piece of work, measured so that pieces can be compared.
+h heads of width d / h cost about as much as one head of width d: Vaswani et al. (2017), section 3.2.2, last paragraph,
+"similar to that of single-head attention". Time and memory of attention grow with the square of a text's length, unless
+it looks no further than a window.
 
-What h heads of width d / h cost beside one head of width d: parameters, operations, memory, time.
-
-Vaswani et al. (2017), section 3.2.2, last paragraph: "similar to that of single-head attention".
-
-T tokens of a text . B texts . D d_model
-
-Time and memory of attention grow with the square of the text's length, unless it looks no further than a window.
-
-T tokens of a text . H heads . D d_model
+T tokens of a text . B texts . H heads . D d_model
 """
 
 import platform
@@ -39,6 +33,17 @@ from manyheads.nn.cost import count_parameters
 from manyheads.nn.multihead import MultiHeadAttention
 
 Work = Callable[[], object]
+D_MODEL = 256
+N_HEADS = [1, 2, 4, 8, 16, 32, 64]
+LENGTHS = [64, 256]
+TOKENS = 512  # of a batch: 8 texts of 64 tokens, 2 of 256
+WIDTH, HEADS, WINDOW = 128, 2, 64
+SHORTEST = 64
+KINDS = {
+    "textbook": ("the formula, all T² weights kept", RED, "o-"),
+    "fused": ("the library, fused kernel from 384 tokens on", BLUE, "s-"),
+    "window": (f"the library, model.window={WINDOW}", TEAL, "^-"),
+}
 
 
 def median_seconds(works: Mapping[str, Work], repeats: int) -> dict[str, float]:
@@ -97,12 +102,6 @@ class _Allocations(TorchDispatchMode):
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
     return [one for one in tree_leaves(tree) if isinstance(one, torch.Tensor)]
-
-
-D_MODEL = 256
-N_HEADS = [1, 2, 4, 8, 16, 32, 64]
-LENGTHS = [64, 256]
-TOKENS = 512  # of a batch: 8 texts of 64 tokens, 2 of 256
 
 
 def heads(config: ExplainConfig) -> Finding:
@@ -192,15 +191,6 @@ def _heads_picture(costs: list[dict[str, Any]]) -> bytes:
         axes.set(ylabel="times one head of width 256", ylim=(0.6, 80))
     panels[0, 0].legend(frameon=False, fontsize=8, loc="upper left")
     return png(figure)
-
-
-WIDTH, HEADS, WINDOW = 128, 2, 64
-SHORTEST = 64
-KINDS = {
-    "textbook": ("the formula, all T² weights kept", RED, "o-"),
-    "fused": ("the library, fused kernel from 384 tokens on", BLUE, "s-"),
-    "window": (f"the library, model.window={WINDOW}", TEAL, "^-"),
-}
 
 
 def length(config: ExplainConfig) -> Finding:

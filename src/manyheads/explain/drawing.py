@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from manyheads.evaluation.plots import BLUE, GREY, INK, PALE, RED, png, quiet
+from manyheads.evaluation.report import BLUE, GREY, INK, PALE, RED, png, quiet
 
 __all__ = ["BLUE", "GREY", "INK", "PALE", "RED", "TEAL", "draw", "heatmap", "name", "png", "powers_of_two"]
 

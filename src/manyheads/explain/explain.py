@@ -1,12 +1,7 @@
-"""The verb `explain`: every experiment, its pictures, and figures kept up to date in a page.
+"""The verb `explain`: every experiment, its pictures, one JSON of all figures, and figures kept up to date in a page.
 
-What an experiment comes to.
-
-Figures in a Markdown page that say where they come from, `0.97<!--relations/train/weight-->`, kept up to date.
-
-The mark is a comment, so that a reader sees the figure alone.
-
-The verb `explain`: every experiment, its pictures, and one JSON of all figures.
+A figure in a Markdown page says where it comes from in a comment, `0.97<!--relations/train/weight-->`, so that a reader
+sees the figure alone.
 """
 
 import json
@@ -19,6 +14,8 @@ from typing import Any
 
 from manyheads.config import Claim, ExplainConfig
 from manyheads.runs.atomic import replace_file
+
+JSON = "attention.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +121,6 @@ def figure_at(place: str, figures: dict[str, Any]) -> float:
 
 def _no_figure(place: str) -> str:
     return f"the mark {place} of the page names no figure of attention.json: correct it in the page"
-
-
-JSON = "attention.json"
 
 
 def explain(config: ExplainConfig) -> dict[str, Any]:

@@ -1,14 +1,10 @@
 """The formula step by step, and that it does not see order.
 
-The formula step by step: what each product is, its shape, and that our blocks compute the same.
+What each product is, its shape, and that our blocks compute the same: NumPy transcribes the papers with a token a row,
+Q = X W^Q; the blocks are those of manyheads.nn. Exchange the tokens and the same vectors come out, exchanged:
+positions, a causal mask or a window end that.
 
-NumPy transcribes the papers with a token a row, Q = X W^Q; the blocks are those of manyheads.nn.
-
-T tokens . D d_model . H heads . K d_k . V d_v
-
-Attention does not see order: exchange the tokens and the same vectors come out, exchanged.
-
-Positions, a causal mask or a window end that. B documents . N tokens . D d_model
+T, N tokens . B documents . D d_model . H heads . K d_k . V d_v
 """
 
 import math
@@ -30,6 +26,19 @@ T, D_MODEL, N_HEADS, D_K, D_V = 7, 16, 4, 6, 5  # all different, so that a shape
 WIDTHS = [16, 64, 256, 1024]  # of the parameter-free form
 N_TEXTS = 50
 Array = np.ndarray
+N_TOKENS, N_ORDERS = 16, 20
+VOCAB = 50
+CASES = {
+    "no positions": {},
+    "no positions, in float32": {},
+    "sinusoidal": {"positions": Positions.sinusoidal},
+    "sinusoidal, each token keeps its own": {"positions": Positions.sinusoidal},
+    "learned": {"positions": Positions.learned},
+    "rotary": {"positions": Positions.rotary},
+    "alibi": {"positions": Positions.alibi},
+    "no positions, causal": {"causal": True},
+    "no positions, window of 2": {"window": 2},
+}
 
 
 def formula(config: ExplainConfig) -> Finding:
@@ -168,21 +177,6 @@ def _draw_matrix(axes: Any, name: str, values: Array, left: float, middle: float
     centre, above, below = left + columns / 2, middle + rows / 2 + 0.3, middle - rows / 2 - 0.4
     axes.text(centre, above, title, ha="center", va="bottom", fontsize=11, color=INK)
     axes.text(centre, below, f"{rows} x {columns}", ha="center", va="top", fontsize=8, color=INK)
-
-
-N_TOKENS, N_ORDERS = 16, 20
-VOCAB = 50
-CASES = {
-    "no positions": {},
-    "no positions, in float32": {},
-    "sinusoidal": {"positions": Positions.sinusoidal},
-    "sinusoidal, each token keeps its own": {"positions": Positions.sinusoidal},
-    "learned": {"positions": Positions.learned},
-    "rotary": {"positions": Positions.rotary},
-    "alibi": {"positions": Positions.alibi},
-    "no positions, causal": {"causal": True},
-    "no positions, window of 2": {"window": 2},
-}
 
 
 def order(config: ExplainConfig) -> Finding:

@@ -1,10 +1,8 @@
-"""The two small models that `explain` trains.
+"""The two small models that `explain` trains, and what their layers hold of a text.
 
-The recipe of the two small models that `explain` trains: every setting by its value, so that the figures of
-docs/attention.md stay those of the recipe the page describes, whatever a default becomes. A test refuses a setting that
-is missing here: give a new one the value that leaves these models as they are.
-
-A small model trained by the library itself, as `manyheads train` would, and what its layers hold of a text.
+They are trained by the library itself, as `manyheads train` would. The recipe names every setting by its value, so that
+the figures of docs/attention.md stay those of the recipe the page describes, whatever a default becomes. A test refuses
+a setting that is missing here: give a new one the value that leaves these models as they are.
 
 N tokens of a text, with the marks around it . Y layers . H heads . D d_model
 """
@@ -207,12 +205,12 @@ def train_small(
     """Train two layers of four heads for `config.steps` steps.
 
     Args:
-        regularisers: settings in which the two models differ, by dotted name (see recipe.py).
+        regularisers: settings in which the two models differ, by dotted name (see RECIPE).
         seed: of the weights and the order of the rows.
         splits: rows (text, label) of train, validation and test.
 
     Returns:
-        The model, and its test accuracy beside that of the better cheap model (see evaluation/answers.py).
+        The model, and its test accuracy beside that of the better cheap model (see evaluation/classification.py).
     """
     with TemporaryDirectory() as folder:
         places = {"data.path": str(_write(splits, Path(folder, "data"))), "data.cache": f"{folder}/cache"}

@@ -1,14 +1,9 @@
-"""What attention looks at where relations decide.
+"""What attention looks at where relations decide: the two sentences of the seeds, and heads over a test split.
 
-A made task that cannot be solved word by word: which two words of a sentence do not belong together?
-
-A vehicle has its place, a name its pronoun, a dish its country and its hunger or thirst. One bond at most is broken;
-every word is as frequent where all fit as where one is broken, so a bag of words can but guess.
-
-What attention looks at where relations decide: the two sentences of the seeds, and heads over a test split.
-
-The model is trained to say which bond of a sentence is broken (see sentences.py), so that a word has to be compared
-with its partner; neither of the two sentences is among its rows.
+The task is made so that it cannot be solved word by word: which two words of a sentence do not belong together? A
+vehicle has its place, a name its pronoun, a dish its country and its hunger or thirst. One bond at most is broken;
+every word is as frequent where all fit as where one is broken, so a bag of words can but guess, and a model has to
+compare a word with its partner. Neither of the two sentences is among its rows.
 
 Y layers . H heads . N tokens
 """
@@ -61,6 +56,37 @@ MEALS = (
     "the {food} from {country} is what {name} wants, as {pronoun} is {state}",
 )
 N_ROWS = {"train": 4000, "validation": 500, "test": 500}
+TRAIN, JANE = SEED_SENTENCES
+ASKED = {  # one word exchanged: what does the model say?
+    "as in the seed": TRAIN,
+    "another place": "the train left the harbour on time",
+    "another vehicle": "the ship left the station on time",
+    "Jane, as in the seed": JANE,
+    "another pronoun": "Jane is hungry, and he's really craving pasta from Italy",
+    "another state": "Jane is thirsty, and she's really craving pasta from Italy",
+    "another country": "Jane is hungry, and she's really craving pasta from Japan",
+}
+PAIRS = {
+    TRAIN: (("train", "station"), ("train", "on"), ("train", "the"), ("station", "train")),
+    JANE: (
+        ("she", "jane"),
+        ("jane", "she"),
+        ("jane", "hungry"),
+        ("pasta", "italy"),
+        ("italy", "pasta"),
+        ("pasta", "hungry"),
+        ("hungry", "pasta"),
+    ),
+}
+MARKS = ("[CLS]", "[SEP]")
+REGULARISERS = {"model.dropout_tokens": 0.0, "optim.average": 0, "optim.label_smoothing": 0.0}
+N_SEEDS = 3
+DIRECTIONS = {  # of the first word to the second, and back
+    "place": ("place from vehicle", "vehicle from place"),
+    "pronoun": ("pronoun from name", "name from pronoun"),
+    "origin": ("country from food", "food from country"),
+    "state": ("food from state", "state from food"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,33 +139,6 @@ def _meal(draw: random.Random) -> Sentence:
 
 def _other(draw: random.Random, words: list[str], than: str) -> str:
     return draw.choice([word for word in words if word != than])
-
-
-TRAIN, JANE = SEED_SENTENCES
-ASKED = {  # one word exchanged: what does the model say?
-    "as in the seed": TRAIN,
-    "another place": "the train left the harbour on time",
-    "another vehicle": "the ship left the station on time",
-    "Jane, as in the seed": JANE,
-    "another pronoun": "Jane is hungry, and he's really craving pasta from Italy",
-    "another state": "Jane is thirsty, and she's really craving pasta from Italy",
-    "another country": "Jane is hungry, and she's really craving pasta from Japan",
-}
-PAIRS = {
-    TRAIN: (("train", "station"), ("train", "on"), ("train", "the"), ("station", "train")),
-    JANE: (
-        ("she", "jane"),
-        ("jane", "she"),
-        ("jane", "hungry"),
-        ("pasta", "italy"),
-        ("italy", "pasta"),
-        ("pasta", "hungry"),
-        ("hungry", "pasta"),
-    ),
-}
-MARKS = ("[CLS]", "[SEP]")
-REGULARISERS = {"model.dropout_tokens": 0.0, "optim.average": 0, "optim.label_smoothing": 0.0}
-N_SEEDS = 3
 
 
 def relations(config: ExplainConfig) -> Finding:
@@ -239,14 +238,6 @@ def _partner_weights(
         direction: (torch.stack(weights), torch.stack(firsts), torch.tensor(evens))
         for direction, (weights, firsts, evens) in ((key, zip(*rows, strict=True)) for key, rows in found.items())
     }
-
-
-DIRECTIONS = {  # of the first word to the second, and back
-    "place": ("place from vehicle", "vehicle from place"),
-    "pronoun": ("pronoun from name", "name from pronoun"),
-    "origin": ("country from food", "food from country"),
-    "state": ("food from state", "state from food"),
-}
 
 
 def pair_weights(tokens: list[str], weights_YHNN: Tensor, pairs: tuple[tuple[str, str], ...]) -> dict[str, Any]:

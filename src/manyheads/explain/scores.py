@@ -1,14 +1,10 @@
 """Attention as a soft look-up, and why scores are divided by √d_k.
 
-Attention as a soft look-up: as the temperature falls it returns one record, as it rises the mean of all.
+weights = softmax(scores / temperature): as the temperature falls one record is returned, as it rises the mean of all.
+q · k has variance d_k, and 1 / √d_k decides what the softmax does with it: Vaswani et al. (2017), section 3.2.1 and its
+footnote 4.
 
-weights = softmax(scores / temperature). R temperatures . M records . K d_k . V d_v
-
-q · k has variance d_k, and what the softmax does with it, with and without 1 / √d_k.
-
-Vaswani et al. (2017), section 3.2.1 and its footnote 4.
-
-R rows of scores . L queries of one set . M keys . K d_k
+R temperatures, or rows of scores . L queries of one set . M records, or keys . K d_k . V d_v
 """
 
 import math
@@ -28,6 +24,10 @@ N_RECORDS, D_K, D_V = 8, 16, 4
 ASKED = 2  # the record whose key the query resembles
 NOISE = 0.3
 TEMPERATURES = [10 ** (step / 4) for step in range(8, -9, -1)]  # 100 to 0.01
+WIDTHS = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
+N_KEYS = 64
+QUERIES_OF_A_SET = 50
+DEAD = 0.01  # a Jacobian below: a hundredth of a score moves no weight by more than 0.0001
 
 
 def retrieval(config: ExplainConfig) -> Finding:
@@ -96,12 +96,6 @@ def _retrieval_picture(rows: list[dict[str, Any]]) -> bytes:
     axes.invert_xaxis()
     axes.legend(frameon=False, fontsize=8, loc="lower left")
     return png(figure)
-
-
-WIDTHS = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
-N_KEYS = 64
-QUERIES_OF_A_SET = 50
-DEAD = 0.01  # a Jacobian below: a hundredth of a score moves no weight by more than 0.0001
 
 
 def scale(config: ExplainConfig) -> Finding:

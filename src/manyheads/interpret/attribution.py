@@ -1,6 +1,4 @@
-"""What each token adds to an answer, and how that is shown.
-
-What each token adds to an answer, beside the attention it gets: integrated gradients by Captum.
+"""What each token adds to an answer, beside the attention it gets: integrated gradients by Captum.
 
 Sundararajan, Taly and Yan (2017), "Axiomatic Attribution for Deep Networks", section 3: the gradient of a class's
 logit is averaged along the straight line from a text without words to the text, and multiplied by the way. The sum over
@@ -12,8 +10,6 @@ first norm would then see zero vectors, at which it jumps (a hundredth of a word
 of points would do: such a model starts from the mean of its word vectors.
 
 L tokens of the text . B copies of it along the line . D d_model . C classes
-
-An attribution shown: a section of the page of its text, a picture and JSON beside it, lines on the terminal.
 """
 
 import json
@@ -28,12 +24,11 @@ from torch import Tensor
 
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Rows
-from manyheads.evaluation.page import Html, shown
-from manyheads.evaluation.plots import BLUE, GREY, INK, RED, png, quiet
+from manyheads.evaluation.report import BLUE, GREY, INK, RED, png, quiet
 from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.faithfulness import received
-from manyheads.interpret.maps import batches, look_at_batch, places, tokens_of
-from manyheads.interpret.page import read_words
+from manyheads.interpret.maps import batches, look_at_batch, places, read_words, tokens_of
+from manyheads.interpret.page import LETTERS, Additions
 from manyheads.layout import Packed
 from manyheads.nn import Classifier
 from manyheads.runs.atomic import replace_file
@@ -41,6 +36,8 @@ from manyheads.terminal import as_text, console
 
 STEPS = (32, 64, 128, 256, 512)  # each is tried until the sum is as near as NEAR
 NEAR = 0.01
+MOST_DRAWN = 60  # tokens of a table or picture; of a longer text those that add most, in their order
+MOST_SHOWN = 12  # on the terminal
 INSTALL = "attribution=true needs a package that is not installed: pip install 'manyheads[attribute]'"
 
 
@@ -162,27 +159,16 @@ def integrated_gradients(
     return added_L, steps
 
 
-MOST_DRAWN = 60  # tokens of a table or picture; of a longer text those that add most, in their order
-MOST_SHOWN = 12
-LETTERS = 18  # most of a token
-
-
-def attribution_section(found: Attribution) -> Html:
-    """A section of the page: what each token adds, its bar of another colour below zero, and the attention it gets."""
+def additions(found: Attribution) -> Additions:
+    """What a page says of it."""
     largest = max(map(abs, found.added)) or 1.0
-    head = f"<tr><th>token</th><th></th><th>adds to {shown(found.label)}</th><th>attention it gets</th></tr>"
-    rows = ""
-    for token in sorted(_largest(found, MOST_DRAWN)):
-        added, attention = found.added[token], found.attention[token]
-        bar = f'<rect class="{"more" if added >= 0 else "less"}" width="{abs(added) / largest:.2%}" height="100%"/>'
-        rows += (
-            f'<tr><th scope="row">{shown(found.tokens[token])}</th><td class="long"><svg aria-hidden="true">{bar}</svg>'
-            f"</td><td>{added:+.3f}</td><td>{attention:.3f}</td></tr>"
-        )
-    return Html(
-        '<section class="adds"><h2>What does each token add to the answer?</h2>'
-        f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
-        f"<p>Integrated gradients of the logit. {shown(completeness(found).strip())}.</p></section>"
+    return Additions(
+        found.label,
+        [
+            (found.tokens[at], found.added[at], abs(found.added[at]) / largest, found.attention[at])
+            for at in sorted(_largest(found, MOST_DRAWN))
+        ],
+        completeness(found).strip(),
     )
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from manyheads.data.batches import Batch
 from manyheads.data.tokens import Tokens
-from manyheads.evaluation.scores import Interval, mean_interval
+from manyheads.evaluation.metrics import Interval, mean_interval
 from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.maps import (
     Maps,

@@ -1,11 +1,4 @@
-"""The verb `look`: what a trained model attends to, as pages of single texts or figures over a split.
-
-Which layers and heads are shown. Standard library and settings only, so that a mistake is found at once.
-
-`look split=...`: the heads of a finished model over the rows of a split, as tables, a figure and files.
-
-The verb `look`: what a trained model attends to, as pages of single texts or figures over a split.
-"""
+"""The verb `look`: what a trained model attends to, as pages of single texts or as figures over a split."""
 
 import json
 import re
@@ -18,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import EvaluateConfig, LookConfig, ModelConfig, Task
 from manyheads.config.fields import show
-from manyheads.evaluation.evaluate import EvaluationData, find_task
+from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import open_folder, run_folder
 from manyheads.inference.reading import check_texts, opened_texts
 from manyheads.runs.atomic import refuse_unwritable, replace_folder
@@ -27,8 +20,10 @@ from manyheads.terminal import progress_bar, show_files
 
 if TYPE_CHECKING:
     from manyheads.inference.classifier import TextClassifier
+    from manyheads.interpret.page import Looked
     from manyheads.interpret.study import Study
-    from manyheads.interpret.texts import Looked
+
+WAYS = 'text="...", input=FILE or split=validation'
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,126 +34,10 @@ class Chosen:
     heads: list[int]
 
 
-def choose(model: ModelConfig, layers: str, heads: str) -> Chosen:
-    """The layers and heads that were typed, counted from 1; empty: all.
-
-    Layers in which two texts look at each other count on behind those of the encoder.
-
-    Raises:
-        ValueError: the model has no attention maps, or has not those.
-    """
-    if model.is_recurrent:
-        raise ValueError(
-            f"look shows heads of self-attention, and the run has model.encoder={model.encoder.name}, which has none: "
-            "train one with model.encoder=transformer, such as model=tiny, and look at that"
-        )
-    return Chosen(
-        _numbers("layers", layers, model.n_layers + model.n_cross_layers), _numbers("heads", heads, model.n_heads)
-    )
-
-
-def _numbers(setting: str, typed: str, most: int) -> list[int]:
-    """`1,3-5` as [0, 2, 3, 4]."""
-    numbers: set[int] = set()
-    for part in typed.strip().removeprefix("[").removesuffix("]").split(",") if typed.strip() else ():
-        match = re.fullmatch(r"\s*(\d{1,4})\s*(?:-\s*(\d{1,4})\s*)?", part, re.ASCII)
-        if match is None:
-            raise ValueError(
-                f"{setting}={typed} is not understood: count from 1, such as {setting}=2 or {setting}=1,3-4"
-            )
-        first, last = int(match[1]), int(match[2] or match[1])
-        if not 1 <= first <= last <= most:
-            there = f"{setting[:-1]} 1 alone" if most == 1 else f"{setting} 1 to {most}"
-            raise ValueError(f"{setting}={typed} is out of range: the model has {there}")
-        numbers |= set(range(first - 1, last))
-    return sorted(numbers) or list(range(most))
-
-
-def study(config: LookConfig) -> dict[str, Any]:
-    """Study the heads over the run's own rows; returns the content of study.json.
-
-    Writes study.json, heads.csv, study.png and study.html to <run>/look/<split>/, or <output>/<split>/, all of them
-    or none; what was there is replaced.
-
-    Raises:
-        ValueError: one sentence; the run, its data, a model without heads, or the folder. Mistakes in the data are
-            found before torch is imported.
-    """
-    opened = open_folder(config.run)
-    model, settings = opened
-    home = _home(config.run, model)
-    if settings.multi:
-        raise ValueError(
-            f"run={config.run} gives texts any number of labels, but split={config.split} judges heads by the one "
-            'class of a text: look at single texts by text="..." or input=FILE'
-        )
-    labels = opened.labels()
-    task = find_task(EvaluateConfig(run=config.run, split=config.split), home, settings, labels)
-
-    from manyheads.inference.classifier import TextClassifier
-    from manyheads.inference.folder import load, place
-    from manyheads.interpret.study import some, study_rows
-    from manyheads.interpret.tables import show_study
-
-    deliverable = place(load(opened, TextClassifier), config.hardware)
-    rows = some(task.rows, config.rows, config.seed)
-    with progress_bar(2 * len(rows)) as progress:
-        found = study_rows(
-            deliverable,
-            rows,
-            budget=config.batch.tokens,
-            n_resamples=config.bootstrap,
-            seed=config.seed,
-            progress=progress,
-        )
-    folder = Path(config.output, config.split) if config.output else within(home, "look", config.split)
-    written = write_study(folder, found, task)
-    show_study(found, f"{task.name}, {task.split}: the heads over {len(rows):,} rows")
-    show_files(folder, ["study.json", "heads.csv", "study.html"])
-    return written
-
-
-def _home(run: str, model: Path) -> Path:
-    home = run_folder(model)
-    if home is None:
-        raise ValueError(
-            f"run={run} is a model without its run folder, which would say what data it was trained on: "
-            "name the run folder"
-        )
-    return home
-
-
-def write_study(folder: Path, found: "Study", task: EvaluationData) -> dict[str, Any]:
-    """Write every file; returns what is in study.json.
-
-    Raises:
-        ValueError: the folder cannot be written to.
-    """
-    from manyheads.interpret.pictures import draw_study
-    from manyheads.interpret.tables import study_page, write_csv
-
-    written = {**task.about, **found.as_json()}
-    n_rows, n_heads = found.n_rows, len(found.silenced)
-    title = f"{task.name}, {task.split} split: the heads"
-    subtitle = f"{task.rows.source}, {n_rows:,} rows, {found.statistics.n_tokens:,} tokens, {n_heads} heads"
-    with refuse_unwritable(folder), replace_folder(folder) as part:
-        png = draw_study(found)
-        (part / "study.png").write_bytes(png)
-        (part / "study.html").write_text(study_page(found, png, title, subtitle), encoding="utf-8")
-        write_csv(part / "heads.csv", found)
-        (part / "study.json").write_text(
-            json.dumps(written, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
-    return written
-
-
-WAYS = 'text="...", input=FILE or split=validation'
-
-
 def look(config: LookConfig) -> Any:
     """Look at texts, or over a split.
 
-    A page a text goes to `output`, else <run>/look/, as 1.html, 2.html, ... behind the highest number there: nothing
+    A page a text goes to `output`, else <run>/look/, as 1.html, 2.html, ... after the highest number there: nothing
     is overwritten. Returns what was written, or of a split what `manyheads.interpret.look.study` returns.
 
     Raises:
@@ -199,18 +78,18 @@ def _page(
     source: str,
 ) -> list[Path]:
     """The page of a text or pair, and what is written beside it."""
-    from manyheads.interpret.texts import look_at
+    from manyheads.interpret.page import look_at
 
     if not config.attribution:
         looked = look_at(deliverable, *texts, chosen, folder=folder, source=source, png=config.png)
-        _tell(looked)
+        _show(looked)
         return looked.files
-    from manyheads.interpret.attribution import attribute, attribution_section, show_attribution, write_attribution
+    from manyheads.interpret.attribution import additions, attribute, show_attribution, write_attribution
 
     found = attribute(deliverable, *texts)
-    more = attribution_section(found)
-    looked = look_at(deliverable, *texts, chosen, folder=folder, source=source, png=config.png, more=more)
-    _tell(looked)
+    shown = {"png": config.png, "additions": additions(found)}
+    looked = look_at(deliverable, *texts, chosen, folder=folder, source=source, **shown)
+    _show(looked)
     show_attribution(found)
     return [*looked.files, *write_attribution(looked.files[0], found)]
 
@@ -265,11 +144,123 @@ def _texts(chunks: Any) -> Iterator[tuple[str, str | None]]:
         yield from zip(chunk.texts, chunk.pairs or [None] * len(chunk.texts), strict=True)
 
 
-def _tell(looked: "Looked") -> None:
-    """What a terminal is told of a page."""
+def _show(looked: "Looked") -> None:
+    """Print what a page says."""
     from manyheads.terminal import as_text, console
 
     shell = console()
     shell.print(as_text(f"{looked.files[0]}: {looked.label} {looked.probability:.1%}"), soft_wrap=True)
     checks = ", ".join(f"{re.sub('^Layer', 'layer', name)} {error:.1e}" for name, error in looked.errors.items())
     shell.print(as_text(f"  largest |map · V - fast path|: {checks}"), soft_wrap=True)
+
+
+def choose(model: ModelConfig, layers: str, heads: str) -> Chosen:
+    """The layers and heads that were typed, counted from 1; empty: all.
+
+    Layers in which two texts look at each other count on after those of the encoder.
+
+    Raises:
+        ValueError: the model has no attention maps, or has not those.
+    """
+    if model.is_recurrent:
+        raise ValueError(
+            f"look shows heads of self-attention, and the run has model.encoder={model.encoder.name}, which has none: "
+            "train one with model.encoder=transformer, such as model=tiny, and look at that"
+        )
+    return Chosen(
+        _numbers("layers", layers, model.n_layers + model.n_cross_layers), _numbers("heads", heads, model.n_heads)
+    )
+
+
+def _numbers(setting: str, typed: str, most: int) -> list[int]:
+    """`1,3-5` as [0, 2, 3, 4]."""
+    numbers: set[int] = set()
+    for part in typed.strip().removeprefix("[").removesuffix("]").split(",") if typed.strip() else ():
+        match = re.fullmatch(r"\s*(\d{1,4})\s*(?:-\s*(\d{1,4})\s*)?", part, re.ASCII)
+        if match is None:
+            raise ValueError(
+                f"{setting}={typed} is not understood: count from 1, such as {setting}=2 or {setting}=1,3-4"
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not 1 <= first <= last <= most:
+            there = f"{setting[:-1]} 1 alone" if most == 1 else f"{setting} 1 to {most}"
+            raise ValueError(f"{setting}={typed} is out of range: the model has {there}")
+        numbers |= set(range(first - 1, last))
+    return sorted(numbers) or list(range(most))
+
+
+def study(config: LookConfig) -> dict[str, Any]:
+    """Study the heads over the run's own rows; returns the content of study.json.
+
+    Writes study.json, heads.csv, study.png and study.html to <run>/look/<split>/, or <output>/<split>/, all of them
+    or none; what was there is replaced.
+
+    Raises:
+        ValueError: one sentence; the run, its data, a model without heads, or the folder. Mistakes in the data are
+            found before torch is imported.
+    """
+    opened = open_folder(config.run)
+    model, settings = opened
+    home = _home(config.run, model)
+    if settings.multi:
+        raise ValueError(
+            f"run={config.run} gives texts any number of labels, but split={config.split} judges heads by the one "
+            'class of a text: look at single texts by text="..." or input=FILE'
+        )
+    labels = opened.labels()
+    task = find_data(EvaluateConfig(run=config.run, split=config.split), home, settings, labels)
+
+    from manyheads.inference.classifier import TextClassifier
+    from manyheads.inference.folder import load, place
+    from manyheads.interpret.study import show_study, some, study_rows
+
+    deliverable = place(load(opened, TextClassifier), config.hardware)
+    rows = some(task.rows, config.rows, config.seed)
+    with progress_bar(2 * len(rows)) as progress:
+        found = study_rows(
+            deliverable,
+            rows,
+            budget=config.batch.tokens,
+            n_resamples=config.bootstrap,
+            seed=config.seed,
+            progress=progress,
+        )
+    folder = Path(config.output, config.split) if config.output else within(home, "look", config.split)
+    written = write_study(folder, found, task)
+    show_study(found, f"{task.name}, {task.split}: the heads over {len(rows):,} rows")
+    show_files(folder, ["study.json", "heads.csv", "study.html"])
+    return written
+
+
+def _home(run: str, model: Path) -> Path:
+    home = run_folder(model)
+    if home is None:
+        raise ValueError(
+            f"run={run} is a model without its run folder, which would say what data it was trained on: "
+            "name the run folder"
+        )
+    return home
+
+
+def write_study(folder: Path, found: "Study", task: EvaluationData) -> dict[str, Any]:
+    """Write every file; returns what is in study.json.
+
+    Raises:
+        ValueError: the folder cannot be written to.
+    """
+    from manyheads.evaluation.report import write_page
+    from manyheads.interpret.study import draw_study, study_page, write_csv
+
+    written = {**task.about, **found.as_json()}
+    n_rows, n_heads = found.n_rows, len(found.silenced)
+    title = f"{task.name}, {task.split} split: the heads"
+    subtitle = f"{task.rows.source}, {n_rows:,} rows, {found.statistics.n_tokens:,} tokens, {n_heads} heads"
+    with refuse_unwritable(folder), replace_folder(folder) as part:
+        png = draw_study(found)
+        (part / "study.png").write_bytes(png)
+        write_page(part / "study.html", study_page(found, png, title, subtitle))
+        write_csv(part / "heads.csv", found)
+        (part / "study.json").write_text(
+            json.dumps(written, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+        )
+    return written

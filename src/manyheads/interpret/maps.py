@@ -1,18 +1,10 @@
-"""Exact weights of heads, heads silenced, and rows of a split passed through a classifier that is looked at.
+"""What a classifier reads of a text, where its heads look, and what it answers without one of them.
 
-The exact weights of a classifier's heads for one text, a layer at a time, beside the kernel that gave the answer.
-
-The model runs once, as fast as it always does; its attention modules are only overheard. Their maps are then computed
-from what they were given: one layer's are held at a time, whatever the number of layers.
-
-N tokens . H heads . L query positions . M key positions . V d_v . C classes
-
-What of a classifier can be silenced: its heads, one at a time, and tokens of a text.
-
-Rows of a split, batch by batch through a classifier that is looked at.
+The model runs once, as fast as it always does; hooks note what its attention modules are given. Exact weights are then
+computed from that beside the kernel that gave the answer: of a single text one layer's are held at a time.
 
 B documents . N tokens of a batch . T texts that are read: the documents, or both texts of pairs that are read apart
-P heads of all layers . L query positions . M key positions . C classes
+P heads of all layers . H heads of a layer . L query positions . M key positions . V d_v . C classes
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,16 +13,93 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import torch
+from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
 
+from manyheads.config import Cutting
+from manyheads.config.data import CUT
 from manyheads.data.batches import ANSWER_ROWS, Batch, Batches, plan_evaluation
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import PROBE, Tokens, encode
+from manyheads.data.tokens import PROBE, Tokens, encode, kept, segments_of, texts_of_marks
 from manyheads.inference.classifier import TextClassifier
 from manyheads.layout import Layout, Packed
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import part_pairs
 from manyheads.nn.multihead import MultiHeadAttention
+
+MARK, UNKNOWN = "mark", "unknown"
+SPACE = "\u2423"  # what a token of white space alone is shown as
+# Most weights held at a time, over all heads: 64 MiB of fp32, and a few such blocks while they are worked on. A single
+# document may need more: the square of its length for each head.
+CELLS = 2**24
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One token.
+
+    `text` is what was typed, `read` the entry of the vocabulary; `kind` is mark ([CLS] and its like), unknown, or
+    empty; `part` 0 or 1 says which text it is of; `glued`, that nothing stands between it and the token before.
+    """
+
+    text: str
+    read: str
+    kind: str
+    part: int
+    glued: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text, or pair, as the model reads it; `n_cut` of its tokens are not read.
+
+    `segments` are as of `segments_of`, zeros for a single text; `lengths` are the tokens of its windows, end to end; of
+    a text that is read at once there is one.
+    """
+
+    ids: list[int]
+    segments: list[int]
+    words: list[Word]
+    n_cut: int
+    lengths: list[int]
+
+
+def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: int, cutting: Cutting = CUT) -> Reading:
+    """Tokens as `encode` of manyheads.data.tokens makes them, each with the letters it stands for."""
+    encoding = tokenizer.encode(text, pair)
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    typed = [text] if pair is None else [text, pair]
+    segments = [0] * len(encoding) if pair is None else segments_of(encoding, texts_of_marks(tokenizer))
+    parts = [list(range(len(encoding)))]
+    if len(encoding) > max_length:
+        parts = kept(encoding.sequence_ids, max_length, cutting).parts
+    read = [at for part in parts for at in part]
+    return Reading(
+        ids=[encoding.ids[at] for at in read],
+        segments=[segments[at] for at in read],
+        words=[word for part in parts for word in _words(encoding, part, segments, typed, unknown)],
+        n_cut=len(encoding) - len(set(read)),
+        lengths=list(map(len, parts)),
+    )
+
+
+def _words(
+    encoding: Encoding, places: list[int], segments: list[int], typed: list[str], unknown: str | None
+) -> list[Word]:
+    """The tokens at `places`, one after the other."""
+    words: list[Word] = []
+    ends: dict[int, int] = {}
+    for at in places:
+        read, part, (start, end) = encoding.tokens[at], segments[at] & 1, encoding.offsets[at]
+        mark = bool(encoding.special_tokens_mask[at]) and start == end
+        letters = "" if mark else typed[part][start:end]
+        bare = letters.strip()
+        glued = bool(bare) and ends.get(part) == start and letters[:1].strip() != ""
+        if not mark:
+            ends[part] = end
+        kind = MARK if mark else UNKNOWN if read == unknown else ""
+        words.append(Word(bare or (SPACE if letters else read), read, kind, part, glued and not mark))
+    return words
 
 
 @dataclass(slots=True)
@@ -208,11 +277,6 @@ def with_silence(classifier: Classifier) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-CELLS = 2**24
-"""Most weights held at a time, over all heads: 64 MiB of fp32, and a few such blocks while they are worked on.
-A single document may need more: the square of its length for each head."""
 
 
 @dataclass(slots=True)

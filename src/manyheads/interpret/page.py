@@ -1,112 +1,37 @@
-"""The page of one text: its tokens as a reader knows them, maps packed layer by layer.
+"""The page of one text: through the model once, then a single file with its style, script and maps inside.
 
-The tokens of a text as a reader knows them: in the letters that were typed.
+Maps are computed and written layer by layer. Nothing is fetched and nothing in a text can become markup: jinja2 escapes
+what stands in the page, what the script reads is JSON without `<`, and only the one script with our own digest may run.
 
-The page of one text: a single file with its style, script and maps inside, written layer by layer.
-
-Nothing is fetched and nothing in a text can become markup: what stands in the page is escaped, what the script reads
-is JSON without `<`, and only the one script with our own digest may run.
-
-H heads . L query positions . M key positions
+C classes . H heads . L query positions . M key positions
 """
 
 import json
 import re
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from importlib.resources import files
+from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-from tokenizers import Encoding, Tokenizer
+from markupsafe import Markup
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import adaptive_max_pool2d
 
-from manyheads.config import Cutting
-from manyheads.config.data import CUT
-from manyheads.data.tokens import kept, segments_of, texts_of_marks
-from manyheads.evaluation.page import shown
-from manyheads.interpret.maps import LayerMaps
-
-MARK, UNKNOWN = "mark", "unknown"
-SPACE = "\u2423"  # what a token of white space alone is shown as
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """One token.
-
-    `text` is what was typed, `read` the entry of the vocabulary; `kind` is mark ([CLS] and its like), unknown, or
-    empty; `part` 0 or 1 says which text it is of; `glued`, that nothing stands between it and the token before.
-    """
-
-    text: str
-    read: str
-    kind: str
-    part: int
-    glued: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A text, or pair, as the model reads it; `n_cut` of its tokens are not read.
-
-    `segments` are as of `segments_of`, zeros for a single text; `lengths` are the tokens of its windows, end to end; of
-    a text that is read at once there is one.
-    """
-
-    ids: list[int]
-    segments: list[int]
-    words: list[Word]
-    n_cut: int
-    lengths: list[int]
-
-
-def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: int, cutting: Cutting = CUT) -> Reading:
-    """Tokens as `encode` of manyheads.data.tokens makes them, each with the letters it stands for."""
-    encoding = tokenizer.encode(text, pair)
-    unknown = getattr(tokenizer.model, "unk_token", None)
-    typed = [text] if pair is None else [text, pair]
-    segments = [0] * len(encoding) if pair is None else segments_of(encoding, texts_of_marks(tokenizer))
-    parts = [list(range(len(encoding)))]
-    if len(encoding) > max_length:
-        parts = kept(encoding.sequence_ids, max_length, cutting).parts
-    read = [at for part in parts for at in part]
-    return Reading(
-        ids=[encoding.ids[at] for at in read],
-        segments=[segments[at] for at in read],
-        words=[word for part in parts for word in _words(encoding, part, segments, typed, unknown)],
-        n_cut=len(encoding) - len(set(read)),
-        lengths=list(map(len, parts)),
-    )
-
-
-def _words(
-    encoding: Encoding, places: list[int], segments: list[int], typed: list[str], unknown: str | None
-) -> list[Word]:
-    """The tokens at `places`, one behind the other."""
-    words: list[Word] = []
-    ends: dict[int, int] = {}
-    for at in places:
-        read, part, (start, end) = encoding.tokens[at], segments[at] & 1, encoding.offsets[at]
-        mark = bool(encoding.special_tokens_mask[at]) and start == end
-        letters = "" if mark else typed[part][start:end]
-        bare = letters.strip()
-        glued = bool(bare) and ends.get(part) == start and letters[:1].strip() != ""
-        if not mark:
-            ends[part] = end
-        kind = MARK if mark else UNKNOWN if read == unknown else ""
-        words.append(Word(bare or (SPACE if letters else read), read, kind, part, glued and not mark))
-    return words
-
-
-def plain(word: Word) -> dict[str, Any]:
-    """What the page is told of a token."""
-    return {"text": word.text, "read": word.read, "kind": word.kind, "part": word.part, "glued": word.glued}
-
+from manyheads.config import Long
+from manyheads.evaluation.report import GREY, INK, png, templates
+from manyheads.inference.classifier import TextClassifier
+from manyheads.interpret.look import Chosen
+from manyheads.interpret.maps import Call, LayerMaps, Reading, Word, answer, layer_maps, read_words
+from manyheads.runs.atomic import refuse_unwritable, replace_file
 
 SCRIPTS = ("data.js", "text.js", "lines.js", "matrix.js", "main.js", "start.js")
 STEPS = 65535  # a weight is kept as a whole number of such parts: the error is below 1.6e-5
@@ -115,6 +40,21 @@ LISTED = 5  # classes named beside the text
 HEADLINE = 60  # letters of the title at most
 LONG = 240  # letters from which a text is set smaller
 JSON_ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+RAMP = LinearSegmentedColormap.from_list("map", ["#f5f3ee", "#cfe1e6", "#8fbfd0", "#4a91b4", "#1d5f8e", "#10325c"])
+LABELLED = 80  # tokens up to which each is named in a picture
+INCHES = 0.24  # of a cell beside which its token is named
+LETTERS = 18  # most of a token
+
+
+@dataclass(slots=True)
+class Looked:
+    """A page that was written, its pictures after it, and what it says: class or labels, and the probability of the
+    likeliest; `errors` by name of the layer."""
+
+    files: list[Path]
+    label: str
+    probability: float
+    errors: dict[str, float]
 
 
 @dataclass(slots=True)
@@ -127,12 +67,19 @@ class Block:
     keys: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What each token adds to the logit of `label`: `rows` of its letters, what it adds, the same as a share of the
+    largest, and the attention it gets; `completeness` says how exact that is."""
+
+    label: str
+    rows: list[tuple[str, float, float, float]]
+    completeness: str
+
+
 @dataclass(kw_only=True, slots=True)
 class Shown:
-    """What a page says besides its maps.
-
-    `probabilities` are by class; `texts` the text, or both of a pair; `more` is markup of a section below the maps.
-    """
+    """What a page says besides its maps; `probabilities` are by class, `texts` the text, or both of a pair."""
 
     source: str
     texts: list[str]
@@ -140,7 +87,145 @@ class Shown:
     label: str
     probabilities: dict[str, float]
     note: str = ""
-    more: str = ""
+    additions: Additions | None = None
+
+
+def look_at(
+    deliverable: TextClassifier,
+    text: str,
+    pair: str | None,
+    chosen: Chosen,
+    *,
+    folder: Path,
+    source: str,
+    png: bool = False,
+    additions: Additions | None = None,
+) -> Looked:
+    """Write the page of a text, or pair, into `folder`, and with `png` a picture of each of its maps.
+
+    One layer's maps are held at a time. `additions` are a section below them.
+    """
+    reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length, deliverable.cutting)
+    segments_N = torch.tensor(reading.segments) if pair is not None else None
+    ids_N, autocast = torch.tensor(reading.ids), deliverable.autocast
+    logits_C, calls = answer(deliverable.network, ids_N, segments_N, autocast, reading.lengths)
+    logits_C = deliverable.with_linear(logits_C[None], [text], None if pair is None else [pair])[0]
+    probabilities_1C = deliverable.probabilities(logits_C[None])
+    probabilities = dict(zip(deliverable.labels, probabilities_1C[0].tolist(), strict=True))
+    likeliest = deliverable.labels[int(logits_C.argmax())]
+    given = [
+        name
+        for name, is_given in zip(deliverable.labels, deliverable.given(probabilities_1C)[0], strict=True)
+        if is_given
+    ]
+    label = ", ".join(given) or f"no label, {likeliest} the likeliest"
+    words, documents = _documents(reading, calls)
+    content = Shown(
+        source=source,
+        texts=[text] if pair is None else [text, pair],
+        words=words,
+        label=label,
+        probabilities=probabilities,
+        note=_note(reading, deliverable.cutting.long, deliverable.share),
+        additions=additions,
+    )
+    pictures: list[Path] = []
+    with _next_page(folder) as (part, page):
+        layers = _layers(calls, chosen, documents, windows=pair is None)
+        layers = _pictured(layers, words, page, pictures) if png else layers
+        with part.open("w", encoding="utf-8", errors="replace", newline="\n") as file:
+            errors = write_page(file, content, layers)
+    return Looked([page, *pictures], label, probabilities[likeliest], errors)
+
+
+def _note(reading: Reading, long: Long, linear: float) -> str:
+    """What is said of a text that is longer than the network reads at once, and of a linear model that answers, too."""
+    where = {
+        Long.cut: "at the end were cut off",
+        Long.both: "in the middle were cut out",
+        Long.windows: "between windows were left out",
+    }
+    said, n_windows = [], len(reading.lengths)
+    if reading.n_cut:
+        said.append(f"{reading.n_cut} tokens {where[long]}: the model reads {len(reading.ids)}.")
+    elif n_windows > 1:
+        said.append(f"The model reads {n_windows} windows, and answers by the mean of their logits.")
+    if linear:
+        said.append(f"A linear model has {linear:.0%} of the answer; what is shown is of the network.")
+    return " ".join(said)
+
+
+def _documents(reading: Reading, calls: Sequence[Call]) -> tuple[list[Word], list[tuple[int, int]]]:
+    """The tokens of a page, and where each document the attention was given begins and ends among them.
+
+    A model that reads the texts of a pair apart (see manyheads.nn.classifier) begins both with [CLS].
+    """
+    if calls[0].layout.n_documents == len(reading.lengths):
+        return reading.words, list(pairwise([0, *accumulate(reading.lengths)]))
+    n_first = sum(segment & 1 == 0 for segment in reading.segments)
+    second = [replace(reading.words[0], part=1), *reading.words[n_first:]]
+    return [*reading.words[:n_first], *second], [(0, n_first), (n_first, n_first + len(second))]
+
+
+def _layers(
+    calls: Sequence[Call], chosen: Chosen, documents: list[tuple[int, int]], *, windows: bool
+) -> Iterator[tuple[Block, LayerMaps]]:
+    for call in calls:
+        if call.layer not in chosen.layers:
+            continue
+        for at, queries in enumerate(documents):
+            keys, name, short = queries, f"Layer {call.layer + 1}", str(call.layer + 1)
+            if windows and len(documents) > 1:
+                name, short = f"{name}, window {at + 1}", f"{short} w{at + 1}"
+            elif len(documents) > 1 and call.memory is None:
+                name, short = f"{name}, text {'AB'[at]}", f"{short} {'AB'[at]}"
+            elif call.memory is not None:
+                keys = documents[1 - at]
+                name, short = f"{name}, text {'AB'[at]} to text {'BA'[at]}", f"{short} {'AB'[at]}→{'BA'[at]}"
+            yield Block(name, short, queries, keys), layer_maps(call, chosen.heads, at)
+
+
+def _pictured(
+    layers: Iterator[tuple[Block, LayerMaps]], words: list[Word], page: Path, written: list[Path]
+) -> Iterator[tuple[Block, LayerMaps]]:
+    """The same layers, each drawn as it comes by."""
+    for block, maps in layers:
+        for head, weights_LM in zip(maps.heads, maps.weights_HLM, strict=True):
+            title = f"{block.name}, head {head + 1}"
+            name = re.sub(r"\W+", "-", title.lower())
+            path = page.with_name(f"{page.stem}-{name}.png")
+            with replace_file(path) as part:
+                part.write_bytes(draw_map(weights_LM, words[slice(*block.queries)], words[slice(*block.keys)], title))
+            written.append(path)
+        yield block, maps
+
+
+@contextmanager
+def _next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """A path to write to, and the name it takes in the end: the number after the highest there, which is taken at
+    once, so that two that look at the same time do not write over each other."""
+    with refuse_unwritable(folder):
+        page = _taken_page(folder)
+    try:
+        with replace_file(page) as part:
+            yield part, page
+    except BaseException:
+        page.unlink(missing_ok=True)
+        raise
+
+
+def _taken_page(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    taken = [int(match[1]) for file in folder.iterdir() if (match := re.match(r"(\d+)[.-]", file.name))]
+    number = max(taken, default=0) + 1
+    while True:
+        page = folder / f"{number}.html"
+        try:
+            page.touch(exist_ok=False)
+        except FileExistsError:
+            number += 1
+            continue
+        return page
 
 
 def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, LayerMaps]]) -> dict[str, float]:
@@ -151,57 +236,50 @@ def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, Layer
     """
     style, script = _file("style.css"), "\n".join(_file(name) for name in SCRIPTS)
     names = ["A, the first text", "B, the second text"][: len(content.texts)] if len(content.texts) > 1 else [""]
-    said = {
-        "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
-        "title": shown(f"{_headline(content.texts[0]) or 'Attention'} \u2013 attention"),
-        "style": style,
-        "script": script,
-        "source": shown(content.source),
-        "texts": "".join(_text(text) for text in content.texts),
-        "note": f'<p class="soft">{shown(content.note)}</p>' if content.note else "",
-        "answer": _answer(content),
-        "more": content.more,
-    }
-    blocks: list[dict[str, Any]] = []
-    for at, piece in enumerate(re.split(r"\{\{(\w+)\}\}", _file("page.html"))):
-        if at % 2 == 0:
-            file.write(piece)
-        elif piece == "maps":
-            blocks += [_write_layer(file, number, block, maps) for number, (block, maps) in enumerate(layers)]
-        elif piece == "check":
-            file.write(_check(blocks))
-        elif piece == "page":
-            tokens = [plain(word) for word in content.words]
-            file.write(_json({"parts": names, "tokens": tokens, "blocks": blocks}))
-        else:
-            file.write(said[piece])
+    blocks: list[dict[str, Any]] = []  # of the layers that are written
+
+    def described() -> Markup:
+        """What the script reads, once all maps are written."""
+        return _json({"parts": names, "tokens": [asdict(word) for word in content.words], "blocks": blocks})
+
+    file.writelines(
+        templates("manyheads.interpret")
+        .get_template("look.html.j2")
+        .generate(
+            content=content,
+            digests=[_digest(style), _digest(script)],
+            style=Markup(style),  # noqa: S704
+            script=Markup(script),  # noqa: S704
+            headline=_headline(content.texts[0]),
+            long=LONG,
+            ranked=sorted(content.probabilities.items(), key=lambda one: -one[1]),
+            listed=LISTED,
+            maps=_packed(layers, blocks),
+            blocks=blocks,
+            described=described,
+        )
+    )
     return {block["name"]: block["error"] for block in blocks}
 
 
-def _write_layer(file: TextIO, number: int, block: Block, maps: LayerMaps) -> dict[str, Any]:
-    """The maps of a layer, each in an element of its own that the script opens when it is asked for."""
-    heads = []
-    for at, (head, weights_LM) in enumerate(zip(maps.heads, maps.weights_HLM, strict=True)):
-        packed = b64encode(pack(weights_LM)).decode("ascii")
-        file.write(f'<script type="text/plain" id="map-{number}-{at}">{packed}</script>\n')
-        small = shrink(weights_LM)
-        heads.append(
-            {
-                "head": head + 1,
-                "most": weights_LM.max().item(),
-                "rows": small.size(0),
-                "columns": small.size(1),
-                "small": b64encode(small.numpy().tobytes()).decode("ascii"),
-            }
-        )
-    return {
-        "name": block.name,
-        "short": block.short,
-        "queries": block.queries,
-        "keys": block.keys,
-        "error": maps.error,
-        "heads": heads,
-    }
+def _packed(layers: Iterable[tuple[Block, LayerMaps]], blocks: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The id and the weights of each map, for an element of its own that the script opens when it is asked for; what
+    else there is to say of a layer is appended to `blocks`."""
+    for number, (block, maps) in enumerate(layers):
+        heads = []
+        for at, (head, weights_LM) in enumerate(zip(maps.heads, maps.weights_HLM, strict=True)):
+            yield f"map-{number}-{at}", b64encode(pack(weights_LM)).decode("ascii")
+            small = shrink(weights_LM)
+            heads.append(
+                {
+                    "head": head + 1,
+                    "most": weights_LM.max().item(),
+                    "rows": small.size(0),
+                    "columns": small.size(1),
+                    "small": b64encode(small.numpy().tobytes()).decode("ascii"),
+                }
+            )
+        blocks.append({**asdict(block), "error": maps.error, "heads": heads})
 
 
 def pack(weights_LM: Tensor) -> bytes:
@@ -218,27 +296,6 @@ def shrink(weights_LM: Tensor) -> Tensor:
     return (255 * small / small.max().clamp(min=1e-12)).round().to(torch.uint8)
 
 
-def _answer(content: Shown) -> str:
-    """The likeliest classes as a table with bars."""
-    ranked = sorted(content.probabilities.items(), key=lambda one: -one[1])
-    rows = "".join(
-        f'<tr><th scope="row">{shown(name)}</th><td class="long"><svg aria-hidden="true">'
-        f'<rect width="{value:.2%}" height="100%" rx="3.5"/></svg>'
-        f"</td><td>{value:.1%}</td></tr>"
-        for name, value in ranked[:LISTED]
-    )
-    if others := ranked[LISTED:]:
-        together = sum(value for _, value in others)
-        rows += f'<tr class="soft"><th>{len(others)} more</th><td></td><td>{together:.1%}</td></tr>'
-    caption = f"<caption>The model says <b>{shown(content.label)}</b></caption>"
-    return f"<table>{caption}<tbody>{rows}</tbody></table>"
-
-
-def _check(blocks: list[dict[str, Any]]) -> str:
-    items = "".join(f"<li>{shown(one['name'])} <b>{one['error']:.1e}</b></li>" for one in blocks)
-    return f'<ul class="check">{items}</ul>'
-
-
 def _headline(text: str) -> str:
     """The first words of a text, for the tab of a browser."""
     words = " ".join(text.split())
@@ -248,14 +305,9 @@ def _headline(text: str) -> str:
     return f"{first}\u2026"
 
 
-def _text(text: str) -> str:
-    long = " long" if len(text) > LONG else ""
-    return f'<p class="words{long}" dir="auto">{shown(text) or "<i>empty</i>"}</p>'
-
-
-def _json(value: dict[str, Any]) -> str:
+def _json(value: dict[str, Any]) -> Markup:
     """JSON in plain characters that ends no script element and breaks no line where a reader would."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).translate(JSON_ESCAPES)
+    return Markup(json.dumps(value, ensure_ascii=False, allow_nan=False).translate(JSON_ESCAPES))  # noqa: S704
 
 
 def _digest(text: str) -> str:
@@ -265,3 +317,35 @@ def _digest(text: str) -> str:
 
 def _file(name: str) -> str:
     return (files("manyheads.interpret") / "viewer" / name).read_text(encoding="utf-8")
+
+
+def draw_map(weights_LM: Tensor, queries: Sequence[Word], keys: Sequence[Word], title: str) -> bytes:
+    """Queries down, keys across; shades go with the square root of the weight, from 0 to the largest of the map."""
+    named = max(len(queries), len(keys)) <= LABELLED
+    high, wide = (INCHES * len(side) if named else 5.0 for side in (queries, keys))
+    figure = Figure(figsize=(max(wide, 1.2) + 2.0, max(high, 1.2) + 1.4), layout="constrained")
+    axes = figure.add_subplot()
+    norm = PowerNorm(0.5, vmin=0.0, vmax=max(weights_LM.max().item(), 1e-12))
+    image = axes.imshow(weights_LM.numpy(), cmap=RAMP, norm=norm, interpolation="nearest")
+    axes.set_title(title, fontsize=9, color=INK, loc="left")
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, labelsize=8, colors=INK)
+    if named:
+        axes.set_xticks(range(len(keys)), _names(keys), rotation=90, parse_math=False)
+        axes.set_yticks(range(len(queries)), _names(queries), parse_math=False)
+        axes.set_xticks([at - 0.5 for at in range(1, len(keys))], minor=True)
+        axes.set_yticks([at - 0.5 for at in range(1, len(queries))], minor=True)
+        axes.grid(which="minor", color="white", linewidth=0.8)
+        axes.tick_params(which="minor", length=0)
+    else:
+        axes.set_xlabel("token attended to", fontsize=8, color=INK)
+        axes.set_ylabel("token that attends", fontsize=8, color=INK)
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, aspect=24, pad=0.02)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    bar.ax.tick_params(length=2, labelsize=7, colors=GREY)
+    bar.set_label("weight", fontsize=8, color=INK)
+    return png(figure)
+
+
+def _names(words: Sequence[Word]) -> list[str]:
+    return [one.text if len(one.text) <= LETTERS else f"{one.text[: LETTERS - 1]}…" for one in words]

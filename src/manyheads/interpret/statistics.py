@@ -1,17 +1,11 @@
-"""Where heads look over a corpus, and what becomes of a classifier without each of them.
-
-Where the heads of a classifier look, over a corpus.
+"""Where the heads of a classifier look over a corpus, and what becomes of it without each of them.
 
 A figure of a text is the mean over its queries, all real tokens; one that attends to nothing counts nowhere. A figure
 of a head is the mean over texts, each of equal weight, however long: over rows, or over both texts of each pair where a
-model reads them apart. Nothing but sums over texts is kept.
+model reads them apart. Nothing but sums over texts is kept. A head is silenced as by Michel et al. (2019), "Are Sixteen
+Heads Really Better than One?", section 3.2.
 
-T texts . L query positions . M key positions . P heads of all layers
-
-What becomes of a classifier when one of its heads is silent: Michel et al. (2019), "Are Sixteen Heads Really Better
-than One?", section 3.2.
-
-n rows . P heads of all layers . C classes
+n rows . T texts . L query positions . M key positions . P heads of all layers . C classes
 """
 
 import math
@@ -22,7 +16,7 @@ import torch
 from torch import Tensor
 
 from manyheads.data.tokens import Tokens
-from manyheads.evaluation.scores import Answers, Interval, change_of_answers, score_answers
+from manyheads.evaluation.metrics import Interval, change_of_answers, score_answers
 from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.maps import (
     Head,
@@ -78,7 +72,7 @@ class HeadStatistics:
 
 
 def head_statistics(deliverable: TextClassifier, tokens: Tokens, *, budget: int = 4096) -> HeadStatistics:
-    """Read every row once; memory is bounded by `passes.CELLS`, whatever the number of rows."""
+    """Read every row once; memory is bounded by `maps.CELLS`, whatever the number of rows."""
     separators = torch.tensor(find_marks(deliverable).separators, device=deliverable.network.head.weight.device)
     sums = _Sums()
     for batch in batches(deliverable, tokens, budget=budget, maps=True):
@@ -194,7 +188,7 @@ class Silenced:
 class Ablation:
     """The figures of the whole model, and what each head is to them."""
 
-    whole: Answers
+    whole: dict[str, Interval]
     silenced: list[Silenced]
 
 
@@ -207,7 +201,7 @@ def ablate_heads(
     seed: int = 0,
     progress: Callable[[int], None] = lambda n_rows: None,
 ) -> Ablation:
-    """Answer every row with all heads, then once without each; `progress` hears of rows that are through with it."""
+    """Answer every row with all heads, then once without each; `progress` is called with how many more are done."""
     classifier, every = deliverable.network, heads(deliverable.network)
     answers_nP = torch.empty(len(tokens), len(every) + 1, dtype=torch.int64)
     with torch.inference_mode():
@@ -229,7 +223,7 @@ def _judge(
     return Ablation(
         whole=score_answers(labels, whole, n_classes, n_resamples=n_resamples, seed=seed),
         silenced=[
-            Silenced(head, change.macro_f1, change.accuracy, float((answers != whole).mean()))
+            Silenced(head, change["macro_f1"], change["accuracy"], float((answers != whole).mean()))
             for head, answers, change in zip(every, without, changes, strict=True)
         ],
     )

@@ -16,14 +16,25 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from manyheads.config import Metric, TuneConfig
 from manyheads.config.tune import Axis
-from manyheads.evaluation.page import Html, picture, section, shown, table
-from manyheads.evaluation.plots import BLUE, GREY, INK, RED, png, quiet
-from manyheads.evaluation.report import installed_versions, named_values, page
+from manyheads.evaluation.report import (
+    BLUE,
+    GREY,
+    INK,
+    RED,
+    Page,
+    Picture,
+    Section,
+    Table,
+    installed_versions,
+    png,
+    quiet,
+    value_sections,
+    write_page,
+)
 from manyheads.runs.atomic import replace_file
 from manyheads.sweep.journal import Outcome
 from manyheads.sweep.ranking import Ranked, sheet_of, short_names, shown_setting, words, write_csv
 from manyheads.sweep.ranking import shown_setting as shown_value
-from manyheads.terminal import Sheet
 
 MOST_PANELS = 6
 MOST_NAMES = 12  # of listed values below a panel
@@ -101,32 +112,24 @@ def write_results(
     if drawn is not None:
         with replace_file(folder / "trials.png") as part:
             part.write_bytes(drawn)
-    with replace_file(folder / "report.html") as part:
-        part.write_text(render(config, ranked, drawn, command), encoding="utf-8", errors="replace")
+    write_page(folder / "report.html", page_of(config, ranked, drawn, command))
     return [name for name in FILES if drawn is not None or name != "trials.png"]
 
 
-def render(config: TuneConfig, ranked: Sequence[Ranked], drawn: bytes | None, command: str) -> str:
-    """The page as a string."""
-    sheet = sheet_of(config, ranked)
-    spaces = {name: given if isinstance(given, str) else ", ".join(map(shown_value, given))
-              for name, given in config.search.items()}  # fmt: skip
-    metric = words(config.checkpoint.metric)
-    parts: list[Html] = [_table(sheet)]
-    if drawn is not None:
-        caption = f"validation {metric} of each setting; red: the best so far; grey: single seeds"
-        parts.append(section("Trials", f'<div class="pictures">{picture(drawn, caption, full=True)}</div>'))
-    if command:
-        wrapped = f'<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{shown(command)}</pre>'
-        parts.append(section("Train the best setting, and judge it on the test split", wrapped))
-    rules = {"method": config.chosen.name, "prune": config.prune.name, "seeds": config.seeds, "minutes": config.minutes}
-    parts += [*named_values("Searched", dict(spaces)), *named_values("How", dict(rules))]
-    parts += named_values("Versions", dict(installed_versions()))
-    return page("A search for settings", f"{len(ranked)} settings, {config.seeds} run(s) each", parts)
-
-
-def _table(sheet: Sheet) -> Html:
+def page_of(config: TuneConfig, ranked: Sequence[Ranked], drawn: bytes | None, command: str) -> Page:
+    """The report."""
+    sheet, metric = sheet_of(config, ranked), words(config.checkpoint.metric)
     kinds = "n" * len(sheet.columns)
     kinds = kinds[:-1] + "w" if sheet.columns[-1] == "remarks" else kinds
-    notes = "".join(f"<p class=soft>{shown(note)}</p>" for note in sheet.notes)
-    return section(sheet.title, table(sheet.columns, sheet.lines, kinds, own=0), notes, long=True)
+    sections = [Section(sheet.title, Table(sheet.columns, sheet.lines, kinds, own=0), sheet.notes, long=True)]
+    if drawn is not None:
+        caption = f"validation {metric} of each setting; red: the best so far; grey: single seeds"
+        sections.append(Section("Trials", pictures=[Picture("trials", drawn, caption, "full")]))
+    if command:
+        sections.append(Section("Train the best setting, and judge it on the test split", command=command))
+    spaces = {name: given if isinstance(given, str) else ", ".join(map(shown_value, given))
+              for name, given in config.search.items()}  # fmt: skip
+    rules = {"method": config.chosen.name, "prune": config.prune.name, "seeds": config.seeds, "minutes": config.minutes}
+    sections += value_sections({"Searched": spaces, "How": rules, "Versions": installed_versions()})
+    subtitle = f"{len(ranked)} settings, {config.seeds} run(s) each"
+    return Page(title="A search for settings", subtitle=subtitle, sections=sections)

@@ -1,10 +1,4 @@
-"""Figures of predictions with 95 % intervals, and their calibration.
-
-Does the model know when it is right? Confidence beside accuracy.
-
-n rows . C classes
-
-Figures of a classifier on one split, each with a 95 % interval.
+"""Figures of a classifier on one split with 95 % intervals, and its calibration.
 
 n rows . C classes . R resamples . P pairs (class, answer) that occur
 """
@@ -17,43 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-N_BINS = 15
-
-
-@dataclass(slots=True)
-class Bin:
-    """The rows whose confidence lies in `[low, high)`; the last bin holds 1 too."""
-
-    low: float
-    high: float
-    n_rows: int
-    confidence: float
-    accuracy: float
-
-
-def confidence_bins(confidence_n: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Which of equally wide bins of [0, 1] each confidence falls into: `(n,)`."""
-    return np.digitize(confidence_n, np.linspace(0, 1, N_BINS + 1)[1:-1])
-
-
-def reliability(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool_]) -> list[Bin]:
-    """The bins that hold rows, from the least to the most confident."""
-    bin_n = confidence_bins(confidence_n)
-    counts = np.bincount(bin_n, minlength=N_BINS)
-    confidence = np.bincount(bin_n, weights=confidence_n, minlength=N_BINS)
-    right = np.bincount(bin_n, weights=right_n, minlength=N_BINS)
-    return [
-        Bin(at / N_BINS, (at + 1) / N_BINS, count, confident / count, correct / count)
-        for at, (count, confident, correct) in enumerate(
-            zip(counts.tolist(), confidence.tolist(), right.tolist(), strict=True)
-        )
-        if count
-    ]
-
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
+N_BINS = 15  # of confidence
+OF_ANSWERS = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall")  # figures without probabilities
 
 
 @dataclass(slots=True)
@@ -83,26 +45,22 @@ class ClassScore:
 
 
 @dataclass(slots=True)
-class Answers:
-    """What can be said of bare answers, without probabilities.
+class Bin:
+    """The rows whose confidence lies in `[low, high)`; the last bin holds 1 too."""
 
-    Macro figures are means over the classes that occur in labels or answers (scikit-learn's default), not over
-    every class the model knows: a class nobody mentions has no precision and no recall.
-    """
-
-    accuracy: Interval
-    macro_f1: Interval
-    micro_f1: Interval
-    macro_precision: Interval
-    macro_recall: Interval
-
-
-FIGURES_OF_ANSWERS = tuple(Answers.__dataclass_fields__)
+    low: float
+    high: float
+    n_rows: int
+    confidence: float
+    accuracy: float
 
 
 @dataclass(slots=True)
 class Scores:
     """All figures of one split. `confusion[i][j]` counts rows of class i answered j; `loss` is in nats.
+
+    Macro figures are means over the classes that occur in labels or answers (scikit-learn's default), not over every
+    class the model knows: a class that does not occur has no precision and no recall.
 
     The calibration error is the gap of confidence and accuracy, a mean over bins weighted by their rows: Guo et al.
     (2017), "On Calibration of Modern Neural Networks", equation 3.
@@ -161,12 +119,12 @@ def score(
 
 def score_answers(
     labels: ArrayLike, answers: ArrayLike, n_classes: int, *, n_resamples: int = 1000, seed: int = 0
-) -> Answers:
-    """Judge bare class ids, such as a baseline's, on the same resamples that `score` draws for `seed`."""
+) -> dict[str, Interval]:
+    """The figures `OF_ANSWERS` of class ids, such as a baseline's, on the resamples that `score` draws for `seed`."""
     labels_n, answers_n = (np.asarray(ids, dtype=np.int64) for ids in (labels, answers))
     check_rows(len(labels_n))
     intervals = _intervals(_bare_rows(labels_n, answers_n, n_classes), n_resamples, seed)
-    return Answers(**{name: intervals[name] for name in FIGURES_OF_ANSWERS})
+    return {name: intervals[name] for name in OF_ANSWERS}
 
 
 def change_of_answers(
@@ -177,8 +135,8 @@ def change_of_answers(
     *,
     n_resamples: int = 1000,
     seed: int = 0,
-) -> list[Answers]:
-    """Each figure of every one of `others` less that of `answers`, to the same rows, with its `change_interval`.
+) -> list[dict[str, Interval]]:
+    """Each figure of every one of `others` less that of `answers`, on the same rows, with its `change_interval`.
 
     The bootstrap is paired: a resample draws rows, and takes both answers to each (Efron and Tibshirani, 1993,
     "An Introduction to the Bootstrap", section 8.3).
@@ -191,10 +149,7 @@ def change_of_answers(
     )
     support_C = np.bincount(labels_n, minlength=n_classes)
     n_rows = {name: effective_rows(support_C) if name.startswith("macro") else len(labels_n) for name in before}
-    return [
-        Answers(**{name: change_interval(one[name] - before[name], n_rows[name]) for name in FIGURES_OF_ANSWERS})
-        for one in after
-    ]
+    return [{name: change_interval(one[name] - before[name], n_rows[name]) for name in OF_ANSWERS} for one in after]
 
 
 def effective_rows(n_C: NDArray[Any]) -> float:
@@ -263,6 +218,26 @@ def ratio_interval(
         [times_n @ part_n / (times_n @ whole_n) for times_n in resamples(len(part_n), n_resamples, seed)]
     )
     return class_interval(ratio_R, ratio_R[:1], np.array([float(len(part_n))])) if share else interval(ratio_R)
+
+
+def confidence_bins(confidence_n: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Which of equally wide bins of [0, 1] each confidence falls into: `(n,)`."""
+    return np.digitize(confidence_n, np.linspace(0, 1, N_BINS + 1)[1:-1])
+
+
+def reliability(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool_]) -> list[Bin]:
+    """The bins that hold rows, from the least to the most confident."""
+    bin_n = confidence_bins(confidence_n)
+    counts = np.bincount(bin_n, minlength=N_BINS)
+    confidence = np.bincount(bin_n, weights=confidence_n, minlength=N_BINS)
+    right = np.bincount(bin_n, weights=right_n, minlength=N_BINS)
+    return [
+        Bin(at / N_BINS, (at + 1) / N_BINS, count, confident / count, correct / count)
+        for at, (count, confident, correct) in enumerate(
+            zip(counts.tolist(), confidence.tolist(), right.tolist(), strict=True)
+        )
+        if count
+    ]
 
 
 @dataclass(slots=True)

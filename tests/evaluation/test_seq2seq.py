@@ -12,18 +12,18 @@ from manyheads.config import EvaluateConfig, GenerateConfig, PredictConfig
 from manyheads.data.rows import Rows
 from manyheads.evaluation import seq2seq as module
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.evaluation.report import Report, render
+from manyheads.evaluation.report import Page, render
 from manyheads.evaluation.seq2seq import (
     COPY,
     NEAREST,
-    Translations,
-    judge_texts,
+    Generated,
+    examples,
+    generate,
     nearest_targets,
     score_texts,
     text_baselines,
-    translation_sections,
     verdict,
-    write_translations_csv,
+    write_generated_csv,
 )
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
@@ -38,14 +38,14 @@ def rows_of(texts=TEXTS, targets=TARGETS):
 
 
 @pytest.fixture
-def translations():
+def generated():
     followed = [Followed(2, 2, 0.1), Followed(3, 1, 2.0), Followed(2, 2, 0.2), Followed(3, 2, 0.5)]
-    return Translations(rows_of(), ["good", 'bad, "so"', " so", "e\u0301"], followed)
+    return Generated(rows_of(), ["good", 'bad, "so"', " so", "e\u0301"], followed)
 
 
-def test_figures_are_those_of_the_rows(translations):
-    assert translations.right == [True, False, True, True]
-    scores = score_texts(translations, n_resamples=2000)
+def test_figures_are_those_of_the_rows(generated):
+    assert generated.right == [True, False, True, True]
+    scores = score_texts(generated, n_resamples=2000)
     assert scores.exact_match.value == 0.75
     assert scores.token_accuracy.value == pytest.approx(7 / 10)
     assert scores.loss.value == pytest.approx(0.7)
@@ -58,7 +58,7 @@ def test_figures_are_those_of_the_rows(translations):
         ((middle - half) / (1 + doubt), (middle + half) / (1 + doubt)), abs=0.01
     )
     with pytest.raises(ValueError, match="there are no rows to judge"):
-        score_texts(Translations(rows_of([], []), [], []))
+        score_texts(Generated(rows_of([], []), [], []))
 
 
 def test_the_nearest_training_text_answers(monkeypatch):
@@ -76,30 +76,31 @@ def test_the_nearest_training_text_answers(monkeypatch):
     assert nearest_targets(train, rows)[1] in ("1", "2")
 
 
-def test_the_csv_holds_texts_as_they_are(translations, tmp_path):
-    write_translations_csv(tmp_path / "p.csv", translations)
+def test_the_csv_holds_texts_as_they_are(generated, tmp_path):
+    write_generated_csv(tmp_path / "p.csv", generated)
     with (tmp_path / "p.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["text"] for row in rows] == TEXTS
-    assert [row["prediction"] for row in rows] == translations.answers
+    assert [row["prediction"] for row in rows] == generated.answers
     assert [row["right"] for row in rows] == ["1", "0", "1", "1"]
     assert [row["row"] for row in rows] == ["2", "3", "4", "5"]
 
 
-def test_the_page_shows_wrong_answers_with_their_targets_and_texts_stay_texts(translations):
-    sections = translation_sections(score_texts(translations), translations, {})
-    html = render(Report(title="t", subtitle="s", sections=sections))
+def test_the_page_shows_wrong_answers_with_their_targets_and_texts_stay_texts(generated):
+    sections = [*examples(generated, right=False), *examples(generated, right=True)]
+    html = render(Page(title="t", subtitle="s", sections=sections))
     assert "&lt;b&gt;good&lt;/b&gt;" in html
     assert "<b>good" not in html
     assert "Wrong answers" in html
     assert "Right answers" in html
     assert html.count("so bad") == 1
-    assert "75.0% of 4 texts are answered with exactly the target" in html
+    assert html.count("text second wrong") == 1
 
 
-def test_the_verdict_names_the_best_rival(translations):
+def test_the_verdict_names_the_best_rival(generated):
     train = rows_of(["x", "so"], ["y", "so"])
-    said = verdict(score_texts(translations), text_baselines(train, translations.rows))
+    said = verdict(score_texts(generated), text_baselines(train, generated.rows))
+    assert said.startswith("75.0% of 4 texts are answered with exactly the target")
     assert said.endswith("and the two intervals overlap.")
     assert COPY in said or NEAREST in said
 
@@ -109,9 +110,7 @@ def test_every_row_is_answered_and_told(text_folder, monkeypatch):
     translator = load(text_folder)
     texts = ["a good film", "very bad", "so", "fine", "not so bad"]
     heard = []
-    found = judge_texts(
-        translator, rows_of(texts, texts), GenerateConfig(n_beams=2, max_length=4), progress=heard.append
-    )
+    found = generate(translator, rows_of(texts, texts), GenerateConfig(n_beams=2, max_length=4), progress=heard.append)
     assert found.answers == translator.generate(texts, n_beams=2, max_length=4)
     assert np.array(found.followed) == pytest.approx(np.array(translator.follow(texts, texts)))
     assert heard == [3, 2]

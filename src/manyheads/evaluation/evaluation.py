@@ -1,0 +1,307 @@
+"""An `Evaluation` of a model on some rows: the same for every task, for `train` and for `evaluate`."""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from manyheads.config import GenerateConfig
+from manyheads.config.fields import listed, show
+from manyheads.data.rows import Rows
+from manyheads.evaluation.metrics import Interval, share_interval
+from manyheads.evaluation.report import (
+    Example,
+    Figures,
+    Page,
+    Picture,
+    Section,
+    Table,
+    dotted,
+    draw_curves,
+    installed_versions,
+    value_sections,
+)
+from manyheads.linear.model import LinearBaseline
+from manyheads.runs.atomic import replace_file
+from manyheads.runs.folder import Curve
+
+NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
+POINTS = 100  # of a share
+FEW_ROWS, FEW_OF_CLASS = 100, 10
+MOST_NAMED = 5
+
+
+@dataclass(kw_only=True, frozen=True, slots=True)
+class Setup:
+    """How a model is evaluated.
+
+    Args:
+        train: rows that baselines learn from, None: unknown.
+        most_frequent: the class or label that most training rows have; None: that of `train`, else of the rows.
+        baseline: the linear model of the run.
+        compare: whether models that need no training of ours are evaluated, too.
+        tokens: most tokens of a batch; 0: as many as suit the task.
+        n_resamples, seed: of the bootstrap of each interval.
+        generate: how texts are generated.
+        progress: is called with the number of further rows that are answered.
+    """
+
+    train: Rows | None = None
+    most_frequent: int | None = None
+    baseline: LinearBaseline | None = None
+    compare: bool = True
+    tokens: int = 0
+    n_resamples: int = 1000
+    seed: int = 0
+    generate: GenerateConfig = field(default_factory=GenerateConfig)
+    progress: Callable[[int], None] = lambda n_rows: None
+
+    @property
+    def draws(self) -> dict[str, Any]:
+        """Arguments of every interval."""
+        return {"n_resamples": self.n_resamples, "seed": self.seed}
+
+
+@dataclass(kw_only=True, slots=True)
+class Evaluation:
+    """What a model is worth on some rows.
+
+    Args:
+        title: of the report of a training run.
+        size: what was evaluated, such as `2,000 rows, 6 classes`.
+        scores: everything measured of the model that answers, as JSON has it.
+        members: the main figures by the name of the model, the one that answers first.
+        baselines: those of models that need no training of ours, on the same rows.
+        leads: the figures of the model less those of each baseline, with paired intervals; empty where not measured.
+        verdict: the result in one sentence, also where a baseline wins.
+        note: what the linear model is, empty where there is none.
+        details: the sections below the learning curves; a function, as it draws pictures.
+        write_csv: writes predictions.csv to a path.
+    """
+
+    title: str
+    size: str
+    scores: dict[str, Any]
+    members: dict[str, Figures]
+    baselines: dict[str, Figures]
+    leads: dict[str, Figures] = field(default_factory=dict)
+    verdict: str
+    tiles: Figures
+    comparison: list[Section]
+    note: str = ""
+    details: Callable[[], list[Section]] = list
+    write_csv: Callable[[Path], None]
+
+    def page(
+        self,
+        title: str,
+        subtitle: str,
+        *,
+        curves: Sequence[Curve] = (),
+        facts: dict[str, str] | None = None,
+        notes: Sequence[str] = (),
+        config: dict[str, Any] | None = None,
+        warnings: Sequence[str] = (),
+    ) -> Page:
+        """The report: `curves` are rows of metrics.csv, `facts` names and values of the run, `notes` what was noticed
+        in the data, `config` nested plain settings, `warnings` what the figures cannot say."""
+        drawn = [Picture(name, png, f"{name} over steps") for name, png in draw_curves(curves).items()]
+        sections = [
+            *self.comparison,
+            *([Section("Learning curves", pictures=drawn)] if drawn else []),
+            *self.details(),
+            *([Section("Notes on the data", items=notes)] if notes else []),
+            *value_sections({"Run": facts or {}, "Settings": dict(dotted(config or {}))}),
+            *value_sections({"Versions": installed_versions()}),
+        ]
+        verdict, tiles = self.verdict, self.tiles
+        return Page(title=title, subtitle=subtitle, sections=sections, warnings=warnings, tiles=tiles, verdict=verdict)
+
+
+def beside(members: dict[str, Figures], baselines: dict[str, Figures]) -> dict[str, Figures]:
+    """The figures of the models, then those of the baselines that are not among them."""
+    return {**members, **{name: figures for name, figures in baselines.items() if name not in members}}
+
+
+def compared(members: dict[str, Figures], baselines: dict[str, Figures], figure: str, note: str) -> list[Section]:
+    """The models of a classifier and its baselines, best first by a `figure`; none where there is one alone."""
+    models = beside(members, baselines)
+    if len(models) < 2:
+        return []
+    own, ranked = next(iter(models)), sorted(models, key=lambda name: -models[name][figure].value)
+    rows = [
+        [f"{name} (this model)" if name == own else name, of[figure], of[figure], of["macro_f1"]]
+        for name, of in ((name, models[name]) for name in ranked)
+    ]
+    table = Table(["model", words_of(figure), "from 0 to 1", "macro F1"], rows, "wibi", ranked.index(own))
+    return [Section("Beside simpler models, on the same rows", table, [note] if note else [])]
+
+
+def words_of(figure: str) -> str:
+    """The name of a figure as a sentence has it."""
+    return figure.replace("_", " ").replace("f1", "F1")
+
+
+def figures_section(figures: Figures) -> Section:
+    """Figures by their names, each with its interval."""
+    rows = [[name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for name, of in figures.items()]
+    return Section("All figures with 95 % intervals", Table(["figure", "value", "low", "high"], rows, "wnnn"))
+
+
+def strongest(baselines: dict[str, Figures], figure: str) -> str:
+    """The baseline with the highest `figure`, of equals the last; empty: there are none."""
+    return max(reversed(baselines), key=lambda name: baselines[name][figure].value, default="")
+
+
+def lead_words(lead: Interval, name: str) -> str:
+    """How far a model is ahead of the baseline `name`, in points of a share, and how sure that is."""
+    value, low, high = (POINTS * one for one in (lead.value, lead.low, lead.high))
+    between = f"95 % interval {low:.1f} to {high:.1f}"
+    if low > 0:
+        return f"beats the {name} by {value:.1f} points ({between})"
+    if high < 0:
+        return f"falls short of the {name} by {-value:.1f} points ({between})"
+    return f"cannot be told from the {name}: {value:+.1f} points ({between})"
+
+
+@dataclass(slots=True)
+class Mistake:
+    """A wrong answer to a row and how sure the model was of it."""
+
+    number: int
+    text: str
+    pair: str | None
+    label: str
+    answer: str
+    confidence: float
+
+
+def mistakes_section(mistakes: Sequence[Mistake]) -> list[Section]:
+    """What the model was surest of and had wrong, with its texts."""
+    examples = [
+        Example(
+            f"{one.confidence:.1%} sure, row {one.number:,}",
+            [one.text, *([] if one.pair is None else [one.pair])],
+            one.label,
+            one.answer,
+        )
+        for one in mistakes
+    ]
+    return [Section("Worst mistakes: wrong, and sure of it", examples=examples, long=True)] if examples else []
+
+
+def write_answers_csv(path: Path, rows: Rows, columns: list[str], answers: Sequence[list[Any]]) -> None:
+    """One line a row: `row` and `index`, the text(s), the columns of its file that are not read, and under `columns`
+    its `answers`.
+
+    `row` is its number in messages and in the report: in a csv or tsv the header is row 1, in a .jsonl it is the line,
+    elsewhere the first is 1. `index` counts the rows of data from 0, as `iloc` of a pandas frame. A column of the file
+    with one of these names is kept as `input_<name>`, a cell that is neither text, number nor empty as JSON. Texts are
+    quoted and written as the data holds them, so that the file can be joined with it: a text such as `=1+1`, which a
+    spreadsheet takes for a formula, stays one. The file appears whole or not at all.
+    """
+    own = {"row": rows.numbers, "index": rows.unread.positions if rows.unread else range(len(rows)), "text": rows.texts}
+    own |= {} if rows.pairs is None else {"text_pair": rows.pairs}
+    kept: dict[str, list[Any]] = {}
+    for name, cells in rows.unread.columns().items() if rows.unread else ():
+        while name in own or name in kept or name in columns:
+            name = f"input_{name}"
+        kept[name] = [_cell(cell) for cell in cells]
+    with replace_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        write = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerow
+        write([*own, *kept, *columns])
+        for *cells, of_row in zip(*own.values(), *kept.values(), answers, strict=True):
+            write([*cells, *of_row])
+
+
+def _cell(cell: Any) -> Any:
+    if cell is None or isinstance(cell, str | int | float):
+        return cell
+    try:
+        return json.dumps(cell, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # such as a date, or bytes
+        return str(cell)
+
+
+def warnings_of(
+    evaluation: Evaluation, rows: Rows, split: str, role: str, names: Sequence[str], validation: Rows | None
+) -> list[str]:
+    """What the figures cannot say; arguments as of `seen_rows` and `few_rows`."""
+    linear, multi = BOTH in evaluation.members, rows.sets is not None
+    seen = seen_rows(role, linear=linear, multi=multi, classes=bool(names))
+    return [*seen, *few_rows(rows, split, names, validation)]
+
+
+def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | None = None) -> list[str]:
+    """One warning, or none: fewer than `FEW_ROWS` rows leave a share of them open by ten points or more to either side,
+    fewer than `FEW_OF_CLASS` rows of a class say little about it, and what was chosen on so few is partly luck.
+
+    Args:
+        split: the name of the judged rows.
+        names: of the classes or labels; none where rows are answered by texts.
+        validation: the rows on which the model was chosen, where they are known.
+    """
+    said, n = [], len(judged)
+    if n < FEW_ROWS:
+        middle = share_interval(n // 2, n)
+        points = 50 * (middle.high - middle.low)
+        said.append(f"{split} has {_rows(n)}: a share of them is known to ±{points:.0f} points at worst")
+    counts = rows_of_class(judged, len(names))
+    none = [show(names[label]) for label in range(len(names)) if not counts[label]]
+    few = [f"{show(names[label])} ({counts[label]})" for label in range(len(names)) if 0 < counts[label] < FEW_OF_CLASS]
+    if none:
+        said.append(f"{split} has no row of {_some(none)}, of which it says nothing")
+    if few:
+        what = "their own figures, and what they add to macro F1, may be chance"
+        said.append(f"{split} has fewer than {FEW_OF_CLASS} rows of {_some(few)}: {what}")
+    if validation is not None and len(validation) < FEW_ROWS:
+        said.append(f"what was chosen on the {_rows(len(validation))} of validation is partly luck")
+    if validation is not None and validation.sets is not None:
+        had = rows_of_class(validation, len(names))
+        tuned = [f"{show(names[label])} ({had[label]})" for label in range(len(names)) if had[label] < FEW_OF_CLASS]
+        where = f"fewer than {FEW_OF_CLASS} validation rows that have the label"
+        said += [f"the thresholds of {_some(tuned)} were tuned on {where}"] if tuned else []
+    return [f"few rows: {'; '.join(said)}"] if said else []
+
+
+def seen_rows(role: str, *, linear: bool, multi: bool, classes: bool = True) -> list[str]:
+    """One warning, or none, that the figures flatter the model.
+
+    Args:
+        role: the split of the run that the rows are, empty: unknown.
+        linear: a linear model answers, too.
+        multi: rows have any number of labels.
+        classes: rows are answered by classes or labels.
+    """
+    if role == "train":
+        return ["the model learnt from these training rows: the figures say nothing of new texts"]
+    if role != "validation":
+        return []
+    what = ["epoch", *(["share", "temperatures"] if linear else []), *(["thresholds"] if multi else [])]
+    was, lead = "were" if len(what) > 1 else "was", " and lead" if classes else ""
+    return [
+        f"{_and(what)} {was} chosen on these validation rows: figures{lead} flatter the model, expect less of new texts"
+    ]
+
+
+def _rows(n: int) -> str:
+    return f"{n:,} row{'s' * (n != 1)}"
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return listed(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _and(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def rows_of_class(rows: Rows, n_classes: int) -> list[int]:
+    """How many rows have each class or label."""
+    ids = rows.labels if rows.sets is None else [label for one in rows.sets for label in one]
+    counts = Counter(ids)
+    return [counts[label] for label in range(n_classes)]

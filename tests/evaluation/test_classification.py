@@ -1,0 +1,187 @@
+"""A classifier evaluated: its answers, baselines, mistakes, report and predictions.csv."""
+
+import csv
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from manyheads.data.rows import Rows, Table, Unread
+from manyheads.evaluation.classification import (
+    MAJORITY,
+    REPORTED,
+    Predictions,
+    confusion_section,
+    details,
+    evaluate_classes,
+    frequent_label,
+    logits_by_model,
+    reported,
+    verdict,
+    worst_mistakes,
+    write_predictions_csv,
+)
+from manyheads.evaluation.evaluation import LINEAR, NETWORK, Mistake, Setup
+from manyheads.evaluation.metrics import Interval, Scores, score, score_answers
+from manyheads.inference import classifier as module
+from manyheads.inference.folder import load
+from manyheads.linear.fit import fit_linear
+from manyheads.linear.model import LinearBaseline
+
+TEXTS = ["good", "bad\x85film", "", "line\nbreak", 'quote " and, comma', "carriage\rreturn", "=1+1"]
+
+
+def rows(pairs: bool = False) -> Rows:
+    return Rows(TEXTS, TEXTS[::-1] if pairs else None, [0, 1, 2, 0, 1, 2, 0], "rows.csv", range(2, 9))
+
+
+def predictions(folder: Path, some: Rows) -> Predictions:
+    model = load(folder)
+    return Predictions(some, model.labels, logits_by_model(model, some, Setup())[NETWORK])
+
+
+def scored(n_classes: int = 3) -> Scores:
+    random = np.random.default_rng(0)
+    names = [f"class {at}" for at in range(n_classes)]
+    return score(random.integers(n_classes, size=90), random.dirichlet(np.ones(n_classes), 90), names, n_resamples=5)
+
+
+def test_the_most_frequent_class_is_that_of_train() -> None:
+    some = Rows(["a", "b", "c"], None, [1, 1, 0], "x.csv", range(3))
+    assert frequent_label(rows(), 3, Setup(train=some)) == 1
+    assert frequent_label(some, 3, Setup(most_frequent=2)) == 2
+    assert frequent_label(Rows(["a", "b"], None, [1, 0], "x.csv", range(2)), 2, Setup()) == 0
+
+
+def test_members_and_baselines_are_evaluated_on_the_same_rows(model_folder: Path) -> None:
+    train = Rows(["good film", "a bad film", "so so"] * 9, None, [1, 0, 2] * 9, "train.csv", range(27))
+    linear = fit_linear(train, 3)
+    assert linear is not None
+    baseline, some = LinearBaseline(linear), Rows(["good", "so bad", "film"], None, [1, 0, 2], "x.csv", range(3))
+    setup = Setup(train=train, baseline=baseline, n_resamples=50)
+    found = evaluate_classes(load(model_folder), some, setup)
+    answers = baseline.logits(some.texts, None).argmax(-1).tolist()
+    expected = score_answers(some.labels, answers, 3, n_resamples=50)
+    assert list(found.members) == [NETWORK, LINEAR]
+    assert found.baselines[LINEAR] == {name: expected[name] for name in ("accuracy", "macro_f1")}
+    assert found.baselines[MAJORITY]["accuracy"].value == 1 / 3
+    assert found.members[LINEAR]["accuracy"] == expected["accuracy"]
+    for name, lead in found.leads.items():
+        own, theirs = found.members[NETWORK]["accuracy"].value, found.baselines[name]["accuracy"].value
+        assert lead["accuracy"].value == pytest.approx(own - theirs)
+    assert found.scores["accuracy"]["value"] == found.members[NETWORK]["accuracy"].value
+    assert found.size == "3 rows, 3 classes"
+    assert "the network does alone" in found.note
+    alone = evaluate_classes(load(model_folder), some, Setup(baseline=baseline, compare=False, n_resamples=50))
+    assert (alone.members, alone.baselines, alone.leads) == (found.members, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("rival", "words"),
+    [
+        (0.80, "beats the linear model by 10.0 points (95 % interval 9.0 to 11.0)."),
+        (0.95, "falls short of the linear model by 5.0 points (95 % interval -6.0 to -4.0)."),
+        (0.89, "cannot be told from the linear model: +1.0 points (95 % interval 0.0 to 2.0)."),
+        (0.20, "beats the most frequent class by 60.0 points (95 % interval 59.0 to 61.0)."),
+    ],
+)
+def test_the_verdict_is_of_the_strongest_rival(rival: float, words: str) -> None:
+    scores = scored()
+    scores.accuracy = Interval(0.9, 0.88, 0.92)
+    rivals = {MAJORITY: 0.3, LINEAR: rival}
+    baselines = {name: {"accuracy": Interval(at, at - 0.02, at + 0.02)} for name, at in rivals.items()}
+    leads = {name: {"accuracy": Interval(0.9 - at, 0.89 - at, 0.91 - at)} for name, at in rivals.items()}
+    right = "90.0% of 90 rows are answered right (95 % interval 88.0% to 92.0%)"
+    assert verdict(scores, baselines, leads) == f"{right}; on the same rows the model {words}"
+    assert verdict(scores, {}, {}) == f"{right}."
+
+
+def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
+    scores = scored()
+    confusion, classes, figures, trust, mistakes = details(scores, [Mistake(1234, "x", "y", "a", "b", 0.987)])
+    assert [one.name for section in (confusion, trust) for one in section.pictures] == ["confusion", "reliability"]
+    expected = [
+        [name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))]
+        for name, of in reported(scores, REPORTED).items()
+    ]
+    assert figures.table.rows == expected
+    assert len(expected) == 7
+    assert [row[:4] for row in classes.table.rows] == [
+        [one.name, *(f"{value:.3f}" for value in (one.precision, one.recall, one.f1))] for one in scores.per_class
+    ]
+    (example,) = mistakes.examples
+    assert (example.place, example.texts, example.label, example.answer) == (
+        "98.7% sure, row 1,234",
+        ["x", "y"],
+        "a",
+        "b",
+    )
+    assert len(details(scores, [])) == 4
+
+
+def test_few_classes_are_a_picture_many_a_table_too() -> None:
+    assert confusion_section(scored()).table is None
+    many = scored(30)
+    section = confusion_section(many)
+    assert section.title == "Most frequent confusions"
+    most = max(many.confusion[true][answer] for true in range(30) for answer in range(30) if true != answer)
+    assert section.table.rows[0][2] == str(most)
+    assert len(section.table.rows) == 20
+
+
+def test_chunks_change_nothing(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(model_folder)
+    whole, done = logits_by_model(model, rows(), Setup())[NETWORK], []
+    monkeypatch.setattr(module, "CHUNK", 3)
+    chunked = logits_by_model(model, rows(), Setup(progress=done.append))[NETWORK]
+    torch.testing.assert_close(chunked, whole, atol=1e-5, rtol=1e-5)
+    assert done == [3, 3, 1]
+    torch.testing.assert_close(whole, model.logits(TEXTS))
+
+
+def test_mistakes_come_surest_first() -> None:
+    logits = torch.tensor([[9.0, 0], [0, 3], [5, 0], [0, 8], [2, 0]])
+    judged = Predictions(Rows(list("abcde"), None, [0, 0, 1, 0, 1], "x.csv", range(2, 7)), ["no", "yes"], logits)
+    mistakes = worst_mistakes(judged)
+    assert [(one.text, one.number, one.label, one.answer) for one in mistakes] == [
+        ("d", 5, "no", "yes"),
+        ("c", 4, "yes", "no"),
+        ("b", 3, "no", "yes"),
+        ("e", 6, "yes", "no"),
+    ]
+    assert mistakes[0].confidence == pytest.approx(float(torch.tensor([0.0, 8]).softmax(0).max()))
+    assert len(worst_mistakes(judged, 2)) == 2
+    assert worst_mistakes(Predictions(Rows(["a"], None, [0], "x.csv", [2]), ["no", "yes"], logits[:1])) == []
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_the_file_holds_every_row_as_it_is(model_folder: Path, pair_folder: Path, tmp_path: Path, pairs: bool) -> None:
+    judged = predictions(pair_folder if pairs else model_folder, rows(pairs))
+    write_predictions_csv(tmp_path / "predictions.csv", judged)
+    with (tmp_path / "predictions.csv").open(newline="", encoding="utf-8") as file:
+        read = list(csv.DictReader(file))
+    assert [row["text"] for row in read] == TEXTS
+    assert [row["row"] for row in read] == [str(number) for number in range(2, 9)]
+    if pairs:
+        assert [row["text_pair"] for row in read] == TEXTS[::-1]
+    for row, label, answer, probabilities in zip(
+        read, rows().labels, judged.answers, judged.probabilities_nC.tolist(), strict=True
+    ):
+        assert row["label"] == judged.names[label]
+        assert row["prediction"] == judged.names[answer]
+        assert [float(row[f"p_{name}"]) for name in judged.names] == pytest.approx(probabilities, abs=1e-6)
+    assert [one.name for one in tmp_path.iterdir()] == ["predictions.csv"]
+
+
+def test_cells_that_are_no_text_or_number_are_written_as_json(model_folder: Path, tmp_path: Path) -> None:
+    cells = {"ids": [[1, "é"], None, {"a": 1}], "when": [date(2026, 1, 2), 3, 1.5]}
+    table = Table(["ids", "when", "text"], cells.__getitem__, range(1, 4), "x.jsonl", positions=[5, 7, 9])
+    some = Rows(TEXTS[:3], None, [0, 1, 2], "x.jsonl", [1, 2, 3], unread=Unread(table, ["ids", "when"], range(3)))
+    write_predictions_csv(tmp_path / "predictions.csv", predictions(model_folder, some.pick([0, 2, 1])))
+    with (tmp_path / "predictions.csv").open(newline="", encoding="utf-8") as file:
+        read = list(csv.DictReader(file))
+    assert [row["ids"] for row in read] == ['[1, "é"]', '{"a": 1}', ""]
+    assert [row["when"] for row in read] == ["2026-01-02", "1.5", "3"]
+    assert [row["index"] for row in read] == ["5", "9", "7"]
