@@ -139,7 +139,7 @@ def contestants(tokenizer: Any, folder: Path) -> dict[str, Answer]:
 def train_default(folder: Path, output: Path) -> None:
     """`manyheads train` by its defaults, but for the number of its steps."""
     words = [f"data.path={folder}", f"output={output}", "trainer.max_steps=20", "trainer.max_epochs=-1", "test=false"]
-    command = [sys.executable, "-m", "manyheads.cli.main", "train", *words]
+    command = [sys.executable, "-m", "manyheads", "train", *words]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 

@@ -26,7 +26,7 @@ from prediction import read, ship, spread
 
 RESULTS = Path(__file__).with_suffix(".json")
 DOCUMENT = RESULTS.parents[1] / "docs" / "performance.md"
-CLI = [sys.executable, "-m", "manyheads.cli.main"]
+CLI = [sys.executable, "-m", "manyheads"]
 # ends the process as soon as the first batch has been learnt from
 FIRST_STEP = """
 import os, sys

@@ -230,12 +230,12 @@ class Jobs:
 
     def manyheads(self, *words: str, **environment: str) -> Job:
         """`manyheads WORDS`: `hardware.devices=2 hardware=cpu` among them starts two processes by our own launcher."""
-        return self.start([sys.executable, "-m", "manyheads.cli.main", *words], **environment)
+        return self.start([sys.executable, "-m", "manyheads", *words], **environment)
 
     def torchrun(self, *words: str, n: int = 2, flags: Sequence[str] = (), **environment: str) -> Job:
-        """`torchrun --nproc-per-node=N -m manyheads.cli.main WORDS`."""
+        """`torchrun --nproc-per-node=N -m manyheads WORDS`."""
         begin = ["-m", "torch.distributed.run", f"--nproc-per-node={n}", f"--master-port={free_port()}", *flags]
-        return self.start([sys.executable, *begin, "-m", "manyheads.cli.main", *words], **environment)
+        return self.start([sys.executable, *begin, "-m", "manyheads", *words], **environment)
 
     def script(self, text: str, *, n: int = 2, **environment: str) -> list[Job]:
         """Python source in `n` processes that find each other by the environment, as `launch.py` sets it."""

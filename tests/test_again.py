@@ -111,7 +111,7 @@ def test_what_was_written_down_counts_for_the_same_run_alone(train, tmp_path, ca
 
 def together(folder: Path, *words: str, fault: str) -> tuple[int, str]:
     """The exit code of a run of two processes in `folder`, and what it said."""
-    command = [sys.executable, "-m", "manyheads.cli.main", "train", f"data.path={folder.parent / 'rows.csv'}"]
+    command = [sys.executable, "-m", "manyheads", "train", f"data.path={folder.parent / 'rows.csv'}"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", faults.VARIABLE: fault}
     for name in (HANDED_ON, "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"):
         environment.pop(name, None)

@@ -43,7 +43,7 @@ def settings_of(program: list[str]) -> tuple[str, list[str]]:
     doors = {"scripts/train.py": ["train"], "-m": program[2:3], "manyheads": program[1:2]}
     (verb,) = doors[program[0]]
     if program[0] == "-m":
-        assert program[1] == "manyheads.cli.main"
+        assert program[1] == "manyheads"
     return verb, program[{"scripts/train.py": 1, "-m": 3, "manyheads": 2}[program[0]] :]
 
 
@@ -110,7 +110,7 @@ def test_what_needs_no_gpu_runs(tmp_path):
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     environment = os.environ | {"MANYHEADS_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     doors = {
-        "manyheads": [sys.executable, "-m", "manyheads.cli.main"],
+        "manyheads": [sys.executable, "-m", "manyheads"],
         "torchrun": [sys.executable, "-m", "torch.distributed.run"],
     }
     done = 0

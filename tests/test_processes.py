@@ -39,7 +39,7 @@ def done(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     environment = os.environ | {"MANYHEADS_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
     for name in (HANDED_ON, "LOCAL_RANK", "RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "manyheads.cli.main", *words]
+    command = [sys.executable, "-m", "manyheads", *words]
     return folder, subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 

@@ -428,7 +428,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch,
 def test_the_reader_of_our_output_goes_away():
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run([sys.executable, "-m", "manyheads.cli.main", "train", "--help"], stdout=writing)
+    done = subprocess.run([sys.executable, "-m", "manyheads", "train", "--help"], stdout=writing)
     os.close(writing)
     assert done.returncode == 141
 

@@ -48,7 +48,7 @@ def judge(folder: Path, **environment: str) -> dict[str, bytes]:
 
 def call(folder: Path, words: list[str], environment: dict[str, str]) -> None:
     variables = os.environ | {"MANYHEADS_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"} | environment
-    command = [sys.executable, "-W", "ignore", "-m", "manyheads.cli.main", *words]
+    command = [sys.executable, "-W", "ignore", "-m", "manyheads", *words]
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 

@@ -48,8 +48,8 @@ def test_it_runs_from_a_scratch_folder(installed, tmp_path):
     where = "import manyheads; print(manyheads.__file__)"
     for words, said in [
         (["-c", where], str(installed)),
-        (["-m", "manyheads.cli.main", "train", "model=mini", "--cfg", "job"], "n_layers: 4\n"),
-        (["-m", "manyheads.cli.main", "train", "--help"], "tiny"),
+        (["-m", "manyheads", "train", "model=mini", "--cfg", "job"], "n_layers: 4\n"),
+        (["-m", "manyheads", "train", "--help"], "tiny"),
     ]:
         done = subprocess.run(
             [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
@@ -61,7 +61,7 @@ def test_it_runs_from_a_scratch_folder(installed, tmp_path):
 @pytest.mark.slow
 def test_it_trains_from_a_scratch_folder_and_says_nothing_that_is_not_ours(installed, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(installed), "MANYHEADS_CACHE": str(tmp_path / "cache")}
-    words = ["-m", "manyheads.cli.main", "train", "debug=fast", "output=run"]
+    words = ["-m", "manyheads", "train", "debug=fast", "output=run"]
     done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()

@@ -69,7 +69,7 @@ def command(words: list[str], log: Path) -> None:
         said.write(f"\n$ manyheads {' '.join(words)}\n")
         said.flush()
         done = subprocess.run(
-            [sys.executable, "-m", "manyheads.cli.main", *words], stdout=said, stderr=said, env=os.environ
+            [sys.executable, "-m", "manyheads", *words], stdout=said, stderr=said, env=os.environ
         )
     if done.returncode:
         lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]

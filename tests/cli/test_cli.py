@@ -32,7 +32,7 @@ CONFIGS = {
 }
 
 
-def shell(*words, program=("-m", "manyheads.cli.main"), **more):
+def shell(*words, program=("-m", "manyheads"), **more):
     return subprocess.run([sys.executable, *program, *words], capture_output=True, text=True, **more)
 
 
@@ -128,7 +128,7 @@ def test_info_and_completion(tmp_path):
 def test_the_reader_of_what_hydra_says_goes_away(words):
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "manyheads.cli.main", *words.split()]
+    command = [sys.executable, "-m", "manyheads", *words.split()]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
@@ -213,7 +213,7 @@ def test_a_reader_that_leaves_ends_quietly(body, code, tmp_path):
 
 
 def test_help_to_head_is_no_error():
-    line = f"{sys.executable} -m manyheads.cli.main train --help | head -n 1"
+    line = f"{sys.executable} -m manyheads train --help | head -n 1"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout.count("\n") == 1

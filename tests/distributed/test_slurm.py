@@ -107,7 +107,7 @@ def test_the_words_arrive_as_they_were_typed(tmp_path, capsys, queue):
     python, *given = (tmp_path / "record" / "srun").read_bytes().rstrip(b"\0").decode().split("\0")
     assert python == sys.executable
     assert given == [
-        "-m", "manyheads.cli.main", "train", "--config-dir", "mine", "hardware=slurm", *words,
+        "-m", "manyheads", "train", "--config-dir", "mine", "hardware=slurm", *words,
         f"output={folder}", "resume=auto",
     ]  # fmt: skip
     assert (tmp_path / "record" / "pwd").read_text() == f"{tmp_path}\n", "relative paths keep their meaning"
@@ -129,9 +129,9 @@ def test_a_job_that_was_signalled_is_put_back_and_one_that_asks_begins_again(cap
 def test_a_pretraining_is_begun_again_as_one(capsys):
     assert cli.main(["pretrain", "hardware=slurm", "budget=1Mtok"]) == 0
     _, script = shlex.split(capsys.readouterr().out)
-    (command,) = [line for line in Path(script).read_text().splitlines() if "manyheads.cli.main" in line]
+    (command,) = [line for line in Path(script).read_text().splitlines() if " -m manyheads " in line]
     words = shlex.split(command)
-    assert words[words.index("manyheads.cli.main") + 1] == "pretrain"
+    assert words[words.index("manyheads") + 1] == "pretrain"
     assert "budget=1Mtok" in words
 
 

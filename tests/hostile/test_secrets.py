@@ -38,7 +38,7 @@ def test_those_of_the_environment_are_nowhere(rows, tmp_path):
     ):
         environment = os.environ | SECRETS | {"MANYHEADS_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "manyheads.cli.main", *words],
+            [sys.executable, "-W", "ignore", "-m", "manyheads", *words],
             cwd=tmp_path, env=environment, capture_output=True, timeout=300,
         )  # fmt: skip
         assert done.returncode == (2 if "=no" in words[1] else 0), done.stderr

@@ -385,7 +385,7 @@ def test_only_what_is_needed_is_imported_and_only_json_is_printed(model_folder: 
 
 
 def test_a_reader_that_leaves_is_exit_code_141(model_folder: Path) -> None:
-    command = 'seq 20000 | "$1" -W ignore -m manyheads.cli.main predict "run=$2" | head -1; exit "${PIPESTATUS[1]}"'
+    command = 'seq 20000 | "$1" -W ignore -m manyheads predict "run=$2" | head -1; exit "${PIPESTATUS[1]}"'
     done = subprocess.run(["bash", "-c", command, "bash", sys.executable, str(model_folder)], capture_output=True)
     assert json.loads(done.stdout)["text"] == "1"
     assert done.stderr == b""

@@ -13,7 +13,7 @@ from manyheads.distributed.ranks import first_host
 from manyheads.runs.checkpoints import newest
 
 pytestmark = pytest.mark.slurm
-PROGRAM = (sys.executable, "-m", "manyheads.cli.main")
+PROGRAM = (sys.executable, "-m", "manyheads")
 WORDS = [
     "data.path=rows.csv", "debug=fast", "hardware.accelerator=cpu", "hardware.devices=2", "batch.rows=4",
     "model.dropout=0.1", "optim.average=20", "trainer.max_epochs=28", "checkpoint.patience=0", "checkpoint.every=10",

@@ -115,7 +115,7 @@ def _command(verb: str, words: Sequence[str], folder: Path, config_dir: str | No
     """The same words in the same folder, where `resume=auto` takes them on; a folder to resume says both itself."""
     typed = {word.partition("=")[0].strip(): word.partition("=")[2] for word in words}
     more = ["--config-dir", config_dir] if config_dir else []
-    command = [sys.executable, "-m", "manyheads.cli.main", verb, *more]
+    command = [sys.executable, "-m", "manyheads", verb, *more]
     if typed.get("resume", "auto") not in Resume.__members__:
         return [*command, *words]
     kept = [word for word in words if word.partition("=")[0].strip() not in ("output", "resume")]

@@ -14,7 +14,7 @@ def test_two_runs_are_trained_and_ranked(tmp_path):
     words = ["optim.lr=1e-4,1e-2", "jobs=2", "trainer.max_epochs=2", "output=search", "hardware=cpu"]
     small = ["model.n_layers=1", "model.d_model=16", "model.d_ff=16", "data.rows=64", "tokenizer.vocab_size=64"]
     done = subprocess.run(
-        [sys.executable, "-m", "manyheads.cli.main", "tune", *words, *small],
+        [sys.executable, "-m", "manyheads", "tune", *words, *small],
         cwd=tmp_path, capture_output=True, text=True, timeout=500, start_new_session=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
