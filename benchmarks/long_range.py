@@ -18,8 +18,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from manyheads.cli.compose import compose
-from manyheads.sweep.ablate import ablate
-from manyheads.sweep.record import Record
+from manyheads.sweep.ablate import Record, ablate
 
 DISTANCES = (8, 16, 32, 64)
 N_ROWS = {"train": 8000, "validation": 500}

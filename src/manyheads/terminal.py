@@ -150,18 +150,3 @@ def print_sheet(sheet: Sheet) -> None:
     screen.print(table, width=max(screen.width, least), crop=False)
     for note in sheet.notes:
         screen.print(as_text(note))
-
-
-def markdown(sheet: Sheet) -> str:
-    """The table with its title before it and its notes behind it; what a cell holds is text, never markup."""
-
-    def line(cells: list[str]) -> str:
-        return f"| {' | '.join(plain_cell(cell) for cell in cells)} |"
-
-    ruler = "|" + "|".join(["---"] + ["---:"] * (len(sheet.columns) - 1)) + "|"
-    table = [line(sheet.columns), ruler, *(line(cells) for cells in sheet.lines)]
-    return "\n".join([f"**{plain_cell(sheet.title)}**", "", *table, "", *(plain_cell(note) for note in sheet.notes)])
-
-
-def plain_cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")

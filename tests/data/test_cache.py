@@ -1,6 +1,7 @@
 """The cache gives back what was put in, is keyed by all it depends on, and survives damage and company."""
 
 import errno
+import fcntl
 import logging
 import os
 import subprocess
@@ -240,7 +241,7 @@ def test_a_disk_without_locks_is_a_cache_all_the_same(tmp_path, tokenizer, monke
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(cache.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     first = cached_tokens(ROWS, tokenizer, 64, tmp_path / "new")
     monkeypatch.setattr(cache, "encode", None)
     assert_same(cached_tokens(ROWS, tokenizer, 64, tmp_path / "new"), first)

@@ -5,11 +5,9 @@ computes it, under a lock, and the others wait and read; where there are no lock
 right. A damaged file is made again.
 """
 
-import fcntl
 import hashlib
 import logging
 import os
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +17,7 @@ import safetensors
 import safetensors.torch
 import tokenizers
 import torch
+from filelock import FileLock
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -31,7 +30,6 @@ from manyheads.data.tokens import Tokens, Windows, encode, load_tokenizer, marks
 from manyheads.runs.atomic import replace_file
 
 PATIENCE = 600.0  # seconds
-LOOK = 0.05  # seconds
 FORMAT = f"3 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
 
@@ -187,37 +185,21 @@ def cached_logits(
 
 @contextmanager
 def _turn(path: Path, patience: float) -> Iterator[None]:
-    """One process at a time computes `path`, unless it is there. The kernel holds the lock, beside the file, so that a
-    process that is killed leaves none behind; who has waited for `patience` seconds goes on all the same, as does
-    everybody on a disk that knows no locks."""
-    lock = path.with_suffix(".lock")
+    """One process at a time computes `path`, unless it is there. The kernel holds the lock, on a file beside it, so
+    that a process that is killed leaves it free. Who has waited for `patience` seconds goes on all the same, as does
+    everybody on a disk without locks."""
+    lock = FileLock(path.with_suffix(".lock"), timeout=patience, fallback_to_soft=False)
+    if not path.is_file():
+        with suppress(OSError):  # no locks, no patience, or a cache that cannot be written, which is said later
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
     try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = None if path.is_file() else os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
-    except OSError:  # the cache cannot be written, which is said later
-        descriptor = None
-    if descriptor is None:
-        yield
-        return
-    try:
-        _lock(descriptor, time.monotonic() + patience)
         yield
     finally:
-        with suppress(OSError):
-            lock.unlink()  # who waits for it still holds it open, and finds the file in place
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, until: float) -> None:
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return None
-            time.sleep(LOOK)
-        except OSError:
-            return None
+        if lock.is_locked:
+            with suppress(OSError):
+                Path(lock.lock_file).unlink()  # who waits for it finds the file in place
+            lock.release()
 
 
 def _key(settings: Iterable[str], rows: Rows) -> str:

@@ -1,31 +1,107 @@
-"""The verb `ablate`: every row of a comparison trained at an equal budget, over seeds and data.
+"""The verb `ablate`: every row of a comparison trained at an equal budget, over seeds and data, and the results file.
 
-The data of a comparison: found and read before torch is imported, then tokenized once for all its runs.
+The data is found and read before torch is imported, then tokenized once for all runs. The results file is JSON that is
+written after every run and continued by the next start:
 
-The verb `ablate`: train every row of a comparison at an equal budget, over seeds and data, and say what differs.
+{"vary": "model.score", "equal": "parameters", ..., "sets": [...], "rows": [...], "seeds": [...], "machine": {...},
+ "measured": [{"set": ..., "row": ..., "data": digest, "settings": {...}, "parameters": ..., "runs": {seed: figures}}]}
 """
 
+import hashlib
+import json
 import logging
 import os
+import platform
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from manyheads.config import AblateConfig, DataConfig, Equal, RunConfig, Source
+from manyheads.config import AblateConfig, Accelerator, DataConfig, Equal, HardwareConfig, RunConfig, Source
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
-from manyheads.terminal import shown
+from manyheads.runs.atomic import replace_file
+from manyheads.terminal import as_text, console, print_sheet, shown
 from manyheads.training.checks import check_class_names, check_end, check_long
 
 if TYPE_CHECKING:
     from manyheads.data.tokens import Tokens
     from manyheads.sweep.equal_budget import Row, Sizes
-    from manyheads.sweep.record import Record
-
 
 ROOT = "MANYHEADS_DATA"
+ELSEWHERE = ("seed", "output", "test", "dry", "logger.", "checkpoint.", "data.path", "data.cache", "hardware.threads")
+log = logging.getLogger("manyheads.ablate")
+
+
+def ablate(config: AblateConfig) -> "Record":
+    """Run what the results file lacks, one run after another in this process; print the tables.
+
+    The file is replaced whole after every run, so a stop at any moment loses the running one alone; the next start
+    continues with that one. A run is made again only if one of its own settings, or its data, has changed.
+
+    Raises:
+        ValueError: one sentence; the settings, the data, a budget that no width meets, or a results file that holds
+            another comparison, or is in use. All are found before the first run.
+    """
+    check_end(config.trainer)
+    found = read_sets(config)
+    for one in found:
+        check_class_names(config.optim.class_weights, one.splits.labels)
+
+    from manyheads.sweep.equal_budget import plan_rows
+    from manyheads.sweep.journal import locked
+    from manyheads.sweep.tables import sheets
+    from manyheads.training.trainer import check_trainer
+
+    check_trainer(config.run(config.variants()[0]))
+    path = Path(config.output or f"outputs/ablate/{_file_name(config)}").absolute()
+    path = path if path.suffix == ".json" else path.with_name(f"{path.name}.json")
+    if path.exists():
+        check_same_question(read_record(path), path, config)
+    data = {one.name: prepare(one, config.run(config.variants()[0])) for one in found}
+    rows = [row for prepared in data.values() for row in plan_rows(config, prepared)]
+    record = start_record(config, rows, data)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    in_use = f"output={path} is in use by another comparison: wait for its end, or name another file"
+    with shown(log), locked(path.with_name(f".{path.name}.lock"), in_use):
+        if path.exists() and (dropped := take_over(record, read_record(path))):
+            log.info("%d finished runs no longer fit the settings and are made again", dropped)
+        check_same_machine(record, path)
+        run_missing(config, rows, data, record, path)
+    for sheet in sheets(record):
+        print_sheet(sheet)
+    console().print(as_text(path), soft_wrap=True)
+    return record
+
+
+def run_missing(
+    config: AblateConfig, rows: "list[Row]", data: "dict[str, Prepared]", record: "Record", path: Path
+) -> None:
+    """All rows of one seed before the next, so that a stop leaves whole comparisons behind."""
+    from manyheads.sweep.equal_budget import train_run, warm_up
+    from manyheads.sweep.scheduler import Listed, run_trials
+
+    missing = [(row, seed) for seed in record.seeds for row in rows if str(seed) not in row.measured.runs]
+    record.write(path)
+    if missing:
+        first = missing[0][0]
+        warm_up(first.run, data[first.measured.set])
+
+    def train(trial: "tuple[int, tuple[Row, int]]", place: int) -> None:
+        at, (row, seed) = trial
+        run, measured = replace(row.run, seed=seed), row.measured
+        figures = train_run(run, data[measured.set], config.seconds, paces=config.equal is Equal.seconds)
+        measured.runs[str(seed)] = replace(figures, machine=machine_words(record.machine))
+        record.write(path)
+        log.info(
+            "run %d of %d: %s, %s, seed %d: accuracy %.4f after %d steps in %.1f s",
+            *(at, len(missing), measured.set, measured.row),
+            *(seed, figures.accuracy, figures.steps, figures.seconds),
+        )
+
+    run_trials(Listed(enumerate(missing, start=1)), train)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +133,9 @@ def read_sets(config: AblateConfig) -> list[Found]:
     Raises:
         ValueError: data that is not there, the same name twice, or what `read_splits` finds wrong in it.
     """
-    named = [(_name(one), _where(one, config.data)) for one in config.sets] or [(own_name(config.data), config.data)]
+    data = config.data
+    own = _name(data.path) if data.path else data.hub.rsplit("/", 1)[-1] or data.source.name
+    named = [(_name(one), _where(one, data)) for one in config.sets] or [(own, data)]
     names = [name for name, _ in named]
     for name in names:
         if names.count(name) > 1:
@@ -75,8 +153,6 @@ def read_sets(config: AblateConfig) -> list[Found]:
 
 def prepare(found: Found, run: RunConfig) -> Prepared:
     """Tokenize; nothing of `run` counts but its tokenizer and `data`."""
-    import hashlib
-
     from manyheads.data.cache import prepare_tokens
     from manyheads.data.tokens import reach
     from manyheads.sweep.equal_budget import Sizes
@@ -97,12 +173,8 @@ def prepare(found: Found, run: RunConfig) -> Prepared:
     return Prepared(found.name, found.data, found.splits.labels, tokens, sizes, digest.hexdigest())
 
 
-def own_name(data: DataConfig) -> str:
-    """What the table calls the data of the section `data`."""
-    return _name(data.path) if data.path else data.hub.rsplit("/", 1)[-1] or data.source.name
-
-
 def _name(asked: str) -> str:
+    """What the table calls a file or folder."""
     path = Path(asked)
     return path.name if path.suffix == "" or path.is_dir() else path.name.partition(".")[0]
 
@@ -122,70 +194,194 @@ def _where(asked: str, data: DataConfig) -> DataConfig:
     )
 
 
-log = logging.getLogger("manyheads.ablate")
-
-
-def ablate(config: AblateConfig) -> "Record":
-    """Run what the results file lacks, one run after another in this process; print the tables.
-
-    The file is replaced whole after every run, so a stop at any moment loses the running one alone; the next start
-    goes on behind it. A run is made again only if one of its own settings, or its data, has changed.
-
-    Raises:
-        ValueError: one sentence; the settings, the data, a budget that no width meets, or a results file that holds
-            another comparison. All are found before the first run.
-    """
-    check_end(config.trainer)
-    found = read_sets(config)
-    for one in found:
-        check_class_names(config.optim.class_weights, one.splits.labels)
-
-    from manyheads.sweep.comparison import show
-    from manyheads.sweep.equal_budget import plan_rows
-    from manyheads.sweep.record import check_same_machine, check_same_question, read_record, start_record, take_over
-    from manyheads.training.trainer import check_trainer
-
-    check_trainer(config.run(config.variants()[0]))
-    path = Path(config.output or f"outputs/ablate/{_file_name(config)}").absolute()
-    path = path if path.suffix == ".json" else path.with_name(f"{path.name}.json")
-    before = read_record(path) if path.exists() else None
-    if before is not None:
-        check_same_question(before, path, config)
-    data = {one.name: prepare(one, config.run(config.variants()[0])) for one in found}
-    rows = [row for prepared in data.values() for row in plan_rows(config, prepared)]
-    n_rows = {name: len(one.tokens["validation"]) for name, one in data.items()}
-    record = start_record(config, rows, {name: one.digest for name, one in data.items()}, n_rows)
-    with shown(log):
-        if before is not None and (dropped := take_over(record, before)):
-            log.info("%d finished runs no longer fit the settings and are made again", dropped)
-        check_same_machine(record, path)
-        run_missing(config, rows, data, record, path)
-    show(record, path)
-    return record
-
-
-def run_missing(
-    config: AblateConfig, rows: "list[Row]", data: "dict[str, Prepared]", record: "Record", path: Path
-) -> None:
-    """All rows of one seed before the next, so that a stop leaves whole comparisons behind."""
-    from manyheads.sweep.record import machine_words, train_run, warm_up
-
-    asked = [(seed, row, record.at(row.set, row.name)) for seed in record.seeds for row in rows]
-    missing = [(seed, row, measured) for seed, row, measured in asked if str(seed) not in measured.runs]
-    record.write(path)
-    if missing:
-        warm_up(missing[0][1].run, data[missing[0][1].set])
-    for at, (seed, row, measured) in enumerate(missing, start=1):
-        run = replace(row.run, seed=seed)
-        figures = train_run(run, data[row.set], config.seconds, paces=config.equal is Equal.seconds)
-        measured.runs[str(seed)] = replace(figures, machine=machine_words(record.machine))
-        record.write(path)
-        log.info(
-            "run %d of %d: %s, %s, seed %d: accuracy %.4f after %d steps in %.1f s",
-            *(at, len(missing), row.set, row.name, seed, figures.accuracy, figures.steps, figures.seconds),
-        )
-
-
 def _file_name(config: AblateConfig) -> str:
     names = "-".join(name.rpartition(".")[2] for name in config.varied)
     return re.sub(r"[^\w-]+", "-", f"{names}-equal-{config.equal.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one run gave; accuracy and loss are of the weights at its end, on the validation split.
+
+    `right` has a 1 for each row that was answered right, in the order of the split. `seconds` are of the training
+    steps. `stopped`: the limit on time ended it before its steps were done. `diverged`: its loss was not finite.
+    `machine` is what it was made on, versions included.
+    """
+
+    accuracy: float
+    loss: float
+    steps: int
+    tokens: int
+    seconds: float
+    tokens_per_s: float
+    stopped: bool
+    diverged: bool
+    right: str
+    machine: str = ""
+
+
+@dataclass(slots=True)
+class Measured:
+    """One row of the table on one set of data, and its finished runs by seed."""
+
+    set: str
+    row: str
+    data: str
+    settings: dict[str, Any]
+    width: dict[str, int]
+    difference: float
+    parameters: int
+    flops_per_token: float
+    runs: dict[str, Figures] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Record:
+    """What the results file holds: what was asked last, and all runs that are finished and still fit their settings."""
+
+    vary: str
+    equal: str
+    tolerance: float
+    seconds: float
+    sets: list[str]
+    rows: list[str]
+    seeds: list[int]
+    n_rows: dict[str, int]
+    machine: dict[str, Any]
+    measured: list[Measured] = field(default_factory=list)
+
+    def has(self, set_name: str, row: str) -> bool:
+        return any((one.set, one.row) == (set_name, row) for one in self.measured)
+
+    def at(self, set_name: str, row: str) -> Measured:
+        return next(one for one in self.measured if (one.set, one.row) == (set_name, row))
+
+    def write(self, path: Path) -> None:
+        """The file appears whole or not at all."""
+        with replace_file(path) as part:
+            part.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def start_record(config: AblateConfig, rows: "list[Row]", data: dict[str, Prepared]) -> Record:
+    """A record of what is asked, without runs."""
+    return Record(
+        vary=config.vary_name,
+        equal=config.equal.name,
+        tolerance=config.tolerance,
+        seconds=config.seconds,
+        sets=list(data),
+        rows=[variant.name for variant in config.variants()],
+        seeds=list(range(config.seed, config.seed + config.seeds)),
+        n_rows={name: len(one.tokens["validation"]) for name, one in data.items()},
+        machine=machine(config.hardware),
+        measured=[row.measured for row in rows],
+    )
+
+
+def read_record(path: Path) -> Record:
+    """The record in a results file.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        measured = [
+            Measured(**{**one, "runs": {seed: Figures(**figures) for seed, figures in one["runs"].items()}})
+            for one in content.pop("measured")
+        ]
+        return Record(**content, measured=measured)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(
+            f"output={path} is not a results file of ablate: name another file, or move this one away"
+        ) from error
+
+
+def take_over(record: Record, before: Record) -> int:
+    """Copy the runs of an earlier record that the new one asks for, and keep rows that it does not ask for. Runs of
+    a file that did not yet note the machine of each are of the one it names.
+
+    Returns:
+        How many earlier runs are dropped, since a setting or the data has changed, or their time was cut shorter.
+    """
+    dropped, its_machine = 0, machine_words(before.machine)
+    for old in before.measured:
+        old.runs = {seed: replace(run, machine=run.machine or its_machine) for seed, run in old.runs.items()}
+        if not record.has(old.set, old.row):
+            record.measured.append(old)
+            continue
+        new = record.at(old.set, old.row)
+        fits = old.data == new.data and _same(old.settings, new.settings)
+        same_limit = record.seconds == before.seconds
+        kept = {seed: run for seed, run in old.runs.items() if fits and (same_limit or not run.stopped)}
+        dropped += len(old.runs) - len(kept)
+        new.runs |= kept
+    return dropped
+
+
+def _same(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Equal settings; one that did not exist when the file was written counts as its default."""
+    usual, names = decisive(RunConfig()), old.keys() | new.keys()
+    return all(old.get(name, usual.get(name)) == new.get(name, usual.get(name)) for name in names)
+
+
+def check_same_question(record: Record, path: Path, config: AblateConfig) -> None:
+    """A file is continued only with the comparison it holds.
+
+    Raises:
+        ValueError: it holds another.
+    """
+    for name, held, asked in (("vary", record.vary, config.vary_name), ("equal", record.equal, config.equal.name)):
+        if held != asked:
+            raise ValueError(
+                f"output={path} holds a comparison with {name}={held}, not {name}={asked}: "
+                "name another file by output=FILE"
+            )
+
+
+def check_same_machine(record: Record, path: Path) -> None:
+    """Times of one machine and version are no budget on another: there a comparison at equal seconds does not go on.
+
+    Raises:
+        ValueError: runs are missing, and some of those there were made elsewhere.
+    """
+    asked = [record.at(name, row).runs for name in record.sets for row in record.rows]
+    is_whole = all(str(seed) in runs for runs in asked for seed in record.seeds)
+    here = machine_words(record.machine)
+    others = [run.machine for runs in asked for run in runs.values() if run.machine != here]
+    if record.equal == Equal.seconds.name and others and not is_whole:
+        raise ValueError(
+            f"output={path} holds runs made on {others[0]}, but this is {here}, where equal=seconds pays for other "
+            "work: go on there, or name another file by output=FILE"
+        )
+
+
+def decisive(run: RunConfig) -> dict[str, Any]:
+    """The settings of a run that decide its figures, by dotted name; the data itself and the seed are named apart."""
+    from manyheads.cli.words import plain_settings  # beside what knows Hydra, which is slow to import
+
+    return {name: value for name, value in plain_settings(run).items() if not name.startswith(ELSEWHERE)}
+
+
+def machine_words(machine: dict[str, Any]) -> str:
+    """A machine and its versions on one line, which is the mark of a run."""
+    threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
+    ours = f", manyheads {machine['manyheads']}" if "manyheads" in machine else ""
+    return f"{machine['processor']}, {threads}, {machine['device']}, torch {machine['torch']}{ours}"
+
+
+def machine(hardware: HardwareConfig) -> dict[str, Any]:
+    """What the seconds and the last digits of the figures depend on."""
+    import torch
+
+    listing = Path("/proc/cpuinfo")
+    on_gpu = hardware.accelerator is not Accelerator.cpu and torch.cuda.is_available()
+    names = [line for line in listing.read_text().splitlines() if "model name" in line] if listing.exists() else []
+    return {
+        "processor": names[0].partition(":")[2].strip() if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "threads": hardware.threads or torch.get_num_threads(),
+        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+        "torch": version("torch"),
+        "manyheads": version("manyheads"),
+    }

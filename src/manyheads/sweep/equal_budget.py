@@ -1,29 +1,43 @@
-"""The same budget for every row of a comparison, and the run that each row then is.
+"""The same budget for every row of a comparison: a width or a number of steps at which the costs agree, or a time; and
+one run that keeps to it.
 
-The same budget for every row of a table: a width, or a number of steps, chosen so that the costs agree.
-
-Which run each row of the table is, once its budget equals the first row's. Nothing is trained here.
+n validation rows . C classes
 """
 
+import gc
+import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from typing import Any, NamedTuple, cast
 
+import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+from torch.nn import functional as F
 
 from manyheads.config import AblateConfig, Equal, ModelConfig, RunConfig
 from manyheads.config.ablate import WIDTHS, Variant
-from manyheads.config.fields import to_plain
 from manyheads.config.model import WIDEST
+from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.datamodule import TextData
+from manyheads.data.tokens import Tokens
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.cost import count_parameters, flops_per_token
-from manyheads.sweep.ablate import Prepared
-from manyheads.training.module import are_few
+from manyheads.sweep.ablate import Figures, Measured, Prepared, decisive
+from manyheads.training.guard import DivergedError, Guard
+from manyheads.training.logs import Meter
+from manyheads.training.module import LitModule, are_few, begin_head
+from manyheads.training.optim import rate_factor
+from manyheads.training.session import run_trainer
 from manyheads.training.sizing import limited_by_data
 
 Cost = Callable[[ModelConfig], float]
 NARROWEST = 0.25  # share of its d_ff that a model keeps before d_model gives way too
+PACES = 10_000  # parts into which a budget of time is cut for the learning rate
+ENDLESS = 10**9  # steps of a run that the clock ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,13 @@ class Sizes:
     lengths: tuple[tuple[int, int], ...]
 
 
+class Row(NamedTuple):
+    """One row of the table on one set of data: how it is trained, and what is known of it before that."""
+
+    run: RunConfig
+    measured: Measured
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """A model at the budget; `difference` is its cost over the target, less one."""
@@ -46,27 +67,83 @@ class Match:
     difference: float
 
 
-def parameters(model: ModelConfig, sizes: Sizes) -> int:
-    """Trained numbers of the model, on torch's meta device: nothing is allocated, whatever the size."""
-    with torch.device("meta"):
-        return count_parameters(untrained(model, sizes))
+def plan_rows(config: AblateConfig, prepared: Prepared) -> list[Row]:
+    """All rows on one set of data, each at the budget of the first.
+
+    Raises:
+        ValueError: a budget that cannot be met; names the row.
+    """
+    timed = {"seconds": config.seconds} if config.equal is Equal.seconds else {}
+    rows: list[Row] = []
+    for variant in config.variants():
+        run = replace(config.run(variant), data=prepared.data)
+        few = are_few(run, prepared.tokens["train"], prepared.labels)
+        run = limited_by_data(run, few=few, n_classes=len(prepared.labels))  # as `train` has it
+        run, difference = _at_budget(config, variant, run, rows[0] if rows else None, prepared)
+        measured = Measured(
+            set=prepared.name,
+            row=variant.name,
+            data=prepared.digest,
+            settings=decisive(run) | timed,
+            width={"d_model": run.model.d_model, "d_ff": run.model.d_ff},
+            difference=difference,
+            parameters=parameters(run.model, prepared.sizes),
+            flops_per_token=flops(run.model, prepared.sizes),
+        )
+        rows.append(Row(run, measured))
+    return rows
 
 
-def flops(model: ModelConfig, sizes: Sizes) -> float:
-    """Operations of a token, averaged over all tokens: a long text has more of them, and each of them more keys."""
-    n_tokens = sum(length * n_texts for length, n_texts in sizes.lengths)
-    return sum(length * n_texts * flops_per_token(model, length) for length, n_texts in sizes.lengths) / n_tokens
+def _at_budget(
+    config: AblateConfig, variant: Variant, run: RunConfig, first: Row | None, prepared: Prepared
+) -> tuple[RunConfig, float]:
+    """The run with the width or the steps of its budget, and how far that is off."""
+    if first is None or config.equal is Equal.seconds:
+        return run, 0.0
+    by_size = config.equal is Equal.parameters
+    levers = [name for name in WIDTHS if name not in config.varied]
+
+    def cost(model: ModelConfig) -> float:
+        return parameters(model, prepared.sizes) if by_size else flops(model, prepared.sizes)
+
+    try:
+        if config.equal is Equal.tokens:
+            return _same_tokens(config, run, first.run, prepared)
+        target = first.measured.parameters if by_size else first.measured.flops_per_token
+        match = match_width(run.model, target, cost, levers=levers, tolerance=config.tolerance)
+    except ValueError as error:
+        raise ValueError(f"{config.vary_name}={variant.name} on {prepared.name}: {error}") from error
+    return replace(run, model=match.model), match.difference
 
 
-def untrained(model: ModelConfig, sizes: Sizes) -> Classifier:
-    """A classifier with fresh weights, drawn from torch's generator."""
-    return assemble(
-        model,
-        vocab_size=sizes.vocab_size,
-        n_classes=sizes.n_classes,
-        max_length=sizes.max_length,
-        n_segments=sizes.n_segments,
-    )
+def _same_tokens(config: AblateConfig, run: RunConfig, first: RunConfig, prepared: Prepared) -> tuple[RunConfig, float]:
+    """`run` with as many steps as it needs to read the tokens that the first row reads."""
+    data = TextData(prepared.tokens, first.batch, first.seed)
+    n_first = data.n_steps(first.trainer.get("max_epochs"), first.trainer.get("max_steps", -1))
+    target = sum(islice(_tokens_of_steps(first, prepared), n_first))
+    steps = total = before = 0
+    for tokens in _tokens_of_steps(run, prepared):
+        steps, before, total = steps + 1, total, total + tokens
+        if total >= target:
+            break
+    if steps > 1 and target - before < total - target:
+        steps, total = steps - 1, before
+    difference = total / target - 1
+    if abs(difference) > config.tolerance:
+        raise ValueError(
+            f"no number of steps reads the first row's {target:,} tokens: the nearest, {steps}, reads {total:,}, "
+            f"beyond tolerance={config.tolerance:g}; use more steps, or smaller batches"
+        )
+    return replace(run, trainer={**run.trainer, "max_steps": steps, "max_epochs": -1}), difference
+
+
+def _tokens_of_steps(run: RunConfig, prepared: Prepared) -> Iterator[int]:
+    """Tokens that each optimiser step reads, without an end."""
+    data, lengths = TextData(prepared.tokens, run.batch, run.seed), prepared.tokens["train"].lengths
+    for epoch in count():
+        plan = data.plan(epoch)
+        for start in range(0, len(plan), run.batch.accumulate):
+            yield sum(int(lengths[one.rows].sum()) for one in plan[start : start + run.batch.accumulate])
 
 
 def match_width(model: ModelConfig, target: float, cost: Cost, *, levers: list[str], tolerance: float) -> Match:
@@ -105,8 +182,7 @@ def _by_d_ff(model: ModelConfig, target: float, cost: Cost) -> Match | None:
     def wide(width: int) -> ModelConfig:
         return replace(model, d_ff=width)
 
-    moves = cost(wide(1)) < cost(wide(2))
-    return _nearest(target, cost, wide, 4 * WIDEST) if moves else None
+    return _nearest(target, cost, wide, 4 * WIDEST) if cost(wide(1)) < cost(wide(2)) else None
 
 
 def _by_d_model(model: ModelConfig, target: float, cost: Cost, *, both: bool) -> Match:
@@ -124,11 +200,8 @@ def _by_d_model(model: ModelConfig, target: float, cost: Cost, *, both: bool) ->
 
 def _nearest(target: float, cost: Cost, wide: Callable[[int], ModelConfig], widest: int) -> Match:
     """Of all widths from 1 to `widest` the one whose cost, which rises, is nearest to `target`: by bisection."""
-    low, high = 1, widest
-    while low < high:  # the least width that costs as much as the target
-        middle = (low + high) // 2
-        low, high = (low, middle) if cost(wide(middle)) >= target else (middle + 1, high)
-    matches = [Match(wide(width), cost(wide(width)) / target - 1) for width in {low, max(1, low - 1)}]
+    enough = 1 + bisect_left(range(1, widest), target, key=lambda width: cost(wide(width)))
+    matches = [Match(wide(width), cost(wide(width)) / target - 1) for width in {enough, max(1, enough - 1)}]
     return min(matches, key=lambda one: abs(one.difference))
 
 
@@ -146,130 +219,116 @@ def _out_of_reach(target: float, nearest: Match | None, tolerance: float) -> str
     )
 
 
-ELSEWHERE = ("seed", "output", "test", "dry", "logger.", "checkpoint.", "data.path", "data.cache", "hardware.threads")
+def parameters(model: ModelConfig, sizes: Sizes) -> int:
+    """Trained numbers of the model, on torch's meta device: nothing is allocated, whatever the size."""
+    with torch.device("meta"):
+        return count_parameters(untrained(model, sizes))
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the table on one set of data; `difference` is its budget over the first row's, less one."""
-
-    set: str
-    name: str
-    run: RunConfig
-    difference: float
-    parameters: int
-    flops_per_token: float
+def flops(model: ModelConfig, sizes: Sizes) -> float:
+    """Operations of a token, averaged over all tokens: a long text has more of them, and each of them more keys."""
+    n_tokens = sum(length * n_texts for length, n_texts in sizes.lengths)
+    return sum(length * n_texts * flops_per_token(model, length) for length, n_texts in sizes.lengths) / n_tokens
 
 
-def plan_rows(config: AblateConfig, prepared: Prepared) -> list[Row]:
-    """All rows on one set of data, each at the budget of the first.
-
-    Raises:
-        ValueError: a budget that cannot be met; names the row.
-    """
-    rows: list[Row] = []
-    for variant in config.variants():
-        run = _limited(replace(config.run(variant), data=prepared.data), prepared)
-        run, difference = _at_budget(config, variant, run, rows[0] if rows else None, prepared)
-        rows.append(
-            Row(
-                set=prepared.name,
-                name=variant.name,
-                run=run,
-                difference=difference,
-                parameters=parameters(run.model, prepared.sizes),
-                flops_per_token=flops(run.model, prepared.sizes),
-            )
-        )
-    return rows
-
-
-def decisive(run: RunConfig) -> dict[str, Any]:
-    """The settings of a run that decide its figures, by dotted name; the data itself and the seed are named apart."""
-    return {name: value for name, value in _flat(run) if not name.startswith(ELSEWHERE)}
-
-
-def _limited(run: RunConfig, prepared: Prepared) -> RunConfig:
-    """`run` with the epochs and steps that its rows and classes decide, as `train` has them."""
-    few = are_few(run, prepared.tokens["train"], prepared.labels)
-    return limited_by_data(run, few=few, n_classes=len(prepared.labels))
-
-
-def _at_budget(
-    config: AblateConfig, variant: Variant, run: RunConfig, first: Row | None, prepared: Prepared
-) -> tuple[RunConfig, float]:
-    """The run with the width or the steps of its budget, and how far that is off."""
-    if first is None or config.equal is Equal.seconds:
-        return run, 0.0
-    try:
-        if config.equal is Equal.tokens:
-            return _same_tokens(config, run, first.run, prepared)
-        match = _same_cost(config, run.model, first, prepared)
-    except ValueError as error:
-        raise ValueError(f"{config.vary_name}={variant.name} on {prepared.name}: {error}") from error
-    return replace(run, model=match.model), match.difference
-
-
-def _same_cost(config: AblateConfig, model: ModelConfig, first: Row, prepared: Prepared) -> Match:
-    def n_parameters(one: ModelConfig) -> float:
-        return parameters(one, prepared.sizes)
-
-    def n_operations(one: ModelConfig) -> float:
-        return flops(one, prepared.sizes)
-
-    by_size = config.equal is Equal.parameters
-    return match_width(
+def untrained(model: ModelConfig, sizes: Sizes) -> Classifier:
+    """A classifier with fresh weights, drawn from torch's generator."""
+    return assemble(
         model,
-        first.parameters if by_size else first.flops_per_token,
-        n_parameters if by_size else n_operations,
-        levers=[name for name in WIDTHS if name not in config.varied],
-        tolerance=config.tolerance,
+        vocab_size=sizes.vocab_size,
+        n_classes=sizes.n_classes,
+        max_length=sizes.max_length,
+        n_segments=sizes.n_segments,
     )
 
 
-def _same_tokens(config: AblateConfig, run: RunConfig, first: RunConfig, prepared: Prepared) -> tuple[RunConfig, float]:
-    """`run` with as many steps as it needs to read the tokens that the first row reads."""
-    data = TextData(prepared.tokens, first.batch, first.seed)
-    n_first = data.n_steps(first.trainer.get("max_epochs"), first.trainer.get("max_steps", -1))
-    target = 0
-    for at, tokens in enumerate(_tokens_of_steps(first, prepared)):
-        if at == n_first:
-            break
-        target += tokens
-    steps = total = before = 0
-    for tokens in _tokens_of_steps(run, prepared):
-        steps, before, total = steps + 1, total, total + tokens
-        if total >= target:
-            break
-    if steps > 1 and target - before < total - target:
-        steps, total = steps - 1, before
-    difference = total / target - 1
-    if abs(difference) > config.tolerance:
-        raise ValueError(
-            f"no number of steps reads the first row's {target:,} tokens: the nearest, {steps}, reads {total:,}, "
-            f"beyond tolerance={config.tolerance:g}; use more steps, or smaller batches"
-        )
-    return replace(run, trainer={**run.trainer, "max_steps": steps, "max_epochs": -1}), difference
+class Deadline(Callback):
+    """Ends training when `seconds` have passed since its first step.
+
+    With `paces` the learning rate follows the share of the time that has passed instead of the share of the steps
+    ("budgeted training": Li et al., 2020), so that it has come down when the time is over.
+    """
+
+    def __init__(self, seconds: float, *, paces: bool) -> None:
+        self.seconds, self.paces = seconds, paces
+        self.is_over = False
+        self._since = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._since = time.perf_counter()
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        assert isinstance(pl_module, LitModule)
+        if not self.paces:
+            return
+        share = min(1.0, (time.perf_counter() - self._since) / self.seconds)
+        factor = rate_factor(int(share * (PACES - 1)), PACES, pl_module.optim)
+        for group in trainer.optimizers[0].param_groups:
+            group["lr"] = factor * group["initial_lr"]
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if time.perf_counter() - self._since >= self.seconds:
+            self.is_over = trainer.should_stop = True
 
 
-def _tokens_of_steps(run: RunConfig, prepared: Prepared) -> Iterator[int]:
-    """Tokens that each optimiser step reads, without an end."""
-    data, lengths = TextData(prepared.tokens, run.batch, run.seed), prepared.tokens["train"].lengths
-    epoch = 0
-    while True:
-        plan = data.plan(epoch)
-        for start in range(0, len(plan), run.batch.accumulate):
-            yield sum(int(lengths[one.rows].sum()) for one in plan[start : start + run.batch.accumulate])
-        epoch += 1
+def train_run(run: RunConfig, prepared: Prepared, seconds: float, *, paces: bool = False) -> Figures:
+    """Train as `run` says, for `seconds` at the most; with `paces` for exactly so long, whatever its steps.
+
+    Weights, order of rows and dropout are drawn by `run.seed`. No epoch is chosen by its validation figures.
+    """
+    meter, deadline = Meter(), Deadline(seconds, paces=paces)
+    limits = {"max_epochs": -1, "max_steps": ENDLESS} if paces else {}
+    module, diverged = _fit(run, prepared, [meter, deadline], limits)
+    steps = module.trainer.global_step
+    right_n, loss = judge(cast(Classifier, module.network.cpu().eval()), prepared.tokens["validation"])
+    figures = Figures(
+        accuracy=float(right_n.double().mean()),
+        loss=loss,
+        steps=steps,
+        tokens=meter.tokens,
+        seconds=meter.seconds,
+        tokens_per_s=meter.tokens_per_s,
+        stopped=deadline.is_over and not paces and steps < module.n_steps,
+        diverged=diverged,
+        right="".join("01"[right] for right in right_n.tolist()),
+    )
+    del module  # it and its Trainer hold each other: a long series of runs would pile them up
+    gc.collect()
+    return figures
 
 
-def _flat(section: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    plain = to_plain(section)
-    for one in fields(section):
-        value = getattr(section, one.name)
-        if is_dataclass(value):
-            yield from _flat(value, f"{where}{one.name}.")
-        elif isinstance(value, dict) and one.name == "trainer":
-            yield from ((f"trainer.{key}", inner) for key, inner in value.items())
-        else:
-            yield f"{where}{one.name}", plain[one.name]
+def warm_up(run: RunConfig, prepared: Prepared) -> None:
+    """Two steps for nothing: the first steps of a process are slow, whatever they train."""
+    _fit(run, prepared, [], {"max_epochs": -1, "max_steps": 2})
+
+
+def _fit(
+    run: RunConfig, prepared: Prepared, callbacks: list[Callback], limits: dict[str, int]
+) -> tuple[LitModule, bool]:
+    """The module of a run that never looks at validation rows, after training, and whether that diverged."""
+    pl.seed_everything(run.seed, workers=True, verbose=False)
+    classifier = untrained(run.model, prepared.sizes)
+    run = replace(run, trainer={**run.trainer, "limit_val_batches": 0, **limits})
+    if are_few(run, prepared.tokens["train"], prepared.labels):
+        begin_head(run, classifier, prepared.tokens["train"])
+    try:
+        return run_trainer(run, classifier, prepared.tokens, prepared.labels, [Guard(run), *callbacks]), False
+    except DivergedError as end:
+        return end.module, True
+
+
+def judge(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:
+    """Which rows are answered right, bool `(n,)`, and the mean loss, both of logits in fp32 on the CPU.
+
+    A row whose logits are not finite is wrong.
+    """
+    logits_nC = torch.empty(len(tokens), classifier.head.out_features)
+    with torch.inference_mode():
+        for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=8192, rows=4096)):
+            logits_nC[batch.rows_B] = classifier(batch.ids_N, batch.layout, batch.segments_N)
+    right_n = (logits_nC.argmax(-1) == tokens.labels) & logits_nC.isfinite().all(-1)
+    return right_n, float(F.cross_entropy(logits_nC, tokens.labels))

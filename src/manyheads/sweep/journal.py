@@ -1,30 +1,27 @@
 """What each run of a search came to, and the journal that keeps it.
 
-What one run of a search came to, read from its folder.
-
-The journal of a search: what is asked in its first line, then a line of JSON for each run that ended.
-
-A line is flushed to the disk as a whole; one that a kill has torn is dropped by the next start. Two searches never
-write into the same folder: the first holds a lock on the file.
+The first line of the journal is the question, then there is a line of JSON for each run that ended. A line is flushed
+to the disk as a whole; one that a kill has torn is dropped by the next start. Two searches never write into the same
+folder: the first holds a lock.
 """
 
-import fcntl
 import json
 import math
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from manyheads.config import Metric
 from manyheads.config.fields import show
 from manyheads.distributed.signals import OUT_OF_TIME
 from manyheads.runs.folder import read_curves
 
+NAME, LOCK = "journal.jsonl", ".journal.lock"
 DIVERGED = "training diverged"
 
 
@@ -35,9 +32,6 @@ class State(Enum):
     failed = "failed"  # the setting itself cannot be trained
     broken = "broken"  # killed, or ended by something else: the next start tries again
     again = "again"  # the setting of an earlier trial, whose figures count
-
-
-COUNTS = (State.done, State.late)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +57,7 @@ class Outcome:
     @property
     def counts(self) -> bool:
         """Whether its figure is that of a setting."""
-        return self.state in COUNTS and self.value is not None
+        return self.state in (State.done, State.late) and self.value is not None
 
     @property
     def is_final(self) -> bool:
@@ -71,83 +65,12 @@ class Outcome:
         return self.state is not State.broken
 
 
-def validations(folder: Path, metric: Metric) -> list[float]:
-    """The figure after each validation so far, in order; empty where there is none yet."""
-    name = f"validation_{metric.name}"
-    return [row[name] for row in read_curves(folder / "metrics.csv") if name in row]
-
-
-def best_of(figures: list[float], metric: Metric) -> float | None:
-    finite = [figure for figure in figures if math.isfinite(figure)]
-    return (min if metric is Metric.loss else max)(finite, default=None)
-
-
-def last_line(log: Path) -> str:
-    """The last thing a process said, which in a mistake is its sentence."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1] if said else ""
-
-
-def read_outcome(start: Outcome, code: int, folder: Path, log: Path, metric: Metric) -> Outcome:
-    """The outcome of a process that ended with exit `code`; `start` says which run it was, and how long it took."""
-    steps = [int(row["step"]) for row in read_curves(folder / "metrics.csv")]
-    known = {"trial": start.trial, "seed": start.seed, "setting": start.setting, "seconds": start.seconds}
-    known["steps"] = max(steps, default=0)
-    if code == 0:
-        return _finished(known, folder, metric)
-    if start.state is State.pruned:
-        return Outcome(**known, state=State.pruned, value=best_of(validations(folder, metric), metric))
-    if code == OUT_OF_TIME:
-        figures = validations(folder, metric)
-        value = best_of(figures, metric)
-        if value is None:
-            return Outcome(**known, state=State.failed, why="its minutes were up before the first validation")
-        return Outcome(**known, state=State.late, value=value, epochs=len(figures))
-    if code < 0 or code > 128:
-        number = -code if code < 0 else code - 128
-        return Outcome(**known, state=State.broken, why=f"killed by {_signal_name(number)}")
-    why = last_line(log) or f"exit code {code}"
-    return Outcome(**known, state=State.failed if DIVERGED in why else State.broken, why=why)
-
-
-def _finished(known: dict[str, Any], folder: Path, metric: Metric) -> Outcome:
-    try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return Outcome(**known, state=State.broken, why=f"{folder} holds no summary.json")
-    best = summary.get("best") or {}
-    if best.get("value") is None:
-        return Outcome(**known, state=State.failed, why="it made no validation figure")
-    interval = summary["validation"].get(metric.name) or {}
-    known["seconds"] = summary["wall_seconds"]
-    known["steps"] = summary["steps"]
-    return Outcome(
-        **known,
-        state=State.done,
-        value=best["value"],
-        low=interval.get("low"),
-        high=interval.get("high"),
-        epochs=summary["epochs"],
-    )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-NAME = "journal.jsonl"
-
-
 class Journal:
     """The runs of a search that have ended, by number and seed; of a run that was made twice the last."""
 
-    def __init__(self, folder: Path, descriptor: int, outcomes: list[Outcome]) -> None:
+    def __init__(self, folder: Path, file: BinaryIO, outcomes: list[Outcome]) -> None:
         self.folder = folder
-        self._descriptor = descriptor
+        self._file = file
         self._outcomes = {(one.trial, one.seed): one for one in outcomes}
 
     @property
@@ -161,13 +84,13 @@ class Journal:
         return found if found is not None and found.is_final else None
 
     def add(self, outcome: Outcome) -> None:
-        _append(self._descriptor, asdict(outcome) | {"state": outcome.state.name})
+        _append(self._file, asdict(outcome) | {"state": outcome.state.name})
         self._outcomes[outcome.trial, outcome.seed] = outcome
 
 
 @contextmanager
 def open_journal(folder: Path, question: dict[str, Any]) -> Iterator[Journal]:
-    """The journal in `folder`, begun or gone on with; `question` is what must stay the same.
+    """The journal in `folder`, begun or continued; `question` is what must stay the same.
 
     Raises:
         ValueError: the folder holds something else, another question, or a search that is under way.
@@ -176,44 +99,55 @@ def open_journal(folder: Path, question: dict[str, Any]) -> Iterator[Journal]:
     if folder.is_file() or (folder.is_dir() and not path.exists() and any(folder.iterdir())):
         raise ValueError(f"output={folder} is not empty and holds no search: name another folder by output=FOLDER")
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-    try:
-        _lock(descriptor, folder)
-        lines = _whole_lines(descriptor)
+    in_use = f"output={folder} is in use by another search: wait for its end, or name another folder"
+    with path.open("a+b") as file, locked(folder / LOCK, in_use):
+        lines = _whole_lines(file)
         if lines:
             _check_same(lines[0], question, path, folder)
         else:
-            _append(descriptor, question)
-        yield Journal(folder, descriptor, [_outcome(line, path) for line in lines[1:]])
-    finally:
-        os.close(descriptor)
+            _append(file, question)
+        yield Journal(folder, file, [_outcome(line, path) for line in lines[1:]])
 
 
-def _lock(descriptor: int, folder: Path) -> None:
+@contextmanager
+def locked(path: Path, in_use: str) -> Iterator[None]:
+    """Nobody else holds the lock `path`, a file, while the block lasts. It is the kernel's, so that a process that is
+    killed leaves it free; a disk without locks holds none.
+
+    Raises:
+        ValueError: somebody does; says `in_use`.
+    """
+    from filelock import FileLock, Timeout  # mistakes in the settings do not wait for it
+
+    lock = FileLock(path, timeout=0, fallback_to_soft=False)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise ValueError(
-            f"output={folder} is in use by another search: wait for its end, or name another folder"
-        ) from error
+        lock.acquire()
+    except Timeout as error:
+        raise ValueError(in_use) from error
+    except OSError:
+        pass  # such a disk
+    try:
+        yield
+    finally:
+        if lock.is_locked:
+            path.unlink(missing_ok=True)
+            lock.release()
 
 
-def _whole_lines(descriptor: int) -> list[bytes]:
-    """The lines that have an end; what stands behind the last end is cut off."""
-    with os.fdopen(os.dup(descriptor), "rb") as file:
-        file.seek(0)
-        content = file.read()
+def _whole_lines(file: BinaryIO) -> list[bytes]:
+    """The lines that have an end; what stands after the last end is cut off."""
+    file.seek(0)
+    content = file.read()
     whole = content[: content.rfind(b"\n") + 1]
     if len(whole) < len(content):
-        os.ftruncate(descriptor, len(whole))
+        file.truncate(len(whole))
     return whole.splitlines()
 
 
-def _append(descriptor: int, values: dict[str, Any]) -> None:
-    line = (json.dumps(values, ensure_ascii=False) + "\n").encode()
-    while line:  # a full disk may take part of it
-        line = line[os.write(descriptor, line) :]
-    os.fsync(descriptor)
+def _append(file: BinaryIO, values: dict[str, Any]) -> None:
+    file.write((json.dumps(values, ensure_ascii=False) + "\n").encode())
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _check_same(line: bytes, question: dict[str, Any], path: Path, folder: Path) -> None:
@@ -245,3 +179,51 @@ def _read(line: bytes, path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"{path} is not the journal of a search: name another folder by output=FOLDER")
     return values
+
+
+def read_outcome(start: Outcome, code: int, folder: Path, log: Path, metric: Metric) -> Outcome:
+    """The outcome of a process that ended with exit `code`; `start` says which run it was, and how long it took."""
+    steps = [int(row["step"]) for row in read_curves(folder / "metrics.csv")]
+    known = replace(start, steps=max(steps, default=0))
+    if code == 0:
+        return _finished(known, folder, metric)
+    figures = validations(folder, metric)
+    finite = [figure for figure in figures if math.isfinite(figure)]
+    value = (min if metric is Metric.loss else max)(finite, default=None)
+    if start.state is State.pruned:
+        return replace(known, value=value)
+    if code == OUT_OF_TIME and value is not None:
+        return replace(known, state=State.late, value=value, epochs=len(figures))
+    if code == OUT_OF_TIME:
+        return replace(known, state=State.failed, why="its minutes were up before the first validation")
+    if code < 0 or code > 128:
+        number = -code if code < 0 else code - 128
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        return replace(known, state=State.broken, why=f"killed by {name}")
+    why = _last_line(log) or f"exit code {code}"
+    return replace(known, state=State.failed if DIVERGED in why else State.broken, why=why)
+
+
+def validations(folder: Path, metric: Metric) -> list[float]:
+    """The figure after each validation so far, in order; empty where there is none yet."""
+    name = f"validation_{metric.name}"
+    return [row[name] for row in read_curves(folder / "metrics.csv") if name in row]
+
+
+def _finished(known: Outcome, folder: Path, metric: Metric) -> Outcome:
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return replace(known, state=State.broken, why=f"{folder} holds no summary.json")
+    value = (summary.get("best") or {}).get("value")
+    if value is None:
+        return replace(known, state=State.failed, why="it made no validation figure")
+    interval = summary["validation"].get(metric.name) or {}
+    counts = {name: summary[name] for name in ("epochs", "steps")} | {"seconds": summary["wall_seconds"]}
+    return replace(known, state=State.done, value=value, low=interval.get("low"), high=interval.get("high"), **counts)
+
+
+def _last_line(log: Path) -> str:
+    """The last thing a process said, which in a mistake is its sentence."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

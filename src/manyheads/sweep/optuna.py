@@ -1,82 +1,124 @@
-"""Optuna's side of a search: which setting is tried next, and which is given up. Imported where it is asked for."""
+"""Optuna's side of a search: which setting is tried next, and which is given up. Imported where it is asked for.
+
+The study lives in memory. A later start makes it again from the journal and from what the runs wrote, so that a search
+has one record, and nothing of it is unpickled.
+"""
 
 import json
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
+from collections import deque
+from collections.abc import Container
+from statistics import fmean
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
-from optuna.trial import Trial, TrialState
+from optuna.trial import TrialState
 
+from manyheads.cli.words import plain_settings
 from manyheads.config import Method, Metric, Prune, TuneConfig
 from manyheads.config.tune import Axis
+from manyheads.runs.config_file import read_run
+from manyheads.sweep.journal import Journal, Outcome, State, validations
+from manyheads.sweep.scheduler import Trial, folder_of
 
-FILE = "optuna.log"
 REDUCTION = 3  # of `halving`: one in three goes on at each rung
 
 
 class Study:
-    """A study that goes on where it was. Trials are counted from 1.
+    """The queue of a search. The first seed of a setting decides whether the others follow; their mean counts.
 
     Args:
         planned: the settings that are tried, where Optuna only prunes; None: its sampler draws them.
     """
 
-    def __init__(self, config: TuneConfig, folder: Path, planned: list[dict[str, Any]] | None) -> None:
+    def __init__(
+        self, config: TuneConfig, planned: list[dict[str, Any]] | None, seeds: range, journal: Journal
+    ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.filterwarnings("ignore", module="optuna")
-        self._axes = config.axes()
+        self._axes, self._metric, self._n_trials = config.axes(), config.checkpoint.metric, config.n_trials
+        self._planned, self._seeds, self._journal = planned or [], seeds, journal
+        self._trials: list[optuna.Trial] = []
+        self._ready: deque[Trial] = deque()
+        known = {one.trial: one.setting for one in journal.outcomes}
+        known |= self._interrupted(known)
+        sampler = _sampler(config, len(known))
+        learns = config.chosen is Method.cmaes  # while it draws; the others look at what has ended
         self._study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(folder / FILE))),
-            study_name="search",
-            direction="minimize" if config.checkpoint.metric is Metric.loss else "maximize",
-            load_if_exists=True,
+            direction="minimize" if self._metric is Metric.loss else "maximize",
+            sampler=sampler if learns else optuna.samplers.RandomSampler(),
             pruner=_pruner(config.prune),
         )
-        known = self._study.get_trials(deepcopy=False)
-        self._study.sampler = _sampler(config, len(known))
-        for setting in (planned or [])[len(known) :]:
-            self._study.enqueue_trial({axis.name: _parameter(axis, setting[axis.name]) for axis in self._axes})
-        self._begun = {one.number + 1: one for one in known if one.state is TrialState.RUNNING}
-        self._trials: dict[int, Trial] = {}
-        self._reported = {number: set(one.intermediate_values) for number, one in self._begun.items()}
+        for number in range(1, 1 + max(known, default=0)):
+            self._begin(known.get(number))
+        self._study.sampler = sampler
 
-    @property
-    def n_begun(self) -> int:
-        """Trials that were drawn, ended or not."""
-        return sum(one.state is not TrialState.WAITING for one in self._study.get_trials(deepcopy=False))
-
-    def unfinished(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The trials that an earlier start has drawn and not ended."""
-        for number, frozen in self._begun.items():
-            self._trials[number] = Trial(self._study, frozen._trial_id)
-            if frozen.params.keys() == {axis.name for axis in self._axes}:
-                yield number, {axis.name: _value(axis, frozen.params[axis.name]) for axis in self._axes}
-            else:  # killed while it was drawn
-                self.tell(number, None)
-
-    def ask(self) -> tuple[int, dict[str, Any]]:
-        """The number and setting of a new trial."""
-        trial = self._study.ask({axis.name: _distribution(axis) for axis in self._axes})
-        self._trials[trial.number + 1] = trial
-        return trial.number + 1, {axis.name: _value(axis, trial.params[axis.name]) for axis in self._axes}
+    def take(self) -> Trial | None:
+        while not self._ready and len(self._trials) < self._n_trials:
+            self._begin(None)
+        return self._ready.popleft() if self._ready else None
 
     def gives_up(self, number: int, step: int, value: float) -> bool:
-        """Note the validation figure `step`, counted from 1, of a trial; whether it is to be given up."""
-        trial, before = self._trials[number], self._reported.setdefault(number, set())
-        if step not in before:
-            before.add(step)
-            trial.report(value, step)
+        """Whether the setting is given up at its validation figure number `step`, counted from 1."""
+        trial = self._trials[number - 1]
+        trial.report(value, step)
         return trial.should_prune()
 
-    def tell(self, number: int, value: float | None, *, pruned: bool = False) -> None:
-        """End a trial by its figure; None: it failed."""
-        state = TrialState.PRUNED if pruned else TrialState.FAIL if value is None else TrialState.COMPLETE
-        self._study.tell(number - 1, value if state is TrialState.COMPLETE else None, state, skip_if_finished=True)
+    def ended(self, outcome: Outcome) -> None:
+        """Take in a run that has ended and is in the journal."""
+        if outcome.is_final and (outcome.seed == self._seeds[0] or self._is_whole(outcome.trial)):
+            self._advance(outcome.trial, outcome.setting)
+
+    def _begin(self, setting: dict[str, Any] | None) -> None:
+        """The next trial: one that is known, or planned, or drawn. What is drawn again counts as it did before."""
+        number = len(self._trials) + 1
+        setting = setting or next(iter(self._planned[number - 1 : number]), None)
+        if setting is not None:
+            self._study.enqueue_trial({axis.name: _parameter(axis, setting[axis.name]) for axis in self._axes})
+        trial = self._study.ask({axis.name: _distribution(axis) for axis in self._axes})
+        self._trials.append(trial)
+        setting = {axis.name: _value(axis, trial.params[axis.name]) for axis in self._axes}
+        if self._journal.find(number, self._seeds[0]) is None:
+            ended = (one for one in self._journal.outcomes if one.state is not State.again)
+            same = (one.trial for one in ended if one.setting == setting and self._is_whole(one.trial))
+            if (earlier := next(same, None)) is not None:
+                why, value = f"drawn again: trial {earlier}", self._mean(earlier)
+                self._journal.add(Outcome(number, self._seeds[0], setting, State.again, value, why=why))
+        else:
+            folder = folder_of(self._journal.folder, number, self._seeds[0])
+            for step, figure in enumerate(validations(folder, self._metric), start=1):
+                self.gives_up(number, step, figure)  # later trials are measured by it
+        self._advance(number, setting)
+
+    def _advance(self, number: int, setting: dict[str, Any]) -> None:
+        """Make ready what a setting still lacks, or tell the study what it came to."""
+        first = self._journal.find(number, self._seeds[0])
+        missing = [seed for seed in self._seeds if self._journal.find(number, seed) is None]
+        if first is None:
+            self._ready.append(Trial(number, self._seeds[0], setting))
+        elif first.counts and missing:
+            self._ready += [Trial(number, seed, setting) for seed in missing]
+        else:
+            value = self._mean(number) if first.counts else first.value
+            pruned = first.state is State.pruned
+            state = TrialState.PRUNED if pruned else TrialState.FAIL if value is None else TrialState.COMPLETE
+            self._study.tell(number - 1, value if state is TrialState.COMPLETE else None, state)
+
+    def _is_whole(self, number: int) -> bool:
+        return all(self._journal.find(number, seed) for seed in self._seeds)
+
+    def _mean(self, number: int) -> float | None:
+        found = [self._journal.find(number, seed) for seed in self._seeds]
+        values = [one.value for one in found if one is not None and one.counts and one.value is not None]
+        return fmean(values) if values else None
+
+    def _interrupted(self, known: Container[int]) -> dict[int, dict[str, Any]]:
+        """The settings of trials that an earlier start has begun and not ended, by number."""
+        files = (self._journal.folder / "trials").glob(f"*-seed-{self._seeds[0]}.yaml")
+        begun = {int(file.name.partition("-")[0]): file for file in files}
+        found = {number: plain_settings(read_run(file)) for number, file in begun.items() if number not in known}
+        return {number: {axis.name: plain[axis.name] for axis in self._axes} for number, plain in found.items()}
 
 
 def _sampler(config: TuneConfig, n_known: int) -> optuna.samplers.BaseSampler:

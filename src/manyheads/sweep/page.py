@@ -1,11 +1,10 @@
 """What a search leaves behind beside its runs: report.html, trials.csv and trials.png.
 
-The picture of a search: its figures in the order of the trials, and over each setting. No ranking of settings by
-importance is drawn: of a few dozen trials such numbers are mostly noise, and the points say as much.
-
-What a search leaves behind beside its runs: report.html, trials.csv and trials.png.
+The picture has the figures in the order of the trials, and over each setting. No ranking of settings by importance is
+drawn: of a few dozen trials such numbers are mostly noise, and the points say as much.
 """
 
+import csv
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -33,18 +32,64 @@ from manyheads.evaluation.report import (
 )
 from manyheads.runs.atomic import replace_file
 from manyheads.sweep.journal import Outcome
-from manyheads.sweep.ranking import Ranked, sheet_of, short_names, shown_setting, words, write_csv
-from manyheads.sweep.ranking import shown_setting as shown_value
+from manyheads.sweep.tables import Ranked, sheet_of_search, short_names, shown_setting, words
 
+FILES = ("report.html", "trials.csv", "trials.png")
 MOST_PANELS = 6
 MOST_NAMES = 12  # of listed values below a panel
 
 
-def draw_search(config: TuneConfig, ranked: Sequence[Ranked]) -> bytes | None:
-    """A PNG; None where no setting has a figure."""
+def write_results(
+    folder: Path, config: TuneConfig, ranked: Sequence[Ranked], outcomes: Sequence[Outcome], command: str
+) -> list[str]:
+    """Write what there is to show, each file whole.
+
+    Returns:
+        The names of the files.
+    """
+    write_csv(folder / "trials.csv", config, outcomes)
     judged = [one for one in ranked if one.values]
-    if not judged:
-        return None
+    drawn = draw_search(config, judged) if judged else None
+    if drawn is not None:
+        with replace_file(folder / "trials.png") as part:
+            part.write_bytes(drawn)
+    write_page(folder / "report.html", page_of(config, ranked, drawn, command))
+    return [name for name in FILES if drawn is not None or name != "trials.png"]
+
+
+def page_of(config: TuneConfig, ranked: Sequence[Ranked], drawn: bytes | None, command: str) -> Page:
+    """The report."""
+    sheet, metric = sheet_of_search(config, ranked), words(config.checkpoint.metric)
+    kinds = "n" * len(sheet.columns)
+    kinds = kinds[:-1] + "w" if sheet.columns[-1] == "remarks" else kinds
+    sections = [Section(sheet.title, Table(sheet.columns, sheet.lines, kinds, own=0), sheet.notes, long=True)]
+    if drawn is not None:
+        caption = f"validation {metric} of each setting; red: the best so far; grey: single seeds"
+        sections.append(Section("Trials", pictures=[Picture("trials", drawn, caption, "full")]))
+    if command:
+        sections.append(Section("Train the best setting, and judge it on the test split", command=command))
+    spaces = {name: given if isinstance(given, str) else ", ".join(map(shown_setting, given))
+              for name, given in config.search.items()}  # fmt: skip
+    rules = {"method": config.chosen.name, "prune": config.prune.name, "seeds": config.seeds, "minutes": config.minutes}
+    sections += value_sections({"Searched": spaces, "How": rules, "Versions": installed_versions()})
+    subtitle = f"{len(ranked)} settings, {config.seeds} run(s) each"
+    return Page(title="A search for settings", subtitle=subtitle, sections=sections)
+
+
+def write_csv(path: Path, config: TuneConfig, outcomes: Sequence[Outcome]) -> None:
+    """Every run in the order of its trial."""
+    figures = [config.checkpoint.metric.name, "low", "high", "epochs", "steps", "seconds", "why"]
+    with replace_file(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["trial", "seed", *config.search, "state", *figures])
+        for one in outcomes:
+            setting = [shown_setting(one.setting[name]) for name in config.search]
+            values = [one.value, one.low, one.high, one.epochs, one.steps, round(one.seconds, 1), one.why]
+            table.writerow([one.trial, one.seed, *setting, one.state.name, *values])
+
+
+def draw_search(config: TuneConfig, judged: Sequence[Ranked]) -> bytes:
+    """A PNG of settings that have a figure."""
     axes = config.axes()[:MOST_PANELS]
     n_columns = min(3, 1 + len(axes))
     n_rows = -(-(1 + len(axes)) // n_columns)
@@ -94,42 +139,3 @@ def _points(panel: Axes, places: Sequence[float], judged: Sequence[Ranked]) -> N
         if len(one.values) > 1:
             panel.plot([place] * len(one.values), one.values, ".", color=GREY, markersize=4)
     panel.plot(places, [one.mean or 0.0 for one in judged], "o", color=BLUE, markersize=5)
-
-
-FILES = ("report.html", "trials.csv", "trials.png")
-
-
-def write_results(
-    folder: Path, config: TuneConfig, ranked: Sequence[Ranked], outcomes: Sequence[Outcome], command: str
-) -> list[str]:
-    """Write what there is to show, each file whole.
-
-    Returns:
-        The names of the files.
-    """
-    write_csv(folder / "trials.csv", config, outcomes)
-    drawn = draw_search(config, ranked)
-    if drawn is not None:
-        with replace_file(folder / "trials.png") as part:
-            part.write_bytes(drawn)
-    write_page(folder / "report.html", page_of(config, ranked, drawn, command))
-    return [name for name in FILES if drawn is not None or name != "trials.png"]
-
-
-def page_of(config: TuneConfig, ranked: Sequence[Ranked], drawn: bytes | None, command: str) -> Page:
-    """The report."""
-    sheet, metric = sheet_of(config, ranked), words(config.checkpoint.metric)
-    kinds = "n" * len(sheet.columns)
-    kinds = kinds[:-1] + "w" if sheet.columns[-1] == "remarks" else kinds
-    sections = [Section(sheet.title, Table(sheet.columns, sheet.lines, kinds, own=0), sheet.notes, long=True)]
-    if drawn is not None:
-        caption = f"validation {metric} of each setting; red: the best so far; grey: single seeds"
-        sections.append(Section("Trials", pictures=[Picture("trials", drawn, caption, "full")]))
-    if command:
-        sections.append(Section("Train the best setting, and judge it on the test split", command=command))
-    spaces = {name: given if isinstance(given, str) else ", ".join(map(shown_value, given))
-              for name, given in config.search.items()}  # fmt: skip
-    rules = {"method": config.chosen.name, "prune": config.prune.name, "seeds": config.seeds, "minutes": config.minutes}
-    sections += value_sections({"Searched": spaces, "How": rules, "Versions": installed_versions()})
-    subtitle = f"{len(ranked)} settings, {config.seeds} run(s) each"
-    return Page(title="A search for settings", subtitle=subtitle, sections=sections)

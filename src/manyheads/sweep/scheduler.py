@@ -1,200 +1,293 @@
-"""Which run is next, and the work until none is left.
+"""The work of a sweep, until no trial is left; and the processes in which `tune` trains.
 
-Which run is next: of settings that are known beforehand, or that Optuna draws and gives up.
+`tune` starts a process for each run, in a session of its own, so that Ctrl-C reaches the search alone. `ablate` trains
+in its own process: importing torch and Lightning takes 6 s of a core, as much as many of its runs.
 
-The work of a search: runs are started, looked at and taken in until none is left.
+The process of one run, `python -m manyheads.sweep.scheduler CONFIG`, ends when the search that started it is gone. Its
+standard input is a pipe whose other end the search holds open and never writes to: where the search is killed, even by
+`kill -9`, the pipe comes to its end, and the run is told to stop as by SIGTERM, so that it saves its state.
 """
 
 import logging
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import threading
 import time
 from collections import deque
-from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from manyheads.config import RunConfig, TuneConfig
+from manyheads.config import Accelerator, Metric, RunConfig, TuneConfig
 from manyheads.distributed.signals import Stop, ending
+from manyheads.runs.config_file import read_run, save_run
+from manyheads.runs.folder import HANDED_ON
 from manyheads.sweep.journal import Journal, Outcome, State, read_outcome, validations
-from manyheads.sweep.processes import CoreShares, Running, end_all, folder_of, start_run, sweep
 
-if TYPE_CHECKING:
-    from manyheads.sweep.optuna import Study
+COMMAND = (sys.executable, "-m", "manyheads.sweep.scheduler")
+PAUSE = 0.2  # seconds between two looks at the runs
+GRACE = 60.0  # seconds in which the runs that are told to end save their state
+GRACE_ALONE = 120.0  # seconds of one that the search has left
+SAME = 3  # first runs that end alike: so would all others
+
+log = logging.getLogger("manyheads.tune")
 
 
-class NextRun(NamedTuple):
-    """A run to make: setting `trial`, counted from 1, with one seed."""
+class Queue(Protocol):
+    """Which trial is next, and what becomes of one."""
 
-    trial: int
-    seed: int
-    setting: dict[str, Any]
+    def take(self) -> Any:
+        """None where there is none now."""
+        ...
+
+    def ended(self, outcome: Outcome) -> None: ...
 
 
 class Listed:
-    """Settings known beforehand, all with the first seed before any with the next: a stop leaves whole tables."""
+    """Trials that are known beforehand, none of which is given up."""
 
-    def __init__(self, settings: list[dict[str, Any]], seeds: range, journal: Journal) -> None:
-        tasks = (NextRun(number, seed, setting) for seed in seeds for number, setting in enumerate(settings, start=1))
-        self._left = deque(task for task in tasks if journal.find(task.trial, task.seed) is None)
+    gives_up = None
 
-    def take(self) -> NextRun | None:
-        """The next run, or None where there is none now."""
+    def __init__(self, trials: Iterable[Any]) -> None:
+        self._left = deque(trials)
+
+    def take(self) -> Any:
         return self._left.popleft() if self._left else None
-
-    def gives_up(self, trial: int, step: int, value: float) -> bool:
-        return False
 
     def ended(self, outcome: Outcome) -> None:
         """Nothing follows from it."""
 
 
-class Asked:
-    """Settings of an Optuna study. The first seed of a setting decides whether the others follow; their mean counts."""
+def run_trials(
+    queue: Queue, start: "Callable[[Any, int], Running | None]", jobs: int = 1, stop: Stop | None = None
+) -> None:
+    """Keep `jobs` trials going until none is left; whatever ends this ends them too, and each may save.
 
-    def __init__(self, study: "Study", n_trials: int, seeds: range, journal: Journal) -> None:
-        self._study, self._n_trials, self._seeds, self._journal = study, n_trials, seeds, journal
-        self._ready: deque[NextRun] = deque()
-        known = {one.trial: one.setting for one in journal.outcomes if one.state is not State.again}
-        for number, setting in (known | dict(study.unfinished())).items():
-            self._advance(number, setting)
-
-    def take(self) -> NextRun | None:
-        """The next run, or None where there is none now."""
-        while not self._ready and self._study.n_begun < self._n_trials:
-            number, setting = self._study.ask()
-            earlier = self._finished_before(setting)
-            if earlier is None:
-                self._advance(number, setting)
-                continue
-            value = self._mean(earlier)
-            why = f"drawn again: trial {earlier}"
-            self._journal.add(Outcome(number, self._seeds[0], setting, State.again, value, why=why))
-            self._study.tell(number, value)
-        return self._ready.popleft() if self._ready else None
-
-    def gives_up(self, trial: int, step: int, value: float) -> bool:
-        """Whether the setting is given up at its validation figure number `step`."""
-        return self._study.gives_up(trial, step, value)
-
-    def ended(self, outcome: Outcome) -> None:
-        """Take in a run that has ended and is in the journal."""
-        if outcome.is_final and (outcome.seed == self._seeds[0] or self._is_whole(outcome.trial)):
-            self._advance(outcome.trial, outcome.setting)
-
-    def _advance(self, number: int, setting: dict[str, Any]) -> None:
-        """Make ready what a setting still lacks, or tell the study what it came to."""
-        first = self._journal.find(number, self._seeds[0])
-        if first is None:
-            self._ready.append(NextRun(number, self._seeds[0], setting))
-            return
-        missing = [seed for seed in self._seeds if self._journal.find(number, seed) is None]
-        if not first.counts:
-            self._study.tell(number, first.value, pruned=first.state is State.pruned)
-        elif missing:
-            self._ready += [NextRun(number, seed, setting) for seed in missing]
-        else:
-            self._study.tell(number, self._mean(number))
-
-    def _is_whole(self, number: int) -> bool:
-        return all(self._journal.find(number, seed) for seed in self._seeds)
-
-    def _mean(self, number: int) -> float | None:
-        found = [self._journal.find(number, seed) for seed in self._seeds]
-        values = [one.value for one in found if one is not None and one.counts and one.value is not None]
-        return fmean(values) if values else None
-
-    def _finished_before(self, setting: dict[str, Any]) -> int | None:
-        """The number of a trial of the same setting whose runs are all there."""
-        same = [one.trial for one in self._journal.outcomes if one.setting == setting and one.state is not State.again]
-        return next((number for number in same if self._is_whole(number)), None)
-
-
-log = logging.getLogger("manyheads.tune")
-PAUSE = 0.2  # seconds between two looks at the runs
-SAME = 3  # first runs that end alike: so would all others
-
-
-def run_missing(config: TuneConfig, queue: Listed | Asked, journal: Journal) -> None:
-    """Keep `jobs` runs going until none is left; whatever ends this ends them too, and each may save.
+    Args:
+        start: starts a trial in one of the places from 0 to `jobs` - 1; None: it has ended already.
 
     Raises:
         Stopped: a signal came.
-        ValueError: the first runs all ended with the same mistake.
     """
-    if journal.outcomes:
-        log.info("%d runs are in the journal already", len(journal.outcomes))
-    shares, stop, running = CoreShares(config.jobs, config.run({})), Stop(), list[Running]()
-    with stop.listening():
-        try:
-            while True:
-                if (stopped := ending(stop.votes())) is not None:
-                    log.info("%s: the runs under way save; the same words go on with them", stopped.why)
-                    raise stopped
-                fill(config, queue, journal, shares, running)
-                if not running:
-                    return
-                time.sleep(PAUSE)
-                for one in list(running):
-                    look_at(config, queue, journal, one, running)
-        finally:
-            end_all(running)
-
-
-def fill(
-    config: TuneConfig, queue: Listed | Asked, journal: Journal, shares: CoreShares, running: list[Running]
-) -> None:
-    """Start runs until there are `jobs`, or none is ready."""
-    while len(running) < config.jobs and (task := queue.take()) is not None:
-        try:
-            run = config.run(task.setting, task.seed, str(folder_of(journal.folder, task.trial, task.seed)))
-        except ValueError as refusal:
-            close(config, queue, journal, Outcome(*task, State.failed, why=str(refusal)))
-            continue
-        slot = min(set(range(config.jobs)) - {one.slot for one in running})
-        run = shares.settle(limit_time(run, config.minutes))
-        running.append(start_run(run, task.trial, task.setting, slot, shares.environment(slot)))
-
-
-def limit_time(run: RunConfig, minutes: float) -> RunConfig:
-    """The run with its time limit: a process that goes on gets as much again."""
-    if minutes:
-        run.trainer["max_time"] = f"00:00:00:{60 * minutes:g}"
-    return run
-
-
-def look_at(config: TuneConfig, queue: Listed | Asked, journal: Journal, one: Running, running: list[Running]) -> None:
-    """Take in what a run has come to, and give it up where its figures so far say so. Later runs are measured by those
-    of a run that has ended, too, also where it did between two looks."""
-    metric, code = config.checkpoint.metric, one.process.poll()
-    if not one.pruned and one.seed == config.seed:
-        for figure in validations(one.folder, metric)[one.n_reported :]:
-            one.n_reported += 1
-            if queue.gives_up(one.trial, one.n_reported, figure) and code is None:
-                one.pruned = True
-                one.end()
+    running: list[Running] = []
+    try:
+        while True:
+            if stop is not None and (stopped := ending(stop.votes())) is not None:
+                log.info("%s: the runs under way save; the same words go on with them", stopped.why)
+                raise stopped
+            while len(running) < jobs and (trial := queue.take()) is not None:
+                place = min(set(range(jobs)) - {one.place for one in running})
+                if (one := start(trial, place)) is not None:
+                    running.append(one)
+            if not running:
                 return
-    if code is not None:
-        running.remove(one)
-        sweep(one)
-        close(config, queue, journal, read_outcome(one.so_far(), code, one.folder, one.log, metric))
+            time.sleep(PAUSE)
+            for one in list(running):
+                if (outcome := one.look()) is not None:
+                    running.remove(one)
+                    queue.ended(outcome)
+    finally:
+        _end_all(running)
 
 
-def close(config: TuneConfig, queue: Listed | Asked, journal: Journal, outcome: Outcome) -> None:
-    """Write a run that has ended into the journal; what it would go on from is no longer needed.
+class Trial(NamedTuple):
+    """A run of `tune`: setting `number`, counted from 1, with one seed."""
 
-    Raises:
-        ValueError: the first runs all ended with the same mistake.
-    """
-    journal.add(outcome)
-    queue.ended(outcome)
-    if outcome.is_final:
-        shutil.rmtree(folder_of(journal.folder, outcome.trial, outcome.seed) / "checkpoints", ignore_errors=True)
-    value = "" if outcome.value is None else f" {config.checkpoint.metric.name} {outcome.value:.4f}"
-    state = "" if outcome.state is State.done else f" {outcome.state.name}"
-    log.info(
-        "trial %d of %d, seed %d:%s%s after %d steps, %.0f s%s",
-        *(outcome.trial, config.n_trials, outcome.seed, state, value, outcome.steps, outcome.seconds),
-        f": {outcome.why}" if outcome.why else "",
-    )
-    ended = journal.outcomes
-    if len(ended) == SAME and not any(one.counts for one in ended) and len({one.why for one in ended}) == 1:
-        raise ValueError(f"the first {SAME} runs all ended alike: {outcome.why}")
+    number: int
+    seed: int
+    setting: dict[str, Any]
+
+
+class Search:
+    """The trials of `tune`: each is trained in a process, and its outcome written into the journal."""
+
+    def __init__(self, config: TuneConfig, queue: Any, journal: Journal) -> None:
+        self.config, self.queue, self.journal = config, queue, journal
+        self.shares = Shares(config.jobs, config.run({}))
+
+    def take(self) -> Trial | None:
+        return self.queue.take()
+
+    def start(self, trial: Trial, place: int) -> "Running | None":
+        """Start the run in its own folder, or go on with it there; a setting that nothing can train fails at once."""
+        folder, metric = folder_of(self.journal.folder, trial.number, trial.seed), self.config.checkpoint.metric
+        try:
+            run = self.config.run(trial.setting, trial.seed, str(folder))
+        except ValueError as refusal:
+            return self.ended(Outcome(*trial, State.failed, why=str(refusal)))
+        if self.config.minutes:  # a process that goes on gets as much again
+            run.trainer["max_time"] = f"00:00:00:{60 * self.config.minutes:g}"
+        run = replace(run, hardware=replace(run.hardware, threads=self.shares.threads))
+        process = _start_process(run, folder, self.shares.environment(place))
+        gives_up = self.queue.gives_up if trial.seed == self.config.seed else None
+        return Running(trial, place, folder, process, metric, gives_up)
+
+    def ended(self, outcome: Outcome) -> None:
+        """Write it into the journal; what the run would go on from is no longer needed.
+
+        Raises:
+            ValueError: the first runs all ended with the same mistake.
+        """
+        self.journal.add(outcome)
+        self.queue.ended(outcome)
+        if outcome.is_final:
+            folder = folder_of(self.journal.folder, outcome.trial, outcome.seed)
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        value = "" if outcome.value is None else f" {self.config.checkpoint.metric.name} {outcome.value:.4f}"
+        state = "" if outcome.state is State.done else f" {outcome.state.name}"
+        log.info(
+            "trial %d of %d, seed %d:%s%s after %d steps, %.0f s%s",
+            *(outcome.trial, self.config.n_trials, outcome.seed, state, value, outcome.steps, outcome.seconds),
+            f": {outcome.why}" if outcome.why else "",
+        )
+        ended = self.journal.outcomes
+        if len(ended) == SAME and not any(one.counts for one in ended) and len({one.why for one in ended}) == 1:
+            raise ValueError(f"the first {SAME} runs all ended alike: {outcome.why}")
+
+
+@dataclass(slots=True)
+class Running:
+    """A run under way, in one of the places of those at once. `gives_up` is asked after each of its validations."""
+
+    trial: Trial
+    place: int
+    folder: Path
+    process: subprocess.Popen[bytes]
+    metric: Metric
+    gives_up: Callable[[int, int, float], bool] | None
+    started: float = field(default_factory=time.monotonic)
+    pruned: bool = False
+    n_reported: int = 0
+
+    def look(self) -> Outcome | None:
+        """Its outcome once it has ended; it is told to end where its figures say so. Later runs are measured by those
+        of a run that has ended, too, also where it did between two looks."""
+        code = self.process.poll()
+        if self.gives_up is not None and not self.pruned:
+            for figure in validations(self.folder, self.metric)[self.n_reported :]:
+                self.n_reported += 1
+                if self.gives_up(self.trial.number, self.n_reported, figure) and code is None:
+                    self.pruned = True
+                    self.process.terminate()
+                    return None
+        if code is None:
+            return None
+        self.kill()
+        state = State.pruned if self.pruned else State.done
+        known = Outcome(*self.trial, state, seconds=time.monotonic() - self.started)
+        return read_outcome(known, code, self.folder, log_of(self.folder), self.metric)
+
+    def kill(self) -> None:
+        """Kill what is left, such as a worker that outlives it; the process itself has ended, or had its time."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if self.process.stdin:
+            self.process.stdin.close()
+
+
+def folder_of(output: Path, number: int, seed: int) -> Path:
+    return output / "trials" / f"{number:03d}-seed-{seed}"
+
+
+def log_of(folder: Path) -> Path:
+    """What the process said, beside its folder: a run takes no folder that is not empty."""
+    return folder.with_name(f"{folder.name}.log")
+
+
+def config_of(folder: Path) -> Path:
+    """Every setting of the run, which its process reads."""
+    return folder.with_name(f"{folder.name}.yaml")
+
+
+def _start_process(run: RunConfig, folder: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    save_run(run, config_of(folder))
+    inherited = {name: value for name, value in os.environ.items() if name != HANDED_ON}  # it makes its own folder
+    command = [*COMMAND, str(config_of(folder))]
+    with log_of(folder).open("ab") as said:
+        return subprocess.Popen(  # noqa: S603 - our own command
+            command, stdin=subprocess.PIPE, stdout=said, stderr=said, env=inherited | env, start_new_session=True
+        )
+
+
+def _end_all(running: list[Running]) -> None:
+    """Each may save, within `GRACE` seconds together, then it is killed with all it has started."""
+    for one in running:
+        one.process.terminate()
+    until = time.monotonic() + GRACE
+    for one in running:
+        with suppress(subprocess.TimeoutExpired):
+            one.process.wait(max(0.0, until - time.monotonic()))
+        one.kill()
+
+
+class Shares:
+    """What each of `jobs` runs at once gets of the machine: threads of the processor, or a GPU of its own."""
+
+    def __init__(self, jobs: int, run: RunConfig) -> None:
+        alone = jobs == 1 or run.hardware.devices != 1
+        on_gpu = run.hardware.accelerator is not Accelerator.cpu
+        self.gpus = visible_gpus() if on_gpu and not alone else []
+        self.threads = run.hardware.threads or (0 if alone else max(1, n_cores() // jobs))
+
+    def environment(self, place: int) -> dict[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": self.gpus[place % len(self.gpus)]} if self.gpus else {}
+
+
+def n_cores() -> int:
+    """Those this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def visible_gpus() -> list[str]:
+    """The NVIDIA GPUs that a run would see, by the names that CUDA_VISIBLE_DEVICES takes; torch is not asked."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [one.strip() for one in named.split(",") if one.strip()]
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    try:
+        listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [str(at) for at, _ in enumerate(line for line in listed.stdout.splitlines() if line.startswith("GPU "))]
+
+
+def leave_with(descriptor: int, grace: float = GRACE_ALONE) -> None:
+    """End this process once nobody holds the other end of the pipe, at the latest `grace` seconds later."""
+
+    def wait() -> None:
+        while os.read(descriptor, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(grace)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def train_alone(config: str) -> int:
+    """Train the run of a config.yaml; returns the exit code."""
+    from manyheads.cli.main import answer, call
+
+    def work() -> int:
+        call("train", read_run(config))
+        return 0
+
+    def say(sentence: str, code: int) -> int:
+        print(sentence, file=sys.stderr)
+        return code
+
+    return answer(work, say)
+
+
+if __name__ == "__main__":
+    leave_with(sys.stdin.fileno())
+    sys.exit(train_alone(sys.argv[1]))

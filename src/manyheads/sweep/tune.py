@@ -1,9 +1,7 @@
-"""The verb `tune`: a process for each setting and seed, ranked by the validation split.
+"""The verb `tune`: a process for each setting and seed, ranked by the validation split. It trains nothing itself.
 
-Which settings are tried, where no result of one decides about the next: a grid, or draws. No two of them may train
-the same run, which would be ranked against itself.
-
-The verb `tune`: a process for each setting and seed, ranked by the validation split. It trains nothing itself.
+The settings are a grid, draws, or Optuna's (optuna.py). No two of them may train the same run, which would be ranked
+against itself.
 """
 
 import logging
@@ -17,7 +15,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from manyheads.cli.compose import GRAMMAR
 from manyheads.cli.errors import refuse_unused
@@ -29,15 +27,89 @@ from manyheads.config.tune import OF_OPTUNA
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import this_process
+from manyheads.distributed.signals import Stop
 from manyheads.runs.resume import verdict
-from manyheads.sweep.journal import Journal, Outcome, State, open_journal
-from manyheads.sweep.ranking import Ranked, best_of, rank
-from manyheads.sweep.scheduler import Asked, Listed, run_missing
-from manyheads.terminal import shown
+from manyheads.sweep.journal import Journal, State, open_journal
+from manyheads.sweep.scheduler import Listed, Search, Trial, run_trials
+from manyheads.terminal import as_text, console, print_sheet, show_files, shown
 from manyheads.training.checks import check_class_names, check_end, check_logger, check_long, check_pair
 from manyheads.training.teacher import check_teacher
 
+if TYPE_CHECKING:
+    from manyheads.sweep.optuna import Study
+    from manyheads.sweep.tables import Ranked
+
 PATIENCE = 10_000  # draws in a row of settings that are known, before a range is said to hold no more
+log = logging.getLogger("manyheads.tune")
+
+
+def tune(config: TuneConfig) -> "list[Ranked]":
+    """Make the runs that the journal lacks, then print and write what all of them came to.
+
+    Returns:
+        The settings, best first.
+
+    Raises:
+        Stopped: a signal ended the search; its runs have saved, and the same words go on.
+        ValueError: a mistake in the settings or the data, found before anything is written; a folder that holds
+            another search; no run that came to a figure.
+    """
+    check_search(config)
+    planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
+    check_distinct(config, planned)
+    splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
+    asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
+    check_class_names(config.optim.class_weights, splits.labels)
+    check_pair(config.model, pairs=splits.train.pairs is not None)
+    check_long(config.data, pairs=splits.train.pairs is not None)
+    check_teacher(config.teacher, splits)
+    folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
+    with open_journal(folder, question(config, splits)) as journal, shown(log):
+        if journal.outcomes:
+            log.info("%d runs are in the journal already", len(journal.outcomes))
+        search, stop = Search(config, make_queue(config, planned, journal), journal), Stop()
+        with stop.listening():
+            run_trials(search, search.start, config.jobs, stop)
+        outcomes = journal.outcomes
+    from manyheads.sweep.page import write_results
+    from manyheads.sweep.tables import MOST_LINES, rank, sheet_of_search
+
+    ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric)
+    best = ranked[0] if ranked and ranked[0].values else None
+    command = "" if best is None else final_command(asked, best)
+    files = write_results(folder, config, ranked, outcomes, command)
+    print_sheet(sheet_of_search(config, ranked, MOST_LINES))
+    show_files(folder, files)
+    if best is None:
+        raise ValueError(f"no run came to a figure: {folder / 'trials.csv'} says of each why")
+    console().print(as_text(f"train trial {best.trial} and judge it on the test split: {command}"), soft_wrap=True)
+    return ranked
+
+
+def check_search(config: TuneConfig) -> None:
+    """What is refused before the data is read.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    if config.needs_optuna and find_spec("optuna") is None:
+        asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
+        raise ValueError(f"{asked} needs a package that is not installed: pip install 'manyheads[tune]'")
+    if config.jobs > 1 and config.hardware.devices != 1:
+        raise ValueError(
+            f"jobs={config.jobs} with hardware.devices={config.hardware.devices} would put several runs on the same "
+            "devices: leave one of them at 1"
+        )
+    if this_process().started_by:
+        raise ValueError(
+            f"tune starts its own processes, but {this_process().started_by} started several of it: start it once, "
+            "without"
+        )
+    check_end(config.trainer)
+    check_logger(config.logger)
+    run = config.run({})
+    for axis in config.axes():
+        refuse_unused(run, {axis.name: config.search[axis.name]})
 
 
 def plan_settings(config: TuneConfig) -> list[dict[str, Any]]:
@@ -121,65 +193,6 @@ def _too_narrow(config: TuneConfig, n_found: int) -> str:
     )
 
 
-log = logging.getLogger("manyheads.tune")
-
-
-def tune(config: TuneConfig) -> list[Ranked]:
-    """Make the runs that the journal lacks, then print and write what all of them came to.
-
-    Returns:
-        The settings, best first.
-
-    Raises:
-        Stopped: a signal ended the search; its runs have saved, and the same words go on.
-        ValueError: a mistake in the settings or the data, found before anything is written; a folder that holds
-            another search; no run that came to a figure.
-    """
-    check_search(config)
-    planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
-    check_distinct(config, planned)
-    splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
-    asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
-    check_class_names(config.optim.class_weights, splits.labels)
-    check_pair(config.model, pairs=splits.train.pairs is not None)
-    check_long(config.data, pairs=splits.train.pairs is not None)
-    check_teacher(config.teacher, splits)
-    folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
-    with open_journal(folder, question(config, splits)) as journal, shown(log):
-        run_missing(config, make_queue(config, planned, folder, journal), journal)
-        outcomes = journal.outcomes
-    ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric)
-    best = best_of(ranked)
-    show_search(config, folder, ranked, outcomes, "" if best is None else final_command(asked, best))
-    return ranked
-
-
-def check_search(config: TuneConfig) -> None:
-    """What is refused before the data is read.
-
-    Raises:
-        ValueError: one sentence.
-    """
-    if config.needs_optuna and find_spec("optuna") is None:
-        asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
-        raise ValueError(f"{asked} needs a package that is not installed: pip install 'manyheads[tune]'")
-    if config.jobs > 1 and config.hardware.devices != 1:
-        raise ValueError(
-            f"jobs={config.jobs} with hardware.devices={config.hardware.devices} would put several runs on the same "
-            "devices: leave one of them at 1"
-        )
-    if this_process().started_by:
-        raise ValueError(
-            f"tune starts its own processes, but {this_process().started_by} started several of it: start it once, "
-            "without"
-        )
-    check_end(config.trainer)
-    check_logger(config.logger)
-    run = config.run({})
-    for axis in config.axes():
-        refuse_unused(run, {axis.name: config.search[axis.name]})
-
-
 def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
     """What a folder's search must have in common with the one that goes on in it, versions included."""
     run = {
@@ -208,37 +221,18 @@ def seeds_of(config: TuneConfig) -> range:
     return range(config.seed, config.seed + config.seeds)
 
 
-def make_queue(
-    config: TuneConfig, planned: list[dict[str, Any]] | None, folder: Path, journal: Journal
-) -> Listed | Asked:
-    """Who says which run is next."""
-    if planned is not None and not config.needs_optuna:
-        return Listed(planned, seeds_of(config), journal)
-    from manyheads.sweep.optuna import Study
+def make_queue(config: TuneConfig, planned: list[dict[str, Any]] | None, journal: Journal) -> "Listed | Study":
+    """Which run is next. Of settings known beforehand all are run with the first seed before any with the next, so that
+    a stop leaves whole tables."""
+    if planned is None or config.needs_optuna:
+        from manyheads.sweep.optuna import Study
 
-    return Asked(Study(config, folder, planned), config.n_trials, seeds_of(config), journal)
-
-
-def show_search(config: TuneConfig, folder: Path, ranked: list[Ranked], outcomes: list[Outcome], command: str) -> None:
-    """Print the table, where its files lie, and the `command` that trains the best setting.
-
-    Raises:
-        ValueError: no run came to a figure.
-    """
-    from manyheads.sweep.page import write_results
-    from manyheads.sweep.ranking import MOST_LINES, sheet_of
-    from manyheads.terminal import as_text, console, print_sheet, show_files
-
-    best = best_of(ranked)
-    files = write_results(folder, config, ranked, outcomes, command)
-    print_sheet(sheet_of(config, ranked, MOST_LINES))
-    show_files(folder, files)
-    if best is None:
-        raise ValueError(f"no run came to a figure: {folder / 'trials.csv'} says of each why")
-    console().print(as_text(f"train trial {best.trial} and judge it on the test split: {command}"), soft_wrap=True)
+        return Study(config, planned, seeds_of(config), journal)
+    every = (Trial(number, seed, one) for seed in seeds_of(config) for number, one in enumerate(planned, start=1))
+    return Listed(trial for trial in every if journal.find(trial.number, trial.seed) is None)
 
 
-def final_command(config: TuneConfig, best: Ranked) -> str:
+def final_command(config: TuneConfig, best: "Ranked") -> str:
     """What trains a setting with the first seed, as `train` does, and reads the test split. A run that its minutes
     ended is trained for as many steps, within which its rate comes down: a limit on time would leave it unjudged."""
     run = config.run(best.setting)

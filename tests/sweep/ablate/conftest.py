@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from manyheads.sweep.record import Figures, Measured, Record
+from manyheads.sweep.ablate import Figures, Measured, Record
 
 SMALL = (
     "model.n_layers=1", "model.n_heads=2", "model.d_model=16", "model.d_k=8", "model.d_v=8", "model.d_ff=32",

@@ -1,5 +1,6 @@
 """The verb from end to end: what it writes, where it goes on, what it never reads, that memory stays flat."""
 
+import fcntl
 import gc
 import json
 
@@ -9,8 +10,7 @@ import pytest
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.sweep import ablate as verb
-from manyheads.sweep import record
-from manyheads.sweep import record as training
+from manyheads.sweep import equal_budget as training
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_without_sets_the_data_of_the_settings_are_read(words, trained, tmp_path
 def test_each_run_says_what_it_was_made_on_and_the_file_is_json(words, trained, tmp_path, monkeypatch):
     words = [*words, f"output={tmp_path / 'placements'}"]
     verb.ablate(compose("ablate", [*words, "seeds=1"]))
-    monkeypatch.setattr(record, "version", lambda name: "9.9")
+    monkeypatch.setattr(verb, "version", lambda name: "9.9")
     verb.ablate(compose("ablate", words))
     content = json.loads((tmp_path / "placements.json").read_text())
     for one in content["measured"]:
@@ -139,6 +139,19 @@ def test_a_results_file_of_another_comparison_is_refused_and_kept(words, trained
         "name another file by output=FILE\n"
     )
     assert (tmp_path / "results.json").read_bytes() == before
+
+
+def test_of_two_in_one_results_file_the_second_is_refused(words, trained, tmp_path, capsys):
+    """Each would write what the other does not know of."""
+    with (tmp_path / ".results.json.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert main(["ablate", *words]) == 2
+    assert capsys.readouterr().err == (
+        f"output={tmp_path / 'results.json'} is in use by another comparison: wait for its end, or name another file\n"
+    )
+    assert trained == []
+    assert main(["ablate", *words]) == 0, "who was killed leaves it free"
+    assert not (tmp_path / ".results.json.lock").exists()
 
 
 @pytest.mark.slow

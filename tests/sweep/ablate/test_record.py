@@ -6,13 +6,12 @@ import json
 import pytest
 
 from manyheads.config import AblateConfig, Equal, RunConfig
-from manyheads.sweep.equal_budget import decisive
-from manyheads.sweep.record import DEFAULTS, check_same_machine, check_same_question, read_record, take_over
+from manyheads.sweep.ablate import check_same_machine, check_same_question, decisive, read_record, take_over
 
 
 def test_it_is_read_back_as_it_was(record, tmp_path):
-    record.write(tmp_path / "new" / "results.json")
-    assert read_record(tmp_path / "new" / "results.json") == record
+    record.write(tmp_path / "results.json")
+    assert read_record(tmp_path / "results.json") == record
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"measured": [{"runs": {}}]}', '{"measured": 3}', "\x00"])
@@ -65,7 +64,7 @@ def test_other_data_drops_the_runs(record):
 
 def test_a_setting_that_was_born_later_counts_as_its_default(record):
     fresh = emptied(record)
-    name, default = next((name, value) for name, value in DEFAULTS.items() if name == "model.dropout")
+    name, default = next((name, value) for name, value in decisive(RunConfig()).items() if name == "model.dropout")
     fresh.at("cats", "dot").settings[name] = default
     fresh.at("cats", "cosine").settings[name] = default + 0.1
     assert take_over(fresh, record) == 2

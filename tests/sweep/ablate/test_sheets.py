@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from scipy.stats import binomtest
 
-from manyheads.sweep.comparison import sheet_of_set, sheet_over_sets, sheets
+from manyheads.sweep.tables import sheet_of_set, sheet_over_sets, sheets
+from manyheads.terminal import Sheet, print_sheet
 
 
 def line(sheet, row):
@@ -99,3 +100,12 @@ def test_a_set_without_runs_has_no_table_yet(record):
     for one in record.measured:
         one.runs.clear()
     assert sheets(record) == []
+
+
+def test_a_table_is_whole_on_any_screen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    figures = [f"{n:,}" for n in range(1_000_000, 1_000_012)]
+    print_sheet(Sheet("wide", [f"figure {n}" for n in range(12)], [figures], ["A note."]))
+    out = capsys.readouterr().out
+    assert all(figure in out for figure in figures)
+    assert "…" not in out

@@ -8,7 +8,7 @@ import torch
 
 from manyheads.cli.compose import compose
 from manyheads.sweep.ablate import prepare, read_sets
-from manyheads.sweep.record import train_run
+from manyheads.sweep.equal_budget import train_run
 from manyheads.training.optim import rate_factor
 from manyheads.training.session import build_trainer
 

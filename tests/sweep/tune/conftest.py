@@ -3,14 +3,15 @@
 import csv
 import json
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from manyheads.cli.compose import compose
-from manyheads.sweep import processes as runs
-from manyheads.sweep import scheduler as work
+from manyheads.sweep import scheduler
 from manyheads.sweep.tune import tune
 
 STAND_IN = """
@@ -78,6 +79,24 @@ class Place:
     def tune(self, *words: str):
         return tune(compose("tune", self.words(*words)))
 
+    def start(self, *words: str) -> subprocess.Popen:
+        """A search of stand-ins as a process of its own."""
+        script = (
+            "import sys; from manyheads.sweep import scheduler; "
+            f"scheduler.COMMAND = (sys.executable, {str(self.script)!r}); "
+            "from manyheads.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        )
+        command = [sys.executable, "-c", script, "tune", *self.words(*words)]
+        return subprocess.Popen(
+            command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def wait_for(self, condition, seconds: float = 120.0) -> None:
+        until = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < until, "it never came"
+            time.sleep(0.05)
+
     def calls(self) -> list[dict]:
         """The settings of each process since the last look, by dotted name."""
         made = [json.loads(line) for line in self._calls.read_text().splitlines()] if self._calls.exists() else []
@@ -92,8 +111,8 @@ class Place:
 @pytest.fixture
 def place(tmp_path, monkeypatch) -> Place:
     made = Place(tmp_path)
-    monkeypatch.setattr(runs, "COMMAND", (sys.executable, str(made.script)))
-    monkeypatch.setattr(work, "PAUSE", 0.01)
+    monkeypatch.setattr(scheduler, "COMMAND", (sys.executable, str(made.script)))
+    monkeypatch.setattr(scheduler, "PAUSE", 0.01)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for name in [name for name in os.environ if name.startswith(("SLURM_", "RANK", "WORLD_SIZE"))]:
         monkeypatch.delenv(name)

@@ -9,7 +9,7 @@ import pytest
 
 CHILD = """
 import os, signal, sys, time
-from manyheads.sweep.processes import leave_with
+from manyheads.sweep.scheduler import leave_with
 signal.signal(signal.SIGTERM, {handler})
 leave_with(sys.stdin.fileno(), grace=0.5)
 print("ready", flush=True)
@@ -21,7 +21,7 @@ def test_a_mistake_is_one_line_with_its_exit_code(tmp_path):
     config = tmp_path / "001-seed-0.yaml"
     config.write_text("optim: {lr: fast}\n")
     child = subprocess.Popen(
-        [sys.executable, "-m", "manyheads.sweep.processes", str(config)],
+        [sys.executable, "-m", "manyheads.sweep.scheduler", str(config)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert child.wait(60) == 2

@@ -1,5 +1,6 @@
-"""Optuna's part: draws, what is given up, and a study that goes on where it was."""
+"""Optuna's part: draws, what is given up, and a study that is made again from the journal."""
 
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -9,8 +10,12 @@ import pytest
 optuna = pytest.importorskip("optuna")
 
 from manyheads.cli.compose import compose  # noqa: E402
-from manyheads.sweep import scheduler as work  # noqa: E402
+from manyheads.config import Metric  # noqa: E402
+from manyheads.runs.config_file import save_run  # noqa: E402
+from manyheads.sweep.journal import Outcome, State, open_journal  # noqa: E402
 from manyheads.sweep.optuna import Study  # noqa: E402
+from manyheads.sweep.scheduler import Running, Trial, config_of, folder_of  # noqa: E402
+from manyheads.sweep.tune import plan_settings  # noqa: E402
 
 SPACE = ("optim.lr=log:1e-4..1e-1", "model.n_layers=1..4", "model.placement=pre,post")
 
@@ -18,17 +23,57 @@ SPACE = ("optim.lr=log:1e-4..1e-1", "model.n_layers=1..4", "model.placement=pre,
 @pytest.mark.parametrize("method", ["tpe", "cmaes"])
 def test_draws_lie_in_the_space_and_learn_from_what_was_told(method, tmp_path):
     config = compose("tune", [*SPACE, f"method={method}", "trials=40"])
-    study = Study(config, tmp_path, None)
     found = []
-    for _ in range(40):
-        number, setting = study.ask()
-        rate = setting["optim.lr"]
-        assert 1e-4 <= rate <= 1e-1
-        assert setting["model.n_layers"] in (1, 2, 3, 4)
-        assert setting["model.placement"] in ("pre", "post")
-        found.append(abs(rate - 0.01))
-        study.tell(number, -found[-1])
+    with open_journal(tmp_path / "search", {}) as journal:
+        study = Study(config, None, range(1), journal)
+        while (trial := study.take()) is not None:
+            rate = trial.setting["optim.lr"]
+            assert 1e-4 <= rate <= 1e-1
+            assert trial.setting["model.n_layers"] in (1, 2, 3, 4)
+            assert trial.setting["model.placement"] in ("pre", "post")
+            found.append(abs(rate - 0.01))
+            journal.add(Outcome(*trial, State.done, -found[-1]))
+            study.ended(journal.outcomes[-1])
+    assert len(found) == 40
     assert sum(found[-10:]) < sum(found[:10]), "the last draws are nearer to the best than the first"
+
+
+@pytest.mark.parametrize("method", ["tpe", "cmaes"])
+def test_a_study_that_is_made_again_knows_what_the_journal_holds(method, tmp_path):
+    """Trials that were interrupted keep their setting, and new draws are not those of the beginning."""
+    config = compose("tune", [*SPACE, f"method={method}", "trials=12"])
+    with open_journal(tmp_path / "search", {}) as journal:
+        study = Study(config, None, range(1), journal)
+        for _ in range(6):
+            trial = study.take()
+            journal.add(Outcome(*trial, State.done, -abs(trial.setting["optim.lr"] - 0.01)))
+            study.ended(journal.outcomes[-1])
+        begun = study.take()
+        folder = folder_of(journal.folder, begun.number, begun.seed)
+        folder.parent.mkdir()
+        save_run(config.run(begun.setting, 0, str(folder)), config_of(folder))
+        again = Study(config, None, range(1), journal)
+        kept, values = again._study.get_trials(), [one.value for one in journal.outcomes]
+        assert [one.value for one in kept[:6]] == values
+        assert again.take() == begun
+        known = [one.setting for one in journal.outcomes] + [begun.setting]
+        assert [again.take().setting in known for _ in range(5)] == [False] * 5
+        assert again.take() is None
+        assert list(journal.folder.rglob("*optuna*")) == []
+
+
+@pytest.mark.parametrize("prune", ["median", "halving"])
+def test_a_study_that_is_made_again_measures_by_the_figures_of_before(prune, place):
+    rates = ",".join(f"{n}e-3" for n in range(1, 8))
+    words = [f"optim.lr={rates}", f"prune={prune}", "method=random", "checkpoint.metric=accuracy"]
+    place.tune(*words, "trials=6")
+    config = compose("tune", place.words(*words, "trials=7"))
+    question = json.loads((place.output / "journal.jsonl").read_text().splitlines()[0])
+    with open_journal(place.output, question) as journal:
+        study = Study(config, plan_settings(config), range(1), journal)
+        last = study.take()
+        assert last.number == 7
+        assert study.gives_up(7, 1, 0.0), "worse than any before"
 
 
 def test_a_search_by_tpe_is_ranked_and_goes_on(place):
@@ -53,6 +98,28 @@ def test_a_trial_that_was_killed_goes_on_with_its_setting(place):
     assert all(one.values for one in ranked)
 
 
+def test_a_trial_that_was_stopped_goes_on_with_its_setting(place):
+    """No line of the journal knows of it."""
+    place.behave(dict.fromkeys((0.001, 0.003), "wait"))
+    words = ["optim.lr=1e-3,3e-3", "model.n_layers=1..4", "method=tpe", "trials=1"]
+    process = place.start(*words)
+    try:
+        place.wait_for(lambda: (place.output / "trials" / "001-seed-0" / "waits").exists())
+    finally:
+        process.terminate()
+        process.communicate(timeout=120)
+    assert place.lines() == []
+    (before,) = place.calls()
+    place.behave({})
+    assert len(place.tune(*words[:-1], "trials=3")) == 3
+    after = place.calls()
+    assert len(after) == 3
+    assert after[0] == before
+    assert sorted(path.name for path in place.output.iterdir()) == [
+        "journal.jsonl", "report.html", "trials", "trials.csv", "trials.png",
+    ]  # fmt: skip
+
+
 def test_a_grid_is_pruned_by_the_median_and_given_up_runs_never_win(place):
     rates = [1e-3 * n for n in range(1, 6)]
     place.behave({1e-2: "wait"})
@@ -67,22 +134,20 @@ def test_a_grid_is_pruned_by_the_median_and_given_up_runs_never_win(place):
     assert place.calls() == []
 
 
-@pytest.mark.parametrize(("code", "ended"), [(None, []), (0, ["closed"])])
-def test_figures_count_of_a_run_that_ended_between_two_looks(code, ended, tmp_path, monkeypatch):
+@pytest.mark.parametrize("code", [None, 0])
+def test_figures_count_of_a_run_that_ended_between_two_looks(code, tmp_path, monkeypatch):
     """Later runs are given up by the median of its figures."""
     (tmp_path / "metrics.csv").write_text("step,epoch,validation_accuracy\n10,1,0.4\n20,2,0.8\n")
-    config, told, done = compose("tune", ["optim.lr=1e-3,3e-3", "checkpoint.metric=accuracy"]), [], []
-    queue = SimpleNamespace(gives_up=lambda *figure: told.append(figure) or False)
-    one = SimpleNamespace(
-        process=SimpleNamespace(poll=lambda: code), pruned=False, seed=0, folder=tmp_path, n_reported=0, trial=7,
-        so_far=dict, log=None,
-    )  # fmt: skip
-    monkeypatch.setattr(work, "sweep", lambda run: None)
-    monkeypatch.setattr(work, "read_outcome", lambda *all_of_it: None)
-    monkeypatch.setattr(work, "close", lambda *all_of_it: done.append("closed"))
-    work.look_at(config, queue, None, one, [one])
+    (tmp_path / "summary.json").write_text(
+        json.dumps({"best": {"value": 0.8}, "validation": {}, "epochs": 2, "steps": 20, "wall_seconds": 3.0})
+    )
+    told = []
+    process = SimpleNamespace(poll=lambda: code)
+    run = Running(Trial(7, 0, {}), 0, tmp_path, process, Metric.accuracy, lambda *figure: told.append(figure) or False)
+    monkeypatch.setattr(Running, "kill", lambda self: None)
+    outcome = run.look()
     assert told == [(7, 1, 0.4), (7, 2, 0.8)]
-    assert done == ended
+    assert (outcome and outcome.value) == (None if code is None else 0.8)
 
 
 def test_without_optuna_it_says_what_to_install_and_grids_still_work(tmp_path):

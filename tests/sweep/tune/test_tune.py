@@ -5,9 +5,6 @@ import json
 import os
 import shlex
 import signal
-import subprocess
-import sys
-import time
 from importlib import metadata
 from types import SimpleNamespace
 
@@ -21,7 +18,7 @@ from manyheads.config import Metric, RunConfig, TuneConfig
 from manyheads.config.tune import USUAL
 from manyheads.runs.config_file import read_run
 from manyheads.sweep import page as picture
-from manyheads.sweep import processes as runs
+from manyheads.sweep import scheduler
 from manyheads.sweep import tune as room
 from manyheads.sweep.journal import State
 from manyheads.sweep.tune import tune
@@ -98,7 +95,7 @@ def test_a_limit_that_equals_the_presets_is_a_limit_like_the_others(place, capsy
 )
 def test_the_command_at_the_end_trains_what_the_trial_trained(place, capsys, model_folder, words):
     best = place.tune(*words, f"init_from={model_folder}")[0]
-    trial = read_run(runs.config_of(runs.folder_of(place.output, best.trial, 0)))
+    trial = read_run(scheduler.config_of(scheduler.folder_of(place.output, best.trial, 0)))
     found, known = (plain_settings(one) for one in (read_command(capsys), trial))
     differ = {name for name in found if found[name] != known[name]}
     limits = {"trainer.max_epochs", "trainer.max_steps"} if trial.budget else set()  # which it stands for
@@ -248,7 +245,7 @@ def test_settings_that_do_not_go_together_fail_without_a_process(place):
 
 
 def test_jobs_run_at_once_and_share_the_machine(place, monkeypatch):
-    monkeypatch.setattr(runs, "n_cores", lambda: 8)
+    monkeypatch.setattr(scheduler, "n_cores", lambda: 8)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     place.tune(RATES, "jobs=2", "hardware.accelerator=auto")
     calls = place.calls()
@@ -325,24 +322,6 @@ def test_a_mistake_in_the_data_is_found_before_anything_is_written(place):
     assert not place.output.exists()
 
 
-def start(place, *words: str) -> subprocess.Popen:
-    """A search of stand-ins as a process of its own."""
-    script = (
-        "import sys; from manyheads.sweep import processes as runs; "
-        f"runs.COMMAND = (sys.executable, {str(place.script)!r}); "
-        "from manyheads.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", script, "tune", *place.words(*words)]
-    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(condition, seconds: float = 120.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.05)
-
-
 def is_alive(number: int) -> bool:
     try:
         os.kill(number, 0)
@@ -354,10 +333,10 @@ def is_alive(number: int) -> bool:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_lets_the_runs_save_and_leaves_none_behind(place, number, code):
     place.behave({3e-3: "wait", 1e-2: "wait"})
-    process = start(place, RATES, "jobs=2")
+    process = place.start(RATES, "jobs=2")
     try:
         waiting = [place.output / "trials" / f"00{n}-seed-0" / "waits" for n in (2, 3)]
-        wait_for(lambda: all(path.exists() and path.read_text() for path in waiting))
+        place.wait_for(lambda: all(path.exists() and path.read_text() for path in waiting))
         children = [int(path.read_text()) for path in waiting]
         os.kill(process.pid, number)
         _, err = process.communicate(timeout=120)
@@ -376,9 +355,9 @@ def test_a_signal_lets_the_runs_save_and_leaves_none_behind(place, number, code)
 
 def test_a_search_is_not_started_twice_in_one_folder(place):
     place.behave({1e-3: "wait"})
-    process = start(place, RATES)
+    process = place.start(RATES)
     try:
-        wait_for(lambda: (place.output / "trials" / "001-seed-0" / "waits").exists())
+        place.wait_for(lambda: (place.output / "trials" / "001-seed-0" / "waits").exists())
         with pytest.raises(ValueError, match="is in use by another search"):
             place.tune(RATES)
     finally:

@@ -1,28 +1,31 @@
-"""What the runs of a comparison come to: paired tests and tables.
+"""What the runs of a sweep come to: intervals, paired tests without assumptions on distributions, and tables.
 
-Is a row of the table better than the first, or was it luck? Paired tests without assumptions on distributions.
-
-n pairs . S seeds
-
-What the runs of a record come to: one table a set of data, and one over all of them.
-
-S seeds . n rows
-
-The tables on the screen, and as Markdown between the markers of a document.
+S seeds . n rows, or pairs
 """
 
-import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from string import ascii_uppercase
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 
-from manyheads.runs.atomic import replace_file
-from manyheads.sweep.record import Figures, Measured, Record, machine_words, read_record
-from manyheads.terminal import Sheet, as_text, console, markdown, print_sheet
+from manyheads.config import Metric, TuneConfig
+from manyheads.config.fields import show
+from manyheads.sweep.ablate import Figures, Measured, Record, machine_words
+from manyheads.sweep.journal import Outcome, State
+from manyheads.terminal import Sheet
+
+MOST_LINES = 20  # on the screen
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Half the 95 % interval of the mean of a few values, by Student's t."""
+    n = len(values)
+    return float(stdtrit(n - 1, 0.975)) * stdev(values) / n**0.5
 
 
 def sign_flip(differences: ArrayLike) -> float:
@@ -35,16 +38,14 @@ def sign_flip(differences: ArrayLike) -> float:
     given_n = np.asarray(differences)
     sizes_n = np.abs(given_n).astype(np.int64)
     assert np.array_equal(sizes_n, np.abs(given_n)), "the sums are counted, so differences are whole numbers"
-    total = int(sizes_n.sum())
-    if total == 0:
+    total, reached = int(sizes_n.sum()), abs(int(given_n.sum()))
+    if reached == 0:
         return 1.0
     chance = np.zeros(2 * total + 1)  # of each sum, from -total to total
     chance[total] = 1.0
     for size in sizes_n[sizes_n > 0].tolist():
         chance = (np.roll(chance, size) + np.roll(chance, -size)) / 2  # what is rolled over the edge is zero
-    reached = abs(int(given_n.sum()))
-    tails = chance[total + reached :].sum() * (2 if reached else 1)
-    return float(min(1.0, tails if reached else 1.0))
+    return float(min(1.0, 2 * chance[total + reached :].sum()))
 
 
 def rows_differ(right_Sn: NDArray[np.bool_], first_Sn: NDArray[np.bool_]) -> float:
@@ -78,6 +79,79 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A setting and its runs; `low` and `high` are the 95 % interval of `mean`.
+
+    Of several seeds that is Student's, with runs as the units: where the mean of many more seeds lies. Of a single run
+    it is the interval over the rows of the validation split, where the run came to its end.
+    """
+
+    trial: int
+    setting: dict[str, Any]
+    runs: list[Outcome]
+    n_seeds: int
+
+    @property
+    def values(self) -> list[float]:
+        return [one.value for one in self.runs if one.counts and one.value is not None]
+
+    @property
+    def mean(self) -> float | None:
+        return fmean(self.values) if self.values else None
+
+    @property
+    def deviation(self) -> float | None:
+        return stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        if self.n_seeds == 1:
+            low, high = self.runs[0].low, self.runs[0].high
+            return None if low is None or high is None else (low, high)
+        if len(self.values) < 2:
+            return None
+        mean, half = fmean(self.values), half_width(self.values)
+        return mean - half, mean + half
+
+    @property
+    def shown(self) -> float | None:
+        """Its mean, or the figure at which it was given up."""
+        pruned = [run.value for run in self.runs if run.state is State.pruned]
+        return self.mean if self.values else pruned[0] if pruned else None
+
+
+def rank(outcomes: Sequence[Outcome], seeds: range, metric: Metric) -> list[Ranked]:
+    """Best first: settings of which every seed came to a figure, then those of which some did, then those given up.
+
+    What was drawn again is left out.
+    """
+    runs: dict[int, list[Outcome]] = {}
+    for one in outcomes:
+        if one.state is not State.again and one.seed in seeds:
+            runs.setdefault(one.trial, []).append(one)
+    sign = 1 if metric is Metric.loss else -1
+
+    def place(one: Ranked) -> tuple[int, float, int]:
+        n_values = len(one.values)
+        group = 0 if n_values == one.n_seeds else 1 if n_values else 2 if one.shown is not None else 3
+        return group, sign * (one.shown or 0.0), one.trial
+
+    return sorted((Ranked(number, of[0].setting, of, len(seeds)) for number, of in runs.items()), key=place)
+
+
+def sheet_of_search(config: TuneConfig, ranked: Sequence[Ranked], most: int | None = None) -> Sheet:
+    """One line a setting, best first; of more than `most` the best, and how many are left out."""
+    metric, several = words(config.checkpoint.metric), ["sd"] if config.seeds > 1 else []
+    columns = ["trial", *short_names(config.search), metric, *several, "95 %", "steps", "minutes"]
+    lines = [_line(config, one) for one in ranked[:most]]
+    left = len(ranked) - len(lines)
+    why = {one.trial: dict.fromkeys(run.why for run in one.runs if run.why) for one in ranked[:most]}
+    reasons = [f"trial {number}: {'; '.join(said)}" for number, said in why.items() if said]
+    notes = [_note(config), *([f"{left} more are in trials.csv."] if left else []), *reasons]
+    return _sheet(f"{len(ranked)} settings by validation {metric}", columns, lines, notes)
+
+
 def sheets(record: Record) -> list[Sheet]:
     """The tables of all data that has a finished run, and the one over several."""
     begun = [name for name in record.sets if any(_runs(record, name, row) for row in record.rows)]
@@ -93,21 +167,22 @@ def sheet_of_set(record: Record, name: str) -> Sheet:
     lines = []
     for row, runs in {record.rows[0]: first, **others}.items():
         speed = f"{fmean(run.tokens_per_s for run in runs.values()):,.0f}" if runs else ""
-        against = [_points(runs, first), adjusted.get(row, "")] if row in others else ["", ""]
-        accuracy = _mean_and_deviation([run.accuracy for run in runs.values()])
+        both = runs.keys() & first.keys() if row in others else ()
+        accuracies = [run.accuracy for run in runs.values()]
+        mean = f"{fmean(accuracies):.4f}" if runs else ""
+        deviation = f"{stdev(accuracies):.4f}" if len(runs) > 1 else ""
+        against = [_points([runs[seed].accuracy - first[seed].accuracy for seed in both]), adjusted.get(row, "")]
         budget = _budget_cells(record, record.at(name, row), runs)
-        lines.append([row, *budget, *accuracy, *against, speed, _remarks(record, name, runs)])
-    columns = [_axis(record), *_budget_columns(record), "accuracy", "sd", "to first", "p", "tokens/s", "remarks"]
-    if not any(line[-1] for line in lines):
-        columns, lines = columns[:-1], [line[:-1] for line in lines]
-    return Sheet(f"{name}: {record.vary}, equal {record.equal}", columns, lines, _notes(record, name))
+        lines.append([row, *budget, mean, deviation, *against, speed, _remarks(record, name, runs)])
+    columns = [_axis(record), *_budget_columns(record), "accuracy", "sd", "to first", "p", "tokens/s"]
+    return _sheet(f"{name}: {record.vary}, equal {record.equal}", columns, lines, _notes(record, name))
 
 
 def sheet_over_sets(record: Record) -> Sheet:
     """Mean difference to the first row over all runs of all data, and its p with runs as the units."""
     p_values: dict[str, float | None] = {}
     means: dict[str, list[float]] = {}
-    for row in record.rows:
+    for row in record.rows[1:]:
         pairs = [
             (runs[seed].accuracy, first[seed].accuracy)
             for name in record.sets
@@ -115,24 +190,72 @@ def sheet_over_sets(record: Record) -> Sheet:
             for seed in runs.keys() & first.keys()
         ]
         means[row] = [own - its for own, its in pairs]
-        if row != record.rows[0]:
-            p_values[row] = runs_differ(*zip(*pairs, strict=True)) if pairs else None
+        p_values[row] = runs_differ(*zip(*pairs, strict=True)) if pairs else None
     adjusted = _adjusted(p_values)
-    lines = [
-        [row, f"{100 * fmean(means[row]):+.2f}" if means[row] and row in p_values else "", adjusted.get(row, "")]
-        for row in record.rows
-    ]
+    lines = [[row, _points(means.get(row, [])), adjusted.get(row, "")] for row in record.rows]
     n_runs = len(record.sets) * len(record.seeds)
     note = (
         f"Mean difference to the first row in points of accuracy over {len(record.sets)} sets x {len(record.seeds)} "
-        f"seeds. p: exact sign-flip test with runs as the units, paired by set and seed, {_holm_words(p_values)}; "
+        f"seeds. p: exact sign-flip test with runs as the units, paired by set and seed, {_holm_words(record)}; "
         f"of {n_runs} pairs it is {2 / 2**n_runs:.2g} at the least before that."
     )
     return Sheet(f"all sets: {record.vary}, equal {record.equal}", [_axis(record), "to first", "p"], lines, [note])
 
 
+def words(metric: Metric) -> str:
+    return metric.name.replace("_", " ").replace("f1", "F1")
+
+
+def short_names(names: Iterable[str]) -> list[str]:
+    """Without their sections, where that leaves them apart."""
+    short = [name.rpartition(".")[2] for name in names]
+    return short if len(set(short)) == len(short) else list(names)
+
+
+def shown_setting(value: Any) -> str:
+    return f"[{', '.join(map(show, value))}]" if isinstance(value, list) else show(value)
+
+
+def _sheet(title: str, columns: list[str], lines: list[list[str]], notes: list[str]) -> Sheet:
+    """The last cell of each line is a remark, whose column is left out where there is none."""
+    if any(line[-1] for line in lines):
+        return Sheet(title, [*columns, "remarks"], lines, notes)
+    return Sheet(title, columns, [line[:-1] for line in lines], notes)
+
+
+def _line(config: TuneConfig, one: Ranked) -> list[str]:
+    value, deviation = ("" if figure is None else f"{figure:.4f}" for figure in (one.shown, one.deviation))
+    between = "" if one.interval is None else f"{one.interval[0]:.3f}-{one.interval[1]:.3f}"
+    steps = max((run.steps for run in one.runs), default=0)
+    minutes = sum(run.seconds for run in one.runs) / 60
+    setting = [shown_setting(one.setting[name]) for name in config.search]
+    figures = [value, *([deviation] if config.seeds > 1 else []), between, f"{steps:,}", f"{minutes:.1f}"]
+    return [str(one.trial), *setting, *figures, _search_remarks(config, one)]
+
+
+def _search_remarks(config: TuneConfig, one: Ranked) -> str:
+    states, n_values = [run.state for run in one.runs], len(one.values)
+    said = [f"{n_values} of {config.seeds} seeds"] if 0 < n_values < config.seeds else []
+    late = states.count(State.late)
+    said += ["stopped by minutes" if config.seeds == 1 else f"{late} stopped by minutes"] if late else []
+    said += ["given up"] if State.pruned in states else []
+    said += [state.name for state in (State.failed, State.broken) if state in states]
+    return ", ".join(said)
+
+
+def _note(config: TuneConfig) -> str:
+    metric = words(config.checkpoint.metric)
+    best = f"the network's {metric} of its best epoch on the validation split; the test split is not read"
+    if config.seeds > 1:
+        seeds = f"seeds {config.seed} to {config.seed + config.seeds - 1}"
+        spread = f"Mean and standard deviation over the {seeds}, of {best}. 95 %: of the mean, Student's t over seeds."
+    else:
+        spread = f"{metric.capitalize()}: {best}. 95 %: over the rows of the split."
+    return f"{spread} The best of many is partly luck: expect less on new texts."
+
+
 def _axis(record: Record) -> str:
-    return ", ".join(name.rpartition(".")[2] for name in record.vary.split(", "))
+    return ", ".join(short_names(record.vary.split(", ")))
 
 
 def _runs(record: Record, name: str, row: str) -> dict[str, Figures]:
@@ -151,21 +274,14 @@ def _p_of_rows(runs: dict[str, Figures], first: dict[str, Figures]) -> float | N
     return rows_differ(right_Sn, first_Sn)
 
 
-def _adjusted(p_values: dict[str, float | None]) -> dict[str, str]:
+def _adjusted(p_values: Mapping[str, float | None]) -> dict[str, str]:
     known = {row: p for row, p in p_values.items() if p is not None}
     shown = [f"{p:.3f}" if p >= 0.001 else "<0.001" for p in holm(list(known.values()))]
     return dict(zip(known, shown, strict=True))
 
 
-def _mean_and_deviation(values: Sequence[float]) -> list[str]:
-    if not values:
-        return ["", ""]
-    return [f"{fmean(values):.4f}", f"{stdev(values):.4f}" if len(values) > 1 else ""]
-
-
-def _points(runs: dict[str, Figures], first: dict[str, Figures]) -> str:
-    both = runs.keys() & first.keys()
-    return f"{100 * fmean(runs[seed].accuracy - first[seed].accuracy for seed in both):+.2f}" if both else ""
+def _points(differences: Sequence[float]) -> str:
+    return f"{100 * fmean(differences):+.2f}" if differences else ""
 
 
 def _budget_columns(record: Record) -> list[str]:
@@ -222,9 +338,7 @@ def _notes(record: Record, name: str) -> list[str]:
         "tokens": f"steps are chosen so that all rows read as many tokens as the first, {within}",
         "seconds": f"every run trains for {record.seconds:g} s; its learning rate falls with the time that has passed",
     }[record.equal]
-    seeds = ", ".join(map(str, record.seeds))
-    p = _holm_words(dict.fromkeys(record.rows[1:]))
-    machines = _machines(record, name)
+    seeds, machines = ", ".join(map(str, record.seeds)), _machines(record, name)
     lettered = "; ".join(f"{letter}: {one}" for letter, one in zip(ascii_uppercase, machines, strict=False))
     made_on = (
         f"Runs of {len(machines)} machines or versions, whose tokens/s do not compare: {lettered}."
@@ -234,47 +348,12 @@ def _notes(record: Record, name: str) -> list[str]:
     return [
         f"Accuracy: of the weights at the end of training, on {record.n_rows[name]:,} validation rows, mean and "
         f"standard deviation over the seeds {seeds}; the test split is not read. Equal {record.equal}: {chosen}.",
-        f"p: exact sign-flip test over rows, each counted by how many seeds answer it right, {p}; the trained models "
-        "are given: chance of training shows in sd.",
+        f"p: exact sign-flip test over rows, each counted by how many seeds answer it right, {_holm_words(record)}; "
+        "the trained models are given: chance of training shows in sd.",
         made_on,
     ]
 
 
-def _holm_words(p_values: dict[str, float | None]) -> str:
-    return f"adjusted for {len(p_values)} comparisons (Holm)" if len(p_values) > 1 else "of one comparison"
-
-
-MARKER = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-
-def show(record: Record, path: Path) -> None:
-    """Print every table and where the figures lie."""
-    for sheet in sheets(record):
-        print_sheet(sheet)
-    console().print(as_text(path), soft_wrap=True)
-
-
-def fill_document(document: Path, results: Path) -> list[str]:
-    """Put the tables of `results`/NAME.json between `<!-- table: NAME -->` and `<!-- end -->` of a Markdown document.
-
-    Returns:
-        The names that were filled.
-
-    Raises:
-        ValueError: a marker names a file that is not there or holds no results.
-    """
-    filled: list[str] = []
-
-    def tables(match: re.Match[str]) -> str:
-        name = match[2]
-        path = results / f"{name}.json"
-        if not path.is_file():
-            raise ValueError(f"{document} asks for the table {name}, but {path} does not exist: run it first")
-        filled.append(name)
-        made = sheets(read_record(path))
-        return f"{match[1]}{chr(10).join(markdown(sheet) + chr(10) for sheet in made)}{match[3]}"
-
-    text = MARKER.sub(tables, document.read_text(encoding="utf-8"))
-    with replace_file(document) as part:
-        part.write_text(text, encoding="utf-8")
-    return filled
+def _holm_words(record: Record) -> str:
+    n_others = len(record.rows) - 1
+    return f"adjusted for {n_others} comparisons (Holm)" if n_others > 1 else "of one comparison"
