@@ -23,7 +23,7 @@ from manyheads.evaluation.classification import (
     worst_mistakes,
     write_predictions_csv,
 )
-from manyheads.evaluation.evaluation import LINEAR, NETWORK, Mistake, Setup
+from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup, mistake
 from manyheads.evaluation.metrics import Interval, Scores, score, score_answers
 from manyheads.inference import classifier as module
 from manyheads.inference.folder import load
@@ -99,8 +99,8 @@ def test_the_verdict_is_of_the_strongest_rival(rival: float, words: str) -> None
 
 
 def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
-    scores = scored()
-    confusion, classes, figures, trust, mistakes = details(scores, [Mistake(1234, "x", "y", "a", "b", 0.987)])
+    scores, pairs = scored(), Rows(["x"], ["y"], [0], "x.csv", [1234])
+    confusion, classes, figures, trust, mistakes = details(scores, [mistake(pairs, 0, "a", "b", 0.987)])
     assert [one.name for section in (confusion, trust) for one in section.pictures] == ["confusion", "reliability"]
     expected = [
         [name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))]
@@ -145,13 +145,12 @@ def test_mistakes_come_surest_first() -> None:
     logits = torch.tensor([[9.0, 0], [0, 3], [5, 0], [0, 8], [2, 0]])
     judged = Predictions(Rows(list("abcde"), None, [0, 0, 1, 0, 1], "x.csv", range(2, 7)), ["no", "yes"], logits)
     mistakes = worst_mistakes(judged)
-    assert [(one.text, one.number, one.label, one.answer) for one in mistakes] == [
-        ("d", 5, "no", "yes"),
-        ("c", 4, "yes", "no"),
-        ("b", 3, "no", "yes"),
-        ("e", 6, "yes", "no"),
+    assert [(one.texts, one.place, one.label, one.answer) for one in mistakes] == [
+        (["d"], "100.0% sure, row 5", "no", "yes"),
+        (["c"], "99.3% sure, row 4", "yes", "no"),
+        (["b"], "95.3% sure, row 3", "no", "yes"),
+        (["e"], "88.1% sure, row 6", "yes", "no"),
     ]
-    assert mistakes[0].confidence == pytest.approx(float(torch.tensor([0.0, 8]).softmax(0).max()))
     assert len(worst_mistakes(judged, 2)) == 2
     assert worst_mistakes(Predictions(Rows(["a"], None, [0], "x.csv", [2]), ["no", "yes"], logits[:1])) == []
 

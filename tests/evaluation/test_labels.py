@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,10 +167,12 @@ def test_the_worst_mistakes_are_labels_given_with_the_most_confidence(label_fold
     found = labels_by_model(load(label_folder), rows("test", 40), Setup())[NETWORK]
     worst = worst_labels(found, n=5)
     sure = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, 0).max(1)
-    assert [one.confidence for one in worst] == pytest.approx(sorted(sure[sure > 0], reverse=True)[:5])
-    for one in worst:
+    most = sorted(sure[sure > 0], reverse=True)[:5]
+    for one, likely in zip(worst, most, strict=True):
         assert one.answer not in one.label.split(", ")
-        assert found.probabilities_nC[one.number - 2, LABELS.index(one.answer)] == one.confidence
+        said, number = re.fullmatch(r"(.*) sure, row (\d+)", one.place).groups()
+        assert said == f"{likely:.1%}"
+        assert found.probabilities_nC[int(number) - 2, LABELS.index(one.answer)] == pytest.approx(likely)
 
 
 def test_a_folder_without_its_thresholds_is_one_sentence(ship_model, tmp_path: Path) -> None:

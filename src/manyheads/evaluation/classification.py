@@ -16,11 +16,11 @@ from manyheads.evaluation.evaluation import (
     LINEAR,
     NETWORK,
     Evaluation,
-    Mistake,
     Setup,
     compared,
     figures_section,
     lead_words,
+    mistake,
     mistakes_section,
     rows_of_class,
     strongest,
@@ -30,6 +30,7 @@ from manyheads.evaluation.evaluation import (
 from manyheads.evaluation.metrics import Interval, Scores, change_of_answers, score, score_answers
 from manyheads.evaluation.report import (
     MOST_CELLS_LABELLED,
+    Example,
     Figures,
     Picture,
     Section,
@@ -173,7 +174,7 @@ def reported(scores: Scores, names: tuple[str, ...]) -> dict[str, Interval]:
     return {"cross-entropy loss" if name == "loss" else words_of(name): getattr(scores, name) for name in names}
 
 
-def details(scores: Scores, mistakes: list[Mistake]) -> list[Section]:
+def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
     """Confusions, classes, all figures, calibration and the worst mistakes."""
     lines = [
         [one.name, f"{one.precision:.3f}", f"{one.recall:.3f}", f"{one.f1:.3f}", one.f1, f"{one.support:,}"]
@@ -217,21 +218,14 @@ def confusion_section(scores: Scores) -> Section:
     return Section("Most frequent confusions", table, pictures=drawn, long=True)
 
 
-def worst_mistakes(predictions: Predictions, n: int = 20) -> list[Mistake]:
+def worst_mistakes(predictions: Predictions, n: int = 20) -> list[Example]:
     """The `n` wrong answers the model was surest of, surest first."""
     confidence_n, answer_n = predictions.probabilities_nC.max(-1)
-    rows = predictions.rows
+    rows, names = predictions.rows, predictions.names
     wrong_n = answer_n != torch.tensor(rows.labels, dtype=torch.int64)
     by_confidence = confidence_n.where(wrong_n, -1.0).argsort(descending=True, stable=True)
     return [
-        Mistake(
-            number=rows.numbers[row],
-            text=rows.texts[row],
-            pair=None if rows.pairs is None else rows.pairs[row],
-            label=predictions.names[rows.labels[row]],
-            answer=predictions.names[int(answer_n[row])],
-            confidence=float(confidence_n[row]),
-        )
+        mistake(rows, row, names[rows.labels[row]], names[int(answer_n[row])], float(confidence_n[row]))
         for row in by_confidence[: min(n, int(wrong_n.sum()))].tolist()
     ]
 

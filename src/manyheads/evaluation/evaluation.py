@@ -167,30 +167,15 @@ def lead_words(lead: Interval, name: str) -> str:
     return f"cannot be told from the {name}: {value:+.1f} points ({between})"
 
 
-@dataclass(slots=True)
-class Mistake:
+def mistake(rows: Rows, row: int, label: str, answer: str, confidence: float) -> Example:
     """A wrong answer to a row and how sure the model was of it."""
-
-    number: int
-    text: str
-    pair: str | None
-    label: str
-    answer: str
-    confidence: float
+    texts = [rows.texts[row], *([] if rows.pairs is None else [rows.pairs[row]])]
+    return Example(f"{confidence:.1%} sure, row {rows.numbers[row]:,}", texts, label, answer)
 
 
-def mistakes_section(mistakes: Sequence[Mistake]) -> list[Section]:
+def mistakes_section(mistakes: Sequence[Example]) -> list[Section]:
     """What the model was surest of and had wrong, with its texts."""
-    examples = [
-        Example(
-            f"{one.confidence:.1%} sure, row {one.number:,}",
-            [one.text, *([] if one.pair is None else [one.pair])],
-            one.label,
-            one.answer,
-        )
-        for one in mistakes
-    ]
-    return [Section("Worst mistakes: wrong, and sure of it", examples=examples, long=True)] if examples else []
+    return [Section("Worst mistakes: wrong, and sure of it", examples=mistakes, long=True)] if mistakes else []
 
 
 def write_answers_csv(path: Path, rows: Rows, columns: list[str], answers: Sequence[list[Any]]) -> None:

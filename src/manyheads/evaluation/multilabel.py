@@ -17,11 +17,11 @@ from manyheads.evaluation.evaluation import (
     LINEAR,
     NETWORK,
     Evaluation,
-    Mistake,
     Setup,
     compared,
     figures_section,
     lead_words,
+    mistake,
     mistakes_section,
     strongest,
     words_of,
@@ -40,7 +40,7 @@ from manyheads.evaluation.metrics import (
     resamples,
     share_interval,
 )
-from manyheads.evaluation.report import Figures, Section, Table
+from manyheads.evaluation.report import Example, Figures, Section, Table
 from manyheads.inference.classifier import TextClassifier
 
 Bools = NDArray[np.bool_]
@@ -266,7 +266,7 @@ def reported(scores: LabelScores, names: tuple[str, ...]) -> dict[str, Interval]
     return {WORDS.get(name, words_of(name)): getattr(scores, name) for name in names}
 
 
-def details(scores: LabelScores, mistakes: list[Mistake]) -> list[Section]:
+def details(scores: LabelScores, mistakes: list[Example]) -> list[Section]:
     """Labels, all figures and the worst mistakes."""
     lines = [
         [
@@ -283,19 +283,18 @@ def details(scores: LabelScores, mistakes: list[Mistake]) -> list[Section]:
     return [Section("Labels", table, long=True), figures, *mistakes_section(mistakes)]
 
 
-def worst_labels(found: LabelAnswered, n: int = 20) -> list[Mistake]:
+def worst_labels(found: LabelAnswered, n: int = 20) -> list[Example]:
     """The `n` rows with the likeliest label that they are given and have not, likeliest first; it is the answer."""
     sure_nC = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, -1.0)
     sure_n = sure_nC.max(1)
     rows = found.rows
     return [
-        Mistake(
-            number=rows.numbers[row],
-            text=rows.texts[row],
-            pair=None if rows.pairs is None else rows.pairs[row],
-            label=found.words(found.marks_nC[row]) or NONE,
-            answer=found.names[int(sure_nC[row].argmax())],
-            confidence=float(sure_n[row]),
+        mistake(
+            rows,
+            row,
+            found.words(found.marks_nC[row]) or NONE,
+            found.names[int(sure_nC[row].argmax())],
+            float(sure_n[row]),
         )
         for row in np.argsort(-sure_n, kind="stable")[: min(n, int((sure_n >= 0).sum()))].tolist()
     ]
