@@ -81,7 +81,7 @@ def by_hand(shape: Shape, text: Text, tokens: Tokens, turns: Turns) -> None:
     keep_freed_memory()
     run = our_run(shape, text)
     network = our_network(run, n_classes(tokens))
-    optimizer = make_optimizer(network, run.optim, lazy=True)
+    optimizer = make_optimizer(network, run.optim)
     is_bf16 = pick_precision(run.hardware.precision, on_gpu=False) is Precision.bf16
     schedule = make_schedule(optimizer, run.optim, N_STEPS)
     for step, batch in enumerate(endless(run, tokens)):
