@@ -8,6 +8,7 @@ which the caller hands in as `parse`, so that this file needs the standard libra
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,29 @@ class Grammar:
     parse: Callable[[str], Parsed]
     quote: Callable[[str], str]
 
+    def read(self, key: str, value: str) -> Parsed:
+        """The value of a setting or a group."""
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            raise ValueError(
+                f"{key}={show(value)} cannot be read: close its quotes and brackets, or quote special signs"
+            ) from error
+
+    def read_text(self, one: Setting, value: str, *, sweep: bool) -> Parsed:
+        """A text as it was typed, without the quotes that Hydra's users put around it. With `sweep` it is several where
+        the grammar sees several."""
+        if sweep:
+            with suppress(ValueError):
+                if (parsed := self.parse(value)).sweep:
+                    return parsed
+        if not one.facts.verbatim and value == "null":
+            raise ValueError(f"{one.name}=null is not text: for none write {one.name}=")
+        is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+        if one.facts.verbatim or not is_quoted:
+            return Parsed([value])
+        return Parsed([str(self.read(one.name, value).values[0])])
+
 
 def read_overrides(
     verb: str, words: Sequence[str], grammar: Grammar, *, more: str | Path | None = None, sweep: bool = False
@@ -76,18 +100,18 @@ def read_overrides(
     Raises:
         ValueError: one sentence on the first word that is mistaken.
     """
-    typed = Typed()
-    known = VERBS[verb].settings()
+    typed, known = Typed(), VERBS[verb].settings()
     for word in words:
         key, value = _split(verb, word)
         if key.startswith(("hydra.", "hydra/")):
             typed.words.append(_hydras_own(verb, word, key, value, sweep))
         elif key in VERBS[verb].groups:
-            _read_group(verb, key, value, typed, grammar, more, sweep)
-        elif key in known or (key.startswith("trainer.") and "trainer" in known):
-            _read_setting(verb, key, value, known.get(key), typed, grammar, sweep)
-        else:
+            parsed = grammar.read(key, value) if sweep and value else Parsed([])
+            _take_group(typed, verb, key, value.strip(), parsed, choices(verb, key, more))
+        elif key not in known and not (key.startswith("trainer.") and "trainer" in known):
             raise ValueError(_unknown(verb, key, value, list(known)))
+        elif not (verb == "tune" and _take_search(typed, key, value, grammar)):
+            _take_setting(typed, verb, key, value, grammar, sweep)
     for key in typed.search:
         if key in typed.values:
             raise ValueError(f"{key} is typed twice, with one value and with several: remove one of them")
@@ -161,24 +185,20 @@ def _for_word(verb: str, word: str) -> str:
     return f"for local files write data.path={word}" if "data.path" in known else ""
 
 
-def _read_group(
-    verb: str, group: str, value: str, typed: Typed, grammar: Grammar, more: str | Path | None, sweep: bool
-) -> None:
-    names = choices(verb, group, more)
-    if VERBS[verb].groups[group] is None and value.strip() in ("", "null"):
+def _take_group(typed: Typed, verb: str, group: str, value: str, parsed: Parsed, names: list[str]) -> None:
+    """Take a preset out of `names`, or several where `parsed` holds several, all where it cannot list them."""
+    if VERBS[verb].groups[group] is None and value in ("", "null"):
         typed.groups[group] = None
         return
-    picked = [value.strip()]
-    if sweep and value:
-        parsed = _parse(group, value, grammar)
-        picked = (["null" if one is None else str(one) for one in parsed.values] or names) if parsed.sweep else picked
+    several = ["null" if one is None else str(one) for one in parsed.values] or names
+    picked = several if parsed.sweep else [value]
     for name in picked:
         if name not in names:
             raise ValueError(_no_choice(verb, group, name, names))
-    typed.groups[group] = picked[0]
+    typed.choose(group, picked[0])
+    typed.words[-1] = f"{group}={value}"
     if len(picked) > 1:
         typed.swept_groups[group] = list(picked)
-    typed.words.append(f"{group}={value.strip()}")
 
 
 def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
@@ -195,20 +215,13 @@ def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
     return f"{group}={show(name)} is not a choice: choose {one_of(names)}"
 
 
-def _read_setting(
-    verb: str, key: str, value: str, one: Setting | None, typed: Typed, grammar: Grammar, sweep: bool
-) -> None:
-    verbatim = one is not None and one.facts.verbatim
+def _take_setting(typed: Typed, verb: str, key: str, value: str, grammar: Grammar, sweep: bool) -> None:
+    """Take the value of a setting or of a flag of Lightning, or each of several."""
+    one = settings(VERBS[verb].config).get(key)
     if one is not None and not one.facts.may_be_empty and not value:
         raise ValueError(f"{key}= is empty: write {key}=VALUE, or remove it")
-    text = one is not None and one.kind is str
-    if text and not sweep:
-        typed.values[key] = value if verbatim else _text(key, value, grammar)
-        typed.words.append(f"{key}={grammar.quote(typed.values[key])}")
-        return
-    if verb == "tune" and not text and _read_search(key, value, typed, grammar):
-        return
-    parsed = _parse_text(key, value, grammar, verbatim=verbatim) if text else _parse(key, value, grammar)
+    is_text = one is not None and one.kind is str
+    parsed = grammar.read_text(one, value, sweep=sweep) if one and is_text else grammar.read(key, value)
     if parsed.sweep and not sweep:
         raise ValueError(f"{key}={value} holds several values: {_one_remedy(verb, key, value, one)}")
     checked = [_checked(key, value, element, one) for element in parsed.values]
@@ -217,17 +230,17 @@ def _read_setting(
     if checked:
         typed.values[key] = checked[0]
         typed.later += [{key: element} for element in checked[1:]]
-    quote = text and not parsed.sweep
-    typed.words.append(f"{key}={grammar.quote(typed.values[key]) if quote else value}")
+    typed.words.append(f"{key}={grammar.quote(checked[0]) if is_text and not parsed.sweep else value}")
 
 
-def _read_search(key: str, value: str, typed: Typed, grammar: Grammar) -> bool:
+def _take_search(typed: Typed, key: str, value: str, grammar: Grammar) -> bool:
     """Take what `tune` searches: several values, or two ends. False where it is one value, or no setting of a run."""
-    if not key.startswith("trainer.") and key not in settings(RunConfig):
+    known = settings(RunConfig)
+    if not key.startswith("trainer.") and (key not in known or known[key].kind is str):
         return False
     several: list[Any] | str = value.strip()
     if not is_range(value):
-        parsed = _parse(key, value, grammar)
+        parsed = grammar.read(key, value)
         several = parsed.values
         if not parsed.sweep:
             return False
@@ -255,33 +268,6 @@ def _checked(key: str, value: str, element: Any, one: Setting | None) -> Any:
     if isinstance(inner, type) and hasattr(inner, "__members__") and not isinstance(element, str):
         element = value.strip()  # a choice named like a number or a boolean
     return convert(key, one.kind, element, one.default)
-
-
-def _parse(key: str, value: str, grammar: Grammar) -> Parsed:
-    try:
-        return grammar.parse(value)
-    except ValueError as error:
-        raise ValueError(
-            f"{key}={show(value)} cannot be read: close its quotes and brackets, or quote special signs"
-        ) from error
-
-
-def _parse_text(key: str, value: str, grammar: Grammar, *, verbatim: bool) -> Parsed:
-    """A text under -m: several where Hydra's grammar sees a sweep, else taken as it is."""
-    try:
-        parsed = grammar.parse(value)
-    except ValueError:
-        parsed = Parsed([value])
-    return parsed if parsed.sweep else Parsed([value if verbatim else _text(key, value, grammar)])
-
-
-def _text(key: str, value: str, grammar: Grammar) -> str:
-    """A text that is no path: as typed, without the quotes Hydra's users put around it."""
-    if value == "null":
-        raise ValueError(f"{key}=null is not text: for none write {key}=")
-    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
-        return str(_parse(key, value, grammar).values[0])
-    return value
 
 
 def _unknown(verb: str, key: str, value: str, known: list[str]) -> str:
