@@ -39,7 +39,7 @@ from manyheads.cli.sweeps import check_jobs, every_choice, first_difference, hyd
 from manyheads.cli.verbs import VERBS, Config, conf_folder, folder_url, own_settings
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having
-from manyheads.config.fields import from_plain, refuse_code, to_plain
+from manyheads.config.fields import from_plain, held, refuse_code, to_plain
 from manyheads.config.trainer_flags import check_flags
 from manyheads.runs.config_file import read_mapping, read_run
 
@@ -101,8 +101,8 @@ def _resolved(
     refuse_code(values, verbatim=having(schema, verbatim=True))
     typed = typed if is_resumed else bring_weights(values, typed)  # what presets say gives way to trained weights,
     for name, value in typed.items():  # both to what is typed
-        section, _, key = name.rpartition(".")
-        (values[section] if section else values)[key] = value
+        section, key = held(values, name)
+        section[key] = value
     refuse_secrets(values)
     settle_limits(values, typed, own)  # of training: one takes the place of others
     settle_paths(verb, values)
@@ -142,7 +142,7 @@ def run_hydra(
 
     def run_one(config: DictConfig) -> Any:
         job = HydraConfig.get().runtime
-        values, own = of_one_job(_values(config), typed)
+        values, own = of_one_job(VERBS[verb].config, _values(config), typed)
         experiment = _of_experiment(job.choices, config_dir)
         return task(lambda: placed(_resolved(verb, values, own, experiment), typed, job.output_dir, job.choices))
 

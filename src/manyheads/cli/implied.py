@@ -11,7 +11,7 @@ from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, conf_folder
 from manyheads.config import OptimConfig, Resume, RunConfig, trainer_flags
 from manyheads.config.facts import having, settings
-from manyheads.config.fields import convert, one_of, show
+from manyheads.config.fields import convert, held, one_of, show
 from manyheads.config.tune import make_axis
 from manyheads.huggingface.origin import Origin, find_origin, folder_of
 
@@ -165,13 +165,12 @@ def settle_limits(values: dict[str, Any], typed: Mapping[str, Any], own: Mapping
 def settle_paths(verb: str, values: dict[str, Any]) -> None:
     """Make the paths in settings absolute, so that they mean the same from anywhere."""
     for name in having(VERBS[verb].config, path=True):
-        section, _, key = name.rpartition(".")
-        holder = values.get(section, {}) if section else values
-        found = holder.get(key)
+        section, key = held(values, name)
+        found = section[key]
         if isinstance(found, list):
-            holder[key] = [_absolute(one) for one in found]
+            section[key] = [_absolute(one) for one in found]
         elif found not in (None, "", "-"):
-            holder[key] = _absolute(found)
+            section[key] = _absolute(found)
 
 
 def _absolute(path: Any) -> Any:
@@ -215,8 +214,8 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
             "remove it"
         )
     for name in having(RunConfig, written_to=True):
-        section, _, key = name.rpartition(".")
-        place = values[section][key]
+        section, key = held(values, name)
+        place = section[key]
         if place and name not in typed.values and not _is_within(place, folder):
             raise ValueError(
                 f"{name}={place} in {os.path.join(folder, 'config.yaml')} is a place outside of that folder to write "

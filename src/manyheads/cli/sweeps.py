@@ -18,8 +18,8 @@ from typing import Any
 from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
-from manyheads.config.facts import having, settings
-from manyheads.config.fields import show, to_plain
+from manyheads.config.facts import having
+from manyheads.config.fields import by_name, show, to_plain
 
 NAMED = re.compile(r"\$\{([\w.]+)\}")
 
@@ -129,14 +129,11 @@ def _part(value: Any) -> str:
 
 def _filled(config: Config, choices: Mapping[str, Any]) -> str:
     """`config.output` with a value for each `${name}`."""
-    plain, known = to_plain(config), settings(type(config)).keys() - {"trainer"}
+    known = by_name(type(config), to_plain(config))
 
     def value_of(name: re.Match[str]) -> str:
-        section, _, key = name[1].rpartition(".")
-        holder = plain.get(section) if section else plain
-        if name[1] in known or (section == "trainer" and key in plain.get(section, {})):
-            assert holder is not None
-            return _part(holder[key])
+        if name[1] in known:
+            return _part(known[name[1]])
         if name[1] in choices:
             return str(choices[name[1]])
         raise ValueError(
@@ -155,13 +152,11 @@ def refuse_ranges(typed: Typed) -> None:
             raise ValueError(f"{key}={value} names no values one by one: list them, such as {key}=1,2,3")
 
 
-def of_one_job(values: dict[str, Any], typed: Typed) -> tuple[dict[str, Any], dict[str, Any]]:
+def of_one_job(schema: type, values: dict[str, Any], typed: Typed) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of a job, and those of them that were typed, by dotted name; of several values each has its own.
     Rows that are carved out stay those of the first seed where seeds vary."""
-    own = {}
-    for name in {**typed.values, **typed.swept}:
-        section, _, key = name.rpartition(".")
-        own[name] = (values[section] if section else values)[key]
+    known = by_name(schema, values)
+    own = {name: known[name] for name in (*typed.values, *typed.swept)}
     if _keeps_split(values, typed):
         values["data"]["split_seed"] = typed.values["seed"]
     return values, own

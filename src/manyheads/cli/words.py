@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from manyheads.cli.compose import preset_values
@@ -10,14 +10,14 @@ from manyheads.cli.errors import refuse_unused
 from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
 from manyheads.config import RunConfig, Task
 from manyheads.config.facts import having, settings
-from manyheads.config.fields import show, to_plain
+from manyheads.config.fields import by_name, show, to_plain
 
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")  # read as a text without quotes
 
 
 def plain_settings(run: RunConfig) -> dict[str, Any]:
     """Every setting by its dotted name, in the order of declaration; choices by their names."""
-    return _by_name(to_plain(run))
+    return by_name(RunConfig, to_plain(run))
 
 
 def as_words(run: RunConfig, quote: Callable[[str], str]) -> list[str]:
@@ -46,22 +46,11 @@ def read_settings(run: RunConfig) -> dict[str, Any]:
 def _usual_settings(run: RunConfig) -> dict[str, Any]:
     """What such a run has by default, by dotted name, presets included. What weights decide is left out."""
     presets = preset_values("train", {"task": run.task.name} | (PRESETS if run.init_from else {}))
-    usual = _by_name(presets) | {"task": Task.classify.name}  # another is typed, which chooses the preset
+    usual = by_name(RunConfig, presets) | {"task": Task.classify.name}  # another is typed, which chooses the preset
     if not run.init_from:
         return usual
     decided = {"data.max_length", *having(RunConfig, weights="default"), *having(RunConfig, weights="free")}
     return {name: value for name, value in usual.items() if name not in decided}
-
-
-def _by_name(plain: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in settings(RunConfig):
-        section, _, key = name.rpartition(".")
-        if name == "trainer":
-            found |= {f"trainer.{flag}": value for flag, value in plain["trainer"].items()}
-        else:
-            found[name] = (plain[section] if section else plain)[key]
-    return found
 
 
 def _is_read(run: RunConfig, name: str, value: Any) -> bool:

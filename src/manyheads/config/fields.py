@@ -11,7 +11,7 @@ from enum import Enum, EnumType
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from manyheads.config.facts import default_of, nearest_setting
+from manyheads.config.facts import default_of, nearest_setting, settings
 
 Section = TypeVar("Section")
 KIND_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -105,6 +105,25 @@ def refuse_code(values: Any, verbatim: Collection[str] = ()) -> None:
             raise ValueError(_code_sentence(name, value))
         if isinstance(value, str) and "${" in value and name not in verbatim:
             raise ValueError(interpolation_sentence(f"{show(name)}={show(value)}"))
+
+
+def held(values: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """The section of nested `values` that holds the setting `name`, and its key there."""
+    section, _, key = name.rpartition(".")
+    return (values[section] if section else values), key
+
+
+def by_name(schema: type, plain: dict[str, Any]) -> dict[str, Any]:
+    """Every setting of `schema` by its dotted name, in the order of declaration, and each flag of the Trainer."""
+    found: dict[str, Any] = {}
+    for name in settings(schema):
+        section, key = held(plain, name)
+        found |= (
+            {f"trainer.{flag}": value for flag, value in section[key].items()}
+            if name == "trainer"
+            else {name: section[key]}
+        )
+    return found
 
 
 def leaves(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
