@@ -1,4 +1,4 @@
-"""The front door as a program: verbs, exit codes, sweeps, completion."""
+"""The command line as a program: verbs, exit codes, sweeps, completion."""
 
 import os
 import subprocess
@@ -97,7 +97,7 @@ def test_a_command_imports_only_what_it_needs(words, code, may, model_folder, tm
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_scripts_are_the_same_doors(verb, tmp_path):
+def test_scripts_do_the_same(verb, tmp_path):
     said = shell("--help", program=(str(ROOT / "scripts" / f"{verb}.py"),), cwd=tmp_path)
     assert (said.returncode, said.stdout) == (0, shell(verb, "--help").stdout)
     wrong = shell("seed=x", program=(str(ROOT / "scripts" / f"{verb}.py"),), cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""`init_from=` at the door: what comes along, what may be typed beside it, and what is said of mistakes."""
+"""`init_from=`: what the weights bring, what may be typed with it, and what is said of mistakes."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a search may be told: the sentence of each mistake, and numbers drawn between two ends."""
+"""What may be searched: the sentence of each mistake, and numbers drawn between two ends."""
 
 import random
 
