@@ -68,9 +68,7 @@ def command(words: list[str], log: Path) -> None:
     with log.open("a", encoding="utf-8") as said:
         said.write(f"\n$ manyheads {' '.join(words)}\n")
         said.flush()
-        done = subprocess.run(
-            [sys.executable, "-m", "manyheads", *words], stdout=said, stderr=said, env=os.environ
-        )
+        done = subprocess.run([sys.executable, "-m", "manyheads", *words], stdout=said, stderr=said, env=os.environ)
     if done.returncode:
         lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
         raise RunError(f"manyheads {words[0]} ended with {done.returncode}: {lines[-1] if lines else 'nothing said'}")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import AblateConfig, Accelerator, DataConfig, Equal, HardwareConfig, RunConfig, Source
+from manyheads.config.fields import by_name, to_plain
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.runs.atomic import replace_file
@@ -358,9 +359,8 @@ def check_same_machine(record: Record, path: Path) -> None:
 
 def decisive(run: RunConfig) -> dict[str, Any]:
     """The settings of a run that decide its figures, by dotted name; the data itself and the seed are named apart."""
-    from manyheads.cli.words import plain_settings  # beside what knows Hydra, which is slow to import
-
-    return {name: value for name, value in plain_settings(run).items() if not name.startswith(ELSEWHERE)}
+    found = by_name(RunConfig, to_plain(run))
+    return {name: value for name, value in found.items() if not name.startswith(ELSEWHERE)}
 
 
 def machine_words(machine: dict[str, Any]) -> str:
