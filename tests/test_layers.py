@@ -40,7 +40,7 @@ PACKAGES = {  # what importing a room may bring in beside the standard library, 
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
     *("cli/main.py", "cli/verbs.py", "cli/errors.py", "cli/launched.py", "training_run.py", "sweep/ablate.py"),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
-    *("data/sources.py", "data/audit.py", "data/demo.py", "data/rows.py", "huggingface/shapes.py"),
+    *("data/sources.py", "data/rows.py", "data/demo.py", "data/rows.py", "huggingface/shapes.py"),
 )
 
 

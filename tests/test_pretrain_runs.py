@@ -19,7 +19,7 @@ from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.inference.masked_lm import MaskedLMPredictor
 from manyheads.runs.config_file import read_run
-from manyheads.training.pretraining import wait_for
+from manyheads.training.before import wait_for
 from manyheads.training_run import train
 
 TINY = [

@@ -11,7 +11,7 @@ import torch
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.runs.folder import HANDED_ON
-from manyheads.training import checks
+from manyheads.training import before as checks
 from manyheads.training_run import train
 
 TINY = [

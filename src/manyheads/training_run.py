@@ -31,9 +31,18 @@ from manyheads.runs.folder import (
     start_folder,
 )
 from manyheads.runs.resume import Start, changed_limits, check_limits, find_start, refuse_other_rows
-from manyheads.training.checks import check_class_names, check_end, check_logger, check_long, check_pair
-from manyheads.training.pretraining import pretrained
-from manyheads.training.teacher import check_same_teacher, check_teacher, digest_of, teach
+from manyheads.training.before import (
+    check_class_names,
+    check_end,
+    check_logger,
+    check_long,
+    check_pair,
+    check_same_teacher,
+    check_teacher,
+    digest_of,
+    pretrained,
+    teach,
+)
 
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from manyheads.config import DataConfig, OnBadRow
-from manyheads.data.audit import audit, label_names, screen, text_faults
-from manyheads.data.rows import Rows, Splits, Table
+from manyheads.data.rows import Rows, Splits, Table, audit, label_names, screen, text_faults
 from manyheads.data.sources import read_splits
 
 RAISE, DROP = OnBadRow["raise"], OnBadRow["drop"]

@@ -17,14 +17,7 @@ from manyheads.inference.folder import load, save
 from manyheads.linear import model as ship
 from manyheads.linear.blend import Blend, Tuned, best_share, blended
 from manyheads.linear.fit import fit_linear
-from manyheads.linear.model import (
-    LinearBaseline,
-    counted,
-    linear_logits,
-    read_linear,
-    write_baseline,
-    write_linear,
-)
+from manyheads.linear.model import LinearBaseline, counted, linear_logits, read_linear, write_baseline, write_linear
 
 TEXTS = ["a good film", "so bad", "the awful film", "good fun", "a film", "so awful"]
 LOGITS = st.lists(st.tuples(*[st.floats(-30, 30)] * 3), min_size=1, max_size=4)

@@ -9,10 +9,10 @@ from safetensors.torch import load_file
 
 from manyheads.config import Metric, ModelConfig, OptimConfig
 from manyheads.nn import assemble
-from manyheads.training.averaging import Average
 from manyheads.training.checkpoint import KeepBest
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify
+from manyheads.training.optim import Average
 
 
 @pytest.fixture

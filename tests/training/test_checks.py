@@ -3,7 +3,7 @@
 import pytest
 
 from manyheads.config import DataConfig, LoggerConfig, LoggerKind, Long
-from manyheads.training import checks
+from manyheads.training import before as checks
 
 
 def complaint(check, *given, **named) -> str:

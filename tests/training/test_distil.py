@@ -20,8 +20,8 @@ from manyheads.distributed.signals import Stopped
 from manyheads.inference.folder import load
 from manyheads.nn import assemble
 from manyheads.runs.config_file import read_run
+from manyheads.training.before import check_teacher, teach
 from manyheads.training.objectives import Classify, Tag, Teaching, of_classes, of_labels
-from manyheads.training.teacher import check_teacher, teach
 
 TINY = ["debug=fast", "hardware=cpu", "hardware.precision=fp32"]
 GIVEN = torch.Generator().manual_seed(3)
@@ -138,7 +138,7 @@ def test_a_teacher_answers_in_the_order_of_the_classes_and_once(words, model_fol
     n = len(splits.train)
     said = f"teacher: {model_folder} answers {n} training rows, {right / n:.1%} of them as they are labelled"
     assert splits.notes[-1] == said
-    monkeypatch.setattr("manyheads.training.teacher.answers", lambda *args: pytest.fail("it was asked twice"))
+    monkeypatch.setattr("manyheads.training.before.answers", lambda *args: pytest.fail("it was asked twice"))
     assert torch.equal(teach(run, splits), found)
     (cached,) = (tmp_path / "cache").glob("logits-*.safetensors")
     cached.write_bytes(b"damaged")

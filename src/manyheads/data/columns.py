@@ -13,8 +13,7 @@ from typing import Any
 
 from manyheads.config import DataConfig, Source, Task
 from manyheads.config.fields import listed, show
-from manyheads.data.audit import label_names
-from manyheads.data.rows import Rows, Table
+from manyheads.data.rows import Rows, Table, label_names
 
 ANSWER = {  # the setting that names its column
     Task.classify: "label",

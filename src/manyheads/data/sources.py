@@ -13,7 +13,6 @@ from typing import Any
 from manyheads.config import DataConfig, OnBadRow, Source, Task
 from manyheads.config.fields import listed, show
 from manyheads.data.arrow import is_saved, open_hub, open_saved, table_of
-from manyheads.data.audit import audit, label_names, screen, text_faults
 from manyheads.data.columns import (
     Columns,
     as_found,
@@ -30,7 +29,7 @@ from manyheads.data.columns import (
 )
 from manyheads.data.demo import dates_splits, demo_splits
 from manyheads.data.files import KINDS_IN_WORDS, kind_of, read_file, text_of, why_unread
-from manyheads.data.rows import Rows, Splits, Table, Unread, joined
+from manyheads.data.rows import Rows, Splits, Table, Unread, audit, joined, label_names, screen, text_faults
 from manyheads.data.splits import (
     ALIASES,
     KNOWN,

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from manyheads.config import DataConfig, RunConfig, Source, Task
 from manyheads.config.fields import listed
-from manyheads.data.audit import screen, text_faults
 from manyheads.data.columns import MULTI_LABEL, find_columns
-from manyheads.data.rows import Rows, Splits, Table
+from manyheads.data.rows import Rows, Splits, Table, screen, text_faults
 from manyheads.data.sources import Tables, notes_of_folder, open_tables, read_splits
 from manyheads.data.splits import carve, shorten
 from manyheads.terminal import one_line

@@ -25,7 +25,7 @@ from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.runs.atomic import replace_file
 from manyheads.terminal import as_text, console, print_sheet, shown
-from manyheads.training.checks import check_class_names, check_end, check_long
+from manyheads.training.before import check_class_names, check_end, check_long
 
 if TYPE_CHECKING:
     from manyheads.data.tokens import Tokens

@@ -32,8 +32,7 @@ from manyheads.runs.resume import verdict
 from manyheads.sweep.journal import Journal, State, open_journal
 from manyheads.sweep.scheduler import Listed, Search, Trial, run_trials
 from manyheads.terminal import as_text, console, print_sheet, show_files, shown
-from manyheads.training.checks import check_class_names, check_end, check_logger, check_long, check_pair
-from manyheads.training.teacher import check_teacher
+from manyheads.training.before import check_class_names, check_end, check_logger, check_long, check_pair, check_teacher
 
 if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study

@@ -19,7 +19,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from manyheads.config import LoggerConfig, LoggerKind
 from manyheads.data.batches import Batch
 from manyheads.runs.atomic import replace_file
-from manyheads.training.checks import missing_package
+from manyheads.training.before import missing_package
 
 if TYPE_CHECKING:
     from manyheads.training.module import LitModule  # which imports what this file is imported by

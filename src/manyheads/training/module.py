@@ -25,7 +25,7 @@ from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.masked_lm import MaskedLM, assemble_masked
 from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
-from manyheads.training.checks import check_class_names, check_long, check_pair
+from manyheads.training.before import check_class_names, check_long, check_pair
 from manyheads.training.metrics import Mean
 from manyheads.training.objectives import Classify, Pretrain, Tag, Teaching, Translate, class_weights
 from manyheads.training.optim import clip_gradients, freeze, stepwise

@@ -17,11 +17,11 @@ from manyheads.distributed.signals import Stop, seconds_of
 from manyheads.nn import Classifier
 from manyheads.nn.cost import count_parameters
 from manyheads.runs.resume import Start
-from manyheads.training.averaging import Average
 from manyheads.training.checkpoint import Checkpoint, KeepBest
 from manyheads.training.guard import Guard
 from manyheads.training.logs import Meter, MetricsFile, make_loggers
 from manyheads.training.module import LitModule, Network, are_few, begin_head, make_task
+from manyheads.training.optim import Average
 from manyheads.training.state import hash_tokens
 from manyheads.training.trainer import build_trainer, count_in_steps, keep_freed_memory, speed_up
 
