@@ -127,4 +127,5 @@ def test_limits_are_told():
     lines = {line.split("=")[0].strip(): line for line in verb_help("train").splitlines() if "=" in line}
     assert lines["seed"].endswith("(at least 0 and below 4294967296)")
     assert lines["model.bias"].endswith("(true or false)")
-    assert "or null" in lines["model.dropout_residual"]
+    assert lines["model.dropout_residual"].endswith("(at least 0.0 and below 1.0 or null)")
+    assert lines["optim.lr"].endswith("(above 0.0)")

@@ -303,8 +303,8 @@ def _setting(one: Setting) -> str:
         limits = [", ".join(inner.__members__)]
     elif not limits and inner in KIND_WORDS and inner is not str:
         limits = [KIND_WORDS[inner]]
-    limits += ["or null"] if optional else []
-    return _line(f"{one.name}={show(one.default)}", one.facts.help + (f" ({' and '.join(limits)})" if limits else ""))
+    words = " or ".join([" and ".join(limits)] * bool(limits) + ["null"] * optional)
+    return _line(f"{one.name}={show(one.default)}", one.facts.help + (f" ({words})" if words else ""))
 
 
 def _line(left: str, right: str) -> str:

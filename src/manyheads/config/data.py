@@ -84,10 +84,10 @@ class DataConfig:
         Long.cut, "of longer texts: cut the end; both: keep head and tail; windows: read all of it, window by window"
     )
     stride: int = setting(
-        0, "most tokens between the starts of two windows; 0: as many as one holds", ge=0, needs="windows"
+        0, "most tokens between the starts of two windows; 0: the length of one", ge=0, needs="windows"
     )
     windows: int = setting(
-        MOST_WINDOWS, "most windows of a text; of a longer one they lie evenly spread", ge=1, le=4096, needs="windows"
+        MOST_WINDOWS, "most windows of a text; those of a longer one are evenly spread", ge=1, le=4096, needs="windows"
     )
     rows: int = setting(0, "rows read of each split; 0: all", ge=0)
     on_bad_row: OnBadRow = setting(OnBadRow["raise"], "an empty text or unknown label: raise or drop")

@@ -56,23 +56,23 @@ class RunConfig:
     )
     teacher: str = setting(
         "",
-        "run folder, or its model/, whose answers to the training rows are learned, too",
+        "run folder, or its model/, whose predictions of the training rows are learned, too",
         path=True,
         resume="refuse",
         tasks=("classify", "seq2seq"),
     )
     linear: bool = setting(
         True,
-        "a linear model answers with the network, by the share best on validation; false: it is a baseline",
+        "average with a linear model, by a weight tuned on validation; false: that is a baseline alone",
         resume="warn",
         tasks=("classify",),
     )
     resume: Resume = setting(
         Resume.never,
-        "never; auto: go on in output where it stopped, or start; must; or the folder of a run, alone",
+        "auto: continue from the last checkpoint, or start; must: continue, or fail; or the folder of a run",
         resume="free",
     )
-    test: bool = setting(True, "judge the test split at the end; false leaves it unread", resume="free")
+    test: bool = setting(True, "evaluate the test split at the end; false leaves it unread", resume="free")
     dry: bool = setting(False, "print sizes, steps and figures of the data, train nothing", resume="free")
     budget: str = setting(
         "", "length of training, such as 10min or 20Mtok of tokens; empty: trainer.max_epochs, max_steps", resume="warn"

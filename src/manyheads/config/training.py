@@ -108,7 +108,7 @@ class OptimConfig:
     schedule: Schedule = setting(Schedule.linear, "decay after the warm-up; wsd stays at the peak and falls at the end")
     decay_share: float = setting(0.2, "share of all steps in which wsd falls", gt=0.0, le=1.0)
     average: int = setting(
-        300, "the weights that are judged and kept are a mean over about this many last steps; 0: the last", ge=0
+        300, "the weights that are evaluated and kept are a mean over about this many last steps; 0: the last", ge=0
     )
     label_smoothing: float = setting(0.1, "probability mass spread over all classes", ge=0.0, lt=1.0, tasks=LABELLED)
     teacher_weight: float = setting(
@@ -194,7 +194,7 @@ USUAL = {Task.classify: Metric.accuracy, Task.seq2seq: Metric.exact_match}  # wh
 class CheckpointConfig:
     """Which epoch's weights become the model, when to stop waiting for a better one, and what a run resumes from."""
 
-    metric: Metric = setting(Metric.auto, "validation figure to be best in", resume="refuse")
+    metric: Metric = setting(Metric.auto, "metric of the best epoch", resume="refuse")
     patience: int = setting(0, "epochs without a better figure before training stops; 0: never", ge=0, resume="refuse")
     every: int = setting(
         0, "steps between two checkpoints; 0: each epoch and each minute, 2 % of the time at most", ge=0, resume="free"

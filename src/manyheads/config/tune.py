@@ -201,7 +201,7 @@ class TuneConfig:
         may_be_empty=False,
     )
     teacher: str = setting(
-        "", "run folder, or its model/, whose answers to the training rows are learned, too", path=True
+        "", "run folder, or its model/, whose predictions of the training rows are learned, too", path=True
     )
     output: str = setting(
         "", "folder of the search, which goes on where it was; empty: outputs/tune-<what varies>", path=True
