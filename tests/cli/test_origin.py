@@ -66,6 +66,7 @@ def test_texts_may_be_longer_where_positions_have_no_end(model_folder):
     ("word", "sentence"),
     [
         ("model.n_layers=4", r"model.n_layers=4, but the weights of init_from=\S+ have 2: remove it"),
+        ("model.windows=[8,4]", r"model.windows=\[8, 4\], but the weights of \S+ have \[\]: remove it"),
         ("model.positions=rotary", "model.positions=rotary, but the weights of .* have sinusoidal"),
         ("model=mini", "model=mini is a shape of its own, but init_from"),
         ("tokenizer.vocab_size=99", "tokenizer.vocab_size=99 does nothing with init_from"),

@@ -118,3 +118,15 @@ def test_a_saved_state_goes_on_to_the_same_weights(tmp_path):
     check_moments([second])
     learn(again, [second], 6, skip=3)
     assert all(torch.equal(one, two) for one, two in zip(straight.parameters(), again.parameters(), strict=True))
+
+
+def test_a_checkpoint_of_the_optimiser_that_went_by_rows_is_refused():
+    table = nn.Embedding(4, 2)
+    optimizer = torch.optim.AdamW(table.parameters(), lr=0.1)
+    table(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    optimizer.param_groups[0]["initial_lr"] = 0.1
+    check_moments([optimizer])
+    optimizer.state[table.weight]["owed"] = torch.zeros(129)
+    with pytest.raises(ValueError, match="an earlier version updated its embedding row by row"):
+        check_moments([optimizer])

@@ -130,7 +130,7 @@ def _bring_length(name: str, origin: Origin, data: dict[str, Any], typed: Mappin
 
 def _shown(value: Any) -> str:
     """A value as it is typed, a choice by its name."""
-    return show([show(one) for one in value] if isinstance(value, list) else value)
+    return show([getattr(one, "name", one) for one in value] if isinstance(value, list) else value)
 
 
 def settle_limits(values: dict[str, Any], typed: Mapping[str, Any], own: Mapping[str, Any]) -> None:

@@ -18,10 +18,8 @@ from manyheads.data.batches import ANSWER_TOKENS, WHOLE, Batch, in_pieces
 from manyheads.data.tokenizer import Vocabulary
 from manyheads.data.tokens import Tokens, encode
 from manyheads.inference.format import Settings
-from manyheads.inference.predictor import Predictor, Workers
+from manyheads.inference.predictor import NONE, Predictor, Workers
 from manyheads.nn.masked_lm import Hidden, MaskedLM, hold_out
-
-NONE = -1.0  # no mask
 
 
 class Guess(NamedTuple):
@@ -83,16 +81,13 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
                 f"the text '{show(bare)}' hides no word: write {self.mask} where the model should predict one"
             )
         encoded = encode(self.tokenizer, texts, pairs, None, self.max_length)
-        is_mask_N = encoded.ids_N == self.vocabulary.mask
-        n_masks = int(F.pad(is_mask_N.cumsum(0), (1, 0))[encoded.offsets].diff().max()) if texts else 0
-        found_nMK2 = self.run(encoded, tokens=tokens, n_words=n, n_masks=n_masks).values
+        found_nMK2 = self.run(encoded, tokens=tokens, n_words=n).values
         return [
             [
                 Guess([self.tokenizer.decode([int(word)]) for word, _ in of_mask], [share for _, share in of_mask])
-                for of_mask in of_text
-                if of_mask[0][0] != NONE
+                for of_mask in of_text_MK2[of_text_MK2[:, 0, 0] != NONE].tolist()
             ]
-            for of_text in found_nMK2.tolist()
+            for of_text_MK2 in found_nMK2
         ]
 
     def pieces(self, texts: list[str], pairs: list[str] | None) -> Tokens:
@@ -126,7 +121,7 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         sums_B3 = of_P3.new_zeros(len(batch.rows_B), 3)
         return sums_B3.index_add_(0, _documents(batch)[hidden.places_P], of_P3)
 
-    def _fill(self, batch: Batch, n_words: int, n_masks: int) -> Tensor:
+    def _fill(self, batch: Batch, n_words: int) -> Tensor:
         places_P = (batch.ids_N == self.vocabulary.mask).nonzero().squeeze(1)
         logits_PW = self._logits(batch, batch.ids_N, places_P)[:, : self.vocabulary.special_V.numel()]
         barred_W = self.vocabulary.special_V.to(logits_PW.device)
@@ -134,7 +129,8 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         document_P = _documents(batch)[places_P]
         first_B = torch.searchsorted(document_P, torch.arange(len(batch.rows_B), device=document_P.device))
         at_P = torch.arange(len(document_P), device=document_P.device) - first_B[document_P]
-        found_BMK2 = torch.full((len(batch.rows_B), n_masks, n_words, 2), NONE, dtype=torch.float64)
+        n_masks = int(at_P.max()) + 1 if len(at_P) else 0
+        found_BMK2 = torch.full((len(batch.rows_B), n_masks, n_words, 2), float(NONE), dtype=torch.float64)
         found_BMK2 = found_BMK2.to(document_P.device)
         found_BMK2[document_P, at_P] = torch.stack([best.indices.double(), best.values.double()], dim=-1)
         return found_BMK2

@@ -36,6 +36,7 @@ from manyheads.nn import Classifier
 Part = tuple[int, int]  # (1, 3) is the second of three: every third batch, beginning with the second
 WHOLE: Part = (0, 1)
 CPU = torch.device("cpu")
+NONE = -1  # pads what is found for the rows of one batch to the widest of all
 FOREVER = timedelta(days=3650)  # how long the others wait for the first, whose input may be somebody who types
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -81,12 +82,19 @@ def run_batches(
 
 
 def joined(parts: list[Found]) -> Found:
-    """All rows of all parts, which ascend."""
+    """All rows of all parts, in order; where some found more for a row than others, these are padded by `NONE`."""
     if not parts:
         return Found(torch.empty(0, dtype=torch.int64), torch.empty(0))
-    rows_m, values = (torch.cat(of_all) for of_all in zip(*parts, strict=True))
+    widths = [one.values.size(1) for one in parts if one.values.ndim > 1]
+    padded = [_padded(one.values, max(widths)) if one.values.ndim > 1 else one.values for one in parts]
+    rows_m, values = torch.cat([one.rows_m for one in parts]), torch.cat(padded)
     order_m = rows_m.argsort()
     return Found(rows_m[order_m], values[order_m])
+
+
+def _padded(values: Tensor, width: int) -> Tensor:
+    shape = (len(values), width - values.size(1), *values.shape[2:])
+    return torch.cat([values, values.new_full(shape, NONE)], dim=1) if shape[1] else values
 
 
 def network_logits(classifier: Classifier, encoded: Tokens) -> Tensor:
@@ -118,7 +126,7 @@ class Predictor(Protocol[Network]):
 
     def answer(self, batch: Batch, **asked: Any) -> Tensor:
         """What it finds for each row of a batch `(B, ...)`, by the numbers that are `asked`. Batches do not matter to
-        it; widths are the same in all of them."""
+        it, but for how wide the widest of their rows is."""
         ...
 
     @property

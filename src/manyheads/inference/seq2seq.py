@@ -18,12 +18,11 @@ from manyheads.data.batches import Batch
 from manyheads.data.tokenizer import decode, marks
 from manyheads.data.tokens import encode
 from manyheads.inference.format import Settings
-from manyheads.inference.predictor import Predictor, Workers
+from manyheads.inference.predictor import NONE, Predictor, Workers
 from manyheads.nn.seq2seq import Seq2Seq, beam_search, greedy
 
 TOKENS = 8192  # most of a batch
 ROWS = 256  # most rows, or beams, of a batch
-NONE = -1  # no token
 
 
 class Followed(NamedTuple):
@@ -108,7 +107,7 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
         else:
             search = {"n_beams": n_beams, "length_penalty": length_penalty}
             answers = beam_search(self.network, batch.ids_N, batch.layout, **limits, **search)
-        ids_BT = torch.full((len(answers), max_length), NONE)
+        ids_BT = torch.full((len(answers), max(map(len, answers), default=0)), NONE)
         for row, ids in enumerate(answers):
             ids_BT[row, : len(ids)] = torch.tensor(ids, dtype=torch.int64)
         return ids_BT

@@ -241,13 +241,15 @@ def check_moments(optimizers: list[Any]) -> None:
     """What AdamW keeps of each weight, or Muon of a matrix, has its shape.
 
     Raises:
-        ValueError: something is missing, or of another shape.
+        ValueError: something is missing, of another shape, or of an optimiser that is no more.
     """
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             [math.isfinite(group[name]) for name in ("lr", "eps", "weight_decay", "initial_lr")]  # else a TypeError
         hidden = getattr(optimizer, "hidden", {})
         for weight, kept in optimizer.state.items():
+            if "owed" in kept:
+                raise ValueError("an earlier version updated its embedding row by row, which this one does not")
             moments = ("momentum",) if weight in hidden else MOMENTS
             if not {"step", *moments} <= kept.keys() or kept["step"].numel() != 1:
                 raise ValueError("its optimiser lacks what it keeps of a weight")
