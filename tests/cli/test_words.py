@@ -57,7 +57,7 @@ def test_defaults_need_no_words():
 @pytest.mark.parametrize(
     "typed",
     [
-        ["optim.lr=1e-3", "optim.fast_words=true", "batch.rows=64"],
+        ["optim.lr=1e-3", "optim.scale_embedding_lr=false", "batch.rows=64"],
         ["model.dropout=0.2", "model.pooling=max", "model.pooler=tanh"],
         ["data.max_length=512"],
         ["budget=2min"],

@@ -35,7 +35,7 @@ def test_each_layer_learns_slower_than_the_one_above():
 
 def test_words_may_change_as_slowly_as_all_else():
     """They are multiplied by √d_model when read: a rate divided by it moves what is read by the rate of the layers."""
-    found = rates(network(), OptimConfig(lr=0.1, layer_decay=0.5, fast_words=False))
+    found = rates(network(), OptimConfig(lr=0.1, layer_decay=0.5, scale_embedding_lr=True))
     assert found.pop("embeddings.words.weight") == pytest.approx(0.1 * 0.5**3 / 8**0.5)
     assert found == {
         name: rate

@@ -93,8 +93,8 @@ class OptimConfig:
     layer_decay: float = setting(
         1.0, "rate of a layer as a share of that of the layer above; embeddings are lowest", gt=0.0, le=1.0
     )
-    fast_words: bool = setting(
-        True, "embeddings, scaled by √d_model when read, change √d_model times as fast; false: as fast as all else"
+    scale_embedding_lr: bool = setting(
+        False, "divide the rate of the embeddings by the √d_model that they are multiplied with; false: the rate of all"
     )
     freeze: int = setting(0, "lowest layers that stay as they are, with the embeddings; 0: all learns", ge=0)
     thaw: float = setting(

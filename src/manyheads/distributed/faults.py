@@ -3,7 +3,7 @@
 `MANYHEADS_FAULT=point`, `point:nth`, `point:nth:action` or `point:nth:action:rank`: when the process, that of one rank
 or any, comes to that point for the nth time (the first unless told) it is killed at once (`kill`), told to end
 (`term`), stops for ever (`stop`), fails (`fail`), leaves as if all were well (`leave`), does nothing for ever (`hang`),
-finds the disk full (`full`), or has a loss that is no number (`nan`). Some points have a number of their own
+finds the disk full (`full`), or has a loss that is not a number (`nan`). Some points have a number of their own
 in the place of that count, and `oom` raises as torch does wherever this number is above n. Without the variable a point
 costs one look into the environment.
 """

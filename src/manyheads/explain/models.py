@@ -123,7 +123,7 @@ RECIPE: dict[str, Any] = {
         "steps_per_class": 0,
         "head_lr": None,
         "layer_decay": 1.0,
-        "fast_words": True,
+        "scale_embedding_lr": False,
         "freeze": 0,
         "thaw": 0.0,
         "weight_decay": 0.01,

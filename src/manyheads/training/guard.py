@@ -1,7 +1,7 @@
-"""Steps whose loss or gradient is no number, and memory that runs out: noticed, said, and answered as the run says.
+"""Steps whose loss or gradient is not finite, and memory that runs out: noticed, said, and answered as the run says.
 
 The norm of the gradient, which clipping needs in any case, is the same on every rank once gradients are added up, and a
-loss that is no number makes it one that is none (training/module.py). So all ranks agree without asking each other. The
+loss that is not finite makes the norm so (module.py). So all ranks agree without asking each other. The
 optimiser is told on the device to change nothing, and nothing is read back within a step: loss and norm wait there for
 the step in which figures are logged, or for a validation. On a CPU they are read at once.
 """

@@ -102,7 +102,7 @@ def pace(at: int, n_layers: int, optim: OptimConfig) -> Pace:
 def _slowness(network: nn.Module, optim: OptimConfig) -> dict[str, float]:
     """What the rate of a table is divided by, for its vectors to change at that of the layers when they are read."""
     embeddings = getattr(network, "embeddings", None)
-    if optim.fast_words or embeddings is None:
+    if not optim.scale_embedding_lr or embeddings is None:
         return {}
     return {"embeddings.words.weight": embeddings.scale}
 

@@ -254,7 +254,7 @@ def rehearsed(
 def seconds_of_step(
     run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str], budget: Budget
 ) -> float:
-    """What a step of this very run takes, on a copy of the network. A step whose loss is no number takes as long as
+    """What a step of this very run takes, on a copy of the network. A step whose loss is not finite takes as long as
     another: the run itself will meet and answer it."""
     pace = Pace(min(MOST_TIMED, max(LEAST_TIMED, TIMED_SHARE * budget.seconds)))
     endless: dict[str, Any] = {"max_epochs": -1, "max_steps": 2**31, "limit_val_batches": 0}
