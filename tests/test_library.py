@@ -4,6 +4,7 @@ import csv
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -141,6 +142,26 @@ def test_a_callback_of_ones_own_is_called_and_goes_on_with_its_run(settings):
 def test_callbacks_do_not_reach_processes_that_a_run_starts(settings):
     with pytest.raises(ValueError, match=r"hardware\.devices=2 starts: start the script itself by torchrun"):
         train(run_of(settings, "hardware.devices=2", "hardware.accelerator=cpu"), callbacks=[Seen()])
+
+
+def test_callbacks_are_checked_before_anything_is_written(settings, tmp_path):
+    saving = ModelCheckpoint(dirpath=tmp_path / "mine", monitor="validation_loss")
+    with pytest.raises(ValueError, match=r"^ModelCheckpoint among the callbacks saves checkpoints, which train does"):
+        train(run_of(settings, "output=refused"), callbacks=[saving])
+    two = ["hardware.devices=2", "hardware.accelerator=cpu", "pretrain.before=20ktok", "output=refused"]
+    with pytest.raises(ValueError, match="callbacks cannot be handed to the 2 processes"):
+        train(run_of(settings, *two), callbacks=[Seen()])
+    assert not Path("refused").exists()
+
+
+def test_the_rate_ends_with_the_steps_that_a_trainer_is_limited_to(settings):
+    run = run_of(settings)
+    data = TextData.from_run(run)
+    module = LitModule.from_run(run, data)
+    trainer = Trainer(max_epochs=2, limit_train_batches=2, num_sanity_val_steps=0, **QUIET)
+    trainer.fit(module, data)
+    assert module.n_steps == trainer.global_step == 4
+    assert trainer.optimizers[0].param_groups[0]["lr"] == 0.0
 
 
 def test_a_state_that_cannot_be_saved_is_said_in_a_sentence(settings):

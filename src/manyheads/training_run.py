@@ -61,8 +61,8 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     """Fit the model `run` describes, judge it and leave a run folder behind.
 
     Args:
-        callbacks: of your own, which the Trainer calls after its others. What their `state_dict` holds is saved and put
-            back with the run: numbers, texts and tensors.
+        callbacks: of your own, which the Trainer calls after its others, in this run and not in a pretraining before
+            it. What their `state_dict` holds is saved and put back with the run: numbers, texts and tensors.
 
     Returns:
         The figures of summary.json; nothing after a dry run, where a run is found finished, or in a process that is
@@ -78,15 +78,13 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     check_end(run.trainer)
     check_logger(run.logger)
     refuse_unwritten(run)
+    n_local = 0 if run.dry else n_to_start(run.hardware)
+    if callbacks:
+        check_callbacks(callbacks, run.hardware.devices, n_local)
     if run.pretrain.before:
         read_checked(run)
         run = pretrained(run, train)
-    if n_local := 0 if run.dry else n_to_start(run.hardware):
-        if callbacks:
-            raise ValueError(
-                f"callbacks cannot be handed to the {n_local} processes that hardware.devices={run.hardware.devices} "
-                f"starts: start the script itself by torchrun --nproc-per-node={n_local}"
-            )
+    if n_local:
         return train_together(run, n_local)
     run = replace(run, hardware=settled_hardware(run.hardware))
     start = find_start(run)
@@ -102,6 +100,26 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     return train_here(
         run, splits, start, started - start.seconds, callbacks
     )  # torch and Lightning take seconds: only now
+
+
+def check_callbacks(callbacks: "Sequence[Callback]", devices: int, n_local: int) -> None:
+    """What `train` can call, of a run that starts `n_local` processes itself.
+
+    Raises:
+        ValueError: processes that are started here cannot be given callbacks, or one of them saves checkpoints.
+    """
+    from lightning.pytorch.callbacks import Checkpoint
+
+    if n_local:
+        raise ValueError(
+            f"callbacks cannot be handed to the {n_local} processes that hardware.devices={devices} starts: start the "
+            f"script itself by torchrun --nproc-per-node={n_local}"
+        )
+    if saving := next((type(one).__name__ for one in callbacks if isinstance(one, Checkpoint)), ""):
+        raise ValueError(
+            f"{saving} among the callbacks saves checkpoints, which train does itself (checkpoint.every): remove it, "
+            "or use a Trainer of your own"
+        )
 
 
 def read_checked(run: RunConfig) -> Splits:

@@ -143,3 +143,9 @@ def test_a_trial_never_reads_the_test_split_and_all_seeds_share_the_carved_rows(
     assert (first.test, second.test, first.optim.lr) == (False, False, 0.01)
     assert (first.seed, second.seed) == (4, 5)
     assert (first.data.split_seed, second.data.split_seed) == (None, 4), "the first seed is that of the split already"
+
+
+def test_lists_of_numbers_are_searched():
+    assert [list(one) for one in make_axis("model.windows", [[], [2], [2, 0]]).values] == [[], [2], [2, 0]]
+    with pytest.raises(ValueError, match=r"model\.windows"):
+        make_axis("model.windows", [[], [-3]])

@@ -115,6 +115,16 @@ def test_a_classifier_reads_a_plain_batch_of_ids(small):
     torch.testing.assert_close(classifier(ids), classifier(ids.flatten(), whole))
 
 
+@pytest.mark.parametrize("more", [{"pooling": "first"}, {"encoder": "gru"}, {}])
+@pytest.mark.parametrize("mask", [LEFT, HOLES])
+def test_a_classifier_reads_the_same_wherever_the_padding_is(small, more, mask):
+    model = assemble(small(**more), vocab_size=30, n_classes=3, max_length=8).eval()
+    ids = torch.randint(30, mask.shape)
+    found = model(ids, mask)
+    for row, (its, keep) in enumerate(zip(ids, mask, strict=True)):
+        torch.testing.assert_close(found[row : row + 1], model(its[keep][None]), rtol=1e-5, atol=1e-6)
+
+
 def test_a_layout_goes_through_untouched():
     for layout in (Packed.of_lengths(LENGTHS), Padded(LEFT)):
         assert as_layout(torch.empty(0), layout) is layout

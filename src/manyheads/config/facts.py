@@ -75,7 +75,9 @@ class Facts(NamedTuple):
         return [f"{words} {getattr(self, key)}" for key, (words, _) in BOUNDS.items() if getattr(self, key) is not None]
 
     def allows(self, value: Any) -> bool:
-        """Whether a number is in range."""
+        """Whether a number, or each number of a list, is in range."""
+        if isinstance(value, list):
+            return all(map(self.allows, value))
         bounds = ((holds, getattr(self, key)) for key, (_, holds) in BOUNDS.items())
         return all(bound is None or holds(value, bound) for holds, bound in bounds)
 

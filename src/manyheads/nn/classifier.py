@@ -49,10 +49,14 @@ class Classifier(nn.Module):
 
         Args:
             ids: a plain batch `(B, L)`, or ids `(...)` in `layout`.
-            layout: of a plain batch a boolean mask `(B, L)`, true on real tokens, which come first; default: all are.
+            layout: of a plain batch a boolean mask `(B, L)`, true on real tokens, wherever they are; default: all are.
             segments: of pairs of texts, 0 on tokens of the first one and 1 on those of the second.
         """
-        layout = as_layout(ids, layout, n_axes=2)
+        given, layout = layout, as_layout(ids, layout, n_axes=2)
+        if isinstance(given, Tensor):  # as of a tokenizer that pads on the left
+            segments = None if segments is None else _to_the_left(segments, given)[0]
+            ids, given = _to_the_left(ids, given)
+            layout = Padded(given)
         return layout.pooled(self.head(self.dropout(self.read(ids, layout, segments))))
 
     def read(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
