@@ -150,7 +150,7 @@ def steps_of(trainer: pl.Trainer) -> int:
             "max_epochs or max_steps"
         )
     data = getattr(trainer, "datamodule", None)
-    if isinstance(data, TextData) and trainer.limit_train_batches == 1.0 and not trainer.overfit_batches:
+    if isinstance(data, TextData) and trainer.limit_train_batches == 1.0 and not getattr(trainer, "overfit_batches", 0):
         return data.n_steps(trainer.max_epochs, trainer.max_steps)
     return int(trainer.estimated_stepping_batches)
 
