@@ -1,4 +1,4 @@
-"""A run folder of a stranger, gone on with: its hashes agree with whatever it holds, as its maker made them too."""
+"""A run folder of a stranger, resumed: its hashes agree with whatever it holds, as its maker made them too."""
 
 import hashlib
 import json

@@ -110,7 +110,7 @@ class Watched(LitModule):
 
 
 def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> None:
-    """`fit` into `folder`, stopped at each of the faults and gone on with; what came of it is left there."""
+    """`fit` into `folder`, stopped at each of the faults and resumed; what came of it is left there."""
     from manyheads.training import session
 
     session.LitModule = Watched  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Steps whose loss or gradient is no number, against runs in which their update never happened."""
+"""Steps whose loss or gradient is not finite, against runs in which their update never happened."""
 
 import json
 import math
@@ -86,7 +86,7 @@ def assert_same(one: dict, other: dict) -> None:
 
 @pytest.fixture
 def nan(monkeypatch):
-    """`nan(3)`: the loss of step 3 is no number."""
+    """`nan(3)`: the loss of step 3 is not finite."""
     faults.forget()
     return lambda step: monkeypatch.setenv(faults.VARIABLE, f"loss:{step}:nan")
 

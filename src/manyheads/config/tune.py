@@ -204,7 +204,7 @@ class TuneConfig:
         "", "run folder, or its model/, whose predictions of the training rows are learned, too", path=True
     )
     output: str = setting(
-        "", "folder of the search, which goes on where it was; empty: outputs/tune-<what varies>", path=True
+        "", "folder of the search, resumed if there is one; empty: outputs/tune-<what varies>", path=True
     )
     budget: str = setting("", "length of training of each run, such as 2min or 5Mtok; empty: as trainer says")
     data: DataConfig = setting(DataConfig, "texts and labels")
@@ -264,7 +264,7 @@ class TuneConfig:
         return self.method in OF_OPTUNA or self.prune is not Prune.never
 
     def run(self, setting: dict[str, Any], seed: int | None = None, output: str = "") -> RunConfig:
-        """The training run of one setting; it never reads the test split, and goes on where it was.
+        """The training run of one setting; it never reads the test split, and is resumed if it was begun.
 
         Raises:
             ValueError: values that do not go together.

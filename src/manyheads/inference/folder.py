@@ -95,9 +95,6 @@ def save(
         figures=figures,
         mask=mask,
     )
-    plain_tokenizer = Tokenizer.from_str(tokenizer.to_str())
-    plain_tokenizer.no_padding()
-    plain_tokenizer.no_truncation()
     thresholds = {"both": tuned.thresholds, **tuned.member_thresholds} if tuned.member_thresholds else tuned.thresholds
     with replace_folder(folder) as part:
         tensors = {name: value.detach().float().cpu().clone() for name, value in network.state_dict().items()}
@@ -105,12 +102,20 @@ def save(
         (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
         names = json.dumps(list(labels), indent=0, ensure_ascii=False)
         (part / "labels.json").write_text(f"{names}\n", encoding="utf-8")
-        (part / "tokenizer.json").write_text(plain_tokenizer.to_str(pretty=True), encoding="utf-8")
+        (part / "tokenizer.json").write_text(_uncut(tokenizer).to_str(pretty=True), encoding="utf-8")
         (part / "README.md").write_text(card, encoding="utf-8")
         if tuned.thresholds is not None:
             (part / "thresholds.json").write_text(json.dumps(thresholds, indent=0) + "\n", encoding="utf-8")
         if blend is not None:
             write_linear(part / LINEAR, blend.linear)
+
+
+def _uncut(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that neither pads nor cuts."""
+    plain = Tokenizer.from_str(tokenizer.to_str())
+    plain.no_padding()
+    plain.no_truncation()
+    return plain
 
 
 def write_card(

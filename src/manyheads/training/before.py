@@ -130,7 +130,7 @@ OF_TRAINING += ("dropout_tokens",)
 
 
 def pretrained(run: RunConfig, train: Callable[[RunConfig], Any]) -> RunConfig:
-    """`run` as it goes on once its pretraining is done, which is begun, gone on with or found finished here.
+    """`run` as it goes on once its pretraining is done, which is begun, resumed or found finished here.
 
     Raises:
         ValueError, Stopped: as of `train`.
