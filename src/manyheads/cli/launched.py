@@ -8,13 +8,13 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
 from manyheads.cli.main import MISTAKE, answer, call
 from manyheads.cli.verbs import VERBS
 from manyheads.config.fields import from_plain
+from manyheads.distributed.signals import leave_with
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def _work(words: Sequence[str]) -> int:
         if not part:
             return 1
         config += part
-    threading.Thread(target=_leave_with, args=(source,), daemon=True).start()
+    leave_with(source)
 
     def work() -> int:
         call(verb, from_plain(VERBS[verb].config, json.loads(config)))
@@ -59,13 +59,6 @@ def _work(words: Sequence[str]) -> int:
         return code
 
     return answer(work, report)
-
-
-def _leave_with(source: int) -> None:
-    """Wait for the end of the supervisor, then leave with all that this process has started."""
-    while os.read(source, 1):
-        pass
-    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

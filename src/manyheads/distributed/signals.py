@@ -83,6 +83,21 @@ class Stop:
         self._signal = signal.Signals(number)
 
 
+def leave_with(pipe: int, grace: float = 0.0) -> None:
+    """Once nobody holds the other end of `pipe`, kill this process, which leads its group, with all that it has
+    started. With a `grace`, it is told to end by SIGTERM that many seconds before."""
+
+    def wait() -> None:
+        while os.read(pipe, 1):
+            pass
+        if grace:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(grace)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def seconds_of(limit: Any) -> float | None:
     """The seconds of `trainer.max_time`: "days:hours:minutes:seconds" or {hours: 1, minutes: 30}; None stays None.
 

@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from manyheads.config import Accelerator, Metric, RunConfig, TuneConfig
-from manyheads.distributed.signals import Stop, ending
+from manyheads.distributed.signals import Stop, ending, leave_with
 from manyheads.runs.config_file import read_run, save_run
 from manyheads.runs.folder import HANDED_ON
 from manyheads.sweep.journal import Journal, Outcome, State, read_outcome, validations
@@ -260,19 +259,6 @@ def visible_gpus() -> list[str]:
     return [str(at) for at, _ in enumerate(line for line in listed.stdout.splitlines() if line.startswith("GPU "))]
 
 
-def leave_with(descriptor: int, grace: float = GRACE_ALONE) -> None:
-    """End this process once nobody holds the other end of the pipe, at the latest `grace` seconds later."""
-
-    def wait() -> None:
-        while os.read(descriptor, 1):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(grace)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def train_alone(config: str) -> int:
     """Train the run of a config.yaml; returns the exit code."""
     from manyheads.cli.main import answer, call
@@ -289,5 +275,5 @@ def train_alone(config: str) -> int:
 
 
 if __name__ == "__main__":
-    leave_with(sys.stdin.fileno())
+    leave_with(sys.stdin.fileno(), GRACE_ALONE)
     sys.exit(train_alone(sys.argv[1]))

@@ -9,7 +9,7 @@ import pytest
 
 CHILD = """
 import os, signal, sys, time
-from manyheads.sweep.scheduler import leave_with
+from manyheads.distributed.signals import leave_with
 signal.signal(signal.SIGTERM, {handler})
 leave_with(sys.stdin.fileno(), grace=0.5)
 print("ready", flush=True)
