@@ -89,19 +89,14 @@ class _Allocations(TorchDispatchMode):
         self.peak = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {one.untyped_storage()._cdata for one in _tensors((args, kwargs))}
+        given = {one.untyped_storage()._cdata for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)}
         returned = func(*args, **(kwargs or {}))
         self.live = {key: held for key, held in self.live.items() if not held[0].expired()}
-        for one in _tensors(returned):
-            storage = one.untyped_storage()
+        for storage in (one.untyped_storage() for one in tree_leaves(returned) if isinstance(one, Tensor)):
             if storage._cdata not in given and storage._cdata not in self.live:
                 self.live[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
         self.peak = max(self.peak, sum(size for _, size in self.live.values()))
         return returned
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [one for one in tree_leaves(tree) if isinstance(one, torch.Tensor)]
 
 
 def heads(config: ExplainConfig) -> Finding:
@@ -113,18 +108,19 @@ def heads(config: ExplainConfig) -> Finding:
             "n_heads": n_heads,
             "d_k": D_MODEL // n_heads,
             "parameters": count_parameters(layer),
-            "flops": {str(length): count_flops(layer, *batch(length, D_MODEL)) for length in LENGTHS},
-            "exponentials": {str(length): n_heads * TOKENS * length for length in LENGTHS},
-            "megabytes": {str(length): _peak(layer, length) for length in LENGTHS},
+            **{figure: {} for figure in ("flops", "exponentials", "megabytes", "milliseconds")},
         }
         for n_heads, layer in layers.items()
     ]
     for length in LENGTHS:
-        works = {
-            str(n_heads): partial(forward_backward, layer, *batch(length, D_MODEL)) for n_heads, layer in layers.items()
-        }
-        for cost, taken in zip(costs, median_seconds(works, config.repeats).values(), strict=True):
-            cost.setdefault("milliseconds", {})[str(length)] = 1000 * taken
+        x, layout = batch(length, D_MODEL)
+        works = {str(n_heads): partial(forward_backward, layer, x, layout) for n_heads, layer in layers.items()}
+        seconds = median_seconds(works, config.repeats)
+        for (n_heads, layer), cost in zip(layers.items(), costs, strict=True):
+            cost["flops"][str(length)] = count_flops(layer, x, layout)
+            cost["exponentials"][str(length)] = n_heads * TOKENS * length
+            cost["megabytes"][str(length)] = peak_bytes(works[str(n_heads)]) / 2**20
+            cost["milliseconds"][str(length)] = 1000 * seconds[str(n_heads)]
     slowest = costs[-1]["milliseconds"]["256"] / costs[0]["milliseconds"]["256"]
     says = (
         f"1 to {N_HEADS[-1]} heads: {costs[0]['parameters']:,} parameters each and the same matrix products, "
@@ -168,10 +164,6 @@ def count_flops(layer: MultiHeadAttention, x: Tensor, layout: Packed) -> int:
     return counter.get_total_flops()
 
 
-def _peak(layer: MultiHeadAttention, length: int) -> float:
-    return peak_bytes(partial(forward_backward, layer, *batch(length, D_MODEL))) / 2**20
-
-
 def _heads_picture(costs: list[dict[str, Any]]) -> bytes:
     figure, panels = draw(1, 2, width=9.6, height=3.7)
     for axes, length in zip(panels.flat, map(str, LENGTHS), strict=True):
@@ -196,15 +188,13 @@ def _heads_picture(costs: list[dict[str, Any]]) -> bytes:
 def length(config: ExplainConfig) -> Finding:
     """One attention layer of d_model 128, two heads, forward and backward, for texts from 64 tokens on."""
     torch.manual_seed(config.seed)
-    full, local = make_layer(WIDTH, HEADS), make_layer(WIDTH, HEADS, WINDOW)
+    full = make_layer(WIDTH, HEADS)
+    layers = {"fused": full, "window": make_layer(WIDTH, HEADS, WINDOW)}
     costs: list[dict[str, Any]] = []
     for n_tokens in lengths(config.longest):
         x, layout = batch(n_tokens, WIDTH, n_tokens)
-        works = {
-            "textbook": partial(textbook, full, x),
-            "fused": partial(forward_backward, full, x, layout),
-            "window": partial(forward_backward, local, x, layout),
-        }
+        works = {"textbook": partial(textbook, full, x)}
+        works |= {kind: partial(forward_backward, layer, x, layout) for kind, layer in layers.items()}
         seconds = median_seconds(works, max(1, min(config.repeats, config.repeats * 512 // n_tokens)))
         costs.append(
             {
@@ -223,10 +213,7 @@ def length(config: ExplainConfig) -> Finding:
         f"{last['megabytes']['window']:.0f} MiB"
     )
     numbers = {
-        "processor": processor(),
-        "d_model": WIDTH,
-        "n_heads": HEADS,
-        "window": WINDOW,
+        **{"processor": processor(), "d_model": WIDTH, "n_heads": HEADS, "window": WINDOW},
         "square_outweighs_projections_beyond": 2 * WIDTH,
         "lengths": costs,
         "exponents": growth,

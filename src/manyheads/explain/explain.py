@@ -49,56 +49,33 @@ def check_page(page: str) -> None:
         raise ValueError(f"page={page} is not UTF-8: save it as UTF-8") from error
     except OSError as error:
         raise ValueError(f"page={page} cannot be read ({error.strerror}): check its permissions") from error
-    for mark in MARK.finditer(text):
-        if _claim_of(mark) not in CLAIMS:
-            raise ValueError(_no_figure(mark["place"]))
+    with_figures(text, {})
 
 
-def update_page(page: str, figures: dict[str, Any]) -> None:
-    """Rewrite the marked figures of the page; an empty name is no page. Those of experiments left out stay.
+def with_figures(text: str, figures: dict[str, Any]) -> str:
+    """The text with each marked figure replaced, in as many decimals as it was written with; those of experiments that
+    are not among `figures` stay.
+
+    A place is the keys, and positions in lists, that lead to the figure: `scale/widths/4/variance`.
 
     Raises:
         ValueError: a mark names no figure.
     """
-    if not page:
-        return
-    path = Path(page)
-    text = path.read_text(encoding="utf-8")
-    updated = with_figures(text, figures)
-    if updated != text:
-        with replace_file(path) as part:
-            part.write_text(updated, encoding="utf-8")
-    print(f"page: {path}, {len(MARK.findall(text))} figures, {'updated' if updated != text else 'all as they were'}")
-
-
-def with_figures(text: str, figures: dict[str, Any]) -> str:
-    """The text with each marked figure replaced, in as many decimals as it was written with.
-
-    A place is the keys, and positions in lists, that lead to the figure: `scale/widths/4/variance`.
-    """
 
     def replaced(mark: re.Match[str]) -> str:
-        claim = _claim_of(mark)
+        claim = mark["place"].partition("/")[0]
         if claim in CLAIMS and claim not in figures:
             return mark[0]
-        return f"{_shown(mark, figures)}<!--{mark['place']}-->"
+        value, decimals = figure_at(mark["place"], figures), len(mark["decimals"] or "")
+        shown = f"{value:,.{decimals}f}"
+        if mark["power"]:
+            digits, _, power = f"{value:.{decimals}e}".partition("e")
+            shown = f"{digits}e{int(power)}"
+        elif mark["percent"]:
+            shown = f"{100 * value:.{decimals}f}{mark['percent']}"
+        return f"{shown}<!--{mark['place']}-->"
 
     return MARK.sub(replaced, text)
-
-
-def _claim_of(mark: re.Match[str]) -> str:
-    return mark["place"].partition("/")[0]
-
-
-def _shown(mark: re.Match[str], figures: dict[str, Any]) -> str:
-    value = figure_at(mark["place"], figures)
-    decimals = len(mark["decimals"] or "")
-    if mark["power"]:
-        digits, _, power = f"{value:.{decimals}e}".partition("e")
-        return f"{digits}e{int(power)}"
-    if mark["percent"]:
-        return f"{100 * value:.{decimals}f}{mark['percent']}"
-    return f"{value:,.{decimals}f}"
 
 
 def figure_at(place: str, figures: dict[str, Any]) -> float:
@@ -115,12 +92,8 @@ def figure_at(place: str, figures: dict[str, Any]) -> float:
         except (KeyError, IndexError, TypeError):
             found = None
     if isinstance(found, bool) or not isinstance(found, int | float):
-        raise ValueError(_no_figure(place))
+        raise ValueError(f"the mark {place} of the page names no figure of attention.json: correct it in the page")
     return found
-
-
-def _no_figure(place: str) -> str:
-    return f"the mark {place} of the page names no figure of attention.json: correct it in the page"
 
 
 def explain(config: ExplainConfig) -> dict[str, Any]:
@@ -142,31 +115,40 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
         started = time.perf_counter()
         finding = experiment(config)
         seconds = time.perf_counter() - started
-        figures[claim.name] = _rounded({"seed": config.seed, "seconds": seconds, **finding.numbers})
-        _write(folder, figures, finding)
+        found = json.dumps({"seed": config.seed, "seconds": seconds, **finding.numbers})
+        figures[claim.name] = json.loads(found, parse_float=lambda one: float(f"{float(one):.6g}"))  # more is noise
+        for name, png in finding.pictures.items():
+            with replace_file(folder / f"attention-{name}.png") as part:
+                part.write_bytes(png)
+        ordered = {name: figures[name] for name in Claim.__members__ if name in figures}
+        with replace_file(folder / JSON) as part:
+            part.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         print(f"{claim.name}: {finding.says} ({seconds:.0f} s)", flush=True)
     print(f"figures: {folder / JSON}")
-    update_page(config.page, figures)
+    if config.page:
+        page, text = Path(config.page), Path(config.page).read_text(encoding="utf-8")
+        updated = with_figures(text, figures)
+        if updated != text:
+            with replace_file(page) as part:
+                part.write_text(updated, encoding="utf-8")
+        how = "updated" if updated != text else "all as they were"
+        print(f"page: {page}, {len(MARK.findall(text))} figures, {how}")
     return figures
 
 
 def _experiments() -> dict[Claim, Callable[[ExplainConfig], Finding]]:
     # torch and matplotlib take seconds to import: only now are they needed
-    from manyheads.explain.cost import heads, length
-    from manyheads.explain.formula import formula, order
-    from manyheads.explain.relations import relations
-    from manyheads.explain.scores import retrieval, scale
-    from manyheads.explain.senses import senses
+    from manyheads.explain import cost, formula, models, words
 
     return {
-        Claim.formula: formula,
-        Claim.scale: scale,
-        Claim.order: order,
-        Claim.heads: heads,
-        Claim.length: length,
-        Claim.retrieval: retrieval,
-        Claim.senses: senses,
-        Claim.relations: relations,
+        Claim.formula: formula.formula,
+        Claim.scale: formula.scale,
+        Claim.order: models.order,
+        Claim.heads: cost.heads,
+        Claim.length: cost.length,
+        Claim.retrieval: formula.retrieval,
+        Claim.senses: words.senses,
+        Claim.relations: words.relations,
     }
 
 
@@ -184,21 +166,3 @@ def _figures_there(folder: Path, config: ExplainConfig) -> dict[str, Any]:
     if not isinstance(figures, dict) or not figures.keys() <= Claim.__members__.keys():
         raise ValueError(f"{file} is not what explain writes: name another folder, or delete the file")
     return figures
-
-
-def _write(folder: Path, figures: dict[str, Any], finding: Finding) -> None:
-    for name, png in finding.pictures.items():
-        with replace_file(folder / f"attention-{name}.png") as part:
-            part.write_bytes(png)
-    ordered = {name: figures[name] for name in Claim.__members__ if name in figures}
-    with replace_file(folder / JSON) as part:
-        part.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _rounded(value: Any) -> Any:
-    """Six digits of every figure: more would be noise."""
-    if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_rounded(one) for one in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
