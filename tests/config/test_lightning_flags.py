@@ -8,19 +8,19 @@ import pytest
 
 from manyheads.config import RunConfig
 from manyheads.config.facts import settings
-from manyheads.config.trainer_flags import OURS, checked_flag, trainer_flags
+from manyheads.config.fields import OUR_FLAGS, checked_flag, trainer_flags
 
 
 def test_flags_are_those_of_the_trainers_signature():
     from lightning.pytorch import Trainer
 
     assert set(trainer_flags()) == set(inspect.signature(Trainer.__init__).parameters) - {"self"}
-    assert set(OURS) <= set(trainer_flags())
-    assert set(RunConfig().trainer) <= set(trainer_flags()) - set(OURS)
+    assert set(OUR_FLAGS) <= set(trainer_flags())
+    assert set(RunConfig().trainer) <= set(trainer_flags()) - set(OUR_FLAGS)
 
 
 def test_reading_them_imports_nothing_heavy():
-    watch = "import sys; from manyheads.config.trainer_flags import trainer_flags; trainer_flags(); "
+    watch = "import sys; from manyheads.config.fields import trainer_flags; trainer_flags(); "
     watch += "sys.exit(bool({'torch', 'lightning.pytorch', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", watch]).returncode == 0
 
@@ -66,7 +66,7 @@ def test_a_mistake_is_one_sentence(name, value, sentence):
 
 def test_flags_that_are_decided_elsewhere_name_settings_that_exist():
     known = settings(RunConfig)
-    for remedy in OURS.values():
+    for remedy in OUR_FLAGS.values():
         for word in remedy.replace(",", " ").split():
             if "." in word and "=" not in word and not word.startswith("trainer."):
                 assert word in known

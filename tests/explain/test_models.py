@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import manyheads
-from manyheads.cli.words import plain_settings
 from manyheads.config import ModelConfig, Pooling, Positions, RunConfig
+from manyheads.config.fields import plain_settings
 from manyheads.explain import words
 from manyheads.explain.models import CASES, RECIPE, build, differences, read_text, run_of, untrained
 from manyheads.layout import Packed

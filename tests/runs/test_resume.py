@@ -9,8 +9,7 @@ import pytest
 
 from manyheads.config import BatchConfig, CheckpointConfig, DataConfig, HardwareConfig, OptimConfig, Resume, RunConfig
 from manyheads.config.facts import settings
-from manyheads.config.run import default_trainer
-from manyheads.config.trainer_flags import OURS, WARNED, trainer_flags
+from manyheads.config.fields import OUR_FLAGS, WARNED_FLAGS, default_trainer, trainer_flags
 from manyheads.runs.checkpoints import MANIFEST, save
 from manyheads.runs.config_file import save_run
 from manyheads.runs.resume import check_limits, find_start, verdict
@@ -30,10 +29,10 @@ def run(folder: Path, resume: str = "auto", **more: Any) -> RunConfig:
 
 
 def test_somebody_has_decided_on_every_setting():
-    flags = [flag for flag in trainer_flags() if flag not in OURS]
+    flags = [flag for flag in trainer_flags() if flag not in OUR_FLAGS]
     for name in (*settings(RunConfig), *(f"trainer.{flag}" for flag in flags)):
         assert verdict(name) in ("free", "warn", "refuse"), name
-    assert set(WARNED) <= set(flags), "there is no such flag"
+    assert set(WARNED_FLAGS) <= set(flags), "there is no such flag"
     with pytest.raises(KeyError):
         verdict("a.setting.that.nobody.thought.of")
 

@@ -39,8 +39,7 @@ from manyheads.cli.sweeps import check_jobs, every_choice, first_difference, hyd
 from manyheads.cli.verbs import VERBS, Config, conf_folder, folder_url, own_settings
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having
-from manyheads.config.fields import from_plain, held, refuse_code, to_plain
-from manyheads.config.trainer_flags import check_flags
+from manyheads.config.fields import check_flags, from_plain, held, refuse_code, to_plain
 from manyheads.runs.config_file import read_mapping, read_run
 
 Words = Sequence[str]

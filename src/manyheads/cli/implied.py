@@ -9,13 +9,13 @@ from typing import Any
 
 from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, conf_folder
-from manyheads.config import OptimConfig, Resume, RunConfig, trainer_flags
+from manyheads.config import OptimConfig, Resume, RunConfig
+from manyheads.config.axis import make_axis
 from manyheads.config.facts import having, settings
-from manyheads.config.fields import convert, held, one_of, show
-from manyheads.config.tune import make_axis
+from manyheads.config.fields import END_FLAGS, convert, held, one_of, show
 from manyheads.huggingface.origin import Origin, find_origin, folder_of
 
-LIMITS = tuple(f"trainer.{flag}" for flag in trainer_flags.LIMITS)
+LIMITS = tuple(f"trainer.{flag}" for flag in END_FLAGS)
 BY_DATA = having(OptimConfig, by_data=True)
 PRESETS = {"model": "from_weights", "optim": "finetune"}
 FURTHER = {"model": "from_weights", "optim": "further"}  # of `pretrain`
@@ -223,7 +223,7 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
             )
     trainer, by_data = values["trainer"], any(values["optim"][name] for name in BY_DATA)
     is_limited = any(name in typed.values for name in LIMITS)
-    for key in trainer_flags.LIMITS if is_limited else ():
+    for key in END_FLAGS if is_limited else ():
         if f"trainer.{key}" not in typed.values and values["budget"]:
             trainer[key] = -1
         elif f"trainer.{key}" not in typed.values and by_data and trainer.get(key) not in (None, -1):

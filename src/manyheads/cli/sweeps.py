@@ -19,7 +19,7 @@ from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having
-from manyheads.config.fields import by_name, show, to_plain
+from manyheads.config.fields import by_name, plain_settings, show
 
 NAMED = re.compile(r"\$\{([\w.]+)\}")
 
@@ -129,7 +129,7 @@ def _part(value: Any) -> str:
 
 def _filled(config: Config, choices: Mapping[str, Any]) -> str:
     """`config.output` with a value for each `${name}`."""
-    known = by_name(type(config), to_plain(config))
+    known = plain_settings(config)
 
     def value_of(name: re.Match[str]) -> str:
         if name[1] in known:

@@ -1,6 +1,5 @@
 """Every setting as a typed field of a dataclass, one file a section. Standard library only."""
 
-from manyheads.config.ablate import AblateConfig, Equal
 from manyheads.config.data import (
     BatchConfig,
     Cutting,
@@ -43,6 +42,7 @@ from manyheads.config.run import (
     TextColumns,
     run_data,
 )
+from manyheads.config.sweep import AblateConfig, Equal, Method, Prune, TuneConfig
 from manyheads.config.training import (
     Accelerator,
     CheckpointConfig,
@@ -60,7 +60,6 @@ from manyheads.config.training import (
     SlurmConfig,
     Strategy,
 )
-from manyheads.config.tune import Method, Prune, TuneConfig
 
 __all__ = [
     "AblateConfig",

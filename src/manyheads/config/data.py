@@ -1,11 +1,10 @@
 """Where texts and labels come from, how they become tokens, and how tokens become batches."""
 
 import re
-from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
-from manyheads.config.facts import check_ranges, require, setting
+from manyheads.config.facts import require, section, setting
 from manyheads.config.fields import show
 
 HUB_ID = re.compile(r"(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}")  # no path, no address
@@ -42,7 +41,7 @@ class Cutting(NamedTuple):
 CUT = Cutting()  # at its end
 
 
-@dataclass(kw_only=True, slots=True)
+@section("data.")
 class DataConfig:
     """Texts and labels. `path` wins over `hub`, so that every preset also reads a local copy."""
 
@@ -100,7 +99,6 @@ class DataConfig:
     )
 
     def __post_init__(self) -> None:
-        check_ranges(self, "data.")
         require(
             self.source is not Source.hub or bool(self.hub or self.path),
             "data.hub is empty, but data=hub reads a Hugging Face dataset: name one, for example data.hub=imdb, "
@@ -133,14 +131,10 @@ class DataConfig:
         return Cutting(self.long, self.stride, self.windows)
 
 
-class TokenizerKind(Enum):
-    wordpiece = "wordpiece"
-    bpe = "bpe"
-    unigram = "unigram"
-    characters = "characters"
+TokenizerKind = StrEnum("TokenizerKind", "wordpiece bpe unigram characters")
 
 
-@dataclass(kw_only=True, slots=True)
+@section("tokenizer.")
 class TokenizerConfig:
     """A tokenizer trained on the train split, or loaded from `path`."""
 
@@ -153,11 +147,8 @@ class TokenizerConfig:
     lowercase: bool = setting(True, "lower-case the text first", weights="unused")
     path: str = setting("", "tokenizer.json to load instead of training one", path=True)
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "tokenizer.")
 
-
-@dataclass(kw_only=True, slots=True)
+@section("batch.")
 class BatchConfig:
     """One optimiser step reads `tokens * accumulate` tokens at the most, dealt to however many devices there are."""
 
@@ -168,7 +159,6 @@ class BatchConfig:
     )
 
     def __post_init__(self) -> None:
-        check_ranges(self, "batch.")
         is_count = isinstance(self.tokens, int) and not isinstance(self.tokens, bool) and self.tokens >= 1
         require(
             is_count or self.is_auto,

@@ -6,13 +6,14 @@ are in the section that holds both. Standard library only.
 """
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from difflib import SequenceMatcher
 from enum import Enum
 from functools import cache
-from typing import Any, Literal, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform, get_type_hints
 
+Schema = TypeVar("Schema")
 BOUNDS = {"ge": ("at least", operator.ge), "gt": ("above", operator.gt)}
 BOUNDS |= {"le": ("at most", operator.le), "lt": ("below", operator.lt)}
 LONGEST = 200  # characters of what a person may have mistyped; to compare more takes seconds
@@ -53,9 +54,12 @@ class Facts(NamedTuple):
     path: bool = False  # a file or folder, or a list of them: made absolute
     verbatim: bool = False  # taken as typed, without a grammar of quotes and commas
     may_be_empty: bool = True  # typed without a value
+    required: str = ""  # what to do where it is empty
     written_to: bool = False  # a place outside the run folder that a run writes to
     by_data: bool = False  # limits the training by what the data turns out to be
     null: str | None = None  # the setting that counts where this one is null
+    given: str = ""  # the choice without which it changes nothing: "model.positions=rotary"
+    listed: str = ""  # the setting that takes its place where it lists one value a layer
     resume: Literal["free", "warn", "refuse"] | None = None
     weights: Literal["fixed", "default", "free", "unused"] | None = None
     tasks: tuple[str, ...] | None = None  # that read it; None: all
@@ -89,6 +93,12 @@ def setting(default: Any, help: str, *, path: bool = False, verbatim: bool = Fal
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def field_of(schema: type, name: str) -> Any:
+    """Declare a setting as another section does."""
+    (one,) = (one for one in fields(schema) if one.name == name)
+    return field(default=one.default, default_factory=one.default_factory, metadata=one.metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +170,7 @@ def check_ranges(section: Any, name: str) -> None:
                 f"{name}{one.name}={value} is not one of {choices.__name__}'s members: "
                 f"choose {', '.join(f'{choices.__name__}.{each.name}' for each in choices)}",
             )
+        require(bool(value) or not facts.required, f"{name}{one.name} is empty: {facts.required}")
         limits = facts.limits()
         if value is None or not limits:
             continue
@@ -169,6 +180,29 @@ def check_ranges(section: Any, name: str) -> None:
             f"{name}{one.name}={value} is out of range: it must be {' and '.join(limits)}; "
             f"the default is {'null' if default is None else default}",
         )
+
+
+@dataclass_transform(kw_only_default=True)
+def section(where: str = "") -> Callable[[type[Schema]], type[Schema]]:
+    """Declare a section of settings: a dataclass with keywords alone, whose values are checked against their facts, and
+    then by its own `__post_init__`.
+
+    Args:
+        where: its name in front of those of its settings, for instance "model."
+    """
+
+    def declare(schema: type[Schema]) -> type[Schema]:
+        rules = schema.__dict__.get("__post_init__")
+
+        def check(self: Schema) -> None:
+            check_ranges(self, where)
+            if rules is not None:
+                rules(self)
+
+        schema.__post_init__ = check  # type: ignore[attr-defined]
+        return dataclass(kw_only=True, slots=True)(schema)
+
+    return declare
 
 
 def nearest_setting(name: str, schema: type, where: str = "") -> str | None:

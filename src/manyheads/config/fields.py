@@ -1,26 +1,68 @@
-"""Settings to plain values and back, and values as a sentence quotes them.
+"""Settings to plain values and back, values as a sentence quotes them, and the flags of Lightning's Trainer.
 
 The way back trusts nothing, since files of other people pass through it: every key must be declared, every value be
 of the declared type, and nothing may name code to call. Standard library only.
 """
 
+import ast
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum, EnumType
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from manyheads.config.facts import default_of, nearest_setting, settings
+from manyheads.config.facts import default_of, nearest, nearest_setting, settings
 
 Section = TypeVar("Section")
 KIND_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 DEEPEST = 8  # levels of nesting, far more than any setting has
+OUR_FLAGS = {  # flags that other settings stand for
+    "accelerator": "set hardware.accelerator",
+    "devices": "set hardware.devices",
+    "num_nodes": "set hardware.nodes",
+    "strategy": "set hardware.strategy",
+    "precision": "set hardware.precision",
+    "accumulate_grad_batches": "set batch.accumulate",
+    "logger": "set logger.kind",
+    "log_every_n_steps": "set logger.every",
+    "default_root_dir": "set output",
+    "callbacks": "set checkpoint.metric and checkpoint.patience",
+    "enable_checkpointing": "set checkpoint.metric and checkpoint.patience",
+    "enable_progress_bar": "manyheads draws its own",
+    "enable_model_summary": "use dry=true",
+    "num_sanity_val_steps": "manyheads checks the data first",
+    "use_distributed_sampler": "manyheads shares out the rows",
+    "reload_dataloaders_every_n_epochs": "manyheads shares out the rows",
+    "plugins": "set hardware.precision and hardware.strategy",
+    "barebones": "manyheads needs the figures it leaves out",
+    "fast_dev_run": "use debug=fast",
+    "overfit_batches": "use debug=overfit",
+    "min_steps": "set trainer.max_epochs or trainer.max_steps",
+    "limit_train_batches": "set data.rows, or trainer.max_steps",
+}
+END_FLAGS = ("max_epochs", "max_steps")  # of how long a run trains
+WARNED_FLAGS = (  # others make another model of a resumed run, as is meant; all further flags but max_time are refused
+    *(*END_FLAGS, "gradient_clip_val", "gradient_clip_algorithm"),
+    *("val_check_interval", "check_val_every_n_epoch", "limit_val_batches"),
+)
+_KINDS = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
 
 
-def to_plain(config: Any) -> dict[str, Any]:
-    """A settings dataclass as dicts, lists and scalars alone; choices become their names."""
-    return {one.name: _plain(getattr(config, one.name)) for one in fields(config)}
+def to_plain(value: Any) -> Any:
+    """A settings dataclass, or a value of one, as dicts, lists and scalars alone; choices become their names."""
+    if isinstance(value, Enum):
+        return value.name
+    if is_dataclass(value):
+        return {one.name: to_plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(inner) for inner in value]
+    return value
 
 
 def from_plain(schema: type[Section], values: Any, where: str = "") -> Section:
@@ -126,6 +168,11 @@ def by_name(schema: type, plain: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def plain_settings(config: Any) -> dict[str, Any]:
+    """`by_name` of a settings dataclass; choices by their names."""
+    return by_name(type(config), to_plain(config))
+
+
 def leaves(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted names and values of what is neither a mapping nor a list; what is in a list has the name of the list."""
     if isinstance(values, Mapping):
@@ -153,6 +200,11 @@ def show(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def show_list(value: Any) -> str:
+    """A value, or the values of a list, as they are typed."""
+    return f"[{', '.join(map(show, value))}]" if isinstance(value, list) else show(value)
+
+
 def flat(name: str, value: Any, depth: int = 0) -> Any:
     """A plain value: scalars, and lists and dicts of them, with text as keys."""
     if depth > DEEPEST:
@@ -168,18 +220,6 @@ def flat(name: str, value: Any, depth: int = 0) -> Any:
     if isinstance(value, None | bool | int | float | str):
         return value
     raise ValueError(f"{name} holds a {type(value).__name__}: give a number, text, true, false or null")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return value.name
-    if is_dataclass(value):
-        return to_plain(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value
 
 
 def _flags(name: str, value: Any) -> dict[str, Any]:
@@ -247,3 +287,72 @@ def _digits(value: Any) -> str:
         return str(value)
     except ValueError:  # Python prints no int of more than 4300 digits
         return "a very long number"
+
+
+def default_trainer() -> dict[str, Any]:
+    """Lightning Trainer flags that differ from Lightning's own defaults."""
+    return {"max_epochs": 30, "max_steps": 2500, "gradient_clip_val": 1.0}
+
+
+def check_flags(config: Any) -> None:
+    """Check every flag in `config.trainer`, where a verb has such a section, and put each in its own type.
+
+    Raises:
+        ValueError: as of `checked_flag`.
+    """
+    flags = getattr(config, "trainer", None)
+    if flags and flags != default_trainer():
+        for name, value in flags.items():
+            flags[name] = checked_flag(name, value)
+
+
+def checked_flag(name: str, value: Any) -> Any:
+    """The value of `trainer.<name>`.
+
+    Raises:
+        ValueError: Lightning has no such flag, another setting stands for it, or the type is wrong.
+    """
+    typed = f"trainer.{name}={show(value)}"
+    if name in OUR_FLAGS:
+        raise ValueError(f"{typed}: this flag is decided elsewhere: {OUR_FLAGS[name]}")
+    known = trainer_flags()
+    if name not in known:
+        near = nearest(name, [one for one in known if one not in OUR_FLAGS])
+        remedy = f"did you mean trainer.{near}?" if near else "see the signature of lightning.pytorch.Trainer"
+        raise ValueError(f"{typed} is not a flag of Lightning's Trainer: {remedy}")
+    words, holds = known[name]
+    if isinstance(value, float) and value.is_integer() and "float" not in words:
+        value = int(value)  # 1e4
+    value = flat(f"trainer.{name}", value)
+    if not any(_is(value, kind) for kind in holds):
+        raise ValueError(f"{typed} has the wrong type: Lightning takes {' or '.join(words)}")
+    return value
+
+
+@cache
+def trainer_flags() -> dict[str, tuple[list[str], list[type]]]:
+    """Every keyword of `lightning.pytorch.Trainer`: the words and the types of the plain values it takes. They are read
+    from its source, as importing Lightning takes seconds; to look up more than the top package would import it."""
+    spec = find_spec("lightning")
+    assert spec is not None, "lightning is a dependency"
+    assert spec.submodule_search_locations
+    source = Path(spec.submodule_search_locations[0], "pytorch", "trainer", "trainer.py")
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    (trainer,) = (one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "Trainer")
+    (init,) = (one for one in trainer.body if isinstance(one, ast.FunctionDef) and one.name == "__init__")
+    return {one.arg: _kinds(one.annotation) for one in init.args.kwonlyargs}
+
+
+def _kinds(annotation: ast.expr | None) -> tuple[list[str], list[type]]:
+    names = [one.id for one in ast.walk(annotation) if isinstance(one, ast.Name)] if annotation else []
+    words = [name for name in _KINDS if name in names or (name == "str" and any(one.startswith("_") for one in names))]
+    kinds = [_KINDS[word] for word in words] or list(_KINDS.values())
+    if "Optional" in names:
+        return [*words, "null"], [*kinds, type(None)]
+    return words, kinds
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind in (int, float):
+        return isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
+    return isinstance(value, kind)

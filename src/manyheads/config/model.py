@@ -1,9 +1,9 @@
 """The model: the choice of each block, counts and widths, and how a model that answers by texts finds its answer."""
 
-from dataclasses import dataclass, fields
-from enum import Enum
+from dataclasses import fields
+from enum import Enum, StrEnum
 
-from manyheads.config.facts import check_ranges, having, require, setting
+from manyheads.config.facts import having, require, section, setting
 from manyheads.config.fields import show
 
 WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends before memory is asked for
@@ -12,79 +12,17 @@ CROSS_LAYERS = 1  # after the encoder, where two texts are read apart
 LENGTH_PENALTY = 0.6
 
 
-class Score(Enum):
-    scaled_dot = "scaled_dot"
-    dot = "dot"
-    cosine = "cosine"
-    additive = "additive"
-    general = "general"
-    concat = "concat"
-    distance = "distance"
-
-
-class Normaliser(Enum):
-    softmax = "softmax"
-    sigmoid = "sigmoid"
-    sparsemax = "sparsemax"
-    entmax15 = "entmax15"
-
-
-class EncoderKind(Enum):
-    transformer = "transformer"
-    gru = "gru"
-    lstm = "lstm"
-
-
-class Activation(Enum):
-    relu = "relu"
-    gelu = "gelu"
-    geglu = "geglu"
-    swiglu = "swiglu"
-
-
-class Positions(Enum):
-    none = "none"
-    sinusoidal = "sinusoidal"
-    learned = "learned"
-    rotary = "rotary"
-    alibi = "alibi"
-
-
-class Norm(Enum):
-    layer = "layer"
-    rms = "rms"
-
-
-class Placement(Enum):
-    pre = "pre"
-    post = "post"
-    both = "both"
-
-
-class Pooling(Enum):
-    mean = "mean"
-    first = "first"
-    max = "max"
-    attention = "attention"
-
-
-class Pooler(Enum):
-    none = "none"
-    tanh = "tanh"
-    relu = "relu"
-    gelu = "gelu"
-    gelu_norm = "gelu_norm"
-
-
-class Segments(Enum):
-    pairs = "pairs"
-    always = "always"
-    never = "never"
-
-
-class PairKind(Enum):
-    joint = "joint"
-    cross = "cross"
+Score = StrEnum("Score", "scaled_dot dot cosine additive general concat distance")
+Normaliser = StrEnum("Normaliser", "softmax sigmoid sparsemax entmax15")
+EncoderKind = StrEnum("EncoderKind", "transformer gru lstm")
+Activation = StrEnum("Activation", "relu gelu geglu swiglu")
+Positions = StrEnum("Positions", "none sinusoidal learned rotary alibi")
+Norm = StrEnum("Norm", "layer rms")
+Placement = StrEnum("Placement", "pre post both")
+Pooling = StrEnum("Pooling", "mean first max attention")
+Pooler = StrEnum("Pooler", "none tanh relu gelu gelu_norm")
+Segments = StrEnum("Segments", "pairs always never")
+PairKind = StrEnum("PairKind", "joint cross")
 
 
 class Terms(Enum):
@@ -101,7 +39,7 @@ class Task(Enum):
     pretrain = "pretrain"  # those of its own words that are hidden
 
 
-@dataclass(kw_only=True, slots=True)
+@section("generate.")
 class GenerateConfig:
     """The search for an answer, token after token; classifiers read nothing of it."""
 
@@ -112,7 +50,6 @@ class GenerateConfig:
     max_length: int = setting(0, "most tokens of an answer; 0: data.max_length of the training", ge=0, le=2**20)
 
     def __post_init__(self) -> None:
-        check_ranges(self, "generate.")
         require(
             self.n_beams > 1 or self.length_penalty == LENGTH_PENALTY,
             f"generate.length_penalty={self.length_penalty} does nothing with generate.n_beams=1: "
@@ -134,7 +71,7 @@ class GenerateConfig:
         )
 
 
-@dataclass(kw_only=True, slots=True)
+@section("model.")
 class ModelConfig:
     """The encoder classifier. `n_heads`, `d_k`, `d_v` and `d_model` are independent of each other."""
 
@@ -154,7 +91,9 @@ class ModelConfig:
     d_k: int = setting(32, "width of one head's queries and keys", ge=1, le=WIDEST, needs="transformer")
     d_v: int = setting(32, "width of one head's values", ge=1, le=WIDEST, needs="transformer")
     d_ff: int = setting(512, "inner width of the feed-forward block", ge=1, le=4 * WIDEST, needs="transformer")
-    score: Score = setting(Score.scaled_dot, "how a query is compared with a key", needs="attention")
+    score: Score = setting(
+        Score.scaled_dot, "how a query is compared with a key", needs="attention", listed="model.scores"
+    )
     scores: list[Score] = setting(list, "one score a layer, repeated in turn; empty: score in all", needs="heads")
     normaliser: Normaliser = setting(Normaliser.softmax, "how the scores of a query become weights", needs="attention")
     scale: float | None = setting(
@@ -163,7 +102,11 @@ class ModelConfig:
     project: bool = setting(True, "W^Q, W^K and W^V; false: each head attends over its own slice of x", needs="heads")
     project_output: bool = setting(True, "W^O; false: the heads' contexts side by side are the output", needs="heads")
     window: int = setting(
-        0, "a token attends to those at most this many places to either side; 0: to all", ge=0, needs="heads"
+        0,
+        "a token attends to those at most this many places to either side; 0: to all",
+        ge=0,
+        needs="heads",
+        listed="model.windows",
     )
     windows: list[int] = setting(
         list, "one window a layer, repeated in turn; empty: window in all", ge=0, needs="heads"
@@ -171,9 +114,17 @@ class ModelConfig:
     causal: bool = setting(False, "a token attends to itself and those before it alone", needs="heads")
     activation: Activation = setting(Activation.gelu, "feed-forward non-linearity", needs="transformer")
     positions: Positions = setting(Positions.sinusoidal, "how word order enters")
-    rotary_base: float = setting(10_000.0, "rotary positions: the longest wavelength is near 2π times this", gt=0.0)
+    rotary_base: float = setting(
+        10_000.0,
+        "rotary positions: the longest wavelength is near 2π times this",
+        gt=0.0,
+        given="model.positions=rotary",
+    )
     rotary_base_window: float | None = setting(
-        None, "rotary_base of layers with a window; null: the same as of the others", gt=0.0
+        None,
+        "rotary_base of layers with a window; null: the same as of the others",
+        gt=0.0,
+        given="model.positions=rotary",
     )
     segments: Segments = setting(
         Segments.pairs,
@@ -197,7 +148,7 @@ class ModelConfig:
     placement: Placement = setting(
         Placement.pre, "norm before a block, after it, or both: LN(x + MHA(LN(x)))", needs="transformer"
     )
-    norm_bias: bool = setting(True, "biases in norms of kind layer", needs="transformer")
+    norm_bias: bool = setting(True, "biases in norms of kind layer", needs="transformer", given="model.norm=layer")
     norm_embedding: bool = setting(
         False, "a norm after the embeddings in place of the one before the first attention; of placement pre or both"
     )
@@ -252,7 +203,6 @@ class ModelConfig:
     )
 
     def __post_init__(self) -> None:
-        check_ranges(self, "model.")
         require(
             self.n_kv_heads == 0 or self.n_heads % self.n_kv_heads == 0,
             f"model.n_kv_heads={self.n_kv_heads} does not divide model.n_heads={self.n_heads}: "

@@ -1,12 +1,12 @@
 """One dataclass a verb: all settings of `train`, `evaluate`, `predict`, `look`, `explain` and `export`."""
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any
 
 from manyheads.config.data import BatchConfig, DataConfig, Long, Source, TokenizerConfig
-from manyheads.config.facts import check_ranges, require, setting
-from manyheads.config.fields import one_of
+from manyheads.config.facts import require, section, setting
+from manyheads.config.fields import default_trainer, one_of
 from manyheads.config.model import MOST_TABLE, GenerateConfig, ModelConfig, PairKind, Task
 from manyheads.config.training import (
     FIGURES,
@@ -24,19 +24,10 @@ from manyheads.config.training import (
     read_budget,
 )
 
-
-class Resume(Enum):
-    never = "never"
-    auto = "auto"
-    must = "must"
+Resume = StrEnum("Resume", "never auto must")
 
 
-def default_trainer() -> dict[str, Any]:
-    """Lightning Trainer flags that differ from Lightning's own defaults."""
-    return {"max_epochs": 30, "max_steps": 2500, "gradient_clip_val": 1.0}
-
-
-@dataclass(kw_only=True, slots=True)
+@section()
 class RunConfig:
     """All settings of `manyheads train`."""
 
@@ -93,7 +84,6 @@ class RunConfig:
     trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
         require(
             self.data.source is not Source.run,
             "data.source=run is the data of a finished run, which only evaluate reads: choose demo, files or hub",
@@ -202,7 +192,7 @@ class RunConfig:
             )
 
 
-@dataclass(kw_only=True, slots=True)
+@section("hardware.")
 class InferenceHardware:
     """Processors of `evaluate` and `predict`, and the one of `look`."""
 
@@ -212,18 +202,18 @@ class InferenceHardware:
     threads: int = setting(0, "CPU threads of a process; 0: torch decides", ge=0, le=1024)
     timeout: int = setting(600, "seconds without an answer after which a process is given up", ge=1)
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "hardware.")
 
-
-@dataclass(kw_only=True, slots=True)
+@section("batch.")
 class InferenceBatch:
     """Texts that `evaluate` and `predict` answer together. Answers do not depend on it, memory and speed do."""
 
     tokens: int = setting(2048, "most tokens of a batch", ge=1)
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "batch.")
+
+def finished_run(what: str) -> Any:
+    """The setting that names the run `what`."""
+    remedy = f"name the run {what}, for example run=outputs/my-run"
+    return setting("", "run folder, or its model/ folder moved anywhere", path=True, required=remedy)
 
 
 def run_data(**named: Any) -> DataConfig:
@@ -232,11 +222,11 @@ def run_data(**named: Any) -> DataConfig:
     return DataConfig(**(of_run | named))
 
 
-@dataclass(kw_only=True, slots=True)
+@section()
 class EvaluateConfig:
     """All settings of `manyheads evaluate`."""
 
-    run: str = setting("", "run folder, or its model/ folder moved anywhere", path=True)
+    run: str = finished_run("to judge")
     output: str = setting("", "folder of the results; empty: <run>/evaluate/<data>-<split>", path=True)
     split: str = setting("test", "train, validation or test; a single file is judged whole")
     bootstrap: int = setting(1000, "resamples of each interval", ge=100, le=100_000)
@@ -247,8 +237,6 @@ class EvaluateConfig:
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:
-        check_ranges(self, "")
-        require(bool(self.run), "run is empty: name the run to judge, for example run=outputs/my-run")
         require(
             self.split in ("train", "validation", "test"),
             f"split={self.split} is not a split: choose train, validation or test",
@@ -263,11 +251,11 @@ class TextColumns:
     text_pair: str = setting("", "column of the second text; empty: that of training, or text_pair")
 
 
-@dataclass(kw_only=True, slots=True)
+@section()
 class PredictConfig:
     """All settings of `manyheads predict`."""
 
-    run: str = setting("", "run folder, or its model/ folder moved anywhere", path=True)
+    run: str = finished_run("that predicts")
     input: str = setting(
         "-",
         "file of one text a line (tab between a pair), csv, tsv or jsonl; -: standard input",
@@ -284,16 +272,12 @@ class PredictConfig:
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
-        require(bool(self.run), "run is empty: name the run that predicts, for example run=outputs/my-run")
 
-
-@dataclass(kw_only=True, slots=True)
+@section()
 class LookConfig:
     """All settings of `manyheads look`: one text, a file of texts, or a split of the run's data."""
 
-    run: str = setting("", "run folder, or its model/ folder moved anywhere", path=True)
+    run: str = finished_run("to look into")
     text: str = setting("", "one text to look at (a tab between a pair)", verbatim=True, may_be_empty=False)
     input: str = setting(
         "",
@@ -313,10 +297,6 @@ class LookConfig:
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
-        require(bool(self.run), "run is empty: name the run to look into, for example run=outputs/my-run")
-
 
 class Claim(Enum):
     all = "all"
@@ -330,7 +310,7 @@ class Claim(Enum):
     relations = "relations"  # the weights of a sentence from a trained model
 
 
-@dataclass(kw_only=True, slots=True)
+@section()
 class ExplainConfig:
     """All settings of `manyheads explain`. The defaults take less than five minutes on two cores."""
 
@@ -345,9 +325,6 @@ class ExplainConfig:
     longest: int = setting(4096, "longest text that is timed, in tokens", ge=128, le=65_536)
     steps: int = setting(800, "training steps of each of the two small models", ge=1, le=100_000)
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
-
 
 class Format(Enum):
     huggingface = "huggingface"  # a classifier of transformers
@@ -359,11 +336,11 @@ class Members(Enum):
     network = "network"  # the network alone is asked for
 
 
-@dataclass(kw_only=True, slots=True)
+@section()
 class ExportConfig:
     """All settings of `manyheads export`."""
 
-    run: str = setting("", "run folder, or its model/ folder moved anywhere", path=True)
+    run: str = finished_run("to export")
     output: str = setting("", "a new folder; empty: <run>/<format>", path=True)
     format: Format = setting(
         Format.huggingface, "a classifier of its family, or its encoder with any pooling, for vectors"
@@ -371,7 +348,3 @@ class ExportConfig:
     members: Members = setting(
         Members.auto, "what of the run is exported; network: its linear model is not asked after"
     )
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
-        require(bool(self.run), "run is empty: name the run to export, for example run=outputs/my-run")

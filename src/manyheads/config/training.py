@@ -4,11 +4,11 @@ wrong, on which hardware, and as which job of a SLURM queue.
 
 import math
 import re
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
+from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
-from manyheads.config.facts import check_ranges, require, setting
+from manyheads.config.facts import require, section, setting
 from manyheads.config.fields import show
 from manyheads.config.model import Task
 
@@ -59,25 +59,19 @@ def read_budget(text: str, name: str = "budget") -> Budget | None:
     return Budget(seconds=number * SECONDS[unit]) if unit in SECONDS else Budget(tokens=number * TOKENS[unit])
 
 
-class OptimKind(Enum):
-    adamw = "adamw"
-    muon = "muon"
+OptimKind = StrEnum("OptimKind", "adamw muon")
+Schedule = StrEnum("Schedule", "linear cosine wsd constant")
 
 
-class Schedule(Enum):
-    linear = "linear"
-    cosine = "cosine"
-    wsd = "wsd"
-    constant = "constant"
-
-
-@dataclass(kw_only=True, slots=True)
+@section("optim.")
 class OptimConfig:
     """AdamW or Muon with a warm-up and a decay, both counted in optimiser steps."""
 
     kind: OptimKind = setting(OptimKind.adamw, "AdamW, or Muon for the matrices of the layers and AdamW for all else")
     lr: float = setting(1e-3, "peak learning rate", gt=0.0)
-    muon_lr: float | None = setting(None, "peak rate of Muon, whose steps are as large as AdamW's; null: lr", gt=0.0)
+    muon_lr: float | None = setting(
+        None, "peak rate of Muon, whose steps are as large as AdamW's; null: lr", gt=0.0, null="optim.lr"
+    )
     few: int = setting(0, "most rows per class that count as few: the head is then fitted before training", ge=0)
     few_epochs: int = setting(
         0, "least epochs where rows are few, if trainer.max_epochs is not typed", ge=0, by_data=True, resume="warn"
@@ -89,7 +83,7 @@ class OptimConfig:
         by_data=True,
         resume="warn",
     )
-    head_lr: float | None = setting(None, "peak learning rate of pooling and head; null: lr", gt=0.0)
+    head_lr: float | None = setting(None, "peak learning rate of pooling and head; null: lr", gt=0.0, null="optim.lr")
     layer_decay: float = setting(
         1.0, "rate of a layer as a share of that of the layer above; embeddings are lowest", gt=0.0, le=1.0
     )
@@ -106,7 +100,9 @@ class OptimConfig:
     eps: float = setting(1e-8, "AdamW's epsilon", gt=0.0)
     warmup: float = setting(0.06, "share of all steps in which the rate rises", ge=0.0, le=1.0)
     schedule: Schedule = setting(Schedule.linear, "decay after the warm-up; wsd stays at the peak and falls at the end")
-    decay_share: float = setting(0.2, "share of all steps in which wsd falls", gt=0.0, le=1.0)
+    decay_share: float = setting(
+        0.2, "share of all steps in which wsd falls", gt=0.0, le=1.0, given="optim.schedule=wsd"
+    )
     average: int = setting(
         300, "the weights that are evaluated and kept are a mean over about this many last steps; 0: the last", ge=0
     )
@@ -122,7 +118,6 @@ class OptimConfig:
     )
 
     def __post_init__(self) -> None:
-        check_ranges(self, "optim.")
         require(
             not self.thaw or self.freeze > 0,
             f"optim.thaw={self.thaw} thaws frozen layers, but optim.freeze=0 freezes none: freeze some, such as "
@@ -190,7 +185,7 @@ FIGURES = {  # of the validation split, while a model is trained
 USUAL = {Task.classify: Metric.accuracy, Task.seq2seq: Metric.exact_match}  # what auto stands for
 
 
-@dataclass(kw_only=True, slots=True)
+@section("checkpoint.")
 class CheckpointConfig:
     """Which epoch's weights become the model, when to stop waiting for a better one, and what a run resumes from."""
 
@@ -200,9 +195,6 @@ class CheckpointConfig:
         0, "steps between two checkpoints; 0: each epoch and each minute, 2 % of the time at most", ge=0, resume="free"
     )
     keep: int = setting(2, "newest checkpoints that are kept", ge=2, le=1000, resume="free")
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "checkpoint.")
 
     def settled(self, task: Task, *, multi: bool) -> "CheckpointConfig":
         """The same with a figure for `auto`; `multi`: rows have any number of labels.
@@ -232,7 +224,7 @@ class Hide(Enum):
     mixed = "mixed"  # at 80 % of them; at 10 % another token, at 10 % the token itself (BERT)
 
 
-@dataclass(kw_only=True, slots=True)
+@section("pretrain.")
 class PretrainConfig:
     """Masked language modelling: Devlin et al. (2019), "BERT", section 3.1. Small models learn best from 15 to 20 % of
     the tokens, and need no mixture: Wettig et al. (2023), "Should You Mask 15% in Masked Language Modeling?"."""
@@ -250,14 +242,13 @@ class PretrainConfig:
     )
 
     def __post_init__(self) -> None:
-        check_ranges(self, "pretrain.")
         read_budget(self.before, "pretrain.before")
 
 
 Nonfinite = Enum("Nonfinite", {"raise": "raise", "skip": "skip", "rollback": "rollback"})  # `raise` is a keyword
 
 
-@dataclass(kw_only=True, slots=True)
+@section("guard.")
 class GuardConfig:
     """Steps whose loss or gradient is not a finite number change nothing; too little memory makes smaller batches."""
 
@@ -271,36 +262,14 @@ class GuardConfig:
         True, "where memory runs out, cut batches in two and sum twice as many into a step", resume="free"
     )
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "guard.")
+
+Accelerator = StrEnum("Accelerator", "auto cpu gpu")
+Strategy = StrEnum("Strategy", "auto ddp fsdp")
+Precision = StrEnum("Precision", "auto fp32 bf16 fp16")
+Compile = StrEnum("Compile", "auto never always")
 
 
-class Accelerator(Enum):
-    auto = "auto"
-    cpu = "cpu"
-    gpu = "gpu"
-
-
-class Strategy(Enum):
-    auto = "auto"
-    ddp = "ddp"
-    fsdp = "fsdp"
-
-
-class Precision(Enum):
-    auto = "auto"
-    fp32 = "fp32"
-    bf16 = "bf16"
-    fp16 = "fp16"
-
-
-class Compile(Enum):
-    auto = "auto"
-    never = "never"
-    always = "always"
-
-
-@dataclass(kw_only=True, slots=True)
+@section("hardware.")
 class HardwareConfig:
     """Processors of the run."""
 
@@ -323,7 +292,6 @@ class HardwareConfig:
     )
 
     def __post_init__(self) -> None:
-        check_ranges(self, "hardware.")
         in_parts = self.strategy is Strategy.fsdp
         require(
             not (in_parts and self.precision is Precision.fp16),
@@ -337,13 +305,10 @@ class HardwareConfig:
         )
 
 
-class LoggerKind(Enum):
-    csv = "csv"
-    tensorboard = "tensorboard"
-    wandb = "wandb"
+LoggerKind = StrEnum("LoggerKind", "csv tensorboard wandb")
 
 
-@dataclass(kw_only=True, slots=True)
+@section("logger.")
 class LoggerConfig:
     """metrics.csv is always written; another logger may be added to it."""
 
@@ -351,11 +316,8 @@ class LoggerConfig:
     every: int = setting(50, "steps between two logged lines", ge=1)
     project: str = setting("manyheads", "project name of a hosted logger")
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "logger.")
 
-
-@dataclass(kw_only=True, slots=True)
+@section("slurm.")
 class SlurmConfig:
     """A script for `sbatch`. hardware.nodes and hardware.devices say how many machines, and tasks on each."""
 
@@ -368,7 +330,6 @@ class SlurmConfig:
     options: str = setting("", 'other options of sbatch, spaces between them, such as "--gres=gpu:4 --mem=64G"')
 
     def __post_init__(self) -> None:
-        check_ranges(self, "slurm.")
         require(
             not self.time or TIME.fullmatch(self.time) is not None,
             f"slurm.time={show(self.time)} is not a time of SLURM: write minutes, hours:minutes:seconds or days-hours, "

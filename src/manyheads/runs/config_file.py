@@ -7,8 +7,7 @@ import yaml
 
 from manyheads.config import RunConfig
 from manyheads.config.facts import having
-from manyheads.config.fields import from_plain, refuse_code, to_plain
-from manyheads.config.trainer_flags import check_flags
+from manyheads.config.fields import check_flags, from_plain, refuse_code, to_plain
 from manyheads.runs.atomic import replace_file
 
 LARGEST_FILE = 1_000_000  # bytes of a config.yaml

@@ -8,8 +8,7 @@ from typing import Any
 
 from manyheads.config import Metric, Resume, RunConfig
 from manyheads.config.facts import settings
-from manyheads.config.fields import show, to_plain
-from manyheads.config.trainer_flags import LIMITS, WARNED
+from manyheads.config.fields import END_FLAGS, WARNED_FLAGS, show, to_plain
 from manyheads.distributed.slurm import holds_a_script_alone
 from manyheads.runs.checkpoints import Again, clear_passing, json_or_none, newest, read_again, read_progress
 from manyheads.runs.config_file import read_run
@@ -17,7 +16,7 @@ from manyheads.runs.folder import held, is_first_process, named_folder, refuse_l
 
 log = logging.getLogger("manyheads")
 
-ENDS = (*LIMITS, "val_check_interval")  # what a budget is settled into
+ENDS = (*END_FLAGS, "val_check_interval")  # what a budget is settled into
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +169,7 @@ def verdict(name: str) -> str:
     """
     section, _, flag = name.partition(".")
     if section == "trainer":
-        return "free" if flag == "max_time" else "warn" if flag in WARNED else "refuse"
+        return "free" if flag == "max_time" else "warn" if flag in WARNED_FLAGS else "refuse"
     known = settings(RunConfig)
     while name not in known and "." in name:
         name = name.rpartition(".")[0]  # a key of a mapping, such as class weights
@@ -196,7 +195,7 @@ def _anew(run: RunConfig, folder: Path) -> Start:
 
 def _settled(before: RunConfig, run: RunConfig) -> dict[str, Any]:
     """What `auto` in `run` came to when it began."""
-    names = ENDS if run.budget else LIMITS
+    names = ENDS if run.budget else END_FLAGS
     same = _ends(run) == _ends(before)
     ends = {name: before.trainer[name] for name in names if same and name in before.trainer}
     return {

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import AblateConfig, Accelerator, DataConfig, Equal, HardwareConfig, RunConfig, Source
-from manyheads.config.fields import by_name, to_plain
+from manyheads.config.fields import plain_settings
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.runs.atomic import replace_file
@@ -82,18 +82,17 @@ def run_missing(
 ) -> None:
     """All rows of one seed before the next, so that a stop leaves whole comparisons behind."""
     from manyheads.sweep.equal_budget import train_run, warm_up
-    from manyheads.sweep.scheduler import Listed, run_trials
 
+    paces = config.equal is Equal.seconds
     missing = [(row, seed) for seed in record.seeds for row in rows if str(seed) not in row.measured.runs]
     record.write(path)
     if missing:
         first = missing[0][0]
         warm_up(first.run, data[first.measured.set])
 
-    def train(trial: "tuple[int, tuple[Row, int]]", place: int) -> None:
-        at, (row, seed) = trial
-        run, measured = replace(row.run, seed=seed), row.measured
-        figures = train_run(run, data[measured.set], config.seconds, paces=config.equal is Equal.seconds)
+    for at, (row, seed) in enumerate(missing, start=1):
+        measured = row.measured
+        figures = train_run(replace(row.run, seed=seed), data[measured.set], config.seconds, paces=paces)
         measured.runs[str(seed)] = replace(figures, machine=machine_words(record.machine))
         record.write(path)
         log.info(
@@ -101,8 +100,6 @@ def run_missing(
             *(at, len(missing), measured.set, measured.row),
             *(seed, figures.accuracy, figures.steps, figures.seconds),
         )
-
-    run_trials(Listed(enumerate(missing, start=1)), train)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +356,7 @@ def check_same_machine(record: Record, path: Path) -> None:
 
 def decisive(run: RunConfig) -> dict[str, Any]:
     """The settings of a run that decide its figures, by dotted name; the data itself and the seed are named apart."""
-    found = by_name(RunConfig, to_plain(run))
+    found = plain_settings(run)
     return {name: value for name, value in found.items() if not name.startswith(ELSEWHERE)}
 
 

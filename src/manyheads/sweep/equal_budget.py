@@ -19,11 +19,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.config import AblateConfig, Equal, ModelConfig, RunConfig
-from manyheads.config.ablate import WIDTHS, Variant
 from manyheads.config.model import WIDEST
-from manyheads.data.batches import Batches, plan_evaluation
+from manyheads.config.sweep import WIDTHS, Variant
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
+from manyheads.inference.predictor import network_logits
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.cost import count_parameters, flops_per_token
 from manyheads.sweep.ablate import Figures, Measured, Prepared, decisive
@@ -326,9 +326,6 @@ def judge(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:
 
     A row whose logits are not finite is wrong.
     """
-    logits_nC = torch.empty(len(tokens), classifier.head.out_features)
-    with torch.inference_mode():
-        for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=8192, rows=4096)):
-            logits_nC[batch.rows_B] = classifier(batch.ids_N, batch.layout, batch.segments_N)
+    logits_nC = network_logits(classifier, tokens)
     right_n = (logits_nC.argmax(-1) == tokens.labels) & logits_nC.isfinite().all(-1)
     return right_n, float(F.cross_entropy(logits_nC, tokens.labels))

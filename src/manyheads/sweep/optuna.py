@@ -15,9 +15,9 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from manyheads.cli.words import plain_settings
 from manyheads.config import Method, Metric, Prune, TuneConfig
-from manyheads.config.tune import Axis
+from manyheads.config.axis import Axis
+from manyheads.config.fields import plain_settings
 from manyheads.runs.config_file import read_run
 from manyheads.sweep.journal import Journal, Outcome, State, validations
 from manyheads.sweep.scheduler import Trial, folder_of

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from manyheads.config import Metric, TuneConfig
-from manyheads.config.tune import Axis
+from manyheads.config.axis import Axis
+from manyheads.config.fields import show_list
 from manyheads.evaluation.report import (
     BLUE,
     GREY,
@@ -32,7 +33,7 @@ from manyheads.evaluation.report import (
 )
 from manyheads.runs.atomic import replace_file
 from manyheads.sweep.journal import Outcome
-from manyheads.sweep.tables import Ranked, sheet_of_search, short_names, shown_setting, words
+from manyheads.sweep.tables import Ranked, sheet_of_search, short_names, words
 
 FILES = ("report.html", "trials.csv", "trials.png")
 MOST_PANELS = 6
@@ -68,7 +69,7 @@ def page_of(config: TuneConfig, ranked: Sequence[Ranked], drawn: bytes | None, c
         sections.append(Section("Trials", pictures=[Picture("trials", drawn, caption, "full")]))
     if command:
         sections.append(Section("Train the best setting, and judge it on the test split", command=command))
-    spaces = {name: given if isinstance(given, str) else ", ".join(map(shown_setting, given))
+    spaces = {name: given if isinstance(given, str) else ", ".join(map(show_list, given))
               for name, given in config.search.items()}  # fmt: skip
     rules = {"method": config.chosen.name, "prune": config.prune.name, "seeds": config.seeds, "minutes": config.minutes}
     sections += value_sections({"Searched": spaces, "How": rules, "Versions": installed_versions()})
@@ -83,7 +84,7 @@ def write_csv(path: Path, config: TuneConfig, outcomes: Sequence[Outcome]) -> No
         table = csv.writer(file)
         table.writerow(["trial", "seed", *config.search, "state", *figures])
         for one in outcomes:
-            setting = [shown_setting(one.setting[name]) for name in config.search]
+            setting = [show_list(one.setting[name]) for name in config.search]
             values = [one.value, one.low, one.high, one.epochs, one.steps, round(one.seconds, 1), one.why]
             table.writerow([one.trial, one.seed, *setting, one.state.name, *values])
 
@@ -117,7 +118,7 @@ def _draw_order(panel: Axes, judged: Sequence[Ranked], metric: Metric) -> None:
 def _draw_axis(panel: Axes, axis: Axis, name: str, judged: Sequence[Ranked]) -> None:
     if axis.values:
         places = [axis.values.index(one.setting[axis.name]) for one in judged]
-        names = [shown_setting(value) for value in axis.values]
+        names = [show_list(value) for value in axis.values]
         if len(names) <= MOST_NAMES:
             panel.set_xticks(range(len(names)), names, rotation=30, ha="right", parse_math=False)
         panel.set_xlim(-0.5, len(names) - 0.5)

@@ -1,7 +1,7 @@
-"""The work of a sweep, until no trial is left; and the processes in which `tune` trains.
+"""The processes in which `tune` trains: started, watched and ended until no trial is left.
 
-`tune` starts a process for each run, in a session of its own, so that Ctrl-C reaches the search alone. `ablate` trains
-in its own process: importing torch and Lightning takes 6 s of a core, as much as many of its runs.
+Each run has a process, in a session of its own, so that Ctrl-C reaches the search alone. (`ablate` trains in its own
+process: importing torch and Lightning takes 6 s of a core, as much as many of its runs.)
 
 The process of one run, `python -m manyheads.sweep.scheduler CONFIG`, ends when the search that started it is gone. Its
 standard input is a pipe whose other end the search holds open and never writes to: where the search is killed, even by
@@ -20,13 +20,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from manyheads.config import Accelerator, Metric, RunConfig, TuneConfig
+from manyheads.config import Accelerator, Metric, TuneConfig
 from manyheads.distributed.signals import Stop, ending, leave_with
 from manyheads.runs.config_file import read_run, save_run
 from manyheads.runs.folder import HANDED_ON
 from manyheads.sweep.journal import Journal, Outcome, State, read_outcome, validations
+
+if TYPE_CHECKING:
+    from manyheads.sweep.optuna import Study
 
 COMMAND = (sys.executable, "-m", "manyheads.sweep.scheduler")
 PAUSE = 0.2  # seconds between two looks at the runs
@@ -37,63 +40,6 @@ SAME = 3  # first runs that end alike: so would all others
 log = logging.getLogger("manyheads.tune")
 
 
-class Queue(Protocol):
-    """Which trial is next, and what becomes of one."""
-
-    def take(self) -> Any:
-        """None where there is none now."""
-        ...
-
-    def ended(self, outcome: Outcome) -> None: ...
-
-
-class Listed:
-    """Trials that are known beforehand, none of which is given up."""
-
-    gives_up = None
-
-    def __init__(self, trials: Iterable[Any]) -> None:
-        self._left = deque(trials)
-
-    def take(self) -> Any:
-        return self._left.popleft() if self._left else None
-
-    def ended(self, outcome: Outcome) -> None:
-        """Nothing follows from it."""
-
-
-def run_trials(
-    queue: Queue, start: "Callable[[Any, int], Running | None]", jobs: int = 1, stop: Stop | None = None
-) -> None:
-    """Keep `jobs` trials going until none is left; whatever ends this ends them too, and each may save.
-
-    Args:
-        start: starts a trial in one of the places from 0 to `jobs` - 1; None: it has ended already.
-
-    Raises:
-        Stopped: a signal came.
-    """
-    running: list[Running] = []
-    try:
-        while True:
-            if stop is not None and (stopped := ending(stop.votes())) is not None:
-                log.info("%s: the runs under way save; the same words go on with them", stopped.why)
-                raise stopped
-            while len(running) < jobs and (trial := queue.take()) is not None:
-                place = min(set(range(jobs)) - {one.place for one in running})
-                if (one := start(trial, place)) is not None:
-                    running.append(one)
-            if not running:
-                return
-            time.sleep(PAUSE)
-            for one in list(running):
-                if (outcome := one.look()) is not None:
-                    running.remove(one)
-                    queue.ended(outcome)
-    finally:
-        _end_all(running)
-
-
 class Trial(NamedTuple):
     """A run of `tune`: setting `number`, counted from 1, with one seed."""
 
@@ -102,36 +48,83 @@ class Trial(NamedTuple):
     setting: dict[str, Any]
 
 
-class Search:
-    """The trials of `tune`: each is trained in a process, and its outcome written into the journal."""
+class Listed:
+    """Trials that are known beforehand, none of which is given up."""
 
-    def __init__(self, config: TuneConfig, queue: Any, journal: Journal) -> None:
-        self.config, self.queue, self.journal = config, queue, journal
-        self.shares = Shares(config.jobs, config.run({}))
+    gives_up = None
+
+    def __init__(self, trials: Iterable[Trial]) -> None:
+        self._left = deque(trials)
 
     def take(self) -> Trial | None:
-        return self.queue.take()
+        """The next trial; None where there is none now."""
+        return self._left.popleft() if self._left else None
 
-    def start(self, trial: Trial, place: int) -> "Running | None":
+    def ended(self, outcome: Outcome) -> None:
+        """Nothing follows from it."""
+
+
+class Search:
+    """The trials of a queue, each trained in a process, its outcome written into the journal."""
+
+    def __init__(self, config: TuneConfig, queue: "Listed | Study", journal: Journal) -> None:
+        self.config, self.queue, self.journal = config, queue, journal
+        alone, hardware = config.jobs == 1 or config.hardware.devices != 1, config.hardware
+        on_gpu = hardware.accelerator is not Accelerator.cpu
+        self.gpus = visible_gpus() if on_gpu and not alone else []  # each run at once has one of its own
+        self.threads = hardware.threads or (0 if alone else max(1, n_cores() // config.jobs))
+
+    def run(self, stop: Stop) -> None:
+        """Keep `jobs` trials going until none is left; whatever ends this ends them too, and each may save.
+
+        Raises:
+            Stopped: a signal came.
+            ValueError: the first runs all ended with the same mistake.
+        """
+        running: list[Running] = []
+        try:
+            while True:
+                if (stopped := ending(stop.votes())) is not None:
+                    log.info("%s: the runs under way save; the same words go on with them", stopped.why)
+                    raise stopped
+                while len(running) < self.config.jobs and (trial := self.queue.take()) is not None:
+                    place = min(set(range(self.config.jobs)) - {one.place for one in running})
+                    if (one := self._start(trial, place)) is not None:
+                        running.append(one)
+                if not running:
+                    return
+                time.sleep(PAUSE)
+                for one in list(running):
+                    if (outcome := one.look()) is not None:
+                        running.remove(one)
+                        self._ended(outcome)
+        finally:
+            _end_all(running)
+
+    def _start(self, trial: Trial, place: int) -> "Running | None":
         """Start the run in its own folder, or go on with it there; a setting that nothing can train fails at once."""
-        folder, metric = folder_of(self.journal.folder, trial.number, trial.seed), self.config.checkpoint.metric
+        folder = folder_of(self.journal.folder, trial.number, trial.seed)
         try:
             run = self.config.run(trial.setting, trial.seed, str(folder))
         except ValueError as refusal:
-            return self.ended(Outcome(*trial, State.failed, why=str(refusal)))
+            return self._ended(Outcome(*trial, State.failed, why=str(refusal)))
         if self.config.minutes:  # a process that goes on gets as much again
             run.trainer["max_time"] = f"00:00:00:{60 * self.config.minutes:g}"
-        run = replace(run, hardware=replace(run.hardware, threads=self.shares.threads))
-        process = _start_process(run, folder, self.shares.environment(place))
+        run = replace(run, hardware=replace(run.hardware, threads=self.threads))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        save_run(run, config_of(folder))
+        env = {name: value for name, value in os.environ.items() if name != HANDED_ON}  # it makes its own folder
+        env |= {"CUDA_VISIBLE_DEVICES": self.gpus[place % len(self.gpus)]} if self.gpus else {}
+        with log_of(folder).open("ab") as said:
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                [*COMMAND, str(config_of(folder))],
+                stdin=subprocess.PIPE, stdout=said, stderr=said, env=env, start_new_session=True,
+            )  # fmt: skip
         gives_up = self.queue.gives_up if trial.seed == self.config.seed else None
-        return Running(trial, place, folder, process, metric, gives_up)
+        return Running(trial, place, folder, process, self.config.checkpoint.metric, gives_up)
 
-    def ended(self, outcome: Outcome) -> None:
-        """Write it into the journal; what the run would go on from is no longer needed.
-
-        Raises:
-            ValueError: the first runs all ended with the same mistake.
-        """
+    def _ended(self, outcome: Outcome) -> None:
+        """Write it into the journal; what the run would go on from is no longer needed."""
         self.journal.add(outcome)
         self.queue.ended(outcome)
         if outcome.is_final:
@@ -204,17 +197,6 @@ def config_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.yaml")
 
 
-def _start_process(run: RunConfig, folder: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    save_run(run, config_of(folder))
-    inherited = {name: value for name, value in os.environ.items() if name != HANDED_ON}  # it makes its own folder
-    command = [*COMMAND, str(config_of(folder))]
-    with log_of(folder).open("ab") as said:
-        return subprocess.Popen(  # noqa: S603 - our own command
-            command, stdin=subprocess.PIPE, stdout=said, stderr=said, env=inherited | env, start_new_session=True
-        )
-
-
 def _end_all(running: list[Running]) -> None:
     """Each may save, within `GRACE` seconds together, then it is killed with all it has started."""
     for one in running:
@@ -224,19 +206,6 @@ def _end_all(running: list[Running]) -> None:
         with suppress(subprocess.TimeoutExpired):
             one.process.wait(max(0.0, until - time.monotonic()))
         one.kill()
-
-
-class Shares:
-    """What each of `jobs` runs at once gets of the machine: threads of the processor, or a GPU of its own."""
-
-    def __init__(self, jobs: int, run: RunConfig) -> None:
-        alone = jobs == 1 or run.hardware.devices != 1
-        on_gpu = run.hardware.accelerator is not Accelerator.cpu
-        self.gpus = visible_gpus() if on_gpu and not alone else []
-        self.threads = run.hardware.threads or (0 if alone else max(1, n_cores() // jobs))
-
-    def environment(self, place: int) -> dict[str, str]:
-        return {"CUDA_VISIBLE_DEVICES": self.gpus[place % len(self.gpus)]} if self.gpus else {}
 
 
 def n_cores() -> int:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 from manyheads.config import Metric, TuneConfig
-from manyheads.config.fields import show
+from manyheads.config.fields import show_list
 from manyheads.sweep.ablate import Figures, Measured, Record, machine_words
 from manyheads.sweep.journal import Outcome, State
 from manyheads.terminal import Sheet
@@ -212,10 +212,6 @@ def short_names(names: Iterable[str]) -> list[str]:
     return short if len(set(short)) == len(short) else list(names)
 
 
-def shown_setting(value: Any) -> str:
-    return f"[{', '.join(map(show, value))}]" if isinstance(value, list) else show(value)
-
-
 def _sheet(title: str, columns: list[str], lines: list[list[str]], notes: list[str]) -> Sheet:
     """The last cell of each line is a remark, whose column is left out where there is none."""
     if any(line[-1] for line in lines):
@@ -228,7 +224,7 @@ def _line(config: TuneConfig, one: Ranked) -> list[str]:
     between = "" if one.interval is None else f"{one.interval[0]:.3f}-{one.interval[1]:.3f}"
     steps = max((run.steps for run in one.runs), default=0)
     minutes = sum(run.seconds for run in one.runs) / 60
-    setting = [shown_setting(one.setting[name]) for name in config.search]
+    setting = [show_list(one.setting[name]) for name in config.search]
     figures = [value, *([deviation] if config.seeds > 1 else []), between, f"{steps:,}", f"{minutes:.1f}"]
     return [str(one.trial), *setting, *figures, _search_remarks(config, one)]
 

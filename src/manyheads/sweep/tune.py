@@ -4,6 +4,7 @@ The settings are a grid, draws, or Optuna's (optuna.py). No two of them may trai
 against itself.
 """
 
+import json
 import logging
 import random
 import re
@@ -17,20 +18,20 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.cli.compose import GRAMMAR
+from manyheads.cli.compose import GRAMMAR, preset_values
 from manyheads.cli.errors import refuse_unused
-from manyheads.cli.implied import BY_DATA, LIMITS, searched_settings
-from manyheads.cli.words import as_words, plain_settings, read_settings
-from manyheads.config import Method, Norm, Positions, RunConfig, Schedule, TuneConfig
-from manyheads.config.fields import show
-from manyheads.config.tune import OF_OPTUNA
+from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS, searched_settings
+from manyheads.config import Method, RunConfig, Task, TuneConfig
+from manyheads.config.facts import having, settings
+from manyheads.config.fields import by_name, plain_settings, show
+from manyheads.config.sweep import OF_OPTUNA
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop
 from manyheads.runs.resume import verdict
 from manyheads.sweep.journal import Journal, State, open_journal
-from manyheads.sweep.scheduler import Listed, Search, Trial, run_trials
+from manyheads.sweep.scheduler import Listed, Search, Trial
 from manyheads.terminal import as_text, console, print_sheet, show_files, shown
 from manyheads.training.before import check_class_names, check_end, check_logger, check_long, check_pair, check_teacher
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study
     from manyheads.sweep.tables import Ranked
 
+PLAIN = re.compile(r"[A-Za-z_][\w./-]*")  # read as a text without quotes
+QUOTED = re.compile(r"(['\"])(.*)\1", re.DOTALL)
 PATIENCE = 10_000  # draws in a row of settings that are known, before a range is said to hold no more
 log = logging.getLogger("manyheads.tune")
 
@@ -68,7 +71,7 @@ def tune(config: TuneConfig) -> "list[Ranked]":
             log.info("%d runs are in the journal already", len(journal.outcomes))
         search, stop = Search(config, make_queue(config, planned, journal), journal), Stop()
         with stop.listening():
-            run_trials(search, search.start, config.jobs, stop)
+            search.run(stop)
         outcomes = journal.outcomes
     from manyheads.sweep.page import write_results
     from manyheads.sweep.tables import MOST_LINES, rank, sheet_of_search
@@ -157,20 +160,20 @@ def check_distinct(config: TuneConfig, planned: Sequence[dict[str, Any]] | None)
 
 def resolved(run: RunConfig) -> dict[str, Any]:
     """The settings that a run reads, in one spelling of each: two runs that differ in none of them are the same."""
-    found, model, optim = read_settings(run), run.model, run.optim
-    idle = [*LIMITS, *(f"optim.{name}" for name in BY_DATA)] if run.budget else []
-    idle += [f"tokenizer.{name}" for name in ("kind", "vocab_size", "lowercase")] if run.tokenizer.path else []
-    idle += ["model.norm_bias"] if model.norm is not Norm.layer else []
-    idle += ["optim.decay_share"] if optim.schedule is not Schedule.wsd else []
-    idle += ["model.rotary_base", "model.rotary_base_window"] if model.positions is not Positions.rotary else []
-    idle += ["model.rotary_base_window"] if not any(map(model.window_of, range(model.n_layers))) else []
-    idle += [f"model.{one}" for one, each in (("score", model.scores), ("window", model.windows)) if each]
-    places = ("embedding", "residual", "classifier")
-    said = {f"model.dropout_{place}": model.dropout_at(place) for place in places}
-    said |= {"model.n_kv_heads": model.kv_heads, "optim.head_lr": optim.head_lr or optim.lr}
-    said |= {"optim.muon_lr": optim.muon_lr or optim.lr}
-    idle.append("model.dropout")  # which those of the three places stand for
-    return {name: said.get(name, value) for name, value in found.items() if name not in idle}
+    known, plain, model = settings(RunConfig), plain_settings(run), run.model
+    found = read_settings(run) | {"model.n_kv_heads": model.kv_heads}
+    found.pop("model.dropout", None)  # those of the three places stand for it
+    if not any(map(model.window_of, range(model.n_layers))):
+        found.pop("model.rotary_base_window", None)
+    for name in [name for name in found if name in known]:
+        facts = known[name].facts
+        given, _, choice = facts.given.partition("=")
+        by_another = (facts.by_data and run.budget) or (facts.weights == "unused" and run.tokenizer.path)
+        if by_another or (given and plain[given] != choice) or plain.get(facts.listed):
+            del found[name]
+        elif found[name] is None and facts.null:
+            found[name] = plain[facts.null]
+    return found
 
 
 def _same_run(config: TuneConfig, one: dict[str, Any], other: dict[str, Any]) -> str:
@@ -242,8 +245,70 @@ def final_command(config: TuneConfig, best: "Ranked") -> str:
         if config.budget:  # which no limit of epochs, rows or classes cut short
             run = replace(run, optim=replace(run.optim, **dict.fromkeys(BY_DATA, 0)))
             run.trainer["max_epochs"] = -1
-    return shlex.join(["manyheads", "train", *as_words(run, GRAMMAR.quote)])
+    return shlex.join(["manyheads", "train", *as_words(run)])
 
 
 def _folder_name(config: TuneConfig) -> str:
     return re.sub(r"[^\w-]+", "-", "-".join(["tune", *(name.rpartition(".")[2] for name in config.search)]))
+
+
+def as_words(run: RunConfig) -> list[str]:
+    """`key=value` of every setting that is not as usual and that something reads, in the order of declaration, as
+    somebody would type them for Hydra's grammar."""
+    plain, usual = plain_settings(run), _usual_settings(run)
+    texts = {name for name, one in settings(RunConfig).items() if one.kind is str}
+    as_typed = having(RunConfig, verbatim=True)
+    if not run.budget and any(plain.get(name) != usual.get(name) for name in LIMITS):
+        usual |= {f"optim.{name}": 0 for name in BY_DATA}  # a limit that is typed takes their place
+    words = []
+    for name, value in plain.items():
+        if value == usual.get(name, ...) or not _is_read(run, name, value):
+            continue
+        is_plain = name in as_typed or (name in texts and value != "null" and not QUOTED.fullmatch(value))
+        words.append(f"{name}={value if is_plain else _typed(value)}")
+    return words
+
+
+def read_settings(run: RunConfig) -> dict[str, Any]:
+    """`plain_settings` without those that nothing reads."""
+    return {name: value for name, value in plain_settings(run).items() if _is_read(run, name, value)}
+
+
+def _usual_settings(run: RunConfig) -> dict[str, Any]:
+    """What such a run has by default, by dotted name, presets included. What weights decide is left out."""
+    presets = preset_values("train", {"task": run.task.name} | (PRESETS if run.init_from else {}))
+    usual = by_name(RunConfig, presets) | {"task": Task.classify.name}  # another is typed, which chooses the preset
+    if not run.init_from:
+        return usual
+    decided = {"data.max_length", *having(RunConfig, weights="default"), *having(RunConfig, weights="free")}
+    return {name: value for name, value in usual.items() if name not in decided}
+
+
+def _is_read(run: RunConfig, name: str, value: Any) -> bool:
+    if name in LIMITS and run.budget:
+        return False
+    try:
+        refuse_unused(run, {name: value})
+    except ValueError:
+        return False
+    return True
+
+
+def _typed(value: Any) -> str:
+    """A value in Hydra's grammar; a mapping as YAML."""
+    if isinstance(value, dict):
+        return (
+            "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {_yaml(one)}" for key, one in value.items()) + "}"
+        )
+    if isinstance(value, list):
+        return "[" + ",".join(map(_typed, value)) + "]"
+    if isinstance(value, str):
+        is_plain = PLAIN.fullmatch(value) and value.lower() not in ("null", "true", "false", "nan", "inf")
+        return value if is_plain else GRAMMAR.quote(value)
+    return repr(value) if isinstance(value, float) else show(value)
+
+
+def _yaml(value: Any) -> str:
+    """As JSON, but a number with its point, without which YAML reads 1e-05 as a text."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text

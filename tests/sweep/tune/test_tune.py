@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from manyheads.cli.compose import compose
-from manyheads.cli.words import plain_settings
 from manyheads.config import Metric, RunConfig, TuneConfig
-from manyheads.config.tune import USUAL
+from manyheads.config.fields import plain_settings
+from manyheads.config.sweep import USUAL
 from manyheads.runs.config_file import read_run
 from manyheads.sweep import page as picture
 from manyheads.sweep import scheduler

@@ -2,10 +2,11 @@
 
 import pytest
 
-from manyheads.cli.compose import GRAMMAR, compose
+from manyheads.cli.compose import compose
 from manyheads.cli.errors import refuse_unused
 from manyheads.cli.verbs import choices
-from manyheads.cli.words import as_words, plain_settings
+from manyheads.config.fields import plain_settings
+from manyheads.sweep.tune import as_words
 
 GROUPS = ("model", "optim", "experiment", "hardware", "logger", "debug")
 ODD = [
@@ -44,14 +45,14 @@ def unread(run):
 )
 def test_there_and_back(typed):
     run = compose("train", typed)
-    again = compose("train", as_words(run, GRAMMAR.quote))
+    again = compose("train", as_words(run))
     known, found = plain_settings(run), plain_settings(again)
     assert {name for name in known if found[name] != known[name]} <= unread(run)
     assert again.data.path == run.data.path
 
 
 def test_defaults_need_no_words():
-    assert as_words(compose("train"), GRAMMAR.quote) == []
+    assert as_words(compose("train")) == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_defaults_need_no_words():
 def test_what_trained_weights_bring_is_not_taken_for_what_was_typed(typed, model_folder):
     """Also where it was typed to be the default, which weights would otherwise change."""
     run = compose("train", [f"init_from={model_folder}", *typed])
-    again = compose("train", as_words(run, GRAMMAR.quote))
+    again = compose("train", as_words(run))
     limits = ("trainer.max_epochs", "trainer.max_steps") if run.budget else ()  # which a budget stands for
     known, found = plain_settings(run), plain_settings(again)
     assert {name for name in known if found[name] != known[name]} <= {*limits}
