@@ -17,7 +17,7 @@ from manyheads.config import Nonfinite
 from manyheads.data.batches import held_out
 from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
-from manyheads.inference.masked_lm import MaskedLMPredictor
+from manyheads.inference.language_models import MaskedLMPredictor
 from manyheads.runs.config_file import read_run
 from manyheads.training.before import wait_for
 from manyheads.training_run import train

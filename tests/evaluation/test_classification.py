@@ -10,12 +10,11 @@ import torch
 
 from manyheads.data.rows import Rows, Table, Unread
 from manyheads.evaluation.classification import (
-    MAJORITY,
-    REPORTED,
-    Predictions,
+    CLASSES,
+    Answered,
     confusion_section,
     details,
-    evaluate_classes,
+    evaluate_classifier,
     frequent_label,
     logits_by_model,
     reported,
@@ -37,9 +36,9 @@ def rows(pairs: bool = False) -> Rows:
     return Rows(TEXTS, TEXTS[::-1] if pairs else None, [0, 1, 2, 0, 1, 2, 0], "rows.csv", range(2, 9))
 
 
-def predictions(folder: Path, some: Rows) -> Predictions:
+def predictions(folder: Path, some: Rows) -> Answered:
     model = load(folder)
-    return Predictions(some, model.labels, logits_by_model(model, some, Setup())[NETWORK])
+    return Answered.of(some, model.labels, logits_by_model(model, some, Setup())[NETWORK])
 
 
 def scored(n_classes: int = 3) -> Scores:
@@ -61,12 +60,12 @@ def test_members_and_baselines_are_evaluated_on_the_same_rows(model_folder: Path
     assert linear is not None
     baseline, some = LinearBaseline(linear), Rows(["good", "so bad", "film"], None, [1, 0, 2], "x.csv", range(3))
     setup = Setup(train=train, baseline=baseline, n_resamples=50)
-    found = evaluate_classes(load(model_folder), some, setup)
+    found = evaluate_classifier(load(model_folder), some, setup)
     answers = baseline.logits(some.texts, None).argmax(-1).tolist()
     expected = score_answers(some.labels, answers, 3, n_resamples=50)
     assert list(found.members) == [NETWORK, LINEAR]
     assert found.baselines[LINEAR] == {name: expected[name] for name in ("accuracy", "macro_f1")}
-    assert found.baselines[MAJORITY]["accuracy"].value == 1 / 3
+    assert found.baselines[CLASSES.most_frequent]["accuracy"].value == 1 / 3
     assert found.members[LINEAR]["accuracy"] == expected["accuracy"]
     for name, lead in found.leads.items():
         own, theirs = found.members[NETWORK]["accuracy"].value, found.baselines[name]["accuracy"].value
@@ -74,7 +73,7 @@ def test_members_and_baselines_are_evaluated_on_the_same_rows(model_folder: Path
     assert found.scores["accuracy"]["value"] == found.members[NETWORK]["accuracy"].value
     assert found.size == "3 rows, 3 classes"
     assert "the network does alone" in found.note
-    alone = evaluate_classes(load(model_folder), some, Setup(baseline=baseline, compare=False, n_resamples=50))
+    alone = evaluate_classifier(load(model_folder), some, Setup(baseline=baseline, compare=False, n_resamples=50))
     assert (alone.members, alone.baselines, alone.leads) == (found.members, {}, {})
 
 
@@ -90,7 +89,7 @@ def test_members_and_baselines_are_evaluated_on_the_same_rows(model_folder: Path
 def test_the_verdict_is_of_the_strongest_rival(rival: float, words: str) -> None:
     scores = scored()
     scores.accuracy = Interval(0.9, 0.88, 0.92)
-    rivals = {MAJORITY: 0.3, LINEAR: rival}
+    rivals = {CLASSES.most_frequent: 0.3, LINEAR: rival}
     baselines = {name: {"accuracy": Interval(at, at - 0.02, at + 0.02)} for name, at in rivals.items()}
     leads = {name: {"accuracy": Interval(0.9 - at, 0.89 - at, 0.91 - at)} for name, at in rivals.items()}
     right = "90.0% of 90 rows are answered right (95 % interval 88.0% to 92.0%)"
@@ -104,7 +103,7 @@ def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
     assert [one.name for section in (confusion, trust) for one in section.pictures] == ["confusion", "reliability"]
     expected = [
         [name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))]
-        for name, of in reported(scores, REPORTED).items()
+        for name, of in reported(scores, CLASSES, CLASSES.reported).items()
     ]
     assert figures.table.rows == expected
     assert len(expected) == 7
@@ -143,7 +142,7 @@ def test_chunks_change_nothing(model_folder: Path, monkeypatch: pytest.MonkeyPat
 
 def test_mistakes_come_surest_first() -> None:
     logits = torch.tensor([[9.0, 0], [0, 3], [5, 0], [0, 8], [2, 0]])
-    judged = Predictions(Rows(list("abcde"), None, [0, 0, 1, 0, 1], "x.csv", range(2, 7)), ["no", "yes"], logits)
+    judged = Answered.of(Rows(list("abcde"), None, [0, 0, 1, 0, 1], "x.csv", range(2, 7)), ["no", "yes"], logits)
     mistakes = worst_mistakes(judged)
     assert [(one.texts, one.place, one.label, one.answer) for one in mistakes] == [
         (["d"], "100.0% sure, row 5", "no", "yes"),
@@ -152,7 +151,7 @@ def test_mistakes_come_surest_first() -> None:
         (["e"], "88.1% sure, row 6", "yes", "no"),
     ]
     assert len(worst_mistakes(judged, 2)) == 2
-    assert worst_mistakes(Predictions(Rows(["a"], None, [0], "x.csv", [2]), ["no", "yes"], logits[:1])) == []
+    assert worst_mistakes(Answered.of(Rows(["a"], None, [0], "x.csv", [2]), ["no", "yes"], logits[:1])) == []
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -166,7 +165,7 @@ def test_the_file_holds_every_row_as_it_is(model_folder: Path, pair_folder: Path
     if pairs:
         assert [row["text_pair"] for row in read] == TEXTS[::-1]
     for row, label, answer, probabilities in zip(
-        read, rows().labels, judged.answers, judged.probabilities_nC.tolist(), strict=True
+        read, rows().labels, judged.probabilities_nC.argmax(1), judged.probabilities_nC.tolist(), strict=True
     ):
         assert row["label"] == judged.names[label]
         assert row["prediction"] == judged.names[answer]

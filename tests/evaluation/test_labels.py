@@ -15,9 +15,10 @@ from sklearn.metrics import f1_score
 from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, PredictConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_splits
+from manyheads.evaluation.classification import LABELS as KIND
+from manyheads.evaluation.classification import answers_by_model, evaluate_classifier, worst_mistakes
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
-from manyheads.evaluation.multilabel import MOST_FREQUENT, evaluate_labels, labels_by_model, worst_labels
 from manyheads.evaluation.results import evaluate_run
 from manyheads.inference.folder import load, load_to_answer
 from manyheads.inference.predict import predict
@@ -90,7 +91,7 @@ def test_evaluate_judges_a_file_by_scikit_learns_figures(label_folder: Path, dat
     assert [one["f1"] for one in figures["per_class"]] == pytest.approx(list(per_label))
     assert [one["threshold"] for one in figures["per_class"]] == [0.5, 0.35, 0.6]
     assert {"accuracy", "macro_f1"} <= set(figures)
-    assert set(figures["baselines"]) == {MOST_FREQUENT}
+    assert set(figures["baselines"]) == {KIND.most_frequent}
     assert json.loads((tmp_path / "out" / "metrics.json").read_text())["micro_f1"] == figures["micro_f1"]
     with (tmp_path / "out" / "predictions.csv").open() as file:
         written = list(csv.DictReader(file))
@@ -137,7 +138,7 @@ def test_a_run_is_judged_beside_the_linear_model_that_it_fitted(label_folder, tm
     write_baseline(tmp_path, baseline(splits().train))
     summary = evaluate_run(splits(), load(label_folder), TRAINING, {"seed": 3}, tmp_path)
     assert list(summary.validation) == ["micro_f1", "macro_f1", "accuracy", "loss", "micro_precision", "micro_recall"]
-    assert set(summary.baselines) == {MOST_FREQUENT, LINEAR}
+    assert set(summary.baselines) == {KIND.most_frequent, LINEAR}
     tfidf, lead = summary.baselines[LINEAR]["micro_f1"], summary.leads[LINEAR]["micro_f1"]
     assert lead.value == pytest.approx(summary.test["micro_f1"].value - tfidf.value)
     page = (tmp_path / "report.html").read_text()
@@ -164,8 +165,8 @@ def test_the_baseline_says_the_same_of_every_text_where_there_is_nothing_to_lear
 
 
 def test_the_worst_mistakes_are_labels_given_with_the_most_confidence(label_folder: Path) -> None:
-    found = labels_by_model(load(label_folder), rows("test", 40), Setup())[NETWORK]
-    worst = worst_labels(found, n=5)
+    found = answers_by_model(load(label_folder), rows("test", 40), Setup())[NETWORK]
+    worst = worst_mistakes(found, n=5)
     sure = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, 0).max(1)
     most = sorted(sure[sure > 0], reverse=True)[:5]
     for one, likely in zip(worst, most, strict=True):
@@ -216,9 +217,9 @@ def test_data_that_has_changed_since_training_is_one_sentence(label_folder, data
 
 
 def test_baselines_of_data_that_was_named_know_its_most_frequent_label(label_folder: Path) -> None:
-    found = evaluate_labels(load(label_folder), rows("test", 40), Setup(n_resamples=50))
-    assert list(found.baselines) == list(found.leads) == [MOST_FREQUENT]
-    assert found.baselines[MOST_FREQUENT]["micro_f1"].value == pytest.approx(2 * 16 / (40 + 48))
+    found = evaluate_classifier(load(label_folder), rows("test", 40), Setup(n_resamples=50))
+    assert list(found.baselines) == list(found.leads) == [KIND.most_frequent]
+    assert found.baselines[KIND.most_frequent]["micro_f1"].value == pytest.approx(2 * 16 / (40 + 48))
 
 
 def test_figures_of_rows_that_thresholds_were_tuned_on_are_said_to_be_too_good(label_folder: Path, tmp_path) -> None:

@@ -9,10 +9,10 @@ from sklearn.metrics import accuracy_score
 
 from manyheads.config import EvaluateConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
-from manyheads.evaluation.classification import FIGURES, MAJORITY
+from manyheads.evaluation.classification import CLASSES
 from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
-from manyheads.evaluation.masked_lm import score_masked
+from manyheads.evaluation.language_models import score_masked
 from manyheads.evaluation.metrics import Interval
 from manyheads.evaluation.results import (
     Summary,
@@ -25,7 +25,7 @@ from manyheads.evaluation.results import (
     write_evaluation,
 )
 from manyheads.inference.folder import load
-from manyheads.inference.masked_lm import Guessed
+from manyheads.inference.language_models import Guessed
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import BASELINE, LinearBaseline, write_baseline
 
@@ -66,7 +66,7 @@ def test_the_split_judged_last_is_the_one_reported(model_folder: Path, tmp_path:
     assert summary.judged_on == ("test" if test else "validation")
     assert bool(summary.test) == test
     assert summary.rows == {"train": 30, "validation": 9} | ({"test": 12} if test else {})
-    assert set(summary.baselines) == {MAJORITY, LINEAR}
+    assert set(summary.baselines) == {CLASSES.most_frequent, LINEAR}
     answers = [one.label for one in model.predict(data.validation.texts)]
     truth = [data.labels[label] for label in data.validation.labels]
     assert summary.validation["accuracy"].value == pytest.approx(accuracy_score(truth, answers))
@@ -98,10 +98,10 @@ def summary(**typed: Any) -> Summary:
         "rows": {"train": 1000, "validation": 10},
         "best": {"metric": "accuracy", "value": 0.5, "epoch": 2, "step": 20},
         "train": {"accuracy": 0.75, "loss": 0.125},
-        "validation": dict.fromkeys(FIGURES, FIGURE),
+        "validation": dict.fromkeys(CLASSES.of_table, FIGURE),
         "test": {},
         "judged_on": "validation",
-        "baselines": {MAJORITY: {"accuracy": FIGURE, "macro_f1": FIGURE}},
+        "baselines": {CLASSES.most_frequent: {"accuracy": FIGURE, "macro_f1": FIGURE}},
         "versions": {"torch": "2"},
     }
     return Summary(**(values | typed))
@@ -111,7 +111,7 @@ def test_the_file_holds_every_figure(tmp_path: Path) -> None:
     summary().write(tmp_path / "summary.json")
     written = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     assert written["validation"]["accuracy"] == {"value": 0.5, "low": 0.25, "high": 0.75}
-    assert written["baselines"][MAJORITY]["macro_f1"]["value"] == 0.5
+    assert written["baselines"][CLASSES.most_frequent]["macro_f1"]["value"] == 0.5
     assert (written["steps"], written["output"], written["test"]) == (4000, "/tmp/x[/b]\x1b[2J", {})
     assert [one.name for one in tmp_path.iterdir()] == ["summary.json"]
 
@@ -139,7 +139,7 @@ def test_the_screen_shows_figures_and_never_obeys_a_path(capsys: pytest.CaptureF
 def test_the_test_split_has_a_column_where_it_was_judged(capsys: pytest.CaptureFixture[str]) -> None:
     show_summary(
         summary(
-            test=dict.fromkeys(FIGURES, FIGURE),
+            test=dict.fromkeys(CLASSES.of_table, FIGURE),
             judged_on="test",
             best={},
             rows={"train": 9, "validation": 5, "test": 7},
@@ -154,8 +154,8 @@ def test_the_lead_over_the_strongest_is_said_and_read_back(tmp_path: Path, capsy
     lead, far = Interval(0.02, 0.01, 0.03), Interval(0.4, 0.3, 0.5)
     strong = {"accuracy": Interval(0.6, 0.5, 0.7)}
     ahead = summary(
-        leads={LINEAR: {"accuracy": lead}, MAJORITY: {"accuracy": far}},
-        baselines={MAJORITY: {"accuracy": FIGURE}, LINEAR: strong},
+        leads={LINEAR: {"accuracy": lead}, CLASSES.most_frequent: {"accuracy": far}},
+        baselines={CLASSES.most_frequent: {"accuracy": FIGURE}, LINEAR: strong},
         members={"validation": {NETWORK: {"accuracy": FIGURE}, LINEAR: strong}},
         terms="words",
         warnings=["few rows"],
@@ -175,7 +175,9 @@ def test_the_lead_over_the_strongest_is_said_and_read_back(tmp_path: Path, capsy
 def test_the_table_says_of_each_figure_which_model_has_it(capsys: pytest.CaptureFixture[str]) -> None:
     """A train figure of the network beside a test figure of both was 0.36 beside 0.78, and nothing said why."""
     of = {"both": 0.7, NETWORK: 0.36, LINEAR: 0.71}
-    models = {name: dict.fromkeys(FIGURES, Interval(value, value - 0.1, value + 0.1)) for name, value in of.items()}
+    models = {
+        name: dict.fromkeys(CLASSES.of_table, Interval(value, value - 0.1, value + 0.1)) for name, value in of.items()
+    }
     both = {"validation": models, "test": models}
     show_summary(
         summary(
@@ -184,7 +186,7 @@ def test_the_table_says_of_each_figure_which_model_has_it(capsys: pytest.Capture
             test=models["both"],
             judged_on="test",
             rows={"train": 1000, "validation": 10, "test": 20},
-            baselines={MAJORITY: {"accuracy": FIGURE}, LINEAR: {"accuracy": FIGURE}},
+            baselines={CLASSES.most_frequent: {"accuracy": FIGURE}, LINEAR: {"accuracy": FIGURE}},
             best={"metric": "accuracy", "value": 0.3833, "epoch": 2, "step": 20},
             linear=0.35,
             terms="words",
@@ -240,8 +242,8 @@ def written(
 
 def test_data_that_was_named_has_no_baseline_to_fit(model_folder: Path, tmp_path: Path) -> None:
     metrics = written(model_folder, tmp_path)
-    assert set(metrics["baselines"]) == {MAJORITY}
-    assert metrics["baselines"][MAJORITY]["accuracy"]["value"] == 0.5
+    assert set(metrics["baselines"]) == {CLASSES.most_frequent}
+    assert metrics["baselines"][CLASSES.most_frequent]["accuracy"]["value"] == 0.5
     about = (metrics["data"], metrics["split"], metrics["source"], metrics["n_rows"])
     assert about == ("new", "all", "new\x1b.csv", 12)
     page = (tmp_path / "report.html").read_text()
@@ -256,7 +258,7 @@ def test_the_linear_model_of_training_is_judged_on_whatever_rows(model_folder: P
     splits = Splits(NAMED.rows, NAMED.rows, NAMED.rows, LABELS, ["carved out"])
     data = EvaluationData(NAMED.rows, "own", "test", RunConfig(), splits) if own else NAMED
     found = written(model_folder, tmp_path, data, LinearBaseline(linear))
-    assert set(found["baselines"]) == set(found["leads"]) == {MAJORITY, LINEAR}
+    assert set(found["baselines"]) == set(found["leads"]) == {CLASSES.most_frequent, LINEAR}
     assert found["baselines"][LINEAR]["accuracy"]["value"] == 1.0
     page = (tmp_path / "report.html").read_text()
     assert ("<dt>run.model.n_heads</dt>" in page, "carved out" in page) == (own, own)

@@ -10,10 +10,9 @@ import pytest
 
 from manyheads.config import EvaluateConfig, GenerateConfig, PredictConfig
 from manyheads.data.rows import Rows
-from manyheads.evaluation import seq2seq as module
+from manyheads.evaluation import language_models as module
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.evaluation.report import Page, render
-from manyheads.evaluation.seq2seq import (
+from manyheads.evaluation.language_models import (
     COPY,
     NEAREST,
     Generated,
@@ -22,12 +21,13 @@ from manyheads.evaluation.seq2seq import (
     nearest_targets,
     score_texts,
     text_baselines,
-    verdict,
+    verdict_of_texts,
     write_generated_csv,
 )
+from manyheads.evaluation.report import Page, render
 from manyheads.inference.folder import load
+from manyheads.inference.language_models import Followed
 from manyheads.inference.predict import predict
-from manyheads.inference.seq2seq import Followed
 
 TEXTS = ["a <b>good</b> film", "very bad", "so", "e\u0301"]
 TARGETS = ["good", "so bad", "so", "é"]
@@ -72,7 +72,7 @@ def test_the_nearest_training_text_answers(monkeypatch):
         COPY: pytest.approx(1 / 3), NEAREST: pytest.approx(2 / 3),
     }  # fmt: skip
     assert list(text_baselines(None, rows)) == [COPY]
-    monkeypatch.setattr(module, "MOST_TRAIN", 2)
+    monkeypatch.setattr(module, "MOST_TEXTS", 2)
     assert nearest_targets(train, rows)[1] in ("1", "2")
 
 
@@ -99,7 +99,7 @@ def test_the_page_shows_wrong_answers_with_their_targets_and_texts_stay_texts(ge
 
 def test_the_verdict_names_the_best_rival(generated):
     train = rows_of(["x", "so"], ["y", "so"])
-    said = verdict(score_texts(generated), text_baselines(train, generated.rows))
+    said = verdict_of_texts(score_texts(generated), text_baselines(train, generated.rows))
     assert said.startswith("75.0% of 4 texts are answered with exactly the target")
     assert said.endswith("and the two intervals overlap.")
     assert COPY in said or NEAREST in said

@@ -14,7 +14,7 @@ from manyheads.config import DataConfig
 from manyheads.data.tokenizer import decode
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.inference.seq2seq import Seq2SeqPredictor
+from manyheads.inference.language_models import Seq2SeqPredictor
 from manyheads.layout import Packed
 
 TEXTS = ["a good film", "", "very very bad", "not so awful the film", "good " * 100, "fine"]

@@ -1,16 +1,17 @@
-"""Evaluation of a classifier that gives each text one class.
+"""Evaluation of a text classifier, whose rows have one class each or any number of labels.
 
-n rows . C classes
+n rows . C classes or labels
 """
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from manyheads.data.rows import Rows
+from manyheads.data.tokens import marks_of
 from manyheads.evaluation.evaluation import (
     BOTH,
     LINEAR,
@@ -18,6 +19,7 @@ from manyheads.evaluation.evaluation import (
     Evaluation,
     Setup,
     compared,
+    figures_of,
     figures_section,
     lead_words,
     mistake,
@@ -27,7 +29,17 @@ from manyheads.evaluation.evaluation import (
     words_of,
     write_answers_csv,
 )
-from manyheads.evaluation.metrics import Interval, Scores, change_of_answers, score, score_answers
+from manyheads.evaluation.metrics import (
+    Bools,
+    Floats,
+    LabelScore,
+    LabelScores,
+    Scores,
+    change_of_answers,
+    score,
+    score_answers,
+    score_labels,
+)
 from manyheads.evaluation.report import (
     MOST_CELLS_LABELLED,
     Example,
@@ -40,67 +52,145 @@ from manyheads.evaluation.report import (
 )
 from manyheads.inference.classifier import TextClassifier, in_chunks
 
-MAJORITY = "most frequent class"
-FIGURES = ("accuracy", "macro_f1", "loss", "calibration_error", "macro_precision", "macro_recall")  # of a table
-COMPARED = ("accuracy", "macro_f1")  # of baselines
-REPORTED = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
-LARGE = ("accuracy", "macro_f1", "loss", "calibration_error")  # above a report
 TOKENS = 8192  # most of a batch
+NONE = "no label"
+
+
+class Kind(NamedTuple):
+    """What is said of a classifier; its figures are the first, by which models are compared, those of baselines, of a
+    table, above a report, and of a report; `words` are names of figures there."""
+
+    title: str
+    noun: str
+    most_frequent: str
+    first: str
+    of_baselines: tuple[str, ...]
+    of_table: tuple[str, ...]
+    large: tuple[str, ...]
+    reported: tuple[str, ...]
+    words: dict[str, str]
+
+
+CLASSES = Kind(
+    title="A text classifier and what it is worth",
+    noun="classes",
+    most_frequent="most frequent class",
+    first="accuracy",
+    of_baselines=("accuracy", "macro_f1"),
+    of_table=("accuracy", "macro_f1", "loss", "calibration_error", "macro_precision", "macro_recall"),
+    large=("accuracy", "macro_f1", "loss", "calibration_error"),
+    reported=("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error"),
+    words={"loss": "cross-entropy loss"},
+)
+LABELS = Kind(
+    title="A classifier of any number of labels and what it is worth",
+    noun="labels",
+    most_frequent="most frequent label",
+    first="micro_f1",
+    of_baselines=("micro_f1", "macro_f1"),
+    of_table=("micro_f1", "macro_f1", "accuracy", "loss", "micro_precision", "micro_recall"),
+    large=("micro_f1", "macro_f1", "micro_precision", "micro_recall"),
+    reported=(
+        *("micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall"),
+        *("macro_precision", "macro_recall", "loss"),
+    ),
+    words={"accuracy": "rows with all labels right", "loss": "loss of a row, in nats"},
+)
 
 
 @dataclass(slots=True)
-class Predictions:
-    """Rows in their own order with the fp32 logits of a model; class ids count in `names`."""
+class Answered:
+    """Rows in their own order, the probabilities of their classes, those that they have, `marks_nC`, and those that
+    they are given: the likeliest, or where there are `thresholds` each from its own on."""
 
     rows: Rows
     names: list[str]
-    logits_nC: Tensor
+    probabilities_nC: Floats
+    marks_nC: Bools
+    given_nC: Bools
+    thresholds: list[float] | None
 
-    @property
-    def probabilities_nC(self) -> Tensor:
-        """Softmax in fp64, so that the loss of a confident mistake stays finite: `(n, C)`."""
-        return self.logits_nC.double().softmax(-1)
+    @classmethod
+    def of(cls, rows: Rows, names: list[str], logits_nC: Tensor, thresholds: list[float] | None = None) -> "Answered":
+        """Probabilities are in fp64, so that the loss of a confident mistake stays finite."""
+        assert (rows.sets is None) == (thresholds is None), "rows are read as the model answers them"
+        if rows.sets is None or thresholds is None:
+            probabilities_nC = logits_nC.double().softmax(-1).numpy()
+            marks_nC, given_nC = np.zeros((2, *probabilities_nC.shape), dtype=bool)
+            np.put_along_axis(marks_nC, np.array(rows.labels, dtype=np.int64)[:, None], True, axis=1)
+            np.put_along_axis(given_nC, probabilities_nC.argmax(1)[:, None], True, axis=1)
+        else:
+            probabilities_nC = logits_nC.double().sigmoid().numpy()
+            marks_nC = marks_of(rows.sets, len(names)).bool().numpy()
+            given_nC = probabilities_nC >= np.array(thresholds)
+        return cls(rows, names, probabilities_nC, marks_nC, given_nC, thresholds)
 
-    @property
-    def answers(self) -> list[int]:
-        return self.logits_nC.argmax(-1).tolist()
+    def judged(self, marks_nC: Bools) -> Any:
+        """As figures take them: class ids `(n,)`, or marks."""
+        return marks_nC.argmax(1) if self.thresholds is None else marks_nC
+
+    def score(self, **draws: int) -> Scores | LabelScores:
+        """The figures of the answers, with their intervals."""
+        if self.thresholds is None:
+            return score(self.judged(self.marks_nC), self.probabilities_nC, self.names, **draws)
+        return score_labels(self.marks_nC, self.probabilities_nC, self.names, self.thresholds, **draws)
+
+    def words(self, of_row: Bools, joint: str = ", ") -> str:
+        """The names of a row's classes."""
+        return joint.join(self.names[label] for label in np.flatnonzero(of_row).tolist())
 
 
-def evaluate_classes(classifier: TextClassifier, rows: Rows, setup: Setup) -> Evaluation:
-    """The classifier, each of its members alone, the linear model of the run and the most frequent class.
+def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) -> Evaluation:
+    """The classifier, each of its members alone, the linear model of the run and the most frequent class or label.
 
     Raises:
         ValueError: there are no rows, or they are pairs and the model takes single texts, or the other way round.
     """
-    names, draws, note = classifier.labels, setup.draws, linear_note(classifier, setup)
-    logits = logits_by_model(classifier, rows, setup)
-    found = {name: Predictions(rows, names, logits_nC) for name, logits_nC in logits.items()}
-    answered = next(iter(found.values()))
-    every = {name: score(rows.labels, one.probabilities_nC.numpy(), names, **draws) for name, one in found.items()}
-    scores, answers = next(iter(every.values())), {}
+    kind, n_classes, note = (
+        LABELS if classifier.multi else CLASSES,
+        len(classifier.labels),
+        linear_note(classifier, setup),
+    )
+    found = answers_by_model(classifier, rows, setup)
+    answered, every = next(iter(found.values())), {name: one.score(**setup.draws) for name, one in found.items()}
+    scores, judged, answers = next(iter(every.values())), answered.judged, dict[str, Bools]()
     if setup.compare:
-        answers[MAJORITY] = [frequent_label(rows, len(names), setup)] * len(rows)
-        answers |= {LINEAR: found[LINEAR].answers} if LINEAR in found else {}
-    baselines = {name: score_answers(rows.labels, given, len(names), **draws) for name, given in answers.items()}
-    leads = {
-        name: change_of_answers(rows.labels, given, [answered.answers], len(names), **draws)[0]
-        for name, given in answers.items()
-    }
-    members = {name: figures_of(one, FIGURES) for name, one in every.items()}
+        answers[kind.most_frequent] = np.zeros_like(answered.marks_nC)
+        answers[kind.most_frequent][:, frequent_label(rows, n_classes, setup)] = True
+        answers |= {LINEAR: found[LINEAR].given_nC} if LINEAR in found else {}
+    baselines, leads = {}, {}
+    for name, given_nC in answers.items():
+        labels, given, own = (judged(one) for one in (answered.marks_nC, given_nC, answered.given_nC))
+        figures = score_answers(labels, given, n_classes, **setup.draws)
+        (change,) = change_of_answers(labels, given, [own], n_classes, **setup.draws)
+        baselines[name], leads[name] = ({one: of[one] for one in kind.of_baselines} for of in (figures, change))
+    members = {name: figures_of(one, *kind.of_table) for name, one in every.items()}
     return Evaluation(
-        title="A text classifier and what it is worth",
-        size=f"{scores.n_rows:,} rows, {len(names)} classes",
+        title=kind.title,
+        size=f"{scores.n_rows:,} rows, {n_classes} {kind.noun}",
         scores=asdict(scores),
         members=members,
-        baselines=only(COMPARED, baselines),
-        leads=only(COMPARED, leads),
+        baselines=baselines,
+        leads=leads,
         verdict=verdict(scores, baselines, leads),
-        tiles=reported(scores, LARGE),
-        comparison=compared(members, baselines, "accuracy", note),
+        tiles=reported(scores, kind, kind.large),
+        comparison=compared(members, baselines, kind.first, note),
         note=note,
         details=lambda: details(scores, worst_mistakes(answered)),
         write_csv=lambda path: write_predictions_csv(path, answered),
     )
+
+
+def answers_by_model(classifier: TextClassifier, rows: Rows, setup: Setup) -> dict[str, Answered]:
+    """The answers of each model, as `logits_by_model` orders and names them; of labels each has thresholds of its
+    own."""
+    alone = classifier.member_thresholds
+    own = {NETWORK: alone.get("network"), LINEAR: alone.get("linear")} if classifier.share else {}
+    own |= {} if classifier.share or setup.baseline is None else {LINEAR: setup.baseline.thresholds}
+    return {
+        name: Answered.of(rows, classifier.labels, logits_nC, own.get(name) or classifier.thresholds)
+        for name, logits_nC in logits_by_model(classifier, rows, setup).items()
+    }
 
 
 def logits_by_model(classifier: TextClassifier, rows: Rows, setup: Setup) -> dict[str, Tensor]:
@@ -134,16 +224,6 @@ def most_frequent(counts: list[int]) -> int:
     return int(np.argmax(counts))
 
 
-def figures_of(scores: object, names: tuple[str, ...]) -> Figures:
-    """Some figures by their names."""
-    return {name: getattr(scores, name) for name in names}
-
-
-def only(names: tuple[str, ...], models: dict[str, Figures]) -> dict[str, Figures]:
-    """Some figures of each model."""
-    return {model: {name: figures[name] for name in names} for model, figures in models.items()}
-
-
 def linear_note(classifier: TextClassifier, setup: Setup) -> str:
     """What the linear model of the run is, in a sentence."""
     if setup.baseline is None:
@@ -157,40 +237,48 @@ def linear_words(terms: str, share: float) -> str:
     return f"logistic regression on TF-IDF of {terms}; {part}"
 
 
-def verdict(scores: Scores, baselines: dict[str, Figures], leads: dict[str, Figures]) -> str:
+def verdict(scores: Scores | LabelScores, baselines: dict[str, Figures], leads: dict[str, Figures]) -> str:
     """One sentence a hurried reader can repeat; it says so where a cheap model wins."""
-    accuracy = scores.accuracy
-    right = (
-        f"{accuracy.value:.1%} of {scores.n_rows:,} rows are answered right "
-        f"(95 % interval {accuracy.low:.1%} to {accuracy.high:.1%})"
-    )
-    if not (rival := strongest(baselines, "accuracy")):
-        return f"{right}."
-    return f"{right}; on the same rows the model {lead_words(leads[rival]['accuracy'], rival)}."
+    if isinstance(scores, LabelScores):
+        of, first, share, same = scores.micro_f1, LABELS.first, ".3f", ""
+        said = f"micro F1 is {of.value:.3f} on {scores.n_rows:,} rows"
+    else:
+        of, first, share, same = scores.accuracy, CLASSES.first, ".1%", "on the same rows "
+        said = f"{of.value:.1%} of {scores.n_rows:,} rows are answered right"
+    said = f"{said} (95 % interval {of.low:{share}} to {of.high:{share}})"
+    if not (rival := strongest(baselines, first)):
+        return f"{said}."
+    return f"{said}; {same}the model {lead_words(leads[rival][first], rival)}."
 
 
-def reported(scores: Scores, names: tuple[str, ...]) -> dict[str, Interval]:
+def reported(scores: Scores | LabelScores, kind: Kind, names: tuple[str, ...]) -> Figures:
     """Some figures by their names in a report."""
-    return {"cross-entropy loss" if name == "loss" else words_of(name): getattr(scores, name) for name in names}
+    return {kind.words.get(name, words_of(name)): getattr(scores, name) for name in names}
 
 
-def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
-    """Confusions, classes, all figures, calibration and the worst mistakes."""
+def details(scores: Scores | LabelScores, mistakes: list[Example]) -> list[Section]:
+    """Confusions, classes or labels, all figures, calibration and the worst mistakes."""
     lines = [
-        [one.name, f"{one.precision:.3f}", f"{one.recall:.3f}", f"{one.f1:.3f}", one.f1, f"{one.support:,}"]
+        [
+            *(one.name, f"{one.precision:.3f}", f"{one.recall:.3f}", f"{one.f1:.3f}", one.f1, f"{one.support:,}"),
+            *([f"{one.threshold:.3f}"] if isinstance(one, LabelScore) else []),
+        ]
         for one in scores.per_class
     ]
+    columns, wrong = ["precision", "recall", "F1", "", "rows"], mistakes_section(mistakes)
+    if isinstance(scores, LabelScores):
+        table = Table(["label", *columns, "given from"], lines, "wnnnbnn")
+        return [Section("Labels", table, long=True), figures_section(reported(scores, LABELS, LABELS.reported)), *wrong]
     caption = (
         "accuracy of the answers given with a confidence; on the dashed line the model knows how often it is right, "
         "pale bars hold few rows"
     )
-    reliability = Picture("reliability", draw_reliability(scores), caption)
     return [
         confusion_section(scores),
-        Section("Classes", Table(["class", "precision", "recall", "F1", "", "rows"], lines, "wnnnbn"), long=True),
-        figures_section(reported(scores, REPORTED)),
-        Section("Can its confidence be trusted?", pictures=[reliability]),
-        *mistakes_section(mistakes),
+        Section("Classes", Table(["class", *columns], lines, "wnnnbn"), long=True),
+        figures_section(reported(scores, CLASSES, CLASSES.reported)),
+        Section("Can its confidence be trusted?", pictures=[Picture("reliability", draw_reliability(scores), caption)]),
+        *wrong,
     ]
 
 
@@ -218,25 +306,24 @@ def confusion_section(scores: Scores) -> Section:
     return Section("Most frequent confusions", table, pictures=drawn, long=True)
 
 
-def worst_mistakes(predictions: Predictions, n: int = 20) -> list[Example]:
-    """The `n` wrong answers the model was surest of, surest first."""
-    confidence_n, answer_n = predictions.probabilities_nC.max(-1)
-    rows, names = predictions.rows, predictions.names
-    wrong_n = answer_n != torch.tensor(rows.labels, dtype=torch.int64)
-    by_confidence = confidence_n.where(wrong_n, -1.0).argsort(descending=True, stable=True)
+def worst_mistakes(found: Answered, n: int = 20) -> list[Example]:
+    """The `n` rows with the likeliest class that they are given and have not, likeliest first; it is the answer."""
+    sure_nC = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, -1.0)
+    sure_n, had = sure_nC.max(1), found.marks_nC
     return [
-        mistake(rows, row, names[rows.labels[row]], names[int(answer_n[row])], float(confidence_n[row]))
-        for row in by_confidence[: min(n, int(wrong_n.sum()))].tolist()
-    ]
-
-
-def write_predictions_csv(path: Path, predictions: Predictions) -> None:
-    """The columns of `write_answers_csv`, then label, prediction and `p_<class>` for every class, in six decimals."""
-    names, probabilities_nC = predictions.names, predictions.probabilities_nC
-    answers = [
-        [names[label], names[answer], *(round(value, 6) for value in of_row)]
-        for label, answer, of_row in zip(
-            predictions.rows.labels, probabilities_nC.argmax(-1).tolist(), probabilities_nC.tolist(), strict=True
+        mistake(
+            found.rows, row, found.words(had[row]) or NONE, found.names[int(sure_nC[row].argmax())], float(sure_n[row])
         )
+        for row in np.argsort(-sure_n, kind="stable")[: min(n, int((sure_n >= 0).sum()))].tolist()
     ]
-    write_answers_csv(path, predictions.rows, ["label", "prediction", *(f"p_{name}" for name in names)], answers)
+
+
+def write_predictions_csv(path: Path, found: Answered) -> None:
+    """The columns of `write_answers_csv`, then label, or labels, and prediction, several joined by |, and `p_<class>`
+    for every class, in six decimals."""
+    columns = ["label" if found.thresholds is None else "labels", "prediction", *(f"p_{name}" for name in found.names)]
+    answers: list[list[Any]] = [
+        [*(found.words(of[at], "|") for of in (found.marks_nC, found.given_nC)), *(round(one, 6) for one in of_row)]
+        for at, of_row in enumerate(found.probabilities_nC.tolist())
+    ]
+    write_answers_csv(path, found.rows, columns, answers)

@@ -145,6 +145,11 @@ def words_of(figure: str) -> str:
     return figure.replace("_", " ").replace("f1", "F1")
 
 
+def figures_of(scores: object, *names: str) -> Figures:
+    """Some figures by their names."""
+    return {name: getattr(scores, name) for name in names}
+
+
 def figures_section(figures: Figures) -> Section:
     """Figures by their names, each with its interval."""
     rows = [[name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for name, of in figures.items()]

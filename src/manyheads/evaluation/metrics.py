@@ -1,11 +1,13 @@
 """Figures of a classifier on one split with 95 % intervals, and its calibration.
 
-n rows . C classes . R resamples . P pairs (class, answer) that occur
+Labels are class ids `(n,)`, or marks `(n, C)`, bool, where a row has any number of labels; answers likewise.
+
+n rows . C classes or labels . R resamples, of which entry 0 is the data as it is . P pairs (class, answer) that occur
 """
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
 N_BINS = 15  # of confidence
-OF_ANSWERS = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall")  # figures without probabilities
 
 
 @dataclass(slots=True)
@@ -35,7 +37,8 @@ class Interval:
 
 @dataclass(slots=True)
 class ClassScore:
-    """One class: `support` is its number of rows; a ratio without a denominator is 0, as in scikit-learn."""
+    """One class or label: `support` is the number of rows that have it; a ratio without a denominator is 0, as in
+    scikit-learn."""
 
     name: str
     precision: float
@@ -80,6 +83,32 @@ class Scores:
     reliability: list[Bin]
 
 
+@dataclass(slots=True)
+class LabelScore(ClassScore):
+    """One label, which is given from the probability `threshold` on."""
+
+    threshold: float
+
+
+@dataclass(slots=True)
+class LabelScores:
+    """All figures of one split whose rows have any number of labels. Micro figures are of all labels of all rows
+    together; macro figures are means over the labels that rows have or are given; `accuracy` is the share of rows whose
+    labels are all right, and no others given; `loss` is the mean over rows of the sum over labels, in nats."""
+
+    micro_f1: Interval
+    macro_f1: Interval
+    accuracy: Interval
+    micro_precision: Interval
+    micro_recall: Interval
+    macro_precision: Interval
+    macro_recall: Interval
+    loss: Interval
+    n_rows: int
+    labels: list[str]
+    per_class: list[LabelScore]
+
+
 def score(
     labels: ArrayLike, probabilities: ArrayLike, names: list[str], *, n_resamples: int = 1000, seed: int = 0
 ) -> Scores:
@@ -93,63 +122,160 @@ def score(
     """
     labels_n = np.asarray(labels, dtype=np.int64)
     probabilities_nC = np.asarray(probabilities, dtype=np.float64)
-    check_rows(len(labels_n))
+    _check_rows(len(labels_n))
     assert probabilities_nC.shape == (len(labels_n), len(names)), "one row of probabilities a label"
-    answers_n = probabilities_nC.argmax(1)
-    confidence_n = probabilities_nC.max(1)
-    right_n = answers_n == labels_n
-    own_n = np.take_along_axis(probabilities_nC, labels_n[:, None], axis=1)[:, 0]
-    rows = _Rows(
-        cell_n=labels_n * len(names) + answers_n,
-        loss_n=-np.log(np.maximum(own_n, np.finfo(np.float64).tiny)),
-        bin_n=confidence_bins(confidence_n),
-        gap_n=confidence_n - right_n,
-        n_classes=len(names),
-    )
-    per_class, confusion = _by_class(rows.cell_n, names)
+    answers_n, confidence_n = probabilities_nC.argmax(1), probabilities_nC.max(1)
+    right_n, bin_n = answers_n == labels_n, confidence_bins(confidence_n)
+    own_n = probabilities_nC[np.arange(len(labels_n)), labels_n]
+    loss_n, gap_n = -np.log(np.maximum(own_n, np.finfo(np.float64).tiny)), confidence_n - right_n
+
+    def further(times_n: Ints) -> dict[str, float]:
+        gaps = np.bincount(bin_n, weights=times_n * gap_n, minlength=N_BINS)
+        n = len(times_n)
+        return {"loss": float(times_n @ loss_n) / n, "calibration_error": float(np.abs(gaps).sum()) / n}
+
+    n_classes = len(names)
+    resampled = _of_classes(labels_n, answers_n, n_classes, further, n_resamples=n_resamples, seed=seed)
+    confusion_CC = np.bincount(labels_n * n_classes + answers_n, minlength=n_classes**2).reshape(n_classes, n_classes)
     return Scores(
-        **_intervals(rows, n_resamples, seed),
+        **resampled.intervals(),
         n_rows=len(labels_n),
         labels=list(names),
-        per_class=per_class,
-        confusion=confusion,
+        per_class=[ClassScore(*row) for row in zip(names, *resampled.by_class(), strict=True)],
+        confusion=confusion_CC.tolist(),
         reliability=reliability(confidence_n, right_n),
     )
 
 
-def score_answers(
-    labels: ArrayLike, answers: ArrayLike, n_classes: int, *, n_resamples: int = 1000, seed: int = 0
-) -> dict[str, Interval]:
-    """The figures `OF_ANSWERS` of class ids, such as a baseline's, on the resamples that `score` draws for `seed`."""
-    labels_n, answers_n = (np.asarray(ids, dtype=np.int64) for ids in (labels, answers))
-    check_rows(len(labels_n))
-    intervals = _intervals(_bare_rows(labels_n, answers_n, n_classes), n_resamples, seed)
-    return {name: intervals[name] for name in OF_ANSWERS}
+def score_labels(
+    marks_nC: Bools, probabilities_nC: Floats, names: list[str], thresholds: list[float], **draws: int
+) -> LabelScores:
+    """Judge labels, given from their `thresholds` on, against those that rows have, their `marks`; the bootstrap, its
+    settings and errors are those of `score`."""
+    kind = np.finfo(np.float64)  # a probability next to one has no digits left for what is wanting to it
+    own_nC = np.where(marks_nC, np.maximum(probabilities_nC, kind.tiny), np.maximum(1 - probabilities_nC, kind.eps / 2))
+    loss_n, given_nC = -np.log(own_nC).sum(1), probabilities_nC >= np.array(thresholds)
+    resampled = _of_labels(marks_nC, given_nC, loss_n, **draws)
+    return LabelScores(
+        **resampled.intervals(),
+        n_rows=len(marks_nC),
+        labels=list(names),
+        per_class=[LabelScore(*row) for row in zip(names, *resampled.by_class(), thresholds, strict=True)],
+    )
+
+
+def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws: int) -> dict[str, Interval]:
+    """The figures of bare answers, such as a baseline's, on the resamples that `score` draws for these settings."""
+    return _resampled(labels, answers, n_classes, **draws).intervals()
 
 
 def change_of_answers(
-    labels: ArrayLike,
-    answers: ArrayLike,
-    others: Iterable[ArrayLike],
-    n_classes: int,
-    *,
-    n_resamples: int = 1000,
-    seed: int = 0,
+    labels: ArrayLike, answers: ArrayLike, others: Iterable[ArrayLike], n_classes: int, **draws: int
 ) -> list[dict[str, Interval]]:
     """Each figure of every one of `others` less that of `answers`, on the same rows, with its `change_interval`.
 
     The bootstrap is paired: a resample draws rows, and takes both answers to each (Efron and Tibshirani, 1993,
     "An Introduction to the Bootstrap", section 8.3).
     """
-    labels_n = np.asarray(labels, dtype=np.int64)
-    check_rows(len(labels_n))
-    before, *after = (
-        _resampled(_bare_rows(labels_n, np.asarray(ids, dtype=np.int64), n_classes), n_resamples, seed)
-        for ids in (answers, *others)
-    )
-    support_C = np.bincount(labels_n, minlength=n_classes)
-    n_rows = {name: effective_rows(support_C) if name.startswith("macro") else len(labels_n) for name in before}
-    return [{name: change_interval(one[name] - before[name], n_rows[name]) for name in OF_ANSWERS} for one in after]
+    before, *after = (_resampled(labels, one, n_classes, **draws) for one in (answers, *others))
+    figures, n_macro = before.figures(), min(float(before.n_rows), effective_rows(before.support_RC[0]))
+    n_rows = {name: n_macro if name.startswith("macro") else before.n_rows for name in figures}
+    found = [one.figures() for one in after]
+    return [{name: change_interval(one[name] - figures[name], n_rows[name]) for name in figures} for one in found]
+
+
+@dataclass(slots=True)
+class _Resampled:
+    """Of each class or label the rows that have it, those answered by it, and those of them that are right, `(R, C)`;
+    the rows whose answer is all right `(R,)`, and `further` figures `(R,)`."""
+
+    support_RC: Floats
+    given_RC: Floats
+    right_RC: Floats
+    right_R: Floats
+    n_rows: int
+    multi: bool
+    further: dict[str, Floats] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, Floats]:
+        """Every figure `(R,)`: macro ones are means over the classes that rows have or are given."""
+        accuracy_R, wholes = self.right_R / self.n_rows, self._wholes()
+        occurs_R = np.maximum((wholes["f1"] > 0).sum(1), 1)
+        macro = {f"macro_{name}": ratio(self.right_RC, whole_RC).sum(1) / occurs_R for name, whole_RC in wholes.items()}
+        micro = {"micro_f1": accuracy_R}  # one answer a row: micro precision, recall and F1 are all the accuracy
+        if self.multi:
+            right_R = self.right_RC.sum(1)
+            micro = {f"micro_{name}": ratio(right_R, whole_RC.sum(1)) for name, whole_RC in wholes.items()}
+        return {"accuracy": accuracy_R, **macro, **micro, **self.further}
+
+    def intervals(self) -> dict[str, Interval]:
+        """Every figure with its interval.
+
+        In macro figures a class counts with the mean of the rows it has and those answered so: the whole of which its
+        F1 is a share. Labels of one row are not independent, so all classes together count as no more than the rows, as
+        does the whole of which a micro figure is a share.
+        """
+        figures, right = self.figures(), share_interval(int(self.right_R[0]), self.n_rows)
+        found = {name: interval(figures[name]) for name in self.further} | {"accuracy": right}
+        wholes = {name: whole_RC[0] for name, whole_RC in self._wholes().items()}
+        n_C = wholes["f1"] * min(1.0, self.n_rows / effective_rows(wholes["f1"]))
+        for name, whole_C in wholes.items():
+            macro, micro = f"macro_{name}", f"micro_{name}"
+            found[macro] = class_interval(figures[macro], ratio(self.right_RC[0], whole_C), n_C)
+            if self.multi:
+                n_1 = np.array([min(float(whole_C.sum()), self.n_rows)])
+                found[micro] = class_interval(figures[micro], figures[micro][:1], n_1)
+        return found if self.multi else found | {"micro_f1": right}
+
+    def by_class(self) -> Iterator[list[Any]]:
+        """Precision, recall, F1 and support, each of all classes."""
+        right_C, given_C, support_C = self.right_RC[0], self.given_RC[0], self.support_RC[0]
+        for part_C, whole_C in ((right_C, given_C), (right_C, support_C), (2 * right_C, given_C + support_C)):
+            yield ratio(part_C, whole_C).tolist()
+        yield support_C.astype(np.int64).tolist()
+
+    def _wholes(self) -> dict[str, Floats]:
+        """Of which each figure is a share `(R, C)`."""
+        return {"f1": (self.given_RC + self.support_RC) / 2, "precision": self.given_RC, "recall": self.support_RC}
+
+
+def _resampled(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws: int) -> _Resampled:
+    """Of bare answers."""
+    ids, given = np.asarray(labels), np.asarray(answers)
+    if ids.ndim == 2:
+        return _of_labels(ids, given, None, **draws)
+    return _of_classes(ids.astype(np.int64), given.astype(np.int64), n_classes, lambda times_n: {}, **draws)
+
+
+def _of_classes(
+    labels_n: Ints, answers_n: Ints, n_classes: int, further: Callable[[Ints], dict[str, float]], **draws: int
+) -> _Resampled:
+    """Counted by the pairs of class and answer that occur: of thousands of classes there is no matrix."""
+    _check_rows(len(labels_n))
+    cells_P, pair_n = np.unique(labels_n * n_classes + answers_n, return_inverse=True)
+    classes_P, answers_P = np.divmod(cells_P, n_classes)
+    right_P = classes_P == answers_P
+    counts, others = [], []
+    for times_n in resamples(len(labels_n), **draws):
+        counts_P = np.bincount(pair_n, weights=times_n, minlength=len(cells_P))
+        every = ((classes_P, counts_P), (answers_P, counts_P), (classes_P[right_P], counts_P[right_P]))
+        counts.append([np.bincount(ids, weights=some, minlength=n_classes) for ids, some in every])
+        others.append(further(times_n))
+    support_RC, given_RC, right_RC = (np.stack(one) for one in zip(*counts, strict=True))
+    found = {name: np.array([one[name] for one in others]) for name in others[0]}
+    return _Resampled(support_RC, given_RC, right_RC, right_RC.sum(1), len(labels_n), False, found)
+
+
+def _of_labels(marks_nC: Bools, given_nC: Bools, loss_n: Floats | None, **draws: int) -> _Resampled:
+    n, n_labels = marks_nC.shape
+    _check_rows(n)
+    per_row = [marks_nC & given_nC, given_nC, marks_nC, (marks_nC == given_nC).all(1)[:, None]]
+    per_row += [] if loss_n is None else [loss_n[:, None]]
+    of_rows = np.concatenate([np.asarray(one, dtype=np.float64) for one in per_row], axis=1)
+    sums = np.stack([times_n @ of_rows for times_n in resamples(n, **draws)])
+    right_RC, given_RC, support_RC = (sums[:, at * n_labels : (at + 1) * n_labels] for at in range(3))
+    further = {} if loss_n is None else {"loss": sums[:, -1] / n}
+    return _Resampled(support_RC, given_RC, right_RC, sums[:, 3 * n_labels], n, True, further)
 
 
 def effective_rows(n_C: NDArray[Any]) -> float:
@@ -200,7 +326,7 @@ def mean_interval(values: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) 
 def share_interval(n_some: int, n: int) -> Interval:
     """The share of rows that some are, with Wilson's interval: Wilson (1927), "Probable Inference, the Law of
     Succession, and Statistical Inference"."""
-    check_rows(n)
+    _check_rows(n)
     share, doubt = n_some / n, Z**2 / n
     middle, half = share + doubt / 2, math.sqrt(share * (1 - share) * doubt + doubt**2 / 4)
     low, high = (middle - half) / (1 + doubt), (middle + half) / (1 + doubt)
@@ -213,7 +339,7 @@ def ratio_interval(
     """The sum of `parts` by that of `wholes`, a number a row each; with `share` a part of each whole, such as right
     tokens by tokens, of which as many as there are rows count as independent."""
     part_n, whole_n = (np.asarray(values, dtype=np.float64) for values in (parts, wholes))
-    check_rows(len(part_n))
+    _check_rows(len(part_n))
     ratio_R = np.array(
         [times_n @ part_n / (times_n @ whole_n) for times_n in resamples(len(part_n), n_resamples, seed)]
     )
@@ -228,131 +354,26 @@ def confidence_bins(confidence_n: NDArray[np.float64]) -> NDArray[np.int64]:
 def reliability(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool_]) -> list[Bin]:
     """The bins that hold rows, from the least to the most confident."""
     bin_n = confidence_bins(confidence_n)
-    counts = np.bincount(bin_n, minlength=N_BINS)
-    confidence = np.bincount(bin_n, weights=confidence_n, minlength=N_BINS)
-    right = np.bincount(bin_n, weights=right_n, minlength=N_BINS)
+    of_rows = (np.ones(len(bin_n)), confidence_n, right_n)
+    sums = [np.bincount(bin_n, weights=values, minlength=N_BINS).tolist() for values in of_rows]
     return [
-        Bin(at / N_BINS, (at + 1) / N_BINS, count, confident / count, correct / count)
-        for at, (count, confident, correct) in enumerate(
-            zip(counts.tolist(), confidence.tolist(), right.tolist(), strict=True)
-        )
+        Bin(at / N_BINS, (at + 1) / N_BINS, int(count), confident / count, correct / count)
+        for at, (count, confident, correct) in enumerate(zip(*sums, strict=True))
         if count
     ]
 
 
-@dataclass(slots=True)
-class _Rows:
-    """Per row: the cell of the confusion matrix, the loss, the confidence bin and confidence minus right."""
-
-    cell_n: Ints
-    loss_n: Floats
-    bin_n: Ints
-    gap_n: Floats
-    n_classes: int
-
-
-def check_rows(n_rows: int) -> None:
-    """Raise ValueError if there are none."""
+def _check_rows(n_rows: int) -> None:
     if n_rows == 0:
         raise ValueError("there are no rows to judge: give a split that holds at least one")
 
 
-def _bare_rows(labels_n: Ints, answers_n: Ints, n_classes: int) -> _Rows:
-    """Rows of which the answers alone are known."""
-    nothing = np.zeros(len(labels_n))
-    return _Rows(labels_n * n_classes + answers_n, nothing, nothing.astype(np.int64), nothing, n_classes)
-
-
-def _intervals(rows: _Rows, n_resamples: int, seed: int) -> dict[str, Interval]:
-    """Every figure with its interval."""
-    resampled = _resampled(rows, n_resamples, seed)
-    classes_n, answers_n = np.divmod(rows.cell_n, rows.n_classes)
-    is_right_n = classes_n == answers_n
-    support_C, answered_C = (np.bincount(ids, minlength=rows.n_classes) for ids in (classes_n, answers_n))
-    right_C = np.bincount(classes_n[is_right_n], minlength=rows.n_classes)
-    right = share_interval(int(is_right_n.sum()), len(classes_n))
-    macro = macro_intervals(resampled, right_C, support_C, answered_C, len(classes_n))
-    found = {name: interval(value_R) for name, value_R in resampled.items() if name not in macro}
-    return found | macro | {"accuracy": right, "micro_f1": right}  # one answer a row: micro-F1 is the accuracy
-
-
-def macro_intervals(
-    resampled: dict[str, Floats], right_C: NDArray[Any], support_C: NDArray[Any], answered_C: NDArray[Any], n_rows: int
-) -> dict[str, Interval]:
-    """Those of the macro figures. A class counts with the mean of the rows it has and those answered so: the whole of
-    which its F1 is a share. Labels of one row are not independent, so all classes together count as no more than the
-    `n_rows`."""
-    n_C = (support_C + answered_C) / 2
-    wholes = {"f1": n_C, "precision": answered_C, "recall": support_C}
-    n_C = n_C * min(1.0, n_rows / effective_rows(n_C))
-    return {
-        f"macro_{name}": class_interval(resampled[f"macro_{name}"], ratio(right_C, whole_C), n_C)
-        for name, whole_C in wholes.items()
-    }
-
-
-def resamples(n: int, n_resamples: int, seed: int) -> Iterator[Ints]:
+def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
     """How often each of `n` rows counts: first once each, the data as it is, then as they are drawn."""
     random = np.random.default_rng(seed)
     yield np.ones(n, dtype=np.int64)
     for _ in range(n_resamples):
         yield np.bincount(random.integers(n, size=n), minlength=n)
-
-
-def _resampled(rows: _Rows, n_resamples: int, seed: int) -> dict[str, Floats]:
-    """Every figure `(R,)`: entry 0 is of the data as it is, the rest are of resamples."""
-    cells_P, pair_n = np.unique(rows.cell_n, return_inverse=True)
-    n = len(pair_n)
-    counts_RP = np.empty((n_resamples + 1, len(cells_P)))
-    loss_R, gap_R = np.empty(n_resamples + 1), np.empty(n_resamples + 1)
-    for at, times_n in enumerate(resamples(n, n_resamples, seed)):
-        counts_RP[at] = np.bincount(pair_n, weights=times_n, minlength=len(cells_P))
-        loss_R[at] = times_n @ rows.loss_n / n
-        gap_R[at] = np.abs(np.bincount(rows.bin_n, weights=times_n * rows.gap_n, minlength=N_BINS)).sum() / n
-    return _figures(counts_RP, cells_P, rows.n_classes) | {"loss": loss_R, "calibration_error": gap_R}
-
-
-def _figures(counts_RP: Floats, cells_P: Ints, n_classes: int) -> dict[str, Floats]:
-    """Accuracy and the averages over classes of R confusion matrices, given by their P occurring cells."""
-    classes_P, answers_P = np.divmod(cells_P, n_classes)
-    is_right_P = classes_P == answers_P
-    support_RC = _summed(counts_RP, classes_P, n_classes)
-    answered_RC = _summed(counts_RP, answers_P, n_classes)
-    right_RC = _summed(counts_RP[:, is_right_P], classes_P[is_right_P], n_classes)
-    occurs_RC = (support_RC + answered_RC) > 0
-
-    def mean(figure_RC: Floats) -> Floats:
-        return figure_RC.sum(1) / occurs_RC.sum(1)
-
-    accuracy_R = right_RC.sum(1) / support_RC.sum(1)
-    return {
-        "accuracy": accuracy_R,
-        "macro_f1": mean(ratio(2 * right_RC, support_RC + answered_RC)),
-        "micro_f1": accuracy_R,  # one answer a row: micro precision, recall and F1 are all the accuracy
-        "macro_precision": mean(ratio(right_RC, answered_RC)),
-        "macro_recall": mean(ratio(right_RC, support_RC)),
-    }
-
-
-def _summed(counts_RP: Floats, classes_P: Ints, n_classes: int) -> Floats:
-    """The counts of each class, without a matrix of cells by classes, of which there may be thousands each."""
-    sums_RC = np.zeros((len(counts_RP), n_classes))
-    if len(classes_P):
-        order_P = classes_P.argsort(kind="stable")
-        there, starts = np.unique(classes_P[order_P], return_index=True)
-        sums_RC[:, there] = np.add.reduceat(counts_RP[:, order_P], starts, axis=1)
-    return sums_RC
-
-
-def _by_class(cell_n: Ints, names: list[str]) -> tuple[list[ClassScore], list[list[int]]]:
-    n_classes = len(names)
-    confusion_CC = np.bincount(cell_n, minlength=n_classes**2).reshape(n_classes, n_classes)
-    right_C, support_C, answered_C = confusion_CC.diagonal(), confusion_CC.sum(1), confusion_CC.sum(0)
-    precision_C = ratio(right_C, answered_C)
-    recall_C = ratio(right_C, support_C)
-    f1_C = ratio(2 * right_C, support_C + answered_C)
-    rows = zip(names, precision_C.tolist(), recall_C.tolist(), f1_C.tolist(), support_C.tolist(), strict=True)
-    return [ClassScore(*row) for row in rows], confusion_CC.tolist()
 
 
 def ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:

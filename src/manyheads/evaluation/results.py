@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import EvaluateConfig
 from manyheads.config.fields import to_plain
 from manyheads.data.rows import Rows, Splits
-from manyheads.evaluation.classification import evaluate_classes, linear_words, most_frequent
+from manyheads.evaluation.classification import evaluate_classifier, linear_words, most_frequent
 from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.evaluation import (
     LINEAR,
@@ -24,15 +24,12 @@ from manyheads.evaluation.evaluation import (
     warnings_of,
     words_of,
 )
-from manyheads.evaluation.masked_lm import evaluate_masked
+from manyheads.evaluation.language_models import evaluate_masked, evaluate_texts
 from manyheads.evaluation.metrics import Interval
-from manyheads.evaluation.multilabel import evaluate_labels
 from manyheads.evaluation.report import installed_versions, write_page
-from manyheads.evaluation.seq2seq import evaluate_texts
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import AnyPredictor
-from manyheads.inference.masked_lm import MaskedLMPredictor
-from manyheads.inference.seq2seq import Seq2SeqPredictor
+from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 from manyheads.linear.model import LinearBaseline
 from manyheads.runs.atomic import refuse_unwritable, replace_file
 from manyheads.runs.folder import read_curves
@@ -56,7 +53,7 @@ def evaluate_rows(predictor: AnyPredictor, rows: Rows, setup: Setup) -> Evaluati
         return evaluate_texts(predictor, rows, setup)
     if isinstance(predictor, MaskedLMPredictor):
         return evaluate_masked(predictor, rows, setup)
-    return (evaluate_labels if predictor.multi else evaluate_classes)(predictor, rows, setup)
+    return evaluate_classifier(predictor, rows, setup)
 
 
 def baseline_of(predictor: AnyPredictor, home: Path | None) -> LinearBaseline | None:

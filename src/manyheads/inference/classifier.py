@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -17,9 +16,8 @@ from manyheads.config import Cutting, Task
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
-from manyheads.inference.format import Settings
 from manyheads.inference.precision import cast_once
-from manyheads.inference.predictor import Predictor, Workers
+from manyheads.inference.predictor import Predictor
 from manyheads.linear.blend import Blend
 from manyheads.linear.model import LinearBaseline, linear_logits, read_baseline
 from manyheads.nn import Classifier
@@ -48,15 +46,10 @@ class TextClassifier(Predictor[Classifier]):
     alone. `blend` is the linear model; its share of the answers may be nothing."""
 
     task: ClassVar[Task] = Task.classify
-    network: Classifier
-    tokenizer: Tokenizer
-    settings: Settings
     labels: list[str]
     thresholds: list[float] | None = None
     member_thresholds: dict[str, list[float]] = field(default_factory=dict)
     blend: Blend | None = None
-    autocast: torch.dtype | None = None
-    workers: Workers | None = field(default=None, repr=False)
     _cast: Classifier | None = field(default=None, repr=False)  # the network with matrices of type `autocast`
 
     def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> Self:

@@ -29,9 +29,8 @@ from manyheads.inference.format import (
     readable,
     write_settings,
 )
-from manyheads.inference.masked_lm import MaskedLMPredictor
+from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 from manyheads.inference.precision import choose_device, exact, quick
-from manyheads.inference.seq2seq import Seq2SeqPredictor
 from manyheads.linear.blend import Blend, Tuned
 from manyheads.linear.model import FILE as LINEAR
 from manyheads.linear.model import read_linear, tensors_in, write_linear

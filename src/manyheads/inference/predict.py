@@ -136,8 +136,7 @@ def _opened(config: PredictConfig, folder: ModelFolder | None = None) -> "AnyPre
 def _answers(predictor: "AnyPredictor", chunk: Chunk, config: PredictConfig) -> list[dict[str, Any]]:
     """What is added to each row of `chunk`."""
     from manyheads.inference.classifier import Prediction
-    from manyheads.inference.masked_lm import MaskedLMPredictor
-    from manyheads.inference.seq2seq import Seq2SeqPredictor
+    from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 
     tokens = config.batch.tokens
     if isinstance(predictor, Seq2SeqPredictor):

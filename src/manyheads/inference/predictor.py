@@ -1,4 +1,4 @@
-"""What all finished models share: one protocol, one loop over batches, and one way to deal batches among processes.
+"""What all finished models share: one base, one loop over batches, and one way to deal batches among processes.
 
 `TextClassifier`, `Seq2SeqPredictor` and `MaskedLMPredictor` differ in what they make of one batch. `run_batches` plans
 the batches, moves them to the device, multiplies in the type asked for and collects the results. With `Workers` the
@@ -12,12 +12,13 @@ n rows . m rows of a part . B rows of a batch
 import atexit
 import json
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -110,7 +111,8 @@ def _only_row(encoded: Tokens) -> Batch:
     return Batch(encoded.ids_N.long(), segments_N, layout, encoded.labels, row_1, 1.0)
 
 
-class Predictor(Protocol[Network]):
+@dataclass(slots=True)
+class Predictor(ABC, Generic[Network]):
     """A finished model, opened from its folder.
 
     `settings` is its config.json. `autocast` is the type that the network multiplies in; None is fp32. `workers` are
@@ -121,13 +123,13 @@ class Predictor(Protocol[Network]):
     network: Network
     tokenizer: Tokenizer
     settings: Settings
-    autocast: torch.dtype | None
-    workers: "Workers | None"
+    autocast: torch.dtype | None = field(default=None, kw_only=True)
+    workers: "Workers | None" = field(default=None, kw_only=True, repr=False)
 
+    @abstractmethod
     def answer(self, batch: Batch, **asked: Any) -> Tensor:
         """What it finds for each row of a batch `(B, ...)`, by the numbers that are `asked`. Batches do not matter to
         it, but for how wide the widest of their rows is."""
-        ...
 
     @property
     def model(self) -> ModelConfig:
@@ -151,7 +153,7 @@ class Predictor(Protocol[Network]):
 
     def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> Self:
         """The same model, moved to `device`, to multiply in `autocast`."""
-        return replace(cast(Any, self), network=self.network.to(device), autocast=autocast)
+        return replace(self, network=self.network.to(device), autocast=autocast)
 
     def run(
         self,
