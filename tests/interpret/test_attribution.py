@@ -15,16 +15,14 @@ from manyheads.config import Accelerator, InferenceHardware, LookConfig, ModelCo
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.interpret.attribution import (
-    INSTALL,
     Attribution,
-    additions,
     attribute,
     draw_attribution,
     integrated_gradients,
     show_attribution,
     write_attribution,
 )
-from manyheads.interpret.look import look
+from manyheads.interpret.look import NO_CAPTUM, look
 from manyheads.interpret.page import Shown, write_page
 
 pytest.importorskip("captum")
@@ -129,9 +127,7 @@ def test_a_model_that_adds_nothing_to_words_starts_from_their_mean(
 def section_of(found: Attribution) -> str:
     """As it stands in the page of a text."""
     file = io.StringIO()
-    content = Shown(
-        source="run", texts=["x"], words=[], label="a", probabilities={"a": 1.0}, additions=additions(found)
-    )
+    content = Shown(source="run", texts=["x"], words=[], label="a", probabilities={"a": 1.0}, attribution=found)
     write_page(file, content, [])
     return file.getvalue().partition('<section class="adds">')[2].partition("</section>")[0]
 
@@ -178,7 +174,7 @@ def test_mistakes_are_one_sentence(model: TextClassifier, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     with pytest.raises(ValueError, match="attribution=true needs a package") as caught:
         attribute(model, "a film")
-    assert str(caught.value) == INSTALL
+    assert str(caught.value) == NO_CAPTUM
 
 
 def test_the_verb_attributes_in_and_beside_its_page(

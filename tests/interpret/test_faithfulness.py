@@ -13,9 +13,9 @@ from manyheads.data.batches import Batch
 from manyheads.data.rows import Rows
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.interpret import faithfulness as module
-from manyheads.interpret.faithfulness import faithfulness, first_order, how_many, noise, ranks, received
+from manyheads.interpret import statistics as module
 from manyheads.interpret.maps import batches, look_at_batch, tokens_of
+from manyheads.interpret.statistics import faithfulness, first_order, how_many, noise, ranks, received
 from manyheads.layout import Packed
 
 TEXTS = [
@@ -149,12 +149,13 @@ def test_random_against_random_is_nothing(model: TextClassifier, monkeypatch: py
 def test_nothing_hangs_on_batches_and_the_seed_decides(model: TextClassifier) -> None:
     tokens = tokens_of(model, rows_of(TEXTS))
     heard: list[int] = []
-    whole = faithfulness(model, tokens, n_resamples=20, seed=1, progress=heard.append)
+    few = {"amounts": [1, 0.1], "n_draws": 2, "n_resamples": 20}
+    whole = faithfulness(model, tokens, seed=1, progress=heard.append, **few)
     assert sum(heard) == len(TEXTS)
-    for ours, theirs in zip(faithfulness(model, tokens, budget=1, n_resamples=20, seed=1), whole, strict=True):
+    for ours, theirs in zip(faithfulness(model, tokens, budget=1, seed=1, **few), whole, strict=True):
         assert ours.random.value == pytest.approx(theirs.random.value, abs=1e-5)
         assert ours.difference.low == pytest.approx(theirs.difference.low, abs=1e-5)
-    assert faithfulness(model, tokens, n_resamples=20, seed=2)[0].random != whole[0].random
+    assert faithfulness(model, tokens, seed=2, **few)[0].random != whole[0].random
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from manyheads.cli import main as cli
-from manyheads.config import Accelerator, EncoderKind, InferenceHardware, LookConfig, ModelConfig, Pooling
-from manyheads.interpret.look import look
+from manyheads.config import Accelerator, EncoderKind, InferenceHardware, LookConfig, ModelConfig, PairKind, Pooling
+from manyheads.interpret.look import choose, look
 
 
 def config(run, **typed):
@@ -140,3 +140,40 @@ print(code, *sorted({"torch", "numpy", "lightning", "matplotlib"} & set(sys.modu
 def test_mistakes_are_found_before_torch(model_folder):
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(model_folder)], capture_output=True, text=True)
     assert done.stdout.split() == ["2"], done.stderr
+
+
+FOUR_HEADS = ModelConfig(n_layers=2, n_heads=4)
+
+
+@pytest.mark.parametrize(
+    ("typed", "chosen"),
+    [("", [0, 1, 2, 3]), ("2", [1]), ("4,1", [0, 3]), ("2-3", [1, 2]), (" 1 , 3-4 ", [0, 2, 3]), ("[1,2]", [0, 1])],
+)
+def test_numbers(typed, chosen):
+    assert choose(FOUR_HEADS, "", typed).heads == chosen
+    assert choose(FOUR_HEADS, "2", typed).layers == [1]
+
+
+def test_cross_layers_count_on():
+    shape = ModelConfig(n_layers=2, pair=PairKind.cross)
+    assert choose(shape, "", "").layers == list(range(2 + shape.n_cross_layers))
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "sentence"),
+    [
+        ("9", "", "layers=9 is out of range: the model has layers 1 to 2"),
+        ("0", "", "layers=0 is out of range: the model has layers 1 to 2"),
+        ("2-1", "", "layers=2-1 is out of range: the model has layers 1 to 2"),
+        ("", "5", "heads=5 is out of range: the model has heads 1 to 4"),
+        ("", "2-9", "heads=2-9 is out of range: the model has heads 1 to 4"),
+        ("", "all", "heads=all is not understood: count from 1, such as heads=2 or heads=1,3-4"),
+        ("1,", "", "layers=1, is not understood: count from 1, such as layers=2 or layers=1,3-4"),
+    ],
+)
+def test_mistakes(layers, heads, sentence):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        choose(FOUR_HEADS, layers, heads)
+    assert str(caught.value) == sentence
+    with pytest.raises(ValueError, match=r"^layers=2 is out of range: the model has layer 1 alone$"):
+        choose(ModelConfig(n_layers=1), "2", "")

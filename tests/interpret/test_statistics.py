@@ -7,15 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn import metrics
 from torch import Tensor
 
 from manyheads.config import ModelConfig, PairKind
 from manyheads.data.rows import Rows
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.interpret.faithfulness import faithfulness
 from manyheads.interpret.maps import Head, Maps, batches, distributions, find_marks, look_at_batch, tokens_of
-from manyheads.interpret.statistics import FIGURES, divergence, head_statistics, text_figures
+from manyheads.interpret.statistics import (
+    FIGURES,
+    ablate_heads,
+    divergence,
+    faithfulness,
+    head_statistics,
+    text_figures,
+)
 from manyheads.layout import FILL, FILL_FROM, Packed
 
 TEXTS = ["a good film", "", "very very bad film", "not so awful , the film", "good " * 40]
@@ -145,13 +152,14 @@ def test_batches_that_a_cpu_fills_up_give_the_same_figures(
     tokens = tokens_of(model, rows)
     assert FILL_FROM < int(tokens.lengths.sum()) < 4096
     assert int(tokens.lengths.sum()) % FILL
-    whole, parts = (head_statistics(model, tokens, budget=budget) for budget in (4096, 100))
+    whole, parts = (head_statistics(model, tokens, budget=budget) for budget in (4096, 300))
     np.testing.assert_allclose(whole.divergence_PP, parts.divergence_PP, atol=1e-6)
     for name in FIGURES:
         assert [one.mean for one in whole.figures[name]] == pytest.approx(
             [one.mean for one in parts.figures[name]], abs=1e-5, nan_ok=True
         )
-    figures = [faithfulness(model, tokens, n_resamples=10, budget=budget) for budget in (4096, 100)]
+    few = {"amounts": [2], "n_draws": 1, "n_resamples": 10}
+    figures = [faithfulness(model, tokens, budget=budget, **few) for budget in (4096, 300)]
     assert [one.ranked.value for one in figures[0]] == pytest.approx([one.ranked.value for one in figures[1]], abs=1e-5)
 
 
@@ -189,8 +197,7 @@ def silence_queries(model: TextClassifier) -> None:
 def test_marks_are_what_the_tokenizer_adds(model_folder: Path, pair_folder: Path) -> None:
     for folder in (model_folder, pair_folder):
         marks = find_marks(load(folder))
-        assert marks.every == [2, 3]
-        assert marks.separators == [3]
+        assert (marks.every.tolist(), marks.separators.tolist()) == ([2, 3], [3])
     pair = load(pair_folder)
     shares = head_statistics(pair, tokens_of(pair, rows_of(["good film"], ["bad"]))).uniform
     assert shares["separators"] == pytest.approx(2 / 6)  # [CLS] good film [SEP] bad [SEP]
@@ -231,3 +238,53 @@ def test_what_is_looked_at_is_the_formula_and_the_answer_stays(model_folder: Pat
         start += length
         weights_HLM = (torch.einsum("lhk,mhk->hlm", q[of_row], k[of_row]) / 2).softmax(-1)
         torch.testing.assert_close(maps.shares_PTLM[:2, row, :length, :length], weights_HLM)
+
+
+WORDS = ["good", "bad", "fine", "awful", "film", "a", "the", "very", "not", "so"]
+
+
+def some_rows(n: int = 60) -> Rows:
+    texts = [" ".join(WORDS[(at * 7 + step * step + 3 * step) % 10] for step in range(1 + at % 9)) for at in range(n)]
+    return Rows(texts, None, [(at * at + at // 3) % 3 for at in range(n)], "texts", range(1, n + 1))
+
+
+def test_changes_are_those_of_weights_set_to_zero(model_folder: Path) -> None:
+    rows = some_rows()
+    model = load(model_folder)
+    ours = ablate_heads(model, tokens_of(model, rows), budget=50, n_resamples=50)
+    before = model.logits(rows.texts).argmax(-1)
+    assert ours.whole["accuracy"].value == pytest.approx(metrics.accuracy_score(rows.labels, before))
+    assert any(one.answers_changed for one in ours.silenced)
+    for one in ours.silenced:
+        cut = load(model_folder)
+        output = cut.network.encoder.layers[one.head.layer - 1].attention.block.output
+        with torch.no_grad():
+            output.weight[:, 6 * (one.head.head - 1) : 6 * one.head.head] = 0.0
+        after = cut.logits(rows.texts).argmax(-1)
+        f1 = [metrics.f1_score(rows.labels, answers, average="macro", zero_division=0) for answers in (before, after)]
+        right = [metrics.accuracy_score(rows.labels, answers) for answers in (before, after)]
+        assert one.macro_f1_change.value == pytest.approx(f1[1] - f1[0])
+        assert one.accuracy_change.value == pytest.approx(right[1] - right[0])
+        assert one.answers_changed == pytest.approx(float((before != after).float().mean()))
+        assert one.macro_f1_change.low <= one.macro_f1_change.value <= one.macro_f1_change.high
+
+
+def test_nothing_hangs_on_batches_or_stays_behind(model_folder: Path) -> None:
+    rows, heard = some_rows(20), []
+    model = load(model_folder)
+    whole = model.logits(rows.texts)
+    tokens = tokens_of(model, rows)
+    one = ablate_heads(model, tokens, budget=1, n_resamples=20, progress=heard.append)
+    assert one == ablate_heads(model, tokens, budget=4096, n_resamples=20)
+    assert sum(heard) == 20
+    torch.testing.assert_close(model.logits(rows.texts), whole, rtol=0, atol=0)
+
+
+def test_a_head_that_gives_nothing_is_not_missed(model_folder: Path) -> None:
+    rows = some_rows(20)
+    model = load(model_folder)
+    with torch.no_grad():
+        model.network.encoder.layers[1].attention.block.output.weight[:, 6:] = 0.0
+    last = ablate_heads(model, tokens_of(model, rows), n_resamples=20).silenced[3]
+    assert (last.macro_f1_change.value, last.answers_changed) == (0, 0)
+    assert last.macro_f1_change.low < 0 < last.macro_f1_change.high  # on twenty rows

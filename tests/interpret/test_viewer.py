@@ -5,7 +5,7 @@ import pytest
 from manyheads.config import DataConfig, ModelConfig, PairKind
 from manyheads.inference.folder import load
 from manyheads.interpret.look import Chosen
-from manyheads.interpret.maps import answer, layer_maps, read_words
+from manyheads.interpret.maps import answer_batch, layer_maps, only_batch, overheard
 from manyheads.interpret.page import look_at
 
 TEXT = 'a good <script>alert(1)</script> film\u2028so "fine"'
@@ -26,8 +26,8 @@ def weights(model_folder):
     import torch
 
     deliverable = load(model_folder)
-    ids = torch.tensor(read_words(deliverable.tokenizer, TEXT, None, deliverable.max_length).ids)
-    _, calls = answer(deliverable.network, ids, None, None)
+    with torch.no_grad(), overheard(deliverable.network) as calls:
+        answer_batch(deliverable, only_batch(deliverable, TEXT, None))
     return [layer_maps(call).weights_HLM for call in calls]
 
 

@@ -23,12 +23,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from manyheads.data.batches import Batch
-from manyheads.data.rows import Rows
 from manyheads.evaluation.report import BLUE, GREY, INK, RED, png, quiet
 from manyheads.inference.classifier import TextClassifier
-from manyheads.interpret.faithfulness import received
-from manyheads.interpret.maps import batches, look_at_batch, places, read_words, tokens_of
-from manyheads.interpret.page import LETTERS, Additions
+from manyheads.interpret.look import NO_CAPTUM
+from manyheads.interpret.maps import look_at_batch, only_batch, places, read_words
+from manyheads.interpret.page import short
+from manyheads.interpret.statistics import received
 from manyheads.layout import Packed
 from manyheads.nn import Classifier
 from manyheads.runs.atomic import replace_file
@@ -38,7 +38,6 @@ STEPS = (32, 64, 128, 256, 512)  # each is tried until the sum is as near as NEA
 NEAR = 0.01
 MOST_DRAWN = 60  # tokens of a table or picture; of a longer text those that add most, in their order
 MOST_SHOWN = 12  # on the terminal
-INSTALL = "attribution=true needs a package that is not installed: pip install 'manyheads[attribute]'"
 
 
 @dataclass(slots=True)
@@ -64,6 +63,28 @@ class Attribution:
         """The error as a share of the difference."""
         return abs(self.error) / max(abs(self.logit - self.baseline), 1e-12)
 
+    @property
+    def completeness(self) -> str:
+        """The check of Sundararajan et al.: attributions sum to the difference of two logits."""
+        return (
+            f"{self.label}: {len(self.tokens)} tokens add {sum(self.added):+.4f}; logit {self.logit:.4f} less "
+            f"{self.baseline:.4f} without words is {self.logit - self.baseline:+.4f}: "
+            f"error {self.error:+.1e} ({self.off:.2%}) at {self.steps} points"
+        )
+
+    def largest(self, n: int) -> list[int]:
+        """The tokens that add or take most, most first."""
+        return sorted(range(len(self.added)), key=lambda token: -abs(self.added[token]))[:n]
+
+    @property
+    def rows(self) -> list[tuple[str, float, float, float]]:
+        """Of the tokens drawn, in their order: letters, what each adds, that as a share of the largest, attention."""
+        most = max(map(abs, self.added)) or 1.0
+        return [
+            (self.tokens[at], self.added[at], abs(self.added[at]) / most, self.attention[at])
+            for at in sorted(self.largest(MOST_DRAWN))
+        ]
+
 
 def attribute(
     deliverable: TextClassifier, text: str, pair: str | None = None, *, label: str = "", tokens: int = 4096
@@ -78,10 +99,8 @@ def attribute(
     """
     if label and label not in deliverable.labels:
         raise ValueError(f"{label} is not a class of the model: choose one of {', '.join(deliverable.labels)}")
-    pairs = None if pair is None else [pair]
     in_fp32 = replace(deliverable, autocast=None)
-    rows = Rows([text], pairs, [0], "text", [1])
-    (batch,) = batches(in_fp32, tokens_of(in_fp32, rows), budget=tokens)
+    batch = only_batch(in_fp32, text, pair)
     maps = look_at_batch(in_fp32, batch)
     answer = deliverable.labels.index(label) if label else int(maps.logits_BC[0].argmax())
     logits = from_word_vectors(deliverable.network, batch)
@@ -123,11 +142,8 @@ def from_word_vectors(classifier: Classifier, batch: Batch) -> Callable[[Tensor]
         layout = Packed.of_lengths(lengths * n, None if counts is None else counts * n).to(words_BLD.device)
         segments_N = None if batch.segments_N is None else batch.segments_N.repeat(n)
         words_PD = words_BLD.flatten(0, 1)[places(classifier, layout, segments_N)]
-        handle = classifier.embeddings.words.register_forward_hook(lambda words, args, output: words_PD)
-        try:
+        with classifier.embeddings.words.register_forward_hook(lambda words, args, output: words_PD):
             return classifier(batch.ids_N.repeat(n), layout, segments_N)
-        finally:
-            handle.remove()
 
     return logits
 
@@ -145,7 +161,7 @@ def integrated_gradients(
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
-        raise ValueError(INSTALL) from error
+        raise ValueError(NO_CAPTUM) from error
     added_L, steps = torch.zeros(len(words_LD)), 0
     for steps in STEPS:
         with warnings.catch_warnings():
@@ -157,19 +173,6 @@ def integrated_gradients(
         if abs(float(added_L.sum()) - difference) <= NEAR * abs(difference):
             break
     return added_L, steps
-
-
-def additions(found: Attribution) -> Additions:
-    """What a page says of it."""
-    largest = max(map(abs, found.added)) or 1.0
-    return Additions(
-        found.label,
-        [
-            (found.tokens[at], found.added[at], abs(found.added[at]) / largest, found.attention[at])
-            for at in sorted(_largest(found, MOST_DRAWN))
-        ],
-        completeness(found).strip(),
-    )
 
 
 def write_attribution(page: Path, found: Attribution) -> list[Path]:
@@ -184,16 +187,16 @@ def write_attribution(page: Path, found: Attribution) -> list[Path]:
 
 def draw_attribution(found: Attribution) -> bytes:
     """Tokens downward; what each adds on the left, red below zero, and the attention it gets on the right."""
-    chosen = sorted(_largest(found, MOST_DRAWN))
-    at, added = range(len(chosen)), [found.added[token] for token in chosen]
-    figure = Figure(figsize=(7.0, 1.0 + 0.22 * max(len(chosen), 3)), layout="constrained")
+    tokens, added, _, attention = zip(*found.rows, strict=True)
+    at = range(len(tokens))
+    figure = Figure(figsize=(7.0, 1.0 + 0.22 * max(len(tokens), 3)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     left.barh(at, added, color=[BLUE if value >= 0 else RED for value in added])
     left.axvline(0, color=GREY, linewidth=0.8)
-    right.barh(at, [found.attention[token] for token in chosen], color=GREY)
-    left.set_yticks(at, [_short(found.tokens[token]) for token in chosen], parse_math=False)
-    left.set_ylim(len(chosen) - 0.4, -0.6)
-    left.set_title(_short(f"adds to the logit of {found.label}", 48), fontsize=9, color=INK, parse_math=False)
+    right.barh(at, attention, color=GREY)
+    left.set_yticks(at, list(map(short, tokens)), parse_math=False)
+    left.set_ylim(len(tokens) - 0.4, -0.6)
+    left.set_title(short(f"adds to the logit of {found.label}", 48), fontsize=9, color=INK, parse_math=False)
     right.set_title("attention it gets, mean of all heads", fontsize=9, color=INK)
     for axes in (left, right):
         quiet(axes)
@@ -205,26 +208,8 @@ def draw_attribution(found: Attribution) -> bytes:
 def show_attribution(found: Attribution) -> None:
     """Print whether the parts make up the whole, and the tokens that add or take most."""
     screen = console()
-    screen.print(as_text(completeness(found)), soft_wrap=True)
-    widest = max(len(_short(token)) for token in found.tokens)
-    for token in _largest(found, MOST_SHOWN):
-        letters = f"{_short(found.tokens[token]):{widest}}"
+    screen.print(as_text(f"  {found.completeness}"), soft_wrap=True)
+    widest = max(len(short(token)) for token in found.tokens)
+    for token in found.largest(MOST_SHOWN):
+        letters = f"{short(found.tokens[token]):{widest}}"
         screen.print(as_text(f"  {letters}  adds {found.added[token]:+.3f}  attention {found.attention[token]:.3f}"))
-
-
-def completeness(found: Attribution) -> str:
-    """The check of Sundararajan et al.: attributions sum to the difference of two logits."""
-    return (
-        f"  {found.label}: {len(found.tokens)} tokens add {sum(found.added):+.4f}; logit {found.logit:.4f} less "
-        f"{found.baseline:.4f} without words is {found.logit - found.baseline:+.4f}: "
-        f"error {found.error:+.1e} ({found.off:.2%}) at {found.steps} points"
-    )
-
-
-def _largest(found: Attribution, n: int) -> list[int]:
-    """The tokens that add or take most, most first."""
-    return sorted(range(len(found.added)), key=lambda token: -abs(found.added[token]))[:n]
-
-
-def _short(text: str, most: int = LETTERS) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

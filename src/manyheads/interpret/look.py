@@ -1,29 +1,25 @@
 """The verb `look`: what a trained model attends to, as pages of single texts or as figures over a split."""
 
-import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import EvaluateConfig, LookConfig, ModelConfig, Task
 from manyheads.config.fields import show
-from manyheads.evaluation.evaluate import EvaluationData, find_data
+from manyheads.evaluation.evaluate import find_data
 from manyheads.inference.format import open_folder, run_folder
 from manyheads.inference.reading import check_texts, opened_texts
-from manyheads.runs.atomic import refuse_unwritable, replace_folder
 from manyheads.runs.folder import within
-from manyheads.terminal import progress_bar, show_files
+from manyheads.terminal import as_text, console, progress_bar, show_files
 
 if TYPE_CHECKING:
     from manyheads.inference.classifier import TextClassifier
-    from manyheads.interpret.page import Looked
-    from manyheads.interpret.study import Study
 
 WAYS = 'text="...", input=FILE or split=validation'
+NO_CAPTUM = "attribution=true needs a package that is not installed: pip install 'manyheads[attribute]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +51,16 @@ def look(config: LookConfig) -> Any:
     if config.split:
         return study(config)
     folder = _folder(config, model)
-    _check_output(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"output={folder} is a file: name a folder")
 
     from manyheads.inference.classifier import TextClassifier
     from manyheads.inference.folder import load, place
 
     deliverable = place(load(opened, TextClassifier), config.hardware)
     with opened_texts(config.text, config.input or "-", deliverable) as chunks:
-        texts = list(islice(_texts(chunks), config.rows or None))  # all before the first page: a mistake writes none
+        lines = (one for each in chunks for one in zip(each.texts, each.pairs or repeat(None), strict=False))
+        texts = list(islice(lines, config.rows or None))  # all before the first page: a mistake writes none
     if not texts:
         raise ValueError(f"input={config.input} holds no texts: give one a line")
     source = (model.parent if model.name == "model" else model).name
@@ -77,19 +75,18 @@ def _page(
     folder: Path,
     source: str,
 ) -> list[Path]:
-    """The page of a text or pair, and what is written beside it."""
+    """Write the page of a text or pair, and what belongs to it, and print what it says."""
+    from manyheads.interpret.attribution import attribute, show_attribution, write_attribution
     from manyheads.interpret.page import look_at
 
-    if not config.attribution:
-        looked = look_at(deliverable, *texts, chosen, folder=folder, source=source, png=config.png)
-        _show(looked)
+    found = attribute(deliverable, *texts) if config.attribution else None
+    looked = look_at(deliverable, *texts, chosen, folder=folder, source=source, png=config.png, attribution=found)
+    shell = console()
+    shell.print(as_text(f"{looked.files[0]}: {looked.label} {looked.probability:.1%}"), soft_wrap=True)
+    checks = ", ".join(f"{re.sub('^Layer', 'layer', name)} {error:.1e}" for name, error in looked.errors.items())
+    shell.print(as_text(f"  largest |map · V - fast path|: {checks}"), soft_wrap=True)
+    if found is None:
         return looked.files
-    from manyheads.interpret.attribution import additions, attribute, show_attribution, write_attribution
-
-    found = attribute(deliverable, *texts)
-    shown = {"png": config.png, "additions": additions(found)}
-    looked = look_at(deliverable, *texts, chosen, folder=folder, source=source, **shown)
-    _show(looked)
     show_attribution(found)
     return [*looked.files, *write_attribution(looked.files[0], found)]
 
@@ -105,21 +102,16 @@ def _check(config: LookConfig) -> None:
         raise ValueError(f"split={config.split} is not a split to look at: choose validation or test")
     if config.text and config.rows:
         raise ValueError(f"rows={config.rows} does nothing with text, which is one: remove it")
-    _refuse_idle(config)
-    if config.attribution and find_spec("captum") is None:
-        raise ValueError("attribution=true needs a package that is not installed: pip install 'manyheads[attribute]'")
-    if not config.split:
-        check_texts("look", config.text, config.input or "-")
-
-
-def _refuse_idle(config: LookConfig) -> None:
-    """What was asked of pages while a split is studied, or of a study while pages are made."""
     usual = LookConfig(run=config.run)
     for name in ("layers", "heads", "png", "attribution") if config.split else ("seed", "bootstrap", "batch"):
         if getattr(config, name) != getattr(usual, name):
             typed = "batch.tokens" if name == "batch" else f"{name}={show(getattr(config, name))}"
             why = f"with split={config.split}, of which all heads are measured" if config.split else "without split="
             raise ValueError(f"{typed} does nothing {why}: remove it")
+    if config.attribution and find_spec("captum") is None:
+        raise ValueError(NO_CAPTUM)
+    if not config.split:
+        check_texts("look", config.text, config.input or "-")
 
 
 def _folder(config: LookConfig, model: Path) -> Path:
@@ -132,26 +124,6 @@ def _folder(config: LookConfig, model: Path) -> Path:
     raise ValueError(
         f"run={config.run} is a model without its run folder, which would hold what is found: name a folder by output="
     )
-
-
-def _check_output(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"output={folder} is a file: name a folder")
-
-
-def _texts(chunks: Any) -> Iterator[tuple[str, str | None]]:
-    for chunk in chunks:
-        yield from zip(chunk.texts, chunk.pairs or [None] * len(chunk.texts), strict=True)
-
-
-def _show(looked: "Looked") -> None:
-    """Print what a page says."""
-    from manyheads.terminal import as_text, console
-
-    shell = console()
-    shell.print(as_text(f"{looked.files[0]}: {looked.label} {looked.probability:.1%}"), soft_wrap=True)
-    checks = ", ".join(f"{re.sub('^Layer', 'layer', name)} {error:.1e}" for name, error in looked.errors.items())
-    shell.print(as_text(f"  largest |map · V - fast path|: {checks}"), soft_wrap=True)
 
 
 def choose(model: ModelConfig, layers: str, heads: str) -> Chosen:
@@ -201,7 +173,12 @@ def study(config: LookConfig) -> dict[str, Any]:
     """
     opened = open_folder(config.run)
     model, settings = opened
-    home = _home(config.run, model)
+    home = run_folder(model)
+    if home is None:
+        raise ValueError(
+            f"run={config.run} is a model without its run folder, which would say what data it was trained on: "
+            "name the run folder"
+        )
     if settings.multi:
         raise ValueError(
             f"run={config.run} gives texts any number of labels, but split={config.split} judges heads by the one "
@@ -212,7 +189,7 @@ def study(config: LookConfig) -> dict[str, Any]:
 
     from manyheads.inference.classifier import TextClassifier
     from manyheads.inference.folder import load, place
-    from manyheads.interpret.study import show_study, some, study_rows
+    from manyheads.interpret.study import show_study, some, study_rows, write_study
 
     deliverable = place(load(opened, TextClassifier), config.hardware)
     rows = some(task.rows, config.rows, config.seed)
@@ -229,38 +206,4 @@ def study(config: LookConfig) -> dict[str, Any]:
     written = write_study(folder, found, task)
     show_study(found, f"{task.name}, {task.split}: the heads over {len(rows):,} rows")
     show_files(folder, ["study.json", "heads.csv", "study.html"])
-    return written
-
-
-def _home(run: str, model: Path) -> Path:
-    home = run_folder(model)
-    if home is None:
-        raise ValueError(
-            f"run={run} is a model without its run folder, which would say what data it was trained on: "
-            "name the run folder"
-        )
-    return home
-
-
-def write_study(folder: Path, found: "Study", task: EvaluationData) -> dict[str, Any]:
-    """Write every file; returns what is in study.json.
-
-    Raises:
-        ValueError: the folder cannot be written to.
-    """
-    from manyheads.evaluation.report import write_page
-    from manyheads.interpret.study import draw_study, study_page, write_csv
-
-    written = {**task.about, **found.as_json()}
-    n_rows, n_heads = found.n_rows, len(found.silenced)
-    title = f"{task.name}, {task.split} split: the heads"
-    subtitle = f"{task.rows.source}, {n_rows:,} rows, {found.statistics.n_tokens:,} tokens, {n_heads} heads"
-    with refuse_unwritable(folder), replace_folder(folder) as part:
-        png = draw_study(found)
-        (part / "study.png").write_bytes(png)
-        write_page(part / "study.html", study_page(found, png, title, subtitle))
-        write_csv(part / "heads.csv", found)
-        (part / "study.json").write_text(
-            json.dumps(written, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
     return written

@@ -8,13 +8,15 @@ P heads of all layers . H heads of a layer . L query positions . M key positions
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from manyheads.config import Cutting
 from manyheads.config.data import CUT
@@ -53,12 +55,9 @@ class Word:
 class Reading:
     """A text, or pair, as the model reads it; `n_cut` of its tokens are not read.
 
-    `segments` are as of `segments_of`, zeros for a single text; `lengths` are the tokens of its windows, end to end; of
-    a text that is read at once there is one.
+    `lengths` are the tokens of its windows, end to end; of a text that is read at once there is one.
     """
 
-    ids: list[int]
-    segments: list[int]
     words: list[Word]
     n_cut: int
     lengths: list[int]
@@ -67,39 +66,27 @@ class Reading:
 def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: int, cutting: Cutting = CUT) -> Reading:
     """Tokens as `encode` of manyheads.data.tokens makes them, each with the letters it stands for."""
     encoding = tokenizer.encode(text, pair)
-    unknown = getattr(tokenizer.model, "unk_token", None)
+    unknown = getattr(tokenizer.model, "unk_token", None)  # Unigram has none: its tokens are then not in the vocabulary
     typed = [text] if pair is None else [text, pair]
     segments = [0] * len(encoding) if pair is None else segments_of(encoding, texts_of_marks(tokenizer))
     parts = [list(range(len(encoding)))]
     if len(encoding) > max_length:
         parts = kept(encoding.sequence_ids, max_length, cutting).parts
-    read = [at for part in parts for at in part]
-    return Reading(
-        ids=[encoding.ids[at] for at in read],
-        segments=[segments[at] for at in read],
-        words=[word for part in parts for word in _words(encoding, part, segments, typed, unknown)],
-        n_cut=len(encoding) - len(set(read)),
-        lengths=list(map(len, parts)),
-    )
-
-
-def _words(
-    encoding: Encoding, places: list[int], segments: list[int], typed: list[str], unknown: str | None
-) -> list[Word]:
-    """The tokens at `places`, one after the other."""
     words: list[Word] = []
-    ends: dict[int, int] = {}
-    for at in places:
-        read, part, (start, end) = encoding.tokens[at], segments[at] & 1, encoding.offsets[at]
-        mark = bool(encoding.special_tokens_mask[at]) and start == end
-        letters = "" if mark else typed[part][start:end]
-        bare = letters.strip()
-        glued = bool(bare) and ends.get(part) == start and letters[:1].strip() != ""
-        if not mark:
-            ends[part] = end
-        kind = MARK if mark else UNKNOWN if read == unknown else ""
-        words.append(Word(bare or (SPACE if letters else read), read, kind, part, glued and not mark))
-    return words
+    for places in parts:
+        ends: dict[int, int] = {}
+        for at in places:
+            read, part, (start, end) = encoding.tokens[at], segments[at] & 1, encoding.offsets[at]
+            mark = bool(encoding.special_tokens_mask[at]) and start == end
+            letters = "" if mark else typed[part][start:end]
+            bare = letters.strip()
+            glued = bool(bare) and ends.get(part) == start and letters[:1].strip() != "" and not mark
+            if not mark:
+                ends[part] = end
+            is_unknown = read == unknown or tokenizer.token_to_id(read) is None
+            kind = MARK if mark else UNKNOWN if is_unknown else ""
+            words.append(Word(bare or (SPACE if letters else read), read, kind, part, glued))
+    return Reading(words, len(encoding) - len({at for part in parts for at in part}), list(map(len, parts)))
 
 
 @dataclass(slots=True)
@@ -136,24 +123,18 @@ def overheard(model: nn.Module) -> Iterator[list[Call]]:
     """While the model answers, every attention it computes is noted down, in order; layers count from 0."""
     calls: list[Call] = []
     contexts: list[Tensor] = []
-    found = [one for one in model.modules() if isinstance(one, MultiHeadAttention)]
 
     def before_output(output: nn.Module, args: tuple[Tensor]) -> None:
         contexts.append(args[0])
 
-    def after(layer: int) -> Any:
-        def hook(attention: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
-            calls.append(_call(layer, attention, contexts.pop(), *args, **kwargs))
+    def after(layer: int, attention: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
+        calls.append(_call(layer, attention, contexts.pop(), *args, **kwargs))
 
-        return hook
-
-    hooks = [one.output.register_forward_pre_hook(before_output) for one in found]
-    hooks += [one.register_forward_hook(after(layer), with_kwargs=True) for layer, one in enumerate(found)]
-    try:
+    with ExitStack() as hooks:
+        for layer, one in enumerate(attentions(model)):
+            hooks.enter_context(one.output.register_forward_pre_hook(before_output))
+            hooks.enter_context(one.register_forward_hook(partial(after, layer), with_kwargs=True))
         yield calls
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _call(
@@ -186,28 +167,6 @@ def layer_maps(call: Call, heads: Sequence[int] | None = None, document: int = 0
     return LayerMaps(call.layer, chosen, weights_HLM.float().cpu(), error)
 
 
-@torch.inference_mode()
-def answer(
-    model: nn.Module,
-    ids_N: Tensor,
-    segments_N: Tensor | None,
-    autocast: torch.dtype | None,
-    lengths: list[int] | None = None,
-) -> tuple[Tensor, list[Call]]:
-    """Logits `(C,)` of one text in fp32 on the CPU, and what its attention modules were given on the way.
-
-    Args:
-        lengths: tokens of its windows; None: it is read at once.
-    """
-    device = next(model.parameters()).device
-    lengths = lengths or [ids_N.numel()]
-    layout = Packed.of_lengths(lengths, None if len(lengths) == 1 else [len(lengths)]).to(device)
-    segments_N = None if segments_N is None else segments_N.to(device)
-    with overheard(model) as calls, torch.autocast(device.type, autocast, enabled=autocast is not None):
-        logits_1C = model(ids_N.to(device), layout, segments_N)
-    return logits_1C[0].float().cpu(), calls
-
-
 class Head(NamedTuple):
     """Where a head is: the layer and its place in it, both counted from 1."""
 
@@ -218,7 +177,7 @@ class Head(NamedTuple):
         return f"{self.layer}.{self.head}"
 
 
-def attentions(classifier: Classifier) -> list[MultiHeadAttention]:
+def attentions(classifier: nn.Module) -> list[MultiHeadAttention]:
     """The attention of each layer, first layer first, across the texts of a pair last; none in recurrent models."""
     return [one for one in classifier.modules() if isinstance(one, MultiHeadAttention)]
 
@@ -230,53 +189,29 @@ def heads(classifier: Classifier) -> list[Head]:
     ]
 
 
-@contextmanager
-def without_head(classifier: Classifier, head: Head) -> Iterator[None]:
-    """While the classifier answers, the context of one head is zero: Michel et al. (2019), "Are Sixteen Heads Really
-    Better than One?", equation 3. It is as if its columns of W^O were zero.
+def without_head(classifier: Classifier, head: Head) -> RemovableHandle:
+    """While it is open, the context of one head is zero: Michel et al. (2019), "Are Sixteen Heads Really Better than
+    One?", equation 3. It is as if its columns of W^O were zero.
     """
     attention = attentions(classifier)[head.layer - 1]
-    slice_of_head = slice((head.head - 1) * attention.d_v, head.head * attention.d_v)
 
     def hook(output: nn.Module, args: tuple[Tensor]) -> Tensor:
         context = args[0].clone()
-        context[..., slice_of_head] = 0.0
+        context[..., (head.head - 1) * attention.d_v : head.head * attention.d_v] = 0.0
         return context
 
-    handle = attention.output.register_forward_pre_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
+    return attention.output.register_forward_pre_hook(hook)
 
 
-def silent(ids: Tensor, silence: Tensor) -> Tensor:
-    """Token ids of which those where `silence` is true are marked for `with_silence`."""
-    return torch.where(silence, ~ids, ids)  # ~id = -id - 1: negative, and the id is not lost
+def with_silence(classifier: Classifier, batch: Batch, silence_N: Tensor) -> RemovableHandle:
+    """While it is open, tokens of the batch where `silence_N` is true have a word vector of zero.
 
-
-@contextmanager
-def with_silence(classifier: Classifier) -> Iterator[None]:
-    """While the classifier answers, ids that `silent` has marked have a word vector of zero.
-
-    Position and segment stay, as with `model.dropout_tokens` in training: a model trained so has met such texts.
+    Position, segment and match stay, as with `model.dropout_tokens` in training: a model trained so has met such texts.
     """
-    words = classifier.embeddings.words
-    marked: list[Tensor] = []
-
-    def before(embedding: nn.Module, args: tuple[Tensor]) -> Tensor:
-        marked.append(args[0] < 0)
-        return torch.where(marked[0], ~args[0], args[0])
-
-    def after(embedding: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
-        return output.masked_fill(marked.pop()[..., None], 0.0)
-
-    hooks = [words.register_forward_pre_hook(before), words.register_forward_hook(after)]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    silence_P1 = silence_N[places(classifier, batch.layout, batch.segments_N), None]
+    return classifier.embeddings.words.register_forward_hook(
+        lambda words, args, output: output.masked_fill(silence_P1, 0.0)
+    )
 
 
 @dataclass(slots=True)
@@ -300,24 +235,22 @@ class Maps:
         return torch.stack([other_TM if across else own_TM for across in self.across])
 
 
-@dataclass(slots=True)
-class Marks:
+class Marks(NamedTuple):
     """Ids that the tokenizer puts around texts: `[CLS]` and `[SEP]`, or what takes their place.
 
     `separators` are those that stand elsewhere than first.
     """
 
-    every: list[int]
-    separators: list[int]
+    every: Tensor
+    separators: Tensor
 
 
 def find_marks(deliverable: TextClassifier) -> Marks:
-    """What the tokenizer adds to a text, seen on one."""
-    probe = deliverable.tokenizer.encode(PROBE, PROBE) if deliverable.pairs else deliverable.tokenizer.encode(PROBE)
-    added = [at for at, special in enumerate(probe.special_tokens_mask) if special]
-    return Marks(
-        every=sorted({probe.ids[at] for at in added}), separators=sorted({probe.ids[at] for at in added if at > 0})
-    )
+    """What the tokenizer adds to a text, seen on one; on the model's device."""
+    probe = deliverable.tokenizer.encode(PROBE, PROBE if deliverable.pairs else None)
+    ids, added = torch.tensor(probe.ids), torch.tensor(probe.special_tokens_mask).bool()
+    device = deliverable.network.head.weight.device
+    return Marks(ids[added].unique().to(device), ids[1:][added[1:]].unique().to(device))
 
 
 def tokens_of(deliverable: TextClassifier, rows: Rows) -> Tokens:
@@ -339,8 +272,14 @@ def batches(deliverable: TextClassifier, tokens: Tokens, *, budget: int, maps: b
         budget = min(budget, max(CELLS // (len(heads(deliverable.network)) * longest), 1))
     device = deliverable.network.head.weight.device
     for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=budget, rows=ANSWER_ROWS)):
-        segments_N = None if batch.segments_N is None else batch.segments_N.to(device)
-        yield batch._replace(ids_N=batch.ids_N.to(device), segments_N=segments_N, layout=batch.layout.to(device))
+        yield batch.to(device)._replace(rows_B=batch.rows_B)
+
+
+def only_batch(deliverable: TextClassifier, text: str, pair: str | None) -> Batch:
+    """One text, or pair, on the model's device."""
+    rows = Rows([text], None if pair is None else [pair], [0], "text", [1])
+    (batch,) = batches(deliverable, tokens_of(deliverable, rows), budget=1)  # a text is never divided
+    return batch
 
 
 def look_at_batch(deliverable: TextClassifier, batch: Batch) -> Maps:
@@ -373,9 +312,8 @@ def places(classifier: Classifier, layout: Packed, segments_N: Tensor | None) ->
     return part_pairs(every_N, layout, segments_N)[0]
 
 
-def answer_batch(deliverable: TextClassifier, batch: Batch, ids_N: Tensor | None = None) -> Tensor:
-    """Logits `(B, C)` in fp32 on the CPU; `ids_N` takes the place of the batch's own ids."""
-    ids_N = batch.ids_N if ids_N is None else ids_N
+def answer_batch(deliverable: TextClassifier, batch: Batch) -> Tensor:
+    """Logits `(B, C)` in fp32 on the CPU."""
     autocast = deliverable.autocast
-    with torch.autocast(ids_N.device.type, autocast, enabled=autocast is not None):
-        return deliverable.network(ids_N, batch.layout, batch.segments_N).float().cpu()
+    with torch.autocast(batch.ids_N.device.type, autocast, enabled=autocast is not None):
+        return deliverable.network(batch.ids_N, batch.layout, batch.segments_N).float().cpu()

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from importlib.resources import files
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 from markupsafe import Markup
@@ -30,8 +30,21 @@ from manyheads.config import Long
 from manyheads.evaluation.report import GREY, INK, png, templates
 from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.look import Chosen
-from manyheads.interpret.maps import Call, LayerMaps, Reading, Word, answer, layer_maps, read_words
+from manyheads.interpret.maps import (
+    Call,
+    LayerMaps,
+    Reading,
+    Word,
+    answer_batch,
+    layer_maps,
+    only_batch,
+    overheard,
+    read_words,
+)
 from manyheads.runs.atomic import refuse_unwritable, replace_file
+
+if TYPE_CHECKING:
+    from manyheads.interpret.attribution import Attribution
 
 SCRIPTS = ("data.js", "text.js", "lines.js", "matrix.js", "main.js", "start.js")
 STEPS = 65535  # a weight is kept as a whole number of such parts: the error is below 1.6e-5
@@ -67,16 +80,6 @@ class Block:
     keys: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Additions:
-    """What each token adds to the logit of `label`: `rows` of its letters, what it adds, the same as a share of the
-    largest, and the attention it gets; `completeness` says how exact that is."""
-
-    label: str
-    rows: list[tuple[str, float, float, float]]
-    completeness: str
-
-
 @dataclass(kw_only=True, slots=True)
 class Shown:
     """What a page says besides its maps; `probabilities` are by class, `texts` the text, or both of a pair."""
@@ -87,7 +90,7 @@ class Shown:
     label: str
     probabilities: dict[str, float]
     note: str = ""
-    additions: Additions | None = None
+    attribution: "Attribution | None" = None
 
 
 def look_at(
@@ -99,25 +102,22 @@ def look_at(
     folder: Path,
     source: str,
     png: bool = False,
-    additions: Additions | None = None,
+    attribution: "Attribution | None" = None,
 ) -> Looked:
     """Write the page of a text, or pair, into `folder`, and with `png` a picture of each of its maps.
 
-    One layer's maps are held at a time. `additions` are a section below them.
+    One layer's maps are held at a time. `attribution` is a section below them.
     """
     reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length, deliverable.cutting)
-    segments_N = torch.tensor(reading.segments) if pair is not None else None
-    ids_N, autocast = torch.tensor(reading.ids), deliverable.autocast
-    logits_C, calls = answer(deliverable.network, ids_N, segments_N, autocast, reading.lengths)
-    logits_C = deliverable.with_linear(logits_C[None], [text], None if pair is None else [pair])[0]
-    probabilities_1C = deliverable.probabilities(logits_C[None])
+    batch = only_batch(deliverable, text, pair)
+    with torch.inference_mode(), overheard(deliverable.network) as calls:
+        logits_1C = answer_batch(deliverable, batch)
+    logits_1C = deliverable.with_linear(logits_1C, [text], None if pair is None else [pair])
+    probabilities_1C = deliverable.probabilities(logits_1C)
     probabilities = dict(zip(deliverable.labels, probabilities_1C[0].tolist(), strict=True))
-    likeliest = deliverable.labels[int(logits_C.argmax())]
-    given = [
-        name
-        for name, is_given in zip(deliverable.labels, deliverable.given(probabilities_1C)[0], strict=True)
-        if is_given
-    ]
+    likeliest = deliverable.labels[int(logits_1C.argmax())]
+    given_C = deliverable.given(probabilities_1C)[0].tolist()
+    given = [name for name, is_given in zip(deliverable.labels, given_C, strict=True) if is_given]
     label = ", ".join(given) or f"no label, {likeliest} the likeliest"
     words, documents = _documents(reading, calls)
     content = Shown(
@@ -127,7 +127,7 @@ def look_at(
         label=label,
         probabilities=probabilities,
         note=_note(reading, deliverable.cutting.long, deliverable.share),
-        additions=additions,
+        attribution=attribution,
     )
     pictures: list[Path] = []
     with _next_page(folder) as (part, page):
@@ -147,7 +147,7 @@ def _note(reading: Reading, long: Long, linear: float) -> str:
     }
     said, n_windows = [], len(reading.lengths)
     if reading.n_cut:
-        said.append(f"{reading.n_cut} tokens {where[long]}: the model reads {len(reading.ids)}.")
+        said.append(f"{reading.n_cut} tokens {where[long]}: the model reads {len(reading.words)}.")
     elif n_windows > 1:
         said.append(f"The model reads {n_windows} windows, and answers by the mean of their logits.")
     if linear:
@@ -162,7 +162,7 @@ def _documents(reading: Reading, calls: Sequence[Call]) -> tuple[list[Word], lis
     """
     if calls[0].layout.n_documents == len(reading.lengths):
         return reading.words, list(pairwise([0, *accumulate(reading.lengths)]))
-    n_first = sum(segment & 1 == 0 for segment in reading.segments)
+    n_first = sum(word.part == 0 for word in reading.words)
     second = [replace(reading.words[0], part=1), *reading.words[n_first:]]
     return [*reading.words[:n_first], *second], [(0, n_first), (n_first, n_first + len(second))]
 
@@ -205,7 +205,10 @@ def _next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
     """A path to write to, and the name it takes in the end: the number after the highest there, which is taken at
     once, so that two that look at the same time do not write over each other."""
     with refuse_unwritable(folder):
-        page = _taken_page(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        taken = [int(match[1]) for file in folder.iterdir() if (match := re.match(r"(\d+)[.-]", file.name))]
+        names = (folder / f"{number}.html" for number in count(max(taken, default=0) + 1))
+        page = next(one for one in names if _took(one))
     try:
         with replace_file(page) as part:
             yield part, page
@@ -214,18 +217,12 @@ def _next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
         raise
 
 
-def _taken_page(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    taken = [int(match[1]) for file in folder.iterdir() if (match := re.match(r"(\d+)[.-]", file.name))]
-    number = max(taken, default=0) + 1
-    while True:
-        page = folder / f"{number}.html"
-        try:
-            page.touch(exist_ok=False)
-        except FileExistsError:
-            number += 1
-            continue
-        return page
+def _took(page: Path) -> bool:
+    try:
+        page.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, LayerMaps]]) -> dict[str, float]:
@@ -234,13 +231,17 @@ def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, Layer
     Returns:
         The largest difference from the fast kernel, by name of the layer.
     """
-    style, script = _file("style.css"), "\n".join(_file(name) for name in SCRIPTS)
+    viewer = files("manyheads.interpret") / "viewer"
+    style = (viewer / "style.css").read_text(encoding="utf-8")
+    script = "\n".join((viewer / name).read_text(encoding="utf-8") for name in SCRIPTS)
     names = ["A, the first text", "B, the second text"][: len(content.texts)] if len(content.texts) > 1 else [""]
     blocks: list[dict[str, Any]] = []  # of the layers that are written
 
     def described() -> Markup:
-        """What the script reads, once all maps are written."""
-        return _json({"parts": names, "tokens": [asdict(word) for word in content.words], "blocks": blocks})
+        """What the script reads, once all maps are written: JSON in plain characters that ends no script element and
+        breaks no line where a reader would."""
+        told = {"parts": names, "tokens": [asdict(word) for word in content.words], "blocks": blocks}
+        return Markup(json.dumps(told, ensure_ascii=False, allow_nan=False).translate(JSON_ESCAPES))  # noqa: S704
 
     file.writelines(
         templates("manyheads.interpret")
@@ -305,18 +306,9 @@ def _headline(text: str) -> str:
     return f"{first}\u2026"
 
 
-def _json(value: dict[str, Any]) -> Markup:
-    """JSON in plain characters that ends no script element and breaks no line where a reader would."""
-    return Markup(json.dumps(value, ensure_ascii=False, allow_nan=False).translate(JSON_ESCAPES))  # noqa: S704
-
-
 def _digest(text: str) -> str:
     """How a content security policy names the one script, or style, that may be used."""
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}"
-
-
-def _file(name: str) -> str:
-    return (files("manyheads.interpret") / "viewer" / name).read_text(encoding="utf-8")
 
 
 def draw_map(weights_LM: Tensor, queries: Sequence[Word], keys: Sequence[Word], title: str) -> bytes:
@@ -331,8 +323,8 @@ def draw_map(weights_LM: Tensor, queries: Sequence[Word], keys: Sequence[Word], 
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, labelsize=8, colors=INK)
     if named:
-        axes.set_xticks(range(len(keys)), _names(keys), rotation=90, parse_math=False)
-        axes.set_yticks(range(len(queries)), _names(queries), parse_math=False)
+        axes.set_xticks(range(len(keys)), [short(one.text) for one in keys], rotation=90, parse_math=False)
+        axes.set_yticks(range(len(queries)), [short(one.text) for one in queries], parse_math=False)
         axes.set_xticks([at - 0.5 for at in range(1, len(keys))], minor=True)
         axes.set_yticks([at - 0.5 for at in range(1, len(queries))], minor=True)
         axes.grid(which="minor", color="white", linewidth=0.8)
@@ -347,5 +339,6 @@ def draw_map(weights_LM: Tensor, queries: Sequence[Word], keys: Sequence[Word], 
     return png(figure)
 
 
-def _names(words: Sequence[Word]) -> list[str]:
-    return [one.text if len(one.text) <= LETTERS else f"{one.text[: LETTERS - 1]}…" for one in words]
+def short(text: str, most: int = LETTERS) -> str:
+    """At most so many letters of a text."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

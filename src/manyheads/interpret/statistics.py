@@ -1,22 +1,32 @@
-"""Where the heads of a classifier look over a corpus, and what becomes of it without each of them.
+"""The heads of a classifier over a corpus: where they look, what becomes of it without each of them, and whether
+attention points at the tokens an answer hangs on.
 
 A figure of a text is the mean over its queries, all real tokens; one that attends to nothing counts nowhere. A figure
 of a head is the mean over texts, each of equal weight, however long: over rows, or over both texts of each pair where a
 model reads them apart. Nothing but sums over texts is kept. A head is silenced as by Michel et al. (2019), "Are Sixteen
 Heads Really Better than One?", section 3.2.
 
-n rows . T texts . L query positions . M key positions . P heads of all layers . C classes
+Faithfulness: the k tokens that receive most attention are silenced, and beside them k drawn at random: if attention is
+faithful, the logit of the predicted class falls further for the first. Serrano and Smith (2019), "Is Attention
+Interpretable?", section 4; Jain and Wallace (2019), "Attention is not Explanation". For a scale, the same is done to
+the k tokens whose silence should lower the logit most by its gradient, to first order. Marks such as [CLS] and [SEP]
+are never silenced, neither by attention nor at random.
+
+n rows . N tokens of a batch . B documents . T texts . L query positions . M key positions . P heads of all layers
+F figures . R rankings . C classes
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from manyheads.data.batches import Batch
 from manyheads.data.tokens import Tokens
-from manyheads.evaluation.metrics import Interval, change_of_answers, score_answers
+from manyheads.evaluation.metrics import Interval, change_of_answers, mean_interval, score_answers
 from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.maps import (
     Head,
@@ -27,6 +37,8 @@ from manyheads.interpret.maps import (
     find_marks,
     heads,
     look_at_batch,
+    places,
+    with_silence,
     without_head,
 )
 from manyheads.layout import Packed
@@ -38,6 +50,9 @@ FIGURES = {
     "first": "share on the first token",
     "separators": "share on the separator tokens",
 }
+AMOUNTS: tuple[int | float, ...] = (1, 2, 4, 0.1)
+N_DRAWS = 5
+RANKINGS = ("attention", "gradient")
 
 
 @dataclass(slots=True)
@@ -73,12 +88,31 @@ class HeadStatistics:
 
 def head_statistics(deliverable: TextClassifier, tokens: Tokens, *, budget: int = 4096) -> HeadStatistics:
     """Read every row once; memory is bounded by `maps.CELLS`, whatever the number of rows."""
-    separators = torch.tensor(find_marks(deliverable).separators, device=deliverable.network.head.weight.device)
-    sums = _Sums()
+    separators, n_texts = find_marks(deliverable).separators, 0
+    uniform_F, first_FP, second_FP, apart_PP = (torch.zeros((), dtype=torch.float64) for _ in range(4))  # sums
     for batch in batches(deliverable, tokens, budget=budget, maps=True):
         maps = look_at_batch(deliverable, batch)
-        sums.add(maps, torch.isin(batch.ids_N[maps.place_N], separators))
-    return sums.statistics(heads(deliverable.network), int(tokens.lengths.sum()))
+        separator_N = torch.isin(batch.ids_N[maps.place_N], separators)
+        even = replace(maps, shares_PTLM=even_shares(maps.layout), across=[False])
+        figures_FPT = torch.stack(list(text_figures(maps, separator_N).values()))
+        n_texts += maps.layout.n_documents
+        uniform_F = uniform_F + torch.stack(list(text_figures(even, separator_N).values())).sum((1, 2)).cpu()
+        first_FP = first_FP + figures_FPT.sum(-1).cpu()
+        second_FP = second_FP + figures_FPT.square().sum(-1).cpu()
+        across_P = torch.tensor(maps.across)
+        between_PP = divergence(maps.shares_PTLM).sum(-1).cpu()
+        apart_PP = apart_PP + between_PP.masked_fill(across_P[:, None] != across_P, torch.nan)
+    mean_FP = first_FP / n_texts
+    deviation_FP = (second_FP / n_texts - mean_FP.square()).clamp(min=0).sqrt()
+    spreads = torch.stack([mean_FP, deviation_FP], -1).tolist()
+    return HeadStatistics(
+        heads=heads(deliverable.network),
+        n_texts=n_texts,
+        n_tokens=int(tokens.lengths.sum()),
+        figures={name: [Spread(*both) for both in of_heads] for name, of_heads in zip(FIGURES, spreads, strict=True)},
+        uniform=dict(zip(FIGURES, (uniform_F / n_texts).tolist(), strict=True)),
+        divergence_PP=(apart_PP / n_texts).tolist(),
+    )
 
 
 def text_figures(maps: Maps, separator_N: Tensor) -> dict[str, Tensor]:
@@ -122,47 +156,6 @@ def even_shares(layout: Packed) -> Tensor:
     """A head that looks at all tokens of a text alike: `(1, T, L, M)`."""
     keep_TL = layout.keep_BL
     return distributions((keep_TL[:, None, :, None] & keep_TL[:, None, None]).float())
-
-
-class _Sums:
-    """Sums over texts of each figure, of its square, and of the divergence."""
-
-    def __init__(self) -> None:
-        self.n_texts = 0
-        self.first: dict[str, Tensor] = {}
-        self.second: dict[str, Tensor] = {}
-        self.uniform: dict[str, Tensor] = {}
-        self.divergence_PP = torch.zeros(())
-
-    def add(self, maps: Maps, separator_N: Tensor) -> None:
-        self.n_texts += maps.layout.n_documents
-        even = replace(maps, shares_PTLM=even_shares(maps.layout), across=[False])
-        for name, figure_1T in text_figures(even, separator_N).items():
-            self.uniform[name] = self.uniform.get(name, 0.0) + figure_1T.sum().cpu()
-        for name, figure_PT in text_figures(maps, separator_N).items():
-            self.first[name] = self.first.get(name, 0.0) + figure_PT.sum(-1).cpu()
-            self.second[name] = self.second.get(name, 0.0) + figure_PT.square().sum(-1).cpu()
-        across_P = torch.tensor(maps.across)
-        between_PP = divergence(maps.shares_PTLM).sum(-1).cpu()
-        self.divergence_PP = self.divergence_PP + between_PP.masked_fill(across_P[:, None] != across_P, torch.nan)
-
-    def statistics(self, found: list[Head], n_tokens: int) -> HeadStatistics:
-        n = self.n_texts
-        means = {name: sum_P / n for name, sum_P in self.first.items()}
-        spreads = {
-            name: (self.second[name] / n - mean_P.square()).clamp(min=0).sqrt() for name, mean_P in means.items()
-        }
-        return HeadStatistics(
-            heads=found,
-            n_texts=n,
-            n_tokens=n_tokens,
-            figures={
-                name: [Spread(*both) for both in zip(means[name].tolist(), spreads[name].tolist(), strict=True)]
-                for name in FIGURES
-            },
-            uniform={name: float(self.uniform[name]) / n for name in FIGURES},
-            divergence_PP=(self.divergence_PP / n).tolist(),
-        )
 
 
 def _n_queries(shares_PTLM: Tensor) -> Tensor:
@@ -211,13 +204,7 @@ def ablate_heads(
                 with without_head(classifier, head):
                     answers_nP[batch.rows_B, at] = answer_batch(deliverable, batch).argmax(-1)
             progress(len(batch.rows_B))
-    return _judge(tokens.labels, answers_nP, every, len(deliverable.labels), n_resamples, seed)
-
-
-def _judge(
-    labels_n: Tensor, answers_nP: Tensor, every: list[Head], n_classes: int, n_resamples: int, seed: int
-) -> Ablation:
-    labels = labels_n.numpy()
+    labels, n_classes = tokens.labels.numpy(), len(deliverable.labels)
     whole, *without = answers_nP.T.contiguous().numpy()
     changes = change_of_answers(labels, whole, without, n_classes, n_resamples=n_resamples, seed=seed)
     return Ablation(
@@ -227,3 +214,137 @@ def _judge(
             for head, answers, change in zip(every, without, changes, strict=True)
         ],
     )
+
+
+@dataclass(slots=True)
+class Faithfulness:
+    """k tokens silenced by one ranking beside k random ones, over the rows that have more than k to choose from.
+
+    `ranked` and `random` are mean falls of the predicted class's logit, `difference` the mean of the first less the
+    second, paired row by row (a row's random fall is the mean over draws); `*_flips` shares of rows whose answer
+    changes. `amount` below 1 is a share of the row's tokens, rounded up.
+    """
+
+    ranking: str
+    amount: int | float
+    n_rows: int
+    ranked: Interval
+    random: Interval
+    difference: Interval
+    ranked_flips: float
+    random_flips: float
+
+
+def faithfulness(
+    deliverable: TextClassifier,
+    tokens: Tokens,
+    *,
+    amounts: Sequence[int | float] = AMOUNTS,
+    n_draws: int = N_DRAWS,
+    budget: int = 4096,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda n_rows: None,
+) -> list[Faithfulness]:
+    """Silence tokens of every row, by each ranking and each of `amounts`; amounts that no row has tokens for are left
+    out. A row's random tokens depend on `seed` and its number alone, and those of a larger amount hold those of a
+    smaller one.
+    """
+    marks, network = find_marks(deliverable).every, deliverable.network
+    n_rankings = len(RANKINGS) + n_draws
+    falls = np.full((len(amounts), n_rankings, len(tokens)), np.nan)
+    flips = np.zeros((len(amounts), n_rankings, len(tokens)))
+    for batch in batches(deliverable, tokens, budget=budget, maps=True):
+        maps = look_at_batch(deliverable, batch)
+        received_N, logits_BC = received(maps, len(batch.ids_N)), maps.logits_BC
+        del maps
+        lengths_B, answer_B1 = batch.layout.rows.lengths_B, logits_BC.argmax(-1, keepdim=True)
+        rankings = [received_N, first_order(deliverable, batch), *noise(batch, n_draws, seed)]
+        for ranking, score_N in enumerate(rankings):
+            rank_N, n_choices_B = ranks(score_N, ~torch.isin(batch.ids_N, marks), batch)
+            for at, amount in enumerate(amounts):
+                k_B = how_many(amount, n_choices_B)
+                silence_N = rank_N < k_B.repeat_interleave(lengths_B)
+                with torch.no_grad(), with_silence(network, batch, silence_N):
+                    silenced_BC = answer_batch(deliverable, batch)
+                fall_B = (logits_BC - silenced_BC).gather(-1, answer_B1).squeeze(-1).double()
+                falls[at, ranking, batch.rows_B] = fall_B.where((k_B < n_choices_B).cpu(), torch.nan)
+                flips[at, ranking, batch.rows_B] = silenced_BC.argmax(-1) != answer_B1.squeeze(-1)
+        progress(len(batch.rows_B))
+
+    def compare(at: int, ranking: int) -> Faithfulness:
+        enough_n = ~np.isnan(falls[at, 0])
+        fall_Rn, flip_Rn = falls[at][:, enough_n], flips[at][:, enough_n]
+        ranked_n, random_n = fall_Rn[ranking], fall_Rn[len(RANKINGS) :].mean(0)
+        ranked, random, difference = (
+            mean_interval(values, n_resamples=n_resamples, seed=seed)
+            for values in (ranked_n, random_n, ranked_n - random_n)
+        )
+        return Faithfulness(
+            ranking=RANKINGS[ranking],
+            amount=amounts[at],
+            n_rows=int(enough_n.sum()),
+            ranked=ranked,
+            random=random,
+            difference=difference,
+            ranked_flips=float(flip_Rn[ranking].mean()),
+            random_flips=float(flip_Rn[len(RANKINGS) :].mean()),
+        )
+
+    some = [at for at in range(len(amounts)) if not np.isnan(falls[at]).all()]
+    return [compare(at, ranking) for ranking in range(len(RANKINGS)) for at in some]
+
+
+def received(maps: Maps, n_tokens: int) -> Tensor:
+    """The attention each token of the batch gets, `(N,)`: the mean over a text's queries and all heads."""
+    n_queries_T1 = maps.layout.lengths_B[:, None].clamp(min=1)
+    got_PTM = maps.shares_PTLM.sum(2) / n_queries_T1
+    across_P11 = torch.tensor(maps.across, device=got_PTM.device)[:, None, None]
+    own_PTM = torch.where(across_P11, got_PTM.roll(got_PTM.size(1) // 2, 1), got_PTM)
+    return torch.zeros(n_tokens, device=got_PTM.device).index_add_(0, maps.place_N, maps.layout.flat(own_PTM.mean(0)))
+
+
+def first_order(deliverable: TextClassifier, batch: Batch) -> Tensor:
+    """How far the predicted class's logit would fall to first order if a token's word vector were zero: `(N,)`."""
+    vectors: list[Tensor] = []
+
+    def keep(embedding: torch.nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
+        vectors.append(output.detach().requires_grad_())
+        return vectors[-1]
+
+    with deliverable.network.embeddings.words.register_forward_hook(keep), torch.enable_grad():
+        logits_BC = answer_batch(deliverable, batch)
+        (grad_ND,) = torch.autograd.grad(logits_BC.max(-1).values.sum(), vectors)
+    fall_N = (grad_ND * vectors[0].detach()).sum(-1)
+    place_N = places(deliverable.network, batch.layout, batch.segments_N)
+    return torch.zeros(len(batch.ids_N), device=fall_N.device).index_add_(0, place_N, fall_N.float())
+
+
+def noise(batch: Batch, n_draws: int, seed: int) -> list[Tensor]:
+    """A random order of every document's tokens for each draw, `(N,)`: the same in any batch."""
+    lengths = batch.layout.rows.lengths_B.tolist()
+    drawn = [
+        np.random.default_rng((seed, row)).random((n_draws, length))
+        for row, length in zip(batch.rows_B.tolist(), lengths, strict=True)
+    ]
+    return [
+        torch.from_numpy(np.concatenate([one[draw] for one in drawn])).to(batch.ids_N.device) for draw in range(n_draws)
+    ]
+
+
+def ranks(score_N: Tensor, choice_N: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The place of each token among its document's choices, from 0 for the highest score, `(N,)`, and how many choices
+    there are, `(B,)`. What is no choice comes after all that are; of equal scores the earlier token comes first.
+    """
+    layout = batch.layout.rows
+    choice_BL = layout.grid(choice_N) & layout.keep_BL
+    score_BL = layout.grid(score_N).masked_fill(~choice_BL, -torch.inf)
+    order_BL = torch.sort(score_BL, dim=-1, descending=True, stable=True).indices
+    return layout.flat(order_BL.argsort(-1)), choice_BL.sum(-1)
+
+
+def how_many(amount: int | float, n_choices_B: Tensor) -> Tensor:
+    """Tokens to silence in each document: `(B,)`."""
+    if amount >= 1:
+        return torch.full_like(n_choices_B, int(amount))
+    return torch.tensor([math.ceil(round(amount * n, 9)) for n in n_choices_B.tolist()], device=n_choices_B.device)

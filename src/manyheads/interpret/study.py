@@ -5,8 +5,9 @@ P heads of all layers
 """
 
 import csv
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,24 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from manyheads.data.rows import Rows
+from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.metrics import Interval
-from manyheads.evaluation.report import BLUE, GREY, INK, RED, Page, Picture, Section, Table, png, quiet
+from manyheads.evaluation.report import BLUE, GREY, INK, RED, Page, Picture, Section, Table, png, quiet, write_page
 from manyheads.inference.classifier import TextClassifier
-from manyheads.interpret.faithfulness import N_DRAWS, Faithfulness, faithfulness
 from manyheads.interpret.look import choose
 from manyheads.interpret.maps import tokens_of
-from manyheads.interpret.statistics import FIGURES, HeadStatistics, Silenced, ablate_heads, head_statistics
-from manyheads.terminal import as_text, console
+from manyheads.interpret.statistics import (
+    FIGURES,
+    N_DRAWS,
+    Ablation,
+    Faithfulness,
+    HeadStatistics,
+    ablate_heads,
+    faithfulness,
+    head_statistics,
+)
+from manyheads.runs.atomic import refuse_unwritable, replace_folder
+from manyheads.terminal import Sheet, print_sheet
 
 MOST_SHOWN = 32  # heads on a terminal; beyond, those that are missed most
 HEADS = ["head", "nats", "share", "far", "first", "marks", "like", "F1 points without", "flips"]
@@ -37,50 +48,42 @@ STYLES = {"attention": (BLUE, "o", -0.12), "gradient": (GREY, "s", 0.12)}
 
 @dataclass(slots=True)
 class Study:
-    """Everything found about the heads on some rows. `silenced[p]` is what happens without `statistics.heads[p]`. The
-    figures are of the network alone; `share` is that of a linear model beside it in what is answered."""
+    """Everything found about the heads on some rows. `ablation.silenced[p]` is what happens without
+    `statistics.heads[p]`. The figures are of the network alone; `share` is that of a linear model beside it in what is
+    answered."""
 
     n_rows: int
     statistics: HeadStatistics
-    accuracy: Interval
-    macro_f1: Interval
-    silenced: list[Silenced]
+    ablation: Ablation
     faithfulness: list[Faithfulness]
     share: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, numbers and strings; a head is named by layer and place, both from 1."""
-        return {
+        """Plain dicts, lists, numbers and strings, null for NaN; a head is named by layer and place, both from 1."""
+        found = {
             "n_rows": self.n_rows,
             "n_texts": self.statistics.n_texts,
             "n_tokens": self.statistics.n_tokens,
-            "accuracy": asdict(self.accuracy),
-            "macro_f1": asdict(self.macro_f1),
+            "accuracy": asdict(self.ablation.whole["accuracy"]),
+            "macro_f1": asdict(self.ablation.whole["macro_f1"]),
             "linear": self.share,
-            "heads": [self._head_as_json(p) for p in range(len(self.silenced))],
+            "heads": [self._head(p) for p in range(len(self.ablation.silenced))],
             "uniform": self.statistics.uniform,
-            "divergence": [[_known(value) for value in row] for row in self.statistics.divergence_PP],
+            "divergence": self.statistics.divergence_PP,
             "faithfulness": [asdict(one) for one in self.faithfulness],
         }
+        return json.loads(json.dumps(found), parse_constant=lambda nan: None)
 
-    def _head_as_json(self, p: int) -> dict[str, Any]:
-        found, silenced, alike = self.statistics, self.silenced[p], self.statistics.agreement(p)
+    def _head(self, p: int) -> dict[str, Any]:
+        found, silenced, alike = self.statistics, self.ablation.silenced[p], self.statistics.agreement(p)
         return {
             **found.heads[p]._asdict(),
-            **{
-                name: {part: _known(value) for part, value in asdict(spreads[p]).items()}
-                for name, spreads in found.figures.items()
-            },
+            **{name: asdict(spreads[p]) for name, spreads in found.figures.items()},
             "nearest": None if alike is None else {"agreement": alike[0], **alike[1]._asdict()},
             "macro_f1_change": asdict(silenced.macro_f1_change),
             "accuracy_change": asdict(silenced.accuracy_change),
             "answers_changed": silenced.answers_changed,
         }
-
-
-def _known(value: float) -> float | None:
-    """JSON has no NaN."""
-    return None if math.isnan(value) else value
 
 
 def study_rows(
@@ -106,17 +109,12 @@ def study_rows(
     if not len(rows):
         raise ValueError("there are no rows to look at: give a split that holds at least one")
     tokens = tokens_of(deliverable, rows)
-    statistics = head_statistics(deliverable, tokens, budget=budget)
-    ablation = ablate_heads(deliverable, tokens, budget=budget, n_resamples=n_resamples, seed=seed, progress=progress)
+    asked: dict[str, Any] = {"budget": budget, "n_resamples": n_resamples, "seed": seed, "progress": progress}
     return Study(
         n_rows=len(rows),
-        statistics=statistics,
-        accuracy=ablation.whole["accuracy"],
-        macro_f1=ablation.whole["macro_f1"],
-        silenced=ablation.silenced,
-        faithfulness=faithfulness(
-            deliverable, tokens, budget=budget, n_resamples=n_resamples, seed=seed, progress=progress
-        ),
+        statistics=head_statistics(deliverable, tokens, budget=budget),
+        ablation=ablate_heads(deliverable, tokens, **asked),
+        faithfulness=faithfulness(deliverable, tokens, **asked),
         share=deliverable.share,
     )
 
@@ -132,7 +130,7 @@ def head_rows(study: Study) -> list[list[str]]:
     """A line a head under HEADS, and first what an even head would have."""
     even = study.statistics.uniform
     rows = [["even", *(_places(name, even[name]) for name in FIGURES), "", "", ""]]
-    for p, silenced in enumerate(study.silenced):
+    for p, silenced in enumerate(study.ablation.silenced):
         alike = study.statistics.agreement(p)
         rows.append(
             [
@@ -150,14 +148,9 @@ def token_rows(study: Study) -> list[list[str]]:
     """A line for each ranking and amount, under TOKENS."""
     return [
         [
-            spell_amount(one.amount),
-            one.ranking,
-            f"{one.n_rows:,}",
-            f"{one.ranked.value:+.2f}",
-            f"{one.random.value:+.2f}",
-            signed(one.difference, 2),
-            f"{one.ranked_flips:.1%}",
-            f"{one.random_flips:.1%}",
+            *(spell_amount(one.amount), one.ranking, f"{one.n_rows:,}"),
+            *(f"{one.ranked.value:+.2f}", f"{one.random.value:+.2f}", signed(one.difference, 2)),
+            *(f"{one.ranked_flips:.1%}", f"{one.random_flips:.1%}"),
         ]
         for one in study.faithfulness
     ]
@@ -171,13 +164,14 @@ def signed(interval: Interval, places: int, times: int = 1) -> str:
 
 def notes(study: Study) -> list[str]:
     """What a reader must know to take the figures for what they are."""
-    n_heads, n_sure = len(study.silenced), sum(missed(one.macro_f1_change) for one in study.silenced)
-    alone = [
+    changes = [one.macro_f1_change for one in study.ablation.silenced]
+    n_heads, n_sure = len(changes), sum(map(missed, changes))
+    alone = (
         f"All figures are of the network alone: {study.share:.0%} of each answer are those of a linear model beside "
         "it, which has no heads; evaluate judges both together."
-    ]
+    )
     return [
-        *(alone if study.share else []),
+        *([alone] if study.share else []),
         f"Of {n_heads} intervals of macro F1, {n_sure} do not hold zero; by chance alone some {0.05 * n_heads:.1f} "
         "would not.",
         "Nats: entropy; share: of its largest, log n; far: mean distance in tokens; first, marks: share on the "
@@ -195,36 +189,38 @@ def missed(change: Interval) -> bool:
 
 def show_study(study: Study, title: str) -> None:
     """Print the tables. Of many heads those are shown that are missed most."""
-    rows = head_rows(study)
-    if len(rows) > MOST_SHOWN + 1:
-        by_change = sorted(range(len(study.silenced)), key=lambda p: study.silenced[p].macro_f1_change.value)
+    rows, silenced = head_rows(study), study.ablation.silenced
+    if len(silenced) > MOST_SHOWN:
+        by_change = sorted(range(len(silenced)), key=lambda p: silenced[p].macro_f1_change.value)
         rows = [rows[0], *(rows[p + 1] for p in by_change[:MOST_SHOWN])]
-    screen = console()
-    screen.print(_rich(title, HEADS, rows), soft_wrap=True)
-    screen.print(_rich("Tokens silenced", TOKENS, token_rows(study)), soft_wrap=True)
-    for note in notes(study):
-        screen.print(as_text(note))
+    print_sheet(Sheet(title, HEADS, rows, []))
+    print_sheet(Sheet("Tokens silenced", TOKENS, token_rows(study), notes(study)))
 
 
-def _rich(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+def write_study(folder: Path, found: Study, task: EvaluationData) -> dict[str, Any]:
+    """Write study.json, study.png, study.html and heads.csv, a line a head with every figure, all of them or none;
+    returns what is in study.json.
 
-    made = Table(title=as_text(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for at, name in enumerate(head):
-        made.add_column(name, justify="left" if at == 0 else "right", no_wrap=True)
-    for row in rows:
-        made.add_row(*(as_text(cell) for cell in row))
-    return made
-
-
-def write_csv(path: Path, study: Study) -> None:
-    """One line a head with every figure: means, deviations and intervals."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        lines = [_flat(one) for one in study.as_json()["heads"]]
-        write = csv.DictWriter(file, fieldnames=list(lines[0]), lineterminator="\n")
-        write.writeheader()
-        write.writerows(lines)
+    Raises:
+        ValueError: the folder cannot be written to.
+    """
+    written = {**task.about, **found.as_json()}
+    n_rows, n_heads = found.n_rows, len(found.ablation.silenced)
+    title = f"{task.name}, {task.split} split: the heads"
+    subtitle = f"{task.rows.source}, {n_rows:,} rows, {found.statistics.n_tokens:,} tokens, {n_heads} heads"
+    with refuse_unwritable(folder), replace_folder(folder) as part:
+        png = draw_study(found)
+        (part / "study.png").write_bytes(png)
+        write_page(part / "study.html", study_page(found, png, title, subtitle))
+        with (part / "heads.csv").open("w", encoding="utf-8", newline="") as file:
+            lines = [_flat(one) for one in written["heads"]]
+            write = csv.DictWriter(file, fieldnames=list(lines[0]), lineterminator="\n")
+            write.writeheader()
+            write.writerows(lines)
+        (part / "study.json").write_text(
+            json.dumps(written, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+        )
+    return written
 
 
 def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -237,7 +233,7 @@ def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def study_page(study: Study, png: bytes, title: str, subtitle: str) -> Page:
     """The tables and the figure as one page."""
-    accuracy, macro_f1 = study.accuracy, study.macro_f1
+    accuracy, macro_f1 = (study.ablation.whole[name] for name in ("accuracy", "macro_f1"))
     verdict = (
         f"With all heads: accuracy {accuracy.value:.3f} ({accuracy.low:.3f} to {accuracy.high:.3f}), "
         f"macro F1 {macro_f1.value:.3f} ({macro_f1.low:.3f} to {macro_f1.high:.3f})."
@@ -281,33 +277,38 @@ def draw_study(study: Study) -> bytes:
 
 
 def _grid(study: Study, axes: Axes, title: str, values: list[float], form: str, most: float) -> None:
-    """A cell a head, layers downward."""
     cells = _cells(study, values)
-    axes.imshow(cells, cmap="Blues", vmin=0, vmax=max(most, 1e-9), aspect="auto")
-    if cells.size <= MOST_CELLS_LABELLED:
-        for (row, column), value in np.ndenumerate(cells):
-            colour = "white" if value > 0.6 * most else INK
-            if not math.isnan(value):
-                axes.text(column, row, form.format(value), ha="center", va="center", color=colour, fontsize=8)
-    _layers_and_heads(axes, cells, title)
+    shades = {"cmap": "Blues", "vmin": 0, "vmax": max(most, 1e-9)}
+    _draw_cells(axes, title, cells, cells, np.full(cells.shape, form), cells > 0.6 * most, **shades)
 
 
 def _losses(study: Study, axes: Axes) -> None:
     """Change of macro F1 without each head, in points; pale and in brackets where its interval holds zero."""
-    changes = [one.macro_f1_change for one in study.silenced]
-    points = _cells(study, [100 * one.value for one in changes])
-    sure = _cells(study, [float(one.low > 0 or one.high < 0) for one in changes])
+    changes = [one.macro_f1_change for one in study.ablation.silenced]
+    points, sure = _cells(study, [100 * one.value for one in changes]), _cells(study, list(map(missed, changes))) == 1
     widest = max(float(np.nanmax(np.abs(points))), 1e-9)
-    axes.imshow(
-        points * np.where(sure == 1, 1.0, 0.3), cmap="RdBu", norm=TwoSlopeNorm(0, -widest, widest), aspect="auto"
-    )
-    if points.size <= MOST_CELLS_LABELLED:
-        for (row, column), value in np.ndenumerate(points):
-            if not math.isnan(value):
-                text = f"{value:+.1f}" if sure[row, column] else f"({value:+.1f})"
-                colour = "white" if sure[row, column] and abs(value) > 0.6 * widest else INK
-                axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)
-    _layers_and_heads(axes, points, "macro F1 without it, points")
+    forms, dark = np.where(sure, "{:+.1f}", "({:+.1f})"), sure & (np.abs(points) > 0.6 * widest)
+    shades = {"cmap": "RdBu", "norm": TwoSlopeNorm(0, -widest, widest)}
+    title = "macro F1 without it, points"
+    _draw_cells(axes, title, points, points * np.where(sure, 1.0, 0.3), forms, dark, **shades)
+
+
+def _draw_cells(
+    axes: Axes, title: str, cells: np.ndarray, shown: np.ndarray, forms: np.ndarray, dark: np.ndarray, **shades: Any
+) -> None:
+    """A cell a head, layers downward; where there are few, each with its value, white on dark."""
+    axes.imshow(shown, aspect="auto", **shades)
+    for at, value in np.ndenumerate(cells) if cells.size <= MOST_CELLS_LABELLED else ():
+        if not math.isnan(value):
+            colour = "white" if dark[at] else INK
+            axes.text(at[1], at[0], str(forms[at]).format(value), ha="center", va="center", color=colour, fontsize=8)
+    for axis, n in ((axes.yaxis, cells.shape[0]), (axes.xaxis, cells.shape[1])):
+        axis.set_major_locator(MaxNLocator(min(n, MOST_TICKS), integer=True))
+        ticks = range(0, n, -(-n // MOST_TICKS))
+        axis.set_ticks(ticks, [str(at + 1) for at in ticks])
+    axes.set_xlabel("head", color=INK, fontsize=8)
+    axes.set_ylabel("layer", color=INK, fontsize=8)
+    _bare(axes, title)
 
 
 def _agreement(study: Study, figure: Figure, axes: Axes) -> None:
@@ -330,9 +331,8 @@ def _faithfulness(found: list[Faithfulness], axes: Axes) -> None:
     for name, (colour, marker, shift) in STYLES.items():
         some = [one for one in found if one.ranking == name]
         at = [amounts.index(one.amount) + shift for one in some]
-        values = np.array([[one.difference.value, one.difference.low, one.difference.high] for one in some]).reshape(
-            -1, 3
-        )
+        differences = [(one.difference.value, one.difference.low, one.difference.high) for one in some]
+        values = np.array(differences).reshape(-1, 3)
         spread = np.abs(values[:, 1:].T - values[:, 0])
         axes.errorbar(at, values[:, 0], spread, fmt=marker, color=colour, label=f"by {name}", capsize=3, markersize=5)
     axes.axhline(0, color=RED, linewidth=1, linestyle="--")
@@ -357,15 +357,6 @@ def _cells(study: Study, values: list[float]) -> np.ndarray:
     for head, value in zip(heads, values, strict=True):
         cells[head.layer - 1, head.head - 1] = value
     return cells
-
-
-def _layers_and_heads(axes: Axes, cells: np.ndarray, title: str) -> None:
-    for axis, n in ((axes.yaxis, cells.shape[0]), (axes.xaxis, cells.shape[1])):
-        axis.set_major_locator(MaxNLocator(min(n, MOST_TICKS), integer=True))
-        axis.set_ticks(range(0, n, -(-n // MOST_TICKS)), [str(at + 1) for at in range(0, n, -(-n // MOST_TICKS))])
-    axes.set_xlabel("head", color=INK, fontsize=8)
-    axes.set_ylabel("layer", color=INK, fontsize=8)
-    _bare(axes, title)
 
 
 def _bare(axes: Axes, title: str) -> None:
