@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyheads.huggingface.read import read_family
 from manyheads.huggingface.shapes import Shape, read_shape
+from manyheads.huggingface.weights import read_family
 from manyheads.nn import Classifier, assemble
 
 VOCAB, N_CLASSES, PAD = 53, 3, 1

@@ -1,9 +1,11 @@
-"""A network that begins with trained weights reads texts as they did: runs of ours, and folders of BERT's family."""
+"""A model's id becomes a folder, with and without a network; a network that begins with trained weights reads texts as
+they did: runs of ours, and folders of BERT's family."""
 
 import json
 import shutil
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -12,6 +14,7 @@ from manyheads.cli.compose import compose
 from manyheads.config import ModelConfig, Positions
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import encode, load_tokenizer
+from manyheads.huggingface import origin
 from manyheads.inference.folder import load
 from manyheads.layout import Packed
 from manyheads.training.module import assemble_classifier
@@ -42,8 +45,8 @@ def read(network, tokenizer, length=12, pairs=None):
 
 def test_a_run_of_ours_is_gone_on_from(model_folder):
     run, network, tokenizer = begun(model_folder)
-    origin = load(model_folder)
-    torch.testing.assert_close(read(network, tokenizer), read(origin.network, origin.tokenizer), rtol=0, atol=0)
+    source = load(model_folder)
+    torch.testing.assert_close(read(network, tokenizer), read(source.network, source.tokenizer), rtol=0, atol=0)
     assert (run.model.n_layers, run.model.d_v, run.data.max_length) == (2, 6, 12)
     assert network.head.out_features == 2
     assert Path(run.tokenizer.path) == model_folder / "model" / "tokenizer.json"
@@ -59,11 +62,11 @@ def test_pairs_begin_as_the_texts_they_are_made_of(model_folder):
     """The weights have seen single texts alone: vectors of segments start at zero."""
     _, network, tokenizer = begun(model_folder, pairs=True)
     assert network.state_dict()["embeddings.segments.weight"].count_nonzero() == 0
-    origin = load(model_folder).network
+    source = load(model_folder).network
     tokens = encode(tokenizer, TEXTS, TEXTS, None, 12)
     layout = Packed(tokens.offsets, int(tokens.lengths.max()))
     with torch.no_grad():
-        expected = origin.encode(tokens.ids_N.long(), layout)
+        expected = source.encode(tokens.ids_N.long(), layout)
     torch.testing.assert_close(read(network, tokenizer, pairs=TEXTS), expected)
 
 
@@ -78,17 +81,17 @@ def test_a_table_that_is_added_to_the_words_begins_at_nothing(model_folder):
 def test_single_texts_are_first_texts_to_weights_of_pairs(pair_folder):
     run, network, tokenizer = begun(pair_folder)
     assert run.model.segments.name == "always"
-    origin = load(pair_folder).network
-    torch.testing.assert_close(read(network, tokenizer), read(origin, tokenizer))
+    source = load(pair_folder).network
+    torch.testing.assert_close(read(network, tokenizer), read(source, tokenizer))
 
 
 def test_single_texts_have_no_word_of_another_to_weights_that_mark_these(tmp_path, ship_model):
     shape = ModelConfig(matches=True, n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24)
     ship_model(tmp_path / "model", shape=shape, pairs=True)
     _, network, tokenizer = begun(tmp_path)
-    origin = load(tmp_path).network
-    assert origin.state_dict()["embeddings.matches.weight"][0].count_nonzero()
-    torch.testing.assert_close(read(network, tokenizer), read(origin, tokenizer))
+    source = load(tmp_path).network
+    assert source.state_dict()["embeddings.matches.weight"][0].count_nonzero()
+    torch.testing.assert_close(read(network, tokenizer), read(source, tokenizer))
 
 
 def test_fewer_positions_are_the_first_ones(tmp_path, ship_model):
@@ -96,8 +99,8 @@ def test_fewer_positions_are_the_first_ones(tmp_path, ship_model):
     ship_model(tmp_path / "model", shape=shape)
     run, network, tokenizer = begun(tmp_path, "data.max_length=7")
     assert network.state_dict()["embeddings.positions.weight"].shape[0] == run.data.max_length == 7
-    origin = load(tmp_path).network
-    torch.testing.assert_close(read(network, tokenizer, length=7), read(origin, tokenizer, length=7))
+    source = load(tmp_path).network
+    torch.testing.assert_close(read(network, tokenizer, length=7), read(source, tokenizer, length=7))
     with pytest.raises(ValueError, match=r"data.max_length=13, but the weights of .* know 12 positions"):
         compose("train", [f"init_from={tmp_path}", "data.max_length=13"])
 
@@ -150,3 +153,60 @@ def test_a_family_is_read_as_transformers_reads_it(tmp_path, model_folder, kind)
     with torch.no_grad():
         expected = theirs(input_ids=tokens.ids_N.long()[None]).last_hidden_state[0]
     torch.testing.assert_close(read(network, tokenizer, 16)[-len(expected) :], expected, rtol=1e-5, atol=1e-5)
+
+
+OFFLINE = (
+    "init_from=some/model is no folder here, and the Hugging Face hub cannot be reached, as the network is off or "
+    "down: connect, or name a local folder"
+)
+
+
+@pytest.fixture
+def fetched(monkeypatch, tmp_path) -> list[list[str]]:
+    """What the hub is asked for; it has a model in PyTorch's own format."""
+    calls: list[list[str]] = []
+
+    def snapshot_download(name: str, *, allow_patterns: list[str], etag_timeout: float) -> str:
+        if name != "some/model":
+            raise OSError("404 Not Found.\nSee the manual")
+        calls.append(allow_patterns)
+        (tmp_path / "config.json").touch()
+        if "pytorch_model.bin" in allow_patterns:
+            (tmp_path / "pytorch_model.bin").touch()
+        return str(tmp_path)
+
+    monkeypatch.setattr(origin, "can_connect", lambda: True)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    return calls
+
+
+def test_weights_that_can_run_code_are_fetched_only_where_there_are_no_others(fetched, tmp_path):
+    assert origin.local_folder("some/model") == tmp_path
+    assert ["pytorch_model.bin" in asked for asked in fetched] == [False, True]
+    (tmp_path / "model.safetensors").touch()
+    origin.local_folder("some/model")
+    assert ["pytorch_model.bin" in asked for asked in fetched] == [False, True, False]
+    assert not any(name.endswith(".py") or name == "*" for asked in fetched for name in asked)
+
+
+def test_what_the_hub_answers_is_one_sentence(fetched):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        origin.local_folder("another/model")
+    assert str(caught.value) == (
+        "init_from=another/model cannot be fetched from the Hugging Face hub (404 Not Found): "
+        "check the name, or name a local folder"
+    )
+
+
+def test_without_a_network_the_copy_is_taken(monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
+        origin.local_folder("some/model")
+    assert str(caught.value) == OFFLINE
+    copy = tmp_path / "models--some--model"
+    for folder in (copy / "refs", copy / "snapshots" / "abc"):
+        folder.mkdir(parents=True)
+    (copy / "refs" / "main").write_text("abc")
+    (copy / "snapshots" / "abc" / "config.json").touch()
+    assert origin.local_folder("some/model") == copy / "snapshots" / "abc"

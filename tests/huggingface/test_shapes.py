@@ -9,7 +9,7 @@ import pytest
 
 from manyheads.config import ModelConfig
 from manyheads.config.facts import having
-from manyheads.huggingface.families import FAMILIES, Given
+from manyheads.huggingface.families import FAMILIES, Given, read_config
 from manyheads.huggingface.shapes import PINNED, read_shape, weight_files
 
 MODERN = {
@@ -39,10 +39,9 @@ def test_a_folder_is_read_whole(by_hand):
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_every_setting_of_a_model_is_said_or_free(kind, tmp_path):
+def test_every_setting_of_a_model_is_said_or_free(kind):
     """So that no default of ours, now or later, makes another model of what a folder holds."""
-    (tmp_path / "config.json").write_text(json.dumps(SIZES))
-    said = FAMILIES[kind].read(Given(tmp_path / "config.json")).model.keys() | PINNED.keys()
+    said = read_config(kind, Given(SIZES)).model.keys() | PINNED.keys()
     optional = {"rotary_base", "rotary_base_window"}  # of rotary positions alone
     free = {*having(ModelConfig, weights="free"), *having(ModelConfig, weights="default")}
     assert {one.name for one in fields(ModelConfig)} - free - said <= optional

@@ -24,8 +24,8 @@ from manyheads.config import (
     Segments,
 )
 from manyheads.huggingface.families import Marks
-from manyheads.huggingface.read import read_family
 from manyheads.huggingface.shapes import describe, read_shape
+from manyheads.huggingface.weights import read_family
 from manyheads.huggingface.write import described_as, export, family_tensors, modules_of, write_family
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load

@@ -1,9 +1,10 @@
 """The families of models that are read and written: what the config.json of each says, both ways.
 
-Values of a stranger's config.json are checked before they are used. Standard library and config alone.
+A row of a family's table is a key of its config.json and the setting of ours that it is: read from left to right,
+written from right to left. Values of a stranger's config.json are checked before they are used. Standard library and
+config alone.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,24 +18,22 @@ MOST_LAYERS = 1000
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
 
 
+@dataclass(frozen=True, slots=True)
 class Given:
     """The keys of one JSON file; a key that is absent or null has its default."""
 
-    def __init__(self, path: Path) -> None:
+    content: dict[str, Any]
+    path: Path = Path("config.json")
+
+    @classmethod
+    def read(cls, path: Path) -> "Given":
         """Raises ValueError: too large, not JSON, or not an object."""
         if path.stat().st_size > MOST_BYTES:
             raise ValueError(f"{path} is larger than {MOST_BYTES // 2**20} MiB: it is no description of a model")
         content = read_json(path)
         if not isinstance(content, dict):
             raise ValueError(f"{path} must be an object with keys and values")
-        self.path, self.content = path, content
-
-    @classmethod
-    def of(cls, content: dict[str, Any]) -> "Given":
-        """What a config.json with this content says."""
-        given = cls.__new__(cls)
-        given.path, given.content = Path("config.json"), content
-        return given
+        return cls(content, path)
 
     def get(self, name: str, default: Any = None) -> Any:
         value = self.content.get(name)
@@ -106,146 +105,154 @@ class Marks:
     is_unigram: bool = False
 
 
-def _heads(given: Given, width: str, heads: str) -> dict[str, Any]:
-    """Widths of the heads, which divide the model's among themselves."""
-    d_model, n_heads = given.whole(width), given.whole(heads)
+class Row(NamedTuple):
+    """A key of a config.json, the setting of ours (empty: read and written by itself), and what it is if it is absent:
+    a value, the setting it is then the same as, or None if it must be there."""
+
+    theirs: str
+    ours: str = ""
+    default: Any = None
+
+
+class Family(NamedTuple):
+    """`rows` in the order in which they are written, and what all its models have. `name` is that of its tensors, and
+    `classes` the beginning of the names of its classes in transformers, where a model of ours may be written as one.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    fixed: dict[str, Any]
+    classes: str = ""
+    pads_first: bool = False  # the first positions of its table are of pads
+
+
+def _post_norm(vocab_size: int, *more: Row) -> tuple[Row, ...]:
+    return (
+        Row("vocab_size", "vocab_size", vocab_size),
+        Row("hidden_size", "d_model"),
+        Row("num_hidden_layers", "n_layers"),
+        Row("num_attention_heads", "n_heads"),
+        Row("intermediate_size", "d_ff"),
+        Row("hidden_act", "activation"),
+        Row("hidden_dropout_prob", "dropout", 0.1),
+        Row("attention_probs_dropout_prob", "dropout_attention", 0.1),
+        Row("classifier_dropout", "dropout_classifier", "dropout"),
+        Row("layer_norm_eps", "norm_eps", 1e-12),
+        Row("max_position_embeddings", "max_length", 512),
+        Row("type_vocab_size", "n_segments", 2),
+        *more,
+    )
+
+
+OF_DISTILBERT = (
+    Row("vocab_size", "vocab_size", 30522),
+    Row("dim", "d_model"),
+    Row("n_layers", "n_layers", 6),
+    Row("n_heads", "n_heads"),
+    Row("hidden_dim", "d_ff", 3072),
+    Row("activation", "activation"),
+    Row("dropout", "dropout", 0.1),
+    Row("attention_dropout", "dropout_attention", 0.1),
+    Row("seq_classif_dropout", "dropout_classifier", 0.2),
+    Row("max_position_embeddings", "max_length", 512),
+    Row("sinusoidal_pos_embds"),
+)
+OF_MODERNBERT = (
+    *(Row(f"{mark}_token_id") for mark in ("bos", "eos", "cls", "sep", "pad")),
+    Row("vocab_size", "vocab_size", 50368),
+    Row("hidden_size", "d_model"),
+    Row("num_hidden_layers", "n_layers", 22),
+    Row("num_attention_heads", "n_heads"),
+    Row("intermediate_size", "d_ff", 1152),
+    Row("hidden_activation"),
+    Row("max_position_embeddings", "max_length", 8192),
+    Row("norm_eps", "norm_eps", 1e-5),
+    Row("norm_bias", "norm_bias", False),
+    Row("attention_bias", "bias", False),
+    *(Row("mlp_bias"), Row("classifier_bias"), Row("layer_types"), Row("local_attention")),
+    *(Row("global_rope_theta"), Row("local_rope_theta"), Row("rope_parameters")),
+    Row("classifier_pooling"),
+    Row("classifier_activation"),
+    Row("embedding_dropout", "dropout_embedding", 0.0),
+    Row("mlp_dropout", "dropout", 0.0),
+    Row("attention_dropout", "dropout_attention", 0.0),
+    Row("classifier_dropout", "dropout_classifier", 0.0),
+)
+POST_NORM = {  # Devlin et al. (2019), "BERT", section 3
+    **{"d_embedding": 0, "positions": "learned", "norm_bias": True, "norm_embedding": False},
+    **{"placement": "post", "bias": True, "pooling": "first", "pooler": "tanh"},
+}
+MODERN = {  # Warner et al. (2024), "ModernBERT", section 2.1
+    **{"d_embedding": 0, "activation": "geglu", "positions": "rotary", "norm_embedding": True},
+    **{"placement": "pre", "pooler": "gelu_norm"},
+}
+FAMILIES: dict[str, Family] = {  # MiniLM (Wang et al., 2020) and most models for sentences are BERT, too
+    "bert": Family("bert", _post_norm(30522), POST_NORM, "Bert"),
+    # Sanh et al. (2019): BERT without segments, named otherwise
+    "distilbert": Family("distilbert", OF_DISTILBERT, POST_NORM | {"norm_eps": 1e-12, "pooler": "relu"}, "DistilBert"),
+    # Liu et al. (2019), Conneau et al. (2020)
+    "roberta": Family("roberta", _post_norm(50265), POST_NORM, "Roberta", pads_first=True),
+    "xlm-roberta": Family("roberta", _post_norm(50265), POST_NORM, "XLMRoberta", pads_first=True),
+    "camembert": Family("roberta", _post_norm(50265), POST_NORM, pads_first=True),
+    # Clark et al. (2020): embeddings may be narrower than the layers
+    "electra": Family(
+        "electra",
+        _post_norm(30522, Row("embedding_size", "d_embedding", 128)),
+        POST_NORM | {"pooler": "gelu"},
+        "Electra",
+    ),
+    "modernbert": Family("modernbert", OF_MODERNBERT, MODERN, "ModernBert"),
+}
+
+
+def read_config(kind: str, given: Given) -> Shape:
+    """What a config.json of the family `kind` says.
+
+    Raises:
+        ValueError: a value that is missing or cannot be, or that makes another model than ours can be.
+    """
+    family, keys = FAMILIES[kind], {row.ours: row.theirs for row in FAMILIES[kind].rows}
+    first_position = given.whole("pad_token_id", 1, at_least=0) + 1 if family.pads_first else 0
+    found: dict[str, Any] = {}
+    for name, ours, default in family.rows:
+        if ours in ("bias", "norm_bias"):
+            found[ours] = given.flag(name, default)
+        elif ours == "activation":
+            found[ours] = given.choice(name, ACTIVATIONS, "gelu")
+        elif ours == "norm_eps" or ours.startswith("dropout"):
+            found[ours] = given.number(name, found.get(default, default))
+        elif ours:
+            bounds = {"n_layers": {"at_most": MOST_LAYERS}, "max_length": {"at_least": first_position + 1}}
+            found[ours] = given.whole(name, default, **bounds.get(ours, {}))
+    d_model, n_heads, n_segments = found["d_model"], found["n_heads"], found.pop("n_segments", 0)
     if d_model % n_heads:
-        raise given.wrong(heads, n_heads, f"it must divide {width}={d_model}")
-    return {"d_model": d_model, "n_heads": n_heads, "d_k": d_model // n_heads, "d_v": d_model // n_heads}
-
-
-def _read_post_norm(given: Given, **more: Any) -> dict[str, Any]:
-    """What BERT, RoBERTa and ELECTRA have in common: Devlin et al. (2019), section 3."""
-    n_segments = given.whole("type_vocab_size", 2)
+        raise given.wrong(keys["n_heads"], n_heads, f"it must divide {keys['d_model']}={d_model}")
     if n_segments > 2:
-        raise given.wrong("type_vocab_size", n_segments, "a pair has two segments, so this model cannot be read")
-    return {
-        "n_layers": given.whole("num_hidden_layers", at_most=MOST_LAYERS),
-        **_heads(given, "hidden_size", "num_attention_heads"),
-        "d_embedding": 0,
-        "d_ff": given.whole("intermediate_size"),
-        "activation": given.choice("hidden_act", ACTIVATIONS, "gelu"),
-        "positions": "learned",
-        "segments": "always" if n_segments == 2 else "never",
-        "norm_eps": given.number("layer_norm_eps", 1e-12),
-        "norm_bias": True,
-        "norm_embedding": False,
-        "placement": "post",
-        "bias": True,
-        "pooling": "first",
-        "dropout": given.number("hidden_dropout_prob", 0.1),
-        "dropout_attention": given.number("attention_probs_dropout_prob", 0.1),
-        "dropout_classifier": given.number("classifier_dropout", given.number("hidden_dropout_prob", 0.1)),
-        **more,
-    }
+        raise given.wrong(keys["n_segments"], n_segments, "a pair has two segments, so this model cannot be read")
+    if found.get("d_embedding") == d_model:
+        found["d_embedding"] = 0
+    vocab_size, max_length = found.pop("vocab_size"), found.pop("max_length") - first_position
+    model = {**family.fixed, **found, "d_k": d_model // n_heads, "d_v": d_model // n_heads}
+    model["segments"] = "always" if n_segments == 2 else "never"
+    if kind == "modernbert":
+        model |= _read_modern(given, model["n_layers"], model["bias"])
+    return Shape(family.name, model, max_length, vocab_size, first_position, n_segments)
 
 
-def read_bert(given: Given) -> Shape:
-    """Devlin et al. (2019), "BERT"; MiniLM (Wang et al., 2020) and most models for sentences are BERT, too."""
-    return Shape(
-        family="bert",
-        model=_read_post_norm(given, pooler="tanh"),
-        max_length=given.whole("max_position_embeddings", 512),
-        vocab_size=given.whole("vocab_size", 30522),
-        n_segments=given.whole("type_vocab_size", 2),
-    )
-
-
-def read_roberta(given: Given) -> Shape:
-    """Liu et al. (2019), "RoBERTa"; Conneau et al. (2020), "XLM-R". The first positions of the table are of pads."""
-    first_position = given.whole("pad_token_id", 1, at_least=0) + 1
-    return Shape(
-        family="roberta",
-        model=_read_post_norm(given, pooler="tanh"),
-        max_length=given.whole("max_position_embeddings", 512, at_least=first_position + 1) - first_position,
-        vocab_size=given.whole("vocab_size", 50265),
-        first_position=first_position,
-        n_segments=given.whole("type_vocab_size", 2),
-    )
-
-
-def read_electra(given: Given) -> Shape:
-    """Clark et al. (2020), "ELECTRA": embeddings may be narrower than the layers."""
-    d_model = given.whole("hidden_size", 256)
-    d_embedding = given.whole("embedding_size", 128)
-    return Shape(
-        family="electra",
-        model=_read_post_norm(given, pooler="gelu", d_embedding=0 if d_embedding == d_model else d_embedding),
-        max_length=given.whole("max_position_embeddings", 512),
-        vocab_size=given.whole("vocab_size", 30522),
-        n_segments=given.whole("type_vocab_size", 2),
-    )
-
-
-def read_distilbert(given: Given) -> Shape:
-    """Sanh et al. (2019), "DistilBERT": BERT without segments, named otherwise."""
-    model = {
-        "n_layers": given.whole("n_layers", 6, at_most=MOST_LAYERS),
-        **_heads(given, "dim", "n_heads"),
-        "d_embedding": 0,
-        "d_ff": given.whole("hidden_dim", 3072),
-        "activation": given.choice("activation", ACTIVATIONS, "gelu"),
-        "positions": "learned",
-        "segments": "never",
-        "norm_eps": 1e-12,
-        "norm_bias": True,
-        "norm_embedding": False,
-        "placement": "post",
-        "bias": True,
-        "pooling": "first",
-        "pooler": "relu",
-        "dropout": given.number("dropout", 0.1),
-        "dropout_attention": given.number("attention_dropout", 0.1),
-        "dropout_classifier": given.number("seq_classif_dropout", 0.2),
-    }
-    return Shape(
-        family="distilbert",
-        model=model,
-        max_length=given.whole("max_position_embeddings", 512),
-        vocab_size=given.whole("vocab_size", 30522),
-    )
-
-
-def read_modernbert(given: Given) -> Shape:
-    """Warner et al. (2024), "ModernBERT", section 2.1."""
-    given.choice("hidden_activation", {"gelu": "gelu"}, "gelu")
-    given.choice("classifier_activation", {"gelu": "gelu"}, "gelu")
-    bias = given.flag("attention_bias", False)
+def _read_modern(given: Given, n_layers: int, bias: bool) -> dict[str, Any]:
+    for name in ("hidden_activation", "classifier_activation"):
+        given.choice(name, {"gelu": "gelu"}, "gelu")
     for name in ("mlp_bias", "classifier_bias"):
         if given.flag(name, False) != bias:
             raise given.wrong(name, not bias, "attention_bias is not: manyheads has biases in all blocks or in none")
-    n_layers = given.whole("num_hidden_layers", 22, at_most=MOST_LAYERS)
     windows = _windows(given, n_layers)
     base, base_of_windows = _rotary_bases(given)
-    model = {
-        "n_layers": n_layers,
-        **_heads(given, "hidden_size", "num_attention_heads"),
-        "d_embedding": 0,
-        "d_ff": given.whole("intermediate_size", 1152),
-        "activation": "geglu",
-        "positions": "rotary",
+    return {
         "rotary_base": base,
         "rotary_base_window": base_of_windows if any(windows) else None,
         "windows": windows if any(windows) else [],
-        "segments": "never",
-        "norm_eps": given.number("norm_eps", 1e-5),
-        "norm_bias": given.flag("norm_bias", False),
-        "norm_embedding": True,
-        "placement": "pre",
-        "bias": bias,
         "pooling": given.choice("classifier_pooling", {"cls": "first", "mean": "mean"}, "cls"),
-        "pooler": "gelu_norm",
-        "dropout": given.number("mlp_dropout", 0.0),
-        "dropout_embedding": given.number("embedding_dropout", 0.0),
-        "dropout_attention": given.number("attention_dropout", 0.0),
-        "dropout_classifier": given.number("classifier_dropout", 0.0),
     }
-    return Shape(
-        family="modernbert",
-        model=model,
-        max_length=given.whole("max_position_embeddings", 8192),
-        vocab_size=given.whole("vocab_size", 50368),
-    )
 
 
 def _windows(given: Given, n_layers: int) -> list[int]:
@@ -279,76 +286,28 @@ def _rotary_bases(given: Given) -> tuple[float, float]:
     return bases["full_attention"], bases["sliding_attention"]
 
 
-def _write_post_norm(model: ModelConfig, *, vocab_size: int, max_length: int) -> dict[str, Any]:
-    return {
-        "vocab_size": vocab_size,
-        "hidden_size": model.d_model,
-        "num_hidden_layers": model.n_layers,
-        "num_attention_heads": model.n_heads,
-        "intermediate_size": model.d_ff,
-        "hidden_act": "relu" if model.activation is Activation.relu else "gelu",
-        "hidden_dropout_prob": model.dropout_at("residual"),
-        "attention_probs_dropout_prob": model.dropout_attention,
-        "classifier_dropout": model.dropout_at("classifier"),
-        "layer_norm_eps": model.norm_eps or 1e-5,
-        "max_position_embeddings": max_length,
-        "type_vocab_size": 2,
-    }
-
-
-def write_bert(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
-    return _write_post_norm(model, **sizes)
-
-
-def write_electra(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
-    return _write_post_norm(model, **sizes) | {"embedding_size": model.width_of_words}
-
-
-def write_roberta(model: ModelConfig, *, marks: Marks, has_segments: bool, **sizes: int) -> dict[str, Any]:
-    rows = sizes["max_length"] + marks.ids["pad"] + 1
-    return _write_post_norm(model, **sizes) | {
-        "max_position_embeddings": rows,
-        "type_vocab_size": 2 if has_segments else 1,
-    }
-
-
-def write_distilbert(
-    model: ModelConfig, *, marks: Marks, has_segments: bool, vocab_size: int, max_length: int
+def write_config(
+    kind: str, model: ModelConfig, *, marks: Marks, has_segments: bool, vocab_size: int, max_length: int
 ) -> dict[str, Any]:
-    return {
-        "vocab_size": vocab_size,
-        "dim": model.d_model,
-        "n_layers": model.n_layers,
-        "n_heads": model.n_heads,
-        "hidden_dim": model.d_ff,
-        "activation": "relu" if model.activation is Activation.relu else "gelu",
-        "dropout": model.dropout_at("residual"),
-        "attention_dropout": model.dropout_attention,
-        "seq_classif_dropout": model.dropout_at("classifier"),
-        "max_position_embeddings": max_length,
-        "sinusoidal_pos_embds": False,
-    }
-
-
-def write_modernbert(
-    model: ModelConfig, *, marks: Marks, has_segments: bool, vocab_size: int, max_length: int
-) -> dict[str, Any]:
+    """What the config.json of the family `kind` says of a model of ours, as far as the family has it."""
+    family = FAMILIES[kind]
     windows = [model.window_of(layer) for layer in range(model.n_layers)]
     base, of_windows = model.rotary_base, model.rotary_base_window or model.rotary_base
-    names = {"bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep"}
-    return {
-        **{f"{theirs}_token_id": marks.ids.get(ours) for theirs, ours in names.items()},
-        "pad_token_id": marks.ids.get("pad"),
+    ids = {"bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep", "pad": "pad"}
+    said = {
+        **{f"{theirs}_token_id": marks.ids.get(ours) for theirs, ours in ids.items()},
         "vocab_size": vocab_size,
-        "hidden_size": model.d_model,
-        "num_hidden_layers": model.n_layers,
-        "num_attention_heads": model.n_heads,
-        "intermediate_size": model.d_ff,
-        "hidden_activation": "gelu",
-        "max_position_embeddings": max_length,
+        "max_length": max_length + (marks.ids["pad"] + 1 if family.pads_first else 0),
+        "n_segments": 1 if family.pads_first and not has_segments else 2,
+        "d_embedding": model.width_of_words,
+        "activation": "relu" if model.activation is Activation.relu else "gelu",
         "norm_eps": model.norm_eps or 1e-5,
-        "norm_bias": model.norm_bias,
-        **dict.fromkeys(("attention_bias", "mlp_bias", "classifier_bias"), model.bias),
+        "dropout": model.dropout_at("residual"),
+        "dropout_embedding": model.dropout_at("embedding"),
+        "dropout_classifier": model.dropout_at("classifier"),
+        "sinusoidal_pos_embds": False,
+        **dict.fromkeys(("mlp_bias", "classifier_bias"), model.bias),
+        **dict.fromkeys(("hidden_activation", "classifier_activation"), "gelu"),
         "layer_types": ["sliding_attention" if window else "full_attention" for window in windows],
         "local_attention": 2 * max([1, *windows]),
         "global_rope_theta": base,
@@ -358,29 +317,6 @@ def write_modernbert(
             "sliding_attention": {"rope_type": "default", "rope_theta": of_windows},
         },
         "classifier_pooling": "mean" if model.pooling is Pooling.mean else "cls",
-        "classifier_activation": "gelu",
-        "embedding_dropout": model.dropout_at("embedding"),
-        "mlp_dropout": model.dropout_at("residual"),
-        "attention_dropout": model.dropout_attention,
-        "classifier_dropout": model.dropout_at("classifier"),
     }
-
-
-class Family(NamedTuple):
-    """How its config.json is read, and where a model of ours may be written as one, the beginning of the names of its
-    classes in transformers and how its config.json is written."""
-
-    read: Callable[[Given], Shape]
-    classes: str = ""
-    write: Callable[..., dict[str, Any]] | None = None
-
-
-FAMILIES: dict[str, Family] = {
-    "bert": Family(read_bert, "Bert", write_bert),
-    "distilbert": Family(read_distilbert, "DistilBert", write_distilbert),
-    "roberta": Family(read_roberta, "Roberta", write_roberta),
-    "xlm-roberta": Family(read_roberta, "XLMRoberta", write_roberta),
-    "camembert": Family(read_roberta),
-    "electra": Family(read_electra, "Electra", write_electra),
-    "modernbert": Family(read_modernbert, "ModernBert", write_modernbert),
-}
+    names = {theirs: ours or theirs for theirs, ours, _ in family.rows}
+    return {theirs: said[name] if name in said else getattr(model, name) for theirs, name in names.items()}

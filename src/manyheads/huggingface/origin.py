@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import ModelConfig, Task
+from manyheads.config import ModelConfig, RunConfig, Task
 from manyheads.config.data import HUB_ID
 from manyheads.config.facts import having
 from manyheads.config.fields import show, to_plain
@@ -126,6 +126,31 @@ def find_origin(name: str) -> Origin:
     shape = read_shape(folder)
     _refuse_missing(name, folder, [one for one in missing if one == "tokenizer.json"])
     return Origin(folder, False, shape.model, shape.max_length, shape.vocab_size, shape)
+
+
+def origin_of(run: RunConfig) -> Origin | None:
+    """The weights that a run begins with, if any.
+
+    Raises:
+        ValueError: they cannot be found or used.
+    """
+    return find_origin(run.init_from) if run.init_from else None
+
+
+def n_words(origin: Origin | None, n_ids: int, run: RunConfig) -> int:
+    """Rows of the embedding for a tokenizer that gives `n_ids` ids: as many as the weights have, if there are any.
+
+    Raises:
+        ValueError: they have too few.
+    """
+    if origin is None:
+        return n_ids
+    if n_ids > origin.vocab_size:
+        raise ValueError(
+            f"tokenizer.path={run.tokenizer.path} gives {n_ids:,} ids, but the weights of init_from={run.init_from} "
+            f"have {origin.vocab_size:,} words: it is not the tokenizer they were trained with"
+        )
+    return origin.vocab_size
 
 
 def folder_of(name: str) -> Path:

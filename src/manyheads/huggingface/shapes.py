@@ -4,13 +4,13 @@ What a family cannot say comes out in the reading: a description counts only if 
 library and config alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from manyheads.config import EncoderKind, ModelConfig, PairKind, Positions, Segments
 from manyheads.config.fields import listed, one_of, show, to_plain
-from manyheads.huggingface.families import FAMILIES, Given, Marks, Shape
+from manyheads.huggingface.families import FAMILIES, Given, Marks, Shape, read_config, write_config
 
 PINNED: dict[str, Any] = {  # what all families have, whatever our defaults become
     "encoder": "transformer",
@@ -50,15 +50,14 @@ def read_shape(folder: str | Path) -> Shape:
             f"init_from={folder} {what}: name a run, a folder with config.json, tokenizer.json and model.safetensors, "
             "or a model of the Hugging Face hub"
         )
-    given = Given(folder / "config.json")
+    given = Given.read(folder / "config.json")
     kind = given.get("model_type", "")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise ValueError(
             f"{given.path}: model_type={show(kind)} is none that manyheads reads: {one_of(list(FAMILIES))}"
         )
     _refuse_others(given)
-    shape = FAMILIES[kind].read(given)
-    shape.model.update({name: value for name, value in PINNED.items() if name not in shape.model})
+    shape = _pinned(read_config(kind, given))
     shape.model.update(_sentence_pooling(folder))
     try:
         shape.config()
@@ -66,6 +65,10 @@ def read_shape(folder: str | Path) -> Shape:
         raise ValueError(f"{given.path}: {error}") from error
     _check_size(shape, folder)
     return shape
+
+
+def _pinned(shape: Shape) -> Shape:
+    return replace(shape, model=PINNED | shape.model)
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -85,7 +88,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _named_by(index: Path) -> list[Path]:
-    names = Given(index).get("weight_map", {})
+    names = Given.read(index).get("weight_map", {})
     found = sorted({name for name in names.values() if isinstance(name, str)}) if isinstance(names, dict) else []
     bad = [name for name in found if Path(name).name != name or not name.endswith(INDICES[index.name])]
     if not found or bad:
@@ -125,7 +128,7 @@ def _sentence_pooling(folder: Path) -> dict[str, Any]:
     path = folder / "1_Pooling" / "config.json"
     if not path.is_file():
         return {}
-    given = Given(path)
+    given = Given.read(path)
     for ours, flag, name in (("first", "cls_token", "cls"), ("max", "max_tokens", "max")):
         if given.get(f"pooling_mode_{flag}") is True or given.get("pooling_mode") == name:
             return {"pooling": ours, "pooler": "none"}
@@ -157,12 +160,10 @@ def describe(
     nearest, least = "", []
     for kind in _likely(model, marks):
         pads = {"pad_token_id": marks.ids["pad"]} if "pad" in marks.ids else {}
-        sizes = {"vocab_size": vocab_size, "max_length": max_length, "has_segments": has_segments}
-        family = FAMILIES[kind]
-        assert family.write is not None, "_likely names those that are written"
-        config = {"model_type": kind, **pads, **family.write(model, marks=marks, **sizes)}
-        shape = family.read(Given.of(config))
-        shape.model.update({name: value for name, value in PINNED.items() if name not in shape.model})
+        sizes = {"vocab_size": vocab_size, "max_length": max_length}
+        written = write_config(kind, model, marks=marks, has_segments=has_segments, **sizes)
+        config = {"model_type": kind, **pads, **written}
+        shape = _pinned(read_config(kind, Given(config)))
         wrong = differences(model, shape, has_segments=has_segments)
         wrong = [one for one in wrong if pooled or not one.startswith(OF_POOLING)]
         if not wrong:

@@ -1,25 +1,323 @@
-"""Trained weights put into a network; its head, and what else they lack, begin anew."""
+"""Trained weights under our names, put into a network; its head, and what else they lack, begin anew.
+
+Of a folder of Hugging Face a table for each family says how it names what our blocks hold: read from right to left to
+load, back to save. Nothing in the files can run code, and nothing is left out in silence.
+
+P positions . D width of the tables
+"""
 
 import math
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from manyheads.config import RunConfig
 from manyheads.config.fields import listed, show
-from manyheads.huggingface.origin import Origin, find_origin
-from manyheads.huggingface.read import read_family
+from manyheads.huggingface.origin import Origin
+from manyheads.huggingface.shapes import Shape, weight_files
 
-ROOMS = ("embeddings.", "encoder.")
-POOLING = "pooling."
-POSITIONS = "embeddings.positions.weight"
-SEGMENTS = "embeddings.segments.weight"
-WORDS, MATCHES = "embeddings.words.weight", "embeddings.matches.weight"
-ADDED = tuple(f"embeddings.{name}.weight" for name in ("segments", "matches"))
+NEW = ("head.", "pooling.", "cross.", "embeddings.matches.")  # beginnings of our names that may start anew
+OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of norms in files of 2019
+ROOMS, POOLING = ("embeddings.", "encoder."), "pooling."
+WORDS, POSITIONS, SEGMENTS, MATCHES = (
+    f"embeddings.{name}.weight" for name in ("words", "positions", "segments", "matches")
+)
+ADDED = (SEGMENTS, MATCHES)
 """Tables whose vectors are added to those of the words: where they are zero, nothing is."""
 Sizes = dict[str, list[int]]
+Weights = tuple[Sizes, Callable[[str], Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Names of the modules of one family, as in its class ForSequenceClassification.
+
+    Attributes:
+        inside: what stands before the names of the encoder, unless a file holds the encoder alone.
+        modules: our module to theirs; `*` is the number of a layer, ` + ` joins those that lie side by side in ours.
+        others: beginnings of names that are heads of this or another task: what is not asked for is left alone.
+        computed: ends of names of what follows from config.json.
+    """
+
+    inside: str
+    modules: dict[str, str]
+    others: tuple[str, ...]
+    computed: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+    @property
+    def segments(self) -> str:
+        """Their table of segments, which is added to the positions where it has but one row."""
+        return f"{self.inside}embeddings.token_type_embeddings.weight"
+
+
+def _modules(inside: str, inner: dict[str, str], layer: str, of_layer: dict[str, str]) -> dict[str, str]:
+    """Names in the encoder, and in each of its layers, in full."""
+    names = {ours: inside + theirs for ours, theirs in inner.items()}
+    for ours, theirs in of_layer.items():
+        names[f"encoder.layers.*.{ours}"] = " + ".join(f"{inside}{layer}.*.{one}" for one in theirs.split(" + "))
+    return names
+
+
+def _of_bert(inside: str) -> dict[str, str]:
+    """The names that BERT, RoBERTa and ELECTRA share, but for the word in front."""
+    inner = {
+        "embeddings.words": "embeddings.word_embeddings",
+        "embeddings.positions": "embeddings.position_embeddings",
+        "embeddings.segments": "embeddings.token_type_embeddings",
+        "embeddings.norm": "embeddings.LayerNorm",
+    }
+    of_layer = {
+        "attention.block.project": "attention.self.query + attention.self.key + attention.self.value",
+        "attention.block.output": "attention.output.dense",
+        "attention.after": "attention.output.LayerNorm",
+        "feed_forward.block.widen": "intermediate.dense",
+        "feed_forward.block.narrow": "output.dense",
+        "feed_forward.after": "output.LayerNorm",
+    }
+    return _modules(inside, inner, "encoder.layer", of_layer)
+
+
+TWO_LAYERS = {"pooling.dense": "classifier.dense", "head": "classifier.out_proj"}
+KEYS = {
+    "bert": Keys(
+        "bert.",
+        _of_bert("bert.") | {"pooling.dense": "bert.pooler.dense", "head": "classifier"},
+        others=("bert.pooler.", "classifier.", "cls.", "qa_outputs."),
+    ),
+    "roberta": Keys(
+        "roberta.",
+        _of_bert("roberta.") | TWO_LAYERS,
+        others=("roberta.pooler.", "classifier.", "lm_head.", "qa_outputs."),
+    ),
+    "electra": Keys(
+        "electra.",
+        _of_bert("electra.") | TWO_LAYERS | {"embeddings.widen": "electra.embeddings_project"},
+        others=(
+            *("classifier.", "discriminator_predictions.", "generator_predictions.", "generator_lm_head."),
+            "qa_outputs.",
+        ),
+    ),
+    "distilbert": Keys(
+        "distilbert.",
+        _modules(
+            "distilbert.",
+            {
+                "embeddings.words": "embeddings.word_embeddings",
+                "embeddings.positions": "embeddings.position_embeddings",
+                "embeddings.norm": "embeddings.LayerNorm",
+            },
+            "transformer.layer",
+            {
+                "attention.block.project": "attention.q_lin + attention.k_lin + attention.v_lin",
+                "attention.block.output": "attention.out_lin",
+                "attention.after": "sa_layer_norm",
+                "feed_forward.block.widen": "ffn.lin1",
+                "feed_forward.block.narrow": "ffn.lin2",
+                "feed_forward.after": "output_layer_norm",
+            },
+        )
+        | {"pooling.dense": "pre_classifier", "head": "classifier"},
+        others=("pre_classifier.", "classifier.", "vocab_", "qa_outputs."),
+    ),
+    "modernbert": Keys(
+        "model.",
+        _modules(
+            "model.",
+            {
+                "embeddings.words": "embeddings.tok_embeddings",
+                "embeddings.norm": "embeddings.norm",
+                "encoder.norm": "final_norm",
+            },
+            "layers",
+            {
+                "attention.before": "attn_norm",
+                "attention.block.project": "attn.Wqkv",
+                "attention.block.output": "attn.Wo",
+                "feed_forward.before": "mlp_norm",
+                "feed_forward.block.widen": "mlp.Wi",
+                "feed_forward.block.narrow": "mlp.Wo",
+            },
+        )
+        | {"pooling.dense": "head.dense", "pooling.norm": "head.norm", "head": "classifier"},
+        others=("head.", "classifier.", "decoder."),
+        computed=("inv_freq",),
+    ),
+}
+
+
+def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[int]]) -> dict[str, Tensor]:
+    """The tensors of `folder` by our names, in fp32.
+
+    Args:
+        shape: what `read_shape` says of the folder.
+        wanted: names and sizes of our network's state dict. Where it has fewer positions than the file, the first
+            ones are read. A head or a pooler that is not in the file is not in the answer: it starts anew; one that
+            is not wanted is left alone.
+
+    Raises:
+        ValueError: the weights are broken, lack what is wanted, hold what nobody wants, or are of other sizes.
+    """
+    sizes = {name: list(size) for name, size in wanted.items()}
+    with _opened(Path(folder).expanduser()) as (held, tensor):
+        there = _in_full(held, KEYS[shape.family])
+        plan = {name: theirs(name, shape) for name in wanted}
+        for name in [name for name in plan if name.startswith(NEW)]:
+            modules = tuple(part.rpartition(".")[0] + "." for part in plan[name])
+            if not any(one.startswith(modules) for one in there):
+                del plan[name]  # of a head or pooler that the file has nothing of
+        _compare(Path(folder), plan, there, sizes, shape)
+        read: dict[str, Tensor] = {}
+        for name, parts in plan.items():
+            tensors = [_exact(tensor, there[part][0], folder) for part in parts]
+            read[name] = _joined(name, tensors, sizes[name], shape)
+    broken = [name for name, tensor in read.items() if not tensor.isfinite().all()]
+    if broken:
+        raise ValueError(f"init_from={folder}: {listed(broken)} hold values that are not finite numbers")
+    return read
+
+
+def _exact(read: Callable[[str], Tensor], name: str, folder: str | Path) -> Tensor:
+    """The tensor `name` of a file.
+
+    Raises:
+        ValueError: it holds whole numbers or eight bits each, as quantised weights do, whose scales lie elsewhere.
+    """
+    tensor = read(name)
+    if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise ValueError(
+            f"init_from={folder}: {name} is of type {kind}, as in quantised models, but weights of at least 16 bits "
+            "are needed: name the model it was made from"
+        )
+    return tensor
+
+
+def _in_full(sizes: Sizes, keys: Keys) -> dict[str, tuple[str, list[int]]]:
+    """Names as the table has them, to the file's own names and sizes."""
+    is_bare = not any(name.startswith(keys.inside) for name in sizes)
+    full = {}
+    for name, size in sizes.items():
+        stem, dot, end = name.rpartition(".")
+        ours = stem + OLD_ENDS.get(dot + end, dot + end)
+        full[keys.inside + ours if is_bare else ours] = (name, size)
+    return full
+
+
+def theirs(name: str, shape: Shape) -> list[str]:
+    """Names of the tensors that make up our tensor `name`.
+
+    Raises:
+        ValueError: the family has no such thing.
+    """
+    keys, (module, _, kind) = KEYS[shape.family], name.rpartition(".")
+    layer = re.search(r"\.(\d+)\.", module)
+    parts = keys.modules.get(re.sub(r"\.\d+\.", ".*.", module, count=1))
+    if parts is None and name.startswith(NEW):
+        return []
+    if parts is None:
+        raise ValueError(f"{name} is part of the model, but a model of {shape.family} has none: remove that setting")
+    found = [f"{part}.{kind}".replace("*", layer.group(1) if layer else "*") for part in parts.split(" + ")]
+    if name == POSITIONS and shape.n_segments == 1:
+        found.append(keys.segments)
+    return found
+
+
+def _compare(
+    folder: Path,
+    plan: dict[str, list[str]],
+    there: dict[str, tuple[str, list[int]]],
+    wanted: Sizes,
+    shape: Shape,
+) -> None:
+    """Refuse what is missing, left over, or of another size."""
+    keys = KEYS[shape.family]
+    used = {part for parts in plan.values() for part in parts}
+    missing = sorted(used - there.keys())
+    if missing:
+        raise ValueError(
+            f"init_from={folder} lacks {listed(missing)}, which its config.json asks for: fetch the model anew, or "
+            "name another"
+        )
+    left = sorted(
+        name for name in there.keys() - used if not name.startswith(keys.others) and not name.endswith(keys.computed)
+    )
+    if left:
+        raise ValueError(
+            f"init_from={folder} holds {listed(left)}, which its config.json does not ask for: fetch the model anew, "
+            "or name another"
+        )
+    for name, parts in plan.items():
+        sizes = [there[part][1] for part in parts]
+        if not _fits(name, sizes, wanted[name], shape):
+            shown = " + ".join(map(str, sizes))
+            raise ValueError(f"init_from={folder}: {listed(parts)} is {shown}, but {name} is {wanted[name]}")
+
+
+def _fits(name: str, sizes: list[list[int]], size: list[int], shape: Shape) -> bool:
+    if not all(sizes):  # a number alone
+        return False
+    (n_rows, *width), *others = sizes
+    if name == POSITIONS:
+        has_rows = n_rows >= shape.first_position + size[0]
+        return has_rows and width == size[1:] and all(one == [1, *width] for one in others)
+    return sum(one[0] for one in sizes) == size[0] and all(one[1:] == size[1:] for one in sizes)
+
+
+def _joined(name: str, parts: list[Tensor], size: list[int], shape: Shape) -> Tensor:
+    """Their tensors as ours: our words are multiplied by √D when read, and our positions begin at the first row."""
+    if name == WORDS:
+        return parts[0].float() / math.sqrt(size[1])
+    if name == POSITIONS:
+        rows_PD = parts[0][shape.first_position : shape.first_position + size[0]].float()
+        return rows_PD + parts[1].float() if len(parts) > 1 else rows_PD.clone()
+    return torch.cat([part.float() for part in parts])
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[Weights]:
+    """The sizes of all tensors, and what reads one by its name. Of PyTorch's own files nothing but tensors is taken."""
+    files = weight_files(folder)
+    try:
+        if files[0].suffix == ".safetensors":
+            opened = [safe_open(file, framework="pt") for file in files]
+            held = {name: file for file in opened for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            sizes = {name: list(file.get_slice(name).get_shape()) for name, file in held.items()}
+            yield sizes, lambda name: held[name].get_tensor(name)
+        else:
+            tensors = {name: tensor for file in files for name, tensor in _unpickled(file).items()}
+            yield {name: list(tensor.shape) for name, tensor in tensors.items()}, tensors.__getitem__
+    except SafetensorError as error:
+        raise ValueError(
+            f"init_from={folder} holds no whole safetensors file ({show(error)}): fetch the model anew, or name another"
+        ) from error
+    except OSError as error:
+        raise ValueError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
+
+
+def _unpickled(file: Path) -> dict[str, Tensor]:
+    """Raises ValueError: compressed or of an old format, which may ask for any memory, or more than plain tensors."""
+    if not zipfile.is_zipfile(file):
+        raise ValueError(f"{file} is of PyTorch's old format: save the model as safetensors by a current transformers")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            is_packed = any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist())
+        content = None if is_packed else torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # its errors are many: of pickle, of the archive, of torch
+        raise ValueError(f"{file} holds more than tensors, or is damaged: save the model as safetensors") from error
+    if is_packed:
+        raise ValueError(f"{file} is compressed, which PyTorch never does: save the model as safetensors")
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and type(tensor) is Tensor and tensor.layout is torch.strided
+        for name, tensor in content.items()
+    ):
+        raise ValueError(f"{file} is not a list of named tensors: save the model as safetensors")
+    return content
 
 
 def read_own(folder: Path, wanted: Sizes) -> dict[str, Tensor]:
@@ -36,7 +334,7 @@ def read_own(folder: Path, wanted: Sizes) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
             held = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no dict
-            names = fitting(path, held, wanted)
+            names = _taken(path, held, wanted)
             found = {name: file.get_slice(name)[: wanted[name][0]].float() for name in names}
             if MATCHES in held and MATCHES not in wanted and held[MATCHES] == [2, held[WORDS][1]]:
                 found[WORDS] += file.get_slice(MATCHES)[0] / math.sqrt(held[WORDS][1])  # by which the words are scaled
@@ -50,7 +348,7 @@ def read_own(folder: Path, wanted: Sizes) -> dict[str, Tensor]:
     return found
 
 
-def fitting(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
+def _taken(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
     """The names that are taken.
 
     Raises:
@@ -71,31 +369,6 @@ def fitting(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
         if size != room and not (name == POSITIONS and size[1:] == room[1:] and size[0] > room[0]):
             raise ValueError(f"{path}: {name} is {size}, but the model's is {room}: name weights of the same shape")
     return names
-
-
-def origin_of(run: RunConfig) -> Origin | None:
-    """The weights that a run begins with, if any.
-
-    Raises:
-        ValueError: they cannot be found or used.
-    """
-    return find_origin(run.init_from) if run.init_from else None
-
-
-def n_words(origin: Origin | None, n_ids: int, run: RunConfig) -> int:
-    """Rows of the embedding for a tokenizer that gives `n_ids` ids: as many as the weights have, if there are any.
-
-    Raises:
-        ValueError: they have too few.
-    """
-    if origin is None:
-        return n_ids
-    if n_ids > origin.vocab_size:
-        raise ValueError(
-            f"tokenizer.path={run.tokenizer.path} gives {n_ids:,} ids, but the weights of init_from={run.init_from} "
-            f"have {origin.vocab_size:,} words: it is not the tokenizer they were trained with"
-        )
-    return origin.vocab_size
 
 
 @torch.no_grad()

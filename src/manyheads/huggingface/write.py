@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Pooling
 from manyheads.huggingface.families import FAMILIES, Marks
-from manyheads.huggingface.read import KEYS, NEW, theirs
 from manyheads.huggingface.shapes import Described, describe
+from manyheads.huggingface.weights import KEYS, NEW, POSITIONS, SEGMENTS, WORDS, theirs
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.inference.format import find_model, run_folder
@@ -46,7 +46,6 @@ MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
 }
 OWN_POOLERS = ("bert", "roberta", "xlm-roberta")
 """Encoders to which transformers adds a layer that nothing here reads: without weights it would warn of random ones."""
-POSITIONS, SEGMENTS, WORDS = (f"embeddings.{name}.weight" for name in ("positions", "segments", "words"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,42 +136,33 @@ def write_family(folder: Path, predictor: TextClassifier, described: Described, 
     plain = Tokenizer.from_str(predictor.tokenizer.to_str())
     plain.no_padding()
     plain.no_truncation()
-    with replace_folder(folder) as part:
-        tensors = family_tensors(predictor.network, described, pooled=not modules)
-        save_file(tensors, part / "model.safetensors", {"format": "pt"})
-        write_modules(part, modules, predictor)
-        (part / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
-        write_json(part / "tokenizer_config.json", tokenizer_config(predictor, described))
-        write_json(part / "config.json", family_config(predictor, described, pooled=not modules))
-        if predictor.thresholds is not None:
-            write_json(part / "thresholds.json", predictor.member_thresholds.get("network", predictor.thresholds))
-
-
-def family_config(predictor: TextClassifier, described: Described, *, pooled: bool = True) -> dict[str, Any]:
-    """The whole config.json: the architecture, and the classes by their ids."""
-    labels = predictor.labels
-    kind = "multi_label_classification" if predictor.thresholds is not None else "single_label_classification"
-    return {
+    pooled, labels, multi = not modules, predictor.labels, predictor.thresholds is not None
+    config = {
         "architectures": [class_of(described, pooled=pooled)],
         **described.config,
         "id2label": {str(at): label for at, label in enumerate(labels)},
         "label2id": {label: at for at, label in enumerate(labels)},
-        "problem_type": kind,
+        "problem_type": "multi_label_classification" if multi else "single_label_classification",
         "dtype": "float32",
     }
-
-
-def tokenizer_config(predictor: TextClassifier, described: Described) -> dict[str, Any]:
-    """What transformers is to know of tokenizer.json: the marks, the longest text, and what the model is given."""
-    names = names_of(predictor.tokenizer)
     segments = ["token_type_ids"] if described.shape.n_segments == 2 else []
-    return {
+    of_tokenizer = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": predictor.max_length,
         "model_input_names": ["input_ids", *segments, "attention_mask"],
         "clean_up_tokenization_spaces": False,
-        **{f"{mark}_token": name for mark, name in names.items()},
+        **{f"{mark}_token": name for mark, name in names_of(predictor.tokenizer).items()},
     }
+    with replace_folder(folder) as part:
+        tensors = family_tensors(predictor.network, described, pooled=pooled)
+        save_file(tensors, part / "model.safetensors", {"format": "pt"})
+        if modules:
+            write_modules(part, modules, predictor)
+        (part / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
+        write_json(part / "tokenizer_config.json", of_tokenizer)
+        write_json(part / "config.json", config)
+        if predictor.thresholds is not None:
+            write_json(part / "thresholds.json", predictor.member_thresholds.get("network", predictor.thresholds))
 
 
 def family_tensors(classifier: Classifier, described: Described, *, pooled: bool = True) -> dict[str, Tensor]:
@@ -187,12 +177,12 @@ def family_tensors(classifier: Classifier, described: Described, *, pooled: bool
         ours[POSITIONS] = torch.cat([torch.zeros(shape.first_position, width), position_table(classifier, described)])
     found: dict[str, Tensor] = {}
     for name, tensor in ours.items():
-        parts = theirs(name, keys, shape)
+        parts = theirs(name, shape)
         if name == POSITIONS:
             parts = parts[:1]  # the second is of segments
         found |= {part: piece.clone() for part, piece in zip(parts, tensor.chunk(len(parts)), strict=True)}
     if shape.n_segments and SEGMENTS not in ours:
-        found[f"{keys.segments}.weight"] = torch.zeros(shape.n_segments, width)
+        found[keys.segments] = torch.zeros(shape.n_segments, width)
     if pooled:
         return found
     if described.kind in OWN_POOLERS:
@@ -206,9 +196,8 @@ def position_table(classifier: Classifier, described: Described) -> Tensor:
     positions = classifier.embeddings.positions
     if positions is None:
         return torch.zeros(described.shape.max_length, classifier.embeddings.words.embedding_dim)
-    return (
-        (positions.table_PD if isinstance(positions, SinusoidalPositions) else positions.weight).detach().float().cpu()
-    )
+    table_PD = positions.table_PD if isinstance(positions, SinusoidalPositions) else positions.weight
+    return table_PD.detach().float().cpu()
 
 
 def modules_of(predictor: TextClassifier) -> list[Module]:
@@ -227,24 +216,21 @@ def modules_of(predictor: TextClassifier) -> list[Module]:
     modes = {f"pooling_mode_{mode}": kind is model.pooling for kind, mode in POOLINGS.items()}
     modules = [Module("Pooling", {"word_embedding_dimension": model.d_model, **modes})]
     if isinstance(classifier.pooling, PoolerLayer):
-        modules.append(dense(classifier.pooling.dense, ACTIVATIONS[model.pooler]))
+        layer = classifier.pooling.dense
+        sizes = {"in_features": layer.in_features, "out_features": layer.out_features, "bias": layer.bias is not None}
+        config = {**sizes, "activation_function": ACTIVATIONS[model.pooler]}
+        modules.append(Module("Dense", config, in_fp32(layer, "linear.")))
     return modules
 
 
-def dense(layer: nn.Linear, activation: str) -> Module:
-    """A layer with what follows it."""
-    sizes = {"in_features": layer.in_features, "out_features": layer.out_features, "bias": layer.bias is not None}
-    tensors = {f"linear.{name}": one.detach().float().cpu().clone() for name, one in layer.named_parameters()}
-    return Module("Dense", {**sizes, "activation_function": activation}, tensors)
+def in_fp32(layer: nn.Linear, prefix: str = "") -> dict[str, Tensor]:
+    """Its weight and bias by name."""
+    return {f"{prefix}{name}": one.detach().float().cpu().clone() for name, one in layer.named_parameters()}
 
 
 def write_modules(folder: Path, modules: Sequence[Module], predictor: TextClassifier) -> None:
-    """A folder for each, the list of them, and beside them the run's head; nothing where there are none."""
-    if not modules:
-        return
-    head = predictor.network.head
-    tensors = {name: one.detach().float().cpu().clone() for name, one in head.named_parameters()}
-    save_file(tensors, folder / HEAD, {"format": "pt"})
+    """A folder for each, the list of them, and beside them the run's head."""
+    save_file(in_fp32(predictor.network.head), folder / HEAD, {"format": "pt"})
     listed = [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}.Transformer"}]
     for at, module in enumerate(modules, 1):
         place = folder / f"{at}_{module.kind}"

@@ -20,7 +20,8 @@ from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
 from manyheads.distributed.faults import fault
 from manyheads.distributed.ranks import this_process
-from manyheads.huggingface.weights import begin_with, n_words, origin_of
+from manyheads.huggingface.origin import n_words, origin_of
+from manyheads.huggingface.weights import begin_with
 from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.masked_lm import MaskedLM, assemble_masked
