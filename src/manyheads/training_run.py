@@ -25,7 +25,6 @@ from manyheads.runs.folder import (
     is_first_process,
     named_folder,
     ranks_folder,
-    refuse_held,
     refuse_taken,
     reserved_folder,
     start_folder,
@@ -222,8 +221,9 @@ def train_together(run: RunConfig, n_local: int) -> "Summary | None":
     """`train` in `n_local` processes of this machine, which are started for it."""
     if run.resume is Resume.never:
         refuse_taken(run.output)
-    else:
-        refuse_held(named_folder(run.output))
+    elif (folder := named_folder(run.output)).is_dir():
+        with held(folder):
+            pass  # else it is refused before anything is started
     with reserved_folder(run.output) as folder:
         on_all("train", run, n_local=n_local, timeout=run.hardware.timeout, folder=folder)
         from manyheads.evaluation.results import read_summary

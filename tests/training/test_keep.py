@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from manyheads.config import Metric, ModelConfig, OptimConfig
 from manyheads.nn import assemble
-from manyheads.training.checkpoint import Best, KeepBest
+from manyheads.training.checkpoint import KeepBest
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify
 
@@ -57,7 +57,7 @@ TAMPERED = {
 @pytest.mark.parametrize("how", TAMPERED)
 def test_weights_of_a_stranger_that_do_not_fit_are_refused_in_a_sentence(how, module, tmp_path):
     keep = KeepBest(Metric.accuracy, module.network, tmp_path / "checkpoints")
-    keep.best = Best("accuracy", 0.5, 1, 1)
+    keep.best = {"metric": "accuracy", "value": 0.5, "epoch": 1, "step": 1}
     keep.path.parent.mkdir()
     save_file(module.network.state_dict(), keep.path)
     assert keep.restore()["epoch"] == 1
