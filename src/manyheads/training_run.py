@@ -143,11 +143,10 @@ def train_here(
     from manyheads.data.cache import prepare_tokens
     from manyheads.evaluation.evaluate import data_name
     from manyheads.evaluation.results import evaluate_run, show_summary
-    from manyheads.training.dry import plan_figures, show_plan
     from manyheads.training.module import assemble_network
     from manyheads.training.objectives import check_held_out
     from manyheads.training.session import check_tokens
-    from manyheads.training.sizing import settle_batch, settle_budget, settled_notes
+    from manyheads.training.sizing import plan_figures, settle_batch, settle_budget, settled_notes, show_plan
     from manyheads.training.trainer import check_trainer
 
     check_trainer(run)

@@ -10,9 +10,8 @@ from manyheads.data.batches import Batch, Batches, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 from manyheads.nn import assemble
-from manyheads.training.metrics import ClassFigures
 from manyheads.training.module import LitModule
-from manyheads.training.objectives import Classify, Teaching, class_logits, class_weights
+from manyheads.training.objectives import ClassFigures, Classify, Teaching, class_logits, class_weights
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6]
 N_CLASSES = 3

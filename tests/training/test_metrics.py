@@ -5,7 +5,7 @@ import torch
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score, MulticlassPrecision, MulticlassRecall
 
-from manyheads.training.metrics import ClassFigures, Mean
+from manyheads.training.objectives import ClassFigures, Mean
 
 
 @pytest.mark.parametrize("seen", [[0, 1, 2, 3, 4], [0, 2], [3]], ids=["all classes", "two", "one"])
