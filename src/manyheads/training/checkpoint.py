@@ -205,8 +205,8 @@ class Checkpoint(Callback):
         assert self._batches is not None
         own = self._own(trainer, folder, place["ranks"])
         per_step = trainer.accumulate_grad_batches  # batches of each rank, of which there may be others than before
-        batches = {name: place[name] * per_step // place["per_step"] for name in ("batch", "batches")}
-        place = place | batches | {"per_step": per_step}
+        batches: dict[str, Any] = {name: place[name] * per_step // place["per_step"] for name in ("batch", "batches")}
+        place = {**place, **batches, "per_step": per_step}
         put_weights(module, load_file(folder / "weights.safetensors"))
         state.put_back(trainer, module, read_nest(folder / "state.safetensors"), own)
         rows = json.loads((folder / "rows.json").read_bytes())

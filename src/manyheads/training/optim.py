@@ -44,14 +44,15 @@ def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, A
     (biases, norms) and embeddings, which do not."""
     tables = {id(module.weight) for module in network.modules() if isinstance(module, nn.Embedding)}
     n_layers, embeddings = _n_layers(network), getattr(network, "embeddings", None)
-    scaled = "embeddings.words.weight" if optim.scale_embedding_lr and embeddings is not None else None
+    slow: dict[str, float] = {}
+    if optim.scale_embedding_lr and embeddings is not None:  # so that its vectors change as fast as the layers
+        slow["embeddings.words.weight"] = embeddings.scale
     found: dict[tuple[Pace, bool], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
             decays = parameter.ndim >= 2 and id(parameter) not in tables
             own = pace(depth(name, n_layers), n_layers, optim)
-            if name == scaled:  # for its vectors to change at the rate of the layers when they are read
-                own = replace(own, lr=own.lr / embeddings.scale)
+            own = replace(own, lr=own.lr / slow.get(name, 1.0))
             found.setdefault((own, decays), []).append(parameter)
     paces = list(dict.fromkeys(one for one, _ in found))
     return [
