@@ -60,6 +60,7 @@ def run_batches(
     tokens: int = ANSWER_TOKENS,
     rows: int = ANSWER_ROWS,
     part: Part = WHOLE,
+    among: Tensor | None = None,
 ) -> Found:
     """What `answer` finds `(B, ...)` for the batches of `part`, in the order of the rows; batches are the same whatever
     the part.
@@ -67,11 +68,13 @@ def run_batches(
     Args:
         autocast: the type that matrices are multiplied in; None is fp32.
         tokens, rows: most of a batch. Rows of similar length travel together.
+        among: numbers of the rows that are answered; None: all.
     """
     if len(encoded) == 1 and encoded.targets is None:
         batches = [_only_row(encoded)][part[0] :]
     else:
-        plan = plan_evaluation(encoded.lengths, tokens=tokens, rows=rows)
+        plan = plan_evaluation(encoded.lengths if among is None else encoded.lengths[among], tokens=tokens, rows=rows)
+        plan = plan if among is None else [one._replace(rows=among[one.rows]) for one in plan]
         batches = Batches(encoded, plan[part[0] :: part[1]])  # neighbours are of like length, so parts are of like size
     found: list[Found] = []
     with torch.inference_mode(), torch.autocast(device.type, autocast, enabled=autocast is not None):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from manyheads.config import OptimConfig, Resume, RunConfig, Task
-from manyheads.data.batches import Batch, Batches, plan_evaluation
+from manyheads.data.batches import Batch
 from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
@@ -22,6 +22,7 @@ from manyheads.distributed.faults import fault
 from manyheads.distributed.ranks import this_process
 from manyheads.huggingface.origin import n_words, origin_of
 from manyheads.huggingface.weights import begin_with
+from manyheads.inference.predictor import run_batches
 from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.masked_lm import MaskedLM, assemble_masked
@@ -216,16 +217,15 @@ def seen(run: RunConfig, classifier: Classifier, tokens: Tokens, rows: Tensor) -
     """What the head sees in `rows`, as without dropout: `(n, D)` on the CPU, of a text in several parts their mean."""
     on_gpu, dtype = uses_gpu(run.hardware.accelerator), autocast_type(run.hardware)
     device = torch.device("cuda", this_process().local_rank) if on_gpu else torch.device("cpu")
-    plan = plan_evaluation(tokens.lengths[rows], tokens=run.batch.tokens, rows=run.batch.rows)
-    found = torch.empty(len(rows), classifier.head.in_features)
+
+    def read(batch: Batch) -> Tensor:
+        return batch.layout.pooled(classifier.read(batch.ids_N, batch.layout, batch.segments_N)).float()
+
     classifier.to(device).eval()
-    with torch.autocast(device.type, dtype, enabled=dtype is not None):
-        for batch in Batches(tokens, [one._replace(rows=rows[one.rows]) for one in plan]):
-            near = batch.to(device)
-            vectors_BD = near.layout.pooled(classifier.read(near.ids_N, near.layout, near.segments_N))
-            found[torch.searchsorted(rows, batch.rows_B)] = vectors_BD.float().cpu()
+    most = {"tokens": run.batch.tokens, "rows": run.batch.rows}
+    found = run_batches(read, tokens, device=device, autocast=dtype, **most, among=rows)
     classifier.cpu().train()
-    return found
+    return found.values
 
 
 def linear(x_nD: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
