@@ -43,7 +43,7 @@ def words(home, tmp_path) -> Callable[..., list[str]]:
 
 @pytest.fixture(scope="module")
 def whole(server, home):
-    """A run of two processes that nobody stopped, in home / whole; how often it saves changes nothing that it leaves."""
+    """A run of two processes that nobody stopped, in home / whole; when it saves changes nothing that it leaves."""
     with starting(server, home) as start:
         crew = start(["train", f"data.path={home / 'rows.csv'}", f"output={home / 'whole'}", *WORDS])
         assert crew.codes() == [0, 0], crew.said(0)
