@@ -96,17 +96,11 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
         refuse_other_rows(digests, named_folder(run.output))
         return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=splits.multi))
-    return train_here(
-        run, splits, start, started - start.seconds, callbacks
-    )  # torch and Lightning take seconds: only now
+    return train_here(run, splits, start, started - start.seconds, callbacks)  # torch takes seconds: only now
 
 
 def check_callbacks(callbacks: "Sequence[Callback]", devices: int, n_local: int) -> None:
-    """What `train` can call, of a run that starts `n_local` processes itself.
-
-    Raises:
-        ValueError: processes that are started here cannot be given callbacks, or one of them saves checkpoints.
-    """
+    """Refuse callbacks that cannot be given to the `n_local` processes that are started here, or save checkpoints."""
     from lightning.pytorch.callbacks import Checkpoint
 
     if n_local:
@@ -122,11 +116,7 @@ def check_callbacks(callbacks: "Sequence[Callback]", devices: int, n_local: int)
 
 
 def read_checked(run: RunConfig) -> Splits:
-    """The rows of a run, which have what its settings ask for.
-
-    Raises:
-        ValueError: a mistake in the data, or a setting that does not fit it.
-    """
+    """The rows of a run, which have what its settings ask for."""
     splits = read_rows(run, with_test=run.test)
     run.checkpoint.settled(run.task, multi=splits.multi)
     check_class_names(run.optim.class_weights, splits.labels)
