@@ -6,7 +6,7 @@ Both layouts answer the same questions, so a block written against one works wit
 `grid` (tokens side by side, one document a row), `flat` (its inverse), `keep_BL`, `positions`, `is_full`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple, cast
@@ -96,8 +96,10 @@ class Packed:
         return self.positions[: self.n_tokens] + self._of_each_token(first_cell_B)
 
     @cached_property
-    def _tokens_of_cells(self) -> Tensor:
-        """Which token lies in each cell of the flattened grid; where none does, the first of the tail."""
+    def _tokens_of_cells(self) -> Tensor | None:
+        """Which token lies in each cell of the flattened grid, or the first of the tail; None without a tail."""
+        if not self.tail:
+            return None
         tokens = self.offsets.new_full((self.n_documents * self.longest,), self.n_tokens)
         return tokens.index_copy_(0, self._cells_N, torch.arange(self.n_tokens, device=self.offsets.device))
 
@@ -134,38 +136,29 @@ class Packed:
         token: to gather is eight times as fast on a CPU as to scatter."""
         if self.is_full:
             return x_N[: self.n_tokens].unflatten(0, (self.n_documents, self.longest))
-        if self.tail:
-            x_cells = cast(Tensor, _Spread.apply(x_N, self._tokens_of_cells, self._cells_N))
-        else:
-            x_cells = cast(Tensor, _Scatter.apply(x_N, self._cells_N, self.n_documents * self.longest))
+        n_cells = self.n_documents * self.longest
+        x_cells = cast(Tensor, _ToCells.apply(x_N, self._cells_N, self._tokens_of_cells, n_cells))
         return x_cells.unflatten(0, (self.n_documents, self.longest))
 
     def flat(self, x_BL: Tensor) -> Tensor:
         """`(B, L, ...)` to `(N, ...)`: the inverse of `grid`."""
         x_cells = x_BL.flatten(0, 1)
-        if self.tail:
-            return cast(Tensor, _Collect.apply(x_cells, self._cells_N, self._tokens_of_cells, self.tail))
-        return x_cells if self.is_full else cast(Tensor, _Gather.apply(x_cells, self._cells_N))
+        if self.is_full and not self.tail:
+            return x_cells
+        return cast(Tensor, _ToTokens.apply(x_cells, self._cells_N, self._tokens_of_cells, self.tail))
 
     def to(self, device: Any, non_blocking: bool = False) -> "Packed":
         offsets, counts_R = (
-            None if one is None else one.to(device, non_blocking=non_blocking) for one in (self.offsets, self.counts_R)
+            one if one is None else one.to(device, non_blocking=non_blocking) for one in (self.offsets, self.counts_R)
         )
         moved = self._with(offsets=offsets, counts_R=counts_R)
         if moved.offsets.is_cuda:
             moved.bounds  # noqa: B018 - made once, and not in each layer, which may be compiled
         return moved
 
-    def _with(
-        self, *, offsets: Tensor | None = None, tail: int | None = None, counts_R: Tensor | None = None
-    ) -> "Packed":
+    def _with(self, **changes: Any) -> "Packed":
         """The same documents; what is known of them is not read from the device again."""
-        other = Packed(
-            self.offsets if offsets is None else offsets,
-            self.longest,
-            self.tail if tail is None else tail,
-            self.counts_R if counts_R is None else counts_R,
-        )
+        other = replace(self, **changes)
         other.__dict__["n_tokens"] = self.n_tokens
         return other
 
@@ -255,66 +248,46 @@ def as_layout(x: Tensor, layout: Layout | Tensor | None, *, n_axes: int = 3) -> 
     return Padded(layout)
 
 
-class _Scatter(torch.autograd.Function):
-    """Tokens to cells. The cells differ, so the gradient is a plain gather: no summing of duplicates."""
+class _ToCells(torch.autograd.Function):
+    """Tokens to cells. No document has a token in two cells, so the gradient moves back: nothing is summed."""
 
     @staticmethod
-    def forward(ctx: Any, x_N: Tensor, cells_N: Tensor, n_cells: int) -> Tensor:
-        ctx.save_for_backward(cells_N)
-        return x_N.new_zeros(n_cells, *x_N.shape[1:]).index_copy_(0, cells_N, x_N)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (cells_N,) = ctx.saved_tensors
-        return grads[0].index_select(0, cells_N), None, None
-
-
-class _Gather(torch.autograd.Function):
-    """Cells to tokens: the mirror of `_Scatter`."""
-
-    @staticmethod
-    def forward(ctx: Any, x_cells: Tensor, cells_N: Tensor) -> Tensor:
-        ctx.save_for_backward(cells_N)
-        ctx.n_cells = x_cells.size(0)
-        return x_cells.index_select(0, cells_N)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (cells_N,) = ctx.saved_tensors
-        grad_N = grads[0]
-        return grad_N.new_zeros(ctx.n_cells, *grad_N.shape[1:]).index_copy_(0, cells_N, grad_N), None
-
-
-class _Spread(torch.autograd.Function):
-    """Tokens to cells where there is a tail: both ways a gather, since the cells behind a document read the tail."""
-
-    @staticmethod
-    def forward(ctx: Any, x_N: Tensor, tokens_of_cells: Tensor, cells_N: Tensor) -> Tensor:
+    def forward(ctx: Any, x_N: Tensor, cells_N: Tensor, tokens_of_cells: Tensor | None, n_cells: int) -> Tensor:
         ctx.save_for_backward(cells_N)
         ctx.tail = x_N.size(0) - cells_N.numel()
-        return x_N.index_select(0, tokens_of_cells)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (cells_N,) = ctx.saved_tensors
-        return _collected(grads[0], cells_N, ctx.tail), None, None
-
-
-class _Collect(torch.autograd.Function):
-    """Cells to tokens and a tail of zeros: the mirror of `_Spread`, by the same two gathers."""
-
-    @staticmethod
-    def forward(ctx: Any, x_cells: Tensor, cells_N: Tensor, tokens_of_cells: Tensor, tail: int) -> Tensor:
-        ctx.save_for_backward(tokens_of_cells)
-        return _collected(x_cells, cells_N, tail)
+        return _to_cells(x_N, cells_N, tokens_of_cells, n_cells)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (tokens_of_cells,) = ctx.saved_tensors
-        return grads[0].index_select(0, tokens_of_cells), None, None, None
+        return _to_tokens(grads[0], ctx.saved_tensors[0], ctx.tail), None, None, None
 
 
-def _collected(x_cells: Tensor, cells_N: Tensor, tail: int) -> Tensor:
+class _ToTokens(torch.autograd.Function):
+    """Cells to tokens: the mirror of `_ToCells`."""
+
+    @staticmethod
+    def forward(ctx: Any, x_cells: Tensor, cells_N: Tensor, tokens_of_cells: Tensor | None, tail: int) -> Tensor:
+        ctx.save_for_backward(cells_N, tokens_of_cells)
+        ctx.n_cells = x_cells.size(0)
+        return _to_tokens(x_cells, cells_N, tail)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        cells_N, tokens_of_cells = ctx.saved_tensors
+        return _to_cells(grads[0], cells_N, tokens_of_cells, ctx.n_cells), None, None, None
+
+
+def _to_cells(x_N: Tensor, cells_N: Tensor, tokens_of_cells: Tensor | None, n_cells: int) -> Tensor:
+    """With zeros in cells without a token, or the first of the tail where there is one."""
+    if tokens_of_cells is None:
+        return x_N.new_zeros(n_cells, *x_N.shape[1:]).index_copy_(0, cells_N, x_N)
+    return x_N.index_select(0, tokens_of_cells)
+
+
+def _to_tokens(x_cells: Tensor, cells_N: Tensor, tail: int) -> Tensor:
+    """With a tail of zeros."""
+    if not tail:
+        return x_cells.index_select(0, cells_N)
     n_tokens = cells_N.numel()
     x_N = x_cells.new_empty(n_tokens + tail, *x_cells.shape[1:])
     torch.index_select(x_cells, 0, cells_N, out=x_N[:n_tokens])

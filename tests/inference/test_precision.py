@@ -77,3 +77,14 @@ def test_auto_is_bf16_where_the_processor_multiplies_in_it(
 def test_a_precision_that_is_none_is_one_sentence(model_folder: Path) -> None:
     with pytest.raises(ValueError, match=r"^precision=int8 is not a choice: choose auto, fp32 or bf16$"):
         manyheads.load(model_folder, precision="int8")
+
+
+def test_fp32_on_a_gpu_is_not_rounded_to_tf32() -> None:
+    rnn, cuda = torch.backends.cudnn.rnn, torch.device("cuda")
+    for before in ("tf32", "ieee", "tf32"):
+        rnn.fp32_precision = before
+        with precision.multiplying_in(None, cuda):
+            assert rnn.fp32_precision == "ieee"
+        assert rnn.fp32_precision == before
+        with precision.multiplying_in(torch.bfloat16, torch.device("cpu")):
+            assert (rnn.fp32_precision, torch.is_autocast_enabled("cpu")) == (before, True)

@@ -30,7 +30,7 @@ from manyheads.interpret.maps import (
 )
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.attention import attend
+from manyheads.nn.attention import attend, attention_weights
 
 IDS = torch.tensor([2, 6, 9, 11, 7, 3])
 
@@ -86,13 +86,9 @@ def test_maps_are_those_of_attend_and_rows_sum_to_one(score, normaliser):
         q, k, v = one.queries_keys_values(call.x, None, call.layout, call.layout)
         near = torch.arange(6)[:, None] - torch.arange(6)
         keep = (near.abs() <= 2) & ((near >= 0) | (not one.causal))
-        context_1HLV, weights_1HLM = attend(
-            *(each.transpose(0, 1)[None] for each in (q, k, v)),
-            keep,
-            score=one.score,
-            normalise=one.normalise,
-            return_weights=True,
-        )
+        q_1HLK, k_1HMK, v_1HMV = (each.transpose(0, 1)[None] for each in (q, k, v))
+        weights_1HLM = attention_weights(q_1HLK, k_1HMK, keep, score=one.score, normalise=one.normalise)
+        context_1HLV = attend(q_1HLK, k_1HMK, v_1HMV, keep, score=one.score, normalise=one.normalise)
         torch.testing.assert_close(found.weights_HLM, weights_1HLM[0].detach())
         torch.testing.assert_close(call.context, context_1HLV[0].transpose(0, 1).flatten(1).detach())
         assert found.error < 1e-5

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from manyheads.config import (
     Activation,
@@ -73,13 +73,41 @@ def small():
 
 
 @pytest.fixture(scope="session")
+def torchs_layer():
+    """torch's layer of an encoder or decoder with the weights of ours, pre-norm or post-norm as ours is."""
+
+    def build(ours: Any, activation: str = "relu", eps: float = 1e-5) -> nn.Module:
+        attention, thought = ours.attention.block, ours.feed_forward.block
+        is_pre = not isinstance(ours.attention.before, nn.Identity)
+        sides = [child.before if is_pre else child.after for child in ours.children()]
+        copies = {"self_attn": attention, "linear1": thought.widen, "linear2": thought.narrow}
+        copies |= {f"norm{at}": norm for at, norm in enumerate(sides, start=1)}
+        kind = nn.TransformerEncoderLayer
+        if hasattr(ours, "cross_attention"):
+            copies["multihead_attn"], kind = ours.cross_attention.block, nn.TransformerDecoderLayer
+        shape = attention.output.out_features, attention.n_heads, thought.narrow.in_features
+        made = {"layer_norm_eps": eps, "batch_first": True, "norm_first": is_pre, "dtype": thought.widen.weight.dtype}
+        theirs = kind(*shape, 0.0, activation, **made)
+        for name, module in copies.items():
+            weights = module.state_dict()
+            names = {"in_proj_": "project.", "out_proj.": "output."} if name.endswith("attn") else {"": ""}
+            for new, old in names.items():
+                for part in ("weight", "bias"):
+                    theirs.get_parameter(f"{name}.{new}{part}").data.copy_(weights[f"{old}{part}"])
+        return theirs
+
+    return build
+
+
+@pytest.fixture(scope="session")
 def _varlen_kernels() -> None:
     """torch's attention of variable length for the CPU, which torch itself does not have: formulas, text by text."""
     import torch.nn.attention.varlen  # it declares what is registered here
 
     def texts(cuts_q: Tensor, cuts_k: Tensor) -> Iterator[tuple[slice, slice]]:
         for first, last, begin, end in zip(cuts_q, cuts_q[1:], cuts_k, cuts_k[1:], strict=False):
-            yield slice(int(first), int(last)), slice(int(begin), int(end))
+            if last > first or end > begin:  # else the batch has been filled up
+                yield slice(int(first), int(last)), slice(int(begin), int(end))
 
     def weights(q: Tensor, k: Tensor, scale: float | None, reach: list[int] | None) -> Tensor:
         left, right = reach or (-1, -1)
@@ -119,7 +147,7 @@ def flash_on_cpu(_varlen_kernels, monkeypatch):
     from manyheads.layout import Packed
     from manyheads.nn import kernels
 
-    def fits(q, v, queries, keys) -> bool:
+    def fits(q, k, v, queries, keys) -> bool:
         return all(isinstance(one, Packed) and one.longest > 0 for one in (queries, keys))
 
     monkeypatch.setattr(kernels, "_flash_fits", fits)

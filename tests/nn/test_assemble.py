@@ -1,7 +1,6 @@
 """Every field of ModelConfig arrives in the module, and every parameter of the module learns."""
 
 from dataclasses import fields
-from itertools import product
 from typing import Any
 
 import pytest
@@ -9,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from manyheads.config import Activation, ModelConfig, Norm, PairKind, Placement, Pooling, Positions, Score
-from manyheads.layout import Packed
+from manyheads.config import ModelConfig, PairKind, Pooling, Positions, Score
+from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, MultiHeadAttention, assemble
 
 LENGTHS = [4, 0, 7, 2]
@@ -98,46 +97,15 @@ def test_every_choice_is_a_model_of_its_own(small, choices, field):
         assert not any(torch.allclose(first, second, atol=1e-4) for second in logits[at + 1 :])
 
 
-@pytest.mark.parametrize(
-    "combination",
-    list(product(Positions, Pooling, Placement, PairKind)),
-    ids=lambda combination: "-".join(one.name for one in combination),
-)
-def test_gradients_reach_every_parameter(small, combination):
-    positions, pooling, placement, pair = (one.name for one in combination)
-    blocks = {"norm": "rms", "activation": "swiglu"}
-    model = small(positions=positions, pooling=pooling, placement=placement, pair=pair, **blocks)
-    assert_every_parameter_learns(fresh(model))
-
-
-@pytest.mark.parametrize(
-    "combination",
-    list(product(Activation, Norm, (True, False), (0, 1), Placement)),
-    ids=lambda combination: "-".join(str(getattr(one, "name", one)) for one in combination),
-)
-def test_gradients_reach_every_parameter_of_every_block(small, combination):
-    activation, norm, bias, n_kv_heads, placement = combination
-    model = small(
-        activation=activation.name, norm=norm.name, bias=bias, n_kv_heads=n_kv_heads, placement=placement.name
-    )
-    assert_every_parameter_learns(fresh(model))
-
-
-def assert_every_parameter_learns(classifier: Classifier) -> None:
-    F.cross_entropy(trained_logits(classifier), torch.tensor([0, 1, 2, 1])).backward()
-    for name, parameter in classifier.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().max() > 1e-7, name
-
-
 @pytest.mark.parametrize("pooling", [one.name for one in Pooling])
 @pytest.mark.parametrize("positions", [one.name for one in Positions])
 @pytest.mark.parametrize("pair", [one.name for one in PairKind])
-def test_a_batch_without_documents_gives_every_parameter_a_gradient_of_zero(small, positions, pooling, pair):
+def test_no_documents_give_no_logits_and_every_parameter_a_gradient_of_zero(small, positions, pooling, pair):
     classifier = fresh(small(positions=positions, pooling=pooling, pair=pair, placement="both"))
     nothing = torch.zeros(0, dtype=torch.int64)
-    classifier(nothing, Packed.of_lengths([]), nothing).sum().backward()
+    logits, no_row = classifier(nothing, Packed.of_lengths([]), nothing), nothing.view(0, 4)
+    assert logits.shape == classifier(no_row, Padded(no_row.bool()), no_row).shape == (0, 3)
+    logits.sum().backward()
     for name, parameter in classifier.named_parameters():
         assert parameter.grad is not None, name
         assert (parameter.grad == 0).all(), name
@@ -173,15 +141,6 @@ def test_each_placement_has_its_norms(small, placement, n_norms, at_the_start, a
     ):
         sizes = tokens.square().mean(-1)
         assert torch.allclose(sizes, torch.ones(sum(LENGTHS)), atol=1e-3) == is_normal
-
-
-@pytest.mark.parametrize("positions", [one.name for one in Positions])
-def test_the_same_seed_gives_the_same_weights(small, positions):
-    model = small(positions=positions, dropout=0.3)
-    first, again, other = fresh(model, 5), fresh(model, 5), fresh(model, 6)
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
-    assert torch.equal(trained_logits(first), trained_logits(again))
-    assert not torch.equal(trained_logits(first), trained_logits(other))
 
 
 def test_dropout_of_each_place_is_its_own_or_the_common_one(small):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.nn.attention import attend, share_heads, softmax
+from manyheads.nn.attention import attend, attention_weights, share_heads, softmax
 
 B, L, M, H, K, V = 2, 3, 5, 4, 6, 7
 
@@ -31,29 +31,11 @@ def numpy_softmax(scores: np.ndarray) -> np.ndarray:
 
 def test_attend_is_the_formula_for_every_document_and_head():
     q, k, v = queries_keys_values()
-    context, weights = attend(q, k, v, return_weights=True)
-    for b in range(B):
-        for h in range(H):
-            Q, K_, V_ = q[b, h].numpy(), k[b, h].numpy(), v[b, h].numpy()
-            W = numpy_softmax(Q @ K_.T / np.sqrt(Q.shape[-1]))
-            np.testing.assert_allclose(weights[b, h].numpy(), W, atol=1e-14)
-            np.testing.assert_allclose(context[b, h].numpy(), W @ V_, atol=1e-14)
-
-
-def test_a_context_is_the_mean_of_the_values_weighted_by_their_relevance():
-    q, k, v = queries_keys_values()
-    context = attend(q, k, v)
-    scores = [math.exp(float(q[0, 1, 2] @ k[0, 1, j]) / math.sqrt(K)) for j in range(M)]
-    by_hand = sum(score / sum(scores) * v[0, 1, j] for j, score in enumerate(scores))
-    torch.testing.assert_close(context[0, 1, 2], by_hand)
-
-
-def test_weights_are_returned_on_request_alone():
-    q, k, v = queries_keys_values()
-    context, weights = attend(q, k, v, return_weights=True)
-    alone = attend(q, k, v)
-    assert torch.equal(alone, context)
-    torch.testing.assert_close(weights @ v, alone)
+    context, weights = attend(q, k, v), attention_weights(q, k)
+    for b, h in np.ndindex(B, H):
+        W = numpy_softmax(q[b, h].numpy() @ k[b, h].numpy().T / np.sqrt(K))
+        np.testing.assert_allclose(weights[b, h].numpy(), W, atol=1e-14)
+        np.testing.assert_allclose(context[b, h].numpy(), W @ v[b, h].numpy(), atol=1e-14)
 
 
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
@@ -84,31 +66,19 @@ def test_attend_in_single_precision_stays_near_the_double_precision_formula():
     torch.testing.assert_close(context, expected.float(), atol=1e-6, rtol=1e-5)
 
 
-def test_each_row_of_weights_sums_to_one_and_is_zero_where_nothing_is_kept():
-    q, k, v = queries_keys_values(dtype=torch.float32)
-    keep = some_keep()
-    _, weights = attend(q, k, v, keep, bias=torch.randn(H, L, M), return_weights=True)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, L))
+def test_rows_of_weights_sum_to_one_and_are_zero_where_nothing_is_kept():
+    q, k, v = (x.requires_grad_() for x in queries_keys_values())
+    keep, bias = some_keep(), torch.randn(H, L, M, dtype=torch.float64)
+    keep[0, :, 1] = False
+    context, weights = attend(q, k, v, keep, bias=bias), attention_weights(q, k, keep, bias=bias)
+    torch.testing.assert_close(weights.sum(-1), keep.any(-1).double())
     assert (weights >= 0).all()
     assert (weights[~keep] == 0).all()
-
-
-def test_a_query_that_may_attend_to_nothing_has_weights_and_context_zero():
-    q, k, v = (x.requires_grad_() for x in queries_keys_values())
-    keep = some_keep()
-    keep[0, :, 1] = False
-    context, weights = attend(q, k, v, keep, bias=torch.randn(H, L, M, dtype=torch.float64), return_weights=True)
-    assert (weights[0, :, 1] == 0).all()
     assert (context[0, :, 1] == 0).all()
     for gradient in torch.autograd.grad(context.square().sum(), (q, k, v)):
         assert gradient.isfinite().all()
-
-
-def test_attention_to_no_keys_at_all_is_zero():
-    q, k, v = queries_keys_values()
-    context, weights = attend(q, k[:, :, :0], v[:, :, :0], return_weights=True)
-    assert weights.shape == (B, H, L, 0)
-    assert torch.equal(context, torch.zeros(B, H, L, V, dtype=torch.float64))
+    assert torch.equal(attend(q, k[:, :, :0], v[:, :, :0]), torch.zeros(B, H, L, V, dtype=torch.float64))
+    assert attention_weights(q, k[:, :, :0]).shape == (B, H, L, 0)
 
 
 @pytest.mark.parametrize("kept", ["everything", "some", "nothing for one query"])
@@ -127,28 +97,22 @@ def test_the_scores_of_unit_gaussians_have_mean_zero_and_variance_d_k():
     assert abs(products.mean()) < 0.05
     assert abs(products.var() / d_k - 1) < 0.03
     keys = torch.randn(1, 1, 400, d_k)
-    _, weights = attend(torch.randn(1, 1, 400, d_k), keys, keys, return_weights=True)
-    logs = weights.log()
+    logs = attention_weights(torch.randn(1, 1, 400, d_k), keys).log()
     assert abs((logs - logs.mean(-1, keepdim=True)).var() - 1) < 0.1, "divided by the root of d_k the variance is 1"
 
 
-def test_adding_a_constant_to_a_row_of_scores_changes_nothing():
+def test_neither_a_constant_nor_scores_of_thousands_matter():
     q, k, v = queries_keys_values()
     torch.testing.assert_close(attend(q, k, v), attend(q, k, v, bias=torch.full((H, L, 1), 50.0, dtype=torch.float64)))
-
-
-def test_scores_of_thousands_do_not_overflow():
-    q, k, v = queries_keys_values(dtype=torch.float32)
-    context, weights = attend(q * 1e3, k * 1e3, v, some_keep(), return_weights=True)
-    assert context.isfinite().all()
-    torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, L))
+    q, k, v, keep = q.float() * 1e3, k.float() * 1e3, v.float(), some_keep()
+    assert attend(q, k, v, keep).isfinite().all()
+    torch.testing.assert_close(attention_weights(q, k, keep).sum(-1), torch.ones(B, H, L))
 
 
 def test_dropout_silences_weights_and_scales_the_others_up():
     n_keys, dropout = 1000, 0.3
     q, k = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, n_keys, 4)
-    context, weights = attend(q, k, torch.eye(n_keys)[None, None], dropout=dropout, return_weights=True)
-    torch.testing.assert_close(weights, torch.full((1, 1, 2, n_keys), 1 / n_keys))
+    context = attend(q, k, torch.eye(n_keys)[None, None], dropout=dropout)
     survives = context > 0
     assert abs(survives.double().mean() - (1 - dropout)) < 0.05
     torch.testing.assert_close(context[survives], torch.full_like(context[survives], 1 / n_keys / (1 - dropout)))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.cli.compose import compose
@@ -48,34 +48,14 @@ def test_a_typed_vocabulary_and_other_presets_win():
     assert compose("train", ["model=bert_mini", "model.pooling=mean"]).model.pooling.name == "mean"
 
 
-def torchs_layer(ours: Any, d_model: int, n_heads: int) -> nn.TransformerEncoderLayer:
-    """BERT's block is torch's: post-norm, exact GELU, epsilon 1e-12."""
-    theirs = nn.TransformerEncoderLayer(
-        d_model, n_heads, 4 * d_model, 0.1, "gelu", layer_norm_eps=1e-12, batch_first=True, dtype=torch.float64
-    )
-    attention, thought = ours.attention.block, ours.feed_forward.block
-    theirs.self_attn.in_proj_weight.data.copy_(attention.project.weight)
-    theirs.self_attn.in_proj_bias.data.copy_(attention.project.bias)
-    copies = (
-        (theirs.self_attn.out_proj, attention.output),
-        (theirs.linear1, thought.widen),
-        (theirs.linear2, thought.narrow),
-        (theirs.norm1, ours.attention.after),
-        (theirs.norm2, ours.feed_forward.after),
-    )
-    for module, copied in copies:
-        module.load_state_dict(copied.state_dict())
-    return theirs.eval()
-
-
-def by_hand(classifier: Classifier, ids: Tensor, segments: Tensor, n_heads: int) -> Tensor:
+def by_hand(classifier: Classifier, ids: Tensor, segments: Tensor, torchs_layer: Any) -> Tensor:
     """Logits of one document: LN(word + position + segment), layers, tanh of the first token, head."""
     embeddings, d_model = classifier.embeddings, classifier.embeddings.words.embedding_dim
     words_LD = embeddings.words.weight[ids] * math.sqrt(d_model)  # BERT stores them so
     x_LD = words_LD + embeddings.positions.weight[: len(ids)] + embeddings.segments.weight[segments]
     x_LD = F.layer_norm(x_LD, (d_model,), embeddings.norm.weight, embeddings.norm.bias, eps=1e-12)
     for layer in classifier.encoder.layers:
-        x_LD = torchs_layer(layer, d_model, n_heads)(x_LD[None])[0]
+        x_LD = torchs_layer(layer, "gelu", 1e-12).eval()(x_LD[None])[0]
     dense = classifier.pooling.dense
     return classifier.head(torch.tanh(dense.weight @ x_LD[0] + dense.bias))
 
@@ -83,7 +63,7 @@ def by_hand(classifier: Classifier, ids: Tensor, segments: Tensor, n_heads: int)
 @torch.no_grad()
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("name", ["tiny", "mini"])
-def test_logits_are_those_of_torchs_layers(name, pairs):
+def test_logits_are_those_of_torchs_layers(torchs_layer, name, pairs):
     run = compose("train", [f"model=bert_{name}"])
     classifier = build(run, 100).double().eval()
     for parameter in classifier.parameters():  # biases and norms away from zero and one
@@ -93,5 +73,5 @@ def test_logits_are_those_of_torchs_layers(name, pairs):
     logits = classifier(ids, Packed.of_lengths(lengths), segments if pairs else None)
     segments = segments if pairs else torch.zeros_like(ids)  # a single text is the first of a pair
     parts = zip(ids.split(lengths), segments.split(lengths), strict=True)
-    expected = torch.stack([by_hand(classifier, *part, run.model.n_heads) for part in parts])
+    expected = torch.stack([by_hand(classifier, *part, torchs_layer) for part in parts])
     torch.testing.assert_close(logits, expected, atol=1e-9, rtol=1e-7)

@@ -16,6 +16,8 @@ from manyheads.nn.kernels import attention
 from manyheads.nn.scores import make_score
 
 H, K, V = 4, 6, 5
+gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+on_every_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
 QUERIES, KEYS = [3, 0, 5, 1, 2], [4, 2, 3, 0, 1]  # a document without queries, one without keys
 
 
@@ -156,21 +158,24 @@ def test_attention_is_torchs_attention_of_each_document(path, padded, biased, n_
     )
 
 
+@on_every_device
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("queries", "keys"), [([], []), ([0, 0], [0, 0]), ([2, 3], [0, 0]), ([0, 0], [2, 3])])
-def test_attention_without_queries_or_keys_is_zero(path, queries, keys):
-    q, k, v = heads(queries, H, K), heads(keys, H, K), heads(keys, H, V)
-    context = attention(q, k, v, Packed.of_lengths(queries), Packed.of_lengths(keys))
-    assert torch.equal(context, torch.zeros(sum(queries), H, V, dtype=torch.float64))
+def test_attention_without_queries_or_keys_is_zero(path, device, dtype, queries, keys):
+    q, k, v = (heads(one, H, 8).detach().to(device, dtype).requires_grad_() for one in (queries, keys, keys))
+    context = attention(q, k, v, Packed.of_lengths(queries).to(device), Packed.of_lengths(keys).to(device))
+    assert torch.equal(context, torch.zeros_like(q))
     for gradient in torch.autograd.grad(context.sum(), (q, k, v)):
         assert (gradient == 0).all()
 
 
+@on_every_device
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("biased", [False, True])
-def test_a_document_without_keys_makes_no_gradient_nan(path, dtype, biased):
-    q, k, v = (torch.randn(2, 3, H, 8, dtype=dtype, requires_grad=True) for _ in range(3))
-    layout = Padded(torch.tensor([[True, True, False], [False] * 3]))
-    bias = torch.randn(H, 3, 3, dtype=dtype) if biased else None
+def test_a_document_without_keys_makes_no_gradient_nan(path, device, dtype, biased):
+    q, k, v = (torch.randn(2, 3, H, 8, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
+    layout = Padded(torch.tensor([[True, True, False], [False] * 3], device=device))
+    bias = torch.randn(H, 3, 3, device=device, dtype=dtype) if biased else None
     context = attention(q, k, v, layout, layout, bias_HLM=bias)
     assert (context[1] == 0).all()
     for gradient in torch.autograd.grad(context.float().square().sum(), (q, k, v)):
@@ -234,33 +239,54 @@ def test_dropout_silences_weights_on_every_path(path):
     torch.testing.assert_close(context[survives], torch.full_like(context[survives], 1 / n_keys / (1 - dropout)))
 
 
-def test_the_flash_kernel_is_never_taken_on_a_cpu():
-    layout = Packed.of_lengths([3])
-    q, v = torch.randn(3, H, 8).bfloat16(), torch.randn(3, H, 8).bfloat16()
-    assert not kernels._flash_fits(q, v, layout, layout)
-
-
-def heads_on_a_gpu(width: int = 64, dtype: torch.dtype = torch.bfloat16) -> SimpleNamespace:
-    return SimpleNamespace(is_cuda=True, dtype=dtype, size=lambda _: width, device="cuda:0")
+def heads_on_a_gpu(width: int = 64, dtype: torch.dtype = torch.bfloat16, is_cuda: bool = True) -> SimpleNamespace:
+    return SimpleNamespace(is_cuda=is_cuda, dtype=dtype, size=lambda _: width, device="cuda:0")
 
 
 def test_the_flash_kernel_fits_packed_half_precision_and_nothing_else(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     packed, padded = Packed.of_lengths([2, 3]), Padded(torch.ones(2, 3).bool())
-    q = heads_on_a_gpu()
-    fits = kernels._flash_fits
-    assert fits(q, q, packed, packed)
-    assert fits(heads_on_a_gpu(dtype=torch.float16), q, packed, packed)
-    assert not fits(heads_on_a_gpu(dtype=torch.float32), q, packed, packed)
-    assert not fits(q, heads_on_a_gpu(width=32), packed, packed), "d_v is not d_k"
-    assert not fits(heads_on_a_gpu(12), heads_on_a_gpu(12), packed, packed), "no multiple of 8"
-    assert not fits(heads_on_a_gpu(264), heads_on_a_gpu(264), packed, packed), "wider than the kernel"
-    assert not fits(q, q, Packed.of_lengths([]), Packed.of_lengths([])), "no document: it refuses"
-    assert not fits(q, q, packed, Packed.of_lengths([0, 0])), "no key"
-    assert not fits(q, q, padded, packed)
-    assert not fits(q, q, packed, padded)
+    q, half, single = heads_on_a_gpu(), heads_on_a_gpu(dtype=torch.float16), heads_on_a_gpu(dtype=torch.float32)
+    narrow, odd, wide = heads_on_a_gpu(32), heads_on_a_gpu(12), heads_on_a_gpu(264)
+    fits, on_cpu = kernels._flash_fits, heads_on_a_gpu(is_cuda=False)
+    assert fits(q, q, q, packed, packed)
+    assert fits(half, half, half, packed, packed)
+    for of_one_type in (single, odd, wide, on_cpu):
+        assert not fits(of_one_type, of_one_type, of_one_type, packed, packed)
+    for mixed in ((half, q, q), (q, single, q), (q, q, single), (q, q, narrow)):  # the kernel casts nothing
+        assert not fits(*mixed, packed, packed)
+    nothing, no_keys = Packed.of_lengths([]), Packed.of_lengths([0, 0])
+    for layouts in ((nothing, nothing), (packed, no_keys), (padded, packed), (packed, padded)):
+        assert not fits(q, q, q, *layouts)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
-    assert not fits(q, q, packed, packed), "older than the kernel"
+    assert not fits(q, q, q, packed, packed), "older than the kernel"
+
+
+class OnGpu(Tensor):
+    """Computed on the CPU, and takes the ways of a GPU."""
+
+    is_cuda = True
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"causal": True}, {"window": 50}, {"dropout": 0.1}, {"bias_HLM": torch.randn(H, 12, 12).double()}],
+    ids=str,
+)
+@pytest.mark.parametrize("lengths", [LOCAL, [12, 12]])
+def test_on_a_gpu_cudnns_attention_is_left_out(monkeypatch, lengths, more):
+    seen, torchs = [], F.scaled_dot_product_attention
+
+    def sdpa(*args, **named):
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return torchs(*args, **named)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", sdpa)
+    layout, inputs = Packed.of_lengths(lengths), [heads(lengths, H, width) for width in (K, K, V)]
+    ours = attention(*(x.as_subclass(OnGpu) for x in inputs), layout, layout, **more)
+    assert (seen, torch.backends.cuda.cudnn_sdp_enabled()) == ([False], True)
+    if "dropout" not in more:
+        torch.testing.assert_close(ours.as_subclass(Tensor), attention(*inputs, layout, layout, **more))
 
 
 @pytest.mark.parametrize("n_kv_heads", [2, 4])
@@ -320,7 +346,7 @@ def test_flash_is_torchs_attention_of_each_document(monkeypatch, n_kv_heads, que
     q, k, v = heads(queries, H, 16), heads(keys, n_kv_heads, 16), heads(keys, n_kv_heads, 16)
     half = [x.detach().to("cuda", torch.bfloat16).requires_grad_() for x in (q, k, v)]
     query_layout, key_layout = Packed.of_lengths(queries).to("cuda"), Packed.of_lengths(keys).to("cuda")
-    assert kernels._flash_fits(half[0], half[2], query_layout, key_layout)
+    assert kernels._flash_fits(*half, query_layout, key_layout)
     ours = attention(*half, query_layout, key_layout)
     theirs = document_by_document(q, k, v, queries, keys, None)
     torch.testing.assert_close(ours.cpu().double(), theirs, atol=3e-2, rtol=3e-2)
@@ -343,7 +369,7 @@ def test_flash_hides_what_lies_beyond_a_window_and_leaves_the_tail_alone(causal,
     layout = Packed(grid.offsets, grid.longest, tail)
     layout.n_tokens  # noqa: B018 - known before it is on the device
     layout = layout.to("cuda")
-    assert kernels._flash_fits(half[0], half[2], layout, layout)
+    assert kernels._flash_fits(*half, layout, layout)
     ours = attention(*half, layout, layout, window=window, causal=causal)
     padded = Padded(grid.keep_BL)
     theirs = grid.flat(
@@ -360,14 +386,26 @@ def test_flash_hides_what_lies_beyond_a_window_and_leaves_the_tail_alone(causal,
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("queries", "keys"), [([], []), ([0, 0], [0, 0]), ([2, 3], [0, 0]), ([0, 0], [2, 3])])
-def test_attention_without_queries_or_keys_is_zero_on_a_gpu(dtype, queries, keys):
-    q, k, v = (heads(lengths, H, 8).detach().to("cuda", dtype).requires_grad_() for lengths in (queries, keys, keys))
-    context = attention(q, k, v, Packed.of_lengths(queries).to("cuda"), Packed.of_lengths(keys).to("cuda"))
-    assert context.shape == q.shape
-    for gradient in torch.autograd.grad(context.sum(), (q, k, v)):
-        assert (gradient == 0).all()
+@pytest.mark.parametrize("length", [64, 128, 192, 320])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"dropout": 0.1}, {"window": 16, "dropout": 0.1}, {"window": 60, "dropout": 0.1}, {"causal": True}],
+    ids=str,
+)
+def test_very_negative_scores_make_no_gradient_nan(length, more):
+    """Every score is near -120: what cuDNN's backward pass makes NaN of at length % 128 == 64."""
+    keep_BL = torch.ones(2, length, dtype=torch.bool, device="cuda")
+    keep_BL[1, length // 2 :] = False
+    packed = Packed.of_lengths([length, length // 2]).to("cuda")
+    for layout in (Padded(keep_BL), Padded(torch.ones_like(keep_BL), is_full=True), packed):
+        shape = (packed.n_tokens,) if layout is packed else (2, length)
+        q, k, v = (torch.randn(*shape, H, 64, device="cuda") for _ in range(3))
+        q, k = q * 0.1, k * 0.1
+        q[..., 0], k[..., 0] = 1.0, -120 * math.sqrt(64)
+        inputs = [x.to(torch.bfloat16).requires_grad_() for x in (q, k, v)]
+        context = attention(*inputs, layout, layout, **more)
+        for gradient in torch.autograd.grad(context.float().square().sum(), inputs):
+            assert gradient.isfinite().all()
 
 
 @pytest.mark.gpu

@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Alibi, MultiHeadAttention, Rotary
+from manyheads.nn.attention import attend
 from manyheads.nn.scores import make_score
 
 LENGTHS, MEMORY = [3, 5, 1], [4, 2, 6]
+LEFT = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]).bool()
+HOLES = torch.tensor([[1, 0, 1, 0, 1], [1, 1, 1, 1, 1], [0, 0, 1, 0, 0]]).bool()
 
 
 def random_biases(module: nn.Module) -> None:
@@ -19,17 +23,14 @@ def random_biases(module: nn.Module) -> None:
             nn.init.normal_(parameter)
 
 
-def ours_and_torchs(bias: bool) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
-    ours = MultiHeadAttention(d_model=12, n_heads=3, d_k=4, d_v=4, bias=bias).double()
-    theirs = nn.MultiheadAttention(12, 3, bias=bias, batch_first=True, dtype=torch.float64)
-    random_biases(ours)
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(ours.project.weight)
-        theirs.out_proj.weight.copy_(ours.output.weight)
-        if bias:
-            theirs.in_proj_bias.copy_(ours.project.bias)
-            theirs.out_proj.bias.copy_(ours.output.bias)
-    return ours, theirs
+def as_torchs(ours: MultiHeadAttention) -> nn.MultiheadAttention:
+    weights, names = ours.state_dict(), {"project.": "in_proj_", "output.": "out_proj."}
+    dtype = ours.output.weight.dtype
+    theirs = nn.MultiheadAttention(12, ours.n_heads, bias="output.bias" in weights, batch_first=True, dtype=dtype)
+    for ours_name, theirs_name in names.items():
+        for part in ["weight", "bias"][: 1 + ("output.bias" in weights)]:
+            theirs.get_parameter(theirs_name + part).data.copy_(weights[ours_name + part])
+    return theirs
 
 
 def tokens(lengths: list[int], d_model: int = 12) -> torch.Tensor:
@@ -37,41 +38,41 @@ def tokens(lengths: list[int], d_model: int = 12) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("padded", [False, True])
-def test_self_attention_equals_torchs_module(bias, padded):
-    ours, theirs = ours_and_torchs(bias)
-    layout, x_ND = Packed.of_lengths(LENGTHS), tokens(LENGTHS)
-    x_BLD, keep_BL = layout.grid(x_ND), layout.keep_BL
-    expected = theirs(x_BLD, x_BLD, x_BLD, key_padding_mask=~keep_BL, need_weights=False)[0][keep_BL]
-    got = ours(x_BLD, Padded(keep_BL))[keep_BL] if padded else ours(x_ND, layout)
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("mask", ["none", "right", "left", "holes", "packed"])
+def test_attention_is_that_of_torchs_module(mask, cross, bias):
+    """On a plain batch, wherever its padding is, and on packed tokens."""
+    ours = MultiHeadAttention(d_model=12, n_heads=3, bias=bias).double()
+    random_biases(ours)
+    theirs, layout, memory_layout = as_torchs(ours), Packed.of_lengths(LENGTHS), Packed.of_lengths(MEMORY)
+    keep = {"none": torch.ones_like(LEFT), "left": LEFT, "holes": HOLES}.get(mask, layout.keep_BL)
+    x, memory = (torch.randn(3, n, 12, dtype=torch.float64, requires_grad=True) for n in (5, 6))
+    memory_keep = torch.ones(3, 6, dtype=torch.bool) if mask == "none" else memory_layout.keep_BL
+    if not cross:
+        memory, memory_keep, memory_layout = x, keep, layout
+    given = (x, None, memory, None) if mask == "none" else (x, keep, memory, memory_keep)
+    if mask == "packed":
+        given = x[keep], layout, memory[memory_keep], memory_layout
+    got = ours(*given) if cross else ours(*given[:2])
+    got = got if mask == "packed" else got[keep]
+    expected = theirs(x, memory, memory, key_padding_mask=~memory_keep, need_weights=False)[0][keep]
     torch.testing.assert_close(got, expected)
-    toward = torch.randn_like(expected)
+    toward, learns = torch.randn_like(expected), [x, memory] if cross else [x]
+    of_ours = [*learns, ours.project.weight, ours.output.weight]
+    of_theirs = [*learns, theirs.in_proj_weight, theirs.out_proj.weight]
     torch.testing.assert_close(
-        torch.autograd.grad(got, (x_ND, ours.project.weight, ours.output.weight), toward, retain_graph=True),
-        torch.autograd.grad(expected, (x_ND, theirs.in_proj_weight, theirs.out_proj.weight), toward),
+        torch.autograd.grad(got, of_ours, toward), torch.autograd.grad(expected, of_theirs, toward)
     )
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("padded", [False, True])
-def test_cross_attention_equals_torchs_module(bias, padded):
-    ours, theirs = ours_and_torchs(bias)
-    layout, memory_layout = Packed.of_lengths(LENGTHS), Packed.of_lengths(MEMORY)
-    x_ND, memory_ND = tokens(LENGTHS), tokens(MEMORY)
-    x_BLD, memory_BMD, keep_BL = layout.grid(x_ND), memory_layout.grid(memory_ND), layout.keep_BL
-    expected = theirs(x_BLD, memory_BMD, memory_BMD, key_padding_mask=~memory_layout.keep_BL, need_weights=False)[0][
-        keep_BL
-    ]
-    if padded:
-        got = ours(x_BLD, Padded(keep_BL), memory_BMD, Padded(memory_layout.keep_BL))[keep_BL]
-    else:
-        got = ours(x_ND, layout, memory_ND, memory_layout)
-    torch.testing.assert_close(got, expected)
-    toward = torch.randn_like(expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(got, (x_ND, memory_ND, ours.project.weight), toward, retain_graph=True),
-        torch.autograd.grad(expected, (x_ND, memory_ND, theirs.in_proj_weight), toward),
-    )
+def test_maps_are_torchs_weights():
+    ours, layout = MultiHeadAttention(d_model=12, n_heads=3), Packed.of_lengths(LENGTHS)
+    x, keep = torch.randn(3, 5, 12), layout.keep_BL
+    weights_BHLM, _ = ours.maps(x, keep)
+    expected = as_torchs(ours)(x, x, x, key_padding_mask=~keep, average_attn_weights=False)[1]
+    kept = keep[:, None, :, None].expand_as(weights_BHLM)
+    torch.testing.assert_close(weights_BHLM[kept], expected[kept])
+    assert (weights_BHLM[~kept] == 0).all()
 
 
 def by_separate_heads(block: MultiHeadAttention, x: np.ndarray, memory: np.ndarray) -> np.ndarray:
@@ -108,14 +109,6 @@ def test_the_fused_projection_is_separate_matrices_for_each_head(n_heads, n_kv_h
     np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-12)
 
 
-def test_the_matrices_have_the_papers_shapes():
-    block = MultiHeadAttention(d_model=10, n_heads=6, n_kv_heads=2, d_k=3, d_v=7, bias=False)
-    assert block.project.weight.shape == (6 * 3 + 2 * 3 + 2 * 7, 10)
-    assert block.output.weight.shape == (10, 6 * 7)
-    assert block.project.bias is None
-    assert block.output.bias is None
-
-
 def test_grouped_heads_equal_heads_whose_keys_and_values_are_repeated():
     grouped = MultiHeadAttention(d_model=8, n_heads=6, n_kv_heads=2, d_k=3, d_v=5).double()
     whole = MultiHeadAttention(d_model=8, n_heads=6, d_k=3, d_v=5).double()
@@ -128,13 +121,6 @@ def test_grouped_heads_equal_heads_whose_keys_and_values_are_repeated():
     whole.output.load_state_dict(grouped.output.state_dict())
     layout, x_ND = Packed.of_lengths(LENGTHS), tokens(LENGTHS, 8)
     torch.testing.assert_close(grouped(x_ND, layout), whole(x_ND, layout))
-
-
-def test_the_block_itself_as_memory_is_self_attention():
-    block = MultiHeadAttention(d_model=8, n_heads=2, d_k=6, d_v=5, rotary=Rotary(max_length=9, d_k=6)).double()
-    random_biases(block)
-    layout, x_ND = Packed.of_lengths(LENGTHS), tokens(LENGTHS, 8)
-    torch.testing.assert_close(block(x_ND, layout, x_ND, layout), block(x_ND, layout))
 
 
 @pytest.mark.parametrize("kind", ["rotary", "alibi"])
@@ -156,6 +142,29 @@ def test_dropout_of_weights_is_for_training_only():
     assert not torch.equal(block(x_ND, layout), block(x_ND, layout))
     block.eval()
     assert torch.equal(block(x_ND, layout), block(x_ND, layout))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_queries_and_keys_are_normed_head_by_head_before_they_are_turned(turned):
+    layout = Packed.of_lengths([4, 2])
+    rotary = Rotary(max_length=4, d_k=6) if turned else None
+    block = MultiHeadAttention(d_model=10, n_heads=2, n_kv_heads=1, d_k=6, d_v=3, qk_norm=True, rotary=rotary)
+    torch.nn.init.uniform_(block.query_norm.weight, 0.5, 2)
+    torch.nn.init.uniform_(block.key_norm.weight, 0.5, 2)
+    x = torch.randn(6, 10)
+    q, k, v = block.project(x).split((12, 6, 3), dim=-1)
+    q, k = (one.unflatten(-1, (-1, 6)) for one in (q, k))
+    q = q / (q.square().mean(-1, keepdim=True) + 1e-6).sqrt() * block.query_norm.weight
+    k = k / (k.square().mean(-1, keepdim=True) + 1e-6).sqrt() * block.key_norm.weight
+    if rotary is not None:
+        q, k = rotary(q, layout.positions), rotary(k, layout.positions)
+    heads = [
+        attend(*(one[part].transpose(0, 1)[None] for one in (q, k, v.unflatten(-1, (1, 3)))))[0].transpose(0, 1)
+        for part in (slice(0, 4), slice(4, 6))
+    ]
+    torch.testing.assert_close(
+        block(x, layout), F.linear(torch.cat(heads).flatten(1), block.output.weight, block.output.bias)
+    )
 
 
 def test_what_may_not_be_seen_gets_no_gradient():

@@ -76,25 +76,6 @@ def test_features_are_both_vectors_their_distance_and_their_product():
     torch.testing.assert_close(compare(torch.cat([a_BD, b_BD])), torch.tensor(expected))
 
 
-def torchs_encoder_layer(layer: Any, placement: str) -> nn.TransformerEncoderLayer:
-    attention, thought = layer.attention.block, layer.feed_forward.block
-    theirs = nn.TransformerEncoderLayer(12, 2, 16, 0.0, "gelu", batch_first=True, norm_first=placement == "pre")
-    which = "before" if placement == "pre" else "after"
-    copies = {
-        "self_attn.in_proj": attention.project,
-        "self_attn.out_proj": attention.output,
-        "linear1": thought.widen,
-        "linear2": thought.narrow,
-        "norm1": getattr(layer.attention, which),
-        "norm2": getattr(layer.feed_forward, which),
-    }
-    for name, module in copies.items():
-        joint = "_" if name.endswith("in_proj") else "."
-        for part in ("weight", "bias"):
-            theirs.get_parameter(f"{name}{joint}{part}").data.copy_(getattr(module, part))
-    return theirs.eval()
-
-
 def torchs_attention(ours: Any) -> nn.MultiheadAttention:
     theirs = nn.MultiheadAttention(12, 2, batch_first=True)
     theirs.in_proj_weight.data.copy_(ours.project.weight)
@@ -103,13 +84,13 @@ def torchs_attention(ours: Any) -> nn.MultiheadAttention:
     return theirs.eval()
 
 
-def read_alone(classifier: Classifier, text: Text, placement: str) -> Tensor:
+def read_alone(classifier: Classifier, text: Text, torchs_layer: Any) -> Tensor:
     """A text as a model of single texts reads it, by torch's layers: positions from 0, no segments."""
     embeddings = classifier.embeddings
     x_LD = embeddings.words.weight[torch.tensor(text)] * math.sqrt(12)
     x_LD = embeddings.norm(x_LD + SinusoidalPositions(max_length=LONGEST, d_model=12)(torch.arange(len(text))))
     for layer in classifier.encoder.layers:
-        x_LD = torchs_encoder_layer(layer, placement)(x_LD[None])[0]
+        x_LD = torchs_layer(layer, "gelu").eval()(x_LD[None])[0]
     return classifier.encoder.norm(x_LD)
 
 
@@ -128,11 +109,11 @@ def read_across(classifier: Classifier, x_LD: Tensor, other_MD: Tensor, placemen
 
 @pytest.mark.parametrize("placement", ["pre", "post"])
 @torch.no_grad()
-def test_logits_are_those_of_torchs_layers_pair_by_pair(small, placement):
+def test_logits_are_those_of_torchs_layers_pair_by_pair(small, torchs_layer, placement):
     classifier = build(small(pair="cross", placement=placement, d_k=6, d_v=6))
     expected = []
     for first, second in zip(FIRSTS, SECONDS, strict=True):
-        a, b = (read_alone(classifier, [CLS, *text, SEP], placement) for text in (first, second))
+        a, b = (read_alone(classifier, [CLS, *text, SEP], torchs_layer) for text in (first, second))
         u, v = (read_across(classifier, *both, placement).mean(0) for both in ((a, b), (b, a)))
         expected.append(classifier.head(torch.cat([u, v, (u - v).abs(), u * v])))
     torch.testing.assert_close(classifier(*joined(FIRSTS, SECONDS)), torch.stack(expected), atol=1e-5, rtol=1e-4)
@@ -160,13 +141,13 @@ def test_each_text_sees_the_other_one_and_no_third(small):
 
 
 @torch.no_grad()
-def test_without_a_second_text_its_mark_alone_stands_for_it(small):
+def test_without_a_second_text_its_mark_alone_stands_for_it(small, torchs_layer):
     """No token of segment 1 leaves [CLS] alone as the second text."""
     classifier = build(small(pair="cross", d_k=6, d_v=6))
     ids = torch.tensor([CLS, 5, 6, SEP])
     alone = classifier(ids, Packed.of_lengths([4]), torch.zeros(4, dtype=torch.int64))
-    a = read_alone(classifier, ids.tolist(), "pre")
-    b = read_alone(classifier, [CLS], "pre")
+    a = read_alone(classifier, ids.tolist(), torchs_layer)
+    b = read_alone(classifier, [CLS], torchs_layer)
     u, v = (read_across(classifier, *both, "pre").mean(0) for both in ((a, b), (b, a)))
     torch.testing.assert_close(alone[0], classifier.head(torch.cat([u, v, (u - v).abs(), u * v])))
 

@@ -43,45 +43,6 @@ def encoder(d_model: int = D, n_layers: int = 2) -> Encoder:
     return Encoder(layers, norm=nn.LayerNorm(d_model))
 
 
-def as_torchs(ours: MultiHeadAttention) -> nn.MultiheadAttention:
-    theirs = nn.MultiheadAttention(D, ours.n_heads, batch_first=True, dtype=torch.float64)
-    names = {"in_proj_weight": "project.weight", "in_proj_bias": "project.bias"}
-    names |= {"out_proj.weight": "output.weight", "out_proj.bias": "output.bias"}
-    weights = ours.state_dict()
-    theirs.load_state_dict({name: weights[of_ours] for name, of_ours in names.items()})
-    return theirs
-
-
-@pytest.mark.parametrize("mask", ["none", "right", "left", "holes"])
-@pytest.mark.parametrize("cross", [False, True])
-def test_attention_is_that_of_torchs_module(mask, cross):
-    ours = MultiHeadAttention(d_model=D, n_heads=3).double()
-    theirs = as_torchs(ours)
-    x, right = batch()
-    memory = torch.randn_like(x, requires_grad=True) if cross else x
-    keep = {"none": None, "right": right, "left": LEFT, "holes": HOLES}[mask]
-    padding = None if keep is None else ~keep
-    kept = torch.ones_like(LEFT) if keep is None else keep
-    got = ours(x, keep, memory, keep)[kept] if cross else ours(x, keep)[kept]
-    expected = theirs(x, memory, memory, key_padding_mask=padding, need_weights=False)[0][kept]
-    torch.testing.assert_close(got, expected)
-    toward = torch.randn_like(expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(got, (x, ours.project.weight), toward),
-        torch.autograd.grad(expected, (x, theirs.in_proj_weight), toward),
-    )
-
-
-def test_maps_are_torchs_weights():
-    ours, (x, keep) = MultiHeadAttention(d_model=D, n_heads=3), batch()
-    theirs = as_torchs(ours).float()
-    weights_BHLM, _ = ours.maps(x.float(), keep)
-    expected = theirs(*[x.float()] * 3, key_padding_mask=~keep, average_attn_weights=False)[1]
-    kept = keep[:, None, :, None].expand_as(weights_BHLM)
-    torch.testing.assert_close(weights_BHLM[kept], expected[kept])
-    assert (weights_BHLM[~kept] == 0).all()
-
-
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", ["attention", "layer", "encoder"])

@@ -1,6 +1,7 @@
 """Recurrent layers against a loop over torch's own cells, and attention over states against NumPy."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -245,6 +246,33 @@ def test_bf16_autocast_stays_near_single_precision(build, kind, d_embedding):
         assert gradient.isfinite().all()
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_cells_are_left_out_of_autocast_on_every_device(kind, device):
+    """cuDNN's would run in fp16, whatever autocast is for."""
+    layers, seen = recurrent(kind, False), []
+    cells = layers.cells
+
+    class Cells:
+        weight_hh_l0 = SimpleNamespace(device=torch.device(device), dtype=torch.float64)
+
+        def __call__(self, x, first):
+            states = first if isinstance(first, tuple) else (first,)
+            seen.append((torch.is_autocast_enabled(device), x.data.dtype, *(state.dtype for state in states)))
+            return cells(x, first)
+
+    del layers.cells
+    layers.cells = Cells()
+    first = tuple(torch.randn(2, 4, D).bfloat16() for _ in range(layers.n_states))
+    torch.set_autocast_enabled(device, True)
+    try:
+        layers(tokens().bfloat16(), Packed.of_lengths(LENGTHS), first)
+        layers.step(torch.randn(4, 1, D).bfloat16(), first)
+    finally:
+        torch.set_autocast_enabled(device, False)
+    assert seen == [(False, *[torch.float64] * (1 + layers.n_states))] * 2
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("combination", SOME, ids=lambda one: "-".join(str(word) for word in one))
@@ -256,5 +284,6 @@ def test_a_gpu_gives_the_logits_of_the_cpu(build, combination):
     torch.testing.assert_close(classifier(ids.cuda(), layout.to("cuda")).cpu(), expected, atol=1e-4, rtol=1e-3)
     with torch.autocast("cuda", torch.bfloat16):
         near = classifier(ids.cuda(), layout.to("cuda")).float().cpu()
+        assert classifier.encode(ids.cuda(), layout.to("cuda")).dtype is torch.float32, "cells are left out"
     classifier.cpu()
     torch.testing.assert_close(near, expected, atol=0.05, rtol=0.03)

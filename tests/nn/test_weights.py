@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from manyheads.layout import Packed
 from manyheads.nn import MultiHeadAttention, assemble
-from manyheads.nn.encoder import Residual
 from manyheads.nn.seq2seq import assemble_seq2seq
+from manyheads.nn.transformer import Residual
 
 SIZES = {"n_layers": 3, "n_heads": 4, "d_model": 96, "d_k": 24, "d_v": 40, "d_ff": 320}
 
@@ -144,3 +144,17 @@ def test_gates_of_recurrent_layers_are_xavier_from_the_input_and_orthogonal_from
     for weight in (attention.score.query_weight_HKK[0], attention.score.key_weight_GKK[0], attention.combine.weight):
         assert_xavier(weight)
     assert_xavier(model.decoder.bridge.weight)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "swiglu"])
+def test_fresh_layers_hand_on_what_they_get(small, activation):
+    layout = Packed.of_lengths([4, 2])
+    model = assemble(
+        small(zero_output=True, activation=activation, placement="pre"), vocab_size=9, n_classes=2, max_length=8
+    )
+    ids = torch.randint(9, (6,))
+    embedded = model.embeddings.eval()(ids, layout)
+    encoder = model.encoder.eval()
+    torch.testing.assert_close(encoder(embedded, layout), encoder.norm(embedded))
+    model(ids, layout).sum().backward()
+    assert all(layer.feed_forward.block.narrow.weight.grad.abs().sum() > 0 for layer in encoder.layers)

@@ -10,7 +10,7 @@ from manyheads.config.training import Compile
 from manyheads.data.batches import gather, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
-from manyheads.nn.encoder import through
+from manyheads.nn.transformer import through
 from manyheads.training.objectives import Classify
 from manyheads.training.trainer import COMPILE_FROM, GRAPHS_BELOW, compile_mode, set_walks, speed_up
 

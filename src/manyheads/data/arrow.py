@@ -9,7 +9,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,8 +16,8 @@ from urllib.parse import urlsplit
 from manyheads.config import DataConfig
 from manyheads.config.fields import show
 from manyheads.data.columns import class_names
-from manyheads.data.files import LARGE, most_unpacked
-from manyheads.data.table import Table
+from manyheads.data.files import most_unpacked
+from manyheads.data.rows import Table
 
 CELL = 8  # bytes of a list that each takes
 
@@ -27,8 +26,8 @@ SAVED_MARKS = ("dataset_dict.json", "state.json")
 SECONDS_TO_CONNECT = 5.0
 
 
-def read_parquet(path: Path, *, large: bool = False) -> Table:
-    """Read the schema now, a column when it is asked for or, where it is `large`, row group by row group.
+def read_parquet(path: Path) -> Table:
+    """Read the schema now, a column when it is asked for.
 
     Class names that `datasets` wrote into the schema are kept.
 
@@ -48,34 +47,17 @@ def read_parquet(path: Path, *, large: bool = False) -> Table:
         raise ValueError(damaged) from None
     most = most_unpacked(path)
 
-    @lru_cache(1)
-    def array(name: str, groups: range) -> Any:
-        if _n_bytes(packed, name, most, [*groups]) > most:
-            much = f"{most:,} bytes once decompressed"
-            raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
-        return file.read_row_groups([*groups], columns=[name]).column(name)
-
-    def cells(name: str, groups: range, rows: slice) -> list[Any]:
+    def column(name: str) -> list[Any]:
         try:
-            return array(name, groups)[rows].to_pylist()
+            if _n_bytes(packed, name, most) > most:
+                much = f"{most:,} bytes once decompressed"
+                raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
+            return file.read(columns=[name]).column(name).to_pylist()
         except UnicodeDecodeError:
             named = f"the column '{show(name)}'"
             raise ValueError(f"{path}: {named} holds text that is not UTF-8; write it as UTF-8") from None
         except (pyarrow.ArrowException, OSError, KeyError):
             raise ValueError(damaged) from None
-
-    def column(name: str) -> Any:
-        n_groups = file.num_row_groups
-        if not large:
-            return cells(name, range(n_groups), slice(None))
-        from manyheads.data.blocks import fingerprint
-        from manyheads.data.large import sliced
-
-        groups = [file.metadata.row_group(at) for at in range(n_groups)]
-        weight = sum(one.total_byte_size for one in groups) / max(1, file.metadata.num_rows)
-        sizes = [one.num_rows for one in groups]
-        identity = f"{fingerprint(path)} {name}"
-        return sliced(lambda at, rows: cells(name, range(at, at + 1), rows), sizes, identity, weight)
 
     return Table(
         names=schema.names,
@@ -86,12 +68,12 @@ def read_parquet(path: Path, *, large: bool = False) -> Table:
     )
 
 
-def _n_bytes(packed: Any, name: str, most: int, groups: list[int]) -> int:
+def _n_bytes(packed: Any, name: str, most: int) -> int:
     """What the cells take, or some more than `most`: a text that stands in the file once may be in a million rows."""
     import pyarrow.compute
 
     n_bytes = 0
-    for batch in packed.iter_batches(columns=[name], row_groups=groups):
+    for batch in packed.iter_batches(columns=[name]):
         cells = batch.column(0)
         n_bytes += CELL * len(cells)
         if isinstance(cells, pyarrow.DictionaryArray):
@@ -244,20 +226,10 @@ def table_of(dataset: Any, source: str) -> Table:
 
     Cells are what is stored: to decode a picture or a sound would open the file or the address that a cell names.
     """
-    stored, n_bytes = dataset.with_format("arrow"), dataset.data.nbytes
+    stored = dataset.with_format("arrow")
 
-    def column(name: str) -> Any:
-        one = stored.select_columns([name])
-        if n_bytes <= LARGE:
-            return one[:].column(name).to_pylist()
-        from manyheads.data.large import sliced
-
-        return sliced(
-            lambda at, rows: one[rows].column(name).to_pylist(),
-            [len(dataset)],
-            f"{dataset._fingerprint} {name}",
-            n_bytes / max(1, len(dataset)),
-        )
+    def column(name: str) -> list[Any]:
+        return stored.select_columns([name])[:].column(name).to_pylist()
 
     return Table(
         names=list(dataset.column_names),

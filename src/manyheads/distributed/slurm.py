@@ -41,7 +41,11 @@ def is_for_the_queue(run: RunConfig) -> bool:
 
 
 def refuse_unwritten(run: RunConfig) -> None:
-    """Refuse hardware=slurm outside of a job where nothing was typed that a script could say."""
+    """Refuse to begin here what was meant for a queue.
+
+    Raises:
+        ValueError: hardware=slurm outside of a job, where nothing was typed that a script could say.
+    """
     if is_for_the_queue(run):
         raise ValueError(
             "hardware=slurm writes down a command line, which a call from Python is not: type manyheads train "
@@ -60,30 +64,27 @@ def write_job(run: RunConfig, words: Sequence[str], config_dir: str | None = Non
     Args:
         words: what was typed after the verb, `manyheads train` or `manyheads pretrain`.
         config_dir: the user's own folder of presets.
+
+    Raises:
+        ValueError: the number of devices is left open, the folder is taken, or its name cannot stand in a script.
     """
-    path = os.path.abspath(os.path.expanduser(run.output or "outputs"))
-    if run.hardware.devices == 0:
+    hardware = run.hardware
+    if hardware.devices == 0:
         raise ValueError(
             "hardware.devices=0 takes all GPUs of this machine, but a job runs on others: say how many each has, "
             "such as hardware.devices=4"
         )
-    if not _PATH.fullmatch(path):
-        raise ValueError(
-            f"output={show(path)} cannot stand in a script of SLURM: use letters, digits, spaces and the signs "
-            "/ . , : + = @ ~ _ - alone"
-        )
+    _refuse_name(os.path.abspath(os.path.expanduser(run.output or "outputs")))
     folder = start_folder(run.output, again=run.resume is not Resume.never)
     script = folder / SCRIPT
-    lines = ["#!/bin/bash", *(f"#SBATCH {one}" for one in _options(run, folder))]
-    command = shlex.join(_command(run, words, folder, config_dir))
+    verb = "pretrain" if run.task is Task.pretrain else "train"
     with refuse_unwritable(folder), replace_file(script) as part:
-        body = _BODY.format(here=shlex.quote(os.getcwd()), command=command)
-        part.write_text("\n".join(lines) + "\n" + body, encoding="utf-8")
+        part.write_text(job_script(run, folder, _command(verb, words, folder, config_dir)), encoding="utf-8")
     return f"sbatch {shlex.quote(str(script))}"
 
 
-def _options(run: RunConfig, folder: Path) -> list[str]:
-    """What is asked of SLURM."""
+def job_script(run: RunConfig, folder: Path, command: Sequence[str]) -> str:
+    """The text of the script: what is asked of SLURM, and `command` on every task."""
     hardware, slurm = run.hardware, run.slurm
     own = slurm.options.split()
     if not any(one.startswith("--signal=") for one in own):
@@ -96,7 +97,7 @@ def _options(run: RunConfig, folder: Path) -> list[str]:
         "--account": slurm.account,
         "--cpus-per-task": hardware.threads or "",
     }
-    return [
+    options = [
         *own,
         f"--job-name={re.sub(r'[^A-Za-z0-9_.-]', '_', folder.name)}",
         f"--nodes={hardware.nodes}",
@@ -106,11 +107,12 @@ def _options(run: RunConfig, folder: Path) -> list[str]:
         "--open-mode=append",
         "--requeue",
     ]
+    lines = ["#!/bin/bash", *(f"#SBATCH {one}" for one in options)]
+    return "\n".join(lines) + "\n" + _BODY.format(here=shlex.quote(os.getcwd()), command=shlex.join(command))
 
 
-def _command(run: RunConfig, words: Sequence[str], folder: Path, config_dir: str | None) -> list[str]:
+def _command(verb: str, words: Sequence[str], folder: Path, config_dir: str | None) -> list[str]:
     """The same words in the same folder, where `resume=auto` takes them on; a folder to resume says both itself."""
-    verb = "pretrain" if run.task is Task.pretrain else "train"
     typed = {word.partition("=")[0].strip(): word.partition("=")[2] for word in words}
     more = ["--config-dir", config_dir] if config_dir else []
     command = [sys.executable, "-m", "manyheads", verb, *more]
@@ -118,3 +120,11 @@ def _command(run: RunConfig, words: Sequence[str], folder: Path, config_dir: str
         return [*command, *words]
     kept = [word for word in words if word.partition("=")[0].strip() not in ("output", "resume")]
     return [*command, *kept, f"output={folder}", "resume=auto"]
+
+
+def _refuse_name(path: str) -> None:
+    if not _PATH.fullmatch(path):
+        raise ValueError(
+            f"output={show(path)} cannot stand in a script of SLURM: use letters, digits, spaces and the signs "
+            "/ . , : + = @ ~ _ - alone"
+        )

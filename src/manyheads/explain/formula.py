@@ -18,7 +18,7 @@ from manyheads.config import ExplainConfig
 from manyheads.explain.drawing import BLUE, GREY, INK, RED, draw, heatmap, name, png, powers_of_two
 from manyheads.explain.explain import Finding
 from manyheads.layout import Packed
-from manyheads.nn.attention import attend
+from manyheads.nn.attention import attention_weights
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.scores import Dot
 
@@ -201,14 +201,9 @@ def retrieval(config: ExplainConfig) -> Finding:
 
 def look_up(q_K: Tensor, k_MK: Tensor, v_MV: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Weights `(M,)` and context `(V,)` of one query; `model.scale` is what divides by the temperature in a model."""
-    context, weights = attend(
-        q_K[None, None, None],
-        k_MK[None, None],
-        v_MV[None, None],
-        score=Dot(1 / (math.sqrt(q_K.numel()) * temperature)),
-        return_weights=True,
-    )
-    return weights[0, 0, 0], context[0, 0, 0]
+    score = Dot(1 / (math.sqrt(q_K.numel()) * temperature))
+    weights = attention_weights(q_K[None, None, None], k_MK[None, None], score=score)[0, 0, 0]
+    return weights, weights @ v_MV
 
 
 def _retrieval_picture(rows: list[dict[str, Any]]) -> bytes:
@@ -288,7 +283,7 @@ def softmax_figures(d_k: int, factor: float, n_samples: int, random: torch.Gener
     for _ in range(max(1, n_samples // 10 // QUERIES_OF_A_SET)):
         q_LK = torch.randn(QUERIES_OF_A_SET, d_k, generator=random, dtype=torch.float64)
         k_MK = torch.randn(N_KEYS, d_k, generator=random, dtype=torch.float64)
-        _, weights = attend(*(x[None, None] for x in (q_LK, k_MK, k_MK)), score=Dot(factor), return_weights=True)
+        weights = attention_weights(q_LK[None, None], k_MK[None, None], score=Dot(factor))
         jacobian_RMM = softmax_jacobian(weights[0, 0])
         entropies.append(torch.special.entr(weights[0, 0]).sum(-1))
         by_scores.append(jacobian_RMM.flatten(1).norm(dim=1))

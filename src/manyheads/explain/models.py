@@ -29,8 +29,8 @@ from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.layout import Packed
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.encoder import Encoder, EncoderLayer
 from manyheads.nn.multihead import MultiHeadAttention
+from manyheads.nn.transformer import Encoder, EncoderLayer
 from manyheads.training_run import train
 
 RECIPE: dict[str, Any] = {

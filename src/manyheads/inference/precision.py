@@ -2,6 +2,8 @@
 
 import copy
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -77,6 +79,24 @@ def quick(precision: Precision, model: ModelConfig, device: torch.device) -> tor
     else:
         multiplies = cpu_multiplies_bf16()
     return torch.bfloat16 if multiplies and not model.is_recurrent else None
+
+
+@contextmanager
+def multiplying_in(autocast: torch.dtype | None, device: torch.device) -> Iterator[None]:
+    """Matrices are multiplied in `autocast`; None is fp32."""
+    before = torch.backends.cudnn.rnn.fp32_precision
+    if autocast is None and device.type == "cuda":
+        forbid_tf32()
+    try:
+        with torch.autocast(device.type, autocast, enabled=autocast is not None):
+            yield
+    finally:
+        torch.backends.cudnn.rnn.fp32_precision = before
+
+
+def forbid_tf32() -> None:
+    """Recurrent layers on a GPU multiply in fp32: by default torch lets cuDNN round to TF32, with 10 bits for 23."""
+    torch.backends.cudnn.rnn.fp32_precision = "ieee"
 
 
 class LaidOut(nn.Module):

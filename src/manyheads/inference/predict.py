@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 from manyheads.config import InferenceHardware, PredictConfig, Task
 from manyheads.config.fields import listed
 from manyheads.data.files import OPENERS
-from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
+from manyheads.distributed.launch import n_to_start, on_all, started
 from manyheads.distributed.ranks import this_process
 from manyheads.inference.format import ModelFolder, open_folder
 from manyheads.inference.reading import Chunk, check_texts, opened_texts
@@ -76,13 +76,13 @@ def answer_together(
     """
     ranks = this_process()
     if ranks.n_ranks == 1:
-        settled_hardware(hardware)
+        started(hardware)
         return verb(None)
     from manyheads.inference.predictor import work_together
 
     with work_together(ranks, hardware.timeout) as workers:
         if ranks.is_first:
-            settled_hardware(hardware)
+            started(hardware)
             return verb(workers)
         workers.help(opened)
     return None

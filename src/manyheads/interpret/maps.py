@@ -24,6 +24,7 @@ from manyheads.data.batches import ANSWER_ROWS, Batch, Batches, plan_evaluation
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import PROBE, Tokens, encode, kept, segments_of, texts_of_marks
 from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.precision import multiplying_in
 from manyheads.layout import Layout, Packed
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import part_pairs
@@ -314,6 +315,5 @@ def places(classifier: Classifier, layout: Packed, segments_N: Tensor | None) ->
 
 def answer_batch(deliverable: TextClassifier, batch: Batch) -> Tensor:
     """Logits `(B, C)` in fp32 on the CPU."""
-    autocast = deliverable.autocast
-    with torch.autocast(batch.ids_N.device.type, autocast, enabled=autocast is not None):
+    with multiplying_in(deliverable.autocast, batch.ids_N.device):
         return deliverable.network(batch.ids_N, batch.layout, batch.segments_N).float().cpu()

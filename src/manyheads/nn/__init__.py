@@ -4,16 +4,15 @@ A block takes a plain batch `(B, L, D)` and a boolean mask `(B, L)`, or tokens i
 """
 
 from manyheads.nn.assemble import assemble
-from manyheads.nn.attention import attend
+from manyheads.nn.attention import attend, attention_weights
 from manyheads.nn.classifier import AttentionPooling, Classifier, Pooling
-from manyheads.nn.decoder import Decoder, DecoderLayer
 from manyheads.nn.embeddings import Alibi, LearnedPositions, Rotary, SinusoidalPositions
-from manyheads.nn.encoder import Encoder, EncoderLayer, FeedForward, Residual
 from manyheads.nn.init import initialise
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.recurrent import Recurrent
 from manyheads.nn.scores import make_score
 from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq, beam_search, greedy
+from manyheads.nn.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, Residual
 
 __all__ = [
     "Alibi",
@@ -35,6 +34,7 @@ __all__ = [
     "assemble",
     "assemble_seq2seq",
     "attend",
+    "attention_weights",
     "beam_search",
     "greedy",
     "initialise",

@@ -9,11 +9,11 @@ from manyheads.config import Pooler as PoolerKind
 from manyheads.config import Pooling as PoolingKind
 from manyheads.nn.classifier import AttentionPooling, Classifier, Cross, CrossLayer, Pooler, Pooling
 from manyheads.nn.embeddings import Alibi, Embeddings, LearnedPositions, Rotary, SinusoidalPositions
-from manyheads.nn.encoder import Encoder, EncoderLayer, FeedForward, Residual, make_norm
 from manyheads.nn.init import initialise
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.recurrent import Recurrent, StateAttention, StatePooling
 from manyheads.nn.scores import make_score
+from manyheads.nn.transformer import Encoder, EncoderLayer, FeedForward, Residual, make_norm
 
 
 def assemble(
@@ -46,12 +46,15 @@ def assemble(
 
 
 def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segments: int = 0) -> Embeddings:
+    """With the norm of post-norm models (Devlin et al., 2019) and of those that ask for it (Warner et al., 2024)."""
+    width, is_normed = model.width_of_words, model.placement is Placement.post or model.norm_embedding
+    added = {Positions.sinusoidal: SinusoidalPositions, Positions.learned: LearnedPositions}.get(model.positions)
     return Embeddings(
         vocab_size=vocab_size,
         d_model=model.d_model,
-        positions=added_positions(model, max_length),
+        positions=None if added is None else added(max_length=max_length, d_model=width),
         n_segments=n_segments,
-        norm=embedding_norm(model),
+        norm=any_norm(model, width) if is_normed else nn.Identity(),
         dropout=model.dropout_at("embedding"),
         dropout_tokens=model.dropout_tokens,
         d_embedding=model.d_embedding,
@@ -62,20 +65,18 @@ def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segmen
 def encoder(model: ModelConfig, max_length: int) -> Encoder | Recurrent:
     if model.is_recurrent:
         return recurrent(model, bidirectional=model.bidirectional)
-    return Encoder(
-        [
-            EncoderLayer(
-                attention=residual(
-                    model,
-                    self_attention(model, layer, max_length, causal=model.causal),
-                    is_normed=model.norm_embedding and layer == 0,
-                ),
-                feed_forward=residual(model, feed_forward(model)),
-            )
-            for layer in range(model.n_layers)
-        ],
-        norm=norm(model, Placement.pre),
-    )
+    layers = [
+        EncoderLayer(
+            attention=residual(
+                model,
+                attention(model, layer, max_length=max_length, causal=model.causal),
+                is_normed=model.norm_embedding and layer == 0,
+            ),
+            feed_forward=residual(model, feed_forward(model)),
+        )
+        for layer in range(model.n_layers)
+    ]
+    return Encoder(layers, norm=norm(model, Placement.pre))
 
 
 def recurrent(model: ModelConfig, *, bidirectional: bool) -> Recurrent:
@@ -93,7 +94,7 @@ def cross(model: ModelConfig) -> Cross:
     """What two texts that were read apart go through together."""
     layers = [
         CrossLayer(
-            attention=residual(model, cross_attention(model, model.n_layers + layer)),
+            attention=residual(model, attention(model, model.n_layers + layer)),
             feed_forward=residual(model, feed_forward(model)),
         )
         for layer in range(model.n_cross_layers)
@@ -101,52 +102,31 @@ def cross(model: ModelConfig) -> Cross:
     return Cross(layers, norm=norm(model, Placement.pre))
 
 
-def self_attention(model: ModelConfig, layer: int, max_length: int, *, causal: bool) -> MultiHeadAttention:
-    """Attention of layer `layer`, from 0, within one text."""
-    return _attention(
-        model,
-        layer,
-        rotary=rotary(model, layer, max_length) if model.positions is Positions.rotary else None,
-        alibi=Alibi(n_heads=model.n_heads) if model.positions is Positions.alibi else None,
-        window=model.window_of(layer),
-        causal=causal,
-    )
-
-
-def rotary(model: ModelConfig, layer: int, max_length: int) -> Rotary:
-    return Rotary(max_length=max_length, d_k=model.d_k, base=model.rotary_base_of(layer))
-
-
-def cross_attention(model: ModelConfig, layer: int) -> MultiHeadAttention:
-    """Attention of layer `layer`, from 0, to another text: a place there is neither near nor before a place here."""
-    return _attention(model, layer)
-
-
-def _attention(
-    model: ModelConfig,
-    layer: int,
-    *,
-    rotary: Rotary | None = None,
-    alibi: Alibi | None = None,
-    window: int = 0,
-    causal: bool = False,
+def attention(
+    model: ModelConfig, layer: int, *, max_length: int | None = None, causal: bool = False
 ) -> MultiHeadAttention:
+    """Attention of layer `layer`, from 0, within texts of at most `max_length` tokens; or, where that is None, to
+    another text: a place there is neither near nor before a place here."""
+    rotary, alibi, window = None, None, 0
+    if max_length is not None:
+        window = model.window_of(layer)
+        if model.positions is Positions.rotary:
+            rotary = Rotary(max_length=max_length, d_k=model.d_k, base=model.rotary_base_of(layer))
+        elif model.positions is Positions.alibi:
+            alibi = Alibi(n_heads=model.n_heads)
+    n_heads, n_kv_heads, d_k = model.n_heads, model.kv_heads, model.d_k
     return MultiHeadAttention(
         d_model=model.d_model,
-        n_heads=model.n_heads,
-        d_k=model.d_k,
+        n_heads=n_heads,
+        d_k=d_k,
         d_v=model.d_v,
-        n_kv_heads=model.kv_heads,
+        n_kv_heads=n_kv_heads,
         bias=model.bias,
         dropout=model.dropout_attention,
         rotary=rotary,
         alibi=alibi,
         score=make_score(
-            model.score_of(layer).name,
-            n_heads=model.n_heads,
-            n_kv_heads=model.kv_heads,
-            d_k=model.d_k,
-            scale=model.scale,
+            model.score_of(layer).name, n_heads=n_heads, n_kv_heads=n_kv_heads, d_k=d_k, scale=model.scale
         ),
         normaliser=model.normaliser.name,
         window=window,
@@ -172,25 +152,18 @@ def feed_forward(model: ModelConfig) -> FeedForward:
 
 
 def pooling(model: ModelConfig) -> nn.Module:
-    if model.pooler is PoolerKind.none:
-        return pool(model)
-    activation, _, with_norm = model.pooler.name.partition("_")
-    return Pooler(
-        pool(model),
-        d_model=model.d_model,
-        activation=activation,
-        norm=any_norm(model, model.d_model) if with_norm else nn.Identity(),
-        bias=model.bias,
-    )
-
-
-def pool(model: ModelConfig) -> nn.Module:
     """Tokens to one vector."""
     if model.pooling is not PoolingKind.attention:
-        return Pooling(model.pooling.name)
-    if model.is_recurrent:
-        return StatePooling(state_attention(model), bidirectional=model.bidirectional)
-    return AttentionPooling(model.d_model)
+        pool: nn.Module = Pooling(model.pooling.name)
+    elif model.is_recurrent:
+        pool = StatePooling(state_attention(model), bidirectional=model.bidirectional)
+    else:
+        pool = AttentionPooling(model.d_model)
+    if model.pooler is PoolerKind.none:
+        return pool
+    activation, _, with_norm = model.pooler.name.partition("_")
+    norm = any_norm(model, model.d_model) if with_norm else nn.Identity()
+    return Pooler(pool, d_model=model.d_model, activation=activation, norm=norm, bias=model.bias)
 
 
 def residual(model: ModelConfig, block: nn.Module, *, is_normed: bool = False) -> Residual:
@@ -208,20 +181,5 @@ def norm(model: ModelConfig, *where: Placement) -> nn.Module:
     return any_norm(model, model.d_model) if model.placement in where else nn.Identity()
 
 
-def embedding_norm(model: ModelConfig) -> nn.Module:
-    """The norm of post-norm models (Devlin et al., 2019) and of those that ask for it (Warner et al., 2024)."""
-    has_norm = model.placement is Placement.post or model.norm_embedding
-    return any_norm(model, model.width_of_words) if has_norm else nn.Identity()
-
-
 def any_norm(model: ModelConfig, width: int) -> nn.Module:
     return make_norm(model.norm.name, width, model.norm_eps, bias=model.norm_bias)
-
-
-def added_positions(model: ModelConfig, max_length: int) -> SinusoidalPositions | LearnedPositions | None:
-    """The positions that are added to the embeddings, if `model` has such."""
-    if model.positions is Positions.sinusoidal:
-        return SinusoidalPositions(max_length=max_length, d_model=model.width_of_words)
-    if model.positions is Positions.learned:
-        return LearnedPositions(max_length=max_length, d_model=model.width_of_words)
-    return None

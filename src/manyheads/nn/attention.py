@@ -6,7 +6,7 @@ B batch . L query positions . M key positions . H query heads . G key/value head
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, cast, overload
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -60,15 +60,11 @@ def _sparse(scores: Tensor, keep: Tensor | None, *, alpha: float) -> Tensor:
     if scores.size(-1) == 0:
         return scores
     full = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
-    weights = cast(Tensor, _Entmax.apply(full if keep is None else _push_down(full, keep), alpha))
-    return (weights if keep is None else weights.masked_fill(~keep, 0.0)).to(scores.dtype)
-
-
-def _push_down(scores: Tensor, keep: Tensor) -> Tensor:
-    """The highest score that is kept at zero and what is not kept far below it: its weight is then exactly zero."""
-    lowest = torch.finfo(scores.dtype).min
-    top = scores.detach().masked_fill(~keep, lowest).amax(-1, keepdim=True)
-    return torch.where(keep, scores - top, -4.0)
+    if keep is None:
+        return cast(Tensor, _Entmax.apply(full, alpha)).to(scores.dtype)
+    top = full.detach().masked_fill(~keep, torch.finfo(full.dtype).min).amax(-1, keepdim=True)
+    pushed_down = torch.where(keep, full - top, -4.0)  # far below the highest that is kept: a weight of exactly zero
+    return cast(Tensor, _Entmax.apply(pushed_down, alpha)).masked_fill(~keep, 0.0).to(scores.dtype)
 
 
 class _Entmax(torch.autograd.Function):
@@ -93,16 +89,14 @@ class _Entmax(torch.autograd.Function):
 
 
 def _sparsemax_threshold(scores: Tensor) -> Tensor:
-    highest = scores.sort(-1, descending=True).values
-    counts = _counts(highest)
+    highest, counts = _highest(scores)
     sums = highest.cumsum(-1)
     n_support = (1 + counts * highest > sums).sum(-1, keepdim=True)
     return (sums.gather(-1, n_support - 1) - 1) / n_support
 
 
 def _entmax15_threshold(scores: Tensor) -> Tensor:
-    highest = scores.clamp(min=-2.0).sort(-1, descending=True).values  # below -1 a weight is zero: -2 changes nothing
-    counts = _counts(highest)
+    highest, counts = _highest(scores.clamp(min=-2.0))  # below -1 a weight is zero: -2 changes nothing
     mean = highest.cumsum(-1) / counts
     spread = highest.square().cumsum(-1) - counts * mean.square()
     thresholds = mean - ((1 - spread) / counts).clamp(min=0).sqrt()
@@ -110,36 +104,12 @@ def _entmax15_threshold(scores: Tensor) -> Tensor:
     return thresholds.gather(-1, n_support - 1)
 
 
-def _counts(scores: Tensor) -> Tensor:
-    return torch.arange(1, scores.size(-1) + 1, dtype=scores.dtype, device=scores.device)
+def _highest(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The scores in falling order, and the number of those up to each."""
+    counts = torch.arange(1, scores.size(-1) + 1, dtype=scores.dtype, device=scores.device)
+    return scores.sort(-1, descending=True).values, counts
 
 
-@overload
-def attend(
-    q_BHLK: Tensor,
-    k_BGMK: Tensor,
-    v_BGMV: Tensor,
-    keep: Tensor | None = ...,
-    *,
-    score: Compare | None = ...,
-    normalise: Normaliser = ...,
-    bias: Tensor | None = ...,
-    dropout: float = ...,
-    return_weights: Literal[False] = ...,
-) -> Tensor: ...
-@overload
-def attend(
-    q_BHLK: Tensor,
-    k_BGMK: Tensor,
-    v_BGMV: Tensor,
-    keep: Tensor | None = ...,
-    *,
-    score: Compare | None = ...,
-    normalise: Normaliser = ...,
-    bias: Tensor | None = ...,
-    dropout: float = ...,
-    return_weights: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
 def attend(
     q_BHLK: Tensor,
     k_BGMK: Tensor,
@@ -150,31 +120,46 @@ def attend(
     normalise: Normaliser = softmax,
     bias: Tensor | None = None,
     dropout: float = 0.0,
-    return_weights: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Tensor:
     """normalise(g(q, k) + bias) v: the textbook formula and the oracle of every faster kernel.
 
     Args:
         q_BHLK, k_BGMK, v_BGMV: queries, keys and values; G divides H, each key/value head
             serves H / G neighbouring query heads (Ainslie et al., 2023, "GQA", section 2.2).
+        keep, score, normalise, bias: as of `attention_weights`.
+        dropout: probability with which a weight is dropped (the others are scaled up).
+
+    Returns:
+        The contexts `(B, H, L, V)`, zero where a query may attend to nothing.
+    """
+    weights_BHLM = attention_weights(q_BHLK, k_BGMK, keep, score=score, normalise=normalise, bias=bias)
+    return drop(weights_BHLM, dropout) @ share_heads(v_BGMV, q_BHLK.size(1))
+
+
+def attention_weights(
+    q_BHLK: Tensor,
+    k_BGMK: Tensor,
+    keep: Tensor | None = None,
+    *,
+    score: Compare | None = None,
+    normalise: Normaliser = softmax,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """normalise(g(q, k) + bias): how much each query attends to each key.
+
+    Args:
+        q_BHLK, k_BGMK: as of `attend`.
         keep: boolean, broadcastable to `(B, H, L, M)`; a query attends only where it is true.
         score: g, from queries and keys of H heads to scores `(B, H, L, M)`; default: q kᵀ / √d_k.
         normalise: scores and `keep` to weights.
         bias: added to the scores, broadcastable to `(B, H, L, M)`.
-        dropout: probability with which a weight is dropped (the others are scaled up).
 
     Returns:
-        The contexts `(B, H, L, V)`; with `return_weights` also the weights `(B, H, L, M)` before dropout,
-        each row of which sums to one (with the sigmoid it need not). A query that may attend to nothing has
-        weights and context zero.
+        The weights `(B, H, L, M)`, each row of which sums to one (with the sigmoid it need not), or is zero where a
+        query may attend to nothing.
     """
-    k_BHMK, v_BHMV = (share_heads(x, q_BHLK.size(1)) for x in (k_BGMK, v_BGMV))
-    scores_BHLM = (score or scaled_dot)(q_BHLK, k_BHMK)
-    if bias is not None:
-        scores_BHLM = scores_BHLM + bias
-    weights_BHLM = normalise(scores_BHLM, keep)
-    context_BHLV = drop(weights_BHLM, dropout) @ v_BHMV
-    return (context_BHLV, weights_BHLM) if return_weights else context_BHLV
+    scores_BHLM = (score or scaled_dot)(q_BHLK, share_heads(k_BGMK, q_BHLK.size(1)))
+    return normalise(scores_BHLM if bias is None else scores_BHLM + bias, keep)
 
 
 def scaled_dot(q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ from manyheads.layout import Layout, Packed, Padded, as_layout
 from manyheads.nn.attention import softmax
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings, in_second, occurs_in_other
-from manyheads.nn.encoder import Encoder, Residual
 from manyheads.nn.recurrent import Recurrent
+from manyheads.nn.transformer import Encoder, Residual
 
 
 class Classifier(nn.Module):

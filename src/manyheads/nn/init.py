@@ -19,11 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.nn.classifier import Cross
-from manyheads.nn.decoder import Decoder
-from manyheads.nn.encoder import Encoder, FeedForward, Residual
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.recurrent import Recurrent, StateAttention
 from manyheads.nn.scores import Cosine
+from manyheads.nn.transformer import Decoder, Encoder, FeedForward, Residual
 
 
 @torch.no_grad()

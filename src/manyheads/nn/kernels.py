@@ -4,6 +4,7 @@ B documents . L query positions . M key positions . N tokens . H query heads . G
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from manyheads.layout import Layout, Packed
 from manyheads.nn.attention import Normaliser, attend, share_heads, softmax
@@ -32,6 +34,12 @@ AT_ONCE = 2**22
 """Bytes of a map of weights made at a time: as many documents as that holds, so that it stays in the cache while it is
 masked, normalised and dropped. Forward and backward of 8192 tokens, 4 heads, two cores: 92 ms at 512 positions instead
 of 128, 200 instead of 282 at 1024, 52 instead of 68 at 256."""
+
+
+GPU_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Not cuDNN's: its gradients are NaN on an H100 where scores are very negative, with a mask at 64, 192, 320 ...
+positions (github.com/pytorch/pytorch/issues/196678), without one for a single query
+(github.com/NVIDIA/cudnn-frontend/issues/1072)."""
 
 
 def attention(
@@ -64,48 +72,24 @@ def attention(
     score = score or Dot(q_NHK.size(-1) ** -0.5)
     plain = score.dot_scale if normalise is softmax else None  # what torch's own kernels compute
     is_placed = bias_HLM is None and (queries is keys or not (window or causal))  # else positions are counted otherwise
-    if plain is not None and is_placed and dropout == 0.0 and _flash_fits(q_NHK, v_NGV, queries, keys):
+    if plain is not None and is_placed and dropout == 0.0 and _flash_fits(q_NHK, k_NGK, v_NGV, queries, keys):
         reach = (window or -1, 0 if causal else window or -1)
         return _flash(q_NHK, k_NGK, v_NGV, cast(Packed, queries), cast(Packed, keys), plain, reach)
     textbook = partial(attend, score=score, normalise=normalise, dropout=dropout)
-    return on_grids(q_NHK, k_NGK, v_NGV, queries, keys, textbook, plain, bias_HLM, window, causal, dropout)
-
-
-def on_grids(
-    q_NHK: Tensor,
-    k_NGK: Tensor,
-    v_NGV: Tensor,
-    queries: Layout,
-    keys: Layout,
-    textbook: Callable[..., Tensor],
-    plain: float | None,
-    bias_HLM: Tensor | None,
-    window: int,
-    causal: bool,
-    dropout: float,
-) -> Tensor:
-    """`attention` with a row of a grid for each document, by `textbook` or by what is faster.
-
-    Args:
-        plain: the scale, where softmax(q kᵀ · scale) is asked for and nothing else.
-    """
-    q_BHLK, k_BGMK, v_BGMV = (
-        layout.grid(x).transpose(1, 2) for x, layout in ((q_NHK, queries), (k_NGK, keys), (v_NGV, keys))
-    )
+    q, k, v = (layout.grid(x).transpose(1, 2) for x, layout in ((q_NHK, queries), (k_NGK, keys), (v_NGV, keys)))
     if window and bias_HLM is None and queries is keys and keys.longest >= BAND_FROM * window:
-        context_BHLV = banded(q_BHLK, k_BGMK, v_BGMV, keys.keep_BL, window, causal, textbook)
-        return queries.flat(context_BHLV.transpose(1, 2))
+        return queries.flat(banded(q, k, v, keys.keep_BL, window, causal, textbook).transpose(1, 2))
     is_read_whole = isinstance(keys, Packed) or keys.is_full  # no row of a grid without keys is ever looked at
     is_whole = queries is keys and is_read_whole and bias_HLM is None and not (window or causal)
     keep = kept_keys(queries, keys, window, causal)
     least = SDPA_FROM_PLAIN if is_whole else SDPA_FROM
-    learns_on_cpu = torch.is_grad_enabled() and not q_NHK.is_cuda
+    learns_on_cpu = torch.is_grad_enabled() and not q.is_cuda
     if plain is not None and (not learns_on_cpu or (dropout == 0.0 and keys.longest >= least)):
-        context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias_HLM, dropout, plain)
+        context_BHLV = fused(q, k, v, keep, bias_HLM, dropout, plain)
     elif plain is not None and is_whole:
-        context_BHLV = attend_plainly(q_BHLK, k_BGMK, v_BGMV, keep, scale=plain, dropout=dropout)
+        context_BHLV = attend_plainly(q, k, v, keep, scale=plain, dropout=dropout)
     else:
-        context_BHLV = textbook(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM)
+        context_BHLV = textbook(q, k, v, keep, bias=bias_HLM)
     return queries.flat(context_BHLV.transpose(1, 2))
 
 
@@ -167,21 +151,25 @@ def fused(
     dropout: float,
     scale: float | None = None,
 ) -> Tensor:
-    """torch's scaled_dot_product_attention, with the same answer for a query that may attend to nothing."""
-    if bias is None:
-        mask = keep
-    else:
-        mask = bias.to(q_BHLK.dtype)
-        mask = mask if keep is None else mask.masked_fill(~keep, torch.finfo(mask.dtype).min)
-    context_BHLV = F.scaled_dot_product_attention(
-        q_BHLK, k_BGMK, v_BGMV, mask, dropout, scale=scale, enable_gqa=q_BHLK.size(1) != k_BGMK.size(1)
-    )
-    if keep is None:
-        return context_BHLV
-    return context_BHLV.masked_fill(~keep.any(-1, keepdim=True), 0.0)
+    """torch's scaled_dot_product_attention, with the same answer for a query that may attend to nothing.
+
+    No kernel sees such a query: some make NaN of it. It attends to all, and its context is zeroed.
+    """
+    mask, sees_none = keep, None
+    if keep is not None:
+        sees_none = ~keep.any(-1, keepdim=True)
+        mask = keep | sees_none
+    if bias is not None:
+        bias = bias.to(q_BHLK.dtype)
+        mask = bias if mask is None else bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
+    with sdpa_kernel(GPU_KERNELS) if q_BHLK.is_cuda else nullcontext():
+        context_BHLV = F.scaled_dot_product_attention(
+            q_BHLK, k_BGMK, v_BGMV, mask, dropout, scale=scale, enable_gqa=q_BHLK.size(1) != k_BGMK.size(1)
+        )
+    return context_BHLV if sees_none is None else context_BHLV.masked_fill(sees_none, 0.0)
 
 
-def _flash_fits(q_NHK: Tensor, v_NGV: Tensor, queries: Layout, keys: Layout) -> bool:
+def _flash_fits(q_NHK: Tensor, k_NGK: Tensor, v_NGV: Tensor, queries: Layout, keys: Layout) -> bool:
     """Packed documents on a GPU in half precision, of widths that the variable-length kernel has."""
     return (
         q_NHK.is_cuda
@@ -189,6 +177,7 @@ def _flash_fits(q_NHK: Tensor, v_NGV: Tensor, queries: Layout, keys: Layout) -> 
         and isinstance(keys, Packed)
         and min(queries.longest, keys.longest) > 0
         and q_NHK.dtype in (torch.bfloat16, torch.float16)
+        and q_NHK.dtype == k_NGK.dtype == v_NGV.dtype  # the kernel casts nothing, not even under autocast
         and q_NHK.size(-1) == v_NGV.size(-1)
         and q_NHK.size(-1) % 8 == 0
         and q_NHK.size(-1) <= 256
@@ -260,12 +249,13 @@ class _Attend(torch.autograd.Function):
         context, saved = q.new_empty(*q.shape[:3], v.size(-1)), []
         for part in ctx.parts:
             q_, k_, v_ = (x[part].flatten(0, 1) for x in (q, k, v))
-            scores = _scaled_product(q_, k_.transpose(1, 2), scale)
+            scores = _scaled_product(q_, k_.mT, scale)
             if keep_B11M is not None:
                 scores.view(*q[part].shape[:3], M).masked_fill_(~keep_B11M[part], torch.finfo(scores.dtype).min)
             weights = scores.softmax(-1)
             ones = kept(weights, dropout) if dropout else None
-            context[part] = _scaled_product(_dropped(weights, ones), v_, ctx.grow).view_as(context[part])
+            dropped = weights if ones is None else weights * ones
+            context[part] = _scaled_product(dropped, v_, ctx.grow).view_as(context[part])
             saved += [q_, k_, v_, weights, ones]
         ctx.save_for_backward(*saved)
         return context
@@ -274,30 +264,20 @@ class _Attend(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         saved = ctx.saved_tensors  # once: what is recomputed may be taken out once alone
-        of_parts = [saved[at : at + 5] for at in range(0, len(saved), 5)]
-        parts = [
-            _gradients(grad[part], its, ctx.scale, ctx.grow) for part, its in zip(ctx.parts, of_parts, strict=True)
-        ]
-        return *(torch.cat(of_all) for of_all in zip(*parts, strict=True)), None, None, None
-
-
-def _gradients(grad: Tensor, saved: tuple[Any, ...], scale: float, grow: float) -> tuple[Tensor, ...]:
-    """Of q, k and v."""
-    q, k, v, weights, ones = saved
-    B, H = grad.shape[:2]
-    grad = grad.flatten(0, 1)
-    grad_v = _scaled_product(_dropped(weights, ones).transpose(1, 2), grad, grow)
-    grad_weights = _dropped(_scaled_product(grad, v.transpose(1, 2), grow), ones)
-    grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)  # pyright: ignore
-    grad_q = _scaled_product(grad_scores, k, scale)
-    grad_k = _scaled_product(grad_scores.transpose(1, 2), q, scale)
-    return tuple(x.view(B, H, *x.shape[1:]) for x in (grad_q, grad_k, grad_v))
+        gradients = []
+        for at, part in enumerate(ctx.parts):
+            q_, k_, v_, weights, ones = saved[5 * at : 5 * at + 5]
+            grad_ = grad[part].flatten(0, 1)
+            dropped = weights if ones is None else weights * ones
+            grad_v = _scaled_product(dropped.mT, grad_, ctx.grow)
+            grad_weights = _scaled_product(grad_, v_.mT, ctx.grow)
+            grad_weights = grad_weights if ones is None else grad_weights * ones
+            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)  # pyright: ignore
+            grad_q, grad_k = (_scaled_product(*one, ctx.scale) for one in ((grad_scores, k_), (grad_scores.mT, q_)))
+            gradients.append([x.unflatten(0, (-1, grad.size(1))) for x in (grad_q, grad_k, grad_v)])
+        return *(torch.cat(of_all) for of_all in zip(*gradients, strict=True)), None, None, None
 
 
 def _scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:
     """`scale` a b, which bf16 rounds once, in the end."""
     return torch.baddbmm(a.new_empty(a.size(0), a.size(1), b.size(2)), a, b, beta=0, alpha=scale)
-
-
-def _dropped(weights: Tensor, ones: Tensor | None) -> Tensor:
-    return weights if ones is None else weights * ones

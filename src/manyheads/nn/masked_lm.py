@@ -16,9 +16,9 @@ from manyheads.layout import Layout
 from manyheads.nn.assemble import assemble
 from manyheads.nn.dropout import GOLDEN, mixed
 from manyheads.nn.embeddings import Embeddings
-from manyheads.nn.encoder import Encoder, make_norm
 from manyheads.nn.init import initialise
 from manyheads.nn.recurrent import Recurrent
+from manyheads.nn.transformer import Encoder, make_norm
 
 HELD_OUT_SHARE = 0.15  # hidden of texts that are held out, whatever training hides, so that figures can be compared
 MOST_PLACES = 2**20  # of a text, as of data.max_length

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.layout import Layout, as_layout
-from manyheads.nn.attention import NORMALISERS, attend
+from manyheads.nn.attention import NORMALISERS, attention_weights, share_heads
 from manyheads.nn.embeddings import Alibi, Rotary
 from manyheads.nn.kernels import attention, kept_keys
 from manyheads.nn.scores import Score, make_score
@@ -126,18 +126,15 @@ class MultiHeadAttention(nn.Module):
         layout, keys = self._layouts(x, layout, memory, memory_layout)
         with torch.autocast(x.device.type, enabled=False):
             q, k, v = self.queries_keys_values(x.float(), None if memory is None else memory.float(), layout, keys)
-            context_BHLV, weights_BHLM = attend(
+            weights_BHLM = attention_weights(
                 layout.grid(q).transpose(1, 2),
                 keys.grid(k).transpose(1, 2),
-                keys.grid(v).transpose(1, 2),
                 kept_keys(layout, keys, self.window, self.causal),
                 score=self.score,
                 normalise=self.normalise,
                 bias=self.bias_HLM(layout, keys),
-                return_weights=True,
-            )
-        behind_B1L1 = ~layout.keep_BL[:, None, :, None]
-        return weights_BHLM.masked_fill(behind_B1L1, 0.0), context_BHLV.masked_fill(behind_B1L1, 0.0)
+            ).masked_fill(~layout.keep_BL[:, None, :, None], 0.0)
+            return weights_BHLM, weights_BHLM @ share_heads(keys.grid(v).transpose(1, 2), self.n_heads)
 
     def queries_keys_values(
         self, x: Tensor, memory: Tensor | None, layout: Layout, keys: Layout
@@ -148,7 +145,17 @@ class MultiHeadAttention(nn.Module):
         Returns:
             `(..., H, K)`, `(..., G, K)` (or as many heads as the score makes of them), `(..., G, V)`.
         """
-        q, k, v = self._projected(x, memory)
+        source = x if memory is None else memory
+        if self.project is None:
+            q, k, v = x, source, source
+        elif memory is None:
+            q, k, v = self.project(x).split(self.widths, dim=-1)
+        else:
+            widths = self.widths[0], sum(self.widths[1:])
+            w_q, w_kv = self.project.weight.split(widths)
+            b_q, b_kv = (None, None) if self.project.bias is None else self.project.bias.split(widths)
+            q = F.linear(x, w_q, b_q)
+            k, v = F.linear(memory, w_kv, b_kv).split(self.widths[1:], dim=-1)
         q = q.unflatten(-1, (self.n_heads, self.d_k))
         k = k.unflatten(-1, (self.n_kv_heads, self.d_k))
         v = v.unflatten(-1, (self.n_kv_heads, self.d_v))
@@ -163,20 +170,6 @@ class MultiHeadAttention(nn.Module):
         """Those of the queries and of the keys."""
         queries = as_layout(x, layout)
         return queries, queries if memory is None else as_layout(memory, memory_layout)
-
-    def _projected(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """The queries of x, the keys and values of the memory, all heads side by side."""
-        if self.project is None:
-            source = x if memory is None else memory
-            return x, source, source
-        if memory is None:
-            q, k, v = self.project(x).split(self.widths, dim=-1)
-            return q, k, v
-        w_q, w_kv = self.project.weight.split((self.widths[0], sum(self.widths[1:])))
-        has_bias = self.project.bias is not None
-        b_q, b_kv = self.project.bias.split((w_q.size(0), w_kv.size(0))) if has_bias else (None, None)
-        k, v = F.linear(memory, w_kv, b_kv).split(self.widths[1:], dim=-1)
-        return F.linear(x, w_q, b_q), k, v
 
     def bias_HLM(self, layout: Layout, keys: Layout) -> Tensor | None:
         """What positions add to the scores, if anything: `(H, L, M)`."""

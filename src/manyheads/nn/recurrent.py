@@ -5,6 +5,7 @@ D d_model . S layers of a stack
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,31 +53,36 @@ class Recurrent(nn.Module):
         Args:
             first: states before the first token; default: zeros.
         """
-        x_BLD, n_documents, longest = self._own(layout.grid(x)), layout.n_documents, layout.longest
+        n_documents, longest = layout.n_documents, layout.longest
         none, short = int(n_documents == 0), int(longest == 0)  # torch reads no empty batch and no empty document
-        x_BLD = F.pad(x_BLD, (0, 0, 0, short, 0, none))
+        x_BLD = F.pad(self._own(layout.grid(x)), (0, 0, 0, short, 0, none))
         lengths_B = F.pad(layout.lengths_B.clamp(min=1), (0, none), value=1)
         if first is not None:
-            first = tuple(F.pad(self._own(state_SBD), (0, 0, 0, none)) for state_SBD in first)
+            first = tuple(F.pad(state_SBD, (0, 0, 0, none)) for state_SBD in first)
         packed = pack_padded_sequence(x_BLD, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
-        with torch.autocast("cpu", enabled=False):  # bf16 is no faster here (123 against 150 ms), and each step rounds
-            states, _ = self.cells(packed, self._hidden(first))
+        states, _ = self._read(packed, first)
         states_BLD, _ = pad_packed_sequence(states, batch_first=True, total_length=longest + short)
         return self.dropout(layout.flat(states_BLD[:n_documents, :longest]))
 
     def step(self, x_B1D: Tensor, before: Hidden) -> tuple[Tensor, Hidden]:
         """One token more: the top layer's states `(B, 1, D)`, and those of all layers."""
-        with torch.autocast("cpu", enabled=False):
-            states_B1D, after = self.cells(self._own(x_B1D), self._hidden(tuple(map(self._own, before))))
-        return self.dropout(states_B1D), after if isinstance(after, tuple) else (after,)
+        states_B1D, after = self._read(self._own(x_B1D), before)
+        return self.dropout(states_B1D), after
+
+    def _read(self, x: Any, first: Hidden | None) -> tuple[Any, Hidden]:
+        """What the cells make of `x`, in their own type, and the states of all layers behind it.
+
+        Autocast would run them in fp16 on a GPU, whatever type it is for, and nothing scales the loss then; on a CPU
+        bf16 is no faster (123 against 150 ms). Each step would round.
+        """
+        if first is not None:
+            first = tuple(map(self._own, first))
+        with torch.autocast(self.cells.weight_hh_l0.device.type, enabled=False):
+            states, after = self.cells(x, first if first is None or self.n_states == 2 else first[0])
+        return states, after if isinstance(after, tuple) else (after,)
 
     def _own(self, x: Tensor) -> Tensor:
-        """In the cells' own type on a CPU, where they are left out of autocast."""
-        return x.to(self.cells.weight_hh_l0.dtype) if x.device.type == "cpu" else x
-
-    def _hidden(self, states: Hidden | None) -> Tensor | Hidden | None:
-        """As torch's layers want it: a GRU's alone, an LSTM's with its cells."""
-        return states if states is None or self.n_states == 2 else states[0]
+        return x.to(self.cells.weight_hh_l0.dtype)
 
 
 class StateAttention(nn.Module):

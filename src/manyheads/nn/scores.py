@@ -18,19 +18,28 @@ CHUNK = 2**22  # numbers of a (B, H, l, M, K) chunk of pairs that are held at a 
 FIRST_TEMPERATURE = 10.0  # of the cosine: from -10 to 10 the softmax can choose, and it learns from there
 
 
-class Dot(nn.Module):
-    """scale · q kᵀ: Luong et al. (2015), section 3.1, "dot"; with 1/√d_k Vaswani et al. (2017), section 3.2.1."""
+class Score(nn.Module):
+    """One contract for all of them."""
+
+    dot_scale: float | None = None
 
     def __init__(self, scale: float) -> None:
         super().__init__()
-        self.dot_scale: float | None = scale
+        self.scale = scale
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return q, k
 
+
+class Dot(Score):
+    """scale · q kᵀ: Luong et al. (2015), section 3.1, "dot"; with 1/√d_k Vaswani et al. (2017), section 3.2.1."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(scale)
+        self.dot_scale = scale
+
     def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
-        assert self.dot_scale is not None
-        return q_BHLK @ k_BHMK.transpose(-2, -1) * self.dot_scale
+        return q_BHLK @ k_BHMK.transpose(-2, -1) * self.scale
 
 
 class Cosine(Dot):
@@ -57,16 +66,8 @@ class General(Dot):
         return torch.einsum("...hi,hij->...hj", q, self.weight_HKK), k
 
 
-class Distance(nn.Module):
+class Distance(Score):
     """-scale · ‖q - k‖²: the nearer the key, the better. Kim et al. (2021), "The Lipschitz Constant of Attention"."""
-
-    def __init__(self, scale: float) -> None:
-        super().__init__()
-        self.dot_scale: float | None = None
-        self.scale = scale
-
-    def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        return q, k
 
     def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
         """In single precision: the difference of numbers as large as d_k is what counts."""
@@ -78,13 +79,11 @@ class Distance(nn.Module):
             return scores_BHLM * self.scale if kept else (scores_BHLM * self.scale).to(q_BHLK.dtype)
 
 
-class Additive(nn.Module):
+class Additive(Score):
     """scale · v tanh(W q + U k), with W, U and v for each head: Bahdanau et al. (2015), appendix A.1.2."""
 
     def __init__(self, *, n_heads: int, n_kv_heads: int, d_k: int, scale: float) -> None:
-        super().__init__()
-        self.dot_scale: float | None = None
-        self.scale = scale
+        super().__init__(scale)
         self.query_weight_HKK = nn.Parameter(torch.eye(d_k).repeat(n_heads, 1, 1))
         self.key_weight_GKK = nn.Parameter(torch.eye(d_k).repeat(n_kv_heads, 1, 1))
         self.v_HK = nn.Parameter(torch.full((n_heads, d_k), d_k**-0.5))
@@ -99,13 +98,11 @@ class Additive(nn.Module):
         return scores_of_sums(q_BHLK, k_BHMK, self.v_HK) * self.scale
 
 
-class Concat(nn.Module):
+class Concat(Score):
     """scale · v tanh(W [q; k]), with W and v for each head: Luong et al. (2015), section 3.1, "concat"."""
 
     def __init__(self, *, n_heads: int, d_k: int, scale: float) -> None:
-        super().__init__()
-        self.dot_scale: float | None = None
-        self.scale = scale
+        super().__init__(scale)
         self.n_heads = n_heads
         self.weight_H2KK = nn.Parameter(torch.eye(d_k).repeat(n_heads, 2, 1))
         self.v_HK = nn.Parameter(torch.full((n_heads, d_k), d_k**-0.5))
@@ -118,9 +115,6 @@ class Concat(nn.Module):
 
     def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
         return scores_of_sums(q_BHLK, k_BHMK, self.v_HK) * self.scale
-
-
-Score = Dot | Distance | Additive | Concat
 
 
 def make_score(kind: str, *, n_heads: int, n_kv_heads: int, d_k: int, scale: float | None = None) -> Score:

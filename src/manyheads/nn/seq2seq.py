@@ -18,22 +18,20 @@ from torch import Tensor, nn
 from manyheads.config import ModelConfig, Placement
 from manyheads.layout import Layout, Padded
 from manyheads.nn.assemble import (
-    cross_attention,
+    attention,
     embeddings,
     encoder,
     feed_forward,
     norm,
     recurrent,
     residual,
-    self_attention,
     state_attention,
 )
-from manyheads.nn.decoder import Decoder, DecoderLayer, DecoderState
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings
-from manyheads.nn.encoder import Encoder
 from manyheads.nn.init import initialise
 from manyheads.nn.recurrent import Recurrent, RecurrentDecoder, RecurrentState
+from manyheads.nn.transformer import Decoder, DecoderLayer, DecoderState, Encoder
 
 
 class State(Protocol):
@@ -271,8 +269,8 @@ def decoder(model: ModelConfig, max_length: int) -> Decoder | RecurrentDecoder:
     return Decoder(
         [
             DecoderLayer(
-                attention=residual(model, self_attention(model, layer, max_length, causal=True)),
-                cross_attention=residual(model, cross_attention(model, layer)),
+                attention=residual(model, attention(model, layer, max_length=max_length, causal=True)),
+                cross_attention=residual(model, attention(model, layer)),
                 feed_forward=residual(model, feed_forward(model)),
             )
             for layer in range(model.n_layers)

@@ -9,8 +9,8 @@ A, B rows and columns of a block
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -20,14 +20,16 @@ from torch import Tensor, nn
 
 from manyheads.config import OptimConfig, Schedule
 from manyheads.config.training import OptimKind
-from manyheads.nn.encoder import FeedForward
 from manyheads.nn.multihead import MultiHeadAttention
+from manyheads.nn.transformer import FeedForward
 from manyheads.training.strategies import is_in_parts, part, parted, total_norm
 
 MOMENTUM = 0.95
 FACTORS = (3.4445, -4.7750, 2.0315)  # of x, x³ and x⁵: five rounds bring all from 0.01 to 1 near to 1
 ROUNDS = 5
 AS_ADAMW = 0.2  # the root mean square of a step of AdamW, in steps of its rate
+
+
 EVERY = 10  # steps between two looks, unless the mean is asked for: neighbouring weights are nearly the same
 
 
@@ -43,10 +45,7 @@ def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, A
     """The parameters that learn, by pace; of each pace first the matrices of layers, which decay, then the vectors
     (biases, norms) and embeddings, which do not."""
     tables = {id(module.weight) for module in network.modules() if isinstance(module, nn.Embedding)}
-    n_layers, embeddings = _n_layers(network), getattr(network, "embeddings", None)
-    slow: dict[str, float] = {}
-    if optim.scale_embedding_lr and embeddings is not None:  # so that its vectors change as fast as the layers
-        slow["embeddings.words.weight"] = embeddings.scale
+    n_layers, slow = len(_numbers(network)), _slowness(network, optim)
     found: dict[tuple[Pace, bool], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
@@ -71,7 +70,7 @@ def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, A
 def freeze(network: nn.Module, optim: OptimConfig) -> None:
     """Let what stays frozen to the end have no gradients: that saves most of the way back. What thaws has them, and a
     rate of zero meanwhile, so that processes which add up gradients need not be told when."""
-    n_layers = _n_layers(network)
+    n_layers = len(_numbers(network))
     for name, parameter in network.named_parameters():
         if not optim.thaw and depth(name, n_layers) <= optim.freeze and optim.freeze:
             parameter.requires_grad_(False)
@@ -100,9 +99,18 @@ def pace(at: int, n_layers: int, optim: OptimConfig) -> Pace:
     return Pace(lr, optim.thaw * waits / (optim.freeze + 1))
 
 
-def _n_layers(network: nn.Module) -> int:
-    """Of the encoder."""
-    return len({name.split(".")[2] for name, _ in network.named_parameters() if name.startswith("encoder.layers.")})
+def _slowness(network: nn.Module, optim: OptimConfig) -> dict[str, float]:
+    """What the rate of a table is divided by, for its vectors to change at that of the layers when they are read."""
+    embeddings = getattr(network, "embeddings", None)
+    if not optim.scale_embedding_lr or embeddings is None:
+        return {}
+    return {"embeddings.words.weight": embeddings.scale}
+
+
+def _numbers(network: nn.Module) -> set[str]:
+    """Of the encoder's layers."""
+    start = "encoder.layers."
+    return {name.split(".")[2] for name, _ in network.named_parameters() if name.startswith(start)}
 
 
 class Muon(torch.optim.AdamW):
@@ -191,9 +199,31 @@ def hidden_matrices(network: nn.Module) -> dict[Tensor, tuple[int, ...]]:
     return {matrix: blocks for matrix, blocks in found.items() if matrix.requires_grad}
 
 
+def apart(groups: list[dict[str, Any]], hidden: dict[Tensor, tuple[int, ...]], factor: float) -> list[dict[str, Any]]:
+    """Each group parted in two where it holds some of `hidden`, which learn at `factor` times its rate."""
+    parted = []
+    for group in groups:
+        of_muon = [one for one in group["params"] if one in hidden]
+        parted.append({**group, "params": [one for one in group["params"] if one not in hidden]})
+        if of_muon:
+            parted.append({**group, "params": of_muon, "lr": factor * group["lr"]})
+    return parted
+
+
+def stepwise(model: nn.Module, optim: OptimConfig, n_steps: int, *, loss_is_scaled: bool) -> dict[str, Any]:
+    """What a LightningModule configures: the optimiser, and its rate a step. With fp16 a fused step would clip scaled
+    gradients."""
+    optimizer = make_optimizer(model, optim, fused=not loss_is_scaled)
+    schedule = make_schedule(optimizer, optim, n_steps)
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
 def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) -> Tensor:
-    """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing. Returns
-    the norm of all gradients together before; where a number of them is not finite, nor is this."""
+    """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing.
+
+    Returns:
+        The norm of all gradients together before; where a number of them is not finite, nor is this.
+    """
     parameters = [p for p in model.parameters() if p.grad is not None]
     tensors = [part(p.grad) for p in parameters if p.grad is not None]
     norm = total_norm(tensors, in_parts=any(is_in_parts(p) for p in parameters))
@@ -212,13 +242,7 @@ def make_optimizer(model: nn.Module, optim: OptimConfig, *, fused: bool = True) 
     settings = {"lr": optim.lr, "betas": (optim.beta1, optim.beta2), "eps": optim.eps}
     if optim.kind is OptimKind.muon:
         hidden, factor = hidden_matrices(model), (optim.muon_lr or optim.lr) / optim.lr
-        parted = []
-        for group in groups:
-            of_muon = [one for one in group["params"] if one in hidden]
-            parted.append({**group, "params": [one for one in group["params"] if one not in hidden]})
-            if of_muon:
-                parted.append({**group, "params": of_muon, "lr": factor * group["lr"]})
-        return Muon(parted, hidden, fused=fused, **settings)
+        return Muon(apart(groups, hidden, factor), hidden, fused=fused, **settings)
     return torch.optim.AdamW(groups, **settings, fused=fused)
 
 
@@ -228,10 +252,10 @@ def make_schedule(
     """The schedule as torch wants it: of each group a factor of its peak rate for each optimiser step, zero before it
     thaws."""
 
-    def factor(thaws: float, step: int) -> float:
-        return rate_factor(step, n_steps, optim) if step >= thaws * n_steps else 0.0
+    def factor_of(thaws: float) -> Callable[[int], float]:
+        return lambda step: rate_factor(step, n_steps, optim) if step >= thaws * n_steps else 0.0
 
-    factors = [partial(factor, group.get("thaws", 0.0)) for group in optimizer.param_groups]
+    factors = [factor_of(group.get("thaws", 0.0)) for group in optimizer.param_groups]
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
 
 
@@ -295,7 +319,8 @@ class Average(Callback):
         step, missed = trainer.global_step, trainer.global_step - self._seen
         if not missed:
             return
-        self._seen, weights = step, _weights(pl_module)
+        self._seen = step
+        weights = _weights(pl_module)
         if not self._mean:
             self._mean = [weight.clone() for weight in weights]
         share = min(1.0, missed / min(self.steps, step / 5))
@@ -309,12 +334,14 @@ class Average(Callback):
             _put(self._mean, pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        _put(self._own, pl_module)
-        self._own = []
+        if self._own:
+            _put(self._own, pl_module)
+            self._own = []
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._look(trainer, pl_module)
-        _put(self._mean, pl_module)
+        if self._mean:
+            _put(self._mean, pl_module)
 
 
 def _weights(module: pl.LightningModule) -> list[Tensor]:
@@ -322,6 +349,5 @@ def _weights(module: pl.LightningModule) -> list[Tensor]:
 
 
 def _put(weights: list[Tensor], module: pl.LightningModule) -> None:
-    """Nothing, where there are none yet."""
-    for own, weight in zip(_weights(module), weights, strict=False):
+    for own, weight in zip(_weights(module), weights, strict=True):
         own.copy_(weight)

@@ -7,9 +7,7 @@ the start of a step to its gradients. These are added up and dealt out at once, 
 those of one layer beside its own part.
 
 Parts become whole again and are parted anew here. A plain tensor passes through all of it unchanged, so whoever saves,
-clips or averages need not ask how a run is spread. torch.distributed.checkpoint.state_dict knows models and optimisers
-alone, not the mean of weights that a callback holds, and steps a fresh optimiser once to load its state: it would save
-12 lines of these.
+clips or averages need not ask how a run is spread.
 """
 
 import copy
@@ -34,8 +32,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from manyheads.distributed.heartbeat import mark
 from manyheads.distributed.ranks import Ranks, meeting_place, this_process
-from manyheads.nn.decoder import Decoder
-from manyheads.nn.encoder import Encoder
+from manyheads.nn.transformer import Decoder, Encoder
 
 LOOK = 0.05  # seconds between two looks into the store
 
@@ -62,7 +59,9 @@ def whole(nest: Any) -> Any:
 
 def parted(tensor: Tensor, like: Tensor) -> Tensor:
     """A whole tensor, which each rank has, held as `like` is: where that is in parts, and of the same shape, in parts.
-    No rank waits for another."""
+
+    No rank waits for another.
+    """
     if not isinstance(like, DTensor) or tensor.shape != like.shape:
         return tensor
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
@@ -78,8 +77,8 @@ def put_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
     """Load the whole state of an optimiser whose parameters may be in parts."""
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     moments = {
-        number: {name: parted(value, parameters[number]) for name, value in its.items()}
-        for number, its in state["state"].items()
+        number: {name: parted(value, parameters[number]) if isinstance(value, Tensor) else value for name, value in its}
+        for number, its in ((number, its.items()) for number, its in state["state"].items())
     }
     optimizer.load_state_dict({**state, "state": moments})
 
@@ -165,17 +164,22 @@ class Joined(DDPStrategy):
     def setup_distributed(self) -> None:
         ranks = this_process()
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not dist.is_initialized():
+            address, port = meeting_place()
             timeout = self._timeout
             assert timeout is not None, "ddp and fsdp give one"
-            store = gathered(TCPStore(*meeting_place(), is_master=False, timeout=timeout), ranks, timeout)
-            where = {"store": store, "rank": ranks.rank, "world_size": ranks.n_ranks}
-            dist.init_process_group(self.process_group_backend, timeout=timeout, **where)
+            store = gathered(TCPStore(address, port, is_master=False, timeout=timeout), ranks, timeout)
+            backend, n_ranks = self.process_group_backend, ranks.n_ranks
+            dist.init_process_group(backend, timeout=timeout, store=store, rank=ranks.rank, world_size=n_ranks)
         super().setup_distributed()
 
 
 def gathered(store: Store, ranks: Ranks, timeout: timedelta) -> Store:
     """A part of `store` for those processes that are there now: each has answered the call of the first by a number of
-    its own, and sees that number among those that the first goes on with; a `RuntimeError`, where it calls nobody."""
+    its own, and sees that number among those that the first goes on with.
+
+    Raises:
+        RuntimeError: the first has not called in time.
+    """
     own, until = secrets.token_hex(8), time.monotonic() + timeout.total_seconds()
     if ranks.is_first:
         keys = [f"manyheads/{own}/{rank}" for rank in range(1, ranks.n_ranks)]
