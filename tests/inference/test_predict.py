@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from manyheads.cli.compose import compose
 from manyheads.config import Accelerator, InferenceHardware, Precision, PredictConfig, TextColumns
-from manyheads.data.arrow import written_rows
 from manyheads.inference import reading as lines
+from manyheads.inference.answers import n_written
 from manyheads.inference.folder import load_to_answer as load
-from manyheads.inference.predict import n_written, predict
+from manyheads.inference.parquet import as_stream, write_parquet
+from manyheads.inference.predict import predict
 
 TEXTS = ["a good film", "", "bad\x85bad\u2028bad", "naïve 爱 🙂", "tab\there", "so " * 50]
 
@@ -224,9 +225,13 @@ def test_rows_that_fit_no_table_are_refused(
 
 def written(tmp_path: Path, *parts: list[Any]) -> list[Any]:
     """A column of a parquet, of which each part is written for itself."""
-    with written_rows(tmp_path / "n.parquet", "output=n.parquet") as write:
-        for cells in parts:
-            write(["n"], [{"n": cell} for cell in cells])
+    columns = {"n": ""}
+    streams = [
+        as_stream([{"n": cell} for cell in cells], columns, "output=n.parquet", first=not at)
+        for at, cells in enumerate(parts)
+    ]
+    (tmp_path / "part").write_bytes(b"".join(streams))
+    write_parquet(tmp_path / "part", tmp_path / "n.parquet")
     return pyarrow.parquet.read_table(tmp_path / "n.parquet")["n"].to_pylist()
 
 
@@ -293,7 +298,6 @@ def test_a_pipe_is_answered_as_a_file_to_the_last_bit(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("in.parquet", "is parquet, of which predict reads no rows: write it as .csv or .jsonl first"),
         ("in.json", "is JSON as a whole, but predict reads rows: write one object a line, as .jsonl"),
         ("in.csv.gz", "is compressed, but predict reads rows as they are: decompress it first"),
         ("in.txt.XZ", "is compressed, but predict reads rows as they are: decompress it first"),

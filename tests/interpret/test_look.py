@@ -88,11 +88,9 @@ def test_mistakes_are_one_sentence_each_and_write_nothing(run, tmp_path):
 
 
 def test_kinds_of_files_that_are_not_read_are_refused(run, tmp_path):
-    (tmp_path / "in.parquet").write_bytes(b"PAR1")
-    with pytest.raises(
-        ValueError, match=r"is parquet, of which look reads no rows: write it as \.csv or \.jsonl first"
-    ):
-        look(config(run, input=str(tmp_path / "in.parquet")))
+    (tmp_path / "in.json").write_bytes(b"[]")
+    with pytest.raises(ValueError, match=r"is JSON as a whole, but look reads rows: write one object a line, as"):
+        look(config(run, input=str(tmp_path / "in.json")))
 
 
 def test_texts_and_pairs_are_told_apart(run, pair_folder):

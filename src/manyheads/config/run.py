@@ -258,7 +258,7 @@ class PredictConfig:
     run: str = finished_run("that predicts")
     input: str = setting(
         "-",
-        "file of one text a line (tab between a pair), csv, tsv or jsonl; -: standard input",
+        "file of one text a line (tab between a pair), csv, tsv, jsonl or parquet; -: standard input",
         path=True,
         may_be_empty=False,
     )
@@ -281,7 +281,7 @@ class LookConfig:
     text: str = setting("", "one text to look at (a tab between a pair)", verbatim=True, may_be_empty=False)
     input: str = setting(
         "",
-        "file of one text a line (tab between a pair), csv or jsonl; -: standard input",
+        "file of one text a line (tab between a pair), csv, tsv, jsonl or parquet; -: standard input",
         path=True,
         may_be_empty=False,
     )

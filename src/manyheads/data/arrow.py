@@ -1,14 +1,14 @@
-"""What needs pyarrow or datasets, which only this file imports, when they are asked for.
+"""What needs pyarrow or datasets, which data imports here alone, when they are asked for.
 
-Parquet files to tables and rows to parquet; datasets of the Hugging Face hub, and folders of `save_to_disk`.
+Parquet files to tables; datasets of the Hugging Face hub, and folders of `save_to_disk`.
 """
 
 import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -91,77 +91,6 @@ def _classes(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
         return class_names(json.loads(metadata[b"huggingface"])["info"]["features"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return {}
-
-
-@contextmanager
-def written_rows(path: Path, setting: str) -> Iterator[Callable[[list[str], list[dict[str, Any]]], None]]:
-    """What writes columns of rows, a part of the file at a time, whose types are those of the first part: text, whole
-    numbers, numbers, or lists of texts; a cell may be None, or missing. A column without a value there, or with values
-    that no one type holds, is text, in which other cells are JSON.
-
-    Raises:
-        ValueError: a later part has cells of another type; names the `setting` of the file.
-    """
-    import pyarrow
-    import pyarrow.parquet
-
-    writer: Any = None
-    mixed: set[str] = set()
-
-    def write(columns: list[str], rows: list[dict[str, Any]]) -> None:
-        nonlocal writer
-        cells = {name: [row.get(name) for row in rows] for name in columns}
-        if writer is None:
-            types = {name: _type(found) for name, found in cells.items()}
-            mixed.update(name for name, kind in types.items() if kind is None)
-            schema = pyarrow.schema([(name, kind or pyarrow.string()) for name, kind in types.items()])
-            writer = pyarrow.parquet.ParquetWriter(path, schema)
-        arrays = []
-        for field in writer.schema:
-            found = cells[field.name]
-            array = _array([_as_text(one) for one in found] if field.name in mixed else found, field.type)
-            if array is None:
-                raise ValueError(
-                    f"{setting} has one type a column, and that of '{show(field.name)}' is {field.type} by its first "
-                    "rows, but a later cell is of another: name a .jsonl, whose rows may differ"
-                )
-            arrays.append(array)
-        writer.write_table(pyarrow.Table.from_arrays(arrays, schema=writer.schema))
-
-    try:
-        yield write
-        if writer is None:
-            pyarrow.parquet.write_table(pyarrow.table({}), path)
-    finally:
-        if writer is not None:
-            writer.close()
-
-
-def _type(cells: list[Any]) -> Any:
-    """The type that holds them; None: they are of several, or all missing."""
-    import pyarrow
-
-    if all(one is None for one in cells):
-        return None
-    types = (pyarrow.int64(), pyarrow.float64(), pyarrow.list_(pyarrow.string()), pyarrow.string())
-    return next((one for one in types if _array(cells, one) is not None), None)
-
-
-def _array(cells: list[Any], kind: Any) -> Any:
-    """The cells as they are, or None where one is not of the type: pyarrow itself would cut 2.5 to 2."""
-    import pyarrow
-
-    plain = {pyarrow.int64(): {int}, pyarrow.float64(): {int, float}, pyarrow.string(): {str}}
-    if not {type(one) for one in cells if one is not None} <= plain.get(kind, {list}):
-        return None
-    try:
-        return pyarrow.array(cells, type=kind)
-    except (pyarrow.ArrowException, OverflowError):  # a whole number that is too large
-        return None
-
-
-def _as_text(cell: Any) -> str | None:
-    return cell if cell is None or isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
 
 
 def is_saved(folder: Path) -> bool:

@@ -29,6 +29,7 @@ POINTS = (  # in the order in which a run comes to them
     "renamed",  # all is written under its final name
     "delete",  # the new one is verified, the old one is still there
     "deleting",  # the old one has lost its name and is half gone
+    "chunk",  # of answers is written, how far they are is not recorded
     "trained",  # the last step is done and saved, nothing is judged
 )
 SIGNALS = {"": signal.SIGKILL, "kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}

@@ -322,8 +322,8 @@ def write_predictions_csv(path: Path, found: Answered) -> None:
     """The columns of `write_answers_csv`, then label, or labels, and prediction, several joined by |, and `p_<class>`
     for every class, in six decimals."""
     columns = ["label" if found.thresholds is None else "labels", "prediction", *(f"p_{name}" for name in found.names)]
-    answers: list[list[Any]] = [
+    answers = (
         [*(found.words(of[at], "|") for of in (found.marks_nC, found.given_nC)), *(round(one, 6) for one in of_row)]
-        for at, of_row in enumerate(found.probabilities_nC.tolist())
-    ]
+        for at, of_row in enumerate(map(np.ndarray.tolist, found.probabilities_nC))
+    )
     write_answers_csv(path, found.rows, columns, answers)

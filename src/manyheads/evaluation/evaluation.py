@@ -3,7 +3,7 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -183,7 +183,7 @@ def mistakes_section(mistakes: Sequence[Example]) -> list[Section]:
     return [Section("Worst mistakes: wrong, and sure of it", examples=mistakes, long=True)] if mistakes else []
 
 
-def write_answers_csv(path: Path, rows: Rows, columns: list[str], answers: Sequence[list[Any]]) -> None:
+def write_answers_csv(path: Path, rows: Rows, columns: list[str], answers: Iterable[list[Any]]) -> None:
     """One line a row: `row` and `index`, the text(s), the columns of its file that are not read, and under `columns`
     its `answers`.
 
@@ -195,11 +195,11 @@ def write_answers_csv(path: Path, rows: Rows, columns: list[str], answers: Seque
     """
     own = {"row": rows.numbers, "index": rows.unread.positions if rows.unread else range(len(rows)), "text": rows.texts}
     own |= {} if rows.pairs is None else {"text_pair": rows.pairs}
-    kept: dict[str, list[Any]] = {}
+    kept: dict[str, Iterable[Any]] = {}
     for name, cells in rows.unread.columns().items() if rows.unread else ():
         while name in own or name in kept or name in columns:
             name = f"input_{name}"
-        kept[name] = [_cell(cell) for cell in cells]
+        kept[name] = map(_cell, cells)
     with replace_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         write = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerow
         write([*own, *kept, *columns])

@@ -199,7 +199,7 @@ def examples(found: Generated, *, right: bool) -> list[Section]:
 
 def write_generated_csv(path: Path, found: Generated) -> None:
     """The columns of `write_answers_csv`, then target, prediction, and whether that is right."""
-    answers = [list(one) for one in zip(targets(found.rows), found.answers, map(int, found.right), strict=True)]
+    answers = map(list, zip(targets(found.rows), found.answers, map(int, found.right), strict=True))
     write_answers_csv(path, found.rows, ["target", "prediction", "right"], answers)
 
 

@@ -11,7 +11,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain
@@ -35,7 +35,6 @@ WORD = r"[\w(\[{]([\w./:()\[\]{}-]{0,28}[\w)\]}-])?"
 NAME = re.compile(f"{WORD}( {WORD}){{0,3}}")
 RENAME = "rename one of them"
 OTHER_KINDS = {  # what is not read, as rows are read as they come
-    ".parquet": "is parquet, of which {verb} reads no rows: write it as .csv or .jsonl first",
     ".json": "is JSON as a whole, but {verb} reads rows: write one object a line, as .jsonl",
     **dict.fromkeys(OPENERS, "is compressed, but {verb} reads rows as they are: decompress it first"),
 }
@@ -108,12 +107,8 @@ def whole_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
     while line := stream.readline(MOST_LINE + 1):
         number += 1
         if len(line.removesuffix(b"\n")) > MOST_LINE:
-            raise ValueError(_endless(name, number))
+            raise ValueError(f"{name}, line {number} is longer than {MOST_LINE:,} bytes: give one text a line")
         yield number, line
-
-
-def _endless(name: str, number: int) -> str:
-    return f"{name}, line {number} is longer than {MOST_LINE:,} bytes: give one text a line"
 
 
 def decode(line: bytes, name: str, number: int) -> str:
@@ -202,6 +197,19 @@ def read_objects(
     yield from _chunks(records, *columns)
 
 
+def read_parquet(
+    stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str], remedy: str = RENAME
+) -> Iterator[Chunk]:
+    """The rows of a parquet file. Arguments and errors as of `read_table`."""
+    from manyheads.inference.parquet import read_rows
+
+    names, rows = read_rows(stream, name)
+    if len(names) == 1 < len(text) and not text_pair:
+        text = names
+    columns = _columns(names, name, text, text_pair, remedy)
+    yield from _chunks((_checked(row, columns, name, at, "row") for at, row in enumerate(rows, 1)), *columns)
+
+
 def _reader(stream: BinaryIO, name: str) -> Any:
     """Of the rows, by the rules of training; a .tsv is a file that can be read twice."""
     if not name.lower().endswith(".tsv"):
@@ -261,11 +269,13 @@ def _objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, dict[str, Any]]
         yield number, one
 
 
-def _checked(one: dict[str, Any], columns: tuple[str, str | None], name: str, number: int) -> dict[str, Any]:
+def _checked(
+    one: dict[str, Any], columns: tuple[str, str | None], name: str, number: int, place: str = "line"
+) -> dict[str, Any]:
     for column in columns:
         if column is not None and not isinstance(one.get(column), str):
             what = "is no text" if column in one else "is missing"
-            raise ValueError(f"{name}, line {number}: {column!r} {what}, but the model reads it: give it a string")
+            raise ValueError(f"{name}, {place} {number}: {column!r} {what}, but the model reads it: give it a string")
     return one
 
 
@@ -295,7 +305,7 @@ def _record(row: list[str], header: list[str], width: int, name: str, number: in
     return dict(zip(header, row, strict=False))
 
 
-READERS = {".csv": read_table, ".tsv": read_table, ".jsonl": read_objects}
+READERS = {".csv": read_table, ".tsv": read_table, ".jsonl": read_objects, ".parquet": read_parquet}
 
 
 def check_texts(verb: str, text: str, name: str) -> None:
@@ -312,7 +322,8 @@ def check_texts(verb: str, text: str, name: str) -> None:
     if name != "-" and (file.is_dir() or not file.exists()):
         what = "is a folder" if file.is_dir() else "does not exist"
         raise ValueError(
-            f"input={name} {what}: name a file of one text a line, a .csv, .tsv or .jsonl, or - for standard input"
+            f"input={name} {what}: name a file of one text a line, a .csv, .tsv, .jsonl or .parquet, or - for standard "
+            "input"
         )
     if name != "-" and file.suffix.lower() in OTHER_KINDS:
         raise ValueError(f"input={name} {OTHER_KINDS[file.suffix.lower()].format(verb=verb)}")
@@ -335,12 +346,14 @@ def opened_texts(
         setting = f"data.text={named.text}" if named.text else f"data.text_pair={pair}"
         raise ValueError(
             f"{setting} names a column, but {'text' if text else f'input={name}'} has none: remove it, or give a .csv, "
-            ".tsv or .jsonl"
+            ".tsv, .jsonl or .parquet"
         )
     if text:
         yield iter([as_chunk([text], "text", 1, pairs=predictor.pairs)])
         return
-    with _opened(name) as stream:
+    if name == "-" and sys.stdin.isatty():
+        print("type one text a line; end with Ctrl-D", file=sys.stderr)
+    with nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb") as stream:
         yield _in_chunks(name, stream, predictor, named)
 
 
@@ -380,14 +393,3 @@ def _is_bare_tsv(name: str, stream: BinaryIO, text: list[str], remedy: str) -> b
     if len(cells) == 2:
         require_texts(cells, name, remedy)
     return True
-
-
-@contextmanager
-def _opened(name: str) -> Iterator[BinaryIO]:
-    if name != "-":
-        with open(name, "rb") as file:
-            yield file
-        return
-    if sys.stdin.isatty():
-        print("type one text a line; end with Ctrl-D", file=sys.stderr)
-    yield sys.stdin.buffer

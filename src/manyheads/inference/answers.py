@@ -1,0 +1,301 @@
+"""The file of answers: csv, tsv or parquet by the end of its name, else JSON lines.
+
+Answers go to a part beside it, `.NAME.part`, a chunk at a time; once that is whole it takes the name. In between
+`.NAME.part.json` says how far it is, and of which input, model and settings: after a kill the same command goes on
+there. The part of a parquet, which cannot be added to, is an Arrow stream. Nothing heavy is imported.
+"""
+
+import csv
+import errno
+import fcntl
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from manyheads.config.fields import listed
+from manyheads.data.files import OPENERS
+from manyheads.distributed.faults import fault
+from manyheads.runs.atomic import flush, read_json
+from manyheads.terminal import one_line
+
+Row = dict[str, Any]
+
+# Legal inside a JSON string, yet many readers break a line there, and terminals obey them.
+BREAKS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
+MOST_CELL = 2**31 - 1  # letters: a text of any length was written
+SIGNS = {".csv": ",", ".tsv": "\t"}  # that separate cells
+EVERY = 1.0  # seconds between two records of how far the part is
+
+
+@dataclass(kw_only=True, slots=True)
+class Progress:
+    """How far a file of answers is: chunks of its input and rows that are answered, and bytes of the part that hold
+    them; `columns` of a table, of parquet with their types; `of` what they follow from, by name."""
+
+    of: dict[str, str] = field(default_factory=dict)
+    chunks: int = 0
+    rows: int = 0
+    size: int = 0
+    columns: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Answers:
+    """What writes rows: the columns of the input, then the answer.
+
+    JSON lines hold answers as they are. A table has a column `p_<class>` for each probability or, where these are
+    `ranked`, the columns `label_1`, `p_1`, `label_2` and so on; several labels are joined by `|` in a csv, and a list
+    in parquet; what is neither text nor number is JSON. Its columns are those of the first rows.
+    """
+
+    name: str
+    ranked: bool
+    put: Callable[[bytes], object]
+    progress: Progress
+    saved: Callable[[], None] = lambda: None
+
+    def write(self, kept: list[Row], answers: list[Row]) -> None:
+        """Add a chunk.
+
+        Raises:
+            ValueError: a row has a column, or a cell a type, that the first rows have not.
+            BrokenPipeError: the reader of standard output has gone.
+        """
+        kind = Path(self.name).suffix.lower()
+        if kind == ".parquet":
+            from manyheads.inference.parquet import as_stream
+
+            rows, first = self._table(kept, answers, joined=False), not self.progress.rows
+            data = as_stream(rows, self.progress.columns, f"output={self.name}", first=first)
+        elif kind in SIGNS:
+            data = _cells(self._table(kept, answers, joined=True), self.progress, SIGNS[kind])
+        else:
+            data = _lines(kept, answers)
+        self.put(data)
+        fault("chunk")
+        self.progress.chunks += 1
+        self.progress.rows += len(answers)
+        self.progress.size += len(data)
+        self.saved()
+
+    def _table(self, kept: list[Row], answers: list[Row], *, joined: bool) -> list[Row]:
+        """Rows of plain cells, whose columns are those that the first rows have."""
+        flat = [_flat(answer, joined=joined, ranked=self.ranked) for answer in answers]
+        rows = [_beside(row, answer) for row, answer in zip(kept, flat, strict=True)]
+        rows = [{name: _cell(cell, joined=joined) for name, cell in row.items()} for row in rows]
+        names, progress = dict.fromkeys(name for row in rows for name in row), self.progress
+        if not progress.columns:
+            progress.columns = dict.fromkeys([*(name for name in names if name not in rows[0]), *rows[0]], "")
+        if other := [name for name in names if name not in progress.columns]:
+            at = next(at for at, row in enumerate(rows, progress.rows + 1) if other[0] in row)
+            raise ValueError(
+                f"output={self.name} has the columns of its first rows, but row {at:,} has {listed(other)}, too: name "
+                "a .jsonl, whose rows may differ"
+            )
+        return rows
+
+
+def check_output(name: str) -> None:
+    """Find what is wrong with the file before anything is answered.
+
+    Raises:
+        ValueError: it lies nowhere, holds something, or its name promises what is not written.
+    """
+    if name == "-":
+        return
+    file = Path(name)
+    if file.suffix.lower() in OPENERS:
+        raise ValueError(
+            f"output={name} would be compressed, but answers are written plain: name a .csv, .tsv, .jsonl or .parquet"
+        )
+    if file.is_dir() or not file.parent.is_dir():
+        what = "is a folder" if file.is_dir() else f"lies in {file.parent}, which does not exist"
+        raise ValueError(f"output={name} {what}: name a file in a folder that exists, or - for standard output")
+    if file.exists() and file.stat().st_size:
+        raise ValueError(f"output={name} exists and is not empty: name another file, or remove it first")
+
+
+@contextmanager
+def opened_answers(name: str, *, ranked: bool = False, of: dict[str, str] | None = None) -> Iterator[Answers]:
+    """What writes the answers; a file appears once it is whole.
+
+    Args:
+        of: what the answers follow from, by name. Where a part of the very same is there, it goes on, and its
+            `progress` says after how many chunks of the input. None: what is interrupted begins anew.
+
+    Raises:
+        ValueError: another process writes to the file, or as of `Answers.write`: then nothing of it is left.
+    """
+    place = Path(name).resolve()
+    if name == "-":
+        with _standard_output() as put:
+            yield Answers(name, ranked, put, Progress())
+    elif place.exists() and not place.is_file():  # a pipe or /dev/null, which must stay
+        with place.open("wb") as file:
+            yield Answers(name, ranked, file.write, Progress())
+    else:
+        part, record, passing = (place.with_name(f".{place.name}.part{end}") for end in ("", ".json", ".new"))
+        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+        with os.fdopen(opened, "ab") as file:
+            _lock(file, name)
+            progress = Progress(of=of or {}) if of is None else _resumed(name, file, record, of)
+            file.truncate(progress.size)
+            answers = Answers(name, ranked, file.write, progress)
+            answers.saved = _saver(file, record, passing, progress) if of is not None else file.flush
+            try:
+                yield answers
+                file.flush()
+                _finish(part, passing, place)
+            except BaseException as error:
+                if of is None or isinstance(error, ValueError) or not record.exists():
+                    for one in (part, record, passing):
+                        one.unlink(missing_ok=True)
+                raise
+            record.unlink(missing_ok=True)
+
+
+def _lock(file: BinaryIO, name: str) -> None:
+    """The kernel holds the lock, so that a process that is killed leaves none. Disks that know no locks hold none."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            raise ValueError(
+                f"output={name} is being written by another process: wait for its end, or name another file"
+            ) from None
+
+
+def _resumed(name: str, file: BinaryIO, record: Path, of: dict[str, str]) -> Progress:
+    """How far the part is, as its record says, if that is of the same; else nothing is answered."""
+    found: Any = None
+    with suppress(OSError, ValueError, TypeError):
+        found = Progress(**read_json(record))
+    if found is None or not found.rows or os.fstat(file.fileno()).st_size < found.size:
+        return Progress(of=of)
+    if changed := [one for one in of if of[one] != found.of.get(one)]:
+        print(f"{one_line(name)}: begun anew, as {' and '.join(changed)} changed since it was begun", file=sys.stderr)
+        return Progress(of=of)
+    print(f"{one_line(name)}: goes on after {found.rows:,} rows that are answered", file=sys.stderr)
+    return found
+
+
+def _saver(file: BinaryIO, record: Path, passing: Path, progress: Progress) -> Callable[[], None]:
+    last = time.monotonic()
+
+    def save() -> None:
+        nonlocal last
+        if time.monotonic() - last < EVERY:
+            return
+        file.flush()
+        os.fsync(file.fileno())
+        passing.write_text(json.dumps(asdict(progress)), encoding="utf-8")
+        flush(passing)
+        os.replace(passing, record)
+        last = time.monotonic()
+
+    return save
+
+
+def _finish(part: Path, passing: Path, place: Path) -> None:
+    """The part takes the name of the file."""
+    parquet = place.suffix.lower() == ".parquet"
+    if parquet:
+        from manyheads.inference.parquet import write_parquet
+
+        write_parquet(part, passing)
+    whole = passing if parquet else part
+    flush(whole)
+    fault("rename")
+    os.replace(whole, place)
+    fault("renamed")
+    flush(place.parent)
+    part.unlink(missing_ok=True)
+
+
+def n_written(name: str) -> int:
+    """Rows of such a file; none of one that is not there to be read."""
+    file, kind = Path(name), Path(name).suffix.lower()
+    if name == "-" or not file.is_file():
+        return 0
+    if kind == ".parquet":
+        from manyheads.inference.parquet import n_rows_of
+
+        return n_rows_of(file)
+    with file.open(encoding="utf-8", newline="") as lines:
+        if kind not in SIGNS:
+            return sum(1 for _ in lines)
+        csv.field_size_limit(MOST_CELL)
+        return max(0, sum(1 for _ in csv.reader(lines, delimiter=SIGNS[kind])) - 1)
+
+
+def _lines(kept: list[Row], answers: list[Row]) -> bytes:
+    rows = [_beside(row, answer) for row, answer in zip(kept, answers, strict=True)]
+    lines = [json.dumps(row, ensure_ascii=False, allow_nan=False).translate(BREAKS) for row in rows]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _cells(rows: list[Row], progress: Progress, sign: str) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=sign, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    if not progress.rows:
+        writer.writerow(progress.columns)
+    cells = ([row.get(column) for column in progress.columns] for row in rows)
+    writer.writerows([["" if cell is None else cell for cell in row] for row in cells])
+    return text.getvalue().encode()
+
+
+def _beside(kept: Row, answer: Row) -> Row:
+    """The columns that are kept, then the answer; one that is called like a part of it becomes `input_label`, and one
+    that is called so already `input_input_label`: so a name is the same in all rows, whatever else they hold."""
+
+    def is_like_one(name: str) -> bool:
+        while name not in answer and name.startswith("input_"):
+            name = name.removeprefix("input_")
+        return name in answer
+
+    return {f"input_{name}" if is_like_one(name) else name: cell for name, cell in kept.items()} | answer
+
+
+def _flat(answer: Row, *, joined: bool, ranked: bool) -> Row:
+    """An answer as cells."""
+    flat: Row = {}
+    for name, value in answer.items():
+        if name == "probabilities" and ranked:
+            for at, (label, probability) in enumerate(value.items(), 1):
+                flat |= {f"label_{at}": label, f"p_{at}": probability}
+        elif name == "probabilities":
+            flat |= {f"p_{label}": probability for label, probability in value.items()}
+        else:
+            flat[name] = "|".join(value) if joined and name == "labels" else value
+    return flat
+
+
+def _cell(cell: Any, *, joined: bool) -> Any:
+    texts = not joined and isinstance(cell, list) and all(isinstance(one, str) for one in cell)
+    plain = cell is None or texts or (isinstance(cell, str | int | float) and not isinstance(cell, bool))
+    return cell if plain else json.dumps(cell, ensure_ascii=False)
+
+
+@contextmanager
+def _standard_output() -> Iterator[Callable[[bytes], object]]:
+    """In UTF-8 whatever the terminal says."""
+    if not hasattr(sys.stdout, "buffer"):  # a notebook
+        yield lambda data: sys.stdout.write(data.decode())
+        return
+
+    def put(data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    try:
+        yield put
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough: let go of what it will not read
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise

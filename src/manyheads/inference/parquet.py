@@ -1,0 +1,163 @@
+"""Parquet in and out, in bounded memory: the rows of a file, and answers that become one.
+
+The only file of inference that imports pyarrow, when it is asked for.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from manyheads.config.fields import show
+
+Row = dict[str, Any]
+ROWS_AT_ONCE = 1024
+MOST_AT_ONCE = 2**24  # bytes of texts
+GROUP, MOST_OF_GROUP = 2**16, 2**27  # rows of a row group, and bytes
+PLAIN = {"int64": {int}, "double": {int, float}, "list": {list}, "string": {str}, "mixed": {str}}  # cells of a column
+
+
+def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
+    """The names of the columns of the file `name`, and its rows. What JSON has no word for is text, no number nothing.
+
+    Raises:
+        ValueError: not parquet, damaged, or text that is not UTF-8.
+    """
+    import pyarrow.parquet
+
+    damaged = f"{name} cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
+    try:
+        schema = pyarrow.parquet.ParquetFile(stream).schema_arrow
+        texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
+        file = pyarrow.parquet.ParquetFile(stream, read_dictionary=texts)  # a text is held once, as in the file
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
+        raise ValueError(damaged) from None
+
+    def rows() -> Iterator[Row]:
+        try:
+            for batch in file.iter_batches(ROWS_AT_ONCE):
+                step = len(batch) if _n_bytes(batch) <= MOST_AT_ONCE else 1
+                for at in range(0, len(batch), step):
+                    for row in batch.slice(at, step).to_pylist():
+                        yield {column: _plain(cell) for column, cell in row.items()}
+        except UnicodeDecodeError:
+            raise ValueError(f"{name} holds text that is not UTF-8; write it as UTF-8") from None
+        except (pyarrow.ArrowException, OSError):
+            raise ValueError(damaged) from None
+
+    return schema.names, rows()
+
+
+def _n_bytes(batch: Any) -> int:
+    """Of its texts: one that stands in the file once may be in every row."""
+    import pyarrow.compute
+
+    n_bytes = 0
+    for column in batch.columns:
+        if isinstance(column, pyarrow.DictionaryArray):
+            lengths = pyarrow.compute.call_function("binary_length", [column.dictionary]).take(column.indices)
+            n_bytes += pyarrow.compute.call_function("sum", [lengths]).as_py() or 0
+    return n_bytes
+
+
+def _plain(cell: Any) -> Any:
+    """A cell as JSON has it."""
+    if cell is None or isinstance(cell, str | int):
+        return cell
+    if isinstance(cell, float):
+        return cell if math.isfinite(cell) else None
+    try:
+        return json.loads(json.dumps(cell, allow_nan=False, default=str))
+    except (ValueError, TypeError, RecursionError):
+        return str(cell)
+
+
+def n_rows_of(file: Path) -> int:
+    """How many rows a file has."""
+    from pyarrow.parquet import read_metadata
+
+    return read_metadata(file).num_rows
+
+
+def as_stream(rows: list[Row], columns: dict[str, str], setting: str, *, first: bool) -> bytes:
+    """Some rows, to be added to an Arrow stream, with its head where they are the first. Then `columns` are given the
+    types that their cells have: text, whole numbers, numbers, or lists of texts; a cell may be missing. A column
+    without a value there, or with values that no one type holds, is text, in which other cells are JSON.
+
+    Raises:
+        ValueError: a later row has a cell of another type; names the `setting` of the file.
+    """
+    import pyarrow
+
+    found = {name: [row.get(name) for row in rows] for name in columns}
+    if first:
+        columns |= {name: _kind(cells) for name, cells in found.items()}
+    arrays = []
+    for name, kind in columns.items():
+        cells = [_as_text(one) for one in found[name]] if kind == "mixed" else found[name]
+        array = _array(cells, kind)
+        if array is None:
+            raise ValueError(
+                f"{setting} has one type a column, and that of '{show(name)}' is {_type(kind)} by its first rows, but "
+                "a later cell is of another: name a .jsonl, whose rows may differ"
+            )
+        arrays.append(array)
+    batch = pyarrow.RecordBatch.from_arrays(arrays, names=list(columns))
+    head = batch.schema.serialize().to_pybytes() if first else b""
+    return head + batch.serialize().to_pybytes()
+
+
+@cache
+def _type(kind: str) -> Any:
+    import pyarrow
+
+    types = {"int64": pyarrow.int64(), "double": pyarrow.float64(), "list": pyarrow.list_(pyarrow.string())}
+    return types.get(kind, pyarrow.string())
+
+
+def _kind(cells: list[Any]) -> str:
+    """The type that holds them; `mixed`: they are of several, or all missing."""
+    if all(one is None for one in cells):
+        return "mixed"
+    return next((one for one in PLAIN if _array(cells, one) is not None), "mixed")
+
+
+def _array(cells: list[Any], kind: str) -> Any:
+    """The cells as they are, or None where one is not of the type: pyarrow itself would cut 2.5 to 2."""
+    import pyarrow
+
+    if not {type(one) for one in cells if one is not None} <= PLAIN[kind]:
+        return None
+    try:
+        return pyarrow.array(cells, type=_type(kind))
+    except (pyarrow.ArrowException, OverflowError):  # a whole number that is too large
+        return None
+
+
+def _as_text(cell: Any) -> str | None:
+    return cell if cell is None or isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
+
+
+def write_parquet(part: Path, whole: Path) -> None:
+    """The batches of a part as row groups of some more rows."""
+    import pyarrow.ipc
+    import pyarrow.parquet
+
+    if not part.stat().st_size:
+        pyarrow.parquet.write_table(pyarrow.table({}), whole)
+        return
+    with (
+        part.open("rb") as file,
+        pyarrow.ipc.open_stream(file) as batches,
+        pyarrow.parquet.ParquetWriter(whole, batches.schema) as writer,
+    ):
+        held: list[Any] = []
+        for batch in batches:
+            held.append(batch)
+            if sum(map(len, held)) >= GROUP or sum(one.nbytes for one in held) >= MOST_OF_GROUP:
+                writer.write_table(pyarrow.Table.from_batches(held))
+                held = []
+        if held:
+            writer.write_table(pyarrow.Table.from_batches(held))
