@@ -11,7 +11,7 @@ import pytest
 from manyheads.distributed import faults
 from manyheads.runs.checkpoints import MANIFEST, clear_passing, newest, save, valid
 
-POINTS = [one for one in faults.POINTS if one not in ("step", "loss", "memory", "validation", "trained")]
+POINTS = [one for one in faults.POINTS if one not in ("step", "loss", "memory", "validation", "chunk", "trained")]
 
 
 @pytest.fixture(autouse=True)
