@@ -30,7 +30,7 @@ PACKAGES = {  # what importing a room may bring in beside the standard library, 
     "runs": {"yaml"},
     "distributed": {"yaml", "torch"},
     "nn": {"torch"},
-    "data": {"torch", "tokenizers", "safetensors", "lightning", "filelock"},
+    "data": {"torch", "tokenizers", "safetensors", "lightning", "filelock", "numpy", "pyarrow"},
     "linear": {"torch", "tokenizers", "safetensors", "numpy"},
     "inference": {"torch", "tokenizers", "safetensors"},
     "huggingface": {"torch", "tokenizers", "safetensors"},
@@ -40,7 +40,7 @@ PACKAGES = {  # what importing a room may bring in beside the standard library, 
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
     *("cli/main.py", "cli/verbs.py", "cli/errors.py", "cli/launched.py", "training_run.py", "sweep/ablate.py"),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
-    *("data/sources.py", "data/rows.py", "data/demo.py", "data/rows.py", "huggingface/shapes.py"),
+    *("data/sources.py", "data/rows.py", "data/demo.py", "data/opening.py", "huggingface/shapes.py"),
 )
 
 

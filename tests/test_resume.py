@@ -117,10 +117,31 @@ def assert_same(one, other, where: str = "") -> None:
         assert one == other, where
 
 
+@pytest.fixture(scope="module")
+def wholes() -> dict[tuple[str, ...], tuple[dict, list]]:
+    return {}
+
+
+@pytest.fixture
+def whole(train, seen, wholes):
+    """`whole(*words)`: what a run that nobody stopped leaves behind, and its batches; run once for all tests."""
+
+    def run(*words: str) -> tuple[dict, list]:
+        if words not in wholes:
+            before = seen[:]
+            seen.clear()
+            found = content(train("whole", *words))
+            wholes[words] = found, seen[:]
+            seen[:] = before
+        return wholes[words]
+
+    return run
+
+
 SEGMENTS = {
     "before the first step, and in mid-epoch": ([], ("step:1", "step:5")),
     "twice in one epoch, gradients accumulated": (["batch.accumulate=2"], ("step:2", "step:3")),
-    "within a validation, and behind the last step": (["trainer.max_epochs=2"], ("validation:1", "trained:1")),
+    "within a validation, and behind the last step": ([], ("validation:1", "trained:1")),
     "twice in one epoch": ([], ("step:4", "step:3")),
     "at the ends of epochs": ([], (f"step:{PER_EPOCH + 1}", f"step:{PER_EPOCH + 1}")),
     "where gradients are accumulated": (["batch.accumulate=2"], ("step:3", "step:4")),
@@ -140,14 +161,11 @@ QUICK = 3  # the others take a minute together
 @pytest.mark.parametrize(
     "kind", [*[*SEGMENTS][:QUICK], *[pytest.param(one, marks=pytest.mark.slow) for one in [*SEGMENTS][QUICK:]]]
 )
-def test_three_segments_are_one_run(kind, train, seen):
+def test_three_segments_are_one_run(kind, train, whole, seen):
     words, stops = SEGMENTS[kind]
-    whole = train("whole", *words)
-    at_once = seen[:]
-    seen.clear()
-    parts = train("parts", *words, stops=stops)
-    assert seen == at_once, "every batch once, in the same order"
-    assert_same(content(parts), content(whole))
+    parts, (left, batches) = content(train("parts", *words, stops=stops)), whole(*words)
+    assert seen == batches, "every batch once, in the same order"
+    assert_same(parts, left)
 
 
 def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, tmp_path, capsys):
@@ -209,7 +227,9 @@ def test_time_that_is_up_stops_with_a_checkpoint(train, tmp_path):
 
 
 @pytest.mark.parametrize(("code", "why"), [(errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only")])
-def test_a_disk_that_takes_no_checkpoint_ends_the_run_in_one_sentence(code, why, train, tmp_path, monkeypatch, capsys):
+def test_a_disk_that_takes_no_checkpoint_ends_the_run_in_one_sentence(
+    code, why, train, whole, tmp_path, monkeypatch, capsys
+):
     def refuse(path: Path, target: Path) -> None:
         if target.name == "step-00000004":
             raise OSError(code, os.strerror(code))
@@ -224,8 +244,7 @@ def test_a_disk_that_takes_no_checkpoint_ends_the_run_in_one_sentence(code, why,
     assert said.startswith(f"the checkpoint of step 4 cannot be written to {tmp_path / 'run' / 'checkpoints'} ({why}")
     assert said.endswith("make room there or let it be written to, then go on by resume=auto")
     assert newest(tmp_path / "run" / "checkpoints") == tmp_path / "run" / "checkpoints" / "step-00000002"
-    whole, rest = train("whole", "trainer.max_epochs=1"), train("run", "trainer.max_epochs=1")
-    assert_same(content(rest), content(whole))
+    assert_same(content(train("run", "trainer.max_epochs=1")), whole("trainer.max_epochs=1")[0])
 
 
 def test_other_rows_and_other_settings_are_refused(train, tmp_path, capsys):
@@ -254,7 +273,7 @@ with held(Path(sys.argv[1])):
 """
 
 
-def test_of_two_starts_in_one_folder_the_second_is_refused_until_the_first_is_gone(train, tmp_path, capsys):
+def test_of_two_starts_in_one_folder_the_second_is_refused_until_the_first_is_gone(train, whole, tmp_path, capsys):
     folder = train("run", stops=("step:3",), finish=False)
     before = sorted(folder.rglob("*"))
     command = ["train", f"data.path={tmp_path / 'rows.csv'}", f"output={folder}", "resume=auto", *TINY]
@@ -267,7 +286,7 @@ def test_of_two_starts_in_one_folder_the_second_is_refused_until_the_first_is_go
     assert codes == [2, 2]
     assert capsys.readouterr().err.splitlines()[-2:] == [sentence] * 2
     assert sorted(folder.rglob("*")) == before
-    assert_same(content(train("run")), content(train("whole")))
+    assert_same(content(train("run")), whole()[0])
 
 
 SERVER = """
@@ -285,11 +304,11 @@ for line in sys.stdin:
 
 
 @pytest.mark.slow
-def test_two_hundred_kills_at_random_moments_lose_nothing(train, tmp_path):
+def test_two_hundred_kills_at_random_moments_lose_nothing(whole, tmp_path):
     """Processes of their own, forked where all is imported. A run that ends makes way for the next, in a new folder."""
     draw, kills, ended = random.Random(0), 0, 0
     words = ["checkpoint.every=3", "trainer.max_epochs=12"]
-    whole = content(train("whole", *words))
+    left, _ = whole(*words)
     server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdin
     assert server.stdout
@@ -311,6 +330,6 @@ def test_two_hundred_kills_at_random_moments_lose_nothing(train, tmp_path):
                 reached = int(found.name[5:]) if found else 0
                 assert reached >= step, "nothing that was saved is lost"
                 step = reached
-            assert_same(content(folder) | {"summary": None}, whole | {"summary": None})
+            assert_same(content(folder) | {"summary": None}, left | {"summary": None})
             ended += 1
     print(f"{kills} kills, {ended} runs")

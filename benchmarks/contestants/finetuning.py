@@ -75,12 +75,12 @@ def tune_ours(run: Any, tokenizer: Any, tokens: Any, turns: Any, *, average: boo
     from contestants.ours import fit_by_the_clock
     from contestants.texts import n_classes
     from manyheads.data.rows import Rows, Splits
-    from manyheads.training.module import assemble_classifier
+    from manyheads.training.module import assemble_network
 
     run.optim.average = run.optim.average if average else 0
     none = Rows([], None, [], "", [])
     labels = [str(one) for one in range(n_classes(tokens))]
-    network = assemble_classifier(run, Splits(none, none, None, labels), tokenizer)
+    network = assemble_network(run, Splits(none, none, None, labels), tokenizer)
     fit_by_the_clock(Path(tempfile.mkdtemp()), run, network, tokens, turns)
 
 

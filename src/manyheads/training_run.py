@@ -25,7 +25,6 @@ from manyheads.runs.folder import (
     is_first_process,
     named_folder,
     ranks_folder,
-    refuse_held,
     refuse_taken,
     reserved_folder,
     start_folder,
@@ -97,17 +96,11 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
         refuse_other_rows(digests, named_folder(run.output))
         return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=splits.multi))
-    return train_here(
-        run, splits, start, started - start.seconds, callbacks
-    )  # torch and Lightning take seconds: only now
+    return train_here(run, splits, start, started - start.seconds, callbacks)  # torch takes seconds: only now
 
 
 def check_callbacks(callbacks: "Sequence[Callback]", devices: int, n_local: int) -> None:
-    """What `train` can call, of a run that starts `n_local` processes itself.
-
-    Raises:
-        ValueError: processes that are started here cannot be given callbacks, or one of them saves checkpoints.
-    """
+    """Refuse callbacks that cannot be given to the `n_local` processes that are started here, or save checkpoints."""
     from lightning.pytorch.callbacks import Checkpoint
 
     if n_local:
@@ -123,11 +116,7 @@ def check_callbacks(callbacks: "Sequence[Callback]", devices: int, n_local: int)
 
 
 def read_checked(run: RunConfig) -> Splits:
-    """The rows of a run, which have what its settings ask for.
-
-    Raises:
-        ValueError: a mistake in the data, or a setting that does not fit it.
-    """
+    """The rows of a run, which have what its settings ask for."""
     splits = read_rows(run, with_test=run.test)
     run.checkpoint.settled(run.task, multi=splits.multi)
     check_class_names(run.optim.class_weights, splits.labels)
@@ -144,11 +133,10 @@ def train_here(
     from manyheads.data.cache import prepare_tokens
     from manyheads.evaluation.evaluate import data_name
     from manyheads.evaluation.results import evaluate_run, show_summary
-    from manyheads.training.dry import plan_figures, show_plan
     from manyheads.training.module import assemble_network
     from manyheads.training.objectives import check_held_out
     from manyheads.training.session import check_tokens
-    from manyheads.training.sizing import settle_batch, settle_budget, settled_notes
+    from manyheads.training.sizing import plan_figures, settle_batch, settle_budget, settled_notes, show_plan
     from manyheads.training.trainer import check_trainer
 
     check_trainer(run)
@@ -222,8 +210,9 @@ def train_together(run: RunConfig, n_local: int) -> "Summary | None":
     """`train` in `n_local` processes of this machine, which are started for it."""
     if run.resume is Resume.never:
         refuse_taken(run.output)
-    else:
-        refuse_held(named_folder(run.output))
+    elif (folder := named_folder(run.output)).is_dir():
+        with held(folder):
+            pass  # else it is refused before anything is started
     with reserved_folder(run.output) as folder:
         on_all("train", run, n_local=n_local, timeout=run.hardware.timeout, folder=folder)
         from manyheads.evaluation.results import read_summary

@@ -222,7 +222,7 @@ def test_how_many_are_started(alone):
     alone.setattr("os.cpu_count", lambda: 3)
     alone.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
     assert n_to_start(HardwareConfig(accelerator=cpu, devices=3)) == 3
-    alone.setattr(launch, "_count_gpus", lambda: 4)
+    alone.setattr(launch, "_n_gpus", lambda: 4)
     assert n_to_start(HardwareConfig(devices=0)) == 4
     with pytest.raises(ValueError, match=r"^hardware.nodes=2 needs NODE_RANK, MASTER_ADDR, MASTER_PORT in the environ"):
         n_to_start(HardwareConfig(nodes=2))
@@ -243,7 +243,7 @@ def test_how_many_are_started(alone):
 def test_a_cpu_is_not_crowded_with_more_processes_than_cores(accelerator, alone, capsys):
     alone.setattr("os.cpu_count", lambda: 4)
     alone.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    alone.setattr(launch, "_has_gpu", lambda: False)
+    alone.setattr(launch, "_n_gpus", lambda: 0)
     assert n_to_start(HardwareConfig(accelerator=accelerator, devices=2)) == 2
     assert capsys.readouterr().err == ""
     assert n_to_start(HardwareConfig(accelerator=accelerator, devices=4)) == 4
@@ -258,7 +258,7 @@ def test_a_cpu_is_not_crowded_with_more_processes_than_cores(accelerator, alone,
     )
     assert n_to_start(HardwareConfig(accelerator=accelerator, devices=99, threads=1)) == 99
     assert "take turns on 2 cores" in capsys.readouterr().err
-    alone.setattr(launch, "_has_gpu", lambda: True)
+    alone.setattr(launch, "_n_gpus", lambda: 8)
     assert n_to_start(HardwareConfig(devices=8)) == 8, "its processes know how many GPUs there are"
 
 

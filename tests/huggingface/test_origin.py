@@ -17,7 +17,7 @@ from manyheads.data.tokens import encode, load_tokenizer
 from manyheads.huggingface import origin
 from manyheads.inference.folder import load
 from manyheads.layout import Packed
-from manyheads.training.module import assemble_classifier
+from manyheads.training.module import assemble_network
 
 TEXTS = ["a good film", "so bad", "the awful film is not good"]
 
@@ -31,7 +31,7 @@ def begun(folder, *words, pairs=False):
     """The network of `train init_from=folder` before its first step, and the tokenizer taken along."""
     run = compose("train", [f"init_from={folder}", *words])
     tokenizer = load_tokenizer(run.tokenizer.path)
-    return run, assemble_classifier(run, splits(pairs), tokenizer).eval(), tokenizer
+    return run, assemble_network(run, splits(pairs), tokenizer).eval(), tokenizer
 
 
 def read(network, tokenizer, length=12, pairs=None):

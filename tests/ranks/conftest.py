@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,12 +91,18 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def start(server, tmp_path) -> Iterator[Callable[..., Crew]]:
     """`start(words, n=2, **environment)`: in `n` processes, all of which end with the test."""
+    with starting(server, tmp_path) as begin:
+        yield begin
+
+
+@contextmanager
+def starting(server: Server, home: Path) -> Iterator[Callable[..., Crew]]:
     crews: list[Crew] = []
 
     def begin(words: Sequence[str], n: int = 2, **environment: str) -> Crew:
-        folder = tmp_path / f"said-{len(crews)}"
+        folder = home / f"said-{len(crews)}"
         folder.mkdir()
-        shared = {"MANYHEADS_CACHE": str(tmp_path / "cache"), **environment}
+        shared = {"MANYHEADS_CACHE": str(home / "cache"), **environment}
         places: list[dict[str, str]] = [{}]
         if n > 1:
             shared |= {"WORLD_SIZE": str(n), "LOCAL_WORLD_SIZE": str(n), "NODE_RANK": "0"}

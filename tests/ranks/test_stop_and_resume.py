@@ -12,6 +12,7 @@ import pytest
 
 from manyheads.runs.checkpoints import newest
 from manyheads.training.state import read_nest, write_nest
+from tests.ranks.conftest import starting
 
 N_ROWS, EPOCHS = 26, 2  # of 40: what is left for training
 WORDS = [
@@ -22,18 +23,31 @@ STEADY = ["model.dropout=0", "model.dropout_tokens=0"]
 STEADY += ["hardware.precision=fp32"]
 
 
-@pytest.fixture
-def words(tmp_path) -> Callable[..., list[str]]:
-    """`words(name, ...)`: those of a run in tmp_path / name."""
-    with (tmp_path / "rows.csv").open("w", newline="") as file:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("shared")
+    with (folder / "rows.csv").open("w", newline="") as file:
         texts = [f"number {n} {('purrs', 'barks')[n % 2]} {'so ' * (n * n % 11)}" for n in range(40)]
         rows = [(text, ("cat", "dog")[n % 2]) for n, text in enumerate(texts)]
         csv.writer(file).writerows([("text", "label"), *rows])
+    return folder
 
-    def of(name: str, *more: str) -> list[str]:
-        return ["train", f"data.path={tmp_path / 'rows.csv'}", f"output={tmp_path / name}", *WORDS, *more]
 
-    return of
+@pytest.fixture
+def words(home, tmp_path) -> Callable[..., list[str]]:
+    """`words(name, ...)`: those of a run in tmp_path / name."""
+    return lambda name, *more: [
+        "train", f"data.path={home / 'rows.csv'}", f"output={tmp_path / name}", *WORDS, *more
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(server, home):
+    """A run of two processes that nobody stopped, in home / whole; when it saves changes nothing that it leaves."""
+    with starting(server, home) as start:
+        crew = start(["train", f"data.path={home / 'rows.csv'}", f"output={home / 'whole'}", *WORDS])
+        assert crew.codes() == [0, 0], crew.said(0)
+        yield crew
 
 
 def ended(folder: Path) -> dict[str, object]:
@@ -79,9 +93,7 @@ def segments(start, words, stops: list[tuple[int, str]], code: int) -> list:
     return crews
 
 
-def test_three_segments_of_two_processes_are_one_run(words, start, tmp_path):
-    whole = start(words("whole"))
-    assert whole.codes() == [0, 0], whole.said(0)
+def test_three_segments_of_two_processes_are_one_run(whole, words, start, home, tmp_path):
     stops = [(2, "step:3:term:1"), (2, "validation:1:term:0")]
     crews = [*segments(start, words("parts"), stops, 143), start(words("parts"))]
     assert crews[-1].codes() == [0, 0], crews[-1].said(0)
@@ -91,7 +103,7 @@ def test_three_segments_of_two_processes_are_one_run(words, start, tmp_path):
         rows = sorted(row for of, its in steps(crews).values() if of == epoch for row in its)
         assert rows == list(range(len(rows)))
         assert len(rows) > N_ROWS
-    parts, once = ended(tmp_path / "parts"), ended(tmp_path / "whole")
+    parts, once = ended(tmp_path / "parts"), ended(home / "whole")
     assert list(parts) == list(once)
     assert {"rank-0.safetensors", "rank-1.safetensors", "state.safetensors"} <= set(parts)
     for name in parts:
@@ -140,10 +152,8 @@ QUICK = [(1, "step")]
 @pytest.mark.parametrize(
     ("rank", "point"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in FAULTS if one not in QUICK)]
 )
-def test_a_rank_that_is_killed_loses_nothing(rank, point, words, start, tmp_path):
+def test_a_rank_that_is_killed_loses_nothing(rank, point, whole, words, start, home, tmp_path):
     more = ["checkpoint.every=2", "hardware.timeout=20"]
-    whole = start(words("whole", *more))
-    assert whole.codes() == [0, 0], whole.said(0)
     killed = start(words("parts", *more), MANYHEADS_FAULT=f"{point}:{FAULTS[rank, point]}:kill:{rank}")
     codes = killed.codes()
     assert codes[rank] == -signal.SIGKILL
@@ -151,7 +161,7 @@ def test_a_rank_that_is_killed_loses_nothing(rank, point, words, start, tmp_path
     rest = start(words("parts", *more))
     assert rest.codes() == [0, 0], rest.said(0)
     assert steps([killed, rest]) == steps([whole])
-    parts, once = ended(tmp_path / "parts"), ended(tmp_path / "whole")
+    parts, once = ended(tmp_path / "parts"), ended(home / "whole")
     for name in once:
         assert parts[name] == once[name], name
 

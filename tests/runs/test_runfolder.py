@@ -1,4 +1,4 @@
-"""One folder a run, whoever starts it and however many processes take part."""
+"""One folder a run, whoever starts it and however many processes take part; its metrics.csv."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from threading import Timer
 
 import pytest
 
-from manyheads.runs.folder import HANDED_ON, ranks_folder, refuse_taken, reserved_folder, start_folder
+from manyheads.runs.folder import HANDED_ON, ranks_folder, read_curves, refuse_taken, reserved_folder, start_folder
 
 RANKS = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "SLURM_NTASKS", "SLURM_PROCID",
@@ -145,3 +145,16 @@ def test_two_runs_of_torchrun_have_their_own(tmp_path):
     given = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), **shared, apart: "0"}
     other = subprocess.run([sys.executable, "-c", wrapped], env=given, capture_output=True, text=True, check=True)
     assert {other.stdout.strip()} != one
+
+
+def test_rows_hold_what_was_logged(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,epoch,loss,validation_loss\n10,0,1.5,\n20,,oops,0.5,more\n,1,2,3\n")
+    assert read_curves(path) == [
+        {"step": 10.0, "epoch": 0.0, "loss": 1.5},
+        {"step": 20.0, "validation_loss": 0.5},
+    ]
+
+
+def test_no_file_is_no_curve(tmp_path: Path) -> None:
+    assert read_curves(tmp_path / "metrics.csv") == []

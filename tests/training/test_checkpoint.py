@@ -1,4 +1,4 @@
-"""When a checkpoint falls due, and that saving is no time of training."""
+"""When a checkpoint falls due, and that saving is no time of training; which weights are kept; the mean of weights."""
 
 import json
 import re
@@ -6,17 +6,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
-from manyheads.config import CheckpointConfig
+from manyheads.config import CheckpointConfig, Metric, ModelConfig, OptimConfig
 from manyheads.distributed.collectives import Votes
 from manyheads.distributed.signals import Stop
+from manyheads.nn import assemble
 from manyheads.runs.checkpoints import fitting, read_progress
 from manyheads.runs.resume import Start
 from manyheads.training import checkpoint as saving
-from manyheads.training.checkpoint import Checkpoint
+from manyheads.training.checkpoint import Checkpoint, KeepBest
 from manyheads.training.logs import Meter
+from manyheads.training.module import LitModule
+from manyheads.training.objectives import Classify
+from manyheads.training.optim import Average
 
 
 @pytest.fixture
@@ -103,3 +110,154 @@ def test_weights_of_another_shape_are_said_in_our_words(tmp_path):
         f"{tmp_path} does not fit this run, as something in it has another name, type or shape than here: delete it to "
         "go on from another checkpoint, or start a new run in another folder"
     )
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.fixture
+def module():
+    classifier = assemble(
+        ModelConfig(n_layers=1, d_model=8, d_k=4, d_v=4, d_ff=8), vocab_size=9, n_classes=2, max_length=4
+    )
+    return LitModule(classifier, Classify(torch.ones(2), label_smoothing=0.0), optim=OptimConfig(), n_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("metric", "epochs", "kept"),
+    [
+        (Metric.accuracy, [(0.5, 0.9), (0.7, 0.8), (0.6, 0.1)], 2),
+        (Metric.accuracy, [(0.5, 0.9), (0.5, 0.8), (0.5, 0.85)], 2),
+        (Metric.loss, [(0.5, 0.9), (0.7, 0.8), (0.6, 0.1)], 3),
+        (Metric.accuracy, [(0.5, 0.9), (0.9, NAN), (0.9, INF), (0.4, 0.1)], 1),
+        (Metric.accuracy, [(0.9, NAN), (0.5, 0.9)], 2),
+        (Metric.loss, [(0.9, NAN), (0.9, -INF), (0.5, 0.9)], 3),
+        (Metric.accuracy, [(0.9, NAN)], None),
+    ],
+)
+def test_the_best_finite_epoch_is_kept(metric, epochs, kept, module, tmp_path):
+    keep = KeepBest(metric, module.network, tmp_path)
+    for epoch, (accuracy, loss) in enumerate(epochs):
+        figures = {"validation_accuracy": torch.tensor(accuracy), "validation_loss": torch.tensor(loss)}
+        trainer = SimpleNamespace(callback_metrics=figures, current_epoch=epoch, global_step=epoch, is_global_zero=True)
+        keep.on_validation_end(trainer, module)
+    assert keep.best.get("epoch") == kept
+    assert (tmp_path / "best.safetensors").exists() is (kept is not None)
+
+
+TAMPERED = {
+    "no file": lambda path, weights: path.unlink(),
+    "no safetensors": lambda path, weights: path.write_bytes(b"none at all"),
+    "a shape of its own": lambda path, weights: save_file(weights | {"head.bias": torch.zeros(7)}, path),
+    "a name of its own": lambda path, weights: save_file(weights | {"more": torch.zeros(2)}, path),
+    "NaN": lambda path, weights: save_file(weights | {"head.bias": torch.full((2,), NAN)}, path),
+}
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+def test_weights_of_a_stranger_that_do_not_fit_are_refused_in_a_sentence(how, module, tmp_path):
+    keep = KeepBest(Metric.accuracy, module.network, tmp_path / "checkpoints")
+    keep.best = {"metric": "accuracy", "value": 0.5, "epoch": 1, "step": 1}
+    keep.path.parent.mkdir()
+    save_file(module.network.state_dict(), keep.path)
+    assert keep.restore()["epoch"] == 1
+    TAMPERED[how](keep.path, module.network.state_dict())
+    with pytest.raises(
+        ValueError, match="not finite numbers, so that no model" if how == "NaN" else "does not fit this"
+    ):
+        keep.restore()
+
+
+def test_weights_that_nothing_has_judged_are_finite_too(module, tmp_path):
+    keep = KeepBest(Metric.accuracy, module.network, tmp_path / "checkpoints")
+    assert keep.restore() == {}
+    torch.nn.init.constant_(module.network.head.weight, INF)
+    with pytest.raises(ValueError, match="ends with weights that are not finite numbers"):
+        keep.restore()
+
+
+def walk(average: Average, module: LitModule, n_steps: int, judged: int = 1) -> list[float]:
+    """Every weight is the number of the step: what is where, and what the mean is where it is judged."""
+    means = []
+    for step in range(1, n_steps + 1):
+        fill(module, step)
+        trainer = SimpleNamespace(global_step=step, optimizers=[])
+        average.on_train_batch_end(trainer, module, None, None, 0)
+        if step % judged:
+            continue
+        average.on_validation_start(trainer, module)
+        means.append(weight_of(module))
+        average.on_validation_end(None, module)
+        assert weight_of(module) == step, "training goes on from its own weights"
+    return means
+
+
+def fill(module: LitModule, value: float) -> None:
+    for parameter in module.parameters():
+        parameter.data.fill_(value)
+
+
+def weight_of(module: LitModule) -> float:
+    values = torch.cat([parameter.detach().flatten() for parameter in module.parameters()]).unique()
+    assert len(values) == 1
+    return values.item()
+
+
+def test_the_mean_forgets_exponentially_over_the_steps_asked_for_but_a_fifth_of_the_way_at_most(module):
+    means = walk(Average(100), module, 1000, judged=10)
+    mean, by_hand = 10.0, []
+    for step in range(10, 1001, 10):
+        share = min(1.0, 10 / min(100, step / 5))
+        mean = (1 - share) * mean + share * step
+        by_hand.append(mean)
+    np.testing.assert_allclose(means, by_hand, rtol=1e-5)
+    assert means[-1] == pytest.approx(1000 - 90, abs=5), "a mean that lags by about the steps asked for"
+
+
+@pytest.mark.parametrize("judged", [1, 3, 7])
+def test_the_mean_that_is_judged_is_of_the_last_step(module, judged):
+    means = walk(Average(100), module, 60, judged=judged)
+    mean, seen, by_hand = 0.0, 0, []
+    for step in range(1, 61):
+        if step % judged == 0 or step % 10 == 0:
+            share = min(1.0, (step - seen) / min(100, step / 5))
+            mean, seen = (1 - share) * mean + share * step, step
+        if step % judged == 0:
+            by_hand.append(mean)
+    np.testing.assert_allclose(means, by_hand, rtol=1e-5)
+    assert len(set(means)) == len(means), "never the same weights twice"
+    assert all(step - mean <= step / 5 for step, mean in zip(range(judged, 61, judged), means, strict=True))
+
+
+def test_steps_that_only_gather_gradients_do_not_count(module):
+    once, often = Average(50), Average(50)
+    for step in range(1, 101):
+        fill(module, step)
+        once.on_train_batch_end(SimpleNamespace(global_step=step, optimizers=[]), module, None, None, 0)
+        for _ in range(3):
+            often.on_train_batch_end(SimpleNamespace(global_step=step, optimizers=[]), module, None, None, 0)
+    assert torch.equal(once._mean[0], often._mean[0])
+
+
+def test_the_mean_is_what_is_kept_and_what_training_ends_with(module, tmp_path):
+    average, keep = Average(100), KeepBest(Metric.accuracy, module.network, tmp_path)
+    walk(average, module, 200)
+    figures = {"validation_accuracy": torch.tensor(0.5), "validation_loss": torch.tensor(0.1)}
+    trainer = SimpleNamespace(
+        callback_metrics=figures, current_epoch=0, global_step=200, is_global_zero=True, optimizers=[]
+    )
+    average.on_validation_start(trainer, module)
+    for callback in (keep, average):
+        callback.on_validation_end(trainer, module)
+    (kept,) = torch.cat([weight.flatten() for weight in load_file(keep.path).values()]).unique()
+    assert 100 < kept < 199
+    assert weight_of(module) == 200
+    average.on_train_end(trainer, module)
+    assert weight_of(module) == kept
+
+
+def test_a_run_too_short_for_a_mean_keeps_its_last_weights(module):
+    average = Average(100)
+    walk(average, module, 4)
+    average.on_train_end(SimpleNamespace(global_step=4, optimizers=[]), module)
+    assert weight_of(module) == 4

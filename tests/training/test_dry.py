@@ -11,8 +11,8 @@ from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.nn.cost import flops_per_answer
-from manyheads.training import dry
-from manyheads.training.dry import activation_bytes, of_task
+from manyheads.training import sizing as dry
+from manyheads.training.sizing import activation_bytes, of_task
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6, 9]
 
@@ -62,7 +62,7 @@ def test_one_layer_keeps_at_least_its_inputs_and_hidden_units():
 def test_shapes_alone_come_to_what_is_kept_when_it_is_computed(model, precision, monkeypatch):
     batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
     by_shapes = activation_bytes(make_classifier(**model), batch, precision=precision)
-    monkeypatch.setattr(dry, "FakeTensorMode", unable)
+    monkeypatch.setattr(dry.fake_tensor, "FakeTensorMode", unable)
     assert by_shapes == activation_bytes(make_classifier(**model), batch, precision=precision)
 
 

@@ -12,9 +12,9 @@ from manyheads.config import Activation, ModelConfig, OptimConfig
 from manyheads.config.training import OptimKind
 from manyheads.layout import Packed
 from manyheads.nn import Classifier, assemble
-from manyheads.runs.checkpoints import check_moments
 from manyheads.training import optim
 from manyheads.training import optim as muon
+from manyheads.training.state import check_moments
 
 SHAPE = ModelConfig(n_layers=2, n_heads=2, n_kv_heads=1, d_model=12, d_k=4, d_v=6, d_ff=16, bias=False, dropout=0.0)
 RATE = 1e-2
@@ -115,7 +115,7 @@ def test_a_saved_state_goes_on_to_the_same_weights(tmp_path):
     second.load_state_dict(state)
     for group in second.param_groups:
         group["initial_lr"] = group["lr"]
-    check_moments([second])
+    check_moments(second)
     learn(again, [second], 6, skip=3)
     assert all(torch.equal(one, two) for one, two in zip(straight.parameters(), again.parameters(), strict=True))
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_of_the_optimiser_that_went_by_rows_is_refused():
     table(torch.tensor([1])).sum().backward()
     optimizer.step()
     optimizer.param_groups[0]["initial_lr"] = 0.1
-    check_moments([optimizer])
+    check_moments(optimizer)
     optimizer.state[table.weight]["owed"] = torch.zeros(129)
     with pytest.raises(ValueError, match="an earlier version updated its embedding row by row"):
-        check_moments([optimizer])
+        check_moments(optimizer)

@@ -8,7 +8,7 @@ from manyheads.config import ModelConfig, PairKind, RunConfig, Segments, Tokeniz
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import encode
 from manyheads.layout import Packed
-from manyheads.training.module import assemble_classifier
+from manyheads.training.module import assemble_network
 
 
 def splits() -> Splits:
@@ -38,7 +38,7 @@ def test_texts_are_told_apart_also_where_the_tokenizer_gives_both_one_type_id():
     logits = []
     for pair in PairKind:
         for second in (1, 0):
-            classifier = assemble_classifier(run(pair, segments=Segments.never), splits(), tokenizer(second)).eval()
+            classifier = assemble_network(run(pair, segments=Segments.never), splits(), tokenizer(second)).eval()
             nn.init.normal_(classifier.head.weight, generator=torch.Generator().manual_seed(0))
             assert classifier.embeddings.matches is not None
             classifier.embeddings.matches.weight.data[1] += 1

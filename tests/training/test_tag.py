@@ -14,9 +14,8 @@ from manyheads.inference.predictor import network_logits
 from manyheads.layout import Packed
 from manyheads.linear.blend import tune
 from manyheads.nn import assemble
-from manyheads.training.metrics import LabelFigures
 from manyheads.training.module import make_task
-from manyheads.training.objectives import Classify, Tag, class_logits, class_weights, label_losses
+from manyheads.training.objectives import Classify, LabelFigures, Tag, class_logits, class_weights, label_losses
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6]
 SETS = [(0,), (0, 2), (), (1,), (0, 1, 2), (2,), ()]

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,8 +17,8 @@ from urllib.parse import urlsplit
 from manyheads.config import DataConfig
 from manyheads.config.fields import show
 from manyheads.data.columns import class_names
-from manyheads.data.files import most_unpacked
-from manyheads.data.rows import Table
+from manyheads.data.files import LARGE, most_unpacked
+from manyheads.data.table import Table
 
 CELL = 8  # bytes of a list that each takes
 
@@ -26,8 +27,8 @@ SAVED_MARKS = ("dataset_dict.json", "state.json")
 SECONDS_TO_CONNECT = 5.0
 
 
-def read_parquet(path: Path) -> Table:
-    """Read the schema now, a column when it is asked for.
+def read_parquet(path: Path, *, large: bool = False) -> Table:
+    """Read the schema now, a column when it is asked for or, where it is `large`, row group by row group.
 
     Class names that `datasets` wrote into the schema are kept.
 
@@ -47,17 +48,34 @@ def read_parquet(path: Path) -> Table:
         raise ValueError(damaged) from None
     most = most_unpacked(path)
 
-    def column(name: str) -> list[Any]:
+    @lru_cache(1)
+    def array(name: str, groups: range) -> Any:
+        if _n_bytes(packed, name, most, [*groups]) > most:
+            much = f"{most:,} bytes once decompressed"
+            raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
+        return file.read_row_groups([*groups], columns=[name]).column(name)
+
+    def cells(name: str, groups: range, rows: slice) -> list[Any]:
         try:
-            if _n_bytes(packed, name, most) > most:
-                much = f"{most:,} bytes once decompressed"
-                raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
-            return file.read(columns=[name]).column(name).to_pylist()
+            return array(name, groups)[rows].to_pylist()
         except UnicodeDecodeError:
             named = f"the column '{show(name)}'"
             raise ValueError(f"{path}: {named} holds text that is not UTF-8; write it as UTF-8") from None
         except (pyarrow.ArrowException, OSError, KeyError):
             raise ValueError(damaged) from None
+
+    def column(name: str) -> Any:
+        n_groups = file.num_row_groups
+        if not large:
+            return cells(name, range(n_groups), slice(None))
+        from manyheads.data.blocks import fingerprint
+        from manyheads.data.large import sliced
+
+        groups = [file.metadata.row_group(at) for at in range(n_groups)]
+        weight = sum(one.total_byte_size for one in groups) / max(1, file.metadata.num_rows)
+        sizes = [one.num_rows for one in groups]
+        identity = f"{fingerprint(path)} {name}"
+        return sliced(lambda at, rows: cells(name, range(at, at + 1), rows), sizes, identity, weight)
 
     return Table(
         names=schema.names,
@@ -68,12 +86,12 @@ def read_parquet(path: Path) -> Table:
     )
 
 
-def _n_bytes(packed: Any, name: str, most: int) -> int:
+def _n_bytes(packed: Any, name: str, most: int, groups: list[int]) -> int:
     """What the cells take, or some more than `most`: a text that stands in the file once may be in a million rows."""
     import pyarrow.compute
 
     n_bytes = 0
-    for batch in packed.iter_batches(columns=[name]):
+    for batch in packed.iter_batches(columns=[name], row_groups=groups):
         cells = batch.column(0)
         n_bytes += CELL * len(cells)
         if isinstance(cells, pyarrow.DictionaryArray):
@@ -155,10 +173,20 @@ def table_of(dataset: Any, source: str) -> Table:
 
     Cells are what is stored: to decode a picture or a sound would open the file or the address that a cell names.
     """
-    stored = dataset.with_format("arrow")
+    stored, n_bytes = dataset.with_format("arrow"), dataset.data.nbytes
 
-    def column(name: str) -> list[Any]:
-        return stored.select_columns([name])[:].column(name).to_pylist()
+    def column(name: str) -> Any:
+        one = stored.select_columns([name])
+        if n_bytes <= LARGE:
+            return one[:].column(name).to_pylist()
+        from manyheads.data.large import sliced
+
+        return sliced(
+            lambda at, rows: one[rows].column(name).to_pylist(),
+            [len(dataset)],
+            f"{dataset._fingerprint} {name}",
+            n_bytes / max(1, len(dataset)),
+        )
 
     return Table(
         names=list(dataset.column_names),

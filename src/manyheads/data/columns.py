@@ -7,13 +7,14 @@ Standard library only.
 import difflib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from manyheads.config import DataConfig, Source, Task
 from manyheads.config.fields import listed, show
-from manyheads.data.rows import Rows, Table, label_names
+from manyheads.data.rows import Rows, label_names
+from manyheads.data.table import Table
 
 ANSWER = {  # the setting that names its column
     Task.classify: "label",
@@ -123,8 +124,9 @@ def require_columns(table: Table, columns: Columns) -> None:
             )
 
 
-def without_labels(table: Table, columns: Columns, known: list[str]) -> str:
-    """That no row has a label: each is -1, which no class is called, or empty. Empty where some have one."""
+def without_labels(table: Table, columns: Columns, known: list[str], n_rows: int) -> str:
+    """That none of the `n_rows` rows has a label: each is -1, which no class is called, or empty. Empty where some have
+    one."""
     if columns.task is not Task.classify or "-1" in known or not table.numbers:
         return ""
     cells = [cell[0] if isinstance(cell, list) and len(cell) == 1 else cell for cell in table.column(columns.answer)]
@@ -132,7 +134,7 @@ def without_labels(table: Table, columns: Columns, known: list[str]) -> str:
     if not {str(cell).strip() for cell in cells} <= none:
         return ""
     first = "-1, which stands for none" if str(cells[0]).startswith("-1") else "empty"
-    return f"{table.source} is without labels: '{show(columns.answer)}' of all its {len(cells):,} rows is {first}"
+    return f"{table.source} is without labels: '{show(columns.answer)}' of all its {n_rows:,} rows is {first}"
 
 
 def _require_names(table: Table) -> None:
@@ -255,22 +257,32 @@ def label_sets(cells: list[object], classes: list[str] | None) -> tuple[list[tup
     return sets, found
 
 
-def named_twice(table: Table, cells: list[Any], answers: list[Any], faults: Collection[int]) -> list[str]:
-    """A note on good rows that name a label more than once, if any do: `answers` are what was read of their `cells`."""
+def named_twice(cells: Sequence[Any], answers: list[Any], faults: Collection[int]) -> list[int]:
+    """The good rows that name a label more than once: `answers` are what was read of their `cells`."""
     lists = [at for at, cell in enumerate(cells) if isinstance(cell, list) and len(cell) > 1 and at not in faults]
-    found = [at for at in lists if isinstance(answers[at], str) or len(answers[at]) < len(cells[at])]
-    if not found:
+    return [at for at in lists if isinstance(answers[at], str) or len(answers[at]) < len(cells[at])]
+
+
+def note_of_twice(table: Table, found: Sequence[int]) -> list[str]:
+    """A note on the rows that name a label more than once, if any do."""
+    if not len(found):
         return []
     rows = "1 row names" if len(found) == 1 else f"{len(found):,} rows name"
     return [f"{table.source}: {rows} a label twice, which counts once (first: row {table.numbers[found[0]]})"]
 
 
-def give_sets(rows: Rows, names: Sequence[Sequence[str]], labels: list[str]) -> None:
+def give_sets(rows: Rows, names: Any, labels: list[str]) -> None:
     """Give each row the ids of its labels, and the rarest of them in these rows."""
     of_name = {name: index for index, name in enumerate(labels)}
-    rows.sets = [tuple(sorted(of_name[name] for name in one)) for one in names]
-    counts = Counter(label for one in rows.sets for label in one)
-    rows.labels = [min(one, key=lambda label: (counts[label], label), default=len(labels)) for one in rows.sets]
+    rows.sets = sets = of_values(names, lambda one: tuple(sorted(of_name[name] for name in one)))
+    counts = Counter(label for one in sets for label in one)
+    rarest = of_values(sets, lambda one: min(one, key=lambda label: (counts[label], label), default=len(labels)))
+    rows.labels = rarest if isinstance(rarest, list) else rarest.numbers(rarest.values)
+
+
+def of_values(cells: Any, of: Callable[[Any], Any]) -> Any:
+    """What `of` makes of each cell; of those held once each, once."""
+    return cells.mapped(of) if hasattr(cells, "mapped") else [of(cell) for cell in cells]
 
 
 def describe(rows: Rows, labels: list[str]) -> str:

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from manyheads.config.fields import show
-from manyheads.data.rows import Table
+from manyheads.data.table import Table
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 SIGNS = ",;\t"  # that separate cells
@@ -34,7 +34,7 @@ def read_csv(path: Path, text: str) -> Table:
         header = next(lines_of(text), "")
         return _table(path, list(csv_reader(refuse_wide(lines_of(text), str(path)), header)))
     except csv.Error as problem:
-        raise ValueError(f"{path}, {_place(text)}: {_quote_rule(problem)}") from None
+        raise ValueError(f"{path}, {_place(text)}: {quote_rule(problem)}") from None
 
 
 def read_tsv(path: Path, text: str) -> Table:
@@ -133,13 +133,27 @@ def _place(text: str) -> str:
     return f"row {row + 1}"
 
 
-def _quote_rule(problem: csv.Error) -> str:
+def quote_rule(problem: csv.Error) -> str:
     if "unexpected end" in str(problem):
         return "a quoted text is never closed; the file is truncated, or a quote inside a text is not doubled"
     return f"broken quoting ({problem}); double the quotes inside a quoted text"
 
 
-def _table(path: Path, records: Records) -> Table:
+class Header(NamedTuple):
+    """The columns of a file that have names, where each is, how many cells a row has at least, and at most."""
+
+    names: list[str]
+    where: dict[str, int]
+    least: int
+    width: int
+
+
+def header_of(path: Path, records: Records) -> Header:
+    """What the first of `records` says.
+
+    Raises:
+        ValueError: it names no column, or one twice; or there is none.
+    """
     require_few(records[0] if records else [], str(path))
     header = [name.strip() for name in records[0]] if records else []
     names = [name for name in header if name]
@@ -149,13 +163,17 @@ def _table(path: Path, records: Records) -> Table:
     if len(where) < len(names):
         repeated = next(name for at, name in enumerate(header) if name and where[name] != at)
         raise ValueError(f"{path}, row 1: the header names the column '{show(repeated)}' twice; rename one")
-    body = records[1:]
-    numbers: Any = range(2, len(records) + 1)
+    return Header(names, where, max(where.values()) + 1, len(header))
+
+
+def table_of_records(path: Path, header: Header, body: Records, number: int) -> Table:
+    """The table of the rows `body`, the first of which is `number`; empty ones are none."""
+    numbers: Any = range(number, number + len(body))
     if [] in body:
         numbers = [number for number, record in zip(numbers, body, strict=True) if record]
         body = [record for record in body if record]
     broken: dict[int, str] = {}
-    least, width = max(where.values()) + 1, len(header)
+    _, where, least, width = header
     for index, record in enumerate(body):
         if not least <= len(record) <= width:
             broken[index] = f"has {len(record)} cells, but the header has {width}: quote texts that hold the separator"
@@ -166,4 +184,8 @@ def _table(path: Path, records: Records) -> Table:
             return [record[at] for record in body]
         return [record[at] if at < len(record) else "" for record in body]
 
-    return Table(names=names, column=column, numbers=numbers, source=path.name, broken=broken)
+    return Table(names=header.names, column=column, numbers=numbers, source=path.name, broken=broken)
+
+
+def _table(path: Path, records: Records) -> Table:
+    return table_of_records(path, header_of(path, records), records[1:], 2)

@@ -11,13 +11,14 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from manyheads.config.fields import listed, show
 from manyheads.data.delimited import read_csv, read_tsv, row_of
-from manyheads.data.rows import Table
+from manyheads.data.table import Table
 
 ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
 
@@ -34,6 +35,8 @@ MOST_BYTES = 2**32  # of a decompressed file: a small one may unpack to more tha
 MOST_TIMES = 100  # its own size, where that is more than FREE_BYTES: texts come to a tenth or a third
 FREE_BYTES = 2**27
 BLOCK = 2**24  # bytes decompressed at once
+LARGE = 2**26  # bytes of files from which rows are not held as Python objects, which takes four times as many
+PACKED = 4  # bytes of text that one of a compressed file is taken for
 TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 KINDS = (*TEXT_KINDS, ".parquet")
 KINDS_IN_WORDS = "csv, tsv, jsonl, json, txt or parquet (the text kinds also as .gz, .bz2, .xz)"
@@ -68,18 +71,19 @@ def why_empty(folder: Path) -> str:
     return f"its {known[0]} {known[1]}" if known else f"put files of {KINDS_IN_WORDS} into it"
 
 
-def read_lines(path: Path, text: str) -> Table:
-    """One text a line, in the column `text`; lines of white space alone are none. Where the first line starts with
-    `__label__`, as of fastText, the names behind such marks are the column `labels`.
+def read_lines(path: Path, text: str, number: int = 1, *, marked: bool | None = None) -> Table:
+    """One text a line, the first of which is line `number`, in the column `text`; lines of white space alone are none.
+    Where the first starts with `__label__`, as of fastText, or they are `marked`, the names behind such marks are the
+    column `labels`.
 
     Raises:
         ValueError: the lines are TREC's.
     """
-    lines = {number: line.strip("\r") for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
+    lines = {at: line.strip("\r") for at, line in enumerate(text.split("\n"), start=number) if line.strip()}
     texts = [*lines.values()]
-    if texts and texts[0].startswith(MARK):
+    if marked or (marked is None and texts and texts[0].startswith(MARK)):
         return _marked(texts, [*lines], path.name)
-    if texts and all(map(OF_TREC.match, texts)):
+    if number == 1 and texts and all(map(OF_TREC.match, texts)):
         raise ValueError(f"{path} {TREC}")
     return Table(names=["text"], column=lambda name: texts, numbers=[*lines], source=path.name)
 
@@ -111,35 +115,49 @@ def stem_of(path: Path) -> str:
     return name
 
 
-def read_file(path: Path) -> Table:
-    """Read a file whose `kind_of` is known.
+def is_large(paths: Iterable[Path]) -> bool:
+    """Whether the rows of these files together are read block by block, as they would fill the memory."""
+    return sum(path.stat().st_size * (1 if path.suffix in TEXT_KINDS else PACKED) for path in paths) > LARGE
+
+
+def read_file(path: Path, *, large: bool | None = None) -> Table:
+    """Read a file whose `kind_of` is known; `large`: block by block, by default where it `is_large`.
 
     Raises:
         ValueError: the file is unreadable, truncated, undecodable or has no header; names file and row.
     """
     kind = kind_of(path)
+    if large is None:
+        with reading(path):
+            large = is_large([path])
     if kind == ".parquet":
         from manyheads.data.arrow import read_parquet
 
-        return read_parquet(path)
+        return read_parquet(path, large=large)
+    if large:
+        from manyheads.data.blocks import read_in_blocks
+
+        if (table := read_in_blocks(path, str(kind))) is not None:
+            return table
     read = {
         ".csv": read_csv,
         ".tsv": read_tsv,
-        ".jsonl": _read_json_lines,
+        ".jsonl": read_json_lines,
         ".json": _read_json,
         ".txt": read_lines,
     }[str(kind)]
     return read(path, text_of(path, is_table=kind in (".csv", ".tsv")))
 
 
-def text_of(path: Path, *, is_table: bool) -> str:
-    """The content of a text file, decompressed.
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Say in a sentence why a file cannot be read or decompressed.
 
     Raises:
-        ValueError: it cannot be read, is truncated, or not UTF-8; names file and row.
+        ValueError: it cannot.
     """
     try:
-        raw = _unpacked(path) if path.suffix.lower() in OPENERS else path.read_bytes()
+        yield
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as problem:
         raise ValueError(
             f"{path} cannot be decompressed ({problem}): the file is truncated or damaged; copy it again"
@@ -148,37 +166,53 @@ def text_of(path: Path, *, is_table: bool) -> str:
         if path.suffix.lower() in OPENERS and problem.errno is None:
             raise ValueError(f"{path} cannot be decompressed ({problem}): it is damaged or of another kind") from None
         raise ValueError(f"{path} cannot be read: {problem.strerror or problem}; check its permissions") from None
+
+
+def text_of(path: Path, *, is_table: bool) -> str:
+    """The content of a text file, decompressed.
+
+    Raises:
+        ValueError: it cannot be read, is truncated, or not UTF-8; names file and row.
+    """
+    with reading(path):
+        raw = _unpacked(path) if path.suffix.lower() in OPENERS else path.read_bytes()
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise ValueError(_encoding_rule(path, raw, problem.start, is_table)) from None
+        start = problem.start + (len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0)
+        before = raw[:start].decode("utf-8-sig")
+        row = row_of(before) if is_table else before.count("\n") + 1
+        raise ValueError(encoding_rule(path, raw, start, 0, row)) from None
 
 
-def _encoding_rule(path: Path, raw: bytes, start: int, is_table: bool) -> str:
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+def encoding_rule(path: Path, raw: bytes, start: int, offset: int, row: int) -> str:
+    """That a file is not UTF-8: `raw`, which begins at `offset`, by its byte `start` in `row`."""
+    if not offset and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return f"{path} is UTF-16, not UTF-8: save it as UTF-8, as by iconv -f utf-16 -t utf-8 FILE > NEW"
-    start += len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0
-    before = raw[:start].decode("utf-8-sig", "replace")
-    row = row_of(before) if is_table else before.count("\n") + 1
     return (
-        f"{path}, row {row}: byte {raw[start]:#04x} at position {start:,} is not UTF-8; save the file as UTF-8, "
-        "if it is Latin-1 by iconv -f latin1 -t utf-8 FILE > NEW"
+        f"{path}, row {row}: byte {raw[start]:#04x} at position {offset + start:,} is not UTF-8; save the file as "
+        "UTF-8, if it is Latin-1 by iconv -f latin1 -t utf-8 FILE > NEW"
     )
 
 
 def _unpacked(path: Path) -> bytes:
     """The decompressed content, block by block, so that what is too large is refused before it fills the memory."""
-    blocks, n_bytes, most = [], 0, most_unpacked(path)
+    blocks, n_bytes = [], 0
     with OPENERS[path.suffix.lower()](path) as file:
         while block := file.read(BLOCK):
             blocks.append(block)
             n_bytes += len(block)
-            if n_bytes > most:
-                raise ValueError(
-                    f"{path} holds more than {most:,} bytes once decompressed: "
-                    "decompress it yourself and give the plain file, or split it"
-                )
+            require_bounded(path, n_bytes)
     return b"".join(blocks)
+
+
+def require_bounded(path: Path, n_bytes: int) -> None:
+    """Raise ValueError if a file holds more once decompressed than a file of its size may."""
+    if n_bytes > (most := most_unpacked(path)):
+        raise ValueError(
+            f"{path} holds more than {most:,} bytes once decompressed: "
+            "decompress it yourself and give the plain file, or split it"
+        )
 
 
 def most_unpacked(path: Path) -> int:
@@ -189,7 +223,7 @@ def most_unpacked(path: Path) -> int:
 def _read_json(path: Path, text: str) -> Table:
     """A JSON array of objects, or one object a line."""
     if not text.lstrip().startswith("["):
-        return _read_json_lines(path, text)
+        return read_json_lines(path, text)
     try:
         objects = json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -199,23 +233,30 @@ def _read_json(path: Path, text: str) -> Table:
     return _from_objects(path, objects, range(1, len(objects) + 1), {})
 
 
-def _read_json_lines(path: Path, text: str) -> Table:
+def read_json_lines(path: Path, text: str, number: int = 1, *, whole: bool = True) -> Table:
+    """One object a line, the first of which is line `number`; `whole`: there are no more."""
     objects: list[Any] = []
     numbers: list[int] = []
     broken: dict[int, str] = {}
-    for number, line in enumerate(text.split("\n"), start=1):
+    first = number
+    for number, line in enumerate(text.split("\n"), start=first):
         if not line or line.isspace():
             continue
         try:
             objects.append(json.loads(line))
         except (ValueError, RecursionError) as problem:
-            if not objects:
-                _refuse_one_object(path, text)
+            if not objects and first == 1:
+                _refuse_one_object(path, text if whole else text_of(path, is_table=False))
             together = "Extra data" in str(problem) and line.lstrip().startswith("{")
             broken[len(objects)] = "holds more than one JSON object" if together else f"is not JSON ({problem})"
             objects.append({})
         numbers.append(number)
-    if len(objects) == 1 and isinstance(objects[0], dict) and _are((list, dict), objects[0].values()):
+    if (
+        whole
+        and first == len(objects) == 1
+        and isinstance(objects[0], dict)
+        and _are((list, dict), objects[0].values())
+    ):
         raise ValueError(_one_object(path, objects[0]))
     return _from_objects(path, objects, numbers, broken)
 

@@ -1,101 +1,24 @@
 """The shapes data takes on its way, and what is wrong with it, said before the first step.
 
-A table as it was read, rows that were checked, the splits of a run. Errors name file and row, warnings are counted.
+Rows that were checked, the splits of a run. Errors name file and row, warnings are counted.
 Standard library only: a mistake is reported before torch is imported.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import accumulate, combinations
+from itertools import combinations, islice, repeat
 from typing import Any
 
 from manyheads.config import OnBadRow
-from manyheads.config.fields import listed, show
+from manyheads.data.table import Table, Unread, taken
 
 HALF = "holds half a character (a lone surrogate), which UTF-8 cannot write"
 SCORES = 20  # labels with decimals, of fewer nothing is said
+ROWS_AT_ONCE = 4096
 REMEDY = "correct it, or leave such rows out by data.on_bad_row=drop"
-
-
-@dataclass(slots=True)
-class Table:
-    """One split as it was read: nothing is checked yet.
-
-    `column(name)` gives one cell per row; `classes` holds the class names of columns whose cells are
-    class ids; `broken` says, by index, why a row could not be read, and `notes` what else was noticed.
-    """
-
-    names: list[str]
-    column: Callable[[str], list[Any]]
-    numbers: Sequence[int]
-    source: str
-    classes: dict[str, list[str]] = field(default_factory=dict)
-    broken: dict[int, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    positions: Sequence[int] = ()  # of its rows among those of the file, from 0; empty: as they are
-
-
-def joined(shards: list[Table]) -> Table:
-    """Shards of one split as one table, its rows counted from 1 over all of them.
-
-    Raises:
-        ValueError: they have other columns, or the numbers of their classes stand for other names.
-    """
-    if len(shards) == 1:
-        return shards[0]
-    _require_alike(shards)
-    ends = list(accumulate(len(shard.numbers) for shard in shards))
-    starts = [0, *ends[:-1]]
-    return Table(
-        names=shards[0].names,
-        column=lambda name: [cell for shard in shards for cell in shard.column(name)],
-        numbers=range(1, ends[-1] + 1),
-        source=f"{shards[0].source} and {len(shards) - 1} more",
-        classes=shards[0].classes,
-        broken={start + i: why for start, shard in zip(starts, shards, strict=True) for i, why in shard.broken.items()},
-    )
-
-
-def _require_alike(shards: list[Table]) -> None:
-    first = shards[0]
-    for other in shards:
-        if {*other.names} != {*first.names}:
-            raise ValueError(
-                f"{other.source} has the columns {listed(other.names)}, but {first.source} has {listed(first.names)}: "
-                "files of one split must have the same columns"
-            )
-        changed = next((name for name in first.names if other.classes.get(name) != first.classes.get(name)), None)
-        if changed is not None:
-            theirs, ours = (listed(one.classes.get(changed, [])) or "none" for one in (other, first))
-            raise ValueError(
-                f"{other.source} declares the classes {theirs} of '{show(changed)}', but {first.source} {ours}: files "
-                "of one split must give their classes the same numbers; write them from one dataset"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """The `names` of columns of a table that are not read, and which of its rows `at` are meant."""
-
-    table: Table
-    names: list[str]
-    at: Sequence[int]
-
-    def pick(self, indices: list[int]) -> "Unread":
-        return Unread(self.table, self.names, [self.at[i] for i in indices])
-
-    @property
-    def positions(self) -> Sequence[int]:
-        """Of the rows among those of the file, from 0."""
-        return [self.table.positions[i] for i in self.at] if self.table.positions else self.at
-
-    def columns(self) -> dict[str, list[Any]]:
-        """The cells of the rows, by column."""
-        cells = {name: self.table.column(name) for name in self.names}
-        return {name: [of_name[i] for i in self.at] for name, of_name in cells.items()}
 
 
 @dataclass(slots=True)
@@ -107,6 +30,9 @@ class Rows:
     texts and every label is 0. Where a row has any number of labels, `sets` holds their ids, in their order, and
     `labels` the rarest of each, by which splits are carved: as many as there are classes where
     it has none. `unread` is the rest of the table, where that was asked for.
+
+    Of a large table texts, pairs and targets are read again when they are asked for (`large.Column`), labels and
+    numbers are arrays, different sets are held once (`large.Coded`), and `hashes` tell texts, or pairs, apart.
     """
 
     texts: list[str]
@@ -117,21 +43,27 @@ class Rows:
     targets: list[str] | None = None
     sets: list[tuple[int, ...]] | None = None
     unread: Unread | None = field(default=None, compare=False, repr=False)
+    hashes: Any = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def pick(self, indices: list[int]) -> "Rows":
+    def pick(self, indices: Sequence[int]) -> "Rows":
         """The rows at `indices`, in that order."""
+
+        def some(column: Any) -> Any:
+            return None if column is None else taken(column, indices)
+
         return Rows(
-            texts=[self.texts[i] for i in indices],
-            pairs=None if self.pairs is None else [self.pairs[i] for i in indices],
-            labels=[self.labels[i] for i in indices],
+            texts=some(self.texts),
+            pairs=some(self.pairs),
+            labels=some(self.labels),
             source=self.source,
-            numbers=[self.numbers[i] for i in indices],
-            targets=None if self.targets is None else [self.targets[i] for i in indices],
-            sets=None if self.sets is None else [self.sets[i] for i in indices],
+            numbers=some(self.numbers),
+            targets=some(self.targets),
+            sets=some(self.sets),
             unread=None if self.unread is None else self.unread.pick(indices),
+            hashes=some(self.hashes),
         )
 
     def contents(self) -> list[Any]:
@@ -140,11 +72,16 @@ class Rows:
 
     def digest(self, labels: list[str]) -> str:
         """Sixteen hex digits of the texts and their answers, in their order; classes count by their names."""
-        ids = [(label,) for label in self.labels] if self.sets is None else self.sets
-        answers = self.targets or ["|".join(sorted(labels[id] for id in one)) if labels else "" for one in ids]
-        found = blake2b(digest_size=8)
-        for text, pair, answer in zip(self.texts, self.pairs or [""] * len(self), answers, strict=True):
-            found.update("\0".join((text, pair, answer, "")).encode())
+        if self.targets is not None:
+            answers: Iterable[str] = self.targets
+        elif self.sets is not None:
+            answers = ("|".join(sorted(labels[id] for id in one)) if labels else "" for one in self.sets)
+        else:
+            answers = (labels[id] for id in self.labels) if labels else repeat("", len(self))
+        pairs = repeat("", len(self)) if self.pairs is None else self.pairs
+        rows, found = map("{}\0{}\0{}\0".format, self.texts, pairs, answers), blake2b(digest_size=8)
+        while some := "".join(islice(rows, ROWS_AT_ONCE)):
+            found.update(some.encode())
         return found.hexdigest()
 
     def as_targets(self) -> "Rows":
@@ -175,9 +112,28 @@ class Splits:
         return named if self.test is None else {**named, "test": self.test}
 
 
-def text_faults(texts: list[object], what: str) -> dict[int, str]:
+def check_texts(texts: Any, pairs: Any) -> tuple[Any, dict[int, str]]:
+    """Of a large table a hash of each text, or pair, else None; and by index why one cannot be a text."""
+    if not isinstance(texts, list):
+        from manyheads.data.large import check_texts
+
+        return check_texts(texts, pairs)
+    return None, text_faults(texts, "the text") | ({} if pairs is None else text_faults(pairs, "the second text"))
+
+
+def no_labels(like: Any) -> Any:
+    """A class id for each row where there are no classes: 0."""
+    if isinstance(like, list):
+        return [0] * len(like)
+    import numpy as np
+
+    return np.zeros(len(like), dtype=np.int8)
+
+
+def text_faults(texts: Sequence[Any], what: str) -> dict[int, str]:
     """By index, why a cell cannot be a text: null, not a string, empty, or not encodable."""
-    if all(type(text) is str and text and text.isascii() and not text.isspace() for text in texts):
+    plain = {*map(type, texts)} <= {str} and all(texts) and not any(map(str.isspace, texts))
+    if plain and (all(map(str.isascii, texts)) or _is_encodable("".join(texts))):
         return {}
     faults: dict[int, str] = {}
     for index, text in enumerate(texts):
@@ -192,7 +148,7 @@ def text_faults(texts: list[object], what: str) -> dict[int, str]:
     return faults
 
 
-def label_names(cells: list[object], classes: list[str] | None) -> tuple[list[str], dict[int, str]]:
+def label_names(cells: Sequence[Any], classes: list[str] | None) -> tuple[list[str], dict[int, str]]:
     """Class name of each cell, and by index why a cell names no class. Names are stripped; whole numbers lose `.0`.
 
     A list of one label, once or more, is that label; a row with several, or with none, has no class.
@@ -223,7 +179,7 @@ def label_names(cells: list[object], classes: list[str] | None) -> tuple[list[st
     return names, faults
 
 
-def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: list[str]) -> list[int]:
+def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: list[str]) -> Sequence[int]:
     """Indices of the good rows of a table with `faults`; a count of the others is added to `notes`.
 
     Raises:
@@ -238,7 +194,7 @@ def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: li
             more = f" ({others:,} more {'row is' if others == 1 else 'rows are'} bad)" if others else ""
             raise ValueError(f"{table.source}, {place}{more}; {REMEDY}")
         notes.append(f"{table.source}: {len(faults):,} of {n_rows:,} rows left out (first: {place})")
-    good = [index for index in range(n_rows) if index not in faults]
+    good = [index for index in range(n_rows) if index not in faults] if faults else range(n_rows)
     if not good:
         raise ValueError(f"{table.source} has no {'usable ' if n_rows else ''}row: a split needs at least one")
     return good
@@ -273,31 +229,41 @@ def _scores(splits: Splits) -> Iterable[str]:
         )
 
 
+def repeated(rows: Rows) -> tuple[Any, Any]:
+    """The rows that hold the text of an earlier one, and for each the first row that holds it."""
+    if rows.hashes is not None:
+        from manyheads.data.large import repeats
+
+        return repeats(rows.hashes)
+    first_seen: dict[object, int] = {}
+    firsts = [first_seen.setdefault(content, index) for index, content in enumerate(rows.contents())]
+    later = [index for index, first in enumerate(firsts) if first != index]
+    return later, [firsts[index] for index in later]
+
+
 def _audit_train(splits: Splits) -> None:
     """Repeated texts and contradicting answers inside train."""
     train = splits.train
-    answers: Sequence[str] = train.targets or label_words(train, splits.labels)
-    first_seen: dict[object, int] = {}
-    repeats: list[int] = []
-    given: dict[object, set[str]] = defaultdict(set)
-    for index, content in enumerate(train.contents()):
-        first = first_seen.setdefault(content, index)
-        if first != index:
-            repeats.append(index)
-            given[content] |= {answers[first], answers[index]}
-    if repeats:
-        row, earlier = repeats[0], first_seen[train.contents()[repeats[0]]]
-        splits.notes.append(
-            f"train ({train.source}): {len(repeats):,} of {len(train):,} rows repeat the text of an earlier row "
-            f"(first: row {train.numbers[row]} repeats row {train.numbers[earlier]})"
-        )
-    conflicts = [content for content, several in given.items() if len(several) > 1]
+    later, firsts = repeated(train)
+    if not len(later):
+        return
+    splits.notes.append(
+        f"train ({train.source}): {len(later):,} of {len(train):,} rows repeat the text of an earlier row "
+        f"(first: row {train.numbers[later[0]]} repeats row {train.numbers[firsts[0]]})"
+    )
+    some = sorted({*later, *firsts})
+    part = train.pick(some)
+    words = dict(zip(some, part.targets or label_words(part, splits.labels), strict=True))
+    given: dict[int, set[str]] = defaultdict(set)
+    for index, first in zip(later, firsts, strict=True):
+        given[first] |= {words[first], words[index]}
+    conflicts = [first for first, several in given.items() if len(several) > 1]
     if conflicts:
         names = " and ".join(sorted(given[conflicts[0]]))
         splits.notes.append(
             f"train ({train.source}): {len(conflicts):,} texts carry more than one "
             f"{'target' if train.targets is not None else 'set of labels' if splits.multi else 'label'} "
-            f"(first: row {train.numbers[first_seen[conflicts[0]]]}, {names})"
+            f"(first: row {train.numbers[conflicts[0]]}, {names})"
         )
 
 
@@ -308,15 +274,33 @@ def label_words(rows: Rows, labels: list[str]) -> list[str]:
     return ["|".join(labels[label] for label in one) or "no label" for one in rows.sets]
 
 
-def _overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:
-    """Texts of split `name` that are also in the split `earlier`."""
+def hashed(rows: Rows) -> Any:
+    """The hashes of texts, or pairs, also of rows that are held."""
+    if rows.hashes is not None:
+        return rows.hashes
+    from manyheads.data.large import check_texts, in_memory
+
+    return check_texts(in_memory(rows.texts), None if rows.pairs is None else in_memory(rows.pairs))[0]
+
+
+def _shared(rows: Rows, others: Rows) -> tuple[int, int, int]:
+    """How many texts `others` hold, too; the first of them, and the first there."""
+    if rows.hashes is not None or others.hashes is not None:
+        from manyheads.data.large import shared
+
+        return shared(hashed(rows), hashed(others))
     contents = others.contents()
     first_seen = dict(zip(reversed(contents), range(len(contents) - 1, -1, -1), strict=True))
-    shared = [(index, first_seen[content]) for index, content in enumerate(rows.contents()) if content in first_seen]
-    if shared:
-        here, there = shared[0]
+    found = [(index, first_seen[content]) for index, content in enumerate(rows.contents()) if content in first_seen]
+    return (len(found), *found[0]) if found else (0, 0, 0)
+
+
+def _overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:
+    """Texts of split `name` that are also in the split `earlier`."""
+    n_shared, here, there = _shared(rows, others)
+    if n_shared:
         yield (
-            f"{name} ({rows.source}): {len(shared):,} of {len(rows):,} texts are also in {earlier} "
+            f"{name} ({rows.source}): {n_shared:,} of {len(rows):,} texts are also in {earlier} "
             f"(first: row {rows.numbers[here]} is row {others.numbers[there]} of {others.source})"
         )
 

@@ -6,26 +6,23 @@ Carving and shortening go by class and seed; equal texts stay together. Standard
 import os
 import random
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from manyheads.config import DataConfig
 from manyheads.config.fields import listed, show
 from manyheads.data.files import kind_of, stem_of, why_empty
-from manyheads.data.rows import Rows, Table
+from manyheads.data.rows import Rows, repeated
 
 T = TypeVar("T")
 ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 KNOWN = {name for names in ALIASES.values() for name in names}
 ABOUT = ("dataset_infos.json", "dataset_dict.json", "readme.txt", "license.txt", "licence.txt")  # no data
 SHARD = re.compile(r"^(.+)-\d{5}-of-\d{5}(-[0-9a-f]+)?$")
-
-
-COLUMN = "split"
-ROLES = {name: role for role, names in ALIASES.items() for name in names}
 
 
 def typed_split(data: DataConfig, role: str) -> str:
@@ -237,63 +234,6 @@ def _all_in_one(found: dict[str, T], source: str, names: dict[str, str]) -> dict
     return {"all": found["train"]} if len(found) == 1 else found
 
 
-def parts_of(table: Table, data: DataConfig) -> dict[str, Callable[[], Table]]:
-    """Role to rows, where each row of the table is given one and some are for training; else `all`.
-
-    Raises:
-        ValueError: a typed name is in no row of the column.
-    """
-    whole = {"all": lambda: table}
-    named = next((name for name in table.names if name.casefold() == COLUMN), None)
-    if named is None or named in (data.text, data.text_pair, data.label, data.target):
-        return whole
-    said = ["train" if at in table.broken else str(cell).strip().lower() for at, cell in enumerate(table.column(named))]
-    typed = {one.lower(): one for role in ALIASES if (one := typed_split(data, role))}
-    known = typed | ROLES
-    names = [known.get(one) for one in said]
-    counts = Counter(name for name in names if name)
-    found = {role: role for role in ALIASES if role in counts}
-    take_typed_names(found, {name: name for name in counts}, data)
-    if "train" not in found or len(counts) < 2:
-        return whole
-    if Path(data.path).expanduser().is_file():  # else it is the name of a file, or of a split
-        where = f"in no row of the column {show(named)} of data.path={data.path}"
-        require_typed_names(sorted({typed.get(one, one) for one in said}), data, where, "its rows are of")
-    if None in names:
-        others = listed(sorted({one for one, name in zip(said, names, strict=True) if name is None}))
-        table.notes.append(
-            f"{table.source}: its column {show(named)} is not followed, as it also holds {others or 'nothing'}"
-        )
-        return whole
-    shown = sorted(counts, key=[*ALIASES, *counts].index)
-    table.notes.append(
-        f"{table.source}: its column {show(named)} says which rows are "
-        f"{listed([f'{name} ({counts[name]:,})' for name in shown])}; rename it to have them drawn"
-    )
-
-    def rows_of(name: str) -> Callable[[], Table]:
-        return lambda: _part(table, [at for at, one in enumerate(names) if one == name])
-
-    return {role if len(found) > 1 else "all": rows_of(name) for role, name in found.items()}
-
-
-def _part(table: Table, indices: list[int]) -> Table:
-    def column(name: str) -> list[object]:
-        cells = table.column(name)
-        return [cells[at] for at in indices]
-
-    return Table(
-        names=table.names,
-        column=column,
-        numbers=[table.numbers[at] for at in indices],
-        source=table.source,
-        classes=table.classes,
-        broken={new: table.broken[at] for new, at in enumerate(indices) if at in table.broken},
-        notes=table.notes,
-        positions=indices,
-    )
-
-
 def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows]:
     """Split `rows` into the rows kept and a stratified `share` of them; both keep the order of `rows`.
 
@@ -303,19 +243,61 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
     Raises:
         ValueError: there are too few rows to carve one out, or no two of a class.
     """
-    carved: set[int] = set()
-    groups_by_class = _groups(rows)
-    wanted = _wanted({label: sum(map(len, groups)) for label, groups in groups_by_class.items()}, share)
-    for label, groups in sorted(groups_by_class.items()):
-        random.Random(f"{seed} {purpose} {label}").shuffle(groups)  # noqa: S311 - a draw, not a secret
-        carved.update(_first_groups(groups, wanted[label]))
-    if not carved:
-        largest = max(groups_by_class.values(), key=len, default=[])
-        if len(largest) < 2:
-            raise ValueError(_too_few(rows, len(groups_by_class), purpose))
-        carved.update(largest[0])
-    everything = range(len(rows))
-    return rows.pick([i for i in everything if i not in carved]), rows.pick([i for i in everything if i in carved])
+    later, firsts = repeated(rows)
+    others: dict[int, list[int]] = defaultdict(list)
+    for row, first in zip(later, firsts, strict=True):
+        others[int(first)].append(int(row))
+    by_class = _firsts_by_class(rows, later)
+    sizes = {label: len(of_class) for label, of_class in by_class.items()}
+    for first, more in others.items():
+        sizes[int(rows.labels[first])] += len(more)
+    wanted, carved = _wanted(sizes, share), bytearray(len(rows))
+    largest, first = max(by_class, key=lambda label: len(by_class[label])), []
+    for label, of_class in sorted(by_class.items()):
+        shuffled = list(map(int, of_class))
+        shuffle(shuffled, f"{seed} {purpose} {label}")
+        for row in _first_groups(shuffled, others, wanted[label]):
+            carved[row] = 1
+        first = shuffled[:1] if label == largest else first
+    if not any(carved):
+        if len(by_class[largest]) < 2:
+            raise ValueError(_too_few(rows, len(by_class), purpose))
+        for row in (*first, *others.get(first[0], [])):
+            carved[row] = 1
+    return rows.pick(_where(carved, 0, rows)), rows.pick(_where(carved, 1, rows))
+
+
+def _firsts_by_class(rows: Rows, later: Any) -> dict[int, Any]:
+    """The first row of each text, by class: all but the `later` ones."""
+    if rows.hashes is not None:
+        from manyheads.data.large import firsts_by_class
+
+        return firsts_by_class(rows.labels, later)
+    known, by_class = {*later}, defaultdict(list)
+    for row, label in enumerate(rows.labels):
+        if row not in known:
+            by_class[label].append(row)
+    return by_class
+
+
+def _where(flags: bytearray, value: int, rows: Rows) -> Any:
+    """The rows whose flag has this value."""
+    if rows.hashes is None:
+        return [row for row, flag in enumerate(flags) if flag == value]
+    import numpy as np
+
+    return np.flatnonzero(np.frombuffer(flags, dtype=np.uint8) == value)
+
+
+def shuffle(rows: list[int], seed: str) -> None:
+    """Shuffle in place, as `random.Random(seed).shuffle` does it, in half the time."""
+    draw = random.Random(seed).getrandbits  # noqa: S311 - no secret
+    for last in range(len(rows) - 1, 0, -1):
+        n_bits = (last + 1).bit_length()
+        at = draw(n_bits)
+        while at > last:
+            at = draw(n_bits)
+        rows[last], rows[at] = rows[at], rows[last]
 
 
 def _too_few(rows: Rows, n_classes: int, purpose: str) -> str:
@@ -346,29 +328,25 @@ def shorten(rows: Rows, n_rows: int, seed: int) -> Rows:
     if n_rows == 0 or len(rows) <= n_rows:
         return rows
     order = list(range(len(rows)))
-    random.Random(f"{seed} rows").shuffle(order)  # noqa: S311 - a draw, not a secret
+    shuffle(order, f"{seed} rows")
     first_of_class: dict[int, int] = {}
     for index in order:
         first_of_class.setdefault(rows.labels[index], index)
-    chosen = dict.fromkeys([*first_of_class.values(), *order])
-    return rows.pick(sorted(list(chosen)[:n_rows]))
+    chosen = dict.fromkeys(list(first_of_class.values())[:n_rows])
+    for index in order:
+        if len(chosen) == n_rows:
+            break
+        chosen[index] = None
+    return rows.pick(sorted(chosen))
 
 
-def _groups(rows: Rows) -> dict[int, list[list[int]]]:
-    """Indices of equal texts, by the class of the first of them."""
-    by_content: dict[object, list[int]] = defaultdict(list)
-    for index, content in enumerate(rows.contents()):
-        by_content[content].append(index)
-    by_class: dict[int, list[list[int]]] = defaultdict(list)
-    for group in by_content.values():
-        by_class[rows.labels[group[0]]].append(group)
-    return by_class
-
-
-def _first_groups(groups: list[list[int]], wanted: int) -> list[int]:
-    """Rows of as many groups as fit into `wanted`, the last group never among them."""
-    taken: list[int] = []
-    for group in groups[:-1]:
-        if len(taken) + len(group) <= wanted:
-            taken += group
-    return taken
+def _first_groups(firsts: list[int], others: dict[int, list[int]], wanted: int) -> list[int]:
+    """As many rows as fit into `wanted`, each with all that hold its text; the last is never among them."""
+    found: list[int] = []
+    for first in islice(firsts, len(firsts) - 1):
+        group = [first, *others.get(first, [])]
+        if len(found) + len(group) <= wanted:
+            found += group
+        if len(found) == wanted:
+            break
+    return found

@@ -7,13 +7,16 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from manyheads.config import DataConfig, RunConfig, Source, Task
 from manyheads.config.fields import listed
 from manyheads.data.columns import MULTI_LABEL, find_columns
-from manyheads.data.rows import Rows, Splits, Table, screen, text_faults
-from manyheads.data.sources import Tables, notes_of_folder, open_tables, read_splits
+from manyheads.data.opening import Tables, notes_of_folder, open_tables
+from manyheads.data.rows import Rows, Splits, check_texts, hashed, no_labels, screen
+from manyheads.data.sources import read_splits
 from manyheads.data.splits import carve, shorten
+from manyheads.data.table import Table, end_to_end
 from manyheads.terminal import one_line
 
 
@@ -128,9 +131,10 @@ def _rows(table: Table, data: DataConfig, notes: list[str]) -> Rows:
     columns = find_columns(table, data, Task.pretrain)
     texts = table.column(columns.text)
     pairs = None if columns.pair is None else table.column(columns.pair)
-    faults = text_faults(texts, "the text") | ({} if pairs is None else text_faults(pairs, "the second text"))
+    hashes, faults = check_texts(texts, pairs)
     good = screen(table, faults | table.broken, data.on_bad_row, notes)
-    return Rows(texts, pairs, [0] * len(texts), table.source, table.numbers).pick(good)
+    rows = Rows(texts, pairs, no_labels(texts), table.source, table.numbers, hashes=hashes)
+    return rows if len(good) == len(rows) else rows.pick(good)
 
 
 def _alone(splits: Splits, more: list[Rows], n_rows: int, seed: int) -> Splits:
@@ -147,8 +151,7 @@ def _alone(splits: Splits, more: list[Rows], n_rows: int, seed: int) -> Splits:
             "single texts by data.text_pair="
         )
     train = _joined([shorten(rows, n_rows, seed) for rows in (train, *more)])
-    judged = {text for rows in (validation, splits.test) if rows is not None for text in rows.contents()}
-    good = [at for at, text in enumerate(train.contents()) if text not in judged]
+    good = _not_in(train, [rows for rows in (validation, splits.test) if rows is not None])
     if left_out := len(train) - len(good):
         splits.notes.append(
             f"train: {left_out:,} of {len(train):,} texts are left out, as they are also in validation or test"
@@ -158,7 +161,7 @@ def _alone(splits: Splits, more: list[Rows], n_rows: int, seed: int) -> Splits:
 
 
 def _bare(rows: Rows) -> Rows:
-    return replace(rows, labels=[0] * len(rows), targets=None, sets=None)
+    return replace(rows, labels=no_labels(rows.texts), targets=None, sets=None)
 
 
 def _joined(parts: list[Rows]) -> Rows:
@@ -166,10 +169,30 @@ def _joined(parts: list[Rows]) -> Rows:
     first = parts[0]
     if len(parts) == 1:
         return first
+    texts = end_to_end([rows.texts for rows in parts])
+    hashes = None
+    if not isinstance(texts, list):
+        import numpy as np
+
+        hashes = np.concatenate([hashed(rows) for rows in parts])
     return Rows(
-        texts=[text for rows in parts for text in rows.texts],
-        pairs=None if first.pairs is None else [pair for rows in parts for pair in rows.pairs or []],
-        labels=[0] * sum(map(len, parts)),
+        texts=texts,
+        pairs=None if first.pairs is None else end_to_end([rows.pairs or [] for rows in parts]),
+        labels=no_labels(texts),
         source=f"{first.source} and {len(parts) - 1} more",
         numbers=[number for rows in parts for number in rows.numbers],
+        hashes=hashes,
     )
+
+
+def _not_in(rows: Rows, others: list[Rows]) -> Any:
+    """The rows whose texts, or pairs, are none of `others`."""
+    if rows.hashes is None and all(one.hashes is None for one in others):
+        known = {text for one in others for text in one.contents()}
+        return [at for at, text in enumerate(rows.contents()) if text not in known]
+    import numpy as np
+
+    from manyheads.data.large import among
+
+    known = np.concatenate([hashed(one) for one in others])
+    return np.delete(np.arange(len(rows)), among(hashed(rows), known))

@@ -54,16 +54,13 @@ def _tensor(content: bytes) -> Tensor:
 class Votes:
     """The largest number that any rank has put for each topic, read one step later; in one process at once.
 
-    `group` is that of `join`, for whatever else the ranks tell each other; None in one process.
-
-    Args:
-        timeout: seconds after which a rank that waits for the others gives up.
+    `group` is that of `join`, for whatever else the ranks tell each other; None in one process. A rank that waits for
+    the others gives up after `timeout` seconds.
     """
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.group: dist.ProcessGroup | None = None
-        self.outcome = dict.fromkeys(TOPICS, 0)
         self._mine = dict.fromkeys(TOPICS, 0)
         self._under_way: tuple[dist.Work, Tensor] | None = None
 
@@ -80,25 +77,22 @@ class Votes:
             self._mine[topic] = max(self._mine[topic], number)
 
     def cast(self) -> dict[str, int]:
-        """Cast what was put; returns, and keeps as `outcome`, what came of the votes cast before."""
+        """Cast what was put; returns what came of the votes cast before."""
         mine, self._mine = self._mine, dict.fromkeys(TOPICS, 0)
         if self.group is None:
-            self.outcome = mine
             return mine
-        self.outcome = self._counted()
+        outcome = self._counted()
         numbers = torch.tensor([mine[topic] for topic in TOPICS])
         work = dist.all_reduce(numbers, dist.ReduceOp.MAX, group=self.group, async_op=True)
         assert work is not None
         self._under_way = work, numbers
-        return self.outcome
+        return outcome
 
     def settle(self) -> dict[str, int]:
         """Cast what was put and wait for what comes of it, and of the votes before: where no step follows."""
         before = self.cast()
-        if self.group is not None:
-            after = self._counted()
-            self.outcome = {topic: max(before[topic], after[topic]) for topic in TOPICS}
-        return self.outcome
+        after = self._counted()
+        return {topic: max(before[topic], after[topic]) for topic in TOPICS}
 
     def _counted(self) -> dict[str, int]:
         if self._under_way is None:

@@ -42,10 +42,6 @@ def fault(point: str, number: int | None = None) -> bool:
 
     Args:
         number: counts here, instead of how often the process came by.
-
-    Raises:
-        OSError: the disk is said to be full.
-        OutOfMemoryError: so is the memory.
     """
     wanted = os.environ.get(VARIABLE)
     if not wanted:
@@ -63,13 +59,6 @@ def fault(point: str, number: int | None = None) -> bool:
         raise OutOfMemoryError(f"out of memory on purpose: {number} above {nth}")
     if action == "oom" or number != int(nth or 1):
         return False
-    if action == "nan":
-        return True
-    _do(action)
-    return False
-
-
-def _do(action: str) -> None:
     if action == "full":
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if action == "fail":
@@ -78,7 +67,9 @@ def _do(action: str) -> None:
         raise SystemExit(0)
     while action == "hang":
         time.sleep(1)
-    os.kill(os.getpid(), SIGNALS[action])
+    if action in SIGNALS:
+        os.kill(os.getpid(), SIGNALS[action])
+    return action == "nan"
 
 
 def forget() -> None:

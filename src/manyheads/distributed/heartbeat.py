@@ -68,13 +68,11 @@ _own: Record | None = None
 
 @contextmanager
 def watched(folder: Path, timeout: float) -> Iterator[None]:
-    """This process is watched by the others, and watches them, while the block lasts; alone, nothing happens.
+    """This process is watched by the others, and watches them, while the block lasts; alone, nothing happens. Where the
+    block failed because another process is gone, `Lost` is raised.
 
     Args:
         folder: `ranks/` of the run.
-
-    Raises:
-        Lost: the block failed because another process is gone.
     """
     global _own
     ranks = this_process()
@@ -120,9 +118,9 @@ def phase(name: str) -> Iterator[None]:
 
 def last_seen(folder: Path, rank: int, n_ranks: int) -> str:
     """Where a process of `n_ranks` was, in words that follow what became of it; empty where it has not written."""
-    found = {one: _parsed(_text(folder / RANKS / f"rank-{one}.json")) for one in range(n_ranks)}
+    found = [_parsed(_text(folder / RANKS / f"rank-{one}.json")) for one in range(n_ranks)]
     record = found[rank]
-    return f" {_place(record, found.values())}" if record else ""
+    return f" {_place(record, found)}" if record else ""
 
 
 def _place(record: Record, all_records: Iterable[Record | None]) -> str:
@@ -175,12 +173,20 @@ class _Watch:
 
     def lost(self) -> str:
         """Which process is dead, silent, gone in the midst of it, or stuck; empty while all is well."""
-        return self._gone(self.timeout) or self._stuck()
+        if why := self._gone(self.timeout):
+            return why
+        if time.monotonic() - self._moved[0] < self.timeout:
+            return ""
+        return self._behind() or f"all processes are stuck {self.own.place} for {self.timeout:g} seconds"
 
     def explained(self, error: BaseException) -> BaseException:
         """`error`, or `Lost` where it only says that a connection broke: given a moment, the others' files say why."""
-        if not _is_of_transport(error):
-            self.own.ended, self.own.why = "failed", _said(error)
+        names = {one.__name__ for one in type(error).__mro__}
+        if not isinstance(error, RuntimeError) or not ("DistError" in names or _TRANSPORT.search(str(error))):
+            said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+            if isinstance(error, SystemExit):
+                said = f"it left with exit code {0 if error.code is None else error.code}"
+            self.own.ended, self.own.why = "failed", said
             return error
         self.over.set()  # from here on it looks by itself
         until = time.monotonic() + 2 * QUIET
@@ -223,11 +229,6 @@ class _Watch:
                 silent = f"rank {rank} stopped answering {place}, {silence:.0f} seconds ago"
         return silent or left
 
-    def _stuck(self) -> str:
-        if time.monotonic() - self._moved[0] < self.timeout:
-            return ""
-        return self._behind() or f"all processes are stuck {self.own.place} for {self.timeout:g} seconds"
-
     def _behind(self) -> str:
         """The process that came by the fewest places, which the others wait for."""
         going = [self.own, *(one for one in self._seen.values() if not one.ended)]
@@ -235,18 +236,6 @@ class _Watch:
         if all(one.marks == least.marks for one in going):
             return ""
         return f"rank {least.rank} got no further {least.place} for {self.timeout:g} seconds"
-
-
-def _said(error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return f"it left with exit code {0 if error.code is None else error.code}"
-    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
-
-
-def _is_of_transport(error: BaseException) -> bool:
-    """Whether torch says by it that another process is not there."""
-    names = {one.__name__ for one in type(error).__mro__}
-    return isinstance(error, RuntimeError) and ("DistError" in names or bool(_TRANSPORT.search(str(error))))
 
 
 def _runs(process: int) -> bool:

@@ -4,8 +4,8 @@ torchrun and srun start a process for each device themselves; otherwise the proc
 supervises them (`Processes`), whether it was typed or called from Python.
 
 Each is in a session of its own. The one resolved config goes to it through a pipe that stays open: when it closes the
-supervisor is gone, and the process leaves at once (`cli/launched.py`), so nothing outlives it. A user's mistake comes
-back through a second pipe and is said once.
+supervisor is gone, and the process leaves at once (`leave_with`), so nothing outlives it. A user's mistake comes back
+through a second pipe and is said once.
 """
 
 import json
@@ -16,39 +16,57 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-from manyheads.config import Accelerator, HardwareConfig, Resume, RunConfig
+from manyheads.config import Accelerator, HardwareConfig, InferenceHardware, Resume, RunConfig
 from manyheads.config.fields import to_plain
 from manyheads.distributed.heartbeat import LOST, last_seen
 from manyheads.distributed.ranks import this_process
-from manyheads.distributed.signals import OUT_OF_TIME, SIGNALS
+from manyheads.distributed.signals import OUT_OF_TIME, SIGNALS, handled_by
 from manyheads.runs.checkpoints import EXIT_CODE as AGAIN
 from manyheads.runs.folder import HANDED_ON
 
 MOST_STARTS = 20
 STARTS = "MANYHEADS_AGAIN"  # how often the processes were started before
+PROGRAM = ("-m", "manyheads.cli.launched")
+GRACE = 10.0  # seconds in which the others leave by themselves once one has failed
+MISTAKE = 2  # exit code of a user's mistake
+TAIL = 30  # last lines shown of a process that failed
+LOOK = 0.05  # seconds
+ENDS_TOGETHER = (AGAIN, OUT_OF_TIME, *(128 + one for one in SIGNALS))  # exit codes that all processes agree on
+QUIET = (*ENDS_TOGETHER, 141)  # of which nothing is said; 141: who read the output has gone
+Hardware = TypeVar("Hardware", HardwareConfig, InferenceHardware)
 
 
-def n_to_start(hardware: Any) -> int:
+def n_to_start(hardware: HardwareConfig | InferenceHardware) -> int:
     """Processes to start on this machine; 0: this one does the work itself.
 
-    Raises:
-        ValueError: more than a CPU has cores for; of several machines each needs to know its number, and where the
-            first is.
+    Refused are more processes than a CPU has cores, which would import torch for minutes before the first says a word
+    (where threads are given as well, somebody has thought of it), and a machine of several that does not know its
+    number or where the first is.
     """
     if this_process().started_by:
         return 0
-    _refuse_crowd(hardware)
-    nodes = getattr(hardware, "nodes", 1)
-    n_local = hardware.devices or (1 if hardware.accelerator is Accelerator.cpu else _count_gpus())
+    asked, n_cores = hardware.devices, os.cpu_count() or 1
+    n_usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else n_cores
+    is_cpu = hardware.accelerator is Accelerator.cpu
+    if asked > n_usable and (is_cpu or (hardware.accelerator is Accelerator.auto and not _n_gpus())):
+        crowd = f"hardware.devices={asked} is {asked} processes on a CPU"
+        if asked > n_cores and not hardware.threads:
+            raise ValueError(
+                f"{crowd} of {n_cores} cores, where more than {n_cores} only take turns: use "
+                f"hardware.devices={n_cores} at the most, or add hardware.threads=1 if it is meant"
+            )
+        print(
+            f"{crowd}, which take turns on {n_usable} cores: {n_usable} would be as fast", file=sys.stderr, flush=True
+        )
+    nodes, n_local = getattr(hardware, "nodes", 1), asked or (1 if is_cpu else max(1, _n_gpus()))
     if nodes == 1:
         return n_local if n_local > 1 else 0
     missing = [name for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
@@ -60,48 +78,18 @@ def n_to_start(hardware: Any) -> int:
     return n_local
 
 
-def _refuse_crowd(hardware: Any) -> None:
-    """Refuse more processes than a CPU has cores, which would import torch for minutes before the first says a word;
-    where threads are given as well, somebody has thought of it."""
-    n_processes, n_cores = hardware.devices, os.cpu_count() or 1
-    n_usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else n_cores
-    if n_processes <= max(1, n_usable) or hardware.accelerator is Accelerator.gpu:
-        return
-    if hardware.accelerator is Accelerator.auto and _has_gpu():
-        return
-    crowd = f"hardware.devices={n_processes} is {n_processes} processes on a CPU"
-    if n_processes > n_cores and not hardware.threads:
-        raise ValueError(
-            f"{crowd} of {n_cores} cores, where more than {n_cores} only take turns: use hardware.devices={n_cores} at "
-            "the most, or add hardware.threads=1 if it is meant"
-        )
-    print(f"{crowd}, which take turns on {n_usable} cores: {n_usable} would be as fast", file=sys.stderr, flush=True)
+def _n_gpus() -> int:
+    from torch import cuda  # seconds, but nothing else knows
+
+    return cuda.device_count()
 
 
-def _has_gpu() -> bool:
-    from torch import cuda
-
-    return cuda.is_available()
-
-
-def settled_hardware(hardware: HardwareConfig) -> HardwareConfig:
-    """`hardware` with as many devices and nodes as torchrun, srun or this module have started processes for.
-
-    Raises:
-        ValueError: another number of them is asked for.
-    """
-    return replace(hardware, **started(hardware))
-
-
-def started(hardware: Any) -> dict[str, int]:
-    """Devices and nodes that torchrun, srun or this module have started processes for, if anybody has.
-
-    Raises:
-        ValueError: another number of them is asked for.
-    """
+def settled_hardware(hardware: Hardware) -> Hardware:
+    """`hardware` with as many devices and nodes as torchrun, srun or this module have started processes for; other
+    numbers are refused."""
     ranks = this_process()
     if not ranks.started_by:
-        return {}
+        return hardware
     found = {"devices": ranks.n_local, "nodes": max(1, ranks.n_ranks // ranks.n_local)}
     for name, number in found.items():
         asked = getattr(hardware, name, 1)
@@ -110,7 +98,7 @@ def started(hardware: Any) -> dict[str, int]:
                 f"hardware.{name}={asked}, but {ranks.started_by} started processes for {number}: give the same "
                 f"number to both, or remove hardware.{name}"
             )
-    return found
+    return replace(hardware, **{name: number for name, number in found.items() if hasattr(hardware, name)})
 
 
 def on_all(verb: str, config: Any, *, n_local: int, timeout: float, folder: Path | None = None) -> None:
@@ -140,73 +128,46 @@ def _environments(n_local: int, nodes: int, folder: Path | None, start: int) -> 
     """The environment of each process of this machine."""
     shared = {name: value for name, value in os.environ.items() if name != "GROUP_RANK"}
     node = int(os.environ["NODE_RANK"]) if nodes > 1 else 0
-    if nodes == 1:
-        shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    while nodes == 1:  # below the ports that outgoing connections take, as it stays free for seconds before it is used
+        port = 20000 + secrets.randbelow(12000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            break
     shared |= {"WORLD_SIZE": str(n_local * nodes), "LOCAL_WORLD_SIZE": str(n_local), "NODE_RANK": str(node)}
     shared |= {STARTS: str(start), **({HANDED_ON: str(folder)} if folder else {})}
     for local in range(n_local):
         yield {**shared, "LOCAL_RANK": str(local), "RANK": str(node * n_local + local)}
 
 
-def _count_gpus() -> int:
-    from torch import cuda  # seconds, but nothing else knows
-
-    return max(1, cuda.device_count())
-
-
-def _free_port() -> int:
-    """A port below those that outgoing connections take, since it stays free for seconds before it is used."""
-    while True:
-        port = 20000 + secrets.randbelow(12000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
-PROGRAM = ("-m", "manyheads.cli.launched")
-GRACE = 10.0  # seconds in which the others leave by themselves once one has failed
-MISTAKE = 2  # exit code of a user's mistake
-TAIL = 30  # last lines shown of a process that failed
-LOOK = 0.05  # seconds
-ENDS_TOGETHER = (AGAIN, OUT_OF_TIME, *(128 + one for one in SIGNALS))  # exit codes that all processes agree on
-QUIET = (*ENDS_TOGETHER, 141)  # of which nothing is said; 141: who read the output has gone
-
-
 @dataclass(slots=True)
 class _Child:
-    """A process; `lines` is what it says, unless it is the first, `config` and `report` our ends of its pipes."""
+    """A process; `config` and `report` are our ends of its pipes, `lines` is what it says, unless it is the first."""
 
     rank: int
     process: subprocess.Popen[bytes]
+    config: IO[bytes]
+    report: IO[bytes]
     lines: IO[bytes] | None
-    config: int
-    report: int
 
     @property
     def code(self) -> int | None:
         """None while it runs; below 0 where a signal ended it."""
         return self.process.poll()
 
-    def send(self, number: int) -> None:
-        """A signal for this process alone."""
-        if self.code is None:
-            self.process.send_signal(number)
-
     def kill(self) -> None:
         """End it and whatever it has started."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
-    def mistake(self) -> str:
-        """What it reports, once it has ended."""
-        found = b""
-        while part := os.read(self.report, 65536):
-            found += part
-        return found.decode()
-
 
 class Processes:
-    """The processes of one start; leaving the block ends those that are left."""
+    """The processes of one start; leaving the block ends those that are left. The first signal goes to all of them, the
+    second one ends them.
+
+    torch's elastic launcher and `torch.multiprocessing.start_processes` end the others as soon as one has ended, within
+    30 seconds, and leave them alone where they are killed themselves: neither waits for the save that all agreed on.
+    """
 
     def __init__(self, verb: str, config: Any, environments: Sequence[Mapping[str, str]], folder: Path | None) -> None:
         self.folder = folder
@@ -217,13 +178,13 @@ class Processes:
         self._undo = ExitStack()
 
     def __enter__(self) -> "Processes":
-        self._undo.enter_context(_forwarded(self))
+        self._undo.enter_context(handled_by(self._pass_on))
         try:
             for environment in self._environments:
                 self.children.append(_start(*self._words, environment))
             for number in self.asked[:1]:  # it came while they were started
                 for child in self.children:
-                    child.send(number)
+                    child.process.send_signal(number)
         except BaseException:
             self.__exit__()
             raise
@@ -233,11 +194,15 @@ class Processes:
         for child in self.children:
             child.kill()
             child.process.wait()
-            for end in (child.config, child.report):
-                os.close(end)
-            if child.lines:
-                child.lines.close()
+            for end in (child.config, child.report, child.lines):
+                if end:
+                    end.close()
         self._undo.close()
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self.asked.append(number)
+        for child in self.children:
+            child.process.send_signal(number) if len(self.asked) == 1 else child.kill()
 
     def wait(self, timeout: float) -> int:
         """Wait for all; once one has failed the others have a while to leave by themselves. Returns its exit code.
@@ -246,90 +211,59 @@ class Processes:
             ValueError: it was a user's mistake.
         """
         first, until = None, float("inf")
-        while first is None or any(child.code is None for child in self.children):
+        while True:
             codes = [child.code for child in self.children]
-            if first is None and any(codes):
-                first = min((child for child in self.children if child.code), key=_blame)
-                until = time.monotonic() + _grace(first, timeout)
-            elif not any(code is None for code in codes):
-                break
+            if not any(codes) and None not in codes:
+                return 0
+            if first is None and any(codes):  # of several first who was killed, last who only lost the others
+                first = min(
+                    (child for child in self.children if child.code),
+                    key=lambda child: ((child.code or 0) > 0, child.code == LOST, child.rank),
+                )
+                until = time.monotonic() + _grace(first.code or 0, timeout)
             if len(self.asked) > 1:
                 return 128 + self.asked[-1]
-            if time.monotonic() > until:
+            if None not in codes or time.monotonic() > until:
                 break
             time.sleep(LOOK)
-        if first is None:
-            return 0
-        return self._said(first)
-
-    def _said(self, first: _Child) -> int:
+        assert first is not None
         for child in self.children:
             child.kill()
             child.process.wait()
-        code = first.code or 0
         for child in (first, *self.children):
-            if sentence := child.mistake():
+            if sentence := child.report.read().decode():
                 raise ValueError(sentence)
-        n_ranks = int(self._environments[0]["WORLD_SIZE"])
-        where = last_seen(self.folder, first.rank, n_ranks) if self.folder else ""
-        if code not in QUIET and not (code == LOST and first.rank == 0) and not (code < 0 and self.asked):
-            print("\n".join(_failure(first, code, where)), file=sys.stderr)
+        code = first.code or 0
+        self._say(first, code)
         return code if code > 0 else 128 - code
 
-
-def _grace(first: _Child, timeout: float) -> float:
-    """Seconds in which the others may leave by themselves: rank 0 may be saving what all have agreed on. To begin again
-    is for one to decide: the others may never hear of it."""
-    if first.code == AGAIN:
-        return GRACE
-    return max(timeout, GRACE) if first.code in ENDS_TOGETHER else 2.0 if first.code == MISTAKE else GRACE
-
-
-def _blame(child: _Child) -> tuple[bool, bool, int]:
-    """Of those that ended at the same moment: first who was killed, last who only lost the others."""
-    return (child.code or 0) > 0, child.code == LOST, child.rank
-
-
-def _failure(child: _Child, code: int, where: str) -> list[str]:
-    """What to say of a process that failed: where it was, and its last words."""
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
-    if child.lines is None:
-        return [f"rank {child.rank} {how}{where}"]
-    child.lines.seek(0)
-    lines = child.lines.read().decode(errors="replace").splitlines()[-TAIL:]
-    return [f"rank {child.rank} {how}{where}{': its last lines' if lines else ''}", *lines]
+    def _say(self, first: _Child, code: int) -> None:
+        """Of a process that failed, unless it has said it itself: where it was, and its last words."""
+        if code in QUIET or (code == LOST and first.rank == 0) or (code < 0 and self.asked):
+            return
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
+        n_ranks, lines = int(self._environments[0]["WORLD_SIZE"]), []
+        where = last_seen(self.folder, first.rank, n_ranks) if self.folder else ""
+        if first.lines:
+            first.lines.seek(0)
+            lines = first.lines.read().decode(errors="replace").splitlines()[-TAIL:]
+        print("\n".join([f"rank {first.rank} {how}{where}{': its last lines' * bool(lines)}", *lines]), file=sys.stderr)
 
 
-@contextmanager
-def _forwarded(crew: Processes) -> Iterator[None]:
-    """A signal goes to all processes, the second one ends them. A notebook's threads cannot be signalled."""
-
-    def note(number: int, frame: FrameType | None) -> None:
-        crew.asked.append(number)
-        for child in crew.children:
-            child.send(number) if len(crew.asked) == 1 else child.kill()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {one: signal.getsignal(one) for one in SIGNALS}
-    for one in SIGNALS:
-        if before[one] is not signal.SIG_IGN:
-            signal.signal(one, note)
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+def _grace(code: int, timeout: float) -> float:
+    """Seconds in which the others may leave by themselves where one has ended with `code`: rank 0 may be saving what
+    all have agreed on. To begin again is for one to decide: the others may never hear of it."""
+    if code in ENDS_TOGETHER and code != AGAIN:
+        return max(timeout, GRACE)
+    return 2.0 if code == MISTAKE else GRACE
 
 
 def _start(verb: str, config: bytes, environment: Mapping[str, str]) -> _Child:
     read_config, write_config = os.pipe()
     read_report, write_report = os.pipe()
     lines = None if environment["LOCAL_RANK"] == "0" else tempfile.TemporaryFile()  # noqa: SIM115 - closed by the crew
-    words = [sys.executable, "-P", *PROGRAM, verb, str(read_config), str(write_report)]
     process = subprocess.Popen(  # noqa: S603 - our own words
-        words,
+        [sys.executable, "-P", *PROGRAM, verb, str(read_config), str(write_report)],
         env=environment,
         stdin=None if lines is None else subprocess.DEVNULL,
         stdout=lines,
@@ -339,7 +273,9 @@ def _start(verb: str, config: bytes, environment: Mapping[str, str]) -> _Child:
     )
     os.close(read_config)
     os.close(write_report)
+    ends = os.fdopen(write_config, "wb", 0), os.fdopen(read_report, "rb")
+    child = _Child(int(environment["RANK"]), process, *ends, lines)
     with suppress(BrokenPipeError):  # it has ended already, which is noticed elsewhere
         while config:
-            config = config[os.write(write_config, config) :]
-    return _Child(int(environment["RANK"]), process, lines, write_config, read_report)
+            config = config[child.config.write(config) :]
+    return child

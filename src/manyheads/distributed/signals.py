@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 OUT_OF_TIME = 124  # the exit code of timeout(1)
 ASKS_IN_EACH_BATCH = "_broadcast_sigterm_tensor"
+Handler = Callable[[int, FrameType | None], None]
 
 
 class Stopped(SystemExit):
@@ -35,6 +36,26 @@ def ending(outcome: Mapping[str, int]) -> Stopped | None:
     return Stopped("trainer.max_time", OUT_OF_TIME) if outcome["late"] else None
 
 
+def _handle(handler: Handler) -> None:
+    if threading.current_thread() is threading.main_thread():  # a notebook's threads cannot be signalled
+        for one in SIGNALS:
+            if signal.getsignal(one) is not signal.SIG_IGN:  # as in a script that goes on behind a `&`
+                signal.signal(one, handler)
+
+
+@contextmanager
+def handled_by(handler: Handler) -> Iterator[None]:
+    """Signals call `handler` for a while."""
+    before = {one: signal.getsignal(one) for one in SIGNALS}
+    _handle(handler)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for one, found in before.items():
+                signal.signal(one, found)
+
+
 class Stop:
     """Whether this process was asked to end, and why.
 
@@ -48,24 +69,13 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Signals set the flag for a while. A notebook's threads cannot be signalled: there nothing changes."""
-        if threading.current_thread() is not threading.main_thread():
+        """Signals set the flag for a while."""
+        with handled_by(self._note):
             yield
-            return
-        before = {one: signal.getsignal(one) for one in SIGNALS}
-        self.listen()
-        try:
-            yield
-        finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
 
     def listen(self) -> None:
-        """Take the signals over, also from Lightning, which takes SIGTERM when training begins."""
-        if threading.current_thread() is threading.main_thread():
-            for one in SIGNALS:
-                if signal.getsignal(one) is not signal.SIG_IGN:  # as in a script that goes on behind a `&`
-                    signal.signal(one, self._note)
+        """Take the signals over from Lightning, which takes SIGTERM when training begins."""
+        _handle(self._note)
 
     def votes(self) -> dict[str, int]:
         """What this process puts to the vote: the signal that came, and whether its time is up."""
@@ -99,11 +109,8 @@ def leave_with(pipe: int, grace: float = 0.0) -> None:
 
 
 def seconds_of(limit: Any) -> float | None:
-    """The seconds of `trainer.max_time`: "days:hours:minutes:seconds" or {hours: 1, minutes: 30}; None stays None.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """The seconds of `trainer.max_time`: "days:hours:minutes:seconds" or {hours: 1, minutes: 30}; None stays None,
+    anything else is refused."""
     units = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
     if limit is None:
         return None

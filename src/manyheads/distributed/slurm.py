@@ -41,11 +41,7 @@ def is_for_the_queue(run: RunConfig) -> bool:
 
 
 def refuse_unwritten(run: RunConfig) -> None:
-    """Refuse to begin here what was meant for a queue.
-
-    Raises:
-        ValueError: hardware=slurm outside of a job, where nothing was typed that a script could say.
-    """
+    """Refuse hardware=slurm outside of a job where nothing was typed that a script could say."""
     if is_for_the_queue(run):
         raise ValueError(
             "hardware=slurm writes down a command line, which a call from Python is not: type manyheads train "
@@ -64,27 +60,30 @@ def write_job(run: RunConfig, words: Sequence[str], config_dir: str | None = Non
     Args:
         words: what was typed after the verb, `manyheads train` or `manyheads pretrain`.
         config_dir: the user's own folder of presets.
-
-    Raises:
-        ValueError: the number of devices is left open, the folder is taken, or its name cannot stand in a script.
     """
-    hardware = run.hardware
-    if hardware.devices == 0:
+    path = os.path.abspath(os.path.expanduser(run.output or "outputs"))
+    if run.hardware.devices == 0:
         raise ValueError(
             "hardware.devices=0 takes all GPUs of this machine, but a job runs on others: say how many each has, "
             "such as hardware.devices=4"
         )
-    _refuse_name(os.path.abspath(os.path.expanduser(run.output or "outputs")))
+    if not _PATH.fullmatch(path):
+        raise ValueError(
+            f"output={show(path)} cannot stand in a script of SLURM: use letters, digits, spaces and the signs "
+            "/ . , : + = @ ~ _ - alone"
+        )
     folder = start_folder(run.output, again=run.resume is not Resume.never)
     script = folder / SCRIPT
-    verb = "pretrain" if run.task is Task.pretrain else "train"
+    lines = ["#!/bin/bash", *(f"#SBATCH {one}" for one in _options(run, folder))]
+    command = shlex.join(_command(run, words, folder, config_dir))
     with refuse_unwritable(folder), replace_file(script) as part:
-        part.write_text(job_script(run, folder, _command(verb, words, folder, config_dir)), encoding="utf-8")
+        body = _BODY.format(here=shlex.quote(os.getcwd()), command=command)
+        part.write_text("\n".join(lines) + "\n" + body, encoding="utf-8")
     return f"sbatch {shlex.quote(str(script))}"
 
 
-def job_script(run: RunConfig, folder: Path, command: Sequence[str]) -> str:
-    """The text of the script: what is asked of SLURM, and `command` on every task."""
+def _options(run: RunConfig, folder: Path) -> list[str]:
+    """What is asked of SLURM."""
     hardware, slurm = run.hardware, run.slurm
     own = slurm.options.split()
     if not any(one.startswith("--signal=") for one in own):
@@ -97,7 +96,7 @@ def job_script(run: RunConfig, folder: Path, command: Sequence[str]) -> str:
         "--account": slurm.account,
         "--cpus-per-task": hardware.threads or "",
     }
-    options = [
+    return [
         *own,
         f"--job-name={re.sub(r'[^A-Za-z0-9_.-]', '_', folder.name)}",
         f"--nodes={hardware.nodes}",
@@ -107,12 +106,11 @@ def job_script(run: RunConfig, folder: Path, command: Sequence[str]) -> str:
         "--open-mode=append",
         "--requeue",
     ]
-    lines = ["#!/bin/bash", *(f"#SBATCH {one}" for one in options)]
-    return "\n".join(lines) + "\n" + _BODY.format(here=shlex.quote(os.getcwd()), command=shlex.join(command))
 
 
-def _command(verb: str, words: Sequence[str], folder: Path, config_dir: str | None) -> list[str]:
+def _command(run: RunConfig, words: Sequence[str], folder: Path, config_dir: str | None) -> list[str]:
     """The same words in the same folder, where `resume=auto` takes them on; a folder to resume says both itself."""
+    verb = "pretrain" if run.task is Task.pretrain else "train"
     typed = {word.partition("=")[0].strip(): word.partition("=")[2] for word in words}
     more = ["--config-dir", config_dir] if config_dir else []
     command = [sys.executable, "-m", "manyheads", verb, *more]
@@ -120,11 +118,3 @@ def _command(verb: str, words: Sequence[str], folder: Path, config_dir: str | No
         return [*command, *words]
     kept = [word for word in words if word.partition("=")[0].strip() not in ("output", "resume")]
     return [*command, *kept, f"output={folder}", "resume=auto"]
-
-
-def _refuse_name(path: str) -> None:
-    if not _PATH.fullmatch(path):
-        raise ValueError(
-            f"output={show(path)} cannot stand in a script of SLURM: use letters, digits, spaces and the signs "
-            "/ . , : + = @ ~ _ - alone"
-        )

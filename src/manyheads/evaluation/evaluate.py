@@ -15,8 +15,9 @@ from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source, Task
 from manyheads.config.fields import listed, to_plain
 from manyheads.data.columns import MULTI_LABEL
 from manyheads.data.files import stem_of
+from manyheads.data.opening import open_tables
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.sources import open_tables, read_split
+from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows, read_text_split
 from manyheads.distributed.launch import n_to_start, on_all
 from manyheads.inference.format import COLUMNS, Columns, ModelFolder, Settings, open_folder, run_folder

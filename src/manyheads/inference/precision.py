@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from manyheads.nn.classifier import Cross
 
 TYPES = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 Network = TypeVar("Network", bound=nn.Module)
+CUDNN_RNN: Any = torch.backends.cudnn.rnn  # where torch keeps what cuDNN's recurrent layers may round to
 
 
 def choose_device(hardware: InferenceHardware) -> torch.device:
@@ -84,19 +85,19 @@ def quick(precision: Precision, model: ModelConfig, device: torch.device) -> tor
 @contextmanager
 def multiplying_in(autocast: torch.dtype | None, device: torch.device) -> Iterator[None]:
     """Matrices are multiplied in `autocast`; None is fp32."""
-    before = torch.backends.cudnn.rnn.fp32_precision
+    before = CUDNN_RNN.fp32_precision
     if autocast is None and device.type == "cuda":
         forbid_tf32()
     try:
         with torch.autocast(device.type, autocast, enabled=autocast is not None):
             yield
     finally:
-        torch.backends.cudnn.rnn.fp32_precision = before
+        CUDNN_RNN.fp32_precision = before
 
 
 def forbid_tf32() -> None:
     """Recurrent layers on a GPU multiply in fp32: by default torch lets cuDNN round to TF32, with 10 bits for 23."""
-    torch.backends.cudnn.rnn.fp32_precision = "ieee"
+    CUDNN_RNN.fp32_precision = "ieee"
 
 
 class LaidOut(nn.Module):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from manyheads.config import InferenceHardware, PredictConfig, Task
 from manyheads.config.fields import to_plain
-from manyheads.distributed.launch import n_to_start, on_all, started
+from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
 from manyheads.inference.answers import check_output, n_written, opened_answers
 from manyheads.inference.format import FILES, MORE, ModelFolder, open_folder
@@ -67,13 +67,13 @@ def answer_together(
     """
     ranks = this_process()
     if ranks.n_ranks == 1:
-        started(hardware)
+        settled_hardware(hardware)
         return verb(None)
     from manyheads.inference.predictor import work_together
 
     with work_together(ranks, hardware.timeout) as workers:
         if ranks.is_first:
-            started(hardware)
+            settled_hardware(hardware)
             return verb(workers)
         workers.help(opened)
     return None

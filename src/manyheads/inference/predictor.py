@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from manyheads.config import ModelConfig, Task
 from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch, Batches, laid_out, plan_evaluation
 from manyheads.data.tokens import Tokens, Windows
+from manyheads.distributed.collectives import from_first, gathered
 from manyheads.distributed.heartbeat import Lost
 from manyheads.distributed.ranks import Ranks, meeting_place
 from manyheads.inference.format import Columns, Settings
@@ -60,6 +61,7 @@ def run_batches(
     tokens: int = ANSWER_TOKENS,
     rows: int = ANSWER_ROWS,
     part: Part = WHOLE,
+    among: Tensor | None = None,
 ) -> Found:
     """What `answer` finds `(B, ...)` for the batches of `part`, in the order of the rows; batches are the same whatever
     the part.
@@ -67,11 +69,13 @@ def run_batches(
     Args:
         autocast: the type that matrices are multiplied in; None is fp32.
         tokens, rows: most of a batch. Rows of similar length travel together.
+        among: numbers of the rows that are answered; None: all.
     """
     if len(encoded) == 1 and encoded.targets is None:
         batches = [_only_row(encoded)][part[0] :]
     else:
-        plan = plan_evaluation(encoded.lengths, tokens=tokens, rows=rows)
+        plan = plan_evaluation(encoded.lengths if among is None else encoded.lengths[among], tokens=tokens, rows=rows)
+        plan = plan if among is None else [one._replace(rows=among[one.rows]) for one in plan]
         batches = Batches(encoded, plan[part[0] :: part[1]])  # neighbours are of like length, so parts are of like size
     found: list[Found] = []
     with torch.inference_mode(), multiplying_in(autocast, device):
@@ -286,24 +290,12 @@ class Workers:
     def broadcast(self, message: bytes = b"") -> bytes:
         """The `message` of the first process, in all of them; empty: it has no more."""
         with _heard(self.timeout):
-            size = torch.tensor(len(message))
-            dist.broadcast(size, 0, group=self.asking)
-            content = torch.frombuffer(bytearray(message or bytes(int(size))), dtype=torch.uint8) if size else None
-            if content is not None:
-                dist.broadcast(content, 0, group=self.asking)
-        return message if content is None or self.ranks.is_first else content.numpy().tobytes()
+            return from_first(message, self.asking)
 
     def gather(self, message: bytes) -> list[bytes]:
         """The messages of all, by rank, in the first process; empty in the others."""
-        first, own = self.ranks.is_first, torch.frombuffer(bytearray(message), dtype=torch.uint8)
         with _heard(self.timeout):
-            sizes = [torch.zeros((), dtype=torch.int64) for _ in range(self.ranks.n_ranks)]
-            dist.all_gather(sizes, torch.tensor(len(message)), group=self.answering)
-            padded = torch.zeros(max(map(int, sizes)), dtype=torch.uint8)
-            padded[: len(own)] = own
-            into = [torch.empty_like(padded) for _ in sizes] if first else None
-            dist.gather(padded, into, 0, group=self.answering)
-        return [one[: int(size)].numpy().tobytes() for one, size in zip(into or [], sizes, strict=first)]
+            return gathered(message, self.answering)
 
 
 @contextmanager

@@ -53,11 +53,7 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def refuse_unwritable(folder: Path) -> Iterator[None]:
-    """Turn what the disk refuses into one sentence.
-
-    Raises:
-        ValueError: an `OSError` came.
-    """
+    """Turn an `OSError`, what the disk refuses, into a `ValueError` of one sentence."""
     try:
         yield
     except OSError as error:
@@ -67,16 +63,13 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
 
 
 def _beside(path: Path, end: str) -> Path:
-    """A hidden name in the same folder that nobody else has: a process id alone is unique to its machine, not to a
-    disk that several machines share."""
+    """A hidden name in the same folder that nobody else has, also where several machines share the disk."""
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(8)}.{end}")
 
 
 def _usual_mode(probe: Path) -> int:
-    """The mode of a new file here, 0o666 less the umask. safetensors for one makes its files for their owner alone.
-
-    A file is made to see it: to ask for the umask is to set it, for all threads, for a moment.
-    """
+    """The mode of a new file here, 0o666 less the umask: safetensors for one makes its files for their owner alone.
+    A file is made to see it, as asking for the umask sets it for a moment, for all threads."""
     probe.touch()
     mode = probe.stat().st_mode & 0o777
     probe.unlink()
@@ -93,11 +86,8 @@ def flush(path: Path) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Parse a JSON file of a bounded size.
-
-    Raises:
-        ValueError: too large, not UTF-8, not JSON, a key twice, or nested too deeply.
-    """
+    """The content of a JSON file; a `ValueError` says that it is too large, not UTF-8, not JSON, nested too deeply, or
+    gives a key twice."""
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"{path} is larger than {MOST_BYTES // 2**20} MiB: it is not a file that manyheads wrote")
     try:

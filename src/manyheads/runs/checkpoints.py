@@ -31,18 +31,15 @@ from manyheads.runs.atomic import flush, replace_file
 MANIFEST = "manifest.json"
 FORMAT = 2
 MOST_JSON = 2**26  # bytes of a JSON file of ours
-_NAME = re.compile(r"step-(\d{8,})")
-_PASSING = re.compile(r"\..+\.(\d+-)?[0-9a-f]{16}\.(part|old)")  # ours, and those of atomic.py
-
-
-Write = Callable[[IO[bytes]], object]
 COUNTS = ("step", "epoch", "batch", "batches")
 MOST = 2**53  # of any count: far beyond, and a float holds it exactly
-MOMENTS = ("exp_avg", "exp_avg_sq")
 OTHERWISE = "something in it has another name, type or shape than here"
 FILE = "again.json"
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: try again
 MOST_SPLIT = 2**20  # more parts than a micro-batch has rows
+_NAME = re.compile(r"step-(\d{8,})")
+_PASSING = re.compile(r"\..+\.(\d+-)?[0-9a-f]{16}\.(part|old)")  # ours, and those of atomic.py
+Write = Callable[[IO[bytes]], object]
 
 
 class _Hashing(io.FileIO):
@@ -62,14 +59,12 @@ class _Hashing(io.FileIO):
 
 
 def save(folder: Path, step: int, files: Mapping[str, Write], kept: Mapping[str, Path], *, keep: int) -> Path:
-    """Write the checkpoint of `step` and delete the oldest beyond `keep`, once the new one is verified.
+    """Write the checkpoint of `step` and delete the oldest beyond `keep`, once the new one is verified. After an
+    `OSError` (a full disk) older checkpoints are untouched.
 
     Args:
         files: what writes each file.
-        kept: files on the same disk that belong to it, taken over by a link.
-
-    Raises:
-        OSError: the disk is full, or may not be written to; older checkpoints are untouched.
+        kept: files on the same disk that belong to it, taken over by a link, or a copy where disks know no links.
     """
     target = folder / f"step-{step:08d}"
     if valid(target):
@@ -80,7 +75,13 @@ def save(folder: Path, step: int, files: Mapping[str, Write], kept: Mapping[str,
     try:
         part.mkdir()
         listed = {name: _written(part / name, write) for name, write in files.items()}
-        listed |= {name: _taken_over(path, part / name) for name, path in kept.items()}
+        for name, path in kept.items():  # replaced by a run, and never written to
+            try:
+                os.link(path, part / name)
+            except OSError:
+                shutil.copyfile(path, part / name)
+                flush(part / name)
+            listed[name] = _facts(part / name)
         fault("manifest")
         content = json.dumps({"format": FORMAT, "step": step, "files": listed}, indent=1).encode()
         _written(part / MANIFEST, lambda file: file.write(content))
@@ -113,7 +114,10 @@ def valid(checkpoint: Path) -> bool:
     files = manifest.get("files")
     if manifest.get("step") != int(name[1]) or not isinstance(files, dict) or not files:
         return False
-    return all(name == Path(name).name and _agrees(checkpoint / name, facts) for name, facts in files.items())
+    try:
+        return all(name == Path(name).name and _facts(checkpoint / name) == facts for name, facts in files.items())
+    except (OSError, ValueError):  # ValueError: a name with a NUL
+        return False
 
 
 def json_or_none(path: Path) -> Any:
@@ -141,47 +145,29 @@ def _by_step(folder: Path) -> list[Path]:
     return [one for _, one in sorted(named, reverse=True)]
 
 
-def _written(path: Path, write: Write) -> tuple[int, str]:
+def _written(path: Path, write: Write) -> list[int | str]:
     fault("between")
     with _Hashing(path) as part:
         write(cast(IO[bytes], part))
         os.fsync(part.fileno())
-        return part.tell(), part.digest.hexdigest()
+        return [part.tell(), part.digest.hexdigest()]
 
 
-def _taken_over(source: Path, path: Path) -> tuple[int, str]:
-    """A second name for the same file, which is replaced and never written to; a copy where disks know no links."""
-    try:
-        os.link(source, path)
-    except OSError:
-        shutil.copyfile(source, path)
-        flush(path)
-    return path.stat().st_size, _hash(path)
-
-
-def _agrees(path: Path, facts: Any) -> bool:
-    try:
-        return path.is_file() and [path.stat().st_size] == facts[:1] and [_hash(path)] == facts[1:]
-    except (OSError, ValueError, TypeError):  # ValueError: a name with a NUL; TypeError: facts that are none
-        return False
-
-
-def _hash(path: Path) -> str:
+def _facts(path: Path) -> list[int | str]:
+    """Size and hash of a file, as the manifest has them; what is no file may be a pipe, which never ends."""
+    if not path.is_file():
+        raise FileNotFoundError(path)
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
 
 
 def _delete_beyond(folder: Path, target: Path, keep: int) -> None:
-    """Delete the oldest but `target`, the new one; one that is being deleted has no checkpoint's name any more.
-
-    Those of later steps are damaged, or the run had gone on from them: they do not count.
-    """
+    """Delete the oldest but `target`, the new one; one that is being deleted has no checkpoint's name any more. Of
+    later steps the damaged do not count."""
     order = _by_step(folder)
     at = order.index(target)
     counted = [*filter(valid, order[:at]), *order[at:]]
-    for one in counted[keep:]:
-        if one == target:
-            continue
+    for one in (one for one in counted[keep:] if one != target):
         fault("delete")
         gone = folder / f".{one.name}.{secrets.token_hex(8)}.old"
         os.rename(one, gone)
@@ -191,11 +177,7 @@ def _delete_beyond(folder: Path, target: Path, keep: int) -> None:
 
 
 def read_progress(checkpoint: Path) -> dict[str, Any]:
-    """What progress.json says of the place in the training.
-
-    Raises:
-        ValueError: a count is none, or the time or the rows are not told.
-    """
+    """What progress.json says of the place in the training, checked."""
     progress = json_or_none(checkpoint / "progress.json")
     with fitting(checkpoint):
         counts = [progress[name] for name in COUNTS] + [progress.get(name, 1) for name in ("ranks", "per_step")]
@@ -211,11 +193,7 @@ def read_progress(checkpoint: Path) -> dict[str, Any]:
 
 @contextmanager
 def fitting(checkpoint: Path) -> Iterator[None]:
-    """Turn whatever a state that does not fit brings about into one sentence, in which only our own words stand.
-
-    Raises:
-        ValueError: something came up within.
-    """
+    """Turn whatever a state that does not fit brings about into one sentence, in which only our own words stand."""
     try:
         yield
     except Exception as problem:  # a state that fits raises nothing, and a stranger's may raise anything
@@ -224,37 +202,6 @@ def fitting(checkpoint: Path) -> Iterator[None]:
             f"{checkpoint} does not fit this run, as {why[0] if why else OTHERWISE:.300}: delete it to go on from "
             "another checkpoint, or start a new run in another folder"
         ) from problem
-
-
-def check_alike(name: str, its: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """The same names, values of the same types: what is put back as attributes replaces nothing else.
-
-    Raises:
-        ValueError: something is of another kind.
-    """
-    kinds = [{key: int if type(value) is float else type(value) for key, value in one.items()} for one in (its, own)]
-    if kinds[0] != kinds[1]:
-        raise ValueError(f"its {name} is of another kind")
-
-
-def check_moments(optimizers: list[Any]) -> None:
-    """What AdamW keeps of each weight, or Muon of a matrix, has its shape.
-
-    Raises:
-        ValueError: something is missing, of another shape, or of an optimiser that is no more.
-    """
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            [math.isfinite(group[name]) for name in ("lr", "eps", "weight_decay", "initial_lr")]  # else a TypeError
-        hidden = getattr(optimizer, "hidden", {})
-        for weight, kept in optimizer.state.items():
-            if "owed" in kept:
-                raise ValueError("an earlier version updated its embedding row by row, which this one does not")
-            moments = ("momentum",) if weight in hidden else MOMENTS
-            if not {"step", *moments} <= kept.keys() or kept["step"].numel() != 1:
-                raise ValueError("its optimiser lacks what it keeps of a weight")
-            if any(kept[name].shape != weight.shape for name in moments):
-                raise ValueError("its optimiser is that of other weights")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,19 +15,15 @@ LARGEST_FILE = 1_000_000  # bytes of a config.yaml
 
 def save_run(run: Any, path: str | Path) -> None:
     """Write the settings as YAML that `read_run` reads back equal; the file appears whole or not at all."""
-    text = as_yaml(to_plain(run))
     with replace_file(Path(path)) as part:
-        part.write_text(text, encoding="utf-8")
+        part.write_text(as_yaml(to_plain(run)), encoding="utf-8")
 
 
 def read_run(path: str | Path) -> RunConfig:
     """The settings of a run from its config.yaml, or from the folder that holds it.
 
-    The file may be anybody's: it is read as plain YAML without aliases, every key and type is checked,
-    and nothing in it is imported, called or interpolated.
-
-    Raises:
-        ValueError: one sentence naming the file and what is wrong in it.
+    The file may be anybody's: it is read as plain YAML without aliases, every key and type is checked, and nothing in
+    it is imported, called or interpolated. A `ValueError` names the file and what is wrong in it.
     """
     path = Path(path, "config.yaml") if Path(path).is_dir() else Path(path)
     if not path.is_file():
@@ -39,17 +35,14 @@ def read_run(path: str | Path) -> RunConfig:
         refuse_code(values, verbatim=having(RunConfig, verbatim=True))
         run = from_plain(RunConfig, values)
         check_flags(run)
+        return run
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return run
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a config.yaml, which may be anybody's.
-
-    Raises:
-        ValueError: too large for a configuration, not UTF-8, not YAML, or with aliases or tags of code.
-    """
+    """The content of a config.yaml, which may be anybody's; a `ValueError` says that it is too large, not UTF-8, not
+    YAML, or holds aliases or tags of code."""
     if path.stat().st_size > LARGEST_FILE:
         raise ValueError("is larger than any configuration: give the config.yaml of a run")
     try:

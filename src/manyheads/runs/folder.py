@@ -1,10 +1,8 @@
-"""The folder of a run, chosen once however many processes take part in it. Standard library only.
+"""The folder of a run, chosen once however many processes take part in it; its metrics.csv. Standard library only.
 
 One process alone makes it. Processes that `launch.py` starts are told its path by the environment variable
 MANYHEADS_OUTPUT; those started side by side, by torchrun or srun, agree on a name made from that of their job.
-
 Whatever is written into a folder stays in it, also where the folder came from a stranger, with links in it.
-`read_curves` reads its metrics.csv.
 """
 
 import csv
@@ -21,11 +19,9 @@ from manyheads.distributed.ranks import job_name, this_process
 HANDED_ON = "MANYHEADS_OUTPUT"
 RANKS = "ranks"  # the folder of what each process of several writes of itself
 LOOK = 0.05  # seconds
-_held: set[Path] = set()
-
-
 TRACKERS = "wandb"  # folder of a logger that links its newest run and its own logs, and never writes through links
 REMEDY = "lead out of the folder that is written to: put what it leads to in its place, or use another folder"
+_held: set[Path] = set()
 Curve = dict[str, float]  # one row of metrics.csv; a figure that was not logged at that step is absent
 
 
@@ -34,19 +30,17 @@ def start_folder(output: str = "", *, again: bool = False) -> Path:
 
     Args:
         output: the folder that was asked for; empty: outputs/<date>-<time>-<4 hex digits>.
-        again: it may hold a run already, which goes on.
-
-    Raises:
-        ValueError: the folder asked for exists and is not empty, or cannot be agreed on.
+        again: it may hold a run already, which goes on; else one that is not empty is refused (`ValueError`).
     """
-    if this_process().started_by or again:
-        folder = named_folder(output)
-        if is_first_process():
-            if not again:
-                refuse_taken(str(folder))
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder
-    return (_make_named(Path(output).expanduser()) if output else _make_new()).absolute()
+    named = this_process().started_by or again
+    if not named and not output:
+        return _make_new()
+    folder = named_folder(output) if named else Path(output).expanduser()
+    if is_first_process():
+        if not again:
+            refuse_taken(str(folder))
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder.absolute()
 
 
 @contextmanager
@@ -56,34 +50,37 @@ def reserved_folder(output: str = "") -> Iterator[Path]:
     if output:
         yield Path(output).expanduser().absolute()
         return
-    above = Path("outputs")
-    was_there = above.is_dir()
-    folder = _make_new().absolute()
+    was_there = Path("outputs").is_dir()
+    folder = _make_new()
     try:
         yield folder
     finally:
         with suppress(OSError):  # it holds something
             folder.rmdir()
             if not was_there:
-                above.rmdir()
+                folder.parent.rmdir()
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """No other run can be in `folder` while the block lasts. For the first process; the others go on as it does.
+    """No other run can be in `folder` while the block lasts, else a `ValueError`. For the first process; the others go
+    on as it does.
 
     The kernel holds the lock, on the folder itself, so that a process that is killed leaves none behind. Disks that
     know no locks hold none.
-
-    Raises:
-        ValueError: another run is in it.
     """
     if folder in _held or not is_first_process():
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        _lock(descriptor, folder)
+        with suppress(OSError):  # a disk that knows no locks
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"output={folder} holds a run that still goes on: wait for its end, or name another folder"
+                ) from None
         _held.add(folder)
         yield
     finally:
@@ -91,38 +88,11 @@ def held(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def refuse_held(folder: Path) -> None:
-    """Before processes are started that would write there.
-
-    Raises:
-        ValueError: another run is in `folder`.
-    """
-    if folder.is_dir():
-        with held(folder):
-            return
-
-
-def _lock(descriptor: int, folder: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ValueError(
-            f"output={folder} holds a run that still goes on: wait for its end, or name another folder"
-        ) from None
-    except OSError:
-        return  # such a disk
-
-
 def named_folder(output: str) -> Path:
-    """The folder that was handed on, that `output` names, or the name of the job: a second start finds it again.
-
-    Raises:
-        ValueError: none of them does.
-    """
+    """The folder that was handed on, that `output` names, or the name of the job: a second start finds it again."""
     started = this_process().started_by
-    handed_on = os.environ.get(HANDED_ON)
-    if started and handed_on:
-        return Path(handed_on)
+    if started and os.environ.get(HANDED_ON):
+        return Path(os.environ[HANDED_ON])
     name = output or (f"outputs/{job_name()}" if job_name() else "")
     if not name and started:
         raise ValueError(
@@ -134,13 +104,10 @@ def named_folder(output: str) -> Path:
 
 
 def refuse_taken(output: str, *, by_training: bool = True) -> None:
-    """Refuse a folder that holds something: the first process asks before any work, the others never.
+    """Refuse a file, or a folder that holds something: the first process asks before any work, the others never.
 
     Args:
         by_training: a run that was interrupted there may go on.
-
-    Raises:
-        ValueError: the folder is a file, or not empty.
     """
     folder = Path(output).expanduser()
     if not output or not is_first_process():
@@ -159,11 +126,7 @@ def refuse_taken(output: str, *, by_training: bool = True) -> None:
 
 def ranks_folder(folder: Path, timeout: float) -> Path:
     """The folder, within that of a run, where each of several processes writes of itself. The first makes it, when
-    the run's own folder is its own; the others wait for that.
-
-    Raises:
-        ValueError: it did not come within `timeout` seconds.
-    """
+    the run's own folder is its own; the others wait for that, `timeout` seconds at the most."""
     place = folder / RANKS
     if is_first_process():
         place.mkdir(exist_ok=True)
@@ -183,30 +146,18 @@ def is_first_process() -> bool:
     return this_process().is_first
 
 
-def _make_named(folder: Path) -> Path:
-    refuse_taken(str(folder))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 def _make_new() -> Path:
     """A folder nobody else has: made, not looked for, so that runs that start together stay apart."""
     while True:
-        folder = Path("outputs", f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(2)}")
+        folder = Path("outputs", f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(2)}").absolute()
         folder.parent.mkdir(exist_ok=True)
-        try:
+        with suppress(FileExistsError):
             folder.mkdir()
-        except FileExistsError:
-            continue
-        return folder
+            return folder
 
 
 def within(folder: Path, *names: str) -> Path:
-    """`folder` / `names`, none of which is a link.
-
-    Raises:
-        ValueError: one is.
-    """
+    """`folder` / `names`, none of which may be a link."""
     for name in names:
         folder = folder / name
         if folder.is_symlink():
@@ -215,11 +166,7 @@ def within(folder: Path, *names: str) -> Path:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a folder with a link anywhere in it but within what a logger keeps there for itself.
-
-    Raises:
-        ValueError: names the first.
-    """
+    """Refuse a folder with a link anywhere in it but within what a logger keeps there for itself."""
     for place, folders, files in os.walk(folder):
         for name in sorted([*folders, *files]):
             within(Path(place), name)

@@ -1,6 +1,5 @@
 """Where a run begins: anew, at its newest checkpoint, or nowhere since it is finished. Standard library only."""
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,8 +12,6 @@ from manyheads.distributed.slurm import holds_a_script_alone
 from manyheads.runs.checkpoints import Again, clear_passing, json_or_none, newest, read_again, read_progress
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import held, is_first_process, named_folder, refuse_links, refuse_taken
-
-log = logging.getLogger("manyheads")
 
 ENDS = (*END_FLAGS, "val_check_interval")  # what a budget is settled into
 
@@ -58,9 +55,8 @@ def find_start(run: RunConfig) -> Start:
     """What `run.resume` means for the folder `run.output`. Nothing is written; the first process deletes leftovers of a
     kill. Nothing else changes there before all have seen it, and they go on from what the first has seen.
 
-    Raises:
-        ValueError: the folder holds what is not to be touched, nothing to go on from where there must be, or a run
-            with other settings.
+    A `ValueError` says that the folder holds what is not to be touched, nothing to go on from where there must be, or a
+    run with other settings.
     """
     if run.resume is Resume.never or run.dry:
         refuse_taken(run.output, by_training=run.resume is Resume.never and not run.dry)
@@ -76,17 +72,20 @@ def find_start(run: RunConfig) -> Start:
             return Start()  # the first is about to write it, or refuses
         raise ValueError(f"output={folder} is not empty and holds no run with its config.yaml: name another folder")
     refuse_links(folder)
-    if (folder / "summary.json").is_file():
-        return _finished(run, folder)
+    if (folder / "summary.json").is_file():  # other settings are refused, so that nobody takes old figures for new
+        before = read_run(folder)
+        start = Start(finished=True, **_settled(before, run))
+        _refuse_late(_changes(before, start.but_for_limits(run), folder, 0), folder)
+        return start
     with held(folder):
         for one in (folder, folder / "checkpoints") if is_first_process() else ():
             clear_passing(one)
         checkpoint = newest(folder / "checkpoints")
+    again = read_again(folder)
     if checkpoint is None:
         _refuse_nothing(run, folder)
-        return _anew(run, folder)
-    progress = read_progress(checkpoint)
-    before, again = read_run(folder), read_again(folder)
+        return _anew(run, folder, again)
+    progress, before = read_progress(checkpoint), read_run(folder)
     start = Start(checkpoint, progress, **_settled(before, run), again=again)
     notes = list(_changes(before, start.but_for_limits(run), folder, int(progress["step"])))
     if progress.get("finished"):
@@ -94,14 +93,6 @@ def find_start(run: RunConfig) -> Start:
     if start.end or not (run.budget or run.optim.limits_by_data):  # else only the rows tell what the limits are
         check_limits(start, start.settled(run))
     return replace(start, notes=[*notes, *again.notes()])
-
-
-def _finished(run: RunConfig, folder: Path) -> Start:
-    """The same settings as of a run that is not finished are refused here, so that nobody takes old figures for new."""
-    before = read_run(folder)
-    start = Start(finished=True, **_settled(before, run))
-    _refuse_late(_changes(before, start.but_for_limits(run), folder, 0), folder)
-    return start
 
 
 def _refuse_late(notes: Iterable[str], folder: Path) -> None:
@@ -115,41 +106,30 @@ def _refuse_late(notes: Iterable[str], folder: Path) -> None:
 
 
 def changed_limits(start: Start, *settled: RunConfig) -> list[str]:
-    """What to say of limits that are others than those the run began with, once its data is read.
+    """What to say of limits that are others than those the run began with, once its data is read: they are refused
+    where it is trained to its end.
 
     Args:
         settled: the run with its limits; several where more than the labels would tell which, of which one may do.
-
-    Raises:
-        ValueError: the run is trained to its end.
     """
-    step = int(start.progress.get("step", 0))
-    notes = min(
-        (
-            [
-                f"trainer.{name}={show(run.trainer.get(name))} from step {step} on, where the run began with "
-                f"trainer.{name}={show(was)}"
-                for name, was in start.limits.items()
-                if run.trainer.get(name) != was
-            ]
-            for run in settled
-        ),
-        key=len,
-    )
+
+    def changed(run: RunConfig) -> list[str]:
+        return [
+            f"trainer.{name}={show(run.trainer.get(name))} from step {start.progress.get('step', 0)} on, where the run "
+            f"began with trainer.{name}={show(was)}"
+            for name, was in start.limits.items()
+            if run.trainer.get(name) != was
+        ]
+
+    notes = min(map(changed, settled), key=len)
     if start.finished or start.progress.get("finished"):
         _refuse_late(notes, named_folder(settled[0].output))
     return notes
 
 
 def refuse_other_rows(digests: Mapping[str, str], folder: Path) -> None:
-    """A finished run whose data is another now has figures of other rows.
-
-    Args:
-        digests: of the rows of each split, as they are now.
-
-    Raises:
-        ValueError: a split that the run read has other rows.
-    """
+    """Refuse rows, of which there are the `digests` of each split, that a finished run did not read: its figures are of
+    others."""
     written = json_or_none(folder / "summary.json")
     known = written.get("digests") if isinstance(written, dict) else None
     known = known if isinstance(known, dict) else {}
@@ -162,11 +142,8 @@ def refuse_other_rows(digests: Mapping[str, str], folder: Path) -> None:
 
 
 def verdict(name: str) -> str:
-    """What another value of a setting means for a run that is resumed: "free", "warn" or "refuse".
-
-    Raises:
-        KeyError: nobody has decided.
-    """
+    """What another value of a setting means for a run that is resumed: "free", "warn" or "refuse"; a `KeyError`, where
+    nobody has decided."""
     section, _, flag = name.partition(".")
     if section == "trainer":
         return "free" if flag == "max_time" else "warn" if flag in WARNED_FLAGS else "refuse"
@@ -179,35 +156,30 @@ def verdict(name: str) -> str:
     return decided
 
 
-def _anew(run: RunConfig, folder: Path) -> Start:
+def _anew(run: RunConfig, folder: Path, again: Again) -> Start:
     """The start of a run without a checkpoint: what was written down for its next start counts for the same alone."""
-    again = read_again(folder)
     if again == Again():
         return Start()
     before = read_run(folder)
     start = Start(**_settled(before, run), again=again, notes=again.notes())
     try:
         list(_changes(before, start.but_for_limits(run), folder, 0))
+        return start
     except ValueError:
         return Start()
-    return start
 
 
 def _settled(before: RunConfig, run: RunConfig) -> dict[str, Any]:
     """What `auto` in `run` came to when it began."""
-    names = ENDS if run.budget else END_FLAGS
-    same = _ends(run) == _ends(before)
-    ends = {name: before.trainer[name] for name in names if same and name in before.trainer}
+    asked, began = ((one.budget, one.optim.few_epochs, one.optim.steps_per_class) for one in (run, before))
+    names = () if asked != began else ENDS if run.budget else END_FLAGS
+    ends = {name: before.trainer[name] for name in names if name in before.trainer}
     return {
         "tokens": before.batch.tokens if run.batch.is_auto else None,
         "metric": before.checkpoint.metric if run.checkpoint.metric is Metric.auto else None,
         "end": ends if run.budget else {},
         "limits": ends if not run.budget and run.optim.limits_by_data else {},
     }
-
-
-def _ends(run: RunConfig) -> tuple[str, int, int]:
-    return run.budget, run.optim.few_epochs, run.optim.steps_per_class
 
 
 def _refuse_nothing(run: RunConfig, folder: Path) -> None:
@@ -219,11 +191,7 @@ def _refuse_nothing(run: RunConfig, folder: Path) -> None:
 
 
 def _changes(before: RunConfig, now: RunConfig, folder: Path, step: int) -> Iterator[str]:
-    """What to say of settings that differ.
-
-    Raises:
-        ValueError: one that may not.
-    """
+    """What to say of settings that differ; one that may not is refused."""
     old, new = _flat(to_plain(before)), _flat(to_plain(now))
     for name in dict.fromkeys([*old, *new]):
         was, typed = f"{name}={show(old.get(name))}", f"{name}={show(new.get(name))}"
@@ -238,13 +206,10 @@ def _changes(before: RunConfig, now: RunConfig, folder: Path, step: int) -> Iter
 
 
 def check_limits(start: Start, run: RunConfig) -> None:
-    """A limit that was passed before would end the run at once, with weights that nothing has judged.
+    """Refuse a limit that was passed before: it would end the run at once, with weights that nothing has judged.
 
     Args:
         run: settled; a budget is, where it is not that of the run's beginning, only once its steps are timed.
-
-    Raises:
-        ValueError: there is such a limit.
     """
     if start.checkpoint is None or start.progress.get("finished"):
         return

@@ -1,7 +1,7 @@
 """What happens before the first step: settings checked, learning from texts without labels, a teacher's answers.
 
-What this machine lacks and what is not in the data is refused before torch is imported: standard library only, until
-a teacher answers.
+What this machine lacks and what is not in the data is refused, by a `ValueError` of one sentence, before torch is
+imported: standard library only, until a teacher answers.
 
 `pretrain.before=10min`: a run first learns from its own texts without their labels, then is trained from that. Both are
 runs of their own: the pretraining lies in `<output>/pretrain`. It never sees what the run is judged on.
@@ -13,7 +13,7 @@ n rows . C classes
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
@@ -50,19 +50,12 @@ PACKAGES = {  # any one of them
     LoggerKind.wandb: ("wandb",),
 }
 SHOWN = 12  # class names in a sentence
-
-
 FOLDER = "pretrain"
 POLL = 0.1  # seconds
-OF_TRAINING = ("dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
 
 
 def check_end(trainer: dict[str, Any]) -> None:
-    """Training must end after some epochs or steps: the learning rate falls towards that end.
-
-    Raises:
-        ValueError: neither limit is set.
-    """
+    """Training must end after some epochs or steps: the learning rate falls towards that end."""
     if all(trainer.get(limit) in (None, -1) for limit in ("max_epochs", "max_steps")):
         raise ValueError(
             "trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them"
@@ -70,11 +63,7 @@ def check_end(trainer: dict[str, Any]) -> None:
 
 
 def check_logger(logger: LoggerConfig) -> None:
-    """The package of `logger.kind` must be installed.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """The package of `logger.kind` must be installed."""
     packages = PACKAGES[logger.kind]
     if packages and not any(find_spec(name) for name in packages):
         raise ValueError(missing_package(logger))
@@ -86,11 +75,7 @@ def missing_package(logger: LoggerConfig) -> str:
 
 
 def check_pair(model: ModelConfig, *, pairs: bool) -> None:
-    """`model.pair=cross` needs two texts a row.
-
-    Raises:
-        ValueError: the data has one.
-    """
+    """`model.pair=cross` needs two texts a row."""
     if model.pair is PairKind.cross and not pairs:
         raise ValueError(
             "model.pair=cross compares two texts, but the data has no second text: name its column by data.text_pair, "
@@ -99,11 +84,7 @@ def check_pair(model: ModelConfig, *, pairs: bool) -> None:
 
 
 def check_long(data: DataConfig, *, pairs: bool) -> None:
-    """`data.long=windows` reads one text a row.
-
-    Raises:
-        ValueError: the data has two.
-    """
+    """`data.long=windows` reads one text a row."""
     if data.long is Long.windows and pairs:
         raise ValueError(
             "data.long=windows reads a long text in parts, but the data has pairs of texts: use data.long=both, or "
@@ -112,11 +93,7 @@ def check_long(data: DataConfig, *, pairs: bool) -> None:
 
 
 def check_class_names(choice: Any, names: list[str]) -> None:
-    """`optim.class_weights` must name classes of the data, if it names any.
-
-    Raises:
-        ValueError: a name that is no class.
-    """
+    """`optim.class_weights` must name classes of the data, if it names any."""
     unknown = [name for name in choice if name not in names] if isinstance(choice, dict) else []
     if unknown:
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
@@ -126,15 +103,8 @@ def check_class_names(choice: Any, names: list[str]) -> None:
         )
 
 
-OF_TRAINING += ("dropout_tokens",)
-
-
 def pretrained(run: RunConfig, train: Callable[[RunConfig], Any]) -> RunConfig:
-    """`run` as it goes on once its pretraining is done, which is begun, resumed or found finished here.
-
-    Raises:
-        ValueError, Stopped: as of `train`.
-    """
+    """`run` as it goes on once its pretraining is done, which is begun, resumed or found finished here by `train`."""
     if run.dry:
         train(pretraining_of(run, ""))
         return replace(run, pretrain=replace(run.pretrain, before=""))
@@ -143,9 +113,18 @@ def pretrained(run: RunConfig, train: Callable[[RunConfig], Any]) -> RunConfig:
     else:
         refuse_links(named_folder(run.output))
     if run.resume is Resume.must:
-        refuse_anew(run)
+        inner = named_folder(run.output) / FOLDER
+        if not (inner / "summary.json").is_file():
+            find_start(replace(pretraining_of(run, str(inner)), resume=Resume.must))  # which refuses to begin
     folder = start_folder(run.output, again=run.resume is not Resume.never)
-    goes_on = going_on(run, folder)
+    goes_on = replace(
+        run,
+        output=str(folder),
+        resume=Resume.auto,
+        init_from=str(folder / FOLDER),
+        tokenizer=replace(run.tokenizer, path=str(folder / FOLDER / "model" / "tokenizer.json")),
+        pretrain=replace(run.pretrain, before=""),
+    )
     reading = pretraining_of(run, str(folder / FOLDER))
     if (folder / FOLDER / "summary.json").is_file():  # a guard that the training has to change is too late for it
         reading = replace(reading, guard=read_run(folder / FOLDER).guard)
@@ -161,11 +140,8 @@ def pretrained(run: RunConfig, train: Callable[[RunConfig], Any]) -> RunConfig:
 
 
 def wait_for(last: Path, timeout: float) -> None:
-    """Wait until the first process has written the `last` file of the pretraining; the others are done before it is.
-
-    Raises:
-        ValueError: it did not within `timeout` seconds.
-    """
+    """Wait until the first process has written the `last` file of the pretraining, `timeout` seconds at the most; the
+    others are done before it is."""
     until = monotonic() + timeout
     while not last.is_file():
         if monotonic() > until:
@@ -176,23 +152,13 @@ def wait_for(last: Path, timeout: float) -> None:
         sleep(POLL)
 
 
-def refuse_anew(run: RunConfig) -> None:
-    """A run that must go on has a pretraining that is done, or can go on.
-
-    Raises:
-        ValueError: it has neither.
-    """
-    inner = named_folder(run.output) / FOLDER
-    if not (inner / "summary.json").is_file():
-        find_start(replace(pretraining_of(run, str(inner)), resume=Resume.must))
-
-
 def pretraining_of(run: RunConfig, output: str) -> RunConfig:
     """The pretraining of a run: as `manyheads pretrain` would do it on the same data, with the same encoder."""
     from manyheads.cli.compose import compose
 
     usual = compose("pretrain", [f"init_from={run.init_from}"] if run.init_from else [])
-    model = replace(run.model, **{name: getattr(usual.model, name) for name in OF_TRAINING})
+    dropout = [one.name for one in fields(ModelConfig) if one.name.startswith("dropout")]
+    model = replace(run.model, **{name: getattr(usual.model, name) for name in dropout})
     if model.pair is PairKind.cross:  # texts are read apart there: so they have no segments
         alone = Segments.never if model.segments is Segments.pairs else model.segments
         model = replace(model, pair=PairKind.joint, segments=alone)
@@ -211,25 +177,9 @@ def pretraining_of(run: RunConfig, output: str) -> RunConfig:
     )
 
 
-def going_on(run: RunConfig, folder: Path) -> RunConfig:
-    """The training that follows: it has the weights and the tokenizer of the pretraining in `folder`."""
-    weights = folder / FOLDER
-    return replace(
-        run,
-        output=str(folder),
-        resume=Resume.auto,
-        init_from=str(weights),
-        tokenizer=replace(run.tokenizer, path=str(weights / "model" / "tokenizer.json")),
-        pretrain=replace(run.pretrain, before=""),
-    )
-
-
 def check_teacher(teacher: str, splits: Splits) -> None:
-    """The teacher, if there is one, must answer such rows with the same classes. Nothing heavy is imported.
-
-    Raises:
-        ValueError: one sentence; it is no run, or answers otherwise.
-    """
+    """The teacher, if there is one, must be a run that answers such rows with the same classes. Nothing heavy is
+    imported."""
     if not teacher:
         return
     folder = open_teacher(teacher)
@@ -253,11 +203,7 @@ def check_teacher(teacher: str, splits: Splits) -> None:
 
 
 def open_teacher(teacher: str) -> ModelFolder:
-    """The folder of the teacher's model.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The folder of the teacher's model."""
     try:
         return open_folder(teacher)
     except ValueError as error:
@@ -318,11 +264,7 @@ def digest_of(teacher: str) -> str:
 
 
 def check_same_teacher(teacher: str, start: Start) -> None:
-    """A student goes on with the teacher it began with: its path alone does not say that it is the same.
-
-    Raises:
-        ValueError: it is another.
-    """
+    """A student goes on with the teacher it began with: its path alone does not say that it is the same."""
     before = start.progress.get("teacher", "")
     if start.checkpoint is not None and teacher and before and before != digest_of(teacher):
         raise ValueError(

@@ -15,11 +15,12 @@ import io
 import json
 import logging
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from time import perf_counter
-from typing import IO, Any
+from typing import Any
 
 import lightning.pytorch as pl
 import safetensors.torch
@@ -39,26 +40,18 @@ from manyheads.runs.atomic import replace_file
 from manyheads.runs.checkpoints import Write, fitting, json_or_none, save
 from manyheads.runs.resume import Start
 from manyheads.training import state
+from manyheads.training.logs import Meter, MetricsFile
 from manyheads.training.state import read_nest, write_nest
-from manyheads.training.strategies import whole
+from manyheads.training.strategies import put_weights, whole
 
 A_WHILE = 60.0  # seconds between two saves within an epoch, where `checkpoint.every` is 0
 AT_MOST = 0.02  # of the time goes into saves at the ends of short epochs
 log = logging.getLogger("manyheads")
 
 
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The validation figure the weights were kept for, and when: epoch from 1, optimiser steps done."""
-
-    metric: str
-    value: float
-    epoch: int
-    step: int
-
-
 class KeepBest(Callback):
-    """Writes `best.safetensors` after each validation that is better than all before.
+    """Writes `best.safetensors` after each validation that is better than all before; `best` holds its metric and
+    value, the epoch, from 1, and the optimiser steps done.
 
     Of two epochs with the same figure the one with the lower validation loss is better: on a small validation
     split the same accuracy often comes twice. An epoch whose figure or loss is not a finite number is never kept.
@@ -68,7 +61,7 @@ class KeepBest(Callback):
         self.metric = metric
         self.network = network
         self.path = folder / "best.safetensors"
-        self.best: Best | None = None
+        self.best: dict[str, Any] = {}
         self._rank: tuple[float, float] | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -80,7 +73,8 @@ class KeepBest(Callback):
         if self._rank is not None and not rank > self._rank:
             return
         self._rank = rank
-        self.best = Best(self.metric.name, value, trainer.current_epoch + 1, trainer.global_step)
+        when = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
+        self.best = {"metric": self.metric.name, "value": value, **when}
         weights = whole(pl_module.network.state_dict())  # type: ignore[union-attr]
         if trainer.is_global_zero:
             self.path.parent.mkdir(exist_ok=True)
@@ -88,18 +82,16 @@ class KeepBest(Callback):
                 save_file(weights, part)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": asdict(self.best), "rank": self._rank} if self.best else {}
+        return {"best": self.best, "rank": self._rank} if self.best else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best, self._rank = Best(**state_dict["best"]), state_dict["rank"]
+        self.best = {name: state_dict["best"][name] for name in ("metric", "value", "epoch", "step")}
+        self._rank = state_dict["rank"]
 
     def restore(self) -> dict[str, Any]:
-        """Load the kept weights; returns what `Best` holds, or nothing where no validation was ever made.
-
-        Raises:
-            ValueError: the file, which may be anybody's, does not fit, or the weights are of no use to anybody.
-        """
-        if self.best is not None:
+        """Load the kept weights, if a validation was ever made; returns `best`. Refused are a file, which may be
+        anybody's, that does not fit, and weights that are of no use to anybody."""
+        if self.best:
             with fitting(self.path):
                 self.network.load_state_dict(load_file(self.path))
         if not all(bool(one.isfinite().all()) for one in self.network.state_dict().values()):
@@ -107,7 +99,7 @@ class KeepBest(Callback):
                 f"the run in {self.path.parent.parent} ends with weights that are not finite numbers, so that no model "
                 "is written: start a new run in another folder"
             )
-        return asdict(self.best) if self.best else {}
+        return self.best
 
 
 class Checkpoint(Callback):
@@ -134,14 +126,8 @@ class Checkpoint(Callback):
         started: float,
         teacher: str = "",
     ) -> None:
-        self.config = config
-        self.stop = stop
-        self.votes = votes
-        self.best = best
-        self.start = start
-        self.data = data
-        self.teacher = teacher
-        self.started = started
+        self.config, self.stop, self.votes, self.best, self.start = config, stop, votes, best, start
+        self.data, self.teacher, self.started = data, teacher, started
         self._batches: TextData | None = None
         self._random: dict[str, torch.Tensor] | None = None
         self._saved = {"step": 0, "epoch": 0}
@@ -179,14 +165,20 @@ class Checkpoint(Callback):
         if self._random is not None:
             state.put_batch(trainer, self.start.progress["batch"])
             if self._random:
-                state.put_random_numbers(self._random, pl_module.device)
+                torch.set_rng_state(self._random["cpu"])
             else:
                 self._seed(trainer)
+            if "cuda" in self._random and pl_module.device.type == "cuda":
+                torch.cuda.set_rng_state(self._random["cuda"], pl_module.device)
             self._random = None
         place = state.place_of(trainer)
         if place["batch"] % place["per_step"] == 0:
             fault("step")
-            outcome = self._cast(trainer, place)
+            self.votes.put(self.stop.votes())
+            if trainer.is_global_zero and not self.config.every and not self._voted and self._is_due(place):
+                self._voted = True  # by the clock of rank 0 alone
+                self.votes.put({"save": 1})
+            outcome = self.votes.cast()
             stopped = ending(outcome)
             if stopped or outcome["save"] or (self.config.every and self._is_due(place)):
                 self._save(trainer, pl_module, place)
@@ -212,10 +204,14 @@ class Checkpoint(Callback):
         assert folder is not None
         assert self._batches is not None
         own = self._own(trainer, folder, place["ranks"])
-        place = state.counted_by(place, trainer.accumulate_grad_batches)
-        state.put_weights(trainer, module, safetensors.torch.load_file(folder / "weights.safetensors"))
+        per_step = trainer.accumulate_grad_batches  # batches of each rank, of which there may be others than before
+        batches: dict[str, Any] = {name: place[name] * per_step // place["per_step"] for name in ("batch", "batches")}
+        place = {**place, **batches, "per_step": per_step}
+        put_weights(module, load_file(folder / "weights.safetensors"))
         state.put_back(trainer, module, read_nest(folder / "state.safetensors"), own)
-        state.put_rows(trainer, json.loads((folder / "rows.json").read_bytes()))
+        rows = json.loads((folder / "rows.json").read_bytes())
+        for metrics in (one for one in trainer.loggers if isinstance(one, MetricsFile)):
+            metrics.rows = {int(row["step"]): row for row in rows}
         state.put_place(trainer, place)
         self._batches.begin = place["epoch"], place["batch"]
         best = folder / self.best.path.name
@@ -227,11 +223,8 @@ class Checkpoint(Callback):
         log.info("resumed at step %d", place["step"])
 
     def _agree(self, trainer: pl.Trainer) -> None:
-        """Go on from the checkpoint that rank 0 found, should the disk have shown this rank another.
-
-        Raises:
-            ValueError: this rank would train on other rows than rank 0, or otherwise.
-        """
+        """Go on from the checkpoint that rank 0 found, should the disk have shown this rank another. Refused is to
+        train on other rows than rank 0, or otherwise."""
         assert self._batches is not None
         found = self.start.checkpoint.name if self.start.checkpoint else ""
         same = {"rows": self.data, "batches": self._batches.batch.tokens, "again": self.start.again.notes()}
@@ -259,14 +252,6 @@ class Checkpoint(Callback):
         assert self._batches is not None
         state.seed_rank(self._batches.seed, trainer.global_rank, trainer.global_step)
 
-    def _cast(self, trainer: pl.Trainer, place: dict[str, int]) -> dict[str, int]:
-        """Take to the vote whether to stop, and, from rank 0 alone, whether a save is due by the clock."""
-        self.votes.put(self.stop.votes())
-        if trainer.is_global_zero and not self.config.every and not self._voted and self._is_due(place):
-            self._voted = True
-            self.votes.put({"save": 1})
-        return self.votes.cast()
-
     def _is_due(self, place: dict[str, int]) -> bool:
         if self.config.every:
             return place["step"] >= self._saved["step"] + self.config.every
@@ -284,23 +269,25 @@ class Checkpoint(Callback):
                 raise ValueError(refusal)
         self._saved, self._since, self._voted = place, perf_counter(), False
         self._took = self._since - began
-        state.leave_out(trainer, self._took)
+        for meter in (one for one in trainer.callbacks if isinstance(one, Meter)):  # type: ignore[attr-defined]
+            meter.leave_out(self._took)
 
     def _files(self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any]) -> dict[str, Write]:
         """What writes each file, on rank 0: all ranks give what they have."""
         known = {"data": self.data, "teacher": self.teacher, "manyheads": __version__}
         facts = {"seconds": perf_counter() - self.started, **known}
-        weights, everyones, own = state.weights_of(trainer, module), state.of_all(trainer), io.BytesIO()
+        weights, everyones, own = whole(module.state_dict()), state.of_all(trainer), io.BytesIO()
         write_nest(state.of_one(trainer, module), own)
         ranks = gathered(own.getvalue(), self.votes.group)
         progress = json.dumps({**place, "ranks": len(ranks), **facts}).encode()
-        rows = json.dumps(state.rows_of(trainer)).encode()
+        metrics = (one for one in trainer.loggers if isinstance(one, MetricsFile))
+        rows = json.dumps([row for one in metrics for row in one.rows.values()]).encode()
         return {
             "weights.safetensors": lambda part: part.write(safetensors.torch.save(weights)),
             "state.safetensors": partial(write_nest, everyones),
-            **{f"rank-{rank}.safetensors": partial(_put, its) for rank, its in enumerate(ranks)},
-            "rows.json": partial(_put, rows),
-            "progress.json": partial(_put, progress),
+            **{f"rank-{rank}.safetensors": methodcaller("write", its) for rank, its in enumerate(ranks)},
+            "rows.json": methodcaller("write", rows),
+            "progress.json": methodcaller("write", progress),
         }
 
     def _write(self, step: int, files: dict[str, Write]) -> str:
@@ -318,7 +305,3 @@ class Checkpoint(Callback):
     def _said(self, stopped: Stopped, place: dict[str, Any]) -> Stopped:
         log.info("stopped by %s at step %d: resume=auto goes on from there", stopped.why, place["step"])
         return stopped
-
-
-def _put(content: bytes, part: IO[bytes]) -> None:
-    part.write(content)

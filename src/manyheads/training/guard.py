@@ -133,18 +133,12 @@ class Guard(Callback):
         self._read = [Step(**one) for one in state_dict["read"]]
 
     def answered(self) -> StartAgain | None:
-        """What to raise where torch has failed: after memory ran out here smaller batches are written down for the next
-        start; where it did elsewhere, and this rank but lost the other, that is there already. None: it was neither.
-
-        Raises:
-            ValueError: smaller batches are not wanted, or there are none.
-        """
-        if self._out_of_memory:
-            return self._halved()
-        written = read_again(self.folder) if self.folder else self.again
-        return StartAgain(written) if written != self.again else None
-
-    def _halved(self) -> StartAgain:
+        """What to raise where torch has failed: after memory ran out here smaller batches, if there are any, are
+        written down for the next start; where it did elsewhere, and this rank but lost the other, that is there
+        already. None: it was neither."""
+        if not self._out_of_memory:
+            written = read_again(self.folder) if self.folder else self.again
+            return StartAgain(written) if written != self.again else None
         remedy = "use a smaller data.max_length or model, or set hardware.recompute=true"
         if not self.config.halve:
             raise ValueError(f"{self._out_of_memory}: set guard.halve=true, use a smaller batch.tokens, or {remedy}")
@@ -167,15 +161,14 @@ class Guard(Callback):
         self._fetch()
         steps, self._read = self._read, []
         bad = [step for step in steps if not math.isfinite(step.norm) and step.number not in self.again.left_out]
-        if trainer.scaler is not None:
-            bad = [step for step in steps if self._is_beyond_scaling(step)]
+        if trainer.scaler is not None:  # which leaves out by itself steps whose gradients are too large for fp16
+            bad = []
+            for step in steps:
+                self._in_a_row = 0 if math.isfinite(step.norm) else self._in_a_row + 1
+                if self._in_a_row >= SCALINGS:
+                    bad.append(step)
         if bad:
             self._answer(trainer, module, bad)
-
-    def _is_beyond_scaling(self, step: Step) -> bool:
-        """fp16 meets gradients too large for it now and then: its scaler leaves such steps out by itself."""
-        self._in_a_row = 0 if math.isfinite(step.norm) else self._in_a_row + 1
-        return self._in_a_row >= SCALINGS
 
     def _answer(self, trainer: pl.Trainer, module: pl.LightningModule, bad: list[Step]) -> None:
         """All ranks come here together, with the same steps."""
@@ -183,7 +176,12 @@ class Guard(Callback):
         everyones = torch.as_tensor([step.loss for step in bad], device=module.device)
         losses = module.all_gather(everyones).reshape(-1, len(bad)).T.tolist()  # type: ignore[union-attr]
         if trainer.is_global_zero and self.folder:
-            write_steps(self.folder / FILE, [described(*one, trainer, module) for one in zip(bad, losses, strict=True)])
+            found = json_or_none(self.folder / FILE)
+            told = [described(*one, trainer, module) for one in zip(bad, losses, strict=True)]
+            known = {one["step"]: one for one in [*(found if isinstance(found, list) else []), *told]}
+            with replace_file(self.folder / FILE) as part:
+                lines = ",\n".join(json.dumps(known[number]) for number in sorted(known))
+                part.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
         first, rate = bad[0], rate_of(bad[0], module)
         loss = next((one for one in losses[0] if not math.isfinite(one)), sum(losses[0]) / len(losses[0]))
         what = f"the loss is {loss:g} and the norm of the gradient {first.norm:g}, at a learning rate of {rate:.3g}"
@@ -233,12 +231,3 @@ def described(step: Step, losses: list[float], trainer: pl.Trainer, module: LitM
         "norm": f"{step.norm:g}",
         "rows": [[row for one in plan for row in one.rows.tolist()] for plan in plans],
     }
-
-
-def write_steps(file: Path, steps: list[dict[str, Any]]) -> None:
-    """Add `steps` to those in the file, which appears whole or not at all."""
-    found = json_or_none(file)
-    known = {one["step"]: one for one in [*(found if isinstance(found, list) else []), *steps]}
-    with replace_file(file) as part:
-        lines = ",\n".join(json.dumps(known[number]) for number in sorted(known))
-        part.write_text(f"[\n{lines}\n]\n", encoding="utf-8")

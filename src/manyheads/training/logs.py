@@ -31,8 +31,8 @@ class Meter(Callback):
     """Counts what this process trains on; when training has ended, what all processes did.
 
     `seconds` runs from the first step to the end of the last, loader, loss, clip, optimiser and logging included,
-    validation and checkpoints excluded. In the end tokens, cells and rows are added up over the
-    processes, and `seconds` is that of the slowest.
+    validation and checkpoints excluded. In the end tokens, cells and rows are added up over the processes, and
+    `seconds` is that of the slowest.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,6 @@ class Meter(Callback):
         self._stop()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """All processes come here, each once."""
         if trainer.world_size == 1:
             return
         counts = torch.tensor([self.tokens, self.cells, self.rows], device=pl_module.device)
@@ -119,13 +118,7 @@ class MetricsFile(Logger):
         self.rows: dict[int, dict[str, float]] = {}
         self._epoch_came = False
 
-    @property
-    def name(self) -> str:
-        return "metrics"
-
-    @property
-    def version(self) -> str:
-        return ""
+    name, version = "metrics", ""  # type: ignore[assignment]
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
@@ -156,11 +149,7 @@ class MetricsFile(Logger):
 
 
 def make_loggers(logger: LoggerConfig, folder: Path) -> list[Logger]:
-    """metrics.csv, and the one `logger.kind` adds.
-
-    Raises:
-        ValueError: its package is not installed.
-    """
+    """metrics.csv, and the one `logger.kind` adds, whose package must be installed."""
     loggers: list[Logger] = [MetricsFile(folder / "metrics.csv")]
     try:
         if logger.kind is LoggerKind.tensorboard:
@@ -170,18 +159,14 @@ def make_loggers(logger: LoggerConfig, folder: Path) -> list[Logger]:
         elif logger.kind is LoggerKind.wandb:
             from lightning.pytorch.loggers import WandbLogger
 
-            same = earlier_wandb(folder / "wandb")
+            begun = [path.name.rpartition("run-")[2] for path in (folder / "wandb").glob("*run-*-*")]
+            same = (
+                max(begun).rpartition("-")[2] if begun else None
+            )  # of run-20261122_101500-NAME: it goes on there, too
             loggers.append(WandbLogger(project=logger.project, save_dir=folder, name=folder.name, version=same))
     except ModuleNotFoundError as missing:
         raise ValueError(missing_package(logger)) from missing
     return loggers
-
-
-def earlier_wandb(folder: Path) -> str | None:
-    """The name wandb itself gave the run it last logged in `folder`, as `run-20261122_101500-NAME`: a run that goes on
-    goes on there, too. None: it logged none."""
-    begun = [path.name.rpartition("run-")[2] for path in folder.glob("*run-*-*")]
-    return max(begun).rpartition("-")[2] if begun else None
 
 
 def shows_bar() -> bool:

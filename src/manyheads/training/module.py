@@ -14,7 +14,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from manyheads.config import OptimConfig, Resume, RunConfig, Task
-from manyheads.data.batches import Batch, Batches, plan_evaluation
+from manyheads.data.batches import Batch
 from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
@@ -22,14 +22,14 @@ from manyheads.distributed.faults import fault
 from manyheads.distributed.ranks import this_process
 from manyheads.huggingface.origin import n_words, origin_of
 from manyheads.huggingface.weights import begin_with
+from manyheads.inference.predictor import run_batches
 from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.masked_lm import MaskedLM, assemble_masked
 from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
 from manyheads.training.before import check_class_names, check_long, check_pair
-from manyheads.training.metrics import Mean
-from manyheads.training.objectives import Classify, Pretrain, Tag, Teaching, Translate, class_weights
-from manyheads.training.optim import clip_gradients, freeze, stepwise
+from manyheads.training.objectives import Classify, Mean, Pretrain, Tag, Teaching, Translate, class_weights
+from manyheads.training.optim import clip_gradients, freeze, make_optimizer, make_schedule
 from manyheads.training.trainer import autocast_type, uses_gpu
 
 MOST_ROWS = 4096  # that a head is fitted to before training
@@ -74,18 +74,22 @@ class LitModule(pl.LightningModule):
         `run.init_from` if any, its objective, optimiser and schedule.
 
         What the sections trainer, hardware, checkpoint, guard and logger say is the Trainer's to decide here; the mean
-        of the weights (`optim.average`), a run folder and a saved model are of `manyheads.train`.
+        of the weights (`optim.average`), a run folder and a saved model are of `manyheads.train`. A `ValueError` says
+        that the settings do not fit the data, or hold what only `manyheads.train` can do.
 
         Args:
             data: `TextData.from_run(run)`.
-
-        Raises:
-            ValueError: the settings do not fit the data, or hold what only `manyheads.train` can do.
         """
         if data.splits is None or data.tokenizer is None:
             raise ValueError("this TextData holds no rows to build a network for: make it by TextData.from_run(run)")
         tokens, labels, pairs = data.tokens["train"], data.splits.labels, data.splits.train.pairs is not None
-        refuse_of_train(run)
+        asked = {"teacher": run.teacher, "budget": run.budget, "pretrain.before": run.pretrain.before}
+        asked["resume"] = "" if run.resume is Resume.never else run.resume.name
+        for name, value in asked.items():
+            if value:
+                raise ValueError(
+                    f"{name}={value} is carried out by manyheads.train alone, not by a Trainer of your own: remove it"
+                )
         check_class_names(run.optim.class_weights, labels)
         check_pair(run.model, pairs=pairs)
         check_long(run.data, pairs=pairs)
@@ -119,7 +123,10 @@ class LitModule(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         trainer: Any = self.trainer
         self.n_steps = steps_of(trainer) if self._asked_steps is None else self._asked_steps
-        return stepwise(self.network, self.optim, self.n_steps, loss_is_scaled=trainer.scaler is not None)
+        fused = trainer.scaler is None  # with fp16 a fused step would clip scaled gradients
+        optimizer = make_optimizer(self.network, self.optim, fused=fused)
+        schedule = make_schedule(optimizer, self.optim, self.n_steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(
         self,
@@ -140,11 +147,7 @@ class LitModule(pl.LightningModule):
 
 
 def steps_of(trainer: pl.Trainer) -> int:
-    """Optimiser steps from the first to the last, as far as they can be known.
-
-    Raises:
-        ValueError: there is no last one.
-    """
+    """Optimiser steps from the first to the last, as far as they can be known; there must be a last one."""
     if trainer.max_steps == -1 and trainer.max_epochs == -1:
         raise ValueError(
             "max_epochs=-1 leaves training without an end, but the learning rate falls towards it: give the Trainer "
@@ -156,57 +159,25 @@ def steps_of(trainer: pl.Trainer) -> int:
     return int(trainer.estimated_stepping_batches)
 
 
-def refuse_of_train(run: RunConfig) -> None:
-    """Refuse settings that only `manyheads.train` carries out.
-
-    Raises:
-        ValueError: one of them is set.
-    """
-    asked = {"teacher": run.teacher, "budget": run.budget, "pretrain.before": run.pretrain.before}
-    asked["resume"] = "" if run.resume is Resume.never else run.resume.name
-    for name, value in asked.items():
-        if value:
-            raise ValueError(
-                f"{name}={value} is carried out by manyheads.train alone, not by a Trainer of your own: remove it"
-            )
-
-
-def assemble_classifier(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Classifier:
-    """The classifier before training: what `run.model` describes, in the sizes that the data asks for, with the weights
-    of `run.init_from`.
+def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Network:
+    """The model of the task before training: what `run.model` describes, in the sizes that the data asks for, with the
+    weights of `run.init_from`, which must fit.
 
     Its embedding has a row for every id, also where a tokenizer that was not trained here leaves ids out.
-
-    Raises:
-        ValueError: the weights do not fit.
     """
-    pairs = splits.train.pairs is not None
-    origin = origin_of(run)
-    pl.seed_everything(run.seed, workers=True, verbose=False)
-    classifier = assemble(
-        run.model,
-        vocab_size=n_words(origin, reach(tokenizer, pairs=pairs).ids, run),
-        n_classes=len(splits.labels),
-        max_length=run.data.max_length,
-        n_segments=2 if pairs else 0,
-    )
-    begin_with(classifier, origin)
-    return classifier
-
-
-def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Network:
-    """The untrained model of the task: arguments and errors as of `assemble_classifier`."""
-    if run.task is Task.classify:
-        return assemble_classifier(run, splits, tokenizer)
     origin, pairs = origin_of(run), splits.train.pairs is not None
     pl.seed_everything(run.seed, workers=True, verbose=False)
     n_ids = reach(tokenizer, pairs=pairs).ids
     sizes = {"vocab_size": n_words(origin, n_ids, run), "max_length": run.data.max_length}
     if run.task is Task.seq2seq:
         return assemble_seq2seq(run.model, **sizes)
-    masked = assemble_masked(run.model, **sizes, n_segments=2 if pairs else 0)
-    begin_with(masked, origin)
-    return masked
+    sizes["n_segments"] = 2 if pairs else 0
+    if run.task is Task.classify:
+        network = assemble(run.model, n_classes=len(splits.labels), **sizes)
+    else:
+        network = assemble_masked(run.model, **sizes)
+    begin_with(network, origin)
+    return network
 
 
 def make_task(run: RunConfig, tokens: Tokens, labels: list[str]) -> Lesson:
@@ -246,16 +217,15 @@ def seen(run: RunConfig, classifier: Classifier, tokens: Tokens, rows: Tensor) -
     """What the head sees in `rows`, as without dropout: `(n, D)` on the CPU, of a text in several parts their mean."""
     on_gpu, dtype = uses_gpu(run.hardware.accelerator), autocast_type(run.hardware)
     device = torch.device("cuda", this_process().local_rank) if on_gpu else torch.device("cpu")
-    plan = plan_evaluation(tokens.lengths[rows], tokens=run.batch.tokens, rows=run.batch.rows)
-    found = torch.empty(len(rows), classifier.head.in_features)
+
+    def read(batch: Batch) -> Tensor:
+        return batch.layout.pooled(classifier.read(batch.ids_N, batch.layout, batch.segments_N)).float()
+
     classifier.to(device).eval()
-    with torch.autocast(device.type, dtype, enabled=dtype is not None):
-        for batch in Batches(tokens, [one._replace(rows=rows[one.rows]) for one in plan]):
-            near = batch.to(device)
-            vectors_BD = near.layout.pooled(classifier.read(near.ids_N, near.layout, near.segments_N))
-            found[torch.searchsorted(rows, batch.rows_B)] = vectors_BD.float().cpu()
+    most = {"tokens": run.batch.tokens, "rows": run.batch.rows}
+    found = run_batches(read, tokens, device=device, autocast=dtype, **most, among=rows)
     classifier.cpu().train()
-    return found
+    return found.values
 
 
 def linear(x_nD: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:

@@ -1,13 +1,15 @@
 """What each task learns from a batch: the loss of a row, and the figures of a split.
 
 Classes, any number of labels, target texts, hidden words; and beside labels the logits of a teacher: Hinton, Vinyals
-and Dean (2015), "Distilling the Knowledge in a Neural Network", section 2.
+and Dean (2015), "Distilling the Knowledge in a Neural Network", section 2. Figures are added up where the batches are
+and computed once an epoch: nothing is read back in a step, so a GPU is never waited for. torchmetrics' own classes do:
+they look for values out of range and for NaN, and copy a weight to the device.
 
 B documents . N tokens (of targets, where texts are answered by texts) . P hidden tokens . C classes or labels
 V vocabulary
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,22 +17,106 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchmetrics import Metric
+from torchmetrics import Metric, MetricCollection
 
 from manyheads.config import Hide, PretrainConfig
 from manyheads.data.batches import Batch
 from manyheads.data.tokenizer import Vocabulary
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
+from manyheads.linear.blend import Counts, best, count, no_counts
 from manyheads.nn import Classifier
 from manyheads.nn.masked_lm import Hidden, MaskedLM, choose, choose_words, hide, hide_mixed, hold_out
 from manyheads.nn.seq2seq import Seq2Seq, greedy
-from manyheads.training.metrics import ClassFigures, LabelFigures, make_shares
 
 Divergence = Callable[[Tensor, Tensor, float], Tensor]
-
-
 IGNORED = -100
+
+
+class Mean(Metric):
+    """The mean of values, weighted if weights are given; of a training that diverged it is not a number.
+
+    In double precision: single precision would no longer count one value beside 2^24.
+    """
+
+    full_state_update = False
+    total: Tensor
+    weight: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("total", "weight"):
+            self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, values: Tensor, weights: Tensor | None = None) -> None:
+        self.total += (values if weights is None else values * weights).sum()
+        self.weight += values.numel() if weights is None else weights.sum()
+
+    def compute(self) -> Tensor:
+        return (self.total / self.weight).float()
+
+
+class ClassFigures(Metric):
+    """Accuracy over rows; F1, precision and recall averaged over the classes that occur in labels or answers."""
+
+    full_state_update = False
+    rows_C: Tensor
+    answers_C: Tensor
+    right_C: Tensor
+
+    def __init__(self, n_classes: int, prefix: str) -> None:
+        super().__init__()
+        self.prefix = prefix
+        for name in ("rows_C", "answers_C", "right_C"):
+            self.add_state(name, torch.zeros(n_classes, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, logits_BC: Tensor, labels_B: Tensor) -> None:
+        answers_B, one_B = logits_BC.argmax(-1), torch.ones_like(labels_B)
+        self.rows_C.index_add_(0, labels_B, one_B)
+        self.answers_C.index_add_(0, answers_B, one_B)
+        self.right_C.index_add_(0, labels_B, (answers_B == labels_B).long())
+
+    def compute(self) -> dict[str, Tensor]:
+        occurs_C = self.rows_C + self.answers_C > 0
+
+        def macro(numerator_C: Tensor, denominator_C: Tensor) -> Tensor:
+            """The mean over the classes that occur; 0 for one without a denominator."""
+            return (numerator_C / denominator_C.clamp(min=1)).sum() / occurs_C.sum()
+
+        figures = {
+            "accuracy": self.right_C.sum() / self.rows_C.sum(),
+            "macro_f1": macro(2 * self.right_C, self.rows_C + self.answers_C),
+            "macro_precision": macro(self.right_C, self.answers_C),
+            "macro_recall": macro(self.right_C, self.rows_C),
+        }
+        return {f"{self.prefix}{name}": figure for name, figure in figures.items()}
+
+
+class LabelFigures(Metric):
+    """Micro and macro F1 of rows with any number of labels, each given from the threshold on that is best on these
+    very rows. So it says how well logits tell rows apart, not where thresholds were left."""
+
+    full_state_update = False
+    own_CT: Tensor
+    all_CT: Tensor
+
+    def __init__(self, n_classes: int, prefix: str) -> None:
+        super().__init__()
+        self.prefix = prefix
+        for name, counts in no_counts(n_classes)._asdict().items():
+            self.add_state(name, counts, dist_reduce_fx="sum")
+
+    def update(self, logits_BC: Tensor, marks_BC: Tensor) -> None:
+        count(Counts(self.own_CT, self.all_CT), logits_BC, marks_BC)
+
+    def compute(self) -> dict[str, Tensor]:
+        found = best(Counts(self.own_CT, self.all_CT))
+        return {f"{self.prefix}micro_f1": found.micro_f1, f"{self.prefix}macro_f1": found.macro_f1}
+
+
+def make_shares(prefix: str, names: Sequence[str]) -> MetricCollection:
+    """Shares of what is right, each told by itself of its rows or tokens."""
+    return MetricCollection({name: Mean() for name in names}, prefix=prefix, compute_groups=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +129,7 @@ class Teaching:
 
     def joined(self, losses: Tensor, logits_BC: Tensor, teacher_BC: Tensor | None, divergence: Divergence) -> Tensor:
         """`losses` by the labels, of rows `(B,)` or of their labels `(B, C)`, joined with the divergence from the
-        teacher, if there is one.
-
-        The divergence is multiplied by the square of the temperature, as its gradient shrinks by that.
-        """
+        teacher, if any, times the square of the temperature, by which its gradient shrinks."""
         if teacher_BC is None:
             return losses
         apart = self.temperature**2 * divergence(logits_BC, teacher_BC, self.temperature)
@@ -91,7 +174,7 @@ class Classify(nn.Module):
     def learn(self, classifier: Classifier, batch: Batch) -> Tensor:
         """The loss of each row `(B,)`, weighted and smoothed; its answer counts in the training figures."""
         logits_BC = class_logits(classifier, batch)
-        if len(batch.labels_B):
+        if len(batch.rows_B):
             self.train_metrics.update(logits_BC.detach(), batch.labels_B)
         losses_B = F.cross_entropy(
             logits_BC, batch.labels_B, label_smoothing=self.label_smoothing, reduction="none"
@@ -124,7 +207,6 @@ def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
     if choice == "balanced":
         weights_C = rows_C.sum() / rows_C.clamp(min=1)
     else:
-        assert set(choice) <= set(names), "checks.check_class_names comes first"
         weights_C = torch.tensor([float(choice.get(name, 1.0)) for name in names], dtype=torch.float64)
     weights_C = weights_C * rows_C.sum() / (weights_C @ rows_C)
     return weights_C.where(rows_C > 0, 1.0).float()
@@ -147,12 +229,10 @@ class Tag(nn.Module):
         super().__init__()
         self.register_buffer("class_weights_C", class_weights_C, persistent=False)
         self.label_smoothing, self.teaching = label_smoothing, teaching
-        n_labels = class_weights_C.numel()
-        self.train_metrics = LabelFigures(n_labels, "train_")
-        self.validation_metrics = LabelFigures(n_labels, "validation_")
+        self.train_metrics = LabelFigures(class_weights_C.numel(), "train_")
+        self.validation_metrics = LabelFigures(class_weights_C.numel(), "validation_")
 
     def learn(self, classifier: Classifier, batch: Batch) -> Tensor:
-        """The loss of each row `(B,)`, weighted and smoothed; its answer counts in the training figures."""
         logits_BC = class_logits(classifier, batch)
         if len(batch.rows_B):
             self.train_metrics.update(logits_BC.detach(), batch.labels_B)
@@ -163,7 +243,6 @@ class Tag(nn.Module):
         return (losses_BC * torch.where(batch.labels_B > 0, self.class_weights_C, 1.0)).sum(1)
 
     def check(self, classifier: Classifier, batch: Batch) -> Tensor:
-        """The plain loss of each row `(B,)`; its answer counts in the validation figures."""
         logits_BC = class_logits(classifier, batch)
         self.validation_metrics.update(logits_BC, batch.labels_B)
         return label_losses(logits_BC, batch.labels_B.float())
@@ -188,14 +267,12 @@ class Translate(nn.Module):
         self.validation_metrics = make_shares("validation_", ["token_accuracy", "exact_match"])
 
     def learn(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
-        """The loss of each row `(B,)`, smoothed; its tokens count in the training figures."""
         logits_NV, next_N = target_logits(seq2seq, batch), following(batch)
         if len(batch.rows_B):
             self.train_metrics["token_accuracy"].update(*right(logits_NV.detach(), next_N))
         return target_losses(batch, logits_NV, next_N, label_smoothing=self.label_smoothing)
 
     def check(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
-        """The plain loss of each row `(B,)`; its tokens and its answer count in the validation figures."""
         logits_NV, next_N = target_logits(seq2seq, batch), following(batch)
         self.validation_metrics["token_accuracy"].update(*right(logits_NV, next_N))
         self.validation_metrics["exact_match"].update(exact_matches(seq2seq, batch))
@@ -262,11 +339,9 @@ class Pretrain(nn.Module):
 
     def learn(self, network: MaskedLM, batch: Batch) -> Tensor:
         """The loss of each hidden word `(P,)`; how it is guessed counts in the training figures."""
-        hidden = self.hidden(batch.ids_N, batch.layout)
-        return guesses(network, batch, hidden, self.train_metrics["masked_accuracy"])
+        return guesses(network, batch, self.hidden(batch.ids_N, batch.layout), self.train_metrics["masked_accuracy"])
 
     def check(self, network: MaskedLM, batch: Batch) -> Tensor:
-        """The loss of each hidden word `(P,)`; how it is guessed counts in the validation figures."""
         ids_N, layout = batch.ids_N, batch.layout
         rows_N = batch.rows_B.repeat_interleave(layout.lengths_B, output_size=layout.n_tokens)
         hidden = hold_out(ids_N, rows_N, layout.positions, self.special_V[ids_N], self.mask)
@@ -287,11 +362,7 @@ class Pretrain(nn.Module):
 
 
 def check_held_out(tokens: Tokens) -> None:
-    """Words must be hidden in the validation `tokens`, or nothing is judged.
-
-    Raises:
-        ValueError: there are too few.
-    """
+    """Refuse validation `tokens` that are too few to hide one: nothing would be judged."""
     ids_N, lengths = tokens.ids_N.long(), tokens.offsets.diff()
     rows_N = torch.arange(len(tokens)).repeat_interleave(lengths)
     positions_N = torch.arange(ids_N.numel()) - tokens.offsets[:-1].repeat_interleave(lengths)

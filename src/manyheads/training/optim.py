@@ -9,8 +9,8 @@ A, B rows and columns of a block
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -28,8 +28,6 @@ MOMENTUM = 0.95
 FACTORS = (3.4445, -4.7750, 2.0315)  # of x, x³ and x⁵: five rounds bring all from 0.01 to 1 near to 1
 ROUNDS = 5
 AS_ADAMW = 0.2  # the root mean square of a step of AdamW, in steps of its rate
-
-
 EVERY = 10  # steps between two looks, unless the mean is asked for: neighbouring weights are nearly the same
 
 
@@ -45,7 +43,10 @@ def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, A
     """The parameters that learn, by pace; of each pace first the matrices of layers, which decay, then the vectors
     (biases, norms) and embeddings, which do not."""
     tables = {id(module.weight) for module in network.modules() if isinstance(module, nn.Embedding)}
-    n_layers, slow = len(_numbers(network)), _slowness(network, optim)
+    n_layers, embeddings = _n_layers(network), getattr(network, "embeddings", None)
+    slow: dict[str, float] = {}
+    if optim.scale_embedding_lr and embeddings is not None:  # so that its vectors change as fast as the layers
+        slow["embeddings.words.weight"] = embeddings.scale
     found: dict[tuple[Pace, bool], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
@@ -70,7 +71,7 @@ def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, A
 def freeze(network: nn.Module, optim: OptimConfig) -> None:
     """Let what stays frozen to the end have no gradients: that saves most of the way back. What thaws has them, and a
     rate of zero meanwhile, so that processes which add up gradients need not be told when."""
-    n_layers = len(_numbers(network))
+    n_layers = _n_layers(network)
     for name, parameter in network.named_parameters():
         if not optim.thaw and depth(name, n_layers) <= optim.freeze and optim.freeze:
             parameter.requires_grad_(False)
@@ -99,18 +100,9 @@ def pace(at: int, n_layers: int, optim: OptimConfig) -> Pace:
     return Pace(lr, optim.thaw * waits / (optim.freeze + 1))
 
 
-def _slowness(network: nn.Module, optim: OptimConfig) -> dict[str, float]:
-    """What the rate of a table is divided by, for its vectors to change at that of the layers when they are read."""
-    embeddings = getattr(network, "embeddings", None)
-    if not optim.scale_embedding_lr or embeddings is None:
-        return {}
-    return {"embeddings.words.weight": embeddings.scale}
-
-
-def _numbers(network: nn.Module) -> set[str]:
-    """Of the encoder's layers."""
-    start = "encoder.layers."
-    return {name.split(".")[2] for name, _ in network.named_parameters() if name.startswith(start)}
+def _n_layers(network: nn.Module) -> int:
+    """Of the encoder."""
+    return len({name.split(".")[2] for name, _ in network.named_parameters() if name.startswith("encoder.layers.")})
 
 
 class Muon(torch.optim.AdamW):
@@ -199,31 +191,9 @@ def hidden_matrices(network: nn.Module) -> dict[Tensor, tuple[int, ...]]:
     return {matrix: blocks for matrix, blocks in found.items() if matrix.requires_grad}
 
 
-def apart(groups: list[dict[str, Any]], hidden: dict[Tensor, tuple[int, ...]], factor: float) -> list[dict[str, Any]]:
-    """Each group parted in two where it holds some of `hidden`, which learn at `factor` times its rate."""
-    parted = []
-    for group in groups:
-        of_muon = [one for one in group["params"] if one in hidden]
-        parted.append({**group, "params": [one for one in group["params"] if one not in hidden]})
-        if of_muon:
-            parted.append({**group, "params": of_muon, "lr": factor * group["lr"]})
-    return parted
-
-
-def stepwise(model: nn.Module, optim: OptimConfig, n_steps: int, *, loss_is_scaled: bool) -> dict[str, Any]:
-    """What a LightningModule configures: the optimiser, and its rate a step. With fp16 a fused step would clip scaled
-    gradients."""
-    optimizer = make_optimizer(model, optim, fused=not loss_is_scaled)
-    schedule = make_schedule(optimizer, optim, n_steps)
-    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
 def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) -> Tensor:
-    """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing.
-
-    Returns:
-        The norm of all gradients together before; where a number of them is not finite, nor is this.
-    """
+    """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing. Returns
+    the norm of all gradients together before; where a number of them is not finite, nor is this."""
     parameters = [p for p in model.parameters() if p.grad is not None]
     tensors = [part(p.grad) for p in parameters if p.grad is not None]
     norm = total_norm(tensors, in_parts=any(is_in_parts(p) for p in parameters))
@@ -242,7 +212,13 @@ def make_optimizer(model: nn.Module, optim: OptimConfig, *, fused: bool = True) 
     settings = {"lr": optim.lr, "betas": (optim.beta1, optim.beta2), "eps": optim.eps}
     if optim.kind is OptimKind.muon:
         hidden, factor = hidden_matrices(model), (optim.muon_lr or optim.lr) / optim.lr
-        return Muon(apart(groups, hidden, factor), hidden, fused=fused, **settings)
+        parted = []
+        for group in groups:
+            of_muon = [one for one in group["params"] if one in hidden]
+            parted.append({**group, "params": [one for one in group["params"] if one not in hidden]})
+            if of_muon:
+                parted.append({**group, "params": of_muon, "lr": factor * group["lr"]})
+        return Muon(parted, hidden, fused=fused, **settings)
     return torch.optim.AdamW(groups, **settings, fused=fused)
 
 
@@ -252,10 +228,10 @@ def make_schedule(
     """The schedule as torch wants it: of each group a factor of its peak rate for each optimiser step, zero before it
     thaws."""
 
-    def factor_of(thaws: float) -> Callable[[int], float]:
-        return lambda step: rate_factor(step, n_steps, optim) if step >= thaws * n_steps else 0.0
+    def factor(thaws: float, step: int) -> float:
+        return rate_factor(step, n_steps, optim) if step >= thaws * n_steps else 0.0
 
-    factors = [factor_of(group.get("thaws", 0.0)) for group in optimizer.param_groups]
+    factors = [partial(factor, group.get("thaws", 0.0)) for group in optimizer.param_groups]
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
 
 
@@ -319,8 +295,7 @@ class Average(Callback):
         step, missed = trainer.global_step, trainer.global_step - self._seen
         if not missed:
             return
-        self._seen = step
-        weights = _weights(pl_module)
+        self._seen, weights = step, _weights(pl_module)
         if not self._mean:
             self._mean = [weight.clone() for weight in weights]
         share = min(1.0, missed / min(self.steps, step / 5))
@@ -334,14 +309,12 @@ class Average(Callback):
             _put(self._mean, pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._own:
-            _put(self._own, pl_module)
-            self._own = []
+        _put(self._own, pl_module)
+        self._own = []
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._look(trainer, pl_module)
-        if self._mean:
-            _put(self._mean, pl_module)
+        _put(self._mean, pl_module)
 
 
 def _weights(module: pl.LightningModule) -> list[Tensor]:
@@ -349,5 +322,6 @@ def _weights(module: pl.LightningModule) -> list[Tensor]:
 
 
 def _put(weights: list[Tensor], module: pl.LightningModule) -> None:
-    for own, weight in zip(_weights(module), weights, strict=True):
+    """Nothing, where there are none yet."""
+    for own, weight in zip(_weights(module), weights, strict=False):
         own.copy_(weight)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 
@@ -45,11 +44,8 @@ class Training:
 
 
 def check_tokens(start: Start, tokens: dict[str, Tokens]) -> None:
-    """A run goes on with the rows it began with: which of them are done is told by their numbers.
-
-    Raises:
-        ValueError: texts, their order or their labels are others.
-    """
+    """Refuse texts, an order or labels other than a run began with: its rows that are done are told by their
+    numbers."""
     if start.checkpoint is not None and start.progress["data"] != hash_tokens(tokens):
         raise ValueError(
             f"the rows are not those that {start.checkpoint} was trained on: give the same data, "
@@ -67,15 +63,13 @@ def fit(
     started: float,
     callbacks: Sequence[Callback] = (),
 ) -> Training | None:
-    """Train `network` in place and leave it with the best epoch's weights, on the CPU.
+    """Train `network` in place and leave it with the best epoch's weights, on the CPU. Returns the figures of the run,
+    in the first process alone.
 
     Args:
         start: what it goes on from, if anything.
         started: `perf_counter()` when the run began, less what it took before.
         callbacks: the user's own.
-
-    Returns:
-        The figures of the run; None in a process that is not the first of several.
 
     Raises:
         ValueError: training diverged, or memory runs out whatever the size of a batch.
@@ -98,22 +92,14 @@ def fit(
         if again := guard.answered():
             raise again from error
         raise
-    if not module.trainer.is_global_zero:
+    trainer = module.trainer
+    if not trainer.is_global_zero:
         return None
     network.cpu().eval()
-    return training_of(module.trainer, network, tokens["train"], guard, meter, keep.restore(), start)
-
-
-def training_of(
-    trainer: pl.Trainer,
-    network: Network,
-    tokens: Tokens,
-    guard: Guard,
-    meter: Meter,
-    best: dict[str, Any],
-    start: Start,
-) -> Training:
-    """The figures of a training that has ended; `tokens` are those it was trained on."""
+    best = keep.restore()
+    rows = next(one.rows.values() for one in loggers if isinstance(one, MetricsFile))
+    epoch = best.get("epoch", trainer.current_epoch)  # from 1
+    kept = [row for row in rows if row.get("epoch") == epoch - 1 and "train_loss" in row]
     return Training(
         parameters=count_parameters(network),
         epochs=trainer.current_epoch,
@@ -121,12 +107,12 @@ def training_of(
         seconds=meter.seconds,
         real_tokens_per_s=meter.tokens_per_s,
         padding_share=meter.padding_share,
-        truncated_share=tokens.n_truncated / max(1, len(tokens)),
+        truncated_share=tokens["train"].n_truncated / max(1, len(tokens["train"])),
         precision=str(trainer.precision),
         split=start.again.split,
         left_out=guard.left_out,
         best=best,
-        train=train_figures(trainer, best.get("epoch", trainer.current_epoch)),
+        train={name[6:]: figure for row in kept[-1:] for name, figure in row.items() if name.startswith("train_")},
     )
 
 
@@ -160,14 +146,3 @@ def run_trainer(
     else:
         trainer.fit(module, data)
     return module
-
-
-def train_figures(trainer: pl.Trainer, epoch: int) -> dict[str, float]:
-    """The training split's figures of `epoch` (from 1), without their prefix."""
-    rows = [row for logger in trainer.loggers if isinstance(logger, MetricsFile) for row in logger.rows.values()]
-    kept = [row for row in rows if row.get("epoch") == epoch - 1 and "train_loss" in row]
-    return {
-        key.removeprefix("train_"): value
-        for key, value in (kept[-1] if kept else {}).items()
-        if key.startswith("train_")
-    }

@@ -1,4 +1,4 @@
-"""How large a batch is and how many steps there are, settled before the first step.
+"""How large a batch is and how many steps there are, settled before the first step; what a run would be (`dry=true`).
 
 The largest batch is tried before anything is trained, so memory runs out at the start or hardly ever. A budget of time
 or tokens becomes a number of optimiser steps, towards whose end the learning rate falls.
@@ -8,43 +8,60 @@ import copy
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
+from torch._subclasses import fake_tensor
+from torch.func import functional_call
 
 from manyheads.config import RunConfig, Task
 from manyheads.config.training import BASE_STEPS, Budget, Compile, read_budget
-from manyheads.data.batches import Batch
+from manyheads.data.batches import Batch, padding_share, plan_epoch
 from manyheads.data.datamodule import TextData
+from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.signals import Stop, ending
+from manyheads.layout import Packed
+from manyheads.nn.cost import count_parameters, flops_per_answer, flops_per_token
+from manyheads.nn.masked_lm import MaskedLM
+from manyheads.nn.seq2seq import Seq2Seq
+from manyheads.terminal import as_text, console
 from manyheads.training.module import Lesson, Network, are_few, make_task
 from manyheads.training.session import run_trainer
-from manyheads.training.trainer import autocast_type, compile_mode, count_devices, set_walks, uses_gpu
+from manyheads.training.trainer import (
+    autocast_type,
+    compile_mode,
+    count_devices,
+    set_walks,
+    trainer_hardware,
+    uses_gpu,
+)
 
 ON_CPU = 8192  # tokens that batch.tokens=auto stands for where no GPU is
 MOST = 65_536  # tokens that keep any GPU busy: from there on a larger batch makes fewer steps and none of them faster
 STEP = 1024  # tokens between two numbers that are tried
-
-
 LOOKS = 20  # validations of a pretraining
 MOST_LOOKING = 0.1  # of its time
 TIMED_SHARE, LEAST_TIMED, MOST_TIMED = 0.05, 2.0, 20.0  # of the budget, in seconds
 FIRST = 3  # steps that are not timed: those of a process are slow at first
 FORWARD = 1 / 3  # of the time of a step: the gradient takes twice as long
+NEEDS_VALUES = (
+    fake_tensor.DataDependentOutputException,
+    fake_tensor.DynamicOutputShapeException,
+    fake_tensor.UnsupportedOperatorException,
+)
 
 
 def settle_batch(run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str]) -> RunConfig:
     """`run` with a number for batch.tokens=auto, on a GPU the largest of which every batch fits.
 
-    A number that was typed is tried, too. Weights, their gradients and all generators stay as they are.
-
-    Raises:
-        ValueError: it does not fit, or nothing does; auto on several devices, which might find several numbers.
+    A number that was typed is tried, too. Weights, their gradients and all generators stay as they are. Refused are
+    batches that do not fit, and auto on several devices, which might find several numbers.
     """
     on_gpu = uses_gpu(run.hardware.accelerator)
     if not on_gpu:
@@ -71,12 +88,7 @@ def settle_batch(run: RunConfig, network: Network, tokens: dict[str, Tokens], la
 
 
 def found(run: RunConfig, fits: Callable[[int], bool], *, longest: int) -> RunConfig:
-    """`run` with the number it says, if that fits, or with the largest that does.
-
-    Raises:
-        ValueError: as of `settle_batch`.
-    """
-    remedy = "set hardware.recompute=true, or use a smaller data.max_length or a smaller model"
+    """`run` with the number it says, if that fits, or with the largest that does."""
     if not run.batch.is_auto:
         if not fits(run.batch.tokens):
             raise ValueError(
@@ -88,39 +100,25 @@ def found(run: RunConfig, fits: Callable[[int], bool], *, longest: int) -> RunCo
     if not most:
         raise ValueError(
             f"batch.tokens=auto finds no batch that the GPU has memory for, not even one text of {longest} tokens: "
-            f"{remedy}"
+            "set hardware.recompute=true, or use a smaller data.max_length or a smaller model"
         )
     return with_tokens(run, most * STEP)
 
 
 def largest(fits: Callable[[int], bool], *, least: int, most: int) -> int:
-    """The largest multiple of `STEP` from `least` to `most` that fits, as a factor; 0 if none does.
-
-    What fits is taken to fit in smaller numbers, too.
-    """
+    """The largest multiple of `STEP` from `least` to `most` that fits, as a factor; 0 if none does. What fits is taken
+    to fit in smaller numbers, too."""
     if fits(most * STEP):
         return most
-    below, above = least - 1, most
-    while above - below > 1:
-        middle = (below + above) // 2
-        below, above = (middle, above) if fits(middle * STEP) else (below, middle)
-    return below if below >= least else 0
+    n_fitting = bisect_left(range(least, most), True, key=lambda n: not fits(n * STEP))
+    return least + n_fitting - 1 if n_fitting else 0
 
 
 def tried(
-    network: Network,
-    task: Lesson,
-    batch: Batch,
-    device: torch.device,
-    dtype: torch.dtype | None,
-    *,
-    copies: int,
+    network: Network, task: Lesson, batch: Batch, device: torch.device, dtype: torch.dtype | None, *, copies: int
 ) -> bool:
-    """Whether there is memory for a step: forward, backward, and `copies` of the weights as the optimiser keeps them.
-
-    Args:
-        dtype: that of autocast; None: none.
-    """
+    """Whether there is memory for a step: forward, in autocast of `dtype` if any, backward, and `copies` of the weights
+    as the optimiser keeps them."""
     network.to(device)
     task.to(device)
     weights = [one for one in network.parameters() if one.requires_grad]
@@ -156,11 +154,8 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
     even distances where words are hidden; without one, with the limits of `limited_by_data`. Weights and generators
     stay as they are.
 
-    What a budget pays for are the steps and the validations among them.
-
-    Raises:
-        ValueError: a time, but several devices, each of which would time its own steps.
-        Stopped: a signal came while steps were timed.
+    What a budget pays for are the steps and the validations among them. A time is refused on several devices, each of
+    which would time its own steps. `Stopped` is raised where a signal came meanwhile.
     """
     budget = read_budget(run.budget)
     if budget is None:
@@ -180,9 +175,8 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
         n_steps = math.ceil(budget.tokens / per_step)
         limits = even(run.task, n_steps, n_looks(n_steps, look))
     if "val_check_interval" in limits:
-        limits["val_check_interval"] = run.trainer.get("val_check_interval") or (
-            limits["val_check_interval"] * run.batch.accumulate
-        )
+        batches = limits["val_check_interval"] * run.batch.accumulate
+        limits["val_check_interval"] = run.trainer.get("val_check_interval") or batches
     return replace(run, trainer={**run.trainer, "max_epochs": -1, **limits})
 
 
@@ -198,9 +192,8 @@ def settled_notes(asked: RunConfig, run: RunConfig) -> Iterator[str]:
     if asked.trainer.get("max_epochs") != run.trainer.get("max_epochs"):
         yield f"rows are few: {run.trainer['max_epochs']} epochs instead of {asked.trainer['max_epochs']}"
     if asked.trainer.get("max_steps") != run.trainer.get("max_steps"):
-        yield (
-            f"trainer.max_steps={run.trainer['max_steps']}: {BASE_STEPS} and {run.optim.steps_per_class} for each class"
-        )
+        steps = f"trainer.max_steps={run.trainer['max_steps']}"
+        yield f"{steps}: {BASE_STEPS} and {run.optim.steps_per_class} for each class"
 
 
 def limited_by_data(run: RunConfig, *, few: bool, n_classes: int) -> RunConfig:
@@ -232,11 +225,8 @@ def even(task: Task, n_steps: int, looks: int) -> dict[str, int]:
 def rehearsed(
     run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str], budget: Budget, look: float
 ) -> dict[str, int]:
-    """The limits of a run that has `budget.seconds`, found by timing its steps.
-
-    With hardware.compile=auto the number of steps decides whether layers are compiled. So steps are timed as they are,
-    and once more compiled where there are so many that the run will compile them.
-    """
+    """The limits of a run that has `budget.seconds`, found by timing its steps; with hardware.compile=auto their number
+    decides whether the run compiles layers, so they are timed once more, compiled, where it will."""
 
     def timed(choice: Compile) -> dict[str, int]:
         one = replace(run, hardware=replace(run.hardware, compile=choice))
@@ -267,11 +257,9 @@ def seconds_of_step(
 
 
 class Pace(Callback):
-    """Ends training when `most` seconds of whole steps were timed; there is at least one such step. A signal ends it
-    sooner: nothing was begun that would have to be saved.
-
-    A GPU is waited for when the clock starts and when time is up, not in between: the run itself does not wait either.
-    """
+    """Ends training when `most` seconds of whole steps, at least one, were timed, or a signal comes: nothing was begun
+    that would have to be saved. A GPU is waited for when the clock starts and when time is up: the run does not
+    wait."""
 
     def __init__(self, most: float) -> None:
         self.most = most
@@ -293,15 +281,117 @@ class Pace(Callback):
         self._last = trainer.global_step
         if self._last < FIRST:
             return
+        if self._since is not None and time.perf_counter() - self._since < self.most:
+            return
+        if pl_module.device.type == "cuda":
+            torch.cuda.synchronize(pl_module.device)
         if self._since is None:
-            self._since = _clock(pl_module)
-        elif time.perf_counter() - self._since >= self.most:
-            self.steps, self.seconds = self._last - FIRST, _clock(pl_module) - self._since
+            self._since = time.perf_counter()
+        else:
+            self.steps, self.seconds = self._last - FIRST, time.perf_counter() - self._since
             trainer.should_stop = True
 
 
-def _clock(module: pl.LightningModule) -> float:
-    """The time when all that was asked of the device is done."""
-    if module.device.type == "cuda":
-        torch.cuda.synchronize(module.device)
-    return time.perf_counter()
+def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], network: Network) -> dict[str, str]:
+    """Sizes, steps, memory, device and data of the run, by name."""
+    hardware, rows = trainer_hardware(run.hardware), tokens["train"]
+    lengths, texts = rows.lengths, rows.offsets.diff()
+    data = TextData(tokens, run.batch, run.seed)
+    plan = plan_epoch(lengths, tokens=run.batch.tokens, rows=run.batch.rows, seed=run.seed, epoch=0)
+    words = network.source.words if isinstance(network, Seq2Seq) else network.embeddings.words
+    n_parameters, n_words = count_parameters(network), words.num_embeddings
+    n_devices = count_devices(run.hardware, on_gpu=hardware["accelerator"] == "gpu") * run.hardware.nodes
+    n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1))
+    state = 16 * n_parameters  # weights, gradients and AdamW's two moments, four bytes each
+    activations = activation_bytes(
+        network, data.largest_batch(), precision=str(hardware["precision"]), mask_share=run.pretrain.mask_share
+    )
+    return {
+        **of_task(run, splits.labels, rows, n_words),
+        "rows": ", ".join(f"{name} {len(one):,}" for name, one in tokens.items()),
+        "tokens a text": f"{float(texts.double().mean()):.1f} on average, {int(texts.max())} at most",
+        "truncated": f"{rows.n_truncated / len(rows):.1%} of the training texts, at {run.data.max_length}",
+        "vocabulary": f"{n_words:,}",
+        "parameters": f"{n_parameters:,}",
+        "steps": f"{n_steps:,} of at most {run.batch.tokens * run.batch.accumulate:,} tokens",
+        "padding": f"{padding_share(plan, lengths):.1%}",
+        "memory": f"{(state + activations) / 2**20:,.0f} MiB: {state / 2**20:,.0f} weights and optimiser, "
+        f"{activations / 2**20:,.0f} activations of the largest batch",
+        "device": f"{n_devices} x {hardware['accelerator']}, {hardware['precision']}",
+    }
+
+
+def of_task(run: RunConfig, labels: list[str], tokens: Tokens, vocab_size: int) -> dict[str, str]:
+    """The classes of a classifier, or what is hidden, and what a text of mean length costs: as a whole where another
+    text answers it."""
+    length = float(tokens.documents.double().mean())
+    if tokens.targets is not None:
+        target = float(tokens.targets.offsets.diff().double().mean())
+        forward = flops_per_answer(run.model, length, target, vocab_size)
+        return {
+            "tokens a target": f"{target:.1f} on average",
+            "FLOPs a text": f"{forward:,.0f} forward with its target, {3 * forward:,.0f} with backward",
+        }
+    forward = flops_per_token(run.model, length)
+    if run.task is Task.pretrain:
+        share, width = run.pretrain.mask_share, run.model.width_of_words
+        forward += share * 2 * width * (run.model.d_model + vocab_size)
+        kind, answers = "hidden", f"{share:.1%} of the tokens"
+    else:
+        kind = "classes" if tokens.labels.ndim == 1 else "labels, any number a text"
+        answers = f"{len(labels)}: {', '.join(labels[:8])}{' ...' if len(labels) > 8 else ''}"
+    return {kind: answers, "FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward"}
+
+
+def show_plan(figures: dict[str, str], notes: Sequence[str] = ()) -> None:
+    """Print the figures as a table, and what was noticed in the data below it."""
+    from rich.table import Table
+
+    table = Table(title="dry run: nothing was trained", show_header=False)
+    for name, figure in figures.items():
+        table.add_row(as_text(name), as_text(figure))
+    screen = console()
+    screen.print(table)
+    for note in notes:
+        screen.print(as_text(note), soft_wrap=True)
+
+
+def activation_bytes(network: Network, batch: Batch, *, precision: str, mask_share: float = 0.0) -> int:
+    """Bytes that a forward pass of `batch` keeps for the backward pass; where words are hidden, with `mask_share` of
+    its tokens told. The pass is gone through with shapes alone, which takes no memory; a network that reads lengths
+    back from its tensors (texts of a pair apart, a recurrent one) computes once on the CPU."""
+    network.train()
+    if isinstance(network, MaskedLM):
+        places_P = torch.arange(max(1, round(mask_share * batch.layout.n_tokens)))
+        given = (batch.ids_N, batch.layout, batch.segments_N, places_P)
+    elif batch.targets is None:
+        given = (batch.ids_N, batch.layout, batch.segments_N)
+    else:
+        given = (batch.ids_N, batch.layout, batch.targets.ids_N, batch.targets.layout)
+    held = dict(network.named_parameters()) | dict(network.named_buffers())
+    known = tuple(one.rounded(1) if isinstance(one, Packed) else one for one in given)  # which know their sizes
+    try:
+        with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as shapes:
+            return _kept(network, {name: shapes.from_tensor(one) for name, one in held.items()}, known, precision)
+    except NEEDS_VALUES:
+        return _kept(network, held, given, precision)
+
+
+def _kept(network: Network, held: dict[str, torch.Tensor], given: tuple[Any, ...], precision: str) -> int:
+    """Bytes that are kept beside the tensors of the network, `held`."""
+    kept: dict[int, int] = {}
+    own = {tensor.untyped_storage()._cdata for tensor in held.values()}
+
+    def weigh(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage.nbytes()
+        return tensor
+
+    with (
+        torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=precision != "32-true"),
+    ):
+        logits = functional_call(network, held, given)
+    assert logits.requires_grad, "held until here, so that no storage is freed and counted twice"
+    return sum(kept.values())

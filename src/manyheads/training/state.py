@@ -2,11 +2,13 @@
 
 All of it is read through `state_dict()`, so whatever an optimiser or a callback holds travels with it. Plain values and
 tensors, nested in each other, are one safetensors file: the nest is JSON in the file's header, where a tensor stands as
-its number. Nothing that is read back can be code.
+its number. Nothing that is read back can be code, as it could in what torch.distributed.checkpoint writes: its
+`.metadata` is a pickle, and values that are no tensors are read by `torch.load(weights_only=False)`.
 """
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -19,9 +21,8 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from manyheads.data.tokens import Tokens
-from manyheads.runs.checkpoints import check_alike, check_moments
 from manyheads.training import strategies as shards
-from manyheads.training.logs import Meter, MetricsFile
+from manyheads.training.logs import Meter
 
 TYPES = {
     torch.float64: "F64",
@@ -33,6 +34,7 @@ TYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def write_nest(nest: Any, file: IO[bytes]) -> None:
@@ -53,11 +55,8 @@ def write_nest(nest: Any, file: IO[bytes]) -> None:
 
 
 def read_nest(path: Path) -> Any:
-    """What `write_nest` wrote, equal to the bit, in the same types; the file may be anybody's.
-
-    Raises:
-        ValueError: it is no such file; names it.
-    """
+    """What `write_nest` wrote, equal to the bit, in the same types. The file may be anybody's: a `ValueError` names
+    it."""
     try:
         with safetensors.safe_open(path, "pt") as file:
             # copies: what is mapped would die with the file
@@ -118,21 +117,14 @@ def of_all(trainer: pl.Trainer) -> dict[str, Any]:
 
 def of_one(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
     """What each process has of its own: random numbers, figures of the epoch under way, what was counted."""
+    device, random = module.device, {"cpu": torch.get_rng_state()}  # nothing else is drawn from while a network trains
+    if device.type == "cuda":
+        random["cuda"] = torch.cuda.get_rng_state(device)
     return {
-        "random": random_numbers(module.device),
+        "random": random,
         "figures": {name: (one.update_count, dict(one.metric_state)) for name, one in _figures(module)},
         "callbacks": {one.state_key: one.state_dict() for one in _callbacks(trainer) if isinstance(one, Meter)},
     }
-
-
-def weights_of(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
-    """The weights by name, whole. All ranks call it."""
-    return shards.whole(module.state_dict())
-
-
-def put_weights(trainer: pl.Trainer, module: pl.LightningModule, weights: dict[str, Tensor]) -> None:
-    """Undo `weights_of`."""
-    shards.put_weights(module, weights)
 
 
 def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[str, Any], own: dict[str, Any]) -> None:
@@ -140,9 +132,11 @@ def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[st
     train has no optimisers."""
     for optimizer, its in zip(trainer.optimizers, everyones["optimizers"], strict=bool(trainer.optimizers)):
         shards.put_optimizer(optimizer, its)
-    check_moments(trainer.optimizers)
+        check_moments(optimizer)
     for config, its in zip(trainer.lr_scheduler_configs, everyones["schedules"], strict=bool(trainer.optimizers)):
-        check_alike("schedule", its, config.scheduler.state_dict())
+        own_types, its_types = (_types(one) for one in (config.scheduler.state_dict(), its))
+        if own_types != its_types:  # what is put back as attributes replaces nothing else
+            raise ValueError("its schedule is of another kind")
         config.scheduler.load_state_dict(its)
     trainer.precision_plugin.load_state_dict(everyones["precision"])
     if own["random"]:
@@ -156,6 +150,26 @@ def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[st
         one._update_count = updates  # else torchmetrics takes it for one that saw nothing
         for key, value in its.items():
             setattr(one, key, value.to(module.device))
+
+
+def check_moments(optimizer: Any) -> None:
+    """Refuse what is not of the shape that AdamW keeps of a weight, or Muon of a matrix, or is of an older
+    optimiser."""
+    for group in optimizer.param_groups:
+        [math.isfinite(group[name]) for name in ("lr", "eps", "weight_decay", "initial_lr")]  # else a TypeError
+    hidden = getattr(optimizer, "hidden", {})
+    for weight, kept in optimizer.state.items():
+        if "owed" in kept:
+            raise ValueError("an earlier version updated its embedding row by row, which this one does not")
+        moments = ("momentum",) if weight in hidden else MOMENTS
+        if not {"step", *moments} <= kept.keys() or kept["step"].numel() != 1:
+            raise ValueError("its optimiser lacks what it keeps of a weight")
+        if any(kept[name].shape != weight.shape for name in moments):
+            raise ValueError("its optimiser is that of other weights")
+
+
+def _types(values: dict[str, Any]) -> dict[str, type]:
+    return {key: int if type(value) is float else type(value) for key, value in values.items()}
 
 
 def share_out(ranks: list[dict[str, Any]], rank: int) -> dict[str, Any]:
@@ -183,18 +197,6 @@ def seed_rank(seed: int, rank: int, step: int) -> None:
     torch.manual_seed(int.from_bytes(digest[:8]))
 
 
-def random_numbers(device: torch.device) -> dict[str, Tensor]:
-    """The state of torch's default generators: nothing else is drawn from while a network trains."""
-    states = {"cpu": torch.get_rng_state()}
-    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
-
-
-def put_random_numbers(states: dict[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states["cpu"])
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)
-
-
 def place_of(trainer: pl.Trainer) -> dict[str, int]:
     """Epochs done, batches of the next one done, steps and batches of the whole run, and batches of a step: all of
     them as one rank counts."""
@@ -208,20 +210,12 @@ def place_of(trainer: pl.Trainer) -> dict[str, int]:
     }
 
 
-def counted_by(place: dict[str, Any], per_step: int) -> dict[str, Any]:
-    """The same place where a step has `per_step` batches of each rank."""
-    batches = {name: place[name] * per_step // place["per_step"] for name in ("batch", "batches")}
-    return place | batches | {"per_step": per_step}
-
-
 def put_place(trainer: pl.Trainer, place: dict[str, int]) -> None:
     """Set the counters of Lightning's loops, but for the batches of the epoch, which start from 0 in any case."""
     epochs, steps = trainer.fit_loop.epoch_progress, trainer.fit_loop.epoch_loop
-    for one in (epochs.total, epochs.current):
-        one.load_state_dict(dict.fromkeys(("ready", "started", "processed", "completed"), place["epoch"]))
-    steps.batch_progress.total.load_state_dict(
-        dict.fromkeys(("ready", "started", "processed", "completed"), place["batches"])
-    )
+    counts = (epochs.total, place["epoch"]), (epochs.current, place["epoch"])
+    for one, count in (*counts, (steps.batch_progress.total, place["batches"])):
+        one.load_state_dict(dict.fromkeys(("ready", "started", "processed", "completed"), count))
     done = steps.automatic_optimization.optim_progress.optimizer.step.total
     done.load_state_dict({"ready": place["step"], "completed": place["step"]})
     steps.on_load_checkpoint({"_batches_that_stepped": place["step"]})  # by which rows of metrics.csv are numbered
@@ -232,24 +226,6 @@ def put_batch(trainer: pl.Trainer, n_batches: int) -> None:
     batches = trainer.fit_loop.epoch_loop.batch_progress.current
     batches.load_state_dict(dict.fromkeys(("started", "processed", "completed"), n_batches))
     batches.ready = n_batches + 1
-
-
-def rows_of(trainer: pl.Trainer) -> list[dict[str, float]]:
-    """The rows of metrics.csv so far."""
-    return [row for one in trainer.loggers if isinstance(one, MetricsFile) for row in one.rows.values()]
-
-
-def put_rows(trainer: pl.Trainer, rows: list[dict[str, float]]) -> None:
-    for one in trainer.loggers:
-        if isinstance(one, MetricsFile):
-            one.rows = {int(row["step"]): row for row in rows}
-
-
-def leave_out(trainer: pl.Trainer, seconds: float) -> None:
-    """Count the time of a save as none of training."""
-    for one in _callbacks(trainer):
-        if isinstance(one, Meter):
-            one.leave_out(seconds)
 
 
 def hash_tokens(tokens: dict[str, Tokens]) -> str:

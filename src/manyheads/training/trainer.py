@@ -17,7 +17,6 @@ from torch import nn
 
 from manyheads.config import (
     Accelerator,
-    CheckpointConfig,
     HardwareConfig,
     Metric,
     PairKind,
@@ -36,8 +35,6 @@ from manyheads.training.logs import EpochLines, shows_bar
 from manyheads.training.strategies import Marks
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_... of glibc's malloc.h
-
-
 LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}
 AUTOCAST = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 log = logging.getLogger("manyheads")
@@ -47,7 +44,7 @@ cold start, won back after about 600 steps. On a CPU nothing was won where it wa
 GRAPHS_BELOW = 8192
 """Mean tokens of a batch below which a GPU waits for its launches, so that CUDA graphs pay: published, 1.5 times the
 steps of compiling alone where launches are all, nothing where products are."""
-BAR_EVERY = 20  # steps
+BAR_EVERY = 20  # steps between two looks of the bar at the loss, each of which waits for a GPU
 LIGHTNING_NOISE = (  # warnings about what Lightning does itself, or what we mean to do
     ".*does not have many workers",
     ".*`broadcast_buffers` is deprecated",  # what stands in for it is not in torch 2.11
@@ -73,11 +70,7 @@ def keep_freed_memory() -> None:
 
 
 def uses_gpu(accelerator: Accelerator) -> bool:
-    """Whether the run computes on GPUs.
-
-    Raises:
-        ValueError: a GPU is asked for and there is none.
-    """
+    """Whether the run computes on GPUs; refused is to ask for one where there is none."""
     has_gpu = torch.cuda.is_available()
     if accelerator is Accelerator.gpu and not has_gpu:
         raise ValueError(
@@ -88,11 +81,7 @@ def uses_gpu(accelerator: Accelerator) -> bool:
 
 
 def pick_precision(precision: Precision, *, on_gpu: bool) -> Precision:
-    """The precision asked for; `auto` is bf16 where the processor multiplies in it, else fp32.
-
-    Raises:
-        ValueError: fp16 on the CPU.
-    """
+    """The precision asked for, but fp16 on the CPU; `auto` is bf16 where the processor multiplies in it, else fp32."""
     if precision is Precision.fp16 and not on_gpu:
         raise ValueError(
             "hardware.precision=fp16 needs a GPU, but this run computes on the CPU: "
@@ -105,15 +94,11 @@ def pick_precision(precision: Precision, *, on_gpu: bool) -> Precision:
 
 
 def count_devices(hardware: HardwareConfig, *, on_gpu: bool) -> int:
-    """Devices of each node; 0 in the config is all GPUs, or one CPU process.
-
-    Raises:
-        ValueError: more GPUs are asked for than there are.
-    """
-    available = torch.cuda.device_count() if on_gpu else None
+    """Devices of each node, at most as many GPUs as there are; 0 in the config is all GPUs, or one CPU process."""
+    available = torch.cuda.device_count() if on_gpu else 0
     if hardware.devices == 0:
         return available or 1
-    if available is not None and hardware.devices > available:
+    if on_gpu and hardware.devices > available:
         raise ValueError(
             f"hardware.devices={hardware.devices}, but this machine has {available}: use "
             f"hardware.devices={available}, or 0 for all"
@@ -206,51 +191,55 @@ def compile_mode(hardware: HardwareConfig, *, on_gpu: bool, n_steps: int, mean_t
 
 
 def check_trainer(run: RunConfig) -> None:
-    """Build the Trainer once for nothing: whatever the machine or Lightning refuses is said before a file is written.
-
-    Raises:
-        ValueError: devices that are not there, a precision they do not have, flags that Lightning refuses, two
-            intervals of validation, a time limit that is no time.
-    """
+    """Build the Trainer once for nothing: whatever the machine or Lightning refuses is said before a file is
+    written."""
     build_trainer(run, None, [], [])
 
 
 def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger]) -> pl.Trainer:
     """The Trainer of a run that lives in `folder`; `run.trainer` adds to these flags.
 
-    Raises:
-        ValueError: as of `check_trainer`.
+    A `ValueError` says of what is asked for that devices or a precision are not there, Lightning refuses it, there are
+    two intervals of validation, or a time limit is no time.
     """
     for part in ("pytorch", "fabric"):
         logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
     for noise in LIGHTNING_NOISE:
         warnings.filterwarnings("ignore", module=r"lightning\.", message=noise)
-    flags: dict[str, Any] = {**trainer_hardware(run.hardware), **validation(run.trainer)}
-    seconds_of(
-        flags.pop("max_time", None)
-    )  # kept by distributed/signals.py: Lightning would end the run as if it were done
+    flags: dict[str, Any] = {**trainer_hardware(run.hardware), **run.trainer}
+    batches, epochs = flags.get("val_check_interval"), flags.get("check_val_every_n_epoch")
+    if isinstance(batches, int):
+        if epochs is not None:
+            raise ValueError(
+                f"trainer.check_val_every_n_epoch={epochs} cannot be combined with trainer.val_check_interval="
+                f"{batches}, an interval in batches, which are counted over the whole run: remove one of them"
+            )
+        flags["check_val_every_n_epoch"] = None  # so that the interval may be longer than an epoch
+    seconds_of(flags.pop("max_time", None))  # kept by distributed/signals.py: Lightning ends as if the run were done
+    shows, watched = shows_bar(), [Marks()] if this_process().n_ranks > 1 else []
+    after: list[Callback] = [EpochLines(), *([TQDMProgressBar(refresh_rate=BAR_EVERY)] if shows else [])]
+    if patience := run.checkpoint.patience:
+        metric = run.checkpoint.metric
+        mode = "min" if metric is Metric.loss else "max"
+        after.insert(0, EarlyStopping(f"validation_{metric.name}", mode=mode, patience=patience))
     try:
-        return lightning_trainer(run, folder, callbacks, loggers, flags)
+        return pl.Trainer(
+            accumulate_grad_batches=run.batch.accumulate,
+            callbacks=[*watched, BetweenSteps(), *callbacks, *after],
+            logger=loggers,
+            enable_progress_bar=shows,
+            log_every_n_steps=run.logger.every,
+            default_root_dir=folder,
+            use_distributed_sampler=False,
+            reload_dataloaders_every_n_epochs=1,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            **flags,
+        )
     except (ValueError, TypeError, MisconfigurationException, ModuleNotFoundError) as refusal:
         why = " ".join(str(refusal).split())
         raise ValueError(f"Lightning refuses the flags of hardware and trainer: {why}") from refusal
-
-
-def validation(flags: dict[str, Any]) -> dict[str, Any]:
-    """An interval in batches counts them over the whole run: so it may be longer than an epoch.
-
-    Raises:
-        ValueError: it is to count them in epochs of its own.
-    """
-    batches, epochs = flags.get("val_check_interval"), flags.get("check_val_every_n_epoch")
-    if not isinstance(batches, int):
-        return flags
-    if epochs is not None:
-        raise ValueError(
-            f"trainer.check_val_every_n_epoch={epochs} cannot be combined with trainer.val_check_interval={batches}, "
-            "an interval in batches, which are counted over the whole run: remove one of them"
-        )
-    return {**flags, "check_val_every_n_epoch": None}
 
 
 def count_in_steps(trainer: pl.Trainer, accumulate: int, per_step: int) -> None:
@@ -268,36 +257,3 @@ class BetweenSteps(Callback):
         each, batches = trainer.accumulate_grad_batches, trainer.val_check_batch
         if isinstance(batches, int) and batches < trainer.num_training_batches:
             trainer.val_check_batch = max(each, batches // each * each)
-
-
-def lightning_trainer(
-    run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger], flags: dict[str, Any]
-) -> pl.Trainer:
-    """What the config decides is in `flags`; the rest is ours to set."""
-    watched = [Marks()] if this_process().n_ranks > 1 else []
-    return pl.Trainer(
-        accumulate_grad_batches=run.batch.accumulate,
-        callbacks=[*watched, BetweenSteps(), *callbacks, *early_stopping(run.checkpoint), EpochLines(), *bar()],
-        logger=loggers,
-        enable_progress_bar=shows_bar(),
-        log_every_n_steps=run.logger.every,
-        default_root_dir=folder,
-        use_distributed_sampler=False,
-        reload_dataloaders_every_n_epochs=1,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        **flags,
-    )
-
-
-def bar() -> list[Callback]:
-    """A progress bar on a terminal. It reads the loss, and so waits for a GPU, once in `BAR_EVERY` steps alone."""
-    return [TQDMProgressBar(refresh_rate=BAR_EVERY)] if shows_bar() else []
-
-
-def early_stopping(checkpoint: CheckpointConfig) -> list[Callback]:
-    """Stop when `patience` epochs bring no better figure; none if patience is 0."""
-    mode = "min" if checkpoint.metric is Metric.loss else "max"
-    monitor = f"validation_{checkpoint.metric.name}"
-    return [EarlyStopping(monitor, mode=mode, patience=checkpoint.patience)] if checkpoint.patience else []

@@ -1,0 +1,359 @@
+"""Large files of text, cut into blocks of whole rows once, and read again block by block.
+
+Arrow parses a block of a csv or tsv where it cannot but read it as the csv module does; else the csv module reads it.
+"""
+
+import codecs
+import csv
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
+from hashlib import blake2b
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow
+import pyarrow.csv
+
+from manyheads.data.delimited import (
+    MOST_CELL,
+    MOST_SIGNS,
+    Header,
+    csv_reader,
+    header_of,
+    lines_of,
+    quote_rule,
+    refuse_wide,
+    row_of,
+    tab_reader,
+    table_of_records,
+)
+from manyheads.data.files import (
+    MARK,
+    OPENERS,
+    encoding_rule,
+    read_json_lines,
+    read_lines,
+    reading,
+    require_bounded,
+)
+from manyheads.data.large import Column
+from manyheads.data.table import Table
+
+BLOCK = 2**23  # bytes that are parsed at once
+LF, CR, QUOTE = b'\n\r"'
+SAMPLES, SAMPLED = 64, 2**16  # places of a file that are hashed, and bytes of each
+
+
+class Part(NamedTuple):
+    """What was read of the beginning of some bytes: `n_bytes` of them, with so many rows or lines that numbers count.
+    `plain`: Arrow reads them."""
+
+    table: Table
+    n_bytes: int
+    n_numbers: int
+    plain: bool = False
+
+
+Parse = Callable[[bytes, int, bool, bool], Part | None]
+"""Bytes, the number of their first row, whether the file ends there, whether Arrow is known to read them: what was
+read; None: there is no whole row."""
+
+
+class Index(NamedTuple):
+    """Where the blocks of a file are: offset, bytes, rows, number of the first row, and whether Arrow reads it: int64
+    `(n, 5)`; the numbers of the rows, and why rows are broken."""
+
+    blocks: np.ndarray
+    names: list[str]
+    numbers: Sequence[int]
+    broken: dict[int, str]
+
+
+def _scanned(source: "Source", offset: int, number: int) -> Index:
+    """Cut a file into blocks, each of which is read once, from `offset` on, where row `number` begins.
+
+    Raises:
+        ValueError: it is not UTF-8, or too large; or as of `source.parse`.
+    """
+    blocks, numbers, broken, names = [], [], {}, {}
+    rest, n_rows, at = b"", 0, offset
+    while True:
+        wanted = max(BLOCK, len(rest))  # twice as much where that held no whole row
+        more = source.read(at, wanted)
+        at += len(more)
+        require_bounded(source.path, at if source.is_packed else 0)
+        raw, last = rest + more, len(more) < wanted
+        with source.decoding(raw, offset, number):
+            part = source.parse(raw, number, last, False)
+        if part is None:
+            rest = raw
+            continue
+        n_here = len(part.table.numbers)
+        blocks.append((offset, part.n_bytes, n_here, number, part.plain))
+        names |= dict.fromkeys(part.table.names)
+        numbers.append(part.table.numbers)
+        broken |= {n_rows + one: why for one, why in part.table.broken.items()}
+        n_rows, number, offset = n_rows + n_here, number + part.n_numbers, offset + part.n_bytes
+        rest = raw[part.n_bytes :]
+        if last and not rest:
+            return Index(np.array(blocks, dtype=np.int64).reshape(-1, 5), [*names], _joined(numbers), broken)
+
+
+def _joined(numbers: list[Sequence[int]]) -> Sequence[int]:
+    """Ranges that follow one another as one range."""
+    held = [one for one in numbers if len(one)]
+    if all(isinstance(one, range) for one in held) and all(one[-1] + 1 == other[0] for one, other in pairwise(held)):
+        return range(held[0][0], held[-1][-1] + 1) if held else range(0)
+    return np.concatenate([np.asarray(one, dtype=np.int64) for one in held])  # pyright: ignore[reportReturnType]
+
+
+def by_lines(read: Callable[..., Table], path: Path, raw: bytes, number: int, last: bool, plain: bool) -> Part | None:
+    """Blocks of whole lines, which `read` makes a table of: path, text and the number of its first line."""
+    n_bytes = len(raw) if last else raw.rfind(b"\n") + 1
+    if not n_bytes and not last:
+        return None
+    whole = {} if read is not read_json_lines else {"whole": last and not plain and number == 1}
+    table = read(path, raw[:n_bytes].decode("utf-8"), number, **whole)
+    return Part(table, n_bytes, raw.count(b"\n", 0, n_bytes), True)
+
+
+class Delimited:
+    """Blocks of rows of a csv or tsv.
+
+    Raises:
+        EOFError: its header does not end in `head`, its beginning, which is not the `whole` file.
+        ValueError: it has no header, or one that is not closed.
+    """
+
+    def __init__(self, source: "Source", head: str, *, whole: bool) -> None:
+        csv.field_size_limit(MOST_CELL)
+        self.path = path = source.path
+        reader = csv_reader([], next(lines_of(head), ""))
+        if path.name.lower().removesuffix(path.suffix.lower() if source.is_packed else "").endswith(".tsv"):
+            reader = tab_reader(lambda: refuse_wide(source.lines(), str(path)))
+        self.dialect = reader.dialect
+        lines = _Counted(refuse_wide(lines_of(head), str(path)))
+        try:
+            records = [record for _, record in zip(range(1), csv.reader(lines, self.dialect), strict=False)]
+        except csv.Error as problem:
+            if not whole and "unexpected end" in str(problem):
+                raise EOFError from None
+            raise ValueError(f"{path}, row 1: {quote_rule(problem)}") from None
+        if lines.n == len(head) and not whole:
+            raise EOFError
+        self.header: Header = header_of(path, records)
+        self.begin = len(head[: lines.n].encode())
+
+    def __call__(self, raw: bytes, number: int, last: bool, plain: bool) -> Part | None:
+        if plain:
+            return Part(self._table(memoryview(raw), range(0)), len(raw), 0, True)
+        return self._by_arrow(raw, number, last) or self._by_csv(raw, number, last)
+
+    def _by_arrow(self, raw: bytes, number: int, last: bool) -> Part | None:
+        """None: Arrow may read it otherwise than the csv module, or not at all."""
+        sign = self.dialect.delimiter
+        if self.dialect.skipinitialspace or raw.count(b"\r") != raw.count(b"\r\n"):
+            return None
+        bytes_N = np.frombuffer(raw, dtype=np.uint8)
+        ends = lines = np.flatnonzero(bytes_N == LF)
+        quotes = np.flatnonzero(bytes_N == QUOTE) if self.dialect.quoting == csv.QUOTE_MINIMAL else lines[:0]
+        if len(quotes):
+            ends = lines[np.searchsorted(quotes, lines) % 2 == 0]
+        end = len(raw) if last else int(ends[-1]) + 1 if len(ends) else 0
+        quotes = quotes[quotes < end]
+        if not end or np.diff(lines, prepend=-1, append=len(raw)).max() > MOST_SIGNS:
+            return None
+        if len(quotes) and not _are_closed(bytes_N[:end], quotes, (LF, CR, QUOTE, ord(sign))):
+            return None
+        bounds = np.concatenate([[-1], ends[ends < end], [end] if last and raw[-1:] != b"\n" else []]).astype(np.int64)
+        lengths = np.diff(bounds) - 1
+        blank = (lengths == 0) | ((lengths == 1) & (bytes_N[np.minimum(bounds[:-1] + 1, end - 1)] == CR))
+        n_numbers = len(lengths)
+        numbers = range(number, number + n_numbers)
+        if blank.any():
+            numbers = np.flatnonzero(~blank) + number
+        try:
+            whole = self._parsed(memoryview(raw)[:end], None) if len(numbers) else None
+        except pyarrow.ArrowInvalid:
+            return None
+        if whole is not None and whole.num_rows != len(numbers):
+            return None
+        return Part(self._table(memoryview(raw)[:end], numbers), end, n_numbers, True)  # pyright: ignore[reportArgumentType]
+
+    def _table(self, raw: memoryview, numbers: Sequence[int]) -> Table:
+        def column(name: str) -> list[Any]:
+            return self._parsed(raw, self.header.where[name]).column(0).to_pylist()
+
+        return Table(self.header.names, column, numbers, self.path.name)
+
+    def _parsed(self, raw: memoryview, at: int | None) -> pyarrow.Table:
+        names = [str(one) for one in range(self.header.width)]
+        return pyarrow.csv.read_csv(
+            pyarrow.BufferReader(raw),
+            read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=len(raw) + 1),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=self.dialect.delimiter,
+                quote_char=False if self.dialect.quoting == csv.QUOTE_NONE else '"',
+                newlines_in_values=True,
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pyarrow.string()),
+                null_values=[],
+                strings_can_be_null=False,
+                include_columns=None if at is None else [str(at)],
+            ),
+        )
+
+    def _by_csv(self, raw: bytes, number: int, last: bool) -> Part | None:
+        """The rows as the csv module reads them: all, or all but a last one that may go on.
+
+        Raises:
+            ValueError: broken quotes; names the row.
+        """
+        text = raw.decode("utf-8") if last else raw[: raw.rfind(b"\n") + 1].decode("utf-8")
+        lines, records, n_read = _Counted(refuse_wide(lines_of(text), str(self.path))), [], 0
+        reader = csv.reader(lines, self.dialect)
+        try:
+            for record in reader:
+                records.append(record)
+                n_read = lines.n
+        except csv.Error as problem:
+            if last or "unexpected end" not in str(problem):
+                raise ValueError(f"{self.path}, row {number + len(records)}: {quote_rule(problem)}") from None
+        if not records and not last:
+            return None
+        table = table_of_records(self.path, self.header, records, number)
+        return Part(table, len(text[:n_read].encode()) if n_read < len(text) else len(text.encode()), len(records))
+
+
+class _Counted:
+    """Lines, and how many characters of them were given."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self.lines, self.n = lines, 0
+
+    def __iter__(self) -> "_Counted":
+        return self
+
+    def __next__(self) -> str:
+        line = next(self.lines)
+        self.n += len(line)
+        return line
+
+
+def _are_closed(bytes_N: np.ndarray, quotes: np.ndarray, around: tuple[int, ...]) -> bool:
+    """Whether each quote opens a cell at its beginning, closes it at its end, or is one of two inside."""
+    if len(quotes) % 2:
+        return False
+    opening, closing = quotes[0::2], quotes[1::2]
+    before, behind = bytes_N[opening[opening > 0] - 1], bytes_N[closing[closing < len(bytes_N) - 1] + 1]
+    return bool(np.isin(before, around).all() and np.isin(behind, around).all())
+
+
+class Source:
+    """A file of text that is read in blocks, compressed or not."""
+
+    def __init__(self, path: Path, *, is_table: bool) -> None:
+        self.path, self.is_table = path, is_table
+        self.is_packed = path.suffix.lower() in OPENERS
+        self.parse: Parse = lambda raw, number, last, plain: None
+        self._stream, self._process = None, 0
+
+    def read(self, offset: int, n_bytes: int) -> bytes:
+        """Bytes of the file once decompressed; forwards from where the last ended is cheap.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        with reading(self.path):
+            if self._stream is None or self._process != os.getpid():
+                self._stream, self._process = self._open(), os.getpid()
+            self._stream.seek(offset)
+            return self._stream.read(n_bytes)
+
+    @contextmanager
+    def decoding(self, raw: bytes, offset: int, number: int) -> Iterator[None]:
+        """Say in a sentence that the bytes from `offset` on, where row `number` begins, are not UTF-8.
+
+        Raises:
+            ValueError: they are not; names the row.
+        """
+        try:
+            yield
+        except UnicodeDecodeError as problem:
+            start, before = problem.start, raw[: problem.start].decode("utf-8")
+            row = number - 1 + (row_of(before) if self.is_table else before.count("\n") + 1)
+            raise ValueError(encoding_rule(self.path, raw, start, offset, row)) from None
+
+    def _open(self) -> Any:
+        return OPENERS[self.path.suffix.lower()](self.path) if self.is_packed else self.path.open("rb")
+
+    def lines(self) -> Iterator[str]:
+        """All lines of the file as they are, whatever cannot be decoded, which is told when it is parsed."""
+        with reading(self.path), io.TextIOWrapper(self._open(), "utf-8-sig", "replace", newline="") as lines:
+            yield from lines
+
+    def cells(self, block: tuple[int, ...], name: str) -> list[Any]:
+        """The cells of a column in a block."""
+        offset, n_bytes, _, number, plain = block
+        part = self.parse(self.read(offset, n_bytes), number, True, bool(plain))
+        assert part is not None
+        return part.table.column(name)
+
+    def table(self, index: Index) -> Table:
+        """The table of all its blocks."""
+        starts = np.concatenate([[0], np.cumsum(index.blocks[:, 2])])
+        blocks = [tuple(one) for one in index.blocks.tolist()]
+        weight, identity = float(index.blocks[:, 1].sum()) / max(1, int(starts[-1])), fingerprint(self.path)
+
+        @lru_cache
+        def column(name: str) -> Column:
+            reads = [partial(self.cells, block, name) for block in blocks]
+            return Column(reads, starts, f"{identity} {name}", weight)
+
+        return Table(index.names, column, index.numbers, self.path.name, broken=index.broken)
+
+
+def read_in_blocks(path: Path, kind: str) -> Table | None:
+    """The table of a large csv, tsv, jsonl, json or txt; None: it is one JSON array, which cannot be cut.
+
+    Raises:
+        ValueError: as of `files.read_file`.
+    """
+    is_table, n_bytes = kind in (".csv", ".tsv"), BLOCK
+    source = Source(path, is_table=is_table)
+    while True:
+        raw = source.read(0, n_bytes)
+        begin, number = len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0, 1
+        head = raw[begin:].lstrip()
+        if kind == ".txt":
+            source.parse = partial(by_lines, partial(read_lines, marked=head.startswith(MARK.encode())), path)
+        elif not is_table:
+            source.parse = partial(by_lines, read_json_lines, path)
+        else:
+            with source.decoding(raw, 0, number), suppress(EOFError):
+                text = codecs.getincrementaldecoder("utf-8")().decode(raw)[bool(begin) :]
+                source.parse = rows = Delimited(source, text, whole=len(raw) < n_bytes)
+                begin, number = begin + rows.begin, 2
+        if number == 2 or not is_table:
+            break
+        n_bytes *= 2
+    if kind == ".json" and head.startswith(b"["):
+        return None
+    return source.table(_scanned(source, begin, number))
+
+
+def fingerprint(path: Path) -> str:
+    """Size, time of the last change, and a hash of places all over the file."""
+    facts = path.stat()
+    digest = blake2b(f"{facts.st_size} {facts.st_mtime_ns}".encode(), digest_size=16)
+    with path.open("rb") as file:
+        for at in range(SAMPLES):
+            file.seek(max(0, (facts.st_size - SAMPLED) * at // (SAMPLES - 1)))
+            digest.update(file.read(SAMPLED))
+    return digest.hexdigest()

@@ -1,0 +1,288 @@
+"""Columns of tables that are too large to be held as Python objects: read again by row number, or held as codes.
+
+Texts are told apart by 64-bit hashes (SipHash): of 10 million texts two are the same once in 400,000 times.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from hashlib import blake2b
+from itertools import chain
+from operator import eq
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manyheads.data.rows import text_faults
+
+KEPT = 2**25  # bytes of cells of a column that are kept once they were read
+AT_ONCE = 2**15  # rows that are made Python objects at once
+
+
+class Column(Sequence[Any]):
+    """Cells of a large table, read again whenever they are asked for, but few of them, which are kept.
+
+    Args:
+        reads: give the cells of each block.
+        starts: the first row of each block, and the end: int64.
+        identity: stands for all that the cells depend on.
+        weight: bytes of a cell, on average.
+        rows: which of the table these are, ascending int64; None: all.
+    """
+
+    def __init__(
+        self,
+        reads: list[Callable[[], list[Any]]],
+        starts: np.ndarray,
+        identity: str,
+        weight: float,
+        rows: np.ndarray | None = None,
+    ) -> None:
+        self.reads, self.starts, self.rows = reads, starts, rows
+        self.weight = weight
+        self._identity = identity
+        self._kept: list[Any] | None = None
+
+    def __len__(self) -> int:
+        return int(self.starts[-1]) if self.rows is None else len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"Column({self.identity})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    @property
+    def identity(self) -> str:
+        """The same for the same cells of the same files."""
+        digest = blake2b(self._identity.encode(), digest_size=16)
+        digest.update(b"" if self.rows is None else np.ascontiguousarray(self.rows).data)
+        return digest.hexdigest()
+
+    def parts(self, start: int = 0, stop: int | None = None) -> Iterator[list[Any]]:
+        """The cells from `start` on, in lists."""
+        stop = len(self) if stop is None else stop
+        if self._kept is None and self.weight * len(self) <= KEPT:
+            self._kept = list(chain.from_iterable(self._read(0, len(self))))
+        if self._kept is not None:
+            yield self._kept[start:stop]
+        else:
+            yield from self._read(start, stop)
+
+    def _read(self, start: int, stop: int) -> Iterator[list[Any]]:
+        if start >= stop:
+            return
+        first, last = (at if self.rows is None else int(self.rows[at]) for at in (start, stop - 1))
+        begin, end = np.searchsorted(self.starts, [first, last], "right") - 1
+        for block in range(begin, end + 1):
+            low, high = (int(one) for one in self.starts[block : block + 2])
+            if self.rows is None:
+                yield _cells(self.reads[block])[max(first, low) - low : min(last + 1, high) - low]
+                continue
+            some = slice(*np.searchsorted(self.rows[start:stop], [low, high]) + start)
+            if some.start < some.stop:
+                cells = _cells(self.reads[block])
+                yield [cells[at] for at in (self.rows[some] - low).tolist()]
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain.from_iterable(self.parts())
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            start, stop, step = at.indices(len(self))
+            if step != 1:
+                return self.take(np.arange(start, stop, step))
+            return list(chain.from_iterable(self.parts(start, stop)))
+        at = range(len(self))[at]
+        return next(self.parts(at, at + 1))[0]
+
+    def take(self, indices: Any) -> Sequence[Any]:
+        """The cells at `indices`; those that do not ascend as a list."""
+        indices = np.asarray(indices, dtype=np.int64)
+        rows = indices if self.rows is None else self.rows[indices]
+        if np.all(rows[1:] > rows[:-1]):
+            return Column(self.reads, self.starts, self._identity, self.weight, rows)
+        found, back = np.unique(rows, return_inverse=True)
+        cells = list(Column(self.reads, self.starts, self._identity, self.weight, found))
+        return [cells[one] for one in back.tolist()]
+
+
+@lru_cache(maxsize=3)
+def _cells(read: Callable[[], list[Any]]) -> list[Any]:
+    return read()
+
+
+def sliced(read: Callable[[int, slice], list[Any]], sizes: list[int], identity: str, weight: float) -> Column:
+    """The cells of parts of so many rows each, of which `read` gives a slice, in blocks of `AT_ONCE`."""
+    places = [
+        (part, slice(at, min(at + AT_ONCE, size))) for part, size in enumerate(sizes) for at in range(0, size, AT_ONCE)
+    ]
+    ends = np.cumsum([0, *(rows.stop - rows.start for _, rows in places)])
+    return Column([partial(read, *place) for place in places], ends, identity, weight)
+
+
+def chained(columns: list[Sequence[Any]]) -> Column:
+    """The cells of several columns as those of one."""
+    parts = [one if isinstance(one, Column) else in_memory(one) for one in columns]
+    ends = np.cumsum([0, *(int(one.starts[-1]) for one in parts)])
+    rows = None
+    if any(one.rows is not None for one in parts):
+        every = [np.arange(int(one.starts[-1])) if one.rows is None else one.rows for one in parts]
+        rows = np.concatenate([of_one + end for of_one, end in zip(every, ends[:-1], strict=True)])
+    starts = [one.starts[:-1] + end for one, end in zip(parts, ends[:-1], strict=True)]
+    identity = blake2b(repr([one.identity for one in parts]).encode(), digest_size=16).hexdigest()
+    weight = sum(one.weight * len(one) for one in parts) / max(1, sum(map(len, parts)))
+    reads = [read for one in parts for read in one.reads]
+    return Column(reads, np.concatenate([*starts, ends[-1:]]), identity, weight, rows)
+
+
+def in_memory(cells: Sequence[Any]) -> Column:
+    """A list as a column of one block."""
+    held = list(cells)
+    digest = blake2b(digest_size=16)
+    for cell in held:
+        digest.update(f"{cell!r}\0".encode("utf-8", "surrogatepass"))
+    return Column([lambda: held], np.array([0, len(held)]), digest.hexdigest(), 0.0)
+
+
+class Coded(Sequence[Any]):
+    """Cells of which few are different: the number of each in `values`, where each occurs once."""
+
+    def __init__(self, codes: np.ndarray, values: list[Any]) -> None:
+        self.codes, self.values = codes, values
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self), AT_ONCE):
+            yield from map(self.values.__getitem__, self.codes[start : start + AT_ONCE].tolist())
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return Coded(self.codes[at], self.values)
+        return self.values[self.codes[at]]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def take(self, indices: Any) -> "Coded":
+        """The cells at `indices`."""
+        return Coded(self.codes[np.asarray(indices, dtype=np.int64)], self.values)
+
+    def used(self) -> list[Any]:
+        """The values that occur."""
+        n_each = np.bincount(self.codes, minlength=len(self.values))
+        return [value for value, n in zip(self.values, n_each, strict=True) if n]
+
+    def over(self, values: list[Any]) -> "Coded":
+        """As many cells, with these in place of the values."""
+        return Coded(self.codes, values)
+
+    def mapped(self, of: Callable[[Any], Any]) -> "Coded":
+        """What `of` makes of the cells; those of values that do not occur are None."""
+        n_each = np.bincount(self.codes, minlength=len(self.values))
+        return self.over([of(value) if n else None for value, n in zip(self.values, n_each, strict=True)])
+
+    def numbers(self, of_value: list[int]) -> np.ndarray:
+        """A number for each cell, by that of its value: int32."""
+        return np.array([-1 if one is None else one for one in of_value], dtype=np.int32)[self.codes]
+
+    def where(self, values: Sequence[int]) -> np.ndarray:
+        """The rows whose cells are among the values with these numbers."""
+        return np.flatnonzero(np.isin(self.codes, values))
+
+
+def coded(cells: Sequence[Any]) -> Sequence[Any]:
+    """The cells of a column with each different one held once; as a list where some are neither text nor number."""
+    parts = cells.parts() if isinstance(cells, Column) else [cells]
+    known: dict[Any, int] = {}
+    values: list[Any] = []
+    codes = []
+    for part in parts:
+        keys = part
+        if {*map(type, part)} != {str}:
+            if not {*map(type, part)} <= {str, int, float, bool, type(None)}:
+                return list(cells)
+            keys = [one if type(one) is str else (type(one), one if one == one else "nan") for one in part]
+        for key, cell in zip(keys, part, strict=True) if not {*keys} <= known.keys() else ():
+            if known.setdefault(key, len(known)) == len(values):
+                values.append(cell)
+        codes.append(np.fromiter(map(known.__getitem__, keys), np.int32, len(part)))
+    return Coded(np.concatenate(codes), values)
+
+
+class Checked(NamedTuple):
+    """By index why a cell cannot be a text, and a hash of each: int64."""
+
+    faults: dict[int, str]
+    hashes: np.ndarray
+
+
+def checked(column: Column, what: str) -> Checked:
+    """What `text_faults` says of the cells, and their hashes."""
+    faults: dict[int, str] = {}
+    hashes, start = np.empty(len(column), dtype=np.int64), 0
+    for part in column.parts():
+        found = text_faults(part, what)
+        faults |= {start + at: why for at, why in found.items()}
+        hashable = part if not found else [one if isinstance(one, str) else "" for one in part]
+        hashes[start : start + len(part)] = np.fromiter(map(hash, hashable), np.int64, len(part))
+        start += len(part)
+    return Checked(faults, hashes)
+
+
+def check_texts(texts: Column, pairs: Column | None) -> tuple[np.ndarray, dict[int, str]]:
+    """Hashes of the texts, or of the pairs, and by index why one cannot be a text."""
+    first = checked(texts, "the text")
+    if pairs is None:
+        return first.hashes, first.faults
+    second = checked(pairs, "the second text")
+    return of_pairs(first.hashes, second.hashes), first.faults | second.faults
+
+
+def of_pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Hashes of pairs by those of both texts."""
+    both = first.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + second.view(np.uint64)
+    return ((both ^ (both >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)).view(np.int64)
+
+
+def repeats(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that hold the text of an earlier one, ascending, and for each the first row that holds it."""
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    is_first = np.ones(len(order), dtype=bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    later = order[~is_first]
+    firsts = order[is_first][np.cumsum(is_first)[~is_first] - 1]
+    back = np.argsort(later)
+    return later[back], firsts[back]
+
+
+def shared(hashes: np.ndarray, others: np.ndarray) -> tuple[int, int, int]:
+    """How many rows hold a text that `others` hold, the first of them, and the first there."""
+    found = among(hashes, others)
+    if not len(found):
+        return 0, 0, 0
+    return len(found), int(found[0]), int(np.flatnonzero(others == hashes[found[0]])[0])
+
+
+def among(hashes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The rows that hold a text that `others` hold, ascending. By sorting: tables of hashes do not fit into a cache."""
+    order, known = np.argsort(hashes), np.sort(others)
+    asked = hashes[order]
+    at = np.searchsorted(known, asked)
+    at[at == len(known)] = 0
+    return np.sort(order[known[at] == asked] if len(known) else order[:0])
+
+
+def firsts_by_class(labels: Sequence[int], later: np.ndarray) -> dict[int, np.ndarray]:
+    """The rows but the `later` ones, ascending, by their class."""
+    firsts = np.delete(np.arange(len(labels)), later)
+    of_firsts = np.asarray(labels)[firsts]
+    order = np.argsort(of_firsts, kind="stable")
+    classes, starts = np.unique(of_firsts[order], return_index=True)
+    return dict(zip(classes.tolist(), np.split(firsts[order], starts[1:]), strict=True))

@@ -1,0 +1,223 @@
+"""The tables that the settings name: files, folders of files or of classes, datasets, rows that are made.
+
+Standard library only.
+"""
+
+import difflib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from manyheads.config import DataConfig, Source
+from manyheads.config.fields import listed, show
+from manyheads.data.arrow import is_saved, open_hub, open_saved, table_of
+from manyheads.data.demo import dates_splits, demo_splits
+from manyheads.data.files import KINDS_IN_WORDS, is_large, kind_of, read_file, text_of, why_unread
+from manyheads.data.splits import (
+    ALIASES,
+    KNOWN,
+    files_inside,
+    folder_notes,
+    is_called_split,
+    name_dataset_splits,
+    name_files,
+    require_typed_names,
+    take_typed_names,
+    typed_split,
+)
+from manyheads.data.table import Table, joined, taken
+
+NO_CLASS = "unsup"
+COLUMN = "split"
+ROLES = {name: role for role, names in ALIASES.items() for name in names}
+
+
+def class_folders(folder: Path, data: DataConfig) -> dict[str, Path]:
+    """Role to the folder that holds those of its classes; `all`: there is just one. None where `folder` holds tables,
+    or texts of a split, beside them.
+
+    Raises:
+        ValueError: a typed name is that of no folder that holds folders of classes.
+    """
+    beside = files_inside(folder, data)
+    if any(stem.lower() in KNOWN or kind_of(files[0]) != ".txt" for stem, files in beside.items()):
+        return {}
+    inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
+    splits = {path.name: path for path in inside if is_called_split(path, data) and len(_classes(path)) > 1}
+    by_name = {name.lower(): path for name, path in splits.items()}
+    found = {role: by_name[name] for role, names in ALIASES.items() for name in names if name in by_name}
+    take_typed_names(found, splits, data)
+    if "train" in found:
+        names = [path.name for path in inside if len(_classes(path)) > 1]
+        where = f"data.path={data.path}"
+        require_typed_names(names, data, f"the name of no folder of classes in {where}", "its folders are named")
+        return found if len(found) > 1 else {"all": found["train"]}
+    is_flat = not any(path.name.lower() in KNOWN for path in inside) and len(_classes(folder)) > 1
+    return {"all": folder} if is_flat else {}
+
+
+def read_class_folders(folder: Path) -> Table:
+    """The texts of all classes, each called as its folder is.
+
+    Raises:
+        ValueError: a file cannot be read; names it.
+    """
+    files = [path for one in _classes(folder) for path in _texts(one)]
+    texts = [text_of(path, is_table=False).strip() for path in files]
+    cells = {"text": texts, "label": [path.parent.name for path in files]}
+    left_out = len(_texts(folder / NO_CLASS)) if (folder / NO_CLASS).is_dir() else 0
+    return Table(
+        names=["text", "label"],
+        column=cells.__getitem__,
+        numbers=range(1, len(files) + 1),
+        source=folder.name,
+        broken={at: f"the file {files[at]} is empty" for at, text in enumerate(texts) if not text},
+        notes=[f"{folder.name}/{NO_CLASS}: {left_out:,} texts without a class are not read"] if left_out else [],
+    )
+
+
+def _classes(folder: Path) -> list[Path]:
+    inside = sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
+    return [one for one in inside if one.name != NO_CLASS and _has_texts(one)]
+
+
+def _has_texts(folder: Path) -> bool:
+    try:
+        return any(path.suffix == ".txt" for path in folder.iterdir())
+    except OSError:  # such as lost+found, which only root may open
+        return False
+
+
+def _texts(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix == ".txt")
+
+
+Tables = dict[str, Callable[[], Table]]  # by role: train, validation, test; or `all` alone
+
+
+def open_tables(data: DataConfig) -> Tables:
+    """The tables `data` names, by role; a file is read when its table is called for, but one that holds everything at
+    once, as it may say of each row which split it is of.
+
+    Raises:
+        ValueError: there is no such file, folder, dataset or split.
+    """
+    tables = _opened(data)
+    return parts_of(tables["all"](), data) if "all" in tables else tables
+
+
+def _opened(data: DataConfig) -> Tables:
+    assert data.path or data.source is not Source.run, "the caller reads the run's own settings"
+    if data.path:
+        return _local(data)
+    if data.source is Source.hub:
+        splits = open_hub(data)
+        roles = name_dataset_splits(splits, data, data.hub)
+        return {role: lambda name=name: table_of(splits[name], f"{data.hub}/{name}") for role, name in roles.items()}
+    is_demo = data.source is Source.demo
+    names, splits = (["text", "label"], demo_splits()) if is_demo else (["source", "target"], dates_splits())
+    made = data.source.name
+    return {role: lambda role=role, rows=rows: _made(f"{made}/{role}", names, rows) for role, rows in splits.items()}
+
+
+def _local(data: DataConfig) -> Tables:
+    path = Path(data.path).expanduser()
+    if path.is_dir():
+        return _saved(path, data) if is_saved(path) else _folder(path, data)
+    if not path.exists():
+        beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        close = difflib.get_close_matches(path.name, beside, n=1)
+        hint = f"did you mean {path.parent / close[0]}?" if close else f"give a file of {KINDS_IN_WORDS}, or a folder"
+        raise ValueError(f"data.path={data.path} does not exist: {hint}")
+    if kind_of(path) is None:
+        raise ValueError(f"data.path={data.path} {why_unread(path)}")
+    return {"all": lambda: read_file(path)}
+
+
+def _saved(path: Path, data: DataConfig) -> Tables:
+    splits = open_saved(path)
+    roles = {"all": "all"} if "all" in splits else name_dataset_splits(splits, data, f"data.path={data.path}")
+    return {role: lambda name=name: table_of(splits[name], f"{path.name}/{name}") for role, name in roles.items()}
+
+
+def _folder(path: Path, data: DataConfig) -> Tables:
+    if classes := class_folders(path, data):
+        return {role: lambda folder=folder: read_class_folders(folder) for role, folder in classes.items()}
+    found = name_files(path, data)
+    return {role: lambda files=files: _shards(files) for role, files in found.items()}
+
+
+def _shards(files: list[Path]) -> Table:
+    large = None if len(files) == 1 else is_large(files)
+    return joined([read_file(file, large=large) for file in files])
+
+
+def _made(source: str, names: list[str], rows: list[tuple[str, str]]) -> Table:
+    """A table of generated rows of two columns."""
+    cells = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    return Table(names, cells.__getitem__, range(1, len(rows) + 1), source)
+
+
+def parts_of(table: Table, data: DataConfig) -> dict[str, Callable[[], Table]]:
+    """Role to rows, where each row of the table is given one and some are for training; else `all`.
+
+    Raises:
+        ValueError: a typed name is in no row of the column.
+    """
+    whole = {"all": lambda: table}
+    named = next((name for name in table.names if name.casefold() == COLUMN), None)
+    if named is None or named in (data.text, data.text_pair, data.label, data.target):
+        return whole
+    said = ["train" if at in table.broken else str(cell).strip().lower() for at, cell in enumerate(table.column(named))]
+    typed = {one.lower(): one for role in ALIASES if (one := typed_split(data, role))}
+    known = typed | ROLES
+    names = [known.get(one) for one in said]
+    counts = Counter(name for name in names if name)
+    found = {role: role for role in ALIASES if role in counts}
+    take_typed_names(found, {name: name for name in counts}, data)
+    if "train" not in found or len(counts) < 2:
+        return whole
+    if Path(data.path).expanduser().is_file():  # else it is the name of a file, or of a split
+        where = f"in no row of the column {show(named)} of data.path={data.path}"
+        require_typed_names(sorted({typed.get(one, one) for one in said}), data, where, "its rows are of")
+    if None in names:
+        others = listed(sorted({one for one, name in zip(said, names, strict=True) if name is None}))
+        table.notes.append(
+            f"{table.source}: its column {show(named)} is not followed, as it also holds {others or 'nothing'}"
+        )
+        return whole
+    shown = sorted(counts, key=[*ALIASES, *counts].index)
+    table.notes.append(
+        f"{table.source}: its column {show(named)} says which rows are "
+        f"{listed([f'{name} ({counts[name]:,})' for name in shown])}; rename it to have them drawn"
+    )
+
+    def rows_of(name: str) -> Callable[[], Table]:
+        return lambda: _part(table, [at for at, one in enumerate(names) if one == name])
+
+    return {role if len(found) > 1 else "all": rows_of(name) for role, name in found.items()}
+
+
+def _part(table: Table, indices: list[int]) -> Table:
+    return Table(
+        names=table.names,
+        column=lambda name: taken(table.column(name), indices),
+        numbers=taken(table.numbers, indices),
+        source=table.source,
+        classes=table.classes,
+        broken={new: table.broken[at] for new, at in enumerate(indices) if at in table.broken},
+        notes=table.notes,
+        positions=indices,
+    )
+
+
+def notes_of_folder(data: DataConfig) -> list[str]:
+    """What to say of the files of a folder that are not read.
+
+    Raises:
+        ValueError: as of `folder_notes`.
+    """
+    folder = Path(data.path).expanduser()
+    if not data.path or not folder.is_dir() or is_saved(folder) or class_folders(folder, data):
+        return []
+    return folder_notes(folder, data)

@@ -1,0 +1,256 @@
+"""Large files are read block by block, and give the very rows that small ones do."""
+
+import csv
+import gzip
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manyheads.config import DataConfig, OnBadRow, Task
+from manyheads.data import blocks, files, large
+from manyheads.data.files import read_file
+from manyheads.data.large import Column, coded, in_memory, repeats, shared
+from manyheads.data.sources import read_split, read_splits
+
+LETTERS = st.text(alphabet='ab,"\n\r\t;é\u2028\x85 \0', max_size=8)
+WORDS = st.sampled_from(["a", "", "NA", "null", "1", "1.50", "true", " x ", "two\nlines", "two\r\nlines", 'a "b"', "ß"])
+
+
+@pytest.fixture
+def in_blocks(monkeypatch):
+    """Whatever is read from here on is read in blocks of a few rows, and nothing of it is kept."""
+
+    def start(n_bytes: int = 97) -> None:
+        for module, name, value in (
+            (files, "LARGE", -1), (blocks, "BLOCK", n_bytes), (large, "KEPT", -1), (large, "AT_ONCE", 5),
+        ):  # fmt: skip
+            monkeypatch.setattr(module, name, value)
+
+    return start
+
+
+def told(path: Path, *, in_blocks: bool) -> object:
+    """All that reading a file says of it, or why it is refused."""
+    try:
+        table = read_file(path, large=in_blocks)
+        cells = {name: list(table.column(name)) for name in table.names}
+    except ValueError as problem:
+        return str(problem)
+    return table.names, cells, [int(one) for one in table.numbers], table.broken, table.source
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data(), st.sampled_from([".csv", ".tsv"]), st.integers(1, 40))
+def test_a_table_in_blocks_is_what_the_csv_module_reads(tmp_path_factory, data, kind, n_bytes):
+    path = tmp_path_factory.getbasetemp() / f"any{kind}"
+    if data.draw(st.booleans(), "as written by the csv module"):
+        rows = data.draw(st.lists(st.tuples(st.one_of(WORDS, LETTERS), WORDS), max_size=9))
+        ends, sign = data.draw(st.sampled_from(["\n", "\r\n", "\r"])), "," if kind == ".csv" else "\t"
+        content = io.StringIO(newline="")
+        csv.writer(content, delimiter=sign, lineterminator=ends).writerows([("text", "label"), *rows])
+        path.write_bytes(content.getvalue().encode())
+    else:
+        head = data.draw(st.sampled_from(["text,label", "text", "a, b", "a;b", "text\tlabel", '"a\nb",c', ""]))
+        mark = data.draw(st.sampled_from([b"", b"\xef\xbb\xbf"]))
+        path.write_bytes(mark + f"{head}\n{data.draw(LETTERS)}\n{data.draw(LETTERS)}".encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK", n_bytes)
+        found, expected = told(path, in_blocks=True), told(path, in_blocks=False)
+    if isinstance(found, str) and "header" in found:  # which is told before what comes later
+        assert isinstance(expected, str)
+    else:
+        assert found == expected
+
+
+def test_arrow_reads_what_is_quoted_as_it_should_be(tmp_path, monkeypatch):
+    rows = [(f'no. {at}, "so to say"\nof {at % 7}', "NA" if at % 3 else "null") for at in range(999)]
+    path = tmp_path / "a.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([("text", "label"), *rows])
+    monkeypatch.setattr(blocks.Delimited, "_by_csv", None)
+    monkeypatch.setattr(blocks, "BLOCK", 5000)
+    table = read_file(path, large=True)
+    assert list(zip(table.column("text"), table.column("label"), strict=True)) == rows
+    assert table.numbers == range(2, 1001)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("ragged.csv", "text,label\na,x\nb\n\nc,d,e\n" * 20),
+        ("latin.csv", "text,label\n" + "a,x\n" * 40 + "caf\xe9,y\n"),
+        ("open.csv", "text,label\n" + "a,x\n" * 40 + '"b,x\n' + "c,y\n" * 90),
+        ("broken.csv", "text,label\n" + "a,x\n" * 40 + '"b"c,x\n'),
+        ("latin.txt", "a\n" * 90 + "caf\xe9\n"),
+        ("marks.txt", "__label__a b\nc\n__label__d __label__e f\n" * 30),
+        ("odd.jsonl", '{"text": "a"}\n\n{"text": \n3\n{"label": [1, {}]}\n' * 9),
+        ("one.json", json.dumps({"data": [{"text": "a" * 300}]}, indent=1)),
+        ("array.json", json.dumps([{"text": "a" * 300}] * 9)),
+        ("empty.csv", ""),
+        ("quotes.tsv", 'text\tlabel\n"he began\tx\nand ended"\ty\n' * 30),
+    ],
+)
+def test_a_broken_file_in_blocks_is_told_in_the_same_words(name, content, tmp_path, in_blocks):
+    path = tmp_path / name
+    path.write_bytes(content.encode("latin-1"))
+    expected = told(path, in_blocks=False)
+    in_blocks()
+    assert told(path, in_blocks=True) == expected
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    found = told(packed, in_blocks=True)
+    if isinstance(expected, str):
+        assert str(found).replace(".gz", "") == expected
+    else:
+        assert isinstance(found, tuple)
+        assert isinstance(expected, tuple)
+        assert found[:-1] == expected[:-1]
+
+
+def rows_of(n_rows: int) -> list[dict[str, str]]:
+    """Some texts repeat, in both classes, and two cells are bad."""
+    texts = [f'text {at % 40 if at % 9 == 0 else at}, "so"\nand more' for at in range(n_rows)]
+    rows = [
+        {"text": text, "text_pair": f"pair {at % 3}", "label": "xyz"[at % 3], "extra": str(at)}
+        for at, text in enumerate(texts)
+    ]
+    rows[17]["text"] = rows[30]["label"] = ""
+    return rows
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> None:
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=50)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        with path.open("w", newline="") as file:
+            table = csv.DictWriter(file, [*rows[0]])
+            table.writeheader()
+            table.writerows(rows)
+
+
+def splits_of(data: DataConfig, **options) -> object:
+    """All that there is to know of the splits of some data."""
+    splits = read_splits(data, 3, with_unread=True, **options)
+    found = {}
+    for name, rows in splits.by_name().items():
+        unread = rows.unread
+        columns = {key: list(cells) for key, cells in unread.columns().items()} if unread else {}
+        cells = [None if one is None else list(one) for one in (rows.texts, rows.pairs, rows.targets, rows.sets)]
+        numbers = [int(one) for one in rows.numbers]
+        places = [int(one) for one in unread.positions] if unread else []
+        ids = [int(one) for one in rows.labels]
+        found[name] = (cells, ids, numbers, places, columns, rows.source, rows.digest(splits.labels))
+    return found, splits.labels, splits.notes
+
+
+@pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("way", ["alone", "shards", "split column", "test beside", "few"])
+def test_rows_of_many_blocks_are_those_of_one(kind, way, tmp_path, in_blocks):
+    rows, folder = rows_of(300), tmp_path / "data"
+    folder.mkdir()
+    settings = {"on_bad_row": OnBadRow.drop, "rows": 90 if way == "few" else 0}
+    if way == "shards":
+        for at in range(3):
+            write(folder / f"train-0000{at}-of-00003{kind}", rows[at * 100 : at * 100 + 100])
+    elif way == "test beside":
+        write(folder / f"train{kind}", rows[:200])
+        write(folder / f"test{kind}", [*rows[200:], rows[3]])
+    else:
+        parts = ("train", "train", "dev", "test")
+        more = [{"split": parts[at % 4]} if way == "split column" else {} for at in range(300)]
+        write(folder / f"all{kind}", [row | one for row, one in zip(rows, more, strict=True)])
+    data = DataConfig(path=str(folder), **settings)
+    expected = splits_of(data)
+    in_blocks()
+    assert splits_of(data) == expected
+    assert isinstance(read_splits(data, 3).train.texts, Column)
+
+
+def test_labels_and_targets_of_many_blocks_are_those_of_one(tmp_path, in_blocks):
+    rows = rows_of(90)
+    for at, row in enumerate(rows):
+        row |= {"labels": "|".join("abc"[: at % 4]), "source": row["text"] or "x", "target": f"answer {at % 20}"}
+        row["text"], row["label"] = row["source"], ""
+    rows[5]["labels"] = "a|b|a"
+    write(tmp_path / "all.csv", [{key: row[key] for key in ("text", "labels", "source", "target")} for row in rows])
+    data = DataConfig(path=str(tmp_path / "all.csv"))
+    answers = DataConfig(path=data.path, text="source")
+
+    def every() -> list[object]:
+        rows = read_split(data, "test", ["a", "b", "c"], multi=True)
+        return [splits_of(data), splits_of(answers, task=Task.seq2seq), list(rows.sets or []), list(rows.texts)]
+
+    expected = every()
+    in_blocks()
+    assert every() == expected
+
+
+def test_a_column_is_a_sequence(tmp_path, in_blocks):
+    in_blocks()
+    write(tmp_path / "all.csv", rows_of(99))
+    texts = [row["text"] for row in rows_of(99)]
+    column = read_file(tmp_path / "all.csv").column("text")
+    assert isinstance(column, Column)
+    assert column == texts
+    assert (column[7], column[-1], column[20:31], column[90:500]) == (texts[7], texts[-1], texts[20:31], texts[90:])
+    with pytest.raises(IndexError):
+        column[99]
+    some = column.take([3, 50, 51, 98])
+    assert list(some) == [texts[at] for at in (3, 50, 51, 98)]
+    assert list(some.take([1, 3])) == [texts[50], texts[98]]
+    assert column.take([5, 2, 5]) == [texts[5], texts[2], texts[5]]
+    assert column[::-1] == texts[::-1]
+    assert list(large.chained([some, in_memory(["x"]), column])) == [*some, "x", *texts]
+    assert column.identity == read_file(tmp_path / "all.csv").column("text").identity != some.identity
+
+
+@given(st.lists(st.one_of(st.sampled_from("abc"), st.integers(0, 2), st.booleans(), st.none(), st.floats(0, 1))))
+def test_cells_that_are_held_once_are_what_they_were(cells):
+    held = coded(large.chained([cells[:3], cells[3:]]) if cells else large.chained([[]]))
+    assert [(type(one), one) for one in held] == [(type(one), one) for one in cells]
+    assert len({(type(one), one) for one in held.values}) == len(held.values)
+
+
+@given(st.lists(st.integers(0, 9)), st.lists(st.integers(0, 9)))
+def test_repeats_are_found_by_hash(one, other):
+    found = dict(zip(*(part.tolist() for part in repeats(np.array(one, np.int64))), strict=True))
+    assert found == {at: one.index(number) for at, number in enumerate(one) if one.index(number) < at}
+    both = [at for at, number in enumerate(one) if number in other]
+    expected = (len(both), both[0], other.index(one[both[0]])) if both else (0, 0, 0)
+    assert shared(np.array(one, np.int64), np.array(other, np.int64)) == expected
+
+
+MEASURED = """
+import resource, sys
+from manyheads.config import DataConfig
+from manyheads.data.sources import read_splits
+import pyarrow.parquet
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+splits = read_splits(DataConfig(path=sys.argv[1]), 0)
+assert len(splits.train) == 800_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_million_rows_take_little_memory(tmp_path):
+    with (tmp_path / "all.csv").open("w") as file:
+        file.write("text,label\n")
+        file.writelines(
+            f"{at} {'a text of some length, ' * 9},{'xy'[at % 2]}\n".replace(", ", " ") for at in range(10**6)
+        )
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(tmp_path / "all.csv")], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 400_000, "KiB; as Python objects they took 1.5 GB"
