@@ -45,7 +45,7 @@ def test_a_nul_is_one_sentence(name, tmp_path, monkeypatch):
                                   for value in ("x" * 300, "rows.csv/x", "~nobody-at-all/x")])  # fmt: skip
 def test_a_path_no_disk_takes_is_one_sentence(word, victim, finished, tmp_path):
     shutil.copy(finished / "rows.csv", tmp_path)
-    words = ["train", "data.path=rows.csv", "debug=fast", "hardware=cpu", "trainer.max_epochs=1", word]
+    words = ["train", "data.path=rows.csv", "debug=fast", "hardware=cpu", "trainer.max_steps=1", "linear=false", word]
     answer = victim.attempt(words, tmp_path)
     taken = ("output=~nobody-at-all/x", "data.cache=~nobody-at-all/x", "data.cache=rows.csv/x")  # as a name; or in vain
     assert answer["code"] == (0 if word in taken else 2), answer["err"]
@@ -61,13 +61,13 @@ def test_names_in_the_data_make_no_files(victim, finished, tmp_path):
     inner.mkdir()
     (inner / "..rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     common = ["data.path=..rows.jsonl", "data.text=../text", "data.label=/label"]
-    train = ["train", *common, "output=run", "debug=fast", "hardware=cpu", "trainer.max_epochs=1"]
+    train = ["train", *common, "output=run", "debug=fast", "hardware=cpu", "trainer.max_steps=1"]
     commands = [
         train,
-        ["evaluate", "run=run", "split=validation"],
-        ["evaluate", "run=run", *common],
+        ["evaluate", "run=run", "split=validation", "bootstrap=100"],
+        ["evaluate", "run=run", *common, "bootstrap=100"],
         ["look", "run=run", "text=../../x", "png=true"],
-        ["look", "run=run", "split=validation"],
+        ["look", "run=run", "split=validation", "rows=3", "bootstrap=100"],
         ["predict", "run=run", "input=..rows.jsonl", "output=answers.jsonl"],
     ]
     for words in commands:
