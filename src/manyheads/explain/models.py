@@ -85,11 +85,6 @@ CASES = {
 }
 
 
-def model_of(own: Mapping[str, Any]) -> ModelConfig:
-    """The model of the recipe with what is its own, by name."""
-    return from_plain(ModelConfig, {**RECIPE["model"], **own}, "model.")
-
-
 def run_of(own: Mapping[str, Any]) -> RunConfig:
     """The run of the recipe with what is its own, by dotted name: data, folders, seed, steps and regularisers."""
     plain = {name: dict(value) if isinstance(value, dict) else value for name, value in RECIPE.items()}
@@ -169,7 +164,7 @@ def order(config: ExplainConfig) -> Finding:
         torch.manual_seed(config.seed)
         dtype = torch.float32 if "float32" in case else torch.float64
         numbers[case] = differences(
-            build(model_of({"positions": Positions.none} | settings)).to(dtype),
+            build(from_plain(ModelConfig, RECIPE["model"] | {"positions": Positions.none} | settings)).to(dtype),
             carried="keeps its own" in case,
             random=torch.Generator().manual_seed(config.seed),
         )

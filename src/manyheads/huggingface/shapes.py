@@ -57,18 +57,14 @@ def read_shape(folder: str | Path) -> Shape:
             f"{given.path}: model_type={show(kind)} is none that manyheads reads: {one_of(list(FAMILIES))}"
         )
     _refuse_others(given)
-    shape = _pinned(read_config(kind, given))
-    shape.model.update(_sentence_pooling(folder))
+    shape = read_config(kind, given)
+    shape = replace(shape, model=PINNED | shape.model | _sentence_pooling(folder))
     try:
         shape.config()
     except ValueError as error:
         raise ValueError(f"{given.path}: {error}") from error
     _check_size(shape, folder)
     return shape
-
-
-def _pinned(shape: Shape) -> Shape:
-    return replace(shape, model=PINNED | shape.model)
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -163,7 +159,8 @@ def describe(
         sizes = {"vocab_size": vocab_size, "max_length": max_length}
         written = write_config(kind, model, marks=marks, has_segments=has_segments, **sizes)
         config = {"model_type": kind, **pads, **written}
-        shape = _pinned(read_config(kind, Given(config)))
+        shape = read_config(kind, Given(config))
+        shape = replace(shape, model=PINNED | shape.model)
         wrong = differences(model, shape, has_segments=has_segments)
         wrong = [one for one in wrong if pooled or not one.startswith(OF_POOLING)]
         if not wrong:

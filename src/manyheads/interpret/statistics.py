@@ -41,7 +41,6 @@ from manyheads.interpret.maps import (
     with_silence,
     without_head,
 )
-from manyheads.layout import Packed
 
 FIGURES = {
     "entropy": "entropy in nats (Clark et al., 2019, section 4.1)",
@@ -93,7 +92,9 @@ def head_statistics(deliverable: TextClassifier, tokens: Tokens, *, budget: int 
     for batch in batches(deliverable, tokens, budget=budget, maps=True):
         maps = look_at_batch(deliverable, batch)
         separator_N = torch.isin(batch.ids_N[maps.place_N], separators)
-        even = replace(maps, shares_PTLM=even_shares(maps.layout), across=[False])
+        keep_TL = maps.layout.keep_BL
+        even_1TLM = distributions((keep_TL[:, None, :, None] & keep_TL[:, None, None]).float())
+        even = replace(maps, shares_PTLM=even_1TLM, across=[False])
         figures_FPT = torch.stack(list(text_figures(maps, separator_N).values()))
         n_texts += maps.layout.n_documents
         uniform_F = uniform_F + torch.stack(list(text_figures(even, separator_N).values())).sum((1, 2)).cpu()
@@ -150,12 +151,6 @@ def divergence(shares_PTLM: Tensor) -> Tensor:
             both_T = (middle_T - (entropy_PT[p] + entropy_PT[q]) / 2) / n_queries_PT[p]
             divergence_PPT[p, q] = divergence_PPT[q, p] = both_T.clamp(min=0)
     return divergence_PPT
-
-
-def even_shares(layout: Packed) -> Tensor:
-    """A head that looks at all tokens of a text alike: `(1, T, L, M)`."""
-    keep_TL = layout.keep_BL
-    return distributions((keep_TL[:, None, :, None] & keep_TL[:, None, None]).float())
 
 
 def _n_queries(shares_PTLM: Tensor) -> Tensor:
