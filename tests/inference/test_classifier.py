@@ -112,20 +112,31 @@ for name in ("numpy", "rich", "lightning"):
         continue
     sys.exit(f"{name} can be imported")
 import json, manyheads
-for folder, pairs in zip(sys.argv[2:], (None, ["bad", ""])):
+print(json.dumps(manyheads.load(sys.argv[2]).generate(["a good film"], n_beams=2)))
+for folder, pairs in zip(sys.argv[3:], (None, ["bad", ""])):
     texts = ["a good film", ""] if pairs else json.loads(sys.argv[1])
     print(json.dumps(manyheads.load(folder, precision="fp32").logits(texts, pairs).tolist()))
 """
 
 
 def test_it_opens_with_torch_safetensors_and_tokenizers_alone(
-    model_folder: Path, pair_folder: Path, model: TextClassifier, pair_model: TextClassifier, tmp_path: Path
+    model_folder: Path,
+    pair_folder: Path,
+    text_folder: Path,
+    model: TextClassifier,
+    pair_model: TextClassifier,
+    tmp_path: Path,
 ) -> None:
-    folders = [str(shutil.copytree(folder / "model", tmp_path / folder.name)) for folder in (model_folder, pair_folder)]
+    folders = [
+        str(shutil.copytree(folder / "model", tmp_path / folder.name))
+        for folder in (text_folder, model_folder, pair_folder)
+    ]
     command = [sys.executable, "-c", BLOCK, json.dumps(TEXTS), *folders]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
-    single, pair = (torch.tensor(json.loads(line)) for line in done.stdout.splitlines())
+    text, single, pair = map(json.loads, done.stdout.splitlines())
+    single, pair = torch.tensor(single), torch.tensor(pair)
+    assert text == load(text_folder).generate(["a good film"], n_beams=2)
     # to the last rounding: at another address products may be summed in another order
     torch.testing.assert_close(single, model.logits(TEXTS))
     torch.testing.assert_close(pair, pair_model.logits(["a good film", ""], ["bad", ""]))

@@ -249,11 +249,10 @@ write_linear(Path(sys.argv[1]), fit_linear(rows, 2, None, rows))
 """
 
 
-def test_of_pairs_the_bytes_do_not_depend_on_the_hash_seed(tmp_path):
-    written = []
-    for seed in ("1", "2"):
-        subprocess.run(
-            [sys.executable, "-c", SCRIPT, str(tmp_path / seed)], env=os.environ | {"PYTHONHASHSEED": seed}, check=True
-        )
-        written.append((tmp_path / seed).read_bytes())
-    assert written[0] == written[1]
+def test_of_pairs_the_bytes_do_not_depend_on_the_hash_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path / "here")])
+    exec(SCRIPT, {})
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "there")]
+    subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, check=True)
+    assert (tmp_path / "here").read_bytes() == (tmp_path / "there").read_bytes()

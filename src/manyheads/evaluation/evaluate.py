@@ -94,18 +94,12 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             before torch is imported, where there is one process.
     """
     if n_local := n_to_start(config.hardware):
-        return _evaluate_elsewhere(config, n_local)
+        model, settings = open_folder(config.run)
+        _check_output(config.output)
+        on_all("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
+        folder = _folder(config, model, run_folder(model), results_name(config, run_folder(model), settings))
+        return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     return answer_together(partial(_evaluate, config), partial(_opened, config), config.hardware) or {}
-
-
-def _evaluate_elsewhere(config: EvaluateConfig, n_local: int) -> dict[str, Any]:
-    """In processes that are started for it."""
-    model, settings = open_folder(config.run)
-    _check_output(config.output)
-    on_all("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
-    home = run_folder(model)
-    name = results_name(config, home, settings)
-    return json.loads((_folder(config, model, home, name) / "metrics.json").read_text(encoding="utf-8"))
 
 
 def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, Any]:
@@ -182,7 +176,7 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
         most_frequent = written.get("most_frequent")
         data.most_frequent = most_frequent if most_frequent in labels else ""
     data.digest = _digest(config, settings)
-    data.folder = _free_name(config, home, f"{data.name}-{data.split}", data.digest)
+    data.folder = results_name(config, home, settings)
     return data
 
 
@@ -195,14 +189,16 @@ def results_name(config: EvaluateConfig, home: Path | None, settings: Settings) 
     else:
         assert home is not None, "find_data comes first"
         name = f"{data_name(read_run(home / 'config.yaml').data)}-{config.split}"
-    return _free_name(config, home, name, _digest(config, settings))
-
-
-def _free_name(config: EvaluateConfig, home: Path | None, name: str, digest: str) -> str:
-    run = Path(config.run)
-    above = home or (run if (run / "config.json").is_file() else run / "model")
-    there = above / "evaluate" / name / "metrics.json"
-    return name if not there.is_file() or _digest_in(there) == digest else f"{name}-{digest or 'own'}"
+    digest, run = _digest(config, settings), Path(config.run)
+    there = (home or (run if (run / "config.json").is_file() else run / "model")) / "evaluate" / name / "metrics.json"
+    if not there.is_file():
+        return name
+    try:
+        metrics = read_json(there)
+    except (OSError, ValueError):
+        metrics = None
+    same = isinstance(metrics, dict) and str(metrics.get("digest", "")) == digest
+    return name if same else f"{name}-{digest or 'own'}"
 
 
 def _digest(config: EvaluateConfig, settings: Settings) -> str:
@@ -215,15 +211,6 @@ def _digest(config: EvaluateConfig, settings: Settings) -> str:
     plain = to_plain(replace(data, path=path, cache=""))
     changed = {name: value for name, value in plain.items() if value != usual[name]}
     return sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def _digest_in(file: Path) -> str | None:
-    """The digest in a metrics.json; None where it cannot be read."""
-    try:
-        metrics = read_json(file)
-    except (OSError, ValueError):
-        return None
-    return str(metrics.get("digest", "")) if isinstance(metrics, dict) else None
 
 
 def _names_data(config: EvaluateConfig) -> bool:
@@ -274,8 +261,11 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
         had = "any number of labels" if multi else "one class"
         raise ValueError(f"{rows.source} has changed since training, when each row had {had}: give the same data")
     _require_same(splits, config.split, home / "summary.json")
+    ids = [labels.index(name) for name in splits.labels]  # that labels have in the model
     for part in splits.by_name().values() if labels else ():
-        _number(part, [labels.index(name) for name in splits.labels])
+        if part.sets is not None:
+            part.sets = [tuple(sorted(ids[label] for label in one)) for one in part.sets]
+        part.labels = [label if label == len(ids) else ids[label] for label in part.labels]
     return EvaluationData(rows, data_name(run.data), config.split, run, splits, role=config.split)
 
 
@@ -300,13 +290,6 @@ def _summary(file: Path) -> dict[str, Any]:
     """What summary.json holds, nothing where there is none."""
     written = read_json(file) if file.is_file() else {}
     return written if isinstance(written, dict) else {}
-
-
-def _number(rows: Rows, ids: list[int]) -> None:
-    """Give labels the ids that they have in the model."""
-    if rows.sets is not None:
-        rows.sets = [tuple(sorted(ids[label] for label in one)) for one in rows.sets]
-    rows.labels = [label if label == len(ids) else ids[label] for label in rows.labels]
 
 
 def _named_data(config: EvaluateConfig, settings: Settings, labels: list[str]) -> EvaluationData:

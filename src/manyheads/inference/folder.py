@@ -94,6 +94,9 @@ def save(
         figures=figures,
         mask=mask,
     )
+    uncut = Tokenizer.from_str(tokenizer.to_str())
+    uncut.no_padding()
+    uncut.no_truncation()
     thresholds = {"both": tuned.thresholds, **tuned.member_thresholds} if tuned.member_thresholds else tuned.thresholds
     with replace_folder(folder) as part:
         tensors = {name: value.detach().float().cpu().clone() for name, value in network.state_dict().items()}
@@ -101,20 +104,12 @@ def save(
         (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
         names = json.dumps(list(labels), indent=0, ensure_ascii=False)
         (part / "labels.json").write_text(f"{names}\n", encoding="utf-8")
-        (part / "tokenizer.json").write_text(_uncut(tokenizer).to_str(pretty=True), encoding="utf-8")
+        (part / "tokenizer.json").write_text(uncut.to_str(pretty=True), encoding="utf-8")
         (part / "README.md").write_text(card, encoding="utf-8")
         if tuned.thresholds is not None:
             (part / "thresholds.json").write_text(json.dumps(thresholds, indent=0) + "\n", encoding="utf-8")
         if blend is not None:
             write_linear(part / LINEAR, blend.linear)
-
-
-def _uncut(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that neither pads nor cuts."""
-    plain = Tokenizer.from_str(tokenizer.to_str())
-    plain.no_padding()
-    plain.no_truncation()
-    return plain
 
 
 def write_card(
@@ -234,19 +229,26 @@ def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = Non
     opened = folder if isinstance(folder, ModelFolder) else open_folder(folder, kind.task if kind else None)
     path, settings = opened
     with readable(path):
-        if settings.task is Task.classify:
-            return _load_classifier(opened)
+        labels = opened.labels() if settings.task is Task.classify else []
+        thresholds = read_thresholds(path / "thresholds.json", settings) if settings.multi else {}
         tokenizer = read_tokenizer(path / "tokenizer.json", settings)
-        if settings.task is Task.pretrain:
-            known = vocabulary(tokenizer, pairs=settings.pairs)
-            network = read_network(path / "model.safetensors", settings)
-            assert isinstance(network, MaskedLM)
-            return MaskedLMPredictor(network, tokenizer, settings, known)
-        if marks(tokenizer) is None:
+        if settings.task is Task.seq2seq and marks(tokenizer) is None:
             raise ValueError(f"{path / 'tokenizer.json'} does not put one mark before a text and another after it")
         network = read_network(path / "model.safetensors", settings)
-        assert isinstance(network, Seq2Seq)
+        linear = read_linear(path / LINEAR, settings.n_classes, settings.terms) if settings.terms else None
+    if isinstance(network, MaskedLM):
+        return MaskedLMPredictor(network, tokenizer, settings, vocabulary(tokenizer, pairs=settings.pairs))
+    if isinstance(network, Seq2Seq):
         return Seq2SeqPredictor(network, tokenizer, settings)
+    return TextClassifier(
+        network,
+        tokenizer,
+        settings,
+        labels,
+        thresholds=thresholds.pop("both", None),
+        member_thresholds=thresholds,
+        blend=Blend(linear, settings.linear, settings.temperature) if linear else None,
+    )
 
 
 def load_to_answer(folder: str | Path, precision: str = "auto") -> AnyPredictor:
@@ -284,25 +286,6 @@ def _type(
     return quick(precision, predictor.model, device)
 
 
-def _load_classifier(opened: ModelFolder) -> TextClassifier:
-    path, settings = opened
-    labels = opened.labels()
-    thresholds = read_thresholds(path / "thresholds.json", settings) if settings.multi else {}
-    tokenizer = read_tokenizer(path / "tokenizer.json", settings)
-    network = read_network(path / "model.safetensors", settings)
-    assert isinstance(network, Classifier)
-    linear = read_linear(path / LINEAR, settings.n_classes, settings.terms) if settings.terms else None
-    return TextClassifier(
-        network,
-        tokenizer,
-        settings,
-        labels,
-        thresholds=thresholds.pop("both", None),
-        member_thresholds=thresholds,
-        blend=Blend(linear, settings.linear, settings.temperature) if linear else None,
-    )
-
-
 def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
     """The tokenizer, once it has shown that every id it can give has a row in the embedding."""
     try:
@@ -330,8 +313,15 @@ def read_network(path: Path, settings: Settings) -> AnyNetwork:
     """
     held = tensors_in(path)
     check_size(path, sum(torch.Size(shape).numel() for _, shape in held.values()), settings)
+    sizes = {"vocab_size": settings.vocab_size, "max_length": settings.max_length}
+    n_segments = 2 if settings.pairs else 0
     with torch.random.fork_rng(devices=[]):
-        network = _assemble(settings)
+        if settings.task is Task.seq2seq:
+            network = assemble_seq2seq(settings.model, **sizes)
+        elif settings.task is Task.pretrain:
+            network = assemble_masked(settings.model, **sizes, n_segments=n_segments)
+        else:
+            network = assemble(settings.model, **sizes, n_classes=settings.n_classes, n_segments=n_segments)
     _compare(path, held, network)
     tensors = load_file(path)
     broken = next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
@@ -339,16 +329,6 @@ def read_network(path: Path, settings: Settings) -> AnyNetwork:
         raise ValueError(f"{path}: tensor {broken} holds values that are not finite numbers")
     network.load_state_dict(tensors)
     return network.eval()
-
-
-def _assemble(settings: Settings) -> AnyNetwork:
-    sizes = {"vocab_size": settings.vocab_size, "max_length": settings.max_length}
-    n_segments = 2 if settings.pairs else 0
-    if settings.task is Task.seq2seq:
-        return assemble_seq2seq(settings.model, **sizes)
-    if settings.task is Task.pretrain:
-        return assemble_masked(settings.model, **sizes, n_segments=n_segments)
-    return assemble(settings.model, **sizes, n_classes=settings.n_classes, n_segments=n_segments)
 
 
 def _compare(path: Path, held: dict[str, tuple[str, list[int]]], network: nn.Module) -> None:

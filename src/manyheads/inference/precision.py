@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.config import Accelerator, InferenceHardware, ModelConfig, Precision
-from manyheads.distributed.ranks import Ranks, this_process
+from manyheads.distributed.ranks import this_process
 from manyheads.nn.classifier import Cross
 
 TYPES = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
@@ -26,17 +26,18 @@ def choose_device(hardware: InferenceHardware) -> torch.device:
     Raises:
         ValueError: a GPU is asked for and there is none, or fewer than processes.
     """
-    ranks = this_process()
-    _set_threads(hardware.threads, ranks)
+    ranks, threads = this_process(), hardware.threads
+    if ranks.n_local > 1 and not threads and "OMP_NUM_THREADS" not in os.environ:
+        threads = max(1, torch.get_num_threads() // ranks.n_local)  # side by side, lest they wait for each other
+    if threads:
+        torch.set_num_threads(threads)
     has_gpu = hardware.accelerator is not Accelerator.cpu and torch.cuda.is_available()
     if hardware.accelerator is Accelerator.gpu and not has_gpu:
         raise ValueError(
             "hardware.accelerator=gpu, but torch finds no GPU here: choose hardware.accelerator=cpu, or auto"
         )
-    return _own_gpu(ranks) if has_gpu else torch.device("cpu")
-
-
-def _own_gpu(ranks: Ranks) -> torch.device:
+    if not has_gpu:
+        return torch.device("cpu")
     available = torch.cuda.device_count()
     if ranks.n_local > available:
         raise ValueError(
@@ -44,14 +45,6 @@ def _own_gpu(ranks: Ranks) -> torch.device:
             "or 0 for all"
         )
     return torch.device("cuda", ranks.local_rank)
-
-
-def _set_threads(threads: int, ranks: Ranks) -> None:
-    """As many as typed; else processes side by side share the processor, lest their threads wait for each other."""
-    if ranks.n_local > 1 and not threads and "OMP_NUM_THREADS" not in os.environ:
-        threads = max(1, torch.get_num_threads() // ranks.n_local)
-    if threads:
-        torch.set_num_threads(threads)
 
 
 def cpu_multiplies_bf16() -> bool:
