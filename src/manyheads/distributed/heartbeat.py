@@ -118,7 +118,7 @@ def phase(name: str) -> Iterator[None]:
 
 def last_seen(folder: Path, rank: int, n_ranks: int) -> str:
     """Where a process of `n_ranks` was, in words that follow what became of it; empty where it has not written."""
-    found = [_parsed(_text(folder / RANKS / f"rank-{one}.json")) for one in range(n_ranks)]
+    found = [_read(folder / RANKS / f"rank-{one}.json") for one in range(n_ranks)]
     record = found[rank]
     return f" {_place(record, found)}" if record else ""
 
@@ -138,7 +138,7 @@ class _Watch:
         self.own, self.files, self.timeout = own, files, timeout
         self.over = threading.Event()
         others = [rank for rank in range(len(files)) if rank != own.rank]
-        self._texts = {rank: _text(files[rank]) for rank in others}  # of an earlier start, maybe
+        self._last = {rank: _read(files[rank]) for rank in others}  # of an earlier start, maybe
         self._seen: dict[int, Record] = {}
         self._changed = dict.fromkeys(others, time.monotonic())
         self._moved = time.monotonic(), own.marks
@@ -164,10 +164,11 @@ class _Watch:
     def look(self) -> None:
         """Take notice of the others' files; one that does not change was left by an earlier start."""
         now = time.monotonic()
-        for rank in self._texts:
-            text = _text(self.files[rank])
-            if text and text != self._texts[rank] and (record := _parsed(text)):
-                self._texts[rank], self._seen[rank], self._changed[rank] = text, record, now
+        for rank, last in self._last.items():
+            record = _read(self.files[rank])
+            if record and record != last:
+                self._last[rank] = self._seen[rank] = record
+                self._changed[rank] = now
         if self.own.marks != self._moved[1]:
             self._moved = now, self.own.marks
 
@@ -249,15 +250,8 @@ def _runs(process: int) -> bool:
     return state not in "ZX"
 
 
-def _text(file: Path) -> str:
+def _read(file: Path) -> Record | None:
     try:
-        return file.read_text(encoding="utf-8")
-    except OSError:
-        return ""
-
-
-def _parsed(text: str) -> Record | None:
-    try:
-        return Record(**json.loads(text))
-    except (ValueError, TypeError):
+        return Record(**json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
         return None

@@ -128,16 +128,21 @@ def _environments(n_local: int, nodes: int, folder: Path | None, start: int) -> 
     """The environment of each process of this machine."""
     shared = {name: value for name, value in os.environ.items() if name != "GROUP_RANK"}
     node = int(os.environ["NODE_RANK"]) if nodes > 1 else 0
-    while nodes == 1:  # below the ports that outgoing connections take, as it stays free for seconds before it is used
-        port = 20000 + secrets.randbelow(12000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            break
+    if nodes == 1:
+        shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
     shared |= {"WORLD_SIZE": str(n_local * nodes), "LOCAL_WORLD_SIZE": str(n_local), "NODE_RANK": str(node)}
     shared |= {STARTS: str(start), **({HANDED_ON: str(folder)} if folder else {})}
     for local in range(n_local):
         yield {**shared, "LOCAL_RANK": str(local), "RANK": str(node * n_local + local)}
+
+
+def _free_port() -> int:
+    """A port below those that outgoing connections take, since it stays free for seconds before it is used."""
+    while True:
+        port = 20000 + secrets.randbelow(12000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass(slots=True)

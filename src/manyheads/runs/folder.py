@@ -130,15 +130,18 @@ def ranks_folder(folder: Path, timeout: float) -> Path:
     place = folder / RANKS
     if is_first_process():
         place.mkdir(exist_ok=True)
-    until = time.monotonic() + timeout
-    while not place.is_dir():
-        if time.monotonic() > until:
-            raise ValueError(
-                f"rank 0 has not made {place} within hardware.timeout={timeout:g} seconds: name a folder that all "
-                "machines see by output=FOLDER"
-            )
-        time.sleep(LOOK)
+    why = f"rank 0 has not made {place} within hardware.timeout={timeout:g} seconds"
+    wait_for(place, timeout, f"{why}: name a folder that all machines see by output=FOLDER")
     return place
+
+
+def wait_for(path: Path, timeout: float, why: str) -> None:
+    """Wait until another process has made `path`, `timeout` seconds at the most: `why` says what that means."""
+    until = time.monotonic() + timeout
+    while not path.exists():
+        if time.monotonic() > until:
+            raise ValueError(why)
+        time.sleep(LOOK)
 
 
 def is_first_process() -> bool:

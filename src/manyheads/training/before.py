@@ -15,8 +15,6 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import fields, replace
 from importlib.util import find_spec
-from pathlib import Path
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import (
@@ -36,7 +34,7 @@ from manyheads.config.fields import listed
 from manyheads.data.rows import Rows, Splits
 from manyheads.inference.format import FILES, MORE, ModelFolder, open_folder
 from manyheads.runs.config_file import read_run, save_run
-from manyheads.runs.folder import held, is_first_process, named_folder, refuse_links, start_folder
+from manyheads.runs.folder import held, is_first_process, named_folder, refuse_links, start_folder, wait_for
 from manyheads.runs.resume import Start, find_start
 
 if TYPE_CHECKING:
@@ -51,7 +49,6 @@ PACKAGES = {  # any one of them
 }
 SHOWN = 12  # class names in a sentence
 FOLDER = "pretrain"
-POLL = 0.1  # seconds
 
 
 def check_end(trainer: dict[str, Any]) -> None:
@@ -135,21 +132,10 @@ def pretrained(run: RunConfig, train: Callable[[RunConfig], Any]) -> RunConfig:
         with held(folder):
             save_run(replace(run, output=str(folder)), folder / "config.yaml")
     train(reading)
-    wait_for(folder / FOLDER / "summary.json", run.hardware.timeout)
+    last, timeout = folder / FOLDER / "summary.json", run.hardware.timeout  # the others are done before the first is
+    why = f"{last} did not appear within hardware.timeout={timeout:g} seconds: the process that writes it has ended or"
+    wait_for(last, timeout, f"{why} is stuck; its log says why")
     return goes_on
-
-
-def wait_for(last: Path, timeout: float) -> None:
-    """Wait until the first process has written the `last` file of the pretraining, `timeout` seconds at the most; the
-    others are done before it is."""
-    until = monotonic() + timeout
-    while not last.is_file():
-        if monotonic() > until:
-            raise ValueError(
-                f"{last} did not appear within hardware.timeout={timeout:g} seconds: the process that writes it has "
-                "ended or is stuck; its log says why"
-            )
-        sleep(POLL)
 
 
 def pretraining_of(run: RunConfig, output: str) -> RunConfig:

@@ -165,7 +165,7 @@ class Joined(DDPStrategy):
         ranks = this_process()
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not dist.is_initialized():
             timeout = self._timeout
-            assert timeout is not None, "ddp and fsdp give one"
+            assert timeout is not None, "trainer.py gives one"
             store = gathered(TCPStore(*meeting_place(), is_master=False, timeout=timeout), ranks, timeout)
             where = {"store": store, "rank": ranks.rank, "world_size": ranks.n_ranks}
             dist.init_process_group(self.process_group_backend, timeout=timeout, **where)
@@ -190,15 +190,6 @@ def gathered(store: Store, ranks: Ranks, timeout: timedelta) -> Store:
             return PrefixStore(f"manyheads/{call}", store)
         time.sleep(LOOK)
     raise RuntimeError(f"TCPStore: rank 0 has not called within {timeout.total_seconds():g} s")
-
-
-def ddp(timeout: float, *, on_gpu: bool) -> Joined:
-    """Each process has the whole model, and gradients are averaged; `timeout` seconds is what one waits for others.
-
-    Buffers are not sent around in each step: ours are tables that no step changes.
-    """
-    backend = "nccl" if on_gpu else "gloo"
-    return Joined(process_group_backend=backend, timeout=timedelta(seconds=timeout), broadcast_buffers=False)
 
 
 class Sharded(Joined):
@@ -232,11 +223,6 @@ class Sharded(Joined):
     def teardown(self) -> None:
         self.optimizers = []
         super().teardown()
-
-
-def fsdp(timeout: float, *, on_gpu: bool) -> Sharded:
-    """Each process has its part of the model, and of the gradients' mean; `timeout` as of `ddp`."""
-    return Sharded(process_group_backend="nccl" if on_gpu else "gloo", timeout=timedelta(seconds=timeout))
 
 
 class Gathered(Callback):

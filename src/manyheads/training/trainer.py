@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 import warnings
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from manyheads.distributed.signals import seconds_of
 from manyheads.inference.precision import cpu_multiplies_bf16, forbid_tf32
 from manyheads.nn.transformer import Decoder, Encoder, make_walk
 from manyheads.training.logs import EpochLines, shows_bar
-from manyheads.training.strategies import Marks
+from manyheads.training.strategies import Joined, Marks, Sharded, Started
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_... of glibc's malloc.h
 LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}
@@ -124,8 +125,6 @@ def share_of_threads(hardware: HardwareConfig) -> int:
 
 def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
     """The Trainer's flags of accelerator, devices, nodes, strategy and precision: of the processes that there are."""
-    from manyheads.training.strategies import Started, ddp, fsdp
-
     on_gpu = uses_gpu(hardware.accelerator)
     count_devices(hardware, on_gpu=on_gpu)
     if n_threads := share_of_threads(hardware):
@@ -133,14 +132,16 @@ def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
     precision = pick_precision(hardware.precision, on_gpu=on_gpu)
     if precision is Precision.fp32:
         forbid_tf32()
-    ranks, spread = this_process(), fsdp if hardware.strategy is Strategy.fsdp else ddp
+    ranks, spread = this_process(), Sharded if hardware.strategy is Strategy.fsdp else Joined
+    backend, timeout = "nccl" if on_gpu else "gloo", timedelta(seconds=hardware.timeout)
     several = ranks.n_ranks > 1 or hardware.strategy is Strategy.ddp
+    joined = spread(process_group_backend=backend, timeout=timeout, broadcast_buffers=False)  # which no step changes
     return {
         "accelerator": "gpu" if on_gpu else "cpu",
         "devices": ranks.n_local,
         "num_nodes": max(1, ranks.n_ranks // ranks.n_local),
         "plugins": [Started()],
-        "strategy": spread(hardware.timeout, on_gpu=on_gpu) if several else "auto",
+        "strategy": joined if several else "auto",
         "precision": LIGHTNING_PRECISION[precision],
     }
 
