@@ -1,5 +1,6 @@
 """Train, judge and ship one model: the whole story of `manyheads train`."""
 
+import gc
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -188,9 +189,10 @@ def fit_on(
     callbacks: "Sequence[Callback]",
 ) -> "tuple[Network, Training | None]":
     """The network and the figures of its training, begun again from the newest checkpoint where a guard asks for it."""
+    import torch
+
     from manyheads.training.module import assemble_network
     from manyheads.training.session import fit
-    from manyheads.training.sizing import give_back
 
     while True:
         try:
@@ -199,7 +201,8 @@ def fit_on(
         except StartAgain:
             if this_process().n_ranks > 1:
                 raise
-        give_back()  # only here: while it is handled, the exception holds on to all that it passed
+        gc.collect()  # a Trainer and its module hold each other, and the exception, while it is handled, all it passed
+        torch.cuda.empty_cache()  # which does nothing where there is no GPU
         start = find_start(replace(run, output=str(folder), resume=Resume.auto))
         for note in start.notes:
             log.info("%s", note)

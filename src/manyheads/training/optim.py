@@ -22,7 +22,7 @@ from manyheads.config import OptimConfig, Schedule
 from manyheads.config.training import OptimKind
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.transformer import FeedForward
-from manyheads.training.strategies import is_in_parts, part, parted, total_norm
+from manyheads.training.strategies import part, parted, whole
 
 MOMENTUM = 0.95
 FACTORS = (3.4445, -4.7750, 2.0315)  # of x, x³ and x⁵: five rounds bring all from 0.01 to 1 near to 1
@@ -194,9 +194,8 @@ def hidden_matrices(network: nn.Module) -> dict[Tensor, tuple[int, ...]]:
 def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) -> Tensor:
     """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing. Returns
     the norm of all gradients together before; where a number of them is not finite, nor is this."""
-    parameters = [p for p in model.parameters() if p.grad is not None]
-    tensors = [part(p.grad) for p in parameters if p.grad is not None]
-    norm = total_norm(tensors, in_parts=any(is_in_parts(p) for p in parameters))
+    gradients = [one.grad for one in model.parameters() if one.grad is not None]
+    norm, tensors = whole(nn.utils.get_total_norm(gradients)), [part(one) for one in gradients]
     if most and algorithm == "value":
         for tensor in tensors:
             tensor.clamp_(-most, most)

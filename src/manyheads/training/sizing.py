@@ -5,7 +5,6 @@ or tokens becomes a number of optimiser steps, towards whose end the learning ra
 """
 
 import copy
-import gc
 import math
 import time
 from bisect import bisect_left
@@ -136,13 +135,6 @@ def tried(
         task.train_metrics.reset()
         if cuda:
             torch.cuda.empty_cache()
-
-
-def give_back() -> None:
-    """Give the device the memory of what nobody holds any more: a Trainer and its module hold each other."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def with_tokens(run: RunConfig, n_tokens: int) -> RunConfig:

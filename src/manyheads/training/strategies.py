@@ -16,7 +16,6 @@ import copy
 import os
 import secrets
 import time
-from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -37,10 +36,6 @@ from manyheads.distributed.ranks import Ranks, meeting_place, this_process
 from manyheads.nn.transformer import Decoder, Encoder
 
 LOOK = 0.05  # seconds between two looks into the store
-
-
-def is_in_parts(tensor: Tensor) -> bool:
-    return isinstance(tensor, DTensor)
 
 
 def part(tensor: Tensor) -> Tensor:
@@ -81,16 +76,6 @@ def put_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
         for number, its in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": moments})
-
-
-def total_norm(gradients: Iterable[Tensor], *, in_parts: bool) -> Tensor:
-    """The norm of all gradients together, the same on every rank; of those in parts each rank gives its own `part`."""
-    norm = nn.utils.get_total_norm(gradients)
-    if not in_parts:
-        return norm
-    everyones = [torch.empty_like(norm) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyones, norm)
-    return torch.linalg.vector_norm(torch.stack(everyones))
 
 
 class Started(ClusterEnvironment):

@@ -30,14 +30,13 @@ from manyheads.config.training import Compile
 from manyheads.data.datamodule import TextData
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import seconds_of
-from manyheads.inference.precision import cpu_multiplies_bf16, forbid_tf32
+from manyheads.inference.precision import TYPES, cpu_multiplies_bf16, forbid_tf32
 from manyheads.nn.transformer import Decoder, Encoder, make_walk
 from manyheads.training.logs import EpochLines, shows_bar
 from manyheads.training.strategies import Joined, Marks, Sharded, Started
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_... of glibc's malloc.h
 LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}
-AUTOCAST = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 log = logging.getLogger("manyheads")
 COMPILE_FROM = 1000
 """Optimiser steps from which compiling pays on a GPU. Published for a model of a thousand million parameters: 22 s of a
@@ -109,7 +108,7 @@ def count_devices(hardware: HardwareConfig, *, on_gpu: bool) -> int:
 
 def autocast_type(hardware: HardwareConfig) -> torch.dtype | None:
     """What products are computed in; None: in the type of the weights."""
-    return AUTOCAST[pick_precision(hardware.precision, on_gpu=uses_gpu(hardware.accelerator))]
+    return TYPES[pick_precision(hardware.precision, on_gpu=uses_gpu(hardware.accelerator))]
 
 
 def share_of_threads(hardware: HardwareConfig) -> int:
