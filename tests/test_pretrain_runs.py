@@ -19,7 +19,7 @@ from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.inference.language_models import MaskedLMPredictor
 from manyheads.runs.config_file import read_run
-from manyheads.training.before import wait_for
+from manyheads.training import before
 from manyheads.training_run import train
 
 TINY = [
@@ -171,9 +171,11 @@ def test_one_command_learns_from_the_texts_first_and_goes_on_where_it_was(texts,
     assert read_run(output).guard.nonfinite is Nonfinite.skip
 
 
-def test_a_pretraining_that_nobody_finishes_is_given_up_in_a_sentence(tmp_path):
-    with pytest.raises(ValueError, match=r"summary\.json did not appear within hardware\.timeout=0\.2 seconds"):
-        wait_for(tmp_path / "summary.json", 0.2)
+def test_a_pretraining_that_nobody_finishes_is_given_up_in_a_sentence(texts, tmp_path):
+    words = ["pretrain.before=2ktok", "hardware.timeout=1", f"output={tmp_path / 'both'}"]
+    run = compose("train", ["experiment=self_pretrain", *texts, *words])
+    with pytest.raises(ValueError, match=r"summary\.json did not appear within hardware\.timeout=1 seconds: the proc"):
+        before.pretrained(run, lambda reading: None)
 
 
 def test_a_pretraining_does_not_write_through_a_link(texts, tmp_path):
