@@ -303,13 +303,6 @@ def test_train_in_a_script_returns_the_figures(ranks_run):
     assert job.out.splitlines()[-1] == f"{summary['rows']} {summary['validation']['accuracy']['low']}"
 
 
-def test_under_torchrun_a_mistake_is_said_once(ranks_run):
-    job = ranks_run.torchrun("train", "data.path=nowhere.csv", "hardware=cpu")
-    assert job.code() != 0
-    assert job.err.count("nowhere.csv does not exist") == 1
-    assert not job.left(within=60)
-
-
 def test_who_is_not_the_first_says_who_it_is_and_comes_later(alone, capsys):
     from manyheads.cli import main as cli
 
