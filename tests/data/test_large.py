@@ -6,30 +6,38 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
-from manyheads.config import DataConfig, OnBadRow, Task
-from manyheads.data import blocks, files, large
+from manyheads.config import Cutting, DataConfig, Long, OnBadRow, RunConfig, Task, TokenizerConfig
+from manyheads.config.data import CUT
+from manyheads.data import blocks, cache, files, large
+from manyheads.data.cache import cached_tokens, prepare_tokens
 from manyheads.data.files import read_file
 from manyheads.data.large import Column, coded, in_memory, repeats, shared
 from manyheads.data.sources import read_split, read_splits
+from manyheads.data.tokenizer import train_tokenizer
+from manyheads.data.tokens import forget
 
 LETTERS = st.text(alphabet='ab,"\n\r\t;é\u2028\x85 \0', max_size=8)
 WORDS = st.sampled_from(["a", "", "NA", "null", "1", "1.50", "true", " x ", "two\nlines", "two\r\nlines", 'a "b"', "ß"])
 
 
 @pytest.fixture
-def in_blocks(monkeypatch):
+def in_blocks(monkeypatch, tmp_path):
     """Whatever is read from here on is read in blocks of a few rows, and nothing of it is kept."""
 
     def start(n_bytes: int = 97) -> None:
+        monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
         for module, name, value in (
             (files, "LARGE", -1), (blocks, "BLOCK", n_bytes), (large, "KEPT", -1), (large, "AT_ONCE", 5),
         ):  # fmt: skip
@@ -177,6 +185,32 @@ def test_rows_of_many_blocks_are_those_of_one(kind, way, tmp_path, in_blocks):
     assert isinstance(read_splits(data, 3).train.texts, Column)
 
 
+def test_a_second_start_reads_no_text(tmp_path, in_blocks, monkeypatch):
+    rows, data = rows_of(300), DataConfig(path=str(tmp_path / "all.csv"), on_bad_row=OnBadRow.drop, rows=200)
+    data = replace(data, cache=str(tmp_path / "cache"))
+    many = [row | {"labels": row["label"] and "|".join(sorted({row["label"], "z"}))} for row in rows]
+    write(tmp_path / "all.csv", [{name: row[name] for name in row if name != "label"} for row in many])
+    in_blocks()
+    expected = splits_of(data)
+    for name in ("_scanned", "_parsed"):
+        where = blocks if name == "_scanned" else blocks.Delimited
+        monkeypatch.setattr(where, name, None)
+    again = read_splits(data, 3)
+    assert again.notes == expected[2]
+    assert [len(one) for one in again.by_name().values()] == [len(one[1]) for one in expected[0].values()]
+    monkeypatch.undo()
+    in_blocks()
+    assert splits_of(data) == expected
+    files_of = sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").iterdir())
+    assert files_of == ["index", "splits"]
+    damaged = next((tmp_path / "cache").glob("splits-*"))
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    assert splits_of(data) == expected
+    assert splits_of(replace(data, on_bad_row=OnBadRow.drop, rows=0)) != expected
+    write(tmp_path / "all.csv", [{name: row[name] for name in row if name != "label"} for row in many[40:]])
+    assert len(read_splits(replace(data, rows=0), 3).train) < 220
+
+
 def test_labels_and_targets_of_many_blocks_are_those_of_one(tmp_path, in_blocks):
     rows = rows_of(90)
     for at, row in enumerate(rows):
@@ -229,6 +263,43 @@ def test_repeats_are_found_by_hash(one, other):
     both = [at for at, number in enumerate(one) if number in other]
     expected = (len(both), both[0], other.index(one[both[0]])) if both else (0, 0, 0)
     assert shared(np.array(one, np.int64), np.array(other, np.int64)) == expected
+
+
+@pytest.mark.parametrize(
+    ("pair", "cutting"), [("", CUT), ("", Cutting(Long.windows, 5, 9)), ("", Cutting(Long.both)), ("text_pair", CUT)]
+)
+def test_tokens_of_a_large_table_are_those_of_a_small_one(pair, cutting, tmp_path, in_blocks, monkeypatch):
+    write(tmp_path / "all.csv", [row for row in rows_of(300) if row["text"] and row["label"]])
+    data = DataConfig(path=str(tmp_path / "all.csv"), text_pair=pair)
+    rows = read_splits(data, 0).train
+    tokenizer = train_tokenizer(rows, TokenizerConfig(vocab_size=200))
+    expected = cached_tokens(rows, tokenizer, 8, tmp_path / "small", cutting=cutting)
+    in_blocks()
+    monkeypatch.setattr(cache, "PART", 7)
+    rows, folder = read_splits(data, 0).train, tmp_path / "large"
+    for _ in range(2):
+        found = cached_tokens(rows, tokenizer, 8, folder, cutting=cutting)
+        assert found.n_truncated == expected.n_truncated
+        for name in ("ids_N", "offsets", "segments_N", "labels"):
+            one, other = getattr(found, name), getattr(expected, name)
+            assert one is other is None or torch.equal(one, other)
+        assert (found.windows is None) == (expected.windows is None)
+        assert all(map(torch.equal, found.windows or (), expected.windows or ()))
+        monkeypatch.setattr(cache, "encode", None)
+        forget(found)
+        assert torch.equal(found.ids_N, expected.ids_N)
+    (path,) = folder.glob("tokens-*.safetensors")
+    assert torch.equal(load_file(path)["ids"], expected.ids_N)
+
+
+def test_of_many_rows_a_tokenizer_learns_from_some(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "MOST_LEARNT", 30)
+    run = RunConfig(data=DataConfig(cache=str(tmp_path), rows=90))
+    splits = read_splits(run.data, 0)
+    tokenizer, _ = prepare_tokens(splits, run)
+    assert "train: the tokenizer is learned from 30 of 90 rows, evenly spread" in splits.notes
+    expected = train_tokenizer(splits.train.pick([*range(0, 90, 3)]), run.tokenizer)
+    assert tokenizer.to_str() == expected.to_str()
 
 
 MEASURED = """

@@ -68,8 +68,8 @@ def read_parquet(path: Path, *, large: bool = False) -> Table:
         n_groups = file.num_row_groups
         if not large:
             return cells(name, range(n_groups), slice(None))
-        from manyheads.data.blocks import fingerprint
         from manyheads.data.large import sliced
+        from manyheads.data.seen import fingerprint
 
         groups = [file.metadata.row_group(at) for at in range(n_groups)]
         weight = sum(one.total_byte_size for one in groups) / max(1, file.metadata.num_rows)
@@ -83,6 +83,7 @@ def read_parquet(path: Path, *, large: bool = False) -> Table:
         numbers=range(1, file.metadata.num_rows + 1),
         source=path.name,
         classes=_classes(schema.metadata or {}),
+        large=large,
     )
 
 
@@ -194,6 +195,7 @@ def table_of(dataset: Any, source: str) -> Table:
         numbers=range(1, len(dataset) + 1),
         source=source,
         classes=class_names(dataset.features.to_dict()),
+        large=n_bytes > LARGE,
     )
 
 

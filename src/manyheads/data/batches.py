@@ -9,8 +9,10 @@ B rows of a batch . N tokens, end to end . P pieces
 """
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -18,7 +20,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.data.tokens import Tokens
+from manyheads.data.tokens import Tokens, forget
 from manyheads.layout import Packed
 
 WINDOW_IN_BATCHES = 64  # rows of about so many batches are sorted by length: more pads less and shuffles less
@@ -26,6 +28,7 @@ ANSWER_ROWS = 4096  # most rows of a batch of a finished model; tokens bound it 
 ANSWER_TOKENS = 2048
 """Most tokens of a batch unless told: on a CPU what a layer makes of them should stay in the cache. Texts of 43 tokens
 at 4 x 256 on two cores, a second: 506 in batches of 512 tokens, 566 of 1024, 591 of 2048, 523 of 4096, 413 of 8192."""
+BATCHES_HELD = 4096  # after which the pages that were read of a file of tokens are let go
 FEWEST = 512  # tokens that a batch is filled up to where few counts shall occur
 
 
@@ -157,7 +160,10 @@ class Batches:
         return len(self.plan)
 
     def __iter__(self) -> Iterator[Batch]:
-        return (gather(self.tokens, planned, few_counts=self.few_counts) for planned in self.plan[self.done :])
+        for at, planned in enumerate(self.plan[self.done :], 1):
+            yield gather(self.tokens, planned, few_counts=self.few_counts)
+            if at % BATCHES_HELD == 0:
+                forget(self.tokens)
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
@@ -225,18 +231,19 @@ def _sorted_windows(lengths: Tensor, shuffled: Tensor, tokens: int, rows: int) -
 
 def _cut(order: Tensor, lengths: Tensor, tokens: int, rows: int) -> list[Tensor]:
     """Consecutive rows while they fit; the last two batches are evened out, so that none is a stray row."""
-    sizes = lengths[order].tolist()
-    bounds, used = [0], 0
-    for index, size in enumerate(sizes):
-        if index > bounds[-1] and (used + size > tokens or index - bounds[-1] == rows):
-            bounds.append(index)
-            used = 0
-        used += size
-    if len(bounds) > 1:
-        middle = (bounds[-2] + len(sizes) + 1) // 2
-        if sum(sizes[middle:]) <= tokens and middle < bounds[-1]:
-            bounds[-1] = middle
-    return [order[a:b] for a, b in zip(bounds, [*bounds[1:], len(sizes)], strict=True) if b > a]
+    n_rows = order.numel()
+    ends = memoryview(F.pad(lengths[order].cumsum(0), (1, 0)).numpy())  # pyright: ignore[reportArgumentType]
+    bounds = [0]
+    while bounds[-1] < n_rows:
+        start = bounds[-1]
+        last = min(start + rows, n_rows)
+        fits = bisect_right(ends, ends[start] + tokens, start, last + 1) - 1
+        bounds.append(max(start + 1, fits))
+    if len(bounds) > 2:
+        middle = (bounds[-3] + n_rows + 1) // 2
+        if ends[n_rows] - ends[middle] <= tokens and middle < bounds[-2]:
+            bounds[-2] = middle
+    return list(order.split([b - a for a, b in pairwise(bounds)]))
 
 
 def _deal(

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
-from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,11 +41,11 @@ from manyheads.data.files import (
     require_bounded,
 )
 from manyheads.data.large import Column
+from manyheads.data.seen import fingerprint, remembered
 from manyheads.data.table import Table
 
 BLOCK = 2**23  # bytes that are parsed at once
 LF, CR, QUOTE = b'\n\r"'
-SAMPLES, SAMPLED = 64, 2**16  # places of a file that are hashed, and bytes of each
 
 
 class Part(NamedTuple):
@@ -316,10 +315,10 @@ class Source:
             reads = [partial(self.cells, block, name) for block in blocks]
             return Column(reads, starts, f"{identity} {name}", weight)
 
-        return Table(index.names, column, index.numbers, self.path.name, broken=index.broken)
+        return Table(index.names, column, index.numbers, self.path.name, broken=index.broken, large=True)
 
 
-def read_in_blocks(path: Path, kind: str) -> Table | None:
+def read_in_blocks(path: Path, kind: str, cache: Path | None = None) -> Table | None:
     """The table of a large csv, tsv, jsonl, json or txt; None: it is one JSON array, which cannot be cut.
 
     Raises:
@@ -345,15 +344,13 @@ def read_in_blocks(path: Path, kind: str) -> Table | None:
         n_bytes *= 2
     if kind == ".json" and head.startswith(b"["):
         return None
-    return source.table(_scanned(source, begin, number))
 
+    def scan() -> dict[str, Any]:
+        index = _scanned(source, begin, number)
+        numbers = index.numbers
+        held = [numbers.start, numbers.stop] if isinstance(numbers, range) else numbers
+        return index._asdict() | {"numbers": held, "broken": [*index.broken.items()]}
 
-def fingerprint(path: Path) -> str:
-    """Size, time of the last change, and a hash of places all over the file."""
-    facts = path.stat()
-    digest = blake2b(f"{facts.st_size} {facts.st_mtime_ns}".encode(), digest_size=16)
-    with path.open("rb") as file:
-        for at in range(SAMPLES):
-            file.seek(max(0, (facts.st_size - SAMPLED) * at // (SAMPLES - 1)))
-            digest.update(file.read(SAMPLED))
-    return digest.hexdigest()
+    found = remembered(cache, "index", (path.name, fingerprint(path), BLOCK), scan)
+    numbers = range(*found["numbers"]) if isinstance(found["numbers"], list) else found["numbers"]
+    return source.table(Index(found["blocks"], found["names"], numbers, dict(found["broken"])))

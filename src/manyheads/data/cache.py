@@ -6,30 +6,41 @@ right. A damaged file is made again.
 """
 
 import hashlib
+import json
 import logging
-import os
+import mmap
 import zlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import tokenizers
 import torch
-from filelock import FileLock
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from manyheads.config import Cutting, DataConfig, Long, RunConfig, Task, TokenizerConfig
 from manyheads.config.data import CUT
 from manyheads.data.batches import WHOLE, held_out, in_pieces
+from manyheads.data.files import LARGE
 from manyheads.data.rows import Rows, Splits
+from manyheads.data.seen import cache_folder, turn
 from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer, vocabulary
 from manyheads.data.tokens import Tokens, Windows, encode, load_tokenizer, marks_of
 from manyheads.runs.atomic import replace_file
 
 PATIENCE = 600.0  # seconds
+PART = 2**17  # rows that are tokenized before they are written
+MOST_LEARNT = 1_000_000  # rows that a tokenizer is learned from
+HEADER = 1024  # bytes
+TYPES = {"I32": torch.int32, "I64": torch.int64, "U8": torch.uint8}
+PLACES, AT_PLACE = 64, 2**16  # of a large tensor are checked, and bytes of each
 FORMAT = f"3 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
 
@@ -46,7 +57,13 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     if run.tokenizer.path:
         tokenizer = _given_tokenizer(run, pairs=splits.train.pairs is not None)
     else:
-        tokenizer = cached_tokenizer(splits.train, run.tokenizer, folder, patience)
+        learnt = splits.train
+        if len(learnt) > MOST_LEARNT:
+            learnt = learnt.pick(np.arange(MOST_LEARNT) * len(learnt) // MOST_LEARNT)
+            splits.notes.append(
+                f"train: the tokenizer is learned from {MOST_LEARNT:,} of {len(splits.train):,} rows, evenly spread"
+            )
+        tokenizer = cached_tokenizer(learnt, run.tokenizer, folder, patience)
     if run.task is Task.pretrain:
         return tokenizer, _in_pieces(splits, tokenizer, run.data.max_length, folder, patience)
     if splits.train.targets is not None:
@@ -117,17 +134,12 @@ def _given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
         ) from problem
 
 
-def cache_folder(data: DataConfig) -> Path:
-    """`data.cache`, else $MANYHEADS_CACHE, else ~/.cache/manyheads."""
-    return Path(data.cache or os.environ.get("MANYHEADS_CACHE") or "~/.cache/manyheads").expanduser()
-
-
 def cached_tokenizer(rows: Rows, config: TokenizerConfig, folder: Path, patience: float = PATIENCE) -> Tokenizer:
     """The tokenizer trained on `rows`, from the cache where it was trained before, or is just being trained: that is
     waited for, `patience` seconds at the most."""
     settings = f"{FORMAT} {config.kind.name} {config.vocab_size} {config.lowercase}"
     path = folder / f"tokenizer-{_key([settings], rows)}.json"
-    with _turn(path, patience):
+    with turn(path, patience):
         if path.is_file():
             try:
                 return load_tokenizer(path)
@@ -153,15 +165,27 @@ def cached_tokens(
         settings.append(f"{cutting.long.name} {cutting.stride} {cutting.windows}")
     path = folder / f"tokens-{_key(settings, rows)}.safetensors"
     labels = torch.tensor(rows.labels, dtype=torch.int64)
-    with _turn(path, patience):
+    with turn(path, patience):
         if path.is_file():
             found = _read(path, labels, paired=rows.pairs is not None)
             if found is not None:
                 return found
             log.warning("%s is damaged and is made again", path)
+        if not isinstance(rows.texts, list):  # what is large is held by its file alone
+            _put(path, lambda part: _write_parts(part, _encoded(rows, tokenizer, max_length, cutting)))
+            if (found := _read(path, labels, paired=rows.pairs is not None)) is not None:
+                return found
         tokens = encode(tokenizer, rows.texts, rows.pairs, rows.labels, max_length, cutting)
         _put(path, lambda part: _write(part, tokens))
         return tokens
+
+
+def _encoded(rows: Rows, tokenizer: Tokenizer, max_length: int, cutting: Cutting) -> Iterator[Tokens]:
+    """The tokens of the rows, part by part."""
+    for start in range(0, len(rows), PART):
+        part = slice(start, start + PART)
+        pairs = None if rows.pairs is None else rows.pairs[part]
+        yield encode(tokenizer, rows.texts[part], pairs, None, max_length, cutting)
 
 
 def cached_logits(
@@ -169,7 +193,7 @@ def cached_logits(
 ) -> Tensor:
     """What `model`, told by its digest, answers `rows`: `(n, C)` as `make` computes it, or as was computed before."""
     path = folder / f"logits-{_key([FORMAT, model], rows)}.safetensors"
-    with _turn(path, patience):
+    with turn(path, patience):
         if path.is_file():
             try:
                 found = safetensors.torch.load_file(path).get("logits")
@@ -183,32 +207,15 @@ def cached_logits(
         return logits_nC
 
 
-@contextmanager
-def _turn(path: Path, patience: float) -> Iterator[None]:
-    """One process at a time computes `path`, unless it is there. The kernel holds the lock, on a file beside it, so
-    that a process that is killed leaves it free. Who has waited for `patience` seconds goes on all the same, as does
-    everybody on a disk without locks."""
-    lock = FileLock(path.with_suffix(".lock"), timeout=patience, fallback_to_soft=False)
-    if not path.is_file():
-        with suppress(OSError):  # no locks, no patience, or a cache that cannot be written, which is said later
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
-    try:
-        yield
-    finally:
-        if lock.is_locked:
-            with suppress(OSError):
-                Path(lock.lock_file).unlink()  # who waits for it finds the file in place
-            lock.release()
-
-
 def _key(settings: Iterable[str], rows: Rows) -> str:
-    """Hash of settings and texts. Lengths are hashed beside the texts, so that no two lists run together alike.
+    """Hash of settings and texts; of a large table of what its files are known by. Lengths are hashed beside the texts,
+    so that no two lists run together alike.
 
     SHA-256, for which processors have instructions: a second start spends most of its time here.
     """
     digest = hashlib.sha256()
     for part in (list(settings), rows.texts, rows.pairs or [], rows.targets or []):
+        part = part if isinstance(part, list) else [part.identity]  # pyright: ignore[reportAttributeAccessIssue]
         digest.update(",".join(map(str, map(len, part))).encode() + b";")
         digest.update("".join(part).encode())
     return digest.hexdigest()[:32]
@@ -234,14 +241,72 @@ def _write(path: Path, tokens: Tokens) -> None:
     safetensors.torch.save_file(tensors, path, metadata=facts)
 
 
+def _write_parts(path: Path, parts: Iterator[Tokens]) -> None:
+    """Write tokens as they come, in the format of safetensors: the ids first, how many they are when all are known."""
+    bounds, firsts = array("q", [0]), array("q", [0])
+    n_truncated = n_segments = 0
+    with path.open("w+b") as file, TemporaryFile(dir=path.parent) as segments:
+        file.seek(HEADER)
+        for part in parts:
+            windows = part.windows or Windows(part.offsets, torch.arange(len(part) + 1))
+            firsts.extend((windows.firsts[1:] + len(bounds) - 1).tolist())
+            bounds.extend((windows.bounds[1:] + bounds[-1]).tolist())
+            file.write(part.ids_N.numpy().data)
+            if part.segments_N is not None:
+                n_segments += segments.write(part.segments_N.numpy().data)
+            n_truncated += part.n_truncated
+        names = {"ids": ("I32", bounds[-1])}
+        if bounds[-1] % 2:  # so that what follows lies at multiples of eight bytes
+            names["pad"] = ("I32", 1)
+            file.write(bytes(4))
+        places = np.frombuffer(bounds, dtype=np.int64), np.frombuffer(firsts, dtype=np.int64)
+        of_windows = {} if len(bounds) == len(firsts) else {"bounds": places[0], "firsts": places[1]}
+        for name, numbers in {"offsets": places[0][places[1]], **of_windows}.items():
+            names[name] = ("I64", len(numbers))
+            file.write(numbers.data)
+        if n_segments:
+            names["segments"] = ("U8", n_segments)
+            segments.seek(0)
+            copyfileobj(segments, file)
+        facts = {"n_truncated": str(n_truncated), "checksum": ""}
+        _write_header(file, names, facts)
+        facts["checksum"] = _checksum(_mapped(path)[1])
+        _write_header(file, names, facts)
+
+
+def _write_header(file: BinaryIO, names: dict[str, tuple[str, int]], facts: dict[str, str]) -> None:
+    header: dict[str, Any] = {"__metadata__": facts}
+    end = 0
+    for name, (kind, n) in names.items():
+        start, end = end, end + n * TYPES[kind].itemsize
+        header[name] = {"dtype": kind, "shape": [n], "data_offsets": [start, end]}
+    file.seek(0)
+    file.write((HEADER - 8).to_bytes(8, "little") + json.dumps(header).encode().ljust(HEADER - 8))
+    file.flush()
+
+
+def _mapped(path: Path) -> tuple[dict[str, str], dict[str, Tensor], mmap.mmap]:
+    """What a file says of itself, its tensors, and the memory that it is mapped to: shared by all who read it."""
+    with safetensors.safe_open(path, "pt") as checked:
+        facts = checked.metadata() or {}
+    with path.open("rb") as file:
+        held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    begin = 8 + int.from_bytes(held[:8], "little")
+    header = json.loads(held[8:begin])
+    tensors = {}
+    for name in header.keys() - {"__metadata__", "pad"}:
+        kind, (n,), (start, _) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
+        some = torch.frombuffer(held, dtype=TYPES[kind], count=n, offset=begin + start) if n else None
+        tensors[name] = torch.empty(0, dtype=TYPES[kind]) if some is None else some
+    return facts, tensors, held
+
+
 def _read(path: Path, labels: Tensor, *, paired: bool) -> Tokens | None:
     """None for a file that is cut short, altered, or of other rows."""
     try:
-        with safetensors.safe_open(path, "pt") as file:
-            facts = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        facts, tensors, held = _mapped(path)
         n_truncated = int(facts["n_truncated"])
-    except (OSError, ValueError, KeyError, safetensors.SafetensorError):
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
         return None
     names = {"ids", "offsets", "segments"} if paired else {"ids", "offsets"}
     windows = Windows(tensors["bounds"], tensors["firsts"]) if {"bounds", "firsts"} <= set(tensors) else None
@@ -249,11 +314,18 @@ def _read(path: Path, labels: Tensor, *, paired: bool) -> Tokens | None:
         return None
     if tensors["offsets"].numel() != labels.numel() + 1:
         return None
-    return Tokens(tensors["ids"], tensors["offsets"], tensors.get("segments"), labels, n_truncated, windows=windows)
+    tokens = Tokens(tensors["ids"], tensors["offsets"], tensors.get("segments"), labels, n_truncated, windows=windows)
+    tokens.held = held
+    return tokens
 
 
 def _checksum(tensors: dict[str, Tensor]) -> str:
+    """Of everything; of what is large, of places all over it."""
     total = 0
     for name in sorted(tensors):
-        total = zlib.crc32(tensors[name].contiguous().numpy().data, total)
+        content = memoryview(tensors[name].contiguous().numpy()).cast("B")  # pyright: ignore[reportArgumentType]
+        n_bytes, n_places = len(content), 1 if len(content) <= LARGE else PLACES
+        for at in range(n_places):
+            start = (n_bytes - AT_PLACE) * at // (n_places - 1) if n_places > 1 else 0
+            total = zlib.crc32(content[start : start + (AT_PLACE if n_places > 1 else n_bytes)], total)
     return str(total)

@@ -25,7 +25,7 @@ from manyheads.data.texts import read_rows
 from manyheads.data.tokens import Tokens
 
 RESIDENT = 0.05  # share of a GPU's free memory that a split may take for good
-COUNTED_EPOCHS = 32  # counted one by one; later epochs are taken to be as long as these on average
+COUNTED_EPOCHS, COUNTED_ROWS = 32, 2**22  # counted one by one; later epochs are as long as these on average
 
 
 class TextData(LightningDataModule):
@@ -122,9 +122,9 @@ class TextData(LightningDataModule):
     def n_steps(self, max_epochs: int | None, max_steps: int | None = None) -> int:
         """Optimiser steps of the whole run, on however many ranks; None or -1 stands for no limit.
 
-        Exact where `max_steps` ends the run, and for `COUNTED_EPOCHS` epochs. Of more epochs the further ones count
-        as much as these do on average: epochs differ by a few steps, so this is off by less than one in a hundred,
-        and a million epochs are counted in no more time than 32.
+        Exact where `max_steps` ends the run, and for `COUNTED_EPOCHS` epochs, fewer of more than 131,072 rows. Of more
+        epochs the further ones count as much as these do on average: epochs differ by a few steps, so this is off by
+        less than one in a hundred, and a million epochs are counted in no more time than 32.
         """
         epochs = None if max_epochs in (None, -1) else max_epochs
         steps = None if max_steps in (None, -1) else max_steps
@@ -132,7 +132,8 @@ class TextData(LightningDataModule):
             assert steps is not None, "checks.check_end comes first"
             return steps
         total, epoch = 0, 0
-        while epoch < min(epochs, COUNTED_EPOCHS) and (steps is None or total < steps):
+        counted = min(epochs, COUNTED_EPOCHS, max(1, COUNTED_ROWS // max(1, len(self._lengths["train"]))))
+        while epoch < counted and (steps is None or total < steps):
             total += self.steps_of(epoch)
             epoch += 1
         if epoch < epochs and (steps is None or total < steps):

@@ -117,19 +117,22 @@ def stem_of(path: Path) -> str:
 
 def is_large(paths: Iterable[Path]) -> bool:
     """Whether the rows of these files together are read block by block, as they would fill the memory."""
-    return sum(path.stat().st_size * (1 if path.suffix in TEXT_KINDS else PACKED) for path in paths) > LARGE
+    n_bytes = 0
+    for path in paths:
+        with reading(path):
+            n_bytes += path.stat().st_size * (1 if path.suffix in TEXT_KINDS else PACKED)
+    return n_bytes > LARGE
 
 
-def read_file(path: Path, *, large: bool | None = None) -> Table:
-    """Read a file whose `kind_of` is known; `large`: block by block, by default where it `is_large`.
+def read_file(path: Path, *, large: bool | None = None, cache: Path | None = None) -> Table:
+    """Read a file whose `kind_of` is known; `large`: block by block, by default where it `is_large`. Where its blocks
+    are is kept in the folder `cache`.
 
     Raises:
         ValueError: the file is unreadable, truncated, undecodable or has no header; names file and row.
     """
     kind = kind_of(path)
-    if large is None:
-        with reading(path):
-            large = is_large([path])
+    large = is_large([path]) if large is None else large
     if kind == ".parquet":
         from manyheads.data.arrow import read_parquet
 
@@ -137,7 +140,7 @@ def read_file(path: Path, *, large: bool | None = None) -> Table:
     if large:
         from manyheads.data.blocks import read_in_blocks
 
-        if (table := read_in_blocks(path, str(kind))) is not None:
+        if (table := read_in_blocks(path, str(kind), cache)) is not None:
             return table
     read = {
         ".csv": read_csv,

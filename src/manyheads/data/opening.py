@@ -13,6 +13,7 @@ from manyheads.config.fields import listed, show
 from manyheads.data.arrow import is_saved, open_hub, open_saved, table_of
 from manyheads.data.demo import dates_splits, demo_splits
 from manyheads.data.files import KINDS_IN_WORDS, is_large, kind_of, read_file, text_of, why_unread
+from manyheads.data.seen import cache_folder
 from manyheads.data.splits import (
     ALIASES,
     KNOWN,
@@ -131,7 +132,7 @@ def _local(data: DataConfig) -> Tables:
         raise ValueError(f"data.path={data.path} does not exist: {hint}")
     if kind_of(path) is None:
         raise ValueError(f"data.path={data.path} {why_unread(path)}")
-    return {"all": lambda: read_file(path)}
+    return {"all": lambda: _shards([path], data)}
 
 
 def _saved(path: Path, data: DataConfig) -> Tables:
@@ -144,12 +145,12 @@ def _folder(path: Path, data: DataConfig) -> Tables:
     if classes := class_folders(path, data):
         return {role: lambda folder=folder: read_class_folders(folder) for role, folder in classes.items()}
     found = name_files(path, data)
-    return {role: lambda files=files: _shards(files) for role, files in found.items()}
+    return {role: lambda files=files: _shards(files, data) for role, files in found.items()}
 
 
-def _shards(files: list[Path]) -> Table:
-    large = None if len(files) == 1 else is_large(files)
-    return joined([read_file(file, large=large) for file in files])
+def _shards(files: list[Path], data: DataConfig) -> Table:
+    large = is_large(files)
+    return joined([read_file(file, large=large, cache=cache_folder(data)) for file in files])
 
 
 def _made(source: str, names: list[str], rows: list[tuple[str, str]]) -> Table:
@@ -208,6 +209,7 @@ def _part(table: Table, indices: list[int]) -> Table:
         broken={new: table.broken[at] for new, at in enumerate(indices) if at in table.broken},
         notes=table.notes,
         positions=indices,
+        large=table.large,
     )
 
 

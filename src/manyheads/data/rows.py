@@ -48,7 +48,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def pick(self, indices: Sequence[int]) -> "Rows":
+    def pick(self, indices: Any) -> "Rows":
         """The rows at `indices`, in that order."""
 
         def some(column: Any) -> Any:
@@ -280,7 +280,9 @@ def hashed(rows: Rows) -> Any:
         return rows.hashes
     from manyheads.data.large import check_texts, in_memory
 
-    return check_texts(in_memory(rows.texts), None if rows.pairs is None else in_memory(rows.pairs))[0]
+    texts: Any = in_memory(rows.texts) if isinstance(rows.texts, list) else rows.texts
+    pairs: Any = in_memory(rows.pairs) if isinstance(rows.pairs, list) else rows.pairs
+    return check_texts(texts, pairs)[0]
 
 
 def _shared(rows: Rows, others: Rows) -> tuple[int, int, int]:

@@ -4,8 +4,9 @@ Standard library only: files are read, and their mistakes reported, before torch
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from manyheads.config import DataConfig, OnBadRow, Task
@@ -27,6 +28,7 @@ from manyheads.data.columns import (
 )
 from manyheads.data.opening import Tables, notes_of_folder, open_tables
 from manyheads.data.rows import Rows, Splits, audit, check_texts, label_names, no_labels, screen, text_faults
+from manyheads.data.seen import cache_folder, splits_seen
 from manyheads.data.splits import carve, shorten
 from manyheads.data.table import Table, Unread, taken
 from manyheads.terminal import one_line
@@ -45,38 +47,63 @@ def read_splits(
     Raises:
         ValueError: one sentence that names the file and the row, or the setting, and the remedy.
     """
-    notes = notes_of_folder(data)
-    tables = open_tables(data)
+    notes, tables = notes_of_folder(data), {role: cache(read) for role, read in open_tables(data).items()}
     seed = seed if data.split_seed is None else data.split_seed
-    table = (tables.get("all") or tables["train"])()
-    notes += table.notes
+    whole = "all" if "all" in tables else "train"
+    table = tables[whole]()
     columns = find_columns(table, data, task)
+    roles = [role for role in ("validation", "test") if role in tables and (with_test or role != "test")]
+
+    def make() -> Splits:
+        read = {role: tables[role] for role in roles}
+        splits = _drawn(table, columns, read, tables, data, seed, notes, with_test=with_test, with_unread=with_unread)
+        audit(splits)
+        return _shortened(splits, data.rows, seed)
+
+    every = [table, *(tables[role]() for role in roles if table.large)]
+    if not all(one.large and {*columns.by_key().values()} <= {*one.names} for one in every):
+        return make()
+    by_role = dict(zip([whole, *roles], every, strict=True))
+    asked = (replace(data, cache=""), seed, task, with_test, notes)
+    return splits_seen(cache_folder(data), asked, by_role, columns, make, with_unread=with_unread)
+
+
+def _drawn(
+    table: Table,
+    columns: Columns,
+    roles: dict[str, Callable[[], Table]],
+    tables: Tables,
+    data: DataConfig,
+    seed: int,
+    notes: list[str],
+    *,
+    with_test: bool,
+    with_unread: bool,
+) -> Splits:
+    """The splits of `table` and of those of other `roles`, and those that are carved out."""
+    notes = [*notes, *table.notes]
     table, different = _coded(table, columns)
-    if task is Task.classify:
+    if columns.task is Task.classify:
         notes += joined_otherwise(different, columns)
         columns = as_found(different, columns)
     train, answers = _checked(table, columns, data.on_bad_row, notes, with_unread=with_unread)
     declared = table.classes.get(columns.answer)
-    labels = _order(_names(answers), declared, table.source, notes) if task is Task.classify else []
+    is_classes = columns.task is Task.classify
+    labels = _order(_names(answers), declared, table.source, notes) if is_classes else []
     _answer(train, answers, labels)
     notes += [describe(train, labels)] if columns.multi else []
     others: dict[str, Rows] = {}
-    for role in ("validation", "test"):
-        if role in tables and (with_test or role != "test"):
-            other = tables[role]()
-            require_columns(other, columns)
-            other, different = _coded(other, columns)
-            if role == "test" and (why := without_labels(different, columns, labels, len(other.numbers))):
-                raise ValueError(f"{why}; {_without_test('validation' in tables)}")
-            others[role], answers = _checked(
-                other, columns, data.on_bad_row, notes, known=labels, with_unread=with_unread
-            )
-            _answer(others[role], answers, labels)
+    for role, read in roles.items():
+        other = read()
+        require_columns(other, columns)
+        other, different = _coded(other, columns)
+        if role == "test" and (why := without_labels(different, columns, labels, len(other.numbers))):
+            raise ValueError(f"{why}; {_without_test('validation' in tables)}")
+        others[role], answers = _checked(other, columns, data.on_bad_row, notes, known=labels, with_unread=with_unread)
+        _answer(others[role], answers, labels)
     if len(labels) != 1 or columns.multi:
         train = _carve_missing(train, others, tables, data, seed, notes)
-    splits = Splits(train, others.get("validation", train), others.get("test") if with_test else None, labels, notes)
-    audit(splits)
-    return _shortened(splits, data.rows, seed)
+    return Splits(train, others.get("validation", train), others.get("test") if with_test else None, labels, notes)
 
 
 def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool = False) -> Rows:

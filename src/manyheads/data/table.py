@@ -25,6 +25,7 @@ class Table:
     broken: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     positions: Sequence[int] = ()  # of its rows among those of the file, from 0; empty: as they are
+    large: bool = False
 
 
 def taken(column: Any, indices: Any) -> Any:
@@ -53,6 +54,7 @@ def joined(shards: list[Table]) -> Table:
         numbers=range(1, ends[-1] + 1),
         source=f"{shards[0].source} and {len(shards) - 1} more",
         classes=shards[0].classes,
+        large=any(shard.large for shard in shards),
         broken={start + i: why for start, shard in zip(starts, shards, strict=True) for i, why in shard.broken.items()},
     )
 

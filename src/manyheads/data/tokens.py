@@ -5,6 +5,7 @@ N tokens of all rows, end to end; row i is `ids_N[offsets[i]:offsets[i + 1]]`
 
 import base64
 import json
+import mmap
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -131,7 +132,8 @@ class Tokens:
     `(n_rows, C)` with a 1 for each it has. `n_truncated` rows were cut to the length allowed.
     `targets` are the tokens of the texts that rows are answered by, if any. With `windows` the tokens of a row are
     those of its windows, end to end. `vocabulary` says what ids are, where words of the rows are hidden, and
-    `teacher_nC` are the logits of a teacher, whose model has the digest `teacher`."""
+    `teacher_nC` are the logits of a teacher, whose model has the digest `teacher`. `held` is the memory that a file of
+    them is mapped to."""
 
     ids_N: Tensor
     offsets: Tensor
@@ -143,6 +145,7 @@ class Tokens:
     vocabulary: Any = None
     teacher_nC: Tensor | None = None
     teacher: str = ""
+    held: Any = None
 
     def __len__(self) -> int:
         return self.offsets.numel() - 1
@@ -163,6 +166,14 @@ class Tokens:
     def documents(self) -> Tensor:
         """Tokens of each text or, where there are any, of each window: int64."""
         return self.offsets.diff() if self.windows is None else self.windows.bounds.diff()
+
+
+def forget(tokens: Tokens) -> None:
+    """Let go of the pages of a file of tokens that were read: the system keeps them as long as it has memory."""
+    if tokens.held is not None:
+        tokens.held.madvise(mmap.MADV_DONTNEED)
+    if tokens.targets is not None:
+        forget(tokens.targets)
 
 
 def marks_of(sets: list[tuple[int, ...]], n_classes: int) -> Tensor:
