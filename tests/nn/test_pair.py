@@ -152,18 +152,6 @@ def test_without_a_second_text_its_mark_alone_stands_for_it(small, torchs_layer)
     torch.testing.assert_close(alone[0], classifier.head(torch.cat([u, v, (u - v).abs(), u * v])))
 
 
-@pytest.mark.parametrize("score", ["dot", "cosine", "additive", "general", "concat", "distance"])
-@torch.no_grad()
-def test_every_score_reads_a_pair_alike_alone_packed_and_padded(small, score):
-    classifier = build(small(pair="cross", score=score, normaliser="entmax15", window=1))
-    ids, layout, segments = joined(FIRSTS, SECONDS)
-    packed = classifier(ids, layout, segments)
-    padded = classifier(layout.grid(ids), Padded(layout.keep_BL), layout.grid(segments))
-    alone = [classifier(*joined([first], [second]))[0] for first, second in zip(FIRSTS, SECONDS, strict=True)]
-    torch.testing.assert_close(packed, torch.stack(alone), atol=1e-5, rtol=0)
-    torch.testing.assert_close(padded, packed, atol=1e-5, rtol=0)
-
-
 def test_texts_that_are_read_apart_have_no_segments_unless_always(small):
     assert build(small(pair="cross")).embeddings.segments is None
     with_segments = build(small(pair="cross", segments="always"))
