@@ -183,30 +183,23 @@ def test_a_document_without_keys_makes_no_gradient_nan(path, device, dtype, bias
         assert (gradient[1] == 0).all()
 
 
-def test_the_fused_kernel_takes_over_at_its_threshold(monkeypatch):
+def test_the_fused_kernel_takes_over_at_its_thresholds_and_with_dropout_never(monkeypatch):
     taken = []
-    monkeypatch.setattr(kernels, "fused", lambda q, k, v, *_: taken.append(k.size(2)) or torch.zeros(1, H, 1, V))
-    for n_keys in (kernels.SDPA_FROM - 1, kernels.SDPA_FROM):
-        q, k, v = heads([1], H, K), heads([n_keys], H, K), heads([n_keys], H, V)
-        attention(q, k, v, Packed.of_lengths([1]), Packed.of_lengths([n_keys]))
-        attention(q, k, v, Packed.of_lengths([1]), Packed.of_lengths([n_keys]), dropout=0.1)
-    assert taken == [kernels.SDPA_FROM]
+    monkeypatch.setattr(kernels, "fused", lambda q, k, *_: taken.append(k.size(2)) or torch.zeros(1, H, q.size(2), V))
+
+    def of_one_text(n_queries: int, n_keys: int, dropout: float) -> None:
+        keys, own = Packed.of_lengths([n_keys]), n_queries == n_keys
+        q, k, v = heads([n_queries], H, K), heads([n_keys], H, K), heads([n_keys], H, V)
+        attention(q, k, v, keys if own else Packed.of_lengths([n_queries]), keys, dropout=dropout)
+
+    for least, n_queries in ((kernels.SDPA_FROM, lambda n: 1), (kernels.SDPA_FROM_PLAIN, lambda n: n)):
+        for n_keys in (least - 1, least):
+            of_one_text(n_queries(n_keys), n_keys, 0.0)
+        of_one_text(n_queries(least), least, 0.1)
+    assert taken == [kernels.SDPA_FROM, kernels.SDPA_FROM_PLAIN]
     with torch.no_grad():
-        q, k, v = heads([1], H, K), heads([1], H, K), heads([1], H, V)
-        attention(q, k, v, Packed.of_lengths([1]), Packed.of_lengths([1]))
-    assert taken[1:] == [1]
-
-
-def test_beside_plain_attention_the_fused_kernel_takes_over_later_and_with_dropout_never(monkeypatch):
-    taken = []
-    monkeypatch.setattr(kernels, "fused", lambda q, *_: taken.append(q.size(2)) or torch.zeros(1, H, q.size(2), V))
-    for n_tokens, dropout in [(kernels.SDPA_FROM_PLAIN - 1, 0.0), (kernels.SDPA_FROM_PLAIN, 0.1)]:
-        q, k, v = heads([n_tokens], H, K), heads([n_tokens], H, K), heads([n_tokens], H, V)
-        layout = Packed.of_lengths([n_tokens])
-        attention(q, k, v, layout, layout, dropout=dropout)
-        assert not taken
-    attention(q, k, v, layout, layout)
-    assert taken == [kernels.SDPA_FROM_PLAIN]
+        of_one_text(1, 1, 0.0)
+    assert taken[2:] == [1], "without gradients always"
 
 
 @pytest.mark.parametrize("lengths", [[9], [4, 4], [3, 0, 5, 1], []])
@@ -217,15 +210,6 @@ def test_without_gradients_the_answers_are_the_same(lengths, causal):
     with torch.no_grad():
         answer = attention(q, k, v, layout, layout, causal=causal)
     torch.testing.assert_close(answer, attention(q, k, v, layout, layout, causal=causal).detach())
-
-
-def test_long_documents_give_the_same_on_both_sides_of_the_threshold(monkeypatch):
-    lengths = [kernels.SDPA_FROM_PLAIN + 16, 7]
-    layout = Packed.of_lengths(lengths)
-    q, k, v = (heads(lengths, 1, 8).float() for _ in range(3))
-    by_fused = attention(q, k, v, layout, layout)
-    monkeypatch.setattr(kernels, "SDPA_FROM_PLAIN", 10**9)
-    torch.testing.assert_close(by_fused, attention(q, k, v, layout, layout), atol=1e-5, rtol=1e-4)
 
 
 def test_dropout_silences_weights_on_every_path(path):

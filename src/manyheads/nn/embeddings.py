@@ -154,7 +154,12 @@ def occurs_in_other(ids: Tensor, layout: Layout, segments: Tensor) -> Tensor:
     what a bag of words cannot see of a pair, and a small encoder learns late (Chen et al., 2017, "Reading Wikipedia",
     section 3.2, "exact match"). Nothing is read back from the device."""
     width = ids.amax() + 1 if ids.numel() else 1
-    names = (of_documents(layout, ids) * width + ids) * 2 + in_second(segments)
+    if isinstance(layout, Padded):
+        documents = torch.arange(layout.n_documents, device=ids.device)[:, None]
+    else:  # in a tail that of none
+        every_N = torch.arange(ids.size(0), device=ids.device)
+        documents = torch.searchsorted(layout.offsets[1:].contiguous(), every_N, right=True)
+    names = (documents * width + ids) * 2 + in_second(segments)
     if isinstance(layout, Padded):
         names = names.masked_fill(~layout.keep_BL, -2)  # whose partner -1 is nowhere
     known = names.flatten().sort().values
@@ -174,11 +179,3 @@ def in_second(segments: Tensor) -> Tensor:
 def segment_rows(segments: Tensor) -> Tensor:
     """Segments `(...)` to the tokenizer's type ids, by which the table of segments is read."""
     return (segments ^ segments >> 1) & 1
-
-
-def of_documents(layout: Layout, ids: Tensor) -> Tensor:
-    """The number of each token's document: `(...)`; in a tail that of none."""
-    if isinstance(layout, Padded):
-        return torch.arange(layout.n_documents, device=ids.device)[:, None].expand_as(ids)
-    every_N = torch.arange(ids.size(0), device=ids.device)
-    return torch.searchsorted(layout.offsets[1:].contiguous(), every_N, right=True)

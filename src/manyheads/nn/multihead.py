@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.layout import Layout, as_layout
-from manyheads.nn.attention import NORMALISERS, attention_weights, share_heads
+from manyheads.nn.attention import NORMALISERS, Normaliser, attend, attention_weights, share_heads
 from manyheads.nn.embeddings import Alibi, Rotary
 from manyheads.nn.kernels import attention, kept_keys
 from manyheads.nn.scores import Score, make_score
@@ -197,6 +197,11 @@ class KeysValues:
             for both in ((self.k_BGMK, other.k_BGMK), (self.v_BGMV, other.v_BGMV))
         )
         return KeysValues(k_BGMK, v_BGMV)
+
+    def answer(self, q_BHLK: Tensor, score: Score, normalise: Normaliser, bias: Tensor | None = None) -> Tensor:
+        """What `attend` gives these queries: `(B, H, L, V)`."""
+        k, v, keep = self.k_BGMK, self.v_BGMV, self.keep_B11M
+        return attend(q_BHLK, k, v, keep, score=score, normalise=normalise, bias=bias)
 
     def take(self, rows: Tensor) -> "KeysValues":
         """Those of documents `rows`, which may repeat, drop and reorder."""

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from manyheads.layout import Layout, Padded
-from manyheads.nn.attention import NORMALISERS, attend
+from manyheads.nn.attention import NORMALISERS
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.kernels import attention
 from manyheads.nn.multihead import KeysValues
@@ -120,9 +120,7 @@ class StateAttention(nn.Module):
     def step(self, q_B1D: Tensor, memory: KeysValues) -> Tensor:
         """As `forward`, for one query a document: `(B, 1, D)`."""
         projected_B11D, _ = self.score.project(q_B1D.unsqueeze(-2), q_B1D[:0].unsqueeze(-2))
-        context_B11D = attend(
-            projected_B11D, memory.k_BGMK, memory.v_BGMV, memory.keep_B11M, score=self.score, normalise=self.normalise
-        )
+        context_B11D = memory.answer(projected_B11D, self.score, self.normalise)
         return self._beside(context_B11D.squeeze(1), q_B1D)
 
     def _beside(self, context: Tensor, q: Tensor) -> Tensor:

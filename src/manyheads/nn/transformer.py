@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from manyheads.layout import Layout, Padded, as_layout
-from manyheads.nn.attention import attend
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.multihead import KeysValues, MultiHeadAttention
 
@@ -144,15 +143,7 @@ class Decoder(nn.Module):
 def _one_query(block: MultiHeadAttention, q_B1HK: Tensor, seen: KeysValues) -> Tensor:
     """The output `(B, 1, D)` of queries that stand behind all keys of `seen`."""
     bias_H1T = None if block.alibi is None else block.alibi(1, seen.k_BGMK.size(2)).flip(-1)
-    context_BH1V = attend(
-        q_B1HK.transpose(1, 2),
-        seen.k_BGMK,
-        seen.v_BGMV,
-        seen.keep_B11M,
-        score=block.score,
-        normalise=block.normalise,
-        bias=bias_H1T,
-    )
+    context_BH1V = seen.answer(q_B1HK.transpose(1, 2), block.score, block.normalise, bias_H1T)
     return block.output(context_BH1V.transpose(1, 2).flatten(-2))
 
 
