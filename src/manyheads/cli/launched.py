@@ -1,6 +1,9 @@
-"""The life of a process that `launch.py` has started: `python -m manyheads.cli.launched VERB CONFIG REPORT`.
+"""The life of a process that `distributed/launch.py` or a search has started:
+`python -m manyheads.cli.launched VERB CONFIG REPORT [GRACE]`.
 
-The settings come in by the pipe CONFIG, a user's mistake goes out by the pipe REPORT. Standard library only.
+The settings come in by the pipe CONFIG, which its supervisor holds open and which ends with it, even by `kill -9`; a
+user's mistake goes out by the pipe REPORT. Without its supervisor the process leaves at once, or is told to end and has
+GRACE seconds to save. Standard library only.
 """
 
 import json
@@ -36,7 +39,8 @@ def main() -> None:
 def _work(words: Sequence[str]) -> int:
     verb, source, sink = words[0], int(words[1]), int(words[2])
     for end in (source, sink):
-        os.set_inheritable(end, False)
+        if end > sys.stderr.fileno():  # what it starts itself has the standard ones, too
+            os.set_inheritable(end, False)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a run listens, it ends at once and says nothing
     config = b""
@@ -45,7 +49,7 @@ def _work(words: Sequence[str]) -> int:
         if not part:
             return 1
         config += part
-    leave_with(source)
+    leave_with(source, *map(float, words[3:]))
 
     def work() -> int:
         call(verb, from_plain(VERBS[verb].config, json.loads(config)))
@@ -53,7 +57,7 @@ def _work(words: Sequence[str]) -> int:
 
     def report(sentence: str, code: int) -> int:
         if code == MISTAKE:
-            os.write(sink, sentence.encode())
+            os.write(sink, f"{sentence}\n".encode())
         else:
             print(sentence, file=sys.stderr)
         return code

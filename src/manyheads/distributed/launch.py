@@ -236,7 +236,7 @@ class Processes:
             child.kill()
             child.process.wait()
         for child in (first, *self.children):
-            if sentence := child.report.read().decode():
+            if sentence := child.report.read().decode().removesuffix("\n"):
                 raise ValueError(sentence)
         code = first.code or 0
         self._say(first, code)

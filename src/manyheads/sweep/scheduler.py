@@ -3,11 +3,10 @@
 Each run has a process, in a session of its own, so that Ctrl-C reaches the search alone. (`ablate` trains in its own
 process: importing torch and Lightning takes 6 s of a core, as much as many of its runs.)
 
-The process of one run, `python -m manyheads.sweep.scheduler CONFIG`, ends when the search that started it is gone. Its
-standard input is a pipe whose other end the search holds open and never writes to: where the search is killed, even by
-`kill -9`, the pipe comes to its end, and the run is told to stop as by SIGTERM, so that it saves its state.
+Where the search itself is killed, each run is told to stop as by SIGTERM, so that it saves its state (cli/launched.py).
 """
 
+import json
 import logging
 import os
 import shutil
@@ -23,15 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manyheads.config import Accelerator, Metric, TuneConfig
-from manyheads.distributed.signals import Stop, ending, leave_with
-from manyheads.runs.config_file import read_run, save_run
+from manyheads.config.fields import to_plain
+from manyheads.distributed.signals import Stop, ending
+from manyheads.runs.config_file import save_run
 from manyheads.runs.folder import HANDED_ON
 from manyheads.sweep.journal import Journal, Outcome, State, read_outcome, validations
 
 if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study
 
-COMMAND = (sys.executable, "-m", "manyheads.sweep.scheduler")
+COMMAND = (sys.executable, "-m", "manyheads.cli.launched")
 PAUSE = 0.2  # seconds between two looks at the runs
 GRACE = 60.0  # seconds in which the runs that are told to end save their state
 GRACE_ALONE = 120.0  # seconds of one that the search has left
@@ -115,11 +115,20 @@ class Search:
         save_run(run, config_of(folder))
         env = {name: value for name, value in os.environ.items() if name != HANDED_ON}  # it makes its own folder
         env |= {"CUDA_VISIBLE_DEVICES": self.gpus[place % len(self.gpus)]} if self.gpus else {}
+        command = [
+            *COMMAND,
+            "train",
+            "0",
+            "2",
+            str(GRACE_ALONE),
+        ]  # settings by standard input, a mistake to its log
         with log_of(folder).open("ab") as said:
             process = subprocess.Popen(  # noqa: S603 - our own command
-                [*COMMAND, str(config_of(folder))],
-                stdin=subprocess.PIPE, stdout=said, stderr=said, env=env, start_new_session=True,
-            )  # fmt: skip
+                command, stdin=subprocess.PIPE, stdout=said, stderr=said, env=env, start_new_session=True
+            )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(to_plain(run)).encode() + b"\n")
+        process.stdin.flush()
         gives_up = self.queue.gives_up if trial.seed == self.config.seed else None
         return Running(trial, place, folder, process, self.config.checkpoint.metric, gives_up)
 
@@ -226,23 +235,3 @@ def visible_gpus() -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [str(at) for at, _ in enumerate(line for line in listed.stdout.splitlines() if line.startswith("GPU "))]
-
-
-def train_alone(config: str) -> int:
-    """Train the run of a config.yaml; returns the exit code."""
-    from manyheads.cli.main import answer, call
-
-    def work() -> int:
-        call("train", read_run(config))
-        return 0
-
-    def say(sentence: str, code: int) -> int:
-        print(sentence, file=sys.stderr)
-        return code
-
-    return answer(work, say)
-
-
-if __name__ == "__main__":
-    leave_with(sys.stdin.fileno(), GRACE_ALONE)
-    sys.exit(train_alone(sys.argv[1]))

@@ -15,10 +15,10 @@ from manyheads.sweep import scheduler
 from manyheads.sweep.tune import tune
 
 STAND_IN = """
-import csv, json, os, pathlib, signal, sys, time, yaml
+import csv, json, os, pathlib, signal, sys, time
 
 words = {}
-for key, value in yaml.safe_load(pathlib.Path(sys.argv[1]).read_text()).items():
+for key, value in json.loads(sys.stdin.readline()).items():
     words |= {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
 lr, folder = words["optim.lr"], pathlib.Path(words["output"])
 how = json.loads(pathlib.Path(HOW).read_text()).get(repr(lr), "")

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from manyheads.sweep.scheduler import COMMAND
+
 CHILD = """
 import os, signal, sys, time
 from manyheads.distributed.signals import leave_with
@@ -17,20 +19,18 @@ time.sleep(100)
 """
 
 
-def test_a_mistake_is_one_line_with_its_exit_code(tmp_path):
-    config = tmp_path / "001-seed-0.yaml"
-    config.write_text("optim: {lr: fast}\n")
+def test_a_mistake_is_one_line_with_its_exit_code():
     child = subprocess.Popen(
-        [sys.executable, "-m", "manyheads.sweep.scheduler", str(config)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [*COMMAND, "train", "0", "2", "1.0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdin is not None
+    child.stdin.write(b'{"optim": {"lr": "fast"}}\n')
+    child.stdin.flush()
     assert child.wait(60) == 2
-    assert child.stdout is not None
-    assert child.stderr is not None
-    assert child.stdout.read() == ""
-    said = child.stderr.read()
-    assert said.count("\n") == 1
-    assert "optim.lr=fast has the wrong type" in said
+    said, sentence = child.communicate()
+    assert said == b""
+    assert sentence.startswith(b"optim.lr=fast has the wrong type: ")
+    assert sentence.count(b"\n") == 1
 
 
 @pytest.mark.parametrize(("handler", "code"), [("lambda *_: os._exit(143)", 143), ("lambda *_: None", -signal.SIGKILL)])
