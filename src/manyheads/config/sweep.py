@@ -58,6 +58,12 @@ class TuneConfig:
     prune: Prune = setting(
         Prune.never, "give up a setting early by its validation figures: Optuna's rules; never: none"
     )
+    storage: str = setting(
+        "",
+        "shared by several machines, each with the same command: a journal file, sqlite:///FILE, postgresql://HOST/NAME",
+        verbatim=True,
+        may_be_empty=False,
+    )
     task: Task = setting(Task.classify, "what a text is answered with: a class, or another text")
     seed: int = setting(0, "the first seed of the runs, and that of what is drawn", ge=0, lt=2**31)
     init_from: str = field_of(RunConfig, "init_from")
@@ -119,7 +125,7 @@ class TuneConfig:
 
     @property
     def needs_optuna(self) -> bool:
-        return self.method in OF_OPTUNA or self.prune is not Prune.never
+        return self.method in OF_OPTUNA or self.prune is not Prune.never or bool(self.storage)
 
     def run(self, setting: dict[str, Any], seed: int | None = None, output: str = "") -> RunConfig:
         """The training run of one setting; it never reads the test split, and is resumed if it was begun.

@@ -9,11 +9,12 @@ import json
 import math
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
+from statistics import fmean
 from typing import Any, BinaryIO
 
 from manyheads.config import Metric
@@ -83,9 +84,11 @@ class Journal:
         found = self._outcomes.get((trial, seed))
         return found if found is not None and found.is_final else None
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome) -> bool:
+        """Write down a run that has ended."""
         _append(self._file, asdict(outcome) | {"state": outcome.state.name})
         self._outcomes[outcome.trial, outcome.seed] = outcome
+        return True
 
 
 @contextmanager
@@ -103,7 +106,7 @@ def open_journal(folder: Path, question: dict[str, Any]) -> Iterator[Journal]:
     with path.open("a+b") as file, locked(folder / LOCK, in_use):
         lines = _whole_lines(file)
         if lines:
-            _check_same(lines[0], question, path, folder)
+            check_question(_read(lines[0], path), question, f"output={folder}")
         else:
             _append(file, question)
         yield Journal(folder, file, [_outcome(line, path) for line in lines[1:]])
@@ -150,9 +153,13 @@ def _append(file: BinaryIO, values: dict[str, Any]) -> None:
     os.fsync(file.fileno())
 
 
-def _check_same(line: bytes, question: dict[str, Any], path: Path, folder: Path) -> None:
-    held = _read(line, path)
-    asked = json.loads(json.dumps(question))
+def check_question(held: dict[str, Any], asked: dict[str, Any], where: str) -> None:
+    """Refuse to go on with another search than the one that `where` holds.
+
+    Raises:
+        ValueError: names what differs.
+    """
+    asked = json.loads(json.dumps(asked))
     for name in dict.fromkeys([*asked, *held]):
         if held.get(name) != asked.get(name):
             was, now = (show(one.get(name)) for one in (held, asked))
@@ -160,7 +167,13 @@ def _check_same(line: bytes, question: dict[str, Any], path: Path, folder: Path)
             made = f"runs of {name} {was}, not {now}" if name in ("manyheads", "torch") else ""
             what = texts.get(name) or made or f"a search with {name}={was}, not {name}={now}"
             go_on = f"type method={was} to go on, or " if name == "method" else ""
-            raise ValueError(f"output={folder} holds {what}: {go_on}name another folder by output=FOLDER")
+            raise ValueError(f"{where} holds {what}: {go_on}name another folder by output=FOLDER")
+
+
+def mean_value(runs: Iterable[Outcome | None]) -> float | None:
+    """The mean of the figures that count."""
+    values = [one.value for one in runs if one is not None and one.counts and one.value is not None]
+    return fmean(values) if values else None
 
 
 def _outcome(line: bytes, path: Path) -> Outcome:

@@ -8,7 +8,6 @@ import json
 import warnings
 from collections import deque
 from collections.abc import Container
-from statistics import fmean
 from typing import Any
 
 import optuna
@@ -19,7 +18,7 @@ from manyheads.config import Method, Metric, Prune, TuneConfig
 from manyheads.config.axis import Axis
 from manyheads.config.fields import plain_settings
 from manyheads.runs.config_file import read_run
-from manyheads.sweep.journal import Journal, Outcome, State, validations
+from manyheads.sweep.journal import Journal, Outcome, State, mean_value, validations
 from manyheads.sweep.scheduler import Trial, folder_of
 
 REDUCTION = 3  # of `halving`: one in three goes on at each rung
@@ -43,12 +42,12 @@ class Study:
         self._ready: deque[Trial] = deque()
         known = {one.trial: one.setting for one in journal.outcomes}
         known |= self._interrupted(known)
-        sampler = _sampler(config, len(known))
+        sampler = make_sampler(config, len(known))
         learns = config.chosen is Method.cmaes  # while it draws; the others look at what has ended
         self._study = optuna.create_study(
             direction="minimize" if self._metric is Metric.loss else "maximize",
             sampler=sampler if learns else optuna.samplers.RandomSampler(),
-            pruner=_pruner(config.prune),
+            pruner=make_pruner(config.prune),
         )
         for number in range(1, 1 + max(known, default=0)):
             self._begin(known.get(number))
@@ -75,10 +74,10 @@ class Study:
         number = len(self._trials) + 1
         setting = setting or next(iter(self._planned[number - 1 : number]), None)
         if setting is not None:
-            self._study.enqueue_trial({axis.name: _parameter(axis, setting[axis.name]) for axis in self._axes})
-        trial = self._study.ask({axis.name: _distribution(axis) for axis in self._axes})
+            self._study.enqueue_trial({axis.name: parameter(axis, setting[axis.name]) for axis in self._axes})
+        trial = self._study.ask({axis.name: distribution(axis) for axis in self._axes})
         self._trials.append(trial)
-        setting = {axis.name: _value(axis, trial.params[axis.name]) for axis in self._axes}
+        setting = {axis.name: value_of(axis, trial.params[axis.name]) for axis in self._axes}
         if self._journal.find(number, self._seeds[0]) is None:
             ended = (one for one in self._journal.outcomes if one.state is not State.again)
             same = (one.trial for one in ended if one.setting == setting and self._is_whole(one.trial))
@@ -109,9 +108,7 @@ class Study:
         return all(self._journal.find(number, seed) for seed in self._seeds)
 
     def _mean(self, number: int) -> float | None:
-        found = [self._journal.find(number, seed) for seed in self._seeds]
-        values = [one.value for one in found if one is not None and one.counts and one.value is not None]
-        return fmean(values) if values else None
+        return mean_value(self._journal.find(number, seed) for seed in self._seeds)
 
     def _interrupted(self, known: Container[int]) -> dict[int, dict[str, Any]]:
         """The settings of trials that an earlier start has begun and not ended, by number."""
@@ -121,9 +118,9 @@ class Study:
         return {number: {axis.name: plain[axis.name] for axis in self._axes} for number, plain in found.items()}
 
 
-def _sampler(config: TuneConfig, n_known: int) -> optuna.samplers.BaseSampler:
-    """A start that goes on draws others than the one before, whose draws are known."""
-    seed = (config.seed * 1_000_003 + n_known) % 2**32
+def make_sampler(config: TuneConfig, start: int) -> optuna.samplers.BaseSampler:
+    """What draws settings; another `start` of the same search draws others."""
+    seed = (config.seed * 1_000_003 + start) % 2**32
     samplers = {
         Method.tpe: lambda: optuna.samplers.TPESampler(seed=seed, constant_liar=True, multivariate=True),
         Method.gp: lambda: optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False),
@@ -132,7 +129,7 @@ def _sampler(config: TuneConfig, n_known: int) -> optuna.samplers.BaseSampler:
     return samplers.get(config.chosen, lambda: optuna.samplers.RandomSampler(seed=seed))()
 
 
-def _pruner(prune: Prune) -> optuna.pruners.BasePruner:
+def make_pruner(prune: Prune) -> optuna.pruners.BasePruner:
     if prune is Prune.median:
         return optuna.pruners.MedianPruner()
     if prune is Prune.halving:
@@ -140,7 +137,7 @@ def _pruner(prune: Prune) -> optuna.pruners.BasePruner:
     return optuna.pruners.NopPruner()
 
 
-def _distribution(axis: Axis) -> BaseDistribution:
+def distribution(axis: Axis) -> BaseDistribution:
     if axis.values:
         return CategoricalDistribution([json.dumps(value) for value in axis.values])
     if axis.whole:
@@ -148,9 +145,9 @@ def _distribution(axis: Axis) -> BaseDistribution:
     return FloatDistribution(axis.low, axis.high, log=axis.log)
 
 
-def _parameter(axis: Axis, value: Any) -> Any:
+def parameter(axis: Axis, value: Any) -> Any:
     return json.dumps(value) if axis.values else value
 
 
-def _value(axis: Axis, parameter: Any) -> Any:
+def value_of(axis: Axis, parameter: Any) -> Any:
     return json.loads(parameter) if axis.values else axis.rounded(parameter)

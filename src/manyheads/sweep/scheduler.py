@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from manyheads.config import Accelerator, Metric, TuneConfig
 from manyheads.config.fields import to_plain
@@ -30,6 +30,7 @@ from manyheads.sweep.journal import Journal, Outcome, State, read_outcome, valid
 
 if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study
+    from manyheads.sweep.shared import Shared
 
 COMMAND = (sys.executable, "-m", "manyheads.cli.launched")
 PAUSE = 0.2  # seconds between two looks at the runs
@@ -67,8 +68,9 @@ class Listed:
 class Search:
     """The trials of a queue, each trained in a process, its outcome written into the journal."""
 
-    def __init__(self, config: TuneConfig, queue: "Listed | Study", journal: Journal) -> None:
+    def __init__(self, config: TuneConfig, queue: "Listed | Study | Shared", journal: "Journal | Shared") -> None:
         self.config, self.queue, self.journal = config, queue, journal
+        self.shared = cast("Shared", queue) if config.storage else None
         alone, hardware = config.jobs == 1 or config.hardware.devices != 1, config.hardware
         on_gpu = hardware.accelerator is not Accelerator.cpu
         self.gpus = visible_gpus() if on_gpu and not alone else []  # each run at once has one of its own
@@ -91,9 +93,13 @@ class Search:
                     place = min(set(range(self.config.jobs)) - {one.place for one in running})
                     if (one := self._start(trial, place)) is not None:
                         running.append(one)
-                if not running:
+                if not running and not (self.shared and self.shared.waits()):
                     return
                 time.sleep(PAUSE)
+                gone = self.shared.tend() if self.shared else ()
+                for one in [one for one in running if one.trial.number in gone]:
+                    _end_all([one])
+                    running.remove(one)
                 for one in list(running):
                     if (outcome := one.look()) is not None:
                         running.remove(one)
@@ -134,7 +140,8 @@ class Search:
 
     def _ended(self, outcome: Outcome) -> None:
         """Write it into the journal; what the run would go on from is no longer needed."""
-        self.journal.add(outcome)
+        if not self.journal.add(outcome):
+            return
         self.queue.ended(outcome)
         if outcome.is_final:
             folder = folder_of(self.journal.folder, outcome.trial, outcome.seed)

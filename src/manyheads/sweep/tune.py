@@ -9,7 +9,8 @@ import logging
 import random
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
 from importlib.metadata import version
@@ -37,6 +38,7 @@ from manyheads.training.before import check_class_names, check_end, check_logger
 
 if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study
+    from manyheads.sweep.shared import Shared
     from manyheads.sweep.tables import Ranked
 
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")  # read as a text without quotes
@@ -66,10 +68,10 @@ def tune(config: TuneConfig) -> "list[Ranked]":
     check_long(config.data, pairs=splits.train.pairs is not None)
     check_teacher(config.teacher, splits)
     folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
-    with open_journal(folder, question(config, splits)) as journal, shown(log):
+    with begun(config, planned, folder, question(config, splits)) as (queue, journal), shown(log):
         if journal.outcomes:
             log.info("%d runs are in the journal already", len(journal.outcomes))
-        search, stop = Search(config, make_queue(config, planned, journal), journal), Stop()
+        search, stop = Search(config, queue, journal), Stop()
         with stop.listening():
             search.run(stop)
         outcomes = journal.outcomes
@@ -96,6 +98,7 @@ def check_search(config: TuneConfig) -> None:
     """
     if config.needs_optuna and find_spec("optuna") is None:
         asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
+        asked = f"storage={config.storage}" if config.storage else asked
         raise ValueError(f"{asked} needs a package that is not installed: pip install 'manyheads[tune]'")
     if config.jobs > 1 and config.hardware.devices != 1:
         raise ValueError(
@@ -221,6 +224,21 @@ def _files(path: Path) -> list[Path]:
 
 def seeds_of(config: TuneConfig) -> range:
     return range(config.seed, config.seed + config.seeds)
+
+
+@contextmanager
+def begun(
+    config: TuneConfig, planned: list[dict[str, Any]] | None, folder: Path, asked: dict[str, Any]
+) -> "Iterator[tuple[Listed | Study | Shared, Journal | Shared]]":
+    """The queue and the journal of a search of this machine, or of several."""
+    if config.storage:
+        from manyheads.sweep.shared import join_search
+
+        with join_search(config, planned, seeds_of(config), folder, asked) as shared:
+            yield shared, shared
+    else:
+        with open_journal(folder, asked) as journal:
+            yield make_queue(config, planned, journal), journal
 
 
 def make_queue(config: TuneConfig, planned: list[dict[str, Any]] | None, journal: Journal) -> "Listed | Study":

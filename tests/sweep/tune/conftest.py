@@ -79,10 +79,10 @@ class Place:
     def tune(self, *words: str):
         return tune(compose("tune", self.words(*words)))
 
-    def start(self, *words: str) -> subprocess.Popen:
-        """A search of stand-ins as a process of its own."""
+    def start(self, *words: str, first: str = "pass") -> subprocess.Popen:
+        """A search of stand-ins as a process of its own, which does `first` before."""
         script = (
-            "import sys; from manyheads.sweep import scheduler; "
+            f"import sys; from manyheads.sweep import scheduler; {first}; "
             f"scheduler.COMMAND = (sys.executable, {str(self.script)!r}); "
             "from manyheads.cli.main import main; sys.exit(main(sys.argv[1:]))"
         )
