@@ -1,4 +1,4 @@
-"""Scores against scikit-learn and torch; intervals against their meaning."""
+"""Scores against scikit-learn, torch and torchmetrics; intervals against their meaning."""
 
 import json
 import time
@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn import metrics
 from torch.nn import functional as F
+from torchmetrics.functional.classification import multiclass_calibration_error
 
 from manyheads.evaluation.metrics import (
     Interval,
     change_of_answers,
     mean_interval,
+    reliability,
     score,
     score_answers,
     share_interval,
@@ -145,7 +147,7 @@ def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
     labels, probabilities, _ = some_rows(300, 4)
     before = probabilities.argmax(1)
     after = np.where(np.random.default_rng(1).random(300) < 0.1, 0, before)
-    (ours,) = change_of_answers(labels, before, [after], 4, n_resamples=400, seed=2)
+    (ours,) = change_of_answers(labels, before, [after], 4, n_resamples=100, seed=2)
     random = np.random.default_rng(2)  # the draws are those of the seed: the same rows for both
 
     def figures(rows: np.ndarray) -> tuple[float, float]:
@@ -154,7 +156,7 @@ def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
         return f1[1] - f1[0], right[1] - right[0]
 
     whole = figures(np.arange(300))
-    drawn = np.array([figures(random.integers(300, size=300)) for _ in range(400)])
+    drawn = np.array([figures(random.integers(300, size=300)) for _ in range(100)])
     n_rows = 16 / (1 / np.bincount(labels)).sum(), 300
     for at, interval in enumerate((ours["macro_f1"], ours["accuracy"])):
         size = n_rows[at] / (n_rows[at] + 2)
@@ -233,3 +235,29 @@ def test_thousands_of_classes_need_no_matrix_of_them() -> None:
     tracemalloc.stop()
     assert found["macro_f1"].value == pytest.approx(metrics.f1_score(labels, answers, average="macro"))
     assert peak < 50e6
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 200), st.integers(2, 6), st.integers(0, 999))
+def test_the_calibration_error_is_torchmetrics(n_rows: int, n_classes: int, seed: int) -> None:
+    labels, probabilities, names = some_rows(n_rows, n_classes, seed)
+    expected = multiclass_calibration_error(torch.tensor(probabilities), torch.tensor(labels), n_classes, n_bins=15)
+    assert score(labels, probabilities, names, n_resamples=1).calibration_error.value == pytest.approx(
+        float(expected), abs=1e-6
+    )
+
+
+def test_the_calibration_error_is_the_weighted_gap_of_the_bins() -> None:
+    random = np.random.default_rng(0)
+    labels, confidence = random.integers(2, size=500), random.uniform(0.5, 1.0, 500)
+    scores = score(labels, np.stack([confidence, 1 - confidence], 1), ["a", "b"], n_resamples=1)
+    bins = scores.reliability
+    assert sum(one.n_rows for one in bins) == 500
+    gap = sum(one.n_rows * abs(one.confidence - one.accuracy) for one in bins) / 500
+    assert gap == pytest.approx(scores.calibration_error.value)
+    assert all(one.low <= one.confidence <= one.high for one in bins)
+
+
+def test_certainty_falls_into_the_last_bin() -> None:
+    (only,) = reliability(np.ones(4), np.array([True, True, True, False]))
+    assert (only.high, only.n_rows, only.accuracy) == (1.0, 4, 0.75)
