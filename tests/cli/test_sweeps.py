@@ -20,6 +20,7 @@ from manyheads.cli.sweeps import (
 from manyheads.config import EvaluateConfig, RunConfig
 
 SWEEP = "-m seed=1,2 dry=true debug=fast"
+WEIGHTS = "optim.class_weights=balanced,{bank: 2}"
 
 
 @pytest.fixture
@@ -224,6 +225,8 @@ def test_an_output_for_several_jobs_is_refused_before_the_first(swept, calls, ca
         (["seed=1,2", "model=tiny,mini"], [f"model={model},seed={n}" for n in (1, 2) for model in ("tiny", "mini")]),
         (["data.path=a.csv,b.csv", "optim.lr=1e-3"], ["0", "1"]),
         (["data.path=a.csv,b.csv", "optim.lr=1e-3,2e-3"], ["0,lr=0.001", "1,lr=0.002", "2,lr=0.001", "3,lr=0.002"]),
+        (["data.text=a/b,a-b"], ["0", "1"]),
+        ([WEIGHTS], ["0", "1"]),
         (["seed=3"], ["0"]),
     ],
     ids=str,
@@ -271,23 +274,12 @@ def test_an_output_may_name_what_varies(calls, capsys):
     assert "'output=x-${model.n_heads}-${seed}' with its quotes" in capsys.readouterr().err
 
 
-WEIGHTS = "optim.class_weights=balanced,{bank: 2}"
-
-
-def test_a_swept_mapping_does_not_fit_into_a_name(calls):
-    assert cli.main(["train", "-m", "hydra.sweep.dir=there", WEIGHTS]) == 0
-    assert [(Path(one.output).name, one.optim.class_weights) for one in calls] == [
-        ("0", "balanced"),
-        ("1", {"bank": 2}),
-    ]
-    calls.clear()
+def test_a_swept_mapping_may_be_named_and_stays_one(calls):
     assert cli.main(["train", "-m", "output=x-${optim.class_weights}", WEIGHTS]) == 0
-    assert [Path(one.output).name for one in calls] == ["x-balanced", "x-{'bank': 2}"]
-
-
-def test_values_that_look_alike_in_a_name_are_numbered(calls):
-    assert cli.main(["train", "-m", "hydra.sweep.dir=there", "data.text=a/b,a-b"]) == 0
-    assert [Path(one.output).name for one in calls] == ["0", "1"]
+    assert [(Path(one.output).name, one.optim.class_weights) for one in calls] == [
+        ("x-balanced", "balanced"),
+        ("x-{'bank': 2}", {"bank": 2}),
+    ]
 
 
 def test_jobs_of_several_seeds_share_their_rows_and_say_so(calls, capsys):
