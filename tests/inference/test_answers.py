@@ -46,11 +46,11 @@ def answer(run: Path, file: Path, output: Path, **typed: Any) -> int:
     return predict(PredictConfig(run=str(run), input=str(file), output=str(output), hardware=hardware, **typed))
 
 
-def interrupted(run: Path, file: Path, output: Path, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupted(run: Path, file: Path, output: Path, point: str, monkeypatch: pytest.MonkeyPatch, **typed: Any) -> None:
     with monkeypatch.context() as patch:
         patch.setenv(faults.VARIABLE, point)
         with pytest.raises((RuntimeError, OSError)):
-            answer(run, file, output)
+            answer(run, file, output, **typed)
     faults.forget()
 
 
@@ -66,6 +66,7 @@ def test_it_goes_on_where_it_was_to_the_same_bytes(
         record = json.loads((tmp_path / f".out{kind}.part.json").read_text())
         assert (record["chunks"], record["rows"]) == (n_rows, n_rows)
     capsys.readouterr()
+    (tmp_path / f".out{kind}.part.new").write_text("{")  # of a process that was killed as it wrote the record
     assert answer(model_folder, file, output) == len(ROWS)
     said = capsys.readouterr().err.splitlines()
     assert said[0] == f"{output}: goes on after 12 rows that are answered"
@@ -92,6 +93,20 @@ def test_another_input_model_or_setting_begins_anew_and_says_so(
     said = capsys.readouterr().err.splitlines()[0]
     assert said == f"{output}: begun anew, as {changed} changed since it was begun"
     answer(run, file, whole, **typed)
+    assert output.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.usefixtures("small")
+def test_the_record_of_other_settings_never_speaks_of_what_was_begun_anew(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, whole, output = write_input(tmp_path, ".csv"), tmp_path / "whole.csv", tmp_path / "out.csv"
+    interrupted(model_folder, file, output, "chunk:5:fail", monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(answers, "EVERY", 100.0)  # it is killed before it writes its own record
+        interrupted(model_folder, file, output, "chunk:11:fail", monkeypatch, top_k=1)
+    for one in (output, whole):
+        answer(model_folder, file, one)
     assert output.read_bytes() == whole.read_bytes()
 
 
@@ -124,6 +139,29 @@ def test_two_processes_never_write_to_one_file(model_folder: Path, tmp_path: Pat
         pytest.raises(ValueError, match=r"output=\S+out.csv is being written by another process: wait for its end"),
     ):
         answer(model_folder, file, output)
+
+
+def test_what_another_process_finishes_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, part = tmp_path / "out.csv", tmp_path / ".out.csv.part"
+    part.write_text("its answers")
+    with monkeypatch.context() as patch:  # between opening the part and locking it
+        patch.setattr(answers.fcntl, "flock", lambda *_: os.replace(part, output))
+        with (
+            pytest.raises(ValueError, match="is being written by another process"),
+            answers.opened_answers(str(output)),
+        ):
+            pass
+    with pytest.raises(ValueError, match="exists and is not empty"), answers.opened_answers(str(output)):
+        pass
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("out.csv", "its answers")]
+
+
+def test_the_name_that_is_typed_says_the_kind_also_of_a_link(model_folder: Path, tmp_path: Path) -> None:
+    file = write_input(tmp_path, ".csv")
+    for name, linked, start in (("a.parquet", "a.data", b"PAR1"), ("b.csv", "b.parquet", b'"id"')):
+        (tmp_path / name).symlink_to(tmp_path / linked)
+        assert answer(model_folder, file, tmp_path / name) == len(ROWS)
+        assert (tmp_path / linked).read_bytes()[:4] == start
 
 
 PROGRAM = """
@@ -188,6 +226,12 @@ def test_any_column_of_parquet_is_kept(model_folder: Path, tmp_path: Path) -> No
     ("rows", "said"),
     [
         ([{"text": "good"}, {"text": None}], "in.parquet, row 2: 'text' is no text, but the model reads it"),
+        ([{"text": b"good"}], "in.parquet, row 1: 'text' is no text, but the model reads it: give it a string"),
+        ([{"text": date(2026, 1, 2)}], "in.parquet, row 1: 'text' is no text, but the model reads it"),
+        (
+            pyarrow.table([["good"], ["bad"]], names=["text", "text"]),
+            "in.parquet has the column 'text' twice: name every column once",
+        ),
         ([{"body": "good", "n": 1}], "in.parquet has no column 'text', which the model reads: its columns are"),
         (b"PAR1", "in.parquet cannot be read as parquet: the file is truncated, damaged or of another kind"),
     ],
@@ -196,6 +240,8 @@ def test_mistakes_in_parquet_are_one_sentence(model_folder: Path, tmp_path: Path
     file = tmp_path / "in.parquet"
     if isinstance(rows, bytes):
         file.write_bytes(rows)
+    elif isinstance(rows, pyarrow.Table):
+        pyarrow.parquet.write_table(rows, file)
     else:
         write_input(tmp_path, ".parquet", rows)
     with pytest.raises(ValueError, match=said):

@@ -144,32 +144,39 @@ def opened_answers(name: str, *, ranked: bool = False, of: dict[str, str] | None
         part, record, passing = (place.with_name(f".{place.name}.part{end}") for end in ("", ".json", ".new"))
         opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
         with os.fdopen(opened, "ab") as file:
-            _lock(file, name)
-            progress = Progress(of=of or {}) if of is None else _resumed(name, file, record, of)
+            _lock(file, part, name)
+            progress = Progress() if of is None else _resumed(name, file, record, of)
+            if not progress.rows and record.exists():  # it would take what is written now for what it knows
+                record.unlink()
+                flush(place.parent)
             file.truncate(progress.size)
             answers = Answers(name, ranked, file.write, progress)
             answers.saved = _saver(file, record, passing, progress) if of is not None else file.flush
             try:
+                check_output(name)  # another process may have written it until now
                 yield answers
                 file.flush()
-                _finish(part, passing, place)
+                _finish(name, part, passing, place)
             except BaseException as error:
                 if of is None or isinstance(error, ValueError) or not record.exists():
-                    for one in (part, record, passing):
+                    for one in (part, record):
                         one.unlink(missing_ok=True)
                 raise
+            finally:
+                passing.unlink(missing_ok=True)
             record.unlink(missing_ok=True)
 
 
-def _lock(file: BinaryIO, name: str) -> None:
+def _lock(file: BinaryIO, part: Path, name: str) -> None:
     """The kernel holds the lock, so that a process that is killed leaves none. Disks that know no locks hold none."""
+    held = True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES):
-            raise ValueError(
-                f"output={name} is being written by another process: wait for its end, or name another file"
-            ) from None
+        held = error.errno not in (errno.EAGAIN, errno.EACCES)
+    opened = os.fstat(file.fileno())
+    if not held or not part.exists() or not os.path.samestat(opened, part.stat()):  # its end came in between
+        raise ValueError(f"output={name} is being written by another process: wait for its end, or name another file")
 
 
 def _resumed(name: str, file: BinaryIO, record: Path, of: dict[str, str]) -> Progress:
@@ -203,9 +210,9 @@ def _saver(file: BinaryIO, record: Path, passing: Path, progress: Progress) -> C
     return save
 
 
-def _finish(part: Path, passing: Path, place: Path) -> None:
-    """The part takes the name of the file."""
-    parquet = place.suffix.lower() == ".parquet"
+def _finish(name: str, part: Path, passing: Path, place: Path) -> None:
+    """The part takes the place of the file, which `name` may be a link to."""
+    parquet = Path(name).suffix.lower() == ".parquet"
     if parquet:
         from manyheads.inference.parquet import write_parquet
 

@@ -20,7 +20,7 @@ PLAIN = {"int64": {int}, "double": {int, float}, "list": {list}, "string": {str}
 
 
 def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
-    """The names of the columns of the file `name`, and its rows. What JSON has no word for is text, no number nothing.
+    """The names of the columns of the file `name`, and its rows, as yet to be made `plain`.
 
     Raises:
         ValueError: not parquet, damaged, or text that is not UTF-8.
@@ -40,8 +40,7 @@ def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
             for batch in file.iter_batches(ROWS_AT_ONCE):
                 step = len(batch) if _n_bytes(batch) <= MOST_AT_ONCE else 1
                 for at in range(0, len(batch), step):
-                    for row in batch.slice(at, step).to_pylist():
-                        yield {column: _plain(cell) for column, cell in row.items()}
+                    yield from batch.slice(at, step).to_pylist()
         except UnicodeDecodeError:
             raise ValueError(f"{name} holds text that is not UTF-8; write it as UTF-8") from None
         except (pyarrow.ArrowException, OSError):
@@ -62,8 +61,8 @@ def _n_bytes(batch: Any) -> int:
     return n_bytes
 
 
-def _plain(cell: Any) -> Any:
-    """A cell as JSON has it."""
+def plain(cell: Any) -> Any:
+    """A cell as JSON has it: what that has no word for is text, no number nothing."""
     if cell is None or isinstance(cell, str | int):
         return cell
     if isinstance(cell, float):

@@ -149,9 +149,6 @@ def read_table(
         header.pop()
     if not header:
         raise ValueError(f"{name} is empty: its first line must name the columns")
-    twice, times = Counter(header).most_common(1)[0]
-    if times > 1:
-        raise ValueError(f"{name} has the column '{show(twice)}' twice: name every column once")
     if len(header) == 1 < len(text) and not text_pair and header[0] not in text:
         require_texts(header, name, remedy)
         rows, header = chain([first_row], rows), text[-1:]
@@ -201,13 +198,14 @@ def read_parquet(
     stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str], remedy: str = RENAME
 ) -> Iterator[Chunk]:
     """The rows of a parquet file. Arguments and errors as of `read_table`."""
-    from manyheads.inference.parquet import read_rows
+    from manyheads.inference.parquet import plain, read_rows
 
     names, rows = read_rows(stream, name)
     if len(names) == 1 < len(text) and not text_pair:
         text = names
     columns = _columns(names, name, text, text_pair, remedy)
-    yield from _chunks((_checked(row, columns, name, at, "row") for at, row in enumerate(rows, 1)), *columns)
+    checked = (_checked(row, columns, name, at, "row") for at, row in enumerate(rows, 1))
+    yield from _chunks(({column: plain(cell) for column, cell in row.items()} for row in checked), *columns)
 
 
 def _reader(stream: BinaryIO, name: str) -> Any:
@@ -283,6 +281,9 @@ def _columns(
     header: list[str], name: str, text: list[str], text_pair: list[str], remedy: str
 ) -> tuple[str, str | None]:
     """The columns of the text and of the second text, if there is to be one."""
+    for twice, times in Counter(header).most_common(1):
+        if times > 1:
+            raise ValueError(f"{name} has the column '{show(twice)}' twice: name every column once")
     found = [next((one for one in names if one in header), None) for names in (text, text_pair)]
     for names, one in zip((text, text_pair), found, strict=True):
         if names and one is None:
