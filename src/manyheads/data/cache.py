@@ -57,11 +57,10 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     if run.tokenizer.path:
         tokenizer = _given_tokenizer(run, pairs=splits.train.pairs is not None)
     else:
-        learnt = splits.train
-        if len(learnt) > MOST_LEARNT:
-            learnt = learnt.pick(np.arange(MOST_LEARNT) * len(learnt) // MOST_LEARNT)
+        learnt = tokenizer_rows(splits)
+        if len(learnt) < len(splits.train):
             splits.notes.append(
-                f"train: the tokenizer is learned from {MOST_LEARNT:,} of {len(splits.train):,} rows, evenly spread"
+                f"train: the tokenizer is learned from {len(learnt):,} of {len(splits.train):,} rows, evenly spread"
             )
         tokenizer = cached_tokenizer(learnt, run.tokenizer, folder, patience)
     if run.task is Task.pretrain:
@@ -80,6 +79,12 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
             check_lengths(rows, targets, tokenizer, run.data.max_length)
             splits.notes += check_spelling(rows, targets, tokenizer, name)
     return tokenizer, tokens
+
+
+def tokenizer_rows(splits: Splits) -> Rows:
+    """The training rows that a tokenizer is learned from: at most `MOST_LEARNT`, evenly spread."""
+    n_rows = len(splits.train)
+    return splits.train if n_rows <= MOST_LEARNT else splits.train.pick(np.arange(MOST_LEARNT) * n_rows // MOST_LEARNT)
 
 
 def _in_pieces(
