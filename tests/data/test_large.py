@@ -249,6 +249,16 @@ def test_a_column_is_a_sequence(tmp_path, in_blocks):
     assert column.identity == read_file(tmp_path / "all.csv").column("text").identity != some.identity
 
 
+def test_a_file_that_changes_while_it_is_in_use_is_one_sentence(tmp_path, in_blocks):
+    in_blocks()
+    path = tmp_path / "all.csv"
+    write(path, rows_of(99))
+    column = read_file(path).column("text")
+    write(path, rows_of(98))
+    with pytest.raises(ValueError, match=r"all\.csv was changed while it is in use: start again$"):
+        list(column)
+
+
 @given(st.lists(st.one_of(st.sampled_from("abc"), st.integers(0, 2), st.booleans(), st.none(), st.floats(0, 1))))
 def test_cells_that_are_held_once_are_what_they_were(cells):
     held = coded(large.chained([cells[:3], cells[3:]]) if cells else large.chained([[]]))

@@ -1,6 +1,5 @@
 """Carving and shortening: by class, by seed, equal texts together."""
 
-import random
 from collections import Counter
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from manyheads.config import DataConfig, Source
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
-from manyheads.data.splits import carve, shorten, shuffle
+from manyheads.data.splits import carve, shorten
 
 
 def rows_of(pairs: list[tuple[str, int]]) -> Rows:
@@ -59,14 +58,6 @@ def test_a_carve_is_stratified_and_depends_on_seed_and_purpose_alone():
     assert carve(rows, 0.2, 1, "validation")[1].numbers != carved.numbers
     assert carve(rows, 0.2, 0, "test")[1].numbers != carved.numbers
     assert list(carved.numbers)[:5] == [3, 10, 12, 15, 17]  # the same on every machine
-
-
-@pytest.mark.parametrize("n_rows", [0, 1, 2, 3, 64, 65, 5000])
-def test_a_shuffle_is_that_of_the_standard_library(n_rows):
-    ours, theirs = list(range(n_rows)), list(range(n_rows))
-    shuffle(ours, "a seed")
-    random.Random("a seed").shuffle(theirs)
-    assert ours == theirs
 
 
 def test_a_class_of_one_row_stays():

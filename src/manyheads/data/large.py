@@ -188,8 +188,8 @@ class Coded(Sequence[Any]):
         return self.over([of(value) if n else None for value, n in zip(self.values, n_each, strict=True)])
 
     def numbers(self, of_value: list[int]) -> np.ndarray:
-        """A number for each cell, by that of its value: int32."""
-        return np.array([-1 if one is None else one for one in of_value], dtype=np.int32)[self.codes]
+        """A number for each cell, by that of its value: int64."""
+        return np.array([-1 if one is None else one for one in of_value], dtype=np.int64)[self.codes]
 
     def where(self, values: Sequence[int]) -> np.ndarray:
         """The rows whose cells are among the values with these numbers."""

@@ -28,6 +28,7 @@ MANY = 2000  # rows from which a term must be in two of them: a quarter of the t
 MOST_ROWS = 200_000  # at most; of more a sample
 MOST_VOTES = 5_000_000  # numbers, of the most frequent terms
 MOST_LETTERS = {Terms.words: 60_000_000, Terms.characters: 6_000_000, Terms.both: 6_000_000}  # 20 million terms, 1 GB
+ROWS_TO_COUNT = 20_000  # texts of a large table whose letters are counted
 ROWS_TO_CHOOSE = 4000  # of training, and half as many of validation
 LEAST_GAIN = 0.01  # nats a row
 SURE = 10.0  # logit of a class that all rows have, or none
@@ -168,6 +169,12 @@ def _few(rows: Rows, most: int, most_letters: int) -> Rows:
 
 
 def _letters(rows: Rows) -> int:
+    """Letters of all texts; of a large table, which is read for them, as its first texts have them."""
+    if not isinstance(rows.texts, list):
+        first = rows.pick(range(min(len(rows), ROWS_TO_COUNT)))
+        return (
+            sum(len(text) for column in (first.texts, first.pairs or []) for text in column) * len(rows) // len(first)
+        )
     return sum(map(len, rows.texts)) + sum(map(len, rows.pairs or []))
 
 
