@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -147,7 +148,7 @@ def write(path: Path, rows: list[dict[str, str]]) -> None:
             table.writerows(rows)
 
 
-def splits_of(data: DataConfig, **options) -> object:
+def splits_of(data: DataConfig, **options) -> Any:
     """All that there is to know of the splits of some data."""
     splits = read_splits(data, 3, with_unread=True, **options)
     found = {}
@@ -240,7 +241,7 @@ def test_a_column_is_a_sequence(tmp_path, in_blocks):
     assert (column[7], column[-1], column[20:31], column[90:500]) == (texts[7], texts[-1], texts[20:31], texts[90:])
     with pytest.raises(IndexError):
         column[99]
-    some = column.take([3, 50, 51, 98])
+    some: Any = column.take([3, 50, 51, 98])
     assert list(some) == [texts[at] for at in (3, 50, 51, 98)]
     assert list(some.take([1, 3])) == [texts[50], texts[98]]
     assert column.take([5, 2, 5]) == [texts[5], texts[2], texts[5]]
@@ -261,7 +262,7 @@ def test_a_file_that_changes_while_it_is_in_use_is_one_sentence(tmp_path, in_blo
 
 @given(st.lists(st.one_of(st.sampled_from("abc"), st.integers(0, 2), st.booleans(), st.none(), st.floats(0, 1))))
 def test_cells_that_are_held_once_are_what_they_were(cells):
-    held = coded(large.chained([cells[:3], cells[3:]]) if cells else large.chained([[]]))
+    held: Any = coded(large.chained([cells[:3], cells[3:]]) if cells else large.chained([[]]))
     assert [(type(one), one) for one in held] == [(type(one), one) for one in cells]
     assert len({(type(one), one) for one in held.values}) == len(held.values)
 

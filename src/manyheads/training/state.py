@@ -232,15 +232,14 @@ def put_batch(trainer: pl.Trainer, n_batches: int) -> None:
 def hash_tokens(tokens: dict[str, Tokens]) -> str:
     """Of everything that is trained and validated on."""
     digest = hashlib.sha256()
-    for name in ("train", "validation"):
-        for one in (tokens[name], tokens[name].targets):
-            for tensor in (one.ids_N, one.offsets, one.segments_N, one.labels, *(one.windows or ())) if one else ():
-                if tensor is None:
-                    digest.update(b"none")
-                    continue
-                for part in tensor.split(HASHED_AT_ONCE):
-                    digest.update(part.contiguous().numpy().data)
-                    forget(one)
+    for one in (one for name in ("train", "validation") for one in (tokens[name], tokens[name].targets) if one):
+        for tensor in (one.ids_N, one.offsets, one.segments_N, one.labels, *(one.windows or ())):
+            if tensor is None:
+                digest.update(b"none")
+                continue
+            for part in tensor.split(HASHED_AT_ONCE):
+                digest.update(part.contiguous().numpy().data)
+                forget(one)
     return digest.hexdigest()
 
 
