@@ -1,14 +1,28 @@
 """What joins the model to the data before a step is made."""
 
+from dataclasses import replace
+
+import pytest
 import torch
+from lightning.pytorch.callbacks import LambdaCallback
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
 
-from manyheads.config import ModelConfig, PairKind, RunConfig, Segments, TokenizerConfig
+from manyheads.config import (
+    Accelerator,
+    HardwareConfig,
+    ModelConfig,
+    PairKind,
+    Precision,
+    RunConfig,
+    Segments,
+    TokenizerConfig,
+)
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import encode
 from manyheads.layout import Packed
 from manyheads.training.module import assemble_network
+from manyheads.training.session import run_trainer
 
 
 def splits() -> Splits:
@@ -49,3 +63,28 @@ def test_texts_are_told_apart_also_where_the_tokenizer_gives_both_one_type_id():
     torch.testing.assert_close(logits[0], logits[1])
     torch.testing.assert_close(logits[2], logits[3])
     assert not torch.allclose(logits[0], logits[2])
+
+
+@pytest.mark.parametrize(("precision", "found"), [(Precision.fp32, "ieee"), (Precision.bf16, "tf32")])
+def test_fp32_is_fp32_for_recurrent_layers_too_while_a_run_trains_and_no_longer(precision, found, monkeypatch):
+    cudnn, seen = torch.backends.cudnn, []
+    monkeypatch.setattr(cudnn.rnn, "fp32_precision", "tf32")  # torch's default
+
+    def note(*_: object) -> None:
+        seen.append(cudnn.rnn.fp32_precision)
+        raise KeyError("on purpose")
+
+    hardware = HardwareConfig(accelerator=Accelerator.cpu, precision=precision)
+    one = replace(run(PairKind.joint, Segments.never), hardware=hardware, trainer={"max_steps": 1})
+    network, rows = assemble_network(one, splits(), tokenizer(1)), encode(tokenizer(1), ["a b"], ["b"], [0], 8)
+    with pytest.raises(KeyError, match="on purpose"):
+        run_trainer(
+            one,
+            network,
+            dict.fromkeys(("train", "validation"), rows),
+            ["no", "yes"],
+            [LambdaCallback(on_train_start=note)],
+        )
+    assert (seen, cudnn.rnn.fp32_precision) == ([found], "tf32")
+    with cudnn.flags(enabled=False):  # an error where a run has left them apart
+        assert cudnn.allow_tf32

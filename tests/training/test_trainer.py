@@ -41,14 +41,6 @@ def test_several_processes_mean_ddp(monkeypatch):
     assert strategy.cluster_environment.creates_processes_externally, "Lightning starts none"
 
 
-def test_fp32_is_fp32_for_recurrent_layers_too(monkeypatch):
-    rnn = torch.backends.cudnn.rnn
-    for asked, found in ((Precision.bf16, "tf32"), (Precision.fp32, "ieee")):
-        monkeypatch.setattr(rnn, "fp32_precision", "tf32")  # torch's default
-        hardware.trainer_hardware(HardwareConfig(accelerator=Accelerator.cpu, precision=asked))
-        assert rnn.fp32_precision == found
-
-
 def test_threads_are_shared_by_the_processes_of_a_machine(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(7)))

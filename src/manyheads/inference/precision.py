@@ -3,7 +3,7 @@
 import copy
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,19 +78,24 @@ def quick(precision: Precision, model: ModelConfig, device: torch.device) -> tor
 @contextmanager
 def multiplying_in(autocast: torch.dtype | None, device: torch.device) -> Iterator[None]:
     """Matrices are multiplied in `autocast`; None is fp32."""
+    in_fp32 = without_tf32() if autocast is None and device.type == "cuda" else nullcontext()
+    with in_fp32, torch.autocast(device.type, autocast, enabled=autocast is not None):
+        yield
+
+
+@contextmanager
+def without_tf32() -> Iterator[None]:
+    """Recurrent layers on a GPU multiply in fp32: by default torch lets cuDNN round to TF32, with 10 bits for 23.
+
+    For a while only: `torch.backends.cudnn.allow_tf32` and `flags` raise an error as long as it differs from that of
+    convolutions.
+    """
     before = CUDNN_RNN.fp32_precision
-    if autocast is None and device.type == "cuda":
-        forbid_tf32()
+    CUDNN_RNN.fp32_precision = "ieee"
     try:
-        with torch.autocast(device.type, autocast, enabled=autocast is not None):
-            yield
+        yield
     finally:
         CUDNN_RNN.fp32_precision = before
-
-
-def forbid_tf32() -> None:
-    """Recurrent layers on a GPU multiply in fp32: by default torch lets cuDNN round to TF32, with 10 bits for 23."""
-    CUDNN_RNN.fp32_precision = "ieee"
 
 
 class LaidOut(nn.Module):

@@ -1,6 +1,7 @@
 """One training run in memory: network, batches, module and Trainer put together, and what comes of them."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.collectives import Votes
 from manyheads.distributed.signals import Stop, seconds_of
+from manyheads.inference.precision import without_tf32
 from manyheads.nn import Classifier
 from manyheads.nn.cost import count_parameters
 from manyheads.runs.resume import Start
@@ -141,8 +143,9 @@ def run_trainer(
     count_in_steps(trainer, run.batch.accumulate, data.per_step(trainer.world_size))
     speed_up(run, network, data, trainer, data.n_steps(trainer.max_epochs, trainer.max_steps))
     module = LitModule(network, make_task(run, tokens["train"], labels), optim=run.optim)
-    if checkpoint:
-        checkpoint.fit(trainer, module, data)
-    else:
-        trainer.fit(module, data)
+    with without_tf32() if trainer.precision == "32-true" else nullcontext():
+        if checkpoint:
+            checkpoint.fit(trainer, module, data)
+        else:
+            trainer.fit(module, data)
     return module

@@ -30,7 +30,7 @@ from manyheads.config.training import Compile
 from manyheads.data.datamodule import TextData
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import seconds_of
-from manyheads.inference.precision import TYPES, cpu_multiplies_bf16, forbid_tf32
+from manyheads.inference.precision import TYPES, cpu_multiplies_bf16
 from manyheads.nn.transformer import Decoder, Encoder, make_walk
 from manyheads.training.logs import EpochLines, shows_bar
 from manyheads.training.strategies import Joined, Marks, Sharded, Started
@@ -129,8 +129,6 @@ def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
     if n_threads := share_of_threads(hardware):
         torch.set_num_threads(n_threads)
     precision = pick_precision(hardware.precision, on_gpu=on_gpu)
-    if precision is Precision.fp32:
-        forbid_tf32()
     ranks, spread = this_process(), Sharded if hardware.strategy is Strategy.fsdp else Joined
     backend, timeout = "nccl" if on_gpu else "gloo", timedelta(seconds=hardware.timeout)
     several = ranks.n_ranks > 1 or hardware.strategy is Strategy.ddp
