@@ -154,7 +154,8 @@ class Search:
             f": {outcome.why}" if outcome.why else "",
         )
         ended = self.journal.outcomes
-        if len(ended) == SAME and not any(one.counts for one in ended) and len({one.why for one in ended}) == 1:
+        alike = len({one.why for one in ended}) == 1 and outcome.why  # those given up have none
+        if len(ended) == SAME and alike and not any(one.counts for one in ended):
             raise ValueError(f"the first {SAME} runs all ended alike: {outcome.why}")
 
 

@@ -26,6 +26,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from manyheads.config import Metric, TuneConfig
+from manyheads.runs.atomic import replace_file
 from manyheads.sweep.journal import NAME, Outcome, State, check_question, mean_value
 from manyheads.sweep.optuna import distribution, make_pruner, make_sampler, parameter, value_of
 from manyheads.sweep.scheduler import Trial
@@ -34,6 +35,8 @@ BEAT = 15.0  # seconds between two signs of life of a trial
 LOST = 120.0  # seconds without one after which it is given back; a run that is told to end saves within half of them
 LOOK = 2.0  # seconds between two looks for a trial that waits
 READY = 60.0  # seconds in which the first machine enters the trials
+MARK = ".search"  # holds in a folder which search of a storage it belongs to
+OURS = ("trials", "trials.csv", "report.html")  # what a search or a run leaves in its folder
 MOST_TRIES = 3  # of a trial whose run is killed or breaks off, or whose machine is lost
 log = logging.getLogger("manyheads.tune")
 
@@ -96,6 +99,7 @@ class Shared:
                 setting = planned[number - 1] if planned else {}
                 self._enter(study, {"number": number}, {axis.name: parameter(axis, setting[axis.name])
                                                         for axis in self._axes if setting})  # fmt: skip
+            study.set_user_attr("id", uuid4().hex)
             study.set_user_attr("question", asked)
         except DuplicatedStudyError:
             study = optuna.load_study(study_name=name, storage=storage)
@@ -108,8 +112,20 @@ class Shared:
                 ) from None
             time.sleep(0.1)
         check_question(study.user_attrs["question"], asked, f"storage={config.storage}")
+        self._mark_folder(study.user_attrs.get("id", ""))
         study.sampler, study.pruner = sampler, make_pruner(config.prune)
         return study
+
+    def _mark_folder(self, own: str) -> None:
+        """Make the folder this search's: its trials would go on from what another's have left there."""
+        mark = self.folder / MARK
+        held = mark.read_text(encoding="utf-8") if mark.is_file() else ""
+        if held != own and any((self.folder / name).exists() for name in OURS):
+            raise ValueError(
+                f"output={self.folder} holds something else than this search: name another by output=FOLDER"
+            )
+        with replace_file(mark) as part:
+            part.write_text(own, encoding="utf-8")
 
     def _enter(self, study: optuna.Study, marks: dict[str, Any], parameters: dict[str, Any]) -> None:
         """A trial that waits; what is not among `parameters` is drawn by who takes it."""

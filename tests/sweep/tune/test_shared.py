@@ -189,6 +189,21 @@ def test_another_search_in_the_storage_or_the_folder_is_refused(place):
         place.tune("optim.lr=1e-3,3e-3", storage(place))
 
 
+def test_the_folder_of_a_search_whose_storage_is_gone_is_refused(place):
+    """Its trials have the same numbers, so that new ones would go on from theirs."""
+    place.tune("optim.lr=1e-3,3e-3", storage(place))
+    assert len(place.tune("optim.lr=1e-3,3e-3", storage(place))) == 2
+    (place.folder / "search.journal").unlink()
+    with pytest.raises(ValueError, match="holds something else than this search: name another by output="):
+        place.tune("optim.lr=1e-3,2e-3", storage(place))
+    place.output = place.folder / "run"
+    place.output.mkdir()
+    (place.output / "report.html").write_text("of a run")
+    with pytest.raises(ValueError, match="holds something else than this search"):
+        place.tune("optim.lr=1e-3,2e-3", storage(place))
+    assert (place.output / "report.html").read_text() == "of a run"
+
+
 @pytest.mark.parametrize("address", ["sqlite:////no/where.db", "nosuch://host/name", "/proc/no/search.journal"])
 def test_a_storage_that_cannot_be_used_is_one_sentence(place, address, monkeypatch):
     monkeypatch.setattr(shared.time, "sleep", lambda seconds: None)

@@ -20,7 +20,7 @@ from manyheads.runs.config_file import read_run
 from manyheads.sweep import page as picture
 from manyheads.sweep import scheduler
 from manyheads.sweep import tune as room
-from manyheads.sweep.journal import State
+from manyheads.sweep.journal import Outcome, State, open_journal
 from manyheads.sweep.tune import tune
 
 RATES = "optim.lr=1e-3,3e-3,1e-2"
@@ -229,6 +229,16 @@ def test_first_runs_that_all_end_alike_end_the_search_and_nothing_is_held_agains
     assert len(place.calls()) == 3
     place.behave({})
     assert len([one for one in place.tune(rates) if one.values]) == 5
+
+
+def test_first_runs_that_are_given_up_do_not_end_the_search(place):
+    """While the run that is better than they are goes on beside them."""
+    config = compose("tune", place.words("optim.lr=1e-3,2e-3,3e-3,4e-3", "prune=halving", "jobs=2"))
+    with open_journal(place.output, {}) as journal:
+        search = scheduler.Search(config, scheduler.Listed([]), journal)
+        for number in (2, 3, 4):
+            search._ended(Outcome(number, 0, {"optim.lr": 0.001 * number}, State.pruned, 0.5))
+        assert len(journal.outcomes) == 3
 
 
 def test_where_no_run_comes_to_a_figure_it_is_said(place):
