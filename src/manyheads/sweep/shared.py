@@ -318,6 +318,10 @@ def open_storage(name: str) -> BaseStorage:
                 return storage
             path = Path(name).expanduser().absolute()
             path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a+b") as file:
+                file.seek(0)
+                if (first := file.readline(4096)) and b'"op_code":' not in first:  # Optuna would add to it, or break
+                    raise ValueError("it holds something else than a journal of Optuna")
             return JournalStorage(JournalFileBackend(str(path)))
         except (OptunaError, SQLAlchemyError, ImportError, OSError, ValueError) as error:
             if not again:

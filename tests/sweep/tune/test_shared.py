@@ -210,3 +210,13 @@ def test_a_storage_that_cannot_be_used_is_one_sentence(place, address, monkeypat
     with pytest.raises(ValueError, match=r"^storage=\S+ cannot be used \(.+\): see that it can be reached") as caught:
         place.tune("optim.lr=1e-3,3e-3", f"storage={address}")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["hello\n", '{"text": "a", "label": "b"}\n', "text,label\na,b\n"])
+def test_a_file_that_is_no_journal_is_left_as_it_is(place, content, monkeypatch):
+    monkeypatch.setattr(shared.time, "sleep", lambda seconds: None)
+    path = place.folder / "search.journal"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"cannot be used \(it holds something else than a journal of Optuna\)"):
+        place.tune("optim.lr=1e-3,3e-3", storage(place))
+    assert path.read_text() == content
