@@ -255,7 +255,7 @@ class OnGpu(Tensor):
 @pytest.mark.parametrize(
     "more",
     [{}, {"causal": True}, {"window": 50}, {"dropout": 0.1}, {"bias_HLM": torch.randn(H, 12, 12).double()}],
-    ids=str,
+    ids=lambda more: next(iter(more), "plain"),
 )
 @pytest.mark.parametrize("lengths", [LOCAL, [12, 12]])
 def test_on_a_gpu_cudnns_attention_is_left_out(monkeypatch, lengths, more):
