@@ -1,6 +1,7 @@
 """A file of answers that is killed, or interrupted, goes on where it was; and rows of parquet."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -213,13 +214,19 @@ def test_a_killed_command_repeated_loses_and_doubles_no_row(model_folder: Path, 
 
 
 def test_any_column_of_parquet_is_kept(model_folder: Path, tmp_path: Path) -> None:
-    cells = {"day": date(2026, 1, 2), "parts": [1, 2], "about": {"a": "é"}, "raw": b"\xff", "none": None}
+    cells = {
+        "day": date(2026, 1, 2),
+        "parts": [1, 2],
+        "about": {"a": "é", "b": [0.5, math.nan]},
+        "raw": b"\xff",
+        "none": None,
+    }
     rows = [{"text": "good", "n": float("nan"), **cells}, {"text": "bad", "n": 0.5, **cells}]
     file, output = write_input(tmp_path, ".parquet", rows), tmp_path / "out.jsonl"
     assert answer(model_folder, file, output) == 2
     first, second = map(json.loads, output.read_text().splitlines())
     assert (first["n"], second["n"], first["day"], first["parts"]) == (None, 0.5, "2026-01-02", [1, 2])
-    assert (first["about"], first["none"], first["raw"]) == ({"a": "é"}, None, "b'\\xff'")
+    assert (first["about"], first["none"], first["raw"]) == ({"a": "é", "b": [0.5, None]}, None, "b'\\xff'")
 
 
 @pytest.mark.parametrize(

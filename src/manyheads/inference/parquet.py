@@ -67,10 +67,9 @@ def plain(cell: Any) -> Any:
         return cell
     if isinstance(cell, float):
         return cell if math.isfinite(cell) else None
-    try:
-        return json.loads(json.dumps(cell, allow_nan=False, default=str))
-    except (ValueError, TypeError, RecursionError):
-        return str(cell)
+    if isinstance(cell, dict):
+        return {name: plain(one) for name, one in cell.items()}
+    return [plain(one) for one in cell] if isinstance(cell, list | tuple) else str(cell)
 
 
 def n_rows_of(file: Path) -> int:
