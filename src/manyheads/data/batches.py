@@ -11,6 +11,7 @@ B rows of a batch . N tokens, end to end . P pieces
 import heapq
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from ctypes import c_int64
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -232,7 +233,8 @@ def _sorted_windows(lengths: Tensor, shuffled: Tensor, tokens: int, rows: int) -
 def _cut(order: Tensor, lengths: Tensor, tokens: int, rows: int) -> list[Tensor]:
     """Consecutive rows while they fit; the last two batches are evened out, so that none is a stray row."""
     n_rows = order.numel()
-    ends = memoryview(F.pad(lengths[order].cumsum(0), (1, 0)).numpy())  # pyright: ignore[reportArgumentType]
+    summed = F.pad(lengths[order].cumsum(0), (1, 0))
+    ends = (c_int64 * summed.numel()).from_address(summed.data_ptr())  # whole numbers at once, and without numpy
     bounds = [0]
     while bounds[-1] < n_rows:
         start = bounds[-1]
