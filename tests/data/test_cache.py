@@ -94,6 +94,23 @@ def test_damaged_tokens_are_made_again(tmp_path, tokenizer, damage, caplog):
     assert caplog.messages == []
 
 
+@pytest.mark.parametrize("change", ["offsets", "place"])
+def test_tokens_that_cannot_be_of_these_rows_are_made_again(tmp_path, tokenizer, change, monkeypatch, caplog):
+    first = cached_tokens(ROWS, tokenizer, 64, tmp_path)
+    (path,) = tmp_path.glob("tokens-*.safetensors")
+    wrong = cached_tokens(ROWS, tokenizer, 64, tmp_path)
+    if change == "offsets":
+        wrong.offsets[3] += 10**9
+        cache._write(path, wrong)
+    else:  # one byte of more than is checked at once
+        monkeypatch.setattr(cache, "AT_ONCE", 64)
+        raw = bytearray(path.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        path.write_bytes(raw)
+    assert_same(cached_tokens(ROWS, tokenizer, 64, tmp_path), first)
+    assert caplog.messages == [f"{path} is damaged and is made again"]
+
+
 def test_a_damaged_tokenizer_is_made_again(tmp_path):
     first = cached_tokenizer(ROWS, TokenizerConfig(), tmp_path)
     (path,) = tmp_path.iterdir()

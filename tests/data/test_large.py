@@ -260,6 +260,79 @@ def test_a_file_that_changes_while_it_is_in_use_is_one_sentence(tmp_path, in_blo
         list(column)
 
 
+@pytest.mark.parametrize("kind", [".jsonl", ".csv"])
+def test_lists_of_labels_are_judged_as_those_of_a_small_file(kind, tmp_path, in_blocks):
+    labels = [["a"], ["a", "b"], []] if kind == ".jsonl" else ["a", "a|b", ""]
+    for name in ("train", "test"):
+        write(tmp_path / f"{name}{kind}", [{"text": f"{name} {at}", "labels": labels[at % 3]} for at in range(60)])
+    data = DataConfig(path=str(tmp_path), cache=str(tmp_path / "cache"))
+    expected = splits_of(data)
+    in_blocks()
+    assert splits_of(data) == expected == splits_of(data)
+
+
+def test_a_label_that_only_a_row_left_out_lacks_is_said(tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "text,labels\n" + "".join(f"text {at},{'ab'[at % 2]}\n" for at in range(60)) + ",\n"
+    )
+    splits = read_splits(DataConfig(path=str(tmp_path / "a.csv"), on_bad_row=OnBadRow.drop), 0)
+    assert "a.csv: only rows that are left out have not just one label, yet each is answered by itself" in splits.notes
+
+
+def test_a_file_that_is_renamed_has_another_role(tmp_path, in_blocks):
+    rows = [row for row in rows_of(300) if row["text"] and row["label"]]
+    write(tmp_path / "train.csv", rows[:200])
+    write(tmp_path / "validation.csv", rows[200:])
+    data = DataConfig(path=str(tmp_path), cache=str(tmp_path / "cache"))
+    in_blocks()
+    assert read_splits(data, 3).test is None
+    (tmp_path / "validation.csv").rename(tmp_path / "test.csv")
+    assert len(read_splits(data, 3).test or ()) == 98
+
+
+def altered(path: Path, **changes: Any) -> None:
+    with np.load(path) as found:
+        arrays = {name: found[name] for name in found.files}
+    np.savez(path, **(arrays | {name: change(arrays[name]) for name, change in changes.items()}))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("splits", {"train labels": lambda one: one + 7}),
+        ("splits", {"train labels": lambda one: one[:-1]}),
+        ("splits", {"train rows": lambda one: one + 10**6}),
+        ("splits", {"train rows": lambda one: one[::-1]}),
+        ("splits", {"json": lambda one: np.frombuffer(b"[1]", dtype=np.uint8)}),
+        ("splits", {"json": lambda one: np.frombuffer(b"[" * 10**5, dtype=np.uint8)}),
+        ("index", {"blocks": lambda one: one + 2**50}),
+        ("index", {"blocks": lambda one: one[:, :3]}),
+        ("index", {"blocks": lambda one: one[1:]}),
+    ],
+)
+def test_what_is_remembered_is_made_again_where_it_does_not_fit(name, changes, tmp_path, in_blocks):
+    rows = [row for row in rows_of(300) if row["text"] and row["label"]]
+    write(tmp_path / "all.csv", rows)
+    data = DataConfig(path=str(tmp_path / "all.csv"), cache=str(tmp_path / "cache"))
+    in_blocks()
+    expected = splits_of(data)
+    altered(next((tmp_path / "cache").glob(f"{name}-*.npz")), **changes)
+    assert splits_of(data) == expected
+
+
+def test_another_file_of_the_same_size_and_time_is_one_sentence(tmp_path, in_blocks, monkeypatch):
+    path = tmp_path / "all.csv"
+    lines = [f"text {at},{'xy'[at % 2]}\n" for at in range(80)]
+    path.write_text("".join(["text,label\n", *lines]))
+    data = DataConfig(path=str(path), cache=str(tmp_path / "cache"))
+    in_blocks()
+    monkeypatch.setattr(blocks, "fingerprint", lambda path: "the same")
+    read_splits(data, 3)
+    path.write_text("".join(["text,label\n", *(line.replace(" ", "\n") for line in lines)]))
+    with pytest.raises(ValueError, match=r"all\.csv is not what it was at its time of last change: touch it"):
+        splits_of(data)
+
+
 @given(st.lists(st.one_of(st.sampled_from("abc"), st.integers(0, 2), st.booleans(), st.none(), st.floats(0, 1))))
 def test_cells_that_are_held_once_are_what_they_were(cells):
     held: Any = coded(large.chained([cells[:3], cells[3:]]) if cells else large.chained([[]]))

@@ -35,6 +35,7 @@ from manyheads.data.files import (
     MARK,
     OPENERS,
     encoding_rule,
+    most_unpacked,
     read_json_lines,
     read_lines,
     reading,
@@ -304,10 +305,15 @@ class Source:
 
     def cells(self, block: tuple[int, ...], name: str) -> list[Any]:
         """The cells of a column in a block."""
-        offset, n_bytes, _, number, plain = block
-        part = self.parse(self.read(offset, n_bytes), number, True, bool(plain))
-        assert part is not None
-        return part.table.column(name)
+        offset, n_bytes, n_rows, number, plain = block
+        with suppress(UnicodeDecodeError, pyarrow.ArrowInvalid):
+            part = self.parse(self.read(offset, n_bytes), number, True, bool(plain))
+            cells = part.table.column(name) if part else []
+            if len(cells) == n_rows:
+                return cells
+        raise ValueError(
+            f"{self.path} is not what it was at its time of last change: touch it, so that it is read anew"
+        )
 
     def table(self, index: Index) -> Table:
         """The table of all its blocks."""
@@ -356,6 +362,18 @@ def read_in_blocks(path: Path, kind: str, cache: Path | None = None) -> Table | 
         held = [numbers.start, numbers.stop] if isinstance(numbers, range) else numbers
         return index._asdict() | {"numbers": held, "broken": [*index.broken.items()]}
 
-    found = remembered(cache, "index", (path.name, fingerprint(path), BLOCK), scan)
+    def fits(found: dict[str, Any]) -> bool:
+        blocks, numbers = found["blocks"], found["numbers"]
+        held = range(*numbers) if isinstance(numbers, list) else numbers
+        if blocks.dtype != np.int64 or blocks.shape[1:] != (5,) or blocks.min(initial=0) < 0:
+            return False
+        ends = blocks[:, 0] + blocks[:, 1]
+        most = most_unpacked(path) if source.is_packed else path.stat().st_size
+        follows = np.array_equal([begin, *ends[:-1]], blocks[:, 0])
+        ends_there = ends[-1] <= most if source.is_packed else ends[-1] == most
+        names = source.parse.header.names if isinstance(source.parse, Delimited) else found["names"]
+        return bool(follows and ends_there and blocks[:, 2].sum() == len(held) and names == found["names"])
+
+    found = remembered(cache, "index", (path.name, fingerprint(path), BLOCK), scan, fits)
     numbers = range(*found["numbers"]) if isinstance(found["numbers"], list) else found["numbers"]
     return source.table(Index(found["blocks"], found["names"], numbers, dict(found["broken"])))

@@ -28,7 +28,6 @@ from torch import Tensor
 from manyheads.config import Cutting, DataConfig, Long, RunConfig, Task, TokenizerConfig
 from manyheads.config.data import CUT
 from manyheads.data.batches import WHOLE, held_out, in_pieces
-from manyheads.data.files import LARGE
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.seen import cache_folder, turn
 from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer, vocabulary
@@ -40,7 +39,7 @@ PART = 2**17  # rows that are tokenized before they are written
 MOST_LEARNT = 1_000_000  # rows that a tokenizer is learned from
 HEADER = 1024  # bytes
 TYPES = {"I32": torch.int32, "I64": torch.int64, "U8": torch.uint8}
-PLACES, AT_PLACE = 64, 2**16  # of a large tensor are checked, and bytes of each
+AT_ONCE = 2**26  # bytes of tokens that are checked before their pages are let go
 FORMAT = f"3 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
 
@@ -275,7 +274,8 @@ def _write_parts(path: Path, parts: Iterator[Tokens]) -> None:
             copyfileobj(segments, file)
         facts = {"n_truncated": str(n_truncated), "checksum": ""}
         _write_header(file, names, facts)
-        facts["checksum"] = _checksum(_mapped(path)[1])
+        _, tensors, held = _mapped(path)
+        facts["checksum"] = _checksum(tensors, held)
         _write_header(file, names, facts)
 
 
@@ -315,22 +315,35 @@ def _read(path: Path, labels: Tensor, *, paired: bool) -> Tokens | None:
         return None
     names = {"ids", "offsets", "segments"} if paired else {"ids", "offsets"}
     windows = Windows(tensors["bounds"], tensors["firsts"]) if {"bounds", "firsts"} <= set(tensors) else None
-    if set(tensors) - {"bounds", "firsts"} != names or facts.get("checksum") != _checksum(tensors):
-        return None
-    if tensors["offsets"].numel() != labels.numel() + 1:
+    if set(tensors) - {"bounds", "firsts"} != names or facts.get("checksum") != _checksum(tensors, held):
         return None
     tokens = Tokens(tensors["ids"], tensors["offsets"], tensors.get("segments"), labels, n_truncated, windows=windows)
     tokens.held = held
-    return tokens
+    return tokens if tokens.offsets.numel() == labels.numel() + 1 and _is_sound(tokens) else None
 
 
-def _checksum(tensors: dict[str, Tensor]) -> str:
-    """Of everything; of what is large, of places all over it."""
+def _is_sound(tokens: Tokens) -> bool:
+    """Whether rows, and windows, follow one another from the first token to the last."""
+    n_tokens, segments, windows = tokens.ids_N.numel(), tokens.segments_N, tokens.windows
+    spans = [(tokens.offsets, n_tokens)]
+    if windows is not None:
+        spans += [(windows.bounds, n_tokens), (windows.firsts, windows.bounds.numel() - 1)]
+    whole = all(
+        one.dtype == torch.int64 and one.numel() and one[0] == 0 and one[-1] == n and (one.diff() > 0).all()
+        for one, n in spans
+    )
+    if not whole or tokens.ids_N.dtype != torch.int32 or (segments is not None and segments.numel() != n_tokens):
+        return False
+    return windows is None or torch.equal(windows.bounds[windows.firsts], tokens.offsets)
+
+
+def _checksum(tensors: dict[str, Tensor], held: mmap.mmap | None = None) -> str:
+    """Of everything; pages that were read of what is mapped are let go."""
     total = 0
     for name in sorted(tensors):
         content = memoryview(tensors[name].contiguous().numpy()).cast("B")  # pyright: ignore[reportArgumentType]
-        n_bytes, n_places = len(content), 1 if len(content) <= LARGE else PLACES
-        for at in range(n_places):
-            start = (n_bytes - AT_PLACE) * at // (n_places - 1) if n_places > 1 else 0
-            total = zlib.crc32(content[start : start + (AT_PLACE if n_places > 1 else n_bytes)], total)
+        for start in range(0, len(content), AT_ONCE):
+            total = zlib.crc32(content[start : start + AT_ONCE], total)
+            if held is not None:
+                held.madvise(mmap.MADV_DONTNEED)
     return str(total)

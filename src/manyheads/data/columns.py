@@ -127,7 +127,7 @@ def require_columns(table: Table, columns: Columns) -> None:
 def without_labels(table: Table, columns: Columns, known: list[str], n_rows: int) -> str:
     """That none of the `n_rows` rows has a label: each is -1, which no class is called, or empty. Empty where some have
     one."""
-    if columns.task is not Task.classify or "-1" in known or not table.numbers:
+    if columns.task is not Task.classify or "-1" in known or not len(table.numbers):
         return ""
     cells = [cell[0] if isinstance(cell, list) and len(cell) == 1 else cell for cell in table.column(columns.answer)]
     none = {"-1", "-1.0"} if columns.multi else {"-1", "-1.0", "None", ""}
@@ -296,7 +296,9 @@ def describe(rows: Rows, labels: list[str]) -> str:
         raise ValueError(f"{rows.source} has no row with a label: a classifier needs at least one; check data.label")
     several, none = sum(len(one) > 1 for one in rows.sets), sum(not one for one in rows.sets)
     counts = [f"{n:,} {words}" for n, words in ((several, "with several"), (none, "with none")) if n]
-    first = next(at for at, one in enumerate(rows.sets) if len(one) != 1)
+    first = next((at for at, one in enumerate(rows.sets) if len(one) != 1), None)
+    if first is None:
+        return f"{rows.source}: only rows that are left out have not just one label, yet each is answered by itself"
     known = f"{len(labels)} label{'s' * (len(labels) > 1)}"
     return (
         f"{rows.source}: {' and '.join(counts)} of the {known} among {len(rows):,} rows (first: row "

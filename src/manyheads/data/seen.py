@@ -7,6 +7,8 @@ change and a hash of places all over them. Standard library only, but for what i
 import json
 import logging
 import os
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -23,6 +25,10 @@ from manyheads.runs.atomic import replace_file
 FORMAT = "1"
 PATIENCE = 600.0  # seconds
 SAMPLES, SAMPLED = 64, 2**16  # places of a file that are hashed, and bytes of each
+DAMAGE = (  # what numpy, zip and JSON raise for a file that is not what they wrote
+    OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError, MemoryError,
+    OverflowError, BadZipFile, struct.error, zlib.error,
+)  # fmt: skip
 log = logging.getLogger(__name__)
 
 
@@ -68,8 +74,15 @@ def _fingerprint(path: Path, n_bytes: int, changed: int) -> str:
     return digest.hexdigest()
 
 
-def remembered(folder: Path | None, name: str, key: Any, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Arrays and what JSON holds, from the cache where they were made before, or as they are made now."""
+def remembered(
+    folder: Path | None,
+    name: str,
+    key: Any,
+    make: Callable[[], dict[str, Any]],
+    fits: Callable[[dict[str, Any]], bool] = bool,
+) -> dict[str, Any]:
+    """Arrays and what JSON holds, from the cache where they were made before and `fits` says yes, or fails on nothing;
+    or as they are made now."""
     import numpy as np
 
     if folder is None:
@@ -79,11 +92,13 @@ def remembered(folder: Path | None, name: str, key: Any, make: Callable[[], dict
         if path.is_file():
             try:
                 with np.load(path, allow_pickle=False) as found:
-                    return json.loads(found["json"].tobytes()) | {
-                        one: found[one] for one in found.files if one != "json"
-                    }
-            except (OSError, ValueError, KeyError, EOFError, BadZipFile):
-                log.warning("%s is damaged and is made again", path)
+                    held = json.loads(found["json"].tobytes())
+                    held |= {one: found[one] for one in found.files if one != "json"}
+                if fits(held):
+                    return held
+            except DAMAGE:
+                pass
+            log.warning("%s is damaged and is made again", path)
         made = make()
         arrays: dict[str, Any] = {one: value for one, value in made.items() if isinstance(value, np.ndarray)}
         about = json.dumps({one: value for one, value in made.items() if one not in arrays}).encode()
@@ -108,7 +123,7 @@ def splits_seen(
     """The splits of large tables, by role, as `make` found them before or finds them now; `asked` is all that they
     depend on beside what is read."""
     names = [*columns.by_key().values()]
-    key = asked, names, [[table.column(name).identity for name in names] for table in tables.values()]
+    key = asked, names, [(role, *(table.column(one).identity for one in names)) for role, table in tables.items()]
     made: list[Splits] = []
 
     def of(name: str) -> Table:
@@ -123,7 +138,10 @@ def splits_seen(
         whole = {"labels": made[0].labels, "notes": made[0].notes, "splits": [*every]}
         return whole | {key: value for one in told for key, value in one.items()}
 
-    found = remembered(folder, "splits", key, about)
+    def fits(found: dict[str, Any]) -> bool:
+        return not found or all(_fits(found, name, len(of(name).numbers)) for name in found["splits"])
+
+    found = remembered(folder, "splits", key, about, fits)
     if not found or made:
         return made[0] if made else make()
     rows = {name: _as_before(found, name, of(name), columns, with_unread=with_unread) for name in found["splits"]}
@@ -144,6 +162,26 @@ def _told(name: str, rows: Rows, every: Any) -> dict[str, Any]:
     if sets is not None:
         found |= {f"{name} sets": sets.codes, f"{name} values": sets.values}
     return found
+
+
+def _fits(found: dict[str, Any], name: str, n_rows: int) -> bool:
+    """Whether what is remembered of a split is of rows and classes that there are."""
+    which, ids, n_classes = found.get(f"{name} rows"), found[f"{name} labels"], len(found["labels"])
+    if which is not None:
+        if which.ndim != 1 or which.dtype.kind != "i" or (which[1:] <= which[:-1]).any():
+            return False
+        if not len(which) or which[0] < 0 or which[-1] >= n_rows:
+            return False
+        n_rows = len(which)
+    codes, values = found.get(f"{name} sets"), found.get(f"{name} values")
+    most = max(n_classes, 1) - (values is None)
+    if ids.dtype.kind != "i" or ids.shape != (n_rows,) or ids.min() < 0 or ids.max() > most:
+        return False
+    if codes is None or values is None:
+        return codes is values
+    if codes.dtype.kind != "i" or codes.shape != (n_rows,) or codes.min() < 0 or codes.max() >= len(values):
+        return False
+    return all(0 <= one < n_classes for value in values if value is not None for one in value)
 
 
 def _as_before(found: dict[str, Any], name: str, table: Table, columns: Any, *, with_unread: bool) -> Rows:
