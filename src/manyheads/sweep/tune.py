@@ -164,7 +164,9 @@ def check_distinct(config: TuneConfig, planned: Sequence[dict[str, Any]] | None)
 def resolved(run: RunConfig) -> dict[str, Any]:
     """The settings that a run reads, in one spelling of each: two runs that differ in none of them are the same."""
     known, plain, model = settings(RunConfig), plain_settings(run), run.model
-    found = read_settings(run) | {"model.n_kv_heads": model.kv_heads}
+    found = read_settings(run)
+    if not model.is_recurrent:
+        found["model.n_kv_heads"] = model.kv_heads
     found.pop("model.dropout", None)  # those of the three places stand for it
     if not any(map(model.window_of, range(model.n_layers))):
         found.pop("model.rotary_base_window", None)

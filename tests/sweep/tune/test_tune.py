@@ -149,6 +149,7 @@ IDLE = [
         ["tokenizer.path=made.json", "tokenizer.vocab_size=1000,2000"],
         "tokenizer.vocab_size=1000 and tokenizer.vocab_size=2000 train the same run",
     ),
+    (["model.encoder=gru,transformer", "model.n_heads=2,4"], "model.n_heads=2 and model.n_heads=4 train the same run"),
     (["optim.head_lr=null,1e-3"], "optim.head_lr=null and optim.head_lr=0.001 train the same run"),
     (
         ["model.positions=rotary,learned", "model.rotary_base=1e3,1e4"],
