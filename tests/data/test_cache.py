@@ -94,13 +94,13 @@ def test_damaged_tokens_are_made_again(tmp_path, tokenizer, damage, caplog):
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("change", ["offsets", "place"])
+@pytest.mark.parametrize("change", ["offsets", "place", "ids"])
 def test_tokens_that_cannot_be_of_these_rows_are_made_again(tmp_path, tokenizer, change, monkeypatch, caplog):
     first = cached_tokens(ROWS, tokenizer, 64, tmp_path)
     (path,) = tmp_path.glob("tokens-*.safetensors")
     wrong = cached_tokens(ROWS, tokenizer, 64, tmp_path)
-    if change == "offsets":
-        wrong.offsets[3] += 10**9
+    if change != "place":
+        (wrong.offsets if change == "offsets" else wrong.ids_N)[3] += 10**9
         cache._write(path, wrong)
     else:  # one byte of more than is checked at once
         monkeypatch.setattr(cache, "AT_ONCE", 64)

@@ -250,13 +250,14 @@ def test_a_column_is_a_sequence(tmp_path, in_blocks):
     assert column.identity == read_file(tmp_path / "all.csv").column("text").identity != some.identity
 
 
-def test_a_file_that_changes_while_it_is_in_use_is_one_sentence(tmp_path, in_blocks):
+@pytest.mark.parametrize("kind", [".csv", ".parquet"])
+def test_a_file_that_changes_while_it_is_in_use_is_one_sentence(kind, tmp_path, in_blocks):
     in_blocks()
-    path = tmp_path / "all.csv"
+    path = tmp_path / f"all{kind}"
     write(path, rows_of(99))
     column = read_file(path).column("text")
     write(path, rows_of(98))
-    with pytest.raises(ValueError, match=r"all\.csv was changed while it is in use: start again$"):
+    with pytest.raises(ValueError, match=rf"all\{kind} was changed while it is in use: start again$"):
         list(column)
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from manyheads.config import DataConfig
 from manyheads.config.fields import show
 from manyheads.data.columns import class_names
-from manyheads.data.files import LARGE, most_unpacked
+from manyheads.data.files import LARGE, most_unpacked, require_unchanged
 from manyheads.data.table import Table
 
 CELL = 8  # bytes of a list that each takes
@@ -46,10 +46,11 @@ def read_parquet(path: Path, *, large: bool = False) -> Table:
         packed = pyarrow.parquet.ParquetFile(path, read_dictionary=texts)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
         raise ValueError(damaged) from None
-    most = most_unpacked(path)
+    most, facts = most_unpacked(path), path.stat()
 
     @lru_cache(1)
     def array(name: str, groups: range) -> Any:
+        require_unchanged(path, facts)
         if _n_bytes(packed, name, most, [*groups]) > most:
             much = f"{most:,} bytes once decompressed"
             raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")

@@ -40,6 +40,7 @@ from manyheads.data.files import (
     read_lines,
     reading,
     require_bounded,
+    require_unchanged,
 )
 from manyheads.data.large import Column
 from manyheads.data.seen import fingerprint, remembered
@@ -263,7 +264,7 @@ class Source:
         self.is_packed = path.suffix.lower() in OPENERS
         self.parse: Parse = lambda raw, number, last, plain: None
         self._stream, self._process = None, 0
-        self._facts: tuple[int, int] | None = None
+        self._facts: os.stat_result | None = None
 
     def read(self, offset: int, n_bytes: int) -> bytes:
         """Bytes of the file once decompressed; forwards from where the last ended is cheap.
@@ -272,10 +273,8 @@ class Source:
             ValueError: it cannot be read, or is not what it was.
         """
         with reading(self.path):
-            facts = self.path.stat()
-            if self._facts not in (None, (facts.st_size, facts.st_mtime_ns)):
-                raise ValueError(f"{self.path} was changed while it is in use: start again")
-            self._facts = (facts.st_size, facts.st_mtime_ns)
+            self._facts = self._facts or self.path.stat()
+            require_unchanged(self.path, self._facts)
             if self._stream is None or self._process != os.getpid():
                 self._stream, self._process = self._open(), os.getpid()
             self._stream.seek(offset)

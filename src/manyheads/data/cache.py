@@ -31,7 +31,7 @@ from manyheads.data.batches import WHOLE, held_out, in_pieces
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.seen import cache_folder, turn
 from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer, vocabulary
-from manyheads.data.tokens import Tokens, Windows, encode, load_tokenizer, marks_of
+from manyheads.data.tokens import Tokens, Windows, encode, forget, load_tokenizer, marks_of, reach
 from manyheads.runs.atomic import replace_file
 
 PATIENCE = 600.0  # seconds
@@ -39,6 +39,7 @@ PART = 2**17  # rows that are tokenized before they are written
 MOST_LEARNT = 1_000_000  # rows that a tokenizer is learned from
 HEADER = 1024  # bytes
 TYPES = {"I32": torch.int32, "I64": torch.int64, "U8": torch.uint8}
+MOST_SEGMENT = 3  # as of `tokens.segments_of`
 AT_ONCE = 2**26  # bytes of tokens that are checked before their pages are let go
 FORMAT = f"3 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
@@ -168,16 +169,16 @@ def cached_tokens(
     if cutting.long is not Long.cut:
         settings.append(f"{cutting.long.name} {cutting.stride} {cutting.windows}")
     path = folder / f"tokens-{_key(settings, rows)}.safetensors"
-    labels = torch.tensor(rows.labels, dtype=torch.int64)
+    labels, n_ids = torch.tensor(rows.labels, dtype=torch.int64), reach(tokenizer).ids
     with turn(path, patience):
         if path.is_file():
-            found = _read(path, labels, paired=rows.pairs is not None)
+            found = _read(path, labels, n_ids, paired=rows.pairs is not None)
             if found is not None:
                 return found
             log.warning("%s is damaged and is made again", path)
         if not isinstance(rows.texts, list):  # what is large is held by its file alone
             _put(path, lambda part: _write_parts(part, _encoded(rows, tokenizer, max_length, cutting)))
-            if (found := _read(path, labels, paired=rows.pairs is not None)) is not None:
+            if (found := _read(path, labels, n_ids, paired=rows.pairs is not None)) is not None:
                 return found
         tokens = encode(tokenizer, rows.texts, rows.pairs, rows.labels, max_length, cutting)
         _put(path, lambda part: _write(part, tokens))
@@ -306,7 +307,7 @@ def _mapped(path: Path) -> tuple[dict[str, str], dict[str, Tensor], mmap.mmap]:
     return facts, tensors, held
 
 
-def _read(path: Path, labels: Tensor, *, paired: bool) -> Tokens | None:
+def _read(path: Path, labels: Tensor, n_ids: int, *, paired: bool) -> Tokens | None:
     """None for a file that is cut short, altered, or of other rows."""
     try:
         facts, tensors, held = _mapped(path)
@@ -319,11 +320,11 @@ def _read(path: Path, labels: Tensor, *, paired: bool) -> Tokens | None:
         return None
     tokens = Tokens(tensors["ids"], tensors["offsets"], tensors.get("segments"), labels, n_truncated, windows=windows)
     tokens.held = held
-    return tokens if tokens.offsets.numel() == labels.numel() + 1 and _is_sound(tokens) else None
+    return tokens if tokens.offsets.numel() == labels.numel() + 1 and _is_sound(tokens, n_ids) else None
 
 
-def _is_sound(tokens: Tokens) -> bool:
-    """Whether rows, and windows, follow one another from the first token to the last."""
+def _is_sound(tokens: Tokens, n_ids: int) -> bool:
+    """Whether rows, and windows, follow one another from the first token to the last, and ids are below `n_ids`."""
     n_tokens, segments, windows = tokens.ids_N.numel(), tokens.segments_N, tokens.windows
     spans = [(tokens.offsets, n_tokens)]
     if windows is not None:
@@ -334,6 +335,13 @@ def _is_sound(tokens: Tokens) -> bool:
     )
     if not whole or tokens.ids_N.dtype != torch.int32 or (segments is not None and segments.numel() != n_tokens):
         return False
+    if segments is not None and int(segments.max()) > MOST_SEGMENT:
+        return False
+    for part in tokens.ids_N.split(AT_ONCE // 4):
+        least, most = part.aminmax()
+        forget(tokens)
+        if least < 0 or most >= n_ids:
+            return False
     return windows is None or torch.equal(windows.bounds[windows.firsts], tokens.offsets)
 
 

@@ -9,6 +9,7 @@ import codecs
 import gzip
 import json
 import lzma
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -216,6 +217,13 @@ def require_bounded(path: Path, n_bytes: int) -> None:
             f"{path} holds more than {most:,} bytes once decompressed: "
             "decompress it yourself and give the plain file, or split it"
         )
+
+
+def require_unchanged(path: Path, before: os.stat_result) -> None:
+    """Raise ValueError if a file is not of the size and time of last change that it was of `before`."""
+    now = path.stat()
+    if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+        raise ValueError(f"{path} was changed while it is in use: start again")
 
 
 def most_unpacked(path: Path) -> int:
