@@ -335,9 +335,9 @@ def _is_sound(tokens: Tokens, n_ids: int) -> bool:
     )
     if not whole or tokens.ids_N.dtype != torch.int32 or (segments is not None and segments.numel() != n_tokens):
         return False
-    if segments is not None and int(segments.max()) > MOST_SEGMENT:
+    if segments is not None and bool((segments > MOST_SEGMENT).any()):
         return False
-    for part in tokens.ids_N.split(AT_ONCE // 4):
+    for part in tokens.ids_N.split(AT_ONCE // 4) if n_tokens else ():
         least, most = part.aminmax()
         forget(tokens)
         if least < 0 or most >= n_ids:
