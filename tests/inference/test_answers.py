@@ -1,4 +1,4 @@
-"""A file of answers that is killed, or interrupted, goes on where it was; and rows of parquet."""
+"""A file of answers is resumed after a kill or an interrupt; rows of parquet."""
 
 import json
 import math

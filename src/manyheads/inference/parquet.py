@@ -62,7 +62,7 @@ def _n_bytes(batch: Any) -> int:
 
 
 def plain(cell: Any) -> Any:
-    """A cell as JSON has it: what that has no word for is text, no number nothing."""
+    """A cell as JSON has it: types JSON lacks become text, a non-finite number null."""
     if cell is None or isinstance(cell, str | int):
         return cell
     if isinstance(cell, float):

@@ -42,7 +42,7 @@ def predict(config: PredictConfig) -> int:
     `generated` where it answers by texts. A file whose name ends in .csv, .tsv or .jsonl has columns, any other holds
     lines. A column that is itself called as what is added is kept as `input_label` and so on. Only answers go to
     standard output. An output file appears once it is whole, and a line on standard error then says where. The same
-    command, repeated after a kill, goes on where it was, if it reads a file: see `opened_answers`.
+    command, repeated after a kill, resumes if it reads a file: see `opened_answers`.
 
     Raises:
         ValueError: one sentence; the run, the input, the line in it, or the output.

@@ -46,7 +46,7 @@ class Training:
 
 
 def check_tokens(start: Start, tokens: dict[str, Tokens]) -> None:
-    """Refuse texts, an order or labels other than a run began with: its rows that are done are told by their
+    """Refuse texts, an order or labels other than those the run began with: rows already trained on are known by their
     numbers."""
     if start.checkpoint is not None and start.progress["data"] != hash_tokens(tokens):
         raise ValueError(
