@@ -1,21 +1,31 @@
 """Sweeps: what the jobs must not share, and Hydra's own settings, which come from Hydra alone."""
 
+import csv
+import os
+import pickle
+import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from manyheads.cli import main as cli
+from manyheads.cli import sweeps
 from manyheads.cli.compose import run_hydra
 from manyheads.cli.overrides import Typed
 from manyheads.cli.sweeps import (
+    JobError,
+    Score,
     every_choice,
     first_difference,
     hydra_words,
     refuse_many_devices,
     refuse_ranges,
     refuse_shared_output,
+    sentence_of_launcher,
 )
 from manyheads.config import EvaluateConfig, RunConfig
 
@@ -311,6 +321,99 @@ def test_it_ends_with_one_table(calls, capsys, monkeypatch):
     assert "".join(said.split()).startswith(f"2runsin{Path('there').absolute()}")  # however a long path is wrapped
     assert ["seed=1", "0.6000", "0.500-0.700", "0.6000", "0.500-0.700", "1,200", "1.5"] in lines
     assert ["seed=2", "0.7000", "0.600-0.800", "0.6000", "0.500-0.700", "1,200", "1.5"] in lines
+
+
+def plugin(name):
+    is_missing = find_spec("hydra_plugins") is None or find_spec(f"hydra_plugins.{name}") is None
+    return pytest.mark.skipif(is_missing, reason="manyheads[launch] is not installed")
+
+
+@pytest.fixture
+def told(tmp_path):
+    """`told(*words)`: a sweep of two seeds in a process of its own, in a folder with data."""
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        rows = [(f"number {n} {('purrs', 'barks')[n % 2]}", ("cat", "dog")[n % 2]) for n in range(64)]
+        csv.writer(file).writerows([("text", "label"), *rows])
+    environment = os.environ | {"MANYHEADS_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+
+    def run(*words, **more):
+        command = [sys.executable, "-m", "manyheads", *words, "debug=fast", "hardware=cpu", "seed=1,2"]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment | more, capture_output=True, text=True, timeout=300
+        )
+
+    return run
+
+
+@pytest.mark.slow
+@plugin("hydra_joblib_launcher")
+@plugin("hydra_submitit_launcher")
+@pytest.mark.parametrize("name", ["joblib", "submitit_local"])
+def test_a_launcher_of_hydra_trains_the_same_runs_and_says_the_same_sentences(name, told, tmp_path):
+    words = ["train", "-m", "data.path=rows.csv"]
+    assert told(*words, "hydra.sweep.dir=here").returncode == 0
+    there = told(*words, "hydra.sweep.dir=there", f"hydra/launcher={name}")
+    assert there.returncode == 0, there.stderr
+    for seed in ("seed=1", "seed=2"):
+        one, other = (tmp_path / folder / seed / "model" / "model.safetensors" for folder in ("here", "there"))
+        assert one.read_bytes() == other.read_bytes()
+    assert f"2 runs in {tmp_path / 'there'}" in there.stdout.replace("\n", "")
+    missing = told("train", "-m", "data.path=nowhere.csv", "hydra.sweep.dir=no", f"hydra/launcher={name}")
+    assert (missing.returncode, "Traceback" in missing.stderr) == (2, False)
+    assert "nowhere.csv does not exist" in missing.stderr.splitlines()[-1]
+    killed = told(*words, "hydra.sweep.dir=gone", f"hydra/launcher={name}", MANYHEADS_FAULT="step:2:kill")
+    assert (killed.returncode, "Traceback" in killed.stderr) == (2, False), killed.stderr
+    assert killed.stderr.splitlines()[-1].startswith(f"hydra/launcher={name} lost a job (")
+    again = told(*words, "hydra.sweep.dir=gone", f"hydra/launcher={name}", "resume=auto")
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_launcher_without_its_plugin_is_one_sentence(calls, capsys, monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(sweeps, "version", missing)
+    said = refusal("train -m seed=1,2 hydra/launcher=submitit_slurm", capsys)
+    assert said == (
+        "hydra/launcher=submitit_slurm needs a package that is not installed: pip install 'manyheads[launch]'"
+    )
+    assert not calls
+
+
+def test_what_a_job_elsewhere_ends_in_is_one_sentence():
+    """Of a job in another process; a bug keeps its traceback."""
+    typed = Typed(words=["hydra/launcher=joblib"])
+    lost = type("Lost", (Exception,), {"__module__": "joblib.externals"})("A worker is gone.\nand more")
+    for error, sentence in (
+        (pickle.loads(pickle.dumps(JobError("no such file"))), "^no such file$"),
+        (lost, r"^hydra/launcher=joblib lost a job \(A worker is gone\): repeat the words with resume=auto"),
+    ):
+        with pytest.raises(ValueError, match=sentence), sentence_of_launcher(typed):
+            raise error
+    with pytest.raises(KeyError), sentence_of_launcher(typed):
+        raise KeyError("bug")
+
+
+def test_a_job_gives_its_metric_to_hydras_sweepers():
+    summary = SimpleNamespace(best={"metric": "loss"}, validation={"loss": SimpleNamespace(value=0.25)})
+    score = pickle.loads(pickle.dumps(Score.of(summary)))
+    assert (score, score.summary) == (0.25, summary)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(SystemExit(143), "a job of the sweep ended with exit code 143"), (FileNotFoundError(2, "", "x"), "x does not")],
+)
+def test_what_ends_a_job_elsewhere_is_told_to_the_sweep(error, said, monkeypatch):
+    def fail(verb, config):
+        raise error
+
+    monkeypatch.setattr(cli, "call", fail)
+    monkeypatch.setattr(cli, "user_sentence", lambda error: "x does not exist")
+    with pytest.raises(JobError, match=said):
+        cli._one_of_many("train", 0, RunConfig)
+    with pytest.raises(SystemExit):
+        cli._one_of_many("train", os.getpid(), RunConfig)
 
 
 def test_an_output_for_each_job_is_taken(calls):

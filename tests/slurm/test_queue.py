@@ -5,6 +5,7 @@ import json
 import shlex
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,13 @@ def test_ranks_are_those_of_a_step_alone(cluster, home):
         ["batch", *alone], ["one", *alone], ["shell", *alone],
         ["step", 0, 3, 0, 2, 0, "srun"], ["step", 1, 3, 1, 2, 0, "srun"], ["step", 2, 3, 0, 1, 1, "srun"],
     ]  # fmt: skip
+
+
+@pytest.mark.skipif(find_spec("submitit") is None, reason="manyheads[launch] is not installed")
+def test_the_jobs_of_a_sweep_are_jobs_of_the_queue(cluster, home):
+    words = [word for word in WORDS if not word.startswith(("trainer.", "hardware.devices"))]
+    jobs = ["seed=1,2", "hydra/launcher=submitit_slurm", "hydra.launcher.tasks_per_node=1", "hydra.sweep.dir=sweep"]
+    said = cluster.run(*PROGRAM, "train", "-m", *words, *jobs, cwd=home)
+    assert "2 runs in" in said
+    for seed in (1, 2):
+        assert json.loads((home / "sweep" / f"seed={seed}" / "summary.json").read_text())["epochs"] == 1

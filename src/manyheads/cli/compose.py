@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, overload
 
 import hydra
@@ -35,7 +35,16 @@ from manyheads.cli.implied import (
     settle_paths,
 )
 from manyheads.cli.overrides import ASIDE, Grammar, Parsed, Typed, read_overrides, search_words
-from manyheads.cli.sweeps import check_jobs, every_choice, first_difference, hydra_words, of_one_job, placed, say_split
+from manyheads.cli.sweeps import (
+    check_jobs,
+    every_choice,
+    first_difference,
+    hydra_words,
+    of_one_job,
+    placed,
+    say_split,
+    sentence_of_launcher,
+)
 from manyheads.cli.verbs import VERBS, Config, conf_folder, folder_url, own_settings
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having
@@ -117,11 +126,15 @@ def run_hydra(
     overrides: Sequence[str],
     task: Callable[[Callable[[], Config]], Any],
     config_dir: str | None = None,
-) -> None:
-    """Hand the command line to `hydra.main` over the same task: `-m`, `--cfg`, `--info`, completion.
+) -> list[Any]:
+    """Hand the command line to Hydra over the same task: `-m`, `--cfg`, `--info`, completion.
 
     `task` gets a function that makes the settings of its job. Everything typed is checked first by the rules
     of a plain run, except that `-m` takes several values.
+
+    Returns:
+        What the task returned for each job of `-m`, which another launcher ran elsewhere; nothing where a sweeper keeps
+        it to itself.
 
     Raises:
         ValueError: one sentence on the first mistake.
@@ -139,19 +152,30 @@ def run_hydra(
     words = [word for word in typed.words if word not in own and not word.startswith("search=")]
     words += search_words(values) + own
 
-    def run_one(config: DictConfig) -> Any:
-        job = HydraConfig.get().runtime
-        values, own = of_one_job(VERBS[verb].config, _values(config), typed)
-        experiment = _of_experiment(job.choices, config_dir)
-        return task(lambda: placed(_resolved(verb, values, own, experiment), typed, job.output_dir, job.choices))
-
     say_split(values, typed)
+    run_one = partial(_one_job, verb=verb, typed=typed, config_dir=config_dir, task=task)
+    if sweep:
+        more = [_search_path(config_dir)] if config_dir else []
+        with hydra.initialize_config_dir(str(conf_folder()), "manyheads", "1.3"), sentence_of_launcher(typed):
+            jobs = GlobalHydra.instance().hydra.multirun(verb, run_one, [*words, *more])  # type: ignore[union-attr]
+        return [job.return_value for batch in jobs or () for job in batch]
     more = ["--config-dir", config_dir] if config_dir else []
     before, sys.argv = sys.argv, [sys.argv[0], *flags, *more, *words]
     try:
         hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=verb)(run_one)()
     finally:
         sys.argv = before
+    return []
+
+
+def _one_job(
+    config: DictConfig, verb: str, typed: Typed, config_dir: str | None, task: Callable[[Callable[[], Config]], Any]
+) -> Any:
+    """What the task makes of one job; all of it can be pickled for a launcher that runs it in another process."""
+    job = HydraConfig.get().runtime
+    values, own = of_one_job(VERBS[verb].config, _values(config), typed)
+    experiment = _of_experiment(job.choices, config_dir)
+    return task(lambda: placed(_resolved(verb, values, own, experiment), typed, job.output_dir, job.choices))
 
 
 def _parse(text: str) -> Parsed:
@@ -206,13 +230,17 @@ def _stock_values(verb: str, groups: tuple[tuple[str, str | None], ...]) -> dict
 def _composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | None) -> DictConfig:
     """Presets, and in the node `hydra` Hydra's own settings with the words `own`."""
     chosen = _chosen(groups)
-    search = [f"hydra.searchpath=[{GRAMMAR.quote(folder_url(config_dir))}]"] if config_dir else []
+    search = [_search_path(config_dir)] if config_dir else []
     _register_schema(verb)
     with _own_hydra():
         try:
             return hydra.compose(verb, [*chosen, *own, *search], return_hydra_config=True)
         except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
             raise ValueError(composition_sentence(error, chosen, VERBS[verb].config)) from error
+
+
+def _search_path(config_dir: str) -> str:
+    return f"hydra.searchpath=[{GRAMMAR.quote(folder_url(config_dir))}]"
 
 
 def _chosen(groups: Choices) -> list[str]:

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from manyheads import __version__
@@ -124,12 +125,10 @@ def _run(words: list[str]) -> int:
         _refuse_flags(verb, asked)
         from manyheads.cli.sweeps import show_jobs
 
-        made: list[Any] = []
+        task = partial(_one_of_many, verb, os.getpid())
         with nullcontext() if "-m" in asked.flags else _written_at_the_end():
-            run_hydra(
-                verb, asked.flags, asked.overrides, lambda make: made.extend(_one_of_many(verb, make)), asked.config_dir
-            )
-        show_jobs(made)
+            scores = run_hydra(verb, asked.flags, asked.overrides, task, asked.config_dir)
+        show_jobs([score.summary for score in scores if score is not None])
         return 0
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
     if isinstance(config, RunConfig) and is_for_the_queue(config):
@@ -215,23 +214,26 @@ def _unknown_flag(verb: str, word: str) -> str:
     return f"{word} is not a flag: settings are typed without dashes, such as {name}={value if equals else 'VALUE'}"
 
 
-def _one_of_many(verb: str, make: Callable[[], Config]) -> list[Any]:
-    """One job of a sweep; the summary of a run, if it made one. A mistake ends the whole sweep with its sentence, not
-    with Hydra's traceback."""
-    from manyheads.cli.sweeps import refuse_many_devices
+def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
+    """One job of a sweep; the `Score` of a run, if it made one. A mistake ends the whole sweep with its sentence, not
+    with Hydra's traceback; what ends a job that a launcher runs outside of the process `sweep` is told there."""
+    from manyheads.cli.sweeps import JobError, Score, refuse_many_devices
 
+    is_here = os.getpid() == sweep
     try:
         config = make()
         refuse_many_devices(config)
         summary = call(verb, config)
-        return [summary] if isinstance(config, RunConfig) and summary is not None else []
+        return Score.of(summary) if isinstance(config, RunConfig) and summary is not None else None
     except BrokenPipeError as error:
         raise SystemExit(_reader_left()) from error
+    except SystemExit as stop:
+        raise stop if is_here else JobError(f"a job of the sweep ended with exit code {stop.code}") from stop
     except Exception as error:
         sentence = user_sentence(error)
         if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
-        raise SystemExit(_say(sentence, 2)) from error
+        raise SystemExit(_say(sentence, 2)) if is_here else JobError(sentence) from error
 
 
 def _complete(words: list[str]) -> int:

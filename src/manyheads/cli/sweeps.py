@@ -8,9 +8,10 @@ Hydra imports and calls what its own settings name. They come from Hydra alone; 
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,62 @@ from manyheads.config.facts import having
 from manyheads.config.fields import by_name, plain_settings, show
 
 NAMED = re.compile(r"\$\{([\w.]+)\}")
+LAUNCHERS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}  # Hydra's, by package
+
+
+class JobError(Exception):
+    """What ended a job that a launcher ran in another process, in one sentence."""
+
+
+class Score(float):
+    """The validation figure of a job, the one of `checkpoint.metric`, as Hydra's sweepers read it; and its summary."""
+
+    summary: Any
+
+    @classmethod
+    def of(cls, summary: Any) -> "Score":
+        score = cls(summary.validation[metric_of(summary)].value)
+        score.summary = summary
+        return score
+
+
+def metric_of(summary: Any) -> str:
+    """The metric that chose the weights of a run."""
+    return summary.best.get("metric") or next(iter(summary.validation))
+
+
+@contextmanager
+def sentence_of_launcher(typed: Typed) -> Iterator[None]:
+    """Turn what a launcher says of its jobs into one sentence.
+
+    Raises:
+        ValueError: a job elsewhere was refused, or it is gone; the package of the launcher is not installed.
+    """
+    chosen = next((word for word in reversed(typed.words) if word.startswith("hydra/launcher=")), "")
+    try:
+        yield
+    except JobError as refused:
+        raise ValueError(str(refused)) from refused
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in LAUNCHERS.values():
+            raise
+        said = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise ValueError(
+            f"{chosen} lost a job ({said.rstrip('.:')}): repeat the words with resume=auto and the same "
+            "hydra.sweep.dir, and the jobs go on"
+        ) from error
+
+
+def refuse_missing_launcher(typed: Typed) -> None:
+    """Refuse a launcher whose plugin of Hydra is not installed."""
+    for word in typed.words:
+        if package := LAUNCHERS.get(word.partition("hydra/launcher=")[2]):
+            try:
+                version(f"hydra-{package}-launcher")
+            except PackageNotFoundError as error:
+                raise ValueError(
+                    f"{word} needs a package that is not installed: pip install 'manyheads[launch]'"
+                ) from error
 
 
 def refuse_many_devices(config: Config) -> None:
@@ -46,6 +103,7 @@ def refuse_many_devices(config: Config) -> None:
 
 def check_jobs(verb: str, jobs: Iterable[Config], typed: Typed) -> None:
     """Refuse what a job of a sweep cannot have, before the first is done."""
+    refuse_missing_launcher(typed)
     refuse_twice(typed)
     for config in jobs:
         refuse_many_devices(config)
@@ -218,7 +276,7 @@ def show_jobs(summaries: Sequence[Any]) -> None:
 
     folders = [Path(one.output).absolute() for one in summaries]
     above = Path(os.path.commonpath([folder.parent for folder in folders]))
-    metric = summaries[0].best.get("metric") or next(iter(summaries[0].validation))
+    metric = metric_of(summaries[0])
     splits = [name for name in ("validation", "test") if all(metric in getattr(one, name) for one in summaries)]
     lines = []
     for folder, one in zip(folders, summaries, strict=True):
