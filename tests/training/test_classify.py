@@ -13,7 +13,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.training.module import LitModule
-from manyheads.training.objectives import ClassFigures, Classify, Mean, Teaching, class_logits, class_weights
+from manyheads.training.objectives import ClassFigures, Classify, Mean, class_logits, class_weights
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6]
 N_CLASSES = 3
@@ -39,7 +39,7 @@ def make_module(weights_C=None, label_smoothing=0.0, **model):
         max_length=16,
     )
     weights_C = torch.ones(N_CLASSES) if weights_C is None else weights_C
-    task = Classify(weights_C, label_smoothing=label_smoothing, teaching=Teaching(0.3, 2.0))
+    task = Classify(weights_C, label_smoothing=label_smoothing, teacher_weight=0.3, temperature=2.0)
     module = LitModule(classifier, task, optim=OptimConfig(), n_steps=10)
     module.log = lambda *args, **kwargs: None
     return module
@@ -175,13 +175,13 @@ def test_rows_whose_loss_is_no_number_are_left_out_of_the_mean_of_an_epoch(token
 def test_epoch_figures_are_scikit_learns():
     torch.manual_seed(0)
     logits_nC, labels = torch.randn(200, 4), torch.randint(0, 4, (200,))
-    metrics = ClassFigures(4, "x_")
+    metrics = ClassFigures(4)
     for part in range(0, 200, 30):
         metrics.update(logits_nC[part : part + 30], labels[part : part + 30])
     answers, found = logits_nC.argmax(1), metrics.compute()
-    assert float(found["x_accuracy"]) == pytest.approx(float((answers == labels).double().mean()))
+    assert float(found["accuracy"]) == pytest.approx(float((answers == labels).double().mean()))
     for name, judge in (("f1", f1_score), ("precision", precision_score), ("recall", recall_score)):
-        assert float(found[f"x_macro_{name}"]) == pytest.approx(judge(labels, answers, average="macro"))
+        assert float(found[f"macro_{name}"]) == pytest.approx(judge(labels, answers, average="macro"))
 
 
 def test_gradients_are_clipped_by_norm_or_value(tokens):
@@ -199,7 +199,7 @@ def test_gradients_are_clipped_by_norm_or_value(tokens):
 @pytest.mark.parametrize("seen", [[0, 1, 2, 3, 4], [0, 2], [3]], ids=["all classes", "two", "one"])
 def test_class_figures_are_those_of_torchmetrics_also_of_classes_that_never_occur(seen):
     torch.manual_seed(0)
-    ours = ClassFigures(5, "x_")
+    ours = ClassFigures(5)
     theirs = MetricCollection(
         {
             "accuracy": MulticlassAccuracy(5, average="micro"),
@@ -207,7 +207,6 @@ def test_class_figures_are_those_of_torchmetrics_also_of_classes_that_never_occu
             "macro_precision": MulticlassPrecision(5, average="macro"),
             "macro_recall": MulticlassRecall(5, average="macro"),
         },
-        prefix="x_",
     )
     for n_rows in (7, 1, 30):
         labels_B = torch.tensor(seen)[torch.randint(len(seen), (n_rows,))]

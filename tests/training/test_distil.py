@@ -21,7 +21,7 @@ from manyheads.inference.folder import load
 from manyheads.nn import assemble
 from manyheads.runs.config_file import read_run
 from manyheads.training.before import check_teacher, teach
-from manyheads.training.objectives import Classify, Tag, Teaching, of_classes, of_labels
+from manyheads.training.objectives import Classify, of_classes, of_labels
 
 TINY = ["debug=fast", "hardware=cpu", "hardware.precision=fp32"]
 GIVEN = torch.Generator().manual_seed(3)
@@ -90,9 +90,11 @@ def test_the_loss_of_a_row_is_shared_between_labels_and_teacher_and_then_weighte
     batch = gather(moved(tokens(labels), torch.device("cpu")), Planned(rows, 1.0))
     assert batch.teacher_BC is not None
     assert torch.equal(batch.teacher_BC, THEIRS[rows])
-    kind, divergence = (Tag, of_labels) if multi else (Classify, of_classes)
+    divergence = of_labels if multi else of_classes
     model, weights_C = Answering(rows), torch.tensor([1.0, 2.0, 0.5, 1.0])
-    taught = kind(weights_C, label_smoothing=0.1, teaching=Teaching(weight, 3.0)).learn(model, batch)
+    taught = Classify(weights_C, label_smoothing=0.1, teacher_weight=weight, temperature=3.0, multi=multi).learn(
+        model, batch
+    )
     apart = weight * 9 * divergence(OURS[rows], THEIRS[rows], 3.0)
     if multi:
         marks_BC = batch.labels_B
@@ -107,7 +109,7 @@ def test_the_loss_of_a_row_is_shared_between_labels_and_teacher_and_then_weighte
 
 def test_what_is_validated_is_without_the_teacher():
     batch = gather(tokens(torch.tensor([0, 3, 1, 1, 2])), Planned(torch.arange(5), 1.0))
-    lesson = Classify(torch.ones(4), label_smoothing=0.1, teaching=Teaching(1.0, 3.0))
+    lesson = Classify(torch.ones(4), label_smoothing=0.1, teacher_weight=1.0, temperature=3.0)
     expected = F.cross_entropy(OURS, batch.labels_B, reduction="none")
     torch.testing.assert_close(lesson.check(Answering(torch.arange(5)), batch), expected)
 
@@ -188,7 +190,7 @@ def test_a_student_with_a_teacher_alone_answers_as_it_does(words, model_folder):
     rows.teacher_nC = teach(run, splits)
     torch.manual_seed(0)
     student = assemble(teacher.model, vocab_size=15, n_classes=3, max_length=12)
-    lesson = Classify(torch.ones(3), label_smoothing=0.1, teaching=Teaching(1.0, 2.0))
+    lesson = Classify(torch.ones(3), label_smoothing=0.1, teacher_weight=1.0, temperature=2.0)
     optimizer = torch.optim.Adam(student.parameters(), lr=0.01)
     batch = gather(rows, Planned(torch.arange(len(rows)), 1.0))
     for _ in range(60):

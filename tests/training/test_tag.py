@@ -15,7 +15,7 @@ from manyheads.layout import Packed
 from manyheads.linear.blend import tune
 from manyheads.nn import assemble
 from manyheads.training.module import make_task
-from manyheads.training.objectives import Classify, LabelFigures, Tag, class_logits, class_weights, label_losses
+from manyheads.training.objectives import Classify, LabelFigures, class_logits, class_weights, label_losses
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6]
 SETS = [(0,), (0, 2), (), (1,), (0, 1, 2), (2,), ()]
@@ -52,7 +52,7 @@ def test_marks_have_a_one_for_each_label_of_a_row():
 
 
 def test_the_loss_of_a_row_is_the_log_likelihood_of_its_labels(tokens, classifier):
-    batch, task = whole(tokens), Tag(torch.ones(3), label_smoothing=0.0)
+    batch, task = whole(tokens), Classify(torch.ones(3), label_smoothing=0.0, multi=True)
     losses_B = task.learn(classifier, batch)
     torch.testing.assert_close(task.check(classifier, batch), losses_B)
     probabilities_BC = class_logits(classifier, batch).sigmoid().detach().double()
@@ -66,7 +66,7 @@ def test_the_loss_of_a_row_is_the_log_likelihood_of_its_labels(tokens, classifie
 
 def test_smoothing_and_weights_as_they_are_written_out(tokens, classifier):
     batch, weights_C = whole(tokens), torch.tensor([1.0, 3.0, 0.5])
-    losses_B = Tag(weights_C, label_smoothing=0.3).learn(classifier, batch)
+    losses_B = Classify(weights_C, label_smoothing=0.3, multi=True).learn(classifier, batch)
     p_BC = class_logits(classifier, batch).sigmoid()
     wanted_BC = 0.7 * batch.labels_B + 0.1
     losses_BC = -(wanted_BC * p_BC.log() + (1 - wanted_BC) * (1 - p_BC).log())
@@ -79,7 +79,7 @@ def test_free_logits_of_weighted_and_smoothed_rows_answer_as_they_are_labelled()
     marks_nC[:, 0], marks_nC[:40, 1] = 1, 1
     weights_C = class_weights({"rare": 100.0}, marks_nC, ["every", "rare"])
     kinds = torch.tensor([0, 3999])  # one row with both labels, one with the first alone
-    logits_BC = free_optimum(Tag(weights_C, label_smoothing=0.1), marks_nC[kinds])
+    logits_BC = free_optimum(Classify(weights_C, label_smoothing=0.1, multi=True), marks_nC[kinds])
     expected_BC = torch.tensor([[0.95, 0.95], [0.95, 0.05]])  # the smoothed targets, whatever the weights
     torch.testing.assert_close(logits_BC.sigmoid(), expected_BC, atol=1e-3, rtol=0)
 
@@ -117,8 +117,9 @@ def test_a_label_that_no_training_row_has_weighs_as_one_of_the_mean():
 def test_an_empty_batch_has_no_loss_and_no_figures(tokens, classifier):
     (batch,) = Batches(tokens, [plan_epoch(tokens.lengths, tokens=1, rows=1, seed=0, epoch=0)[0]._replace(
         rows=torch.empty(0, dtype=torch.int64))])  # fmt: skip
-    task = Tag(torch.ones(3), label_smoothing=0.1)
+    task = Classify(torch.ones(3), label_smoothing=0.1, multi=True)
     assert task.learn(classifier, batch).shape == (0,)
+    assert isinstance(task.train_metrics, LabelFigures)
     assert int(task.train_metrics.all_CT.sum()) == 0
 
 
@@ -126,7 +127,7 @@ def test_epoch_figures_are_scikit_learns_at_the_best_thresholds():
     torch.manual_seed(0)
     marks_nC = (torch.rand(300, 4) < torch.tensor([0.5, 0.3, 0.2, 0.1])).long()
     logits_nC = torch.randn(300, 4) + 2 * marks_nC - 1
-    figures = LabelFigures(4, "x_")
+    figures = LabelFigures(4)
     for part in range(0, 300, 90):
         figures.update(logits_nC[part : part + 90], marks_nC[part : part + 90])
     found = figures.compute()
@@ -134,9 +135,9 @@ def test_epoch_figures_are_scikit_learns_at_the_best_thresholds():
         max(f1_score(marks_nC[:, label], logits_nC[:, label] >= one) for one in logits_nC[::10, label])
         for label in range(4)
     ]
-    assert float(found["x_macro_f1"]) == pytest.approx(sum(best_alone) / 4, abs=0.05)
+    assert float(found["macro_f1"]) == pytest.approx(sum(best_alone) / 4, abs=0.05)
     at_zero = f1_score(marks_nC, logits_nC >= 0, average="micro")
-    assert at_zero - 0.01 <= float(found["x_micro_f1"]) < 1
+    assert at_zero - 0.01 <= float(found["micro_f1"]) < 1
     figures.reset()
     assert int(figures.own_CT.sum()) == 0
 
@@ -151,7 +152,7 @@ def test_thresholds_are_tuned_on_the_models_own_logits(tokens, classifier):
     batch = whole(tokens)
     logits_BC = class_logits(classifier, batch).detach()
     given_BC = logits_BC.double().sigmoid() >= torch.tensor(thresholds, dtype=torch.float64)
-    alone = LabelFigures(3, "")
+    alone = LabelFigures(3)
     alone.update(logits_BC, batch.labels_B)
     assert len(thresholds) == 3
     assert f1_score(batch.labels_B, given_BC, average="micro") == pytest.approx(float(alone.compute()["micro_f1"]))
@@ -159,9 +160,9 @@ def test_thresholds_are_tuned_on_the_models_own_logits(tokens, classifier):
 
 def test_the_data_says_which_loss_it_is(tokens):
     run = RunConfig(batch=BatchConfig(tokens=64))
-    assert isinstance(make_task(run, tokens, ["a", "b", "c"]), Tag)
+    assert make_task(run, tokens, ["a", "b", "c"]).multi
     tokens.labels = torch.tensor([0, 1, 2, 0, 1, 2, 0])
-    assert isinstance(make_task(run, tokens, ["a", "b", "c"]), Classify)
+    assert not make_task(run, tokens, ["a", "b", "c"]).multi
 
 
 @pytest.mark.parametrize(

@@ -141,25 +141,23 @@ def best_share(
     return min(SHARES, key=loss), of_network, of_linear
 
 
-def row_weights(labels: Tensor, weights_C: Tensor | None) -> Tensor | None:
-    """How much each of `likelihoods` counts."""
+def row_weights(labels: Tensor, weights_C: Tensor | None) -> Tensor:
+    """How much each of `likelihoods` counts, of class ids `(n,)` or marks `(n, C)`."""
     if weights_C is None:
-        return None
-    weights_C = weights_C.double()
+        return torch.ones(())
     return weights_C[labels] if labels.ndim == 1 else torch.where(labels > 0, weights_C, 1.0)
 
 
-def best_temperature(logits_nC: Tensor, labels: Tensor, weights: Tensor | None) -> float:
+def best_temperature(logits_nC: Tensor, labels: Tensor, weights: Tensor) -> float:
     """The temperature with which the labels are likeliest."""
     return max(
         TEMPERATURES, key=lambda one: float(log_likelihoods(likelihoods(logits_nC / one, labels), weights).sum())
     )
 
 
-def log_likelihoods(likelihoods: Tensor, weights: Tensor | None) -> Tensor:
+def log_likelihoods(likelihoods: Tensor, weights: Tensor) -> Tensor:
     """Their logarithms, by how much each counts."""
-    logs = likelihoods.clamp(min=LEAST).log()
-    return logs if weights is None else logs * weights
+    return likelihoods.clamp(min=LEAST).log() * weights
 
 
 def likelihoods(logits_nC: Tensor, labels: Tensor) -> Tensor:

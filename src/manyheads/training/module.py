@@ -28,7 +28,7 @@ from manyheads.nn import Classifier, assemble
 from manyheads.nn.masked_lm import MaskedLM, assemble_masked
 from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
 from manyheads.training.before import check_class_names, check_long, check_pair
-from manyheads.training.objectives import Classify, Mean, Pretrain, Tag, Teaching, Translate, class_weights
+from manyheads.training.objectives import Classify, Mean, Pretrain, Translate, class_weights
 from manyheads.training.optim import clip_gradients, freeze, make_optimizer, make_schedule
 from manyheads.training.trainer import autocast_type, uses_gpu
 
@@ -36,7 +36,7 @@ MOST_ROWS = 4096  # that a head is fitted to before training
 STRENGTH = 0.1  # of the rows against the pull to zero: a head that knows few rows by heart leaves nothing to learn
 
 Network = Classifier | Seq2Seq | MaskedLM
-Lesson = Classify | Tag | Translate | Pretrain
+Lesson = Classify | Translate | Pretrain
 
 
 class LitModule(pl.LightningModule):
@@ -141,7 +141,8 @@ class LitModule(pl.LightningModule):
 
     def _log_epoch(self, prefix: str, metrics: Metric | MetricCollection, loss: Metric) -> None:
         """Log the figures and start afresh. They are of all ranks, torchmetrics adds them up."""
-        self.log_dict({f"{prefix}loss": loss.compute(), **metrics.compute()})
+        figures = {"loss": loss.compute(), **metrics.compute()}
+        self.log_dict({f"{prefix}{name}": figure for name, figure in figures.items()})
         metrics.reset()
         loss.reset()
 
@@ -189,9 +190,13 @@ def make_task(run: RunConfig, tokens: Tokens, labels: list[str]) -> Lesson:
     if run.task is Task.seq2seq:
         return Translate(label_smoothing=smoothing)
     weights_C = class_weights(run.optim.class_weights, tokens.labels, labels)
-    teaching = Teaching(run.optim.teacher_weight, run.optim.teacher_temperature)
-    kind = Tag if tokens.labels.ndim == 2 else Classify
-    return kind(weights_C, label_smoothing=smoothing, teaching=teaching)
+    return Classify(
+        weights_C,
+        label_smoothing=smoothing,
+        teacher_weight=run.optim.teacher_weight,
+        temperature=run.optim.teacher_temperature,
+        multi=tokens.labels.ndim == 2,
+    )
 
 
 def are_few(run: RunConfig, tokens: Tokens, labels: list[str]) -> bool:

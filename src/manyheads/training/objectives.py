@@ -9,8 +9,6 @@ B documents . N tokens (of targets, where texts are answered by texts) . P hidde
 V vocabulary
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -24,12 +22,11 @@ from manyheads.data.batches import Batch
 from manyheads.data.tokenizer import Vocabulary
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
-from manyheads.linear.blend import Counts, best, count, no_counts
+from manyheads.linear.blend import Counts, best, count, no_counts, row_weights
 from manyheads.nn import Classifier
 from manyheads.nn.masked_lm import Hidden, MaskedLM, choose, choose_words, hide, hide_mixed, hold_out
 from manyheads.nn.seq2seq import Seq2Seq, greedy
 
-Divergence = Callable[[Tensor, Tensor, float], Tensor]
 IGNORED = -100
 
 
@@ -64,9 +61,8 @@ class ClassFigures(Metric):
     answers_C: Tensor
     right_C: Tensor
 
-    def __init__(self, n_classes: int, prefix: str) -> None:
+    def __init__(self, n_classes: int) -> None:
         super().__init__()
-        self.prefix = prefix
         for name in ("rows_C", "answers_C", "right_C"):
             self.add_state(name, torch.zeros(n_classes, dtype=torch.int64), dist_reduce_fx="sum")
 
@@ -83,13 +79,12 @@ class ClassFigures(Metric):
             """The mean over the classes that occur; 0 for one without a denominator."""
             return (numerator_C / denominator_C.clamp(min=1)).sum() / occurs_C.sum()
 
-        figures = {
+        return {
             "accuracy": self.right_C.sum() / self.rows_C.sum(),
             "macro_f1": macro(2 * self.right_C, self.rows_C + self.answers_C),
             "macro_precision": macro(self.right_C, self.answers_C),
             "macro_recall": macro(self.right_C, self.rows_C),
         }
-        return {f"{self.prefix}{name}": figure for name, figure in figures.items()}
 
 
 class LabelFigures(Metric):
@@ -100,9 +95,8 @@ class LabelFigures(Metric):
     own_CT: Tensor
     all_CT: Tensor
 
-    def __init__(self, n_classes: int, prefix: str) -> None:
+    def __init__(self, n_classes: int) -> None:
         super().__init__()
-        self.prefix = prefix
         for name, counts in no_counts(n_classes)._asdict().items():
             self.add_state(name, counts, dist_reduce_fx="sum")
 
@@ -111,32 +105,79 @@ class LabelFigures(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         found = best(Counts(self.own_CT, self.all_CT))
-        return {f"{self.prefix}micro_f1": found.micro_f1, f"{self.prefix}macro_f1": found.macro_f1}
+        return {"micro_f1": found.micro_f1, "macro_f1": found.macro_f1}
 
 
-def make_shares(prefix: str, names: Sequence[str]) -> MetricCollection:
+def make_shares(*names: str) -> MetricCollection:
     """Shares of what is right, each told by itself of its rows or tokens."""
-    return MetricCollection({name: Mean() for name in names}, prefix=prefix, compute_groups=False)
+    return MetricCollection({name: Mean() for name in names}, compute_groups=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Teaching:
-    """How much of the loss is the teacher's, from 0 to 1, and by what both logits are divided before they are compared:
-    the higher, the more counts how the teacher ranks the classes it does not choose."""
+class Classify(nn.Module):
+    """Cross-entropy of a text's class. Of rows with any number of labels binary cross-entropy of each, added up over
+    labels: the negative log-likelihood of a row's labels, if each were given on its own (binary relevance: Tsoumakas
+    and Katakis, 2007, "Multi-Label Classification", section 2.2).
 
-    weight: float
-    temperature: float = 1.0
+    Args:
+        class_weights_C: how much a row of each class, or what a row has of each label, counts in the training loss,
+            its teacher's part included.
+        label_smoothing: mass that a class, or a label's own probability, gives away, shared among all of them.
+        teacher_weight: how much of the loss is the teacher's, from 0 to 1, where a batch holds its answers.
+        temperature: by what both logits are divided before they are compared: the higher, the more counts how the
+            teacher ranks the classes it does not choose.
+        multi: a row has any number of labels.
+    """
 
-    def joined(self, losses: Tensor, logits_BC: Tensor, teacher_BC: Tensor | None, divergence: Divergence) -> Tensor:
-        """`losses` by the labels, of rows `(B,)` or of their labels `(B, C)`, joined with the divergence from the
-        teacher, if any, times the square of the temperature, by which its gradient shrinks."""
-        if teacher_BC is None:
-            return losses
-        apart = self.temperature**2 * divergence(logits_BC, teacher_BC, self.temperature)
-        return (1 - self.weight) * losses + self.weight * apart
+    class_weights_C: Tensor
+
+    def __init__(
+        self,
+        class_weights_C: Tensor,
+        *,
+        label_smoothing: float,
+        teacher_weight: float = 0.0,
+        temperature: float = 1.0,
+        multi: bool = False,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("class_weights_C", class_weights_C, persistent=False)
+        self.label_smoothing, self.multi = label_smoothing, multi
+        self.teacher_weight, self.temperature = teacher_weight, temperature
+        figures = LabelFigures if multi else ClassFigures
+        self.train_metrics, self.validation_metrics = (figures(class_weights_C.numel()) for _ in range(2))
+
+    def learn(self, classifier: Classifier, batch: Batch) -> Tensor:
+        """The loss of each row `(B,)`, weighted and smoothed; its answer counts in the training figures."""
+        logits_BC, labels = class_logits(classifier, batch), batch.labels_B
+        if len(batch.rows_B):
+            self.train_metrics.update(logits_BC.detach(), labels)
+        losses = label_losses(logits_BC, labels, self.label_smoothing)
+        if batch.teacher_BC is not None:
+            divergence = of_labels if self.multi else of_classes
+            apart = self.temperature**2 * divergence(logits_BC, batch.teacher_BC, self.temperature)  # its gradient
+            losses = (1 - self.teacher_weight) * losses + self.teacher_weight * apart  # shrinks by that square
+        losses = losses * row_weights(labels, self.class_weights_C)
+        return losses.sum(1) if self.multi else losses
+
+    def check(self, classifier: Classifier, batch: Batch) -> Tensor:
+        """The plain loss of each row `(B,)`; its answer counts in the validation figures."""
+        logits_BC = class_logits(classifier, batch)
+        self.validation_metrics.update(logits_BC, batch.labels_B)
+        losses = label_losses(logits_BC, batch.labels_B)
+        return losses.sum(1) if self.multi else losses
 
 
-UNTAUGHT = Teaching(0.0)
+def class_logits(classifier: Classifier, batch: Batch) -> Tensor:
+    """Logits `(B, C)`, in single precision."""
+    return classifier(batch.ids_N, batch.layout, batch.segments_N).float()
+
+
+def label_losses(logits_BC: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Cross-entropy of class ids `(B,)`, or binary cross-entropy of each label by marks `(B, C)`."""
+    if labels.ndim == 1:  # without torch's `weight`, which also multiplies the mass that smoothing gives to others
+        return F.cross_entropy(logits_BC, labels, label_smoothing=smoothing, reduction="none")
+    spread = smoothing / max(2, logits_BC.shape[1])  # of one label: to having and not having it
+    return F.binary_cross_entropy_with_logits(logits_BC, labels * (1 - smoothing) + spread, reduction="none")
 
 
 def of_classes(logits_BC: Tensor, teacher_BC: Tensor, temperature: float) -> Tensor:
@@ -152,46 +193,6 @@ def of_labels(logits_BC: Tensor, teacher_BC: Tensor, temperature: float) -> Tens
     having_BC = given_BC * (F.logsigmoid(theirs_BC) - F.logsigmoid(ours_BC))
     lacking_BC = (1 - given_BC) * (F.logsigmoid(-theirs_BC) - F.logsigmoid(-ours_BC))
     return having_BC + lacking_BC
-
-
-class Classify(nn.Module):
-    """Cross-entropy of a text's class.
-
-    Args:
-        class_weights_C: how much a row of each class counts in the training loss, its teacher's part included.
-        teaching: how much counts what a teacher answers, where a batch holds that.
-    """
-
-    class_weights_C: Tensor
-
-    def __init__(self, class_weights_C: Tensor, *, label_smoothing: float, teaching: Teaching = UNTAUGHT) -> None:
-        super().__init__()
-        self.register_buffer("class_weights_C", class_weights_C, persistent=False)
-        self.label_smoothing, self.teaching = label_smoothing, teaching
-        self.train_metrics = ClassFigures(class_weights_C.numel(), "train_")
-        self.validation_metrics = ClassFigures(class_weights_C.numel(), "validation_")
-
-    def learn(self, classifier: Classifier, batch: Batch) -> Tensor:
-        """The loss of each row `(B,)`, weighted and smoothed; its answer counts in the training figures."""
-        logits_BC = class_logits(classifier, batch)
-        if len(batch.rows_B):
-            self.train_metrics.update(logits_BC.detach(), batch.labels_B)
-        losses_B = F.cross_entropy(
-            logits_BC, batch.labels_B, label_smoothing=self.label_smoothing, reduction="none"
-        )  # without torch's `weight`, which also multiplies the mass that smoothing gives to the other classes
-        losses_B = self.teaching.joined(losses_B, logits_BC, batch.teacher_BC, of_classes)
-        return losses_B * self.class_weights_C[batch.labels_B]
-
-    def check(self, classifier: Classifier, batch: Batch) -> Tensor:
-        """The plain loss of each row `(B,)`; its answer counts in the validation figures."""
-        logits_BC = class_logits(classifier, batch)
-        self.validation_metrics.update(logits_BC, batch.labels_B)
-        return F.cross_entropy(logits_BC, batch.labels_B, reduction="none")
-
-
-def class_logits(classifier: Classifier, batch: Batch) -> Tensor:
-    """Logits `(B, C)`, in single precision."""
-    return classifier(batch.ids_N, batch.layout, batch.segments_N).float()
 
 
 def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
@@ -212,47 +213,6 @@ def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
     return weights_C.where(rows_C > 0, 1.0).float()
 
 
-class Tag(nn.Module):
-    """Binary cross-entropy of each label, added up over labels: the negative log-likelihood of a row's labels, if each
-    were given on its own (binary relevance: Tsoumakas and Katakis, 2007, "Multi-Label Classification", section 2.2).
-
-    Args:
-        class_weights_C: how much each label counts in the training loss of the rows that have it, its teacher's part
-            included.
-        label_smoothing: mass that a label's own probability gives away, shared among all labels.
-        teaching: how much counts what a teacher answers, where a batch holds that.
-    """
-
-    class_weights_C: Tensor
-
-    def __init__(self, class_weights_C: Tensor, *, label_smoothing: float, teaching: Teaching = UNTAUGHT) -> None:
-        super().__init__()
-        self.register_buffer("class_weights_C", class_weights_C, persistent=False)
-        self.label_smoothing, self.teaching = label_smoothing, teaching
-        self.train_metrics = LabelFigures(class_weights_C.numel(), "train_")
-        self.validation_metrics = LabelFigures(class_weights_C.numel(), "validation_")
-
-    def learn(self, classifier: Classifier, batch: Batch) -> Tensor:
-        logits_BC = class_logits(classifier, batch)
-        if len(batch.rows_B):
-            self.train_metrics.update(logits_BC.detach(), batch.labels_B)
-        spread = self.label_smoothing / max(2, logits_BC.shape[1])  # of one label: to having and not having it
-        wanted_BC = batch.labels_B * (1 - self.label_smoothing) + spread
-        losses_BC = F.binary_cross_entropy_with_logits(logits_BC, wanted_BC, reduction="none")
-        losses_BC = self.teaching.joined(losses_BC, logits_BC, batch.teacher_BC, of_labels)
-        return (losses_BC * torch.where(batch.labels_B > 0, self.class_weights_C, 1.0)).sum(1)
-
-    def check(self, classifier: Classifier, batch: Batch) -> Tensor:
-        logits_BC = class_logits(classifier, batch)
-        self.validation_metrics.update(logits_BC, batch.labels_B)
-        return label_losses(logits_BC, batch.labels_B.float())
-
-
-def label_losses(logits_BC: Tensor, marks_BC: Tensor) -> Tensor:
-    """Binary cross-entropy of each row `(B,)`, the sum over its labels."""
-    return F.binary_cross_entropy_with_logits(logits_BC, marks_BC, reduction="none").sum(1)
-
-
 class Translate(nn.Module):
     """Cross-entropy of the next target token, all before it given: the mean over a row's tokens.
 
@@ -263,20 +223,25 @@ class Translate(nn.Module):
     def __init__(self, *, label_smoothing: float) -> None:
         super().__init__()
         self.label_smoothing = label_smoothing
-        self.train_metrics = make_shares("train_", ["token_accuracy"])
-        self.validation_metrics = make_shares("validation_", ["token_accuracy", "exact_match"])
+        self.train_metrics = make_shares("token_accuracy")
+        self.validation_metrics = make_shares("token_accuracy", "exact_match")
 
     def learn(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
-        logits_NV, next_N = target_logits(seq2seq, batch), following(batch)
-        if len(batch.rows_B):
-            self.train_metrics["token_accuracy"].update(*right(logits_NV.detach(), next_N))
-        return target_losses(batch, logits_NV, next_N, label_smoothing=self.label_smoothing)
+        """The loss of each row `(B,)`, smoothed."""
+        return self._losses(seq2seq, batch, self.train_metrics["token_accuracy"], self.label_smoothing)
 
     def check(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
-        logits_NV, next_N = target_logits(seq2seq, batch), following(batch)
-        self.validation_metrics["token_accuracy"].update(*right(logits_NV, next_N))
+        """The plain loss of each row `(B,)`."""
         self.validation_metrics["exact_match"].update(exact_matches(seq2seq, batch))
-        return target_losses(batch, logits_NV, next_N)
+        return self._losses(seq2seq, batch, self.validation_metrics["token_accuracy"], 0.0)
+
+    def _losses(self, seq2seq: Seq2Seq, batch: Batch, accuracy: Metric, smoothing: float) -> Tensor:
+        assert batch.targets is not None
+        logits_NV, next_N, layout = target_logits(seq2seq, batch), following(batch), batch.targets.layout
+        if len(batch.rows_B):
+            accuracy.update((logits_NV.detach().argmax(-1) == next_N).float(), (next_N != IGNORED).float())
+        losses_N = F.cross_entropy(logits_NV, next_N, ignore_index=IGNORED, label_smoothing=smoothing, reduction="none")
+        return layout.grid(losses_N).sum(1) / (layout.lengths_B - 1)
 
 
 def target_logits(seq2seq: Seq2Seq, batch: Batch) -> Tensor:
@@ -291,21 +256,6 @@ def following(batch: Batch) -> Tensor:
     next_N = batch.targets.ids_N.roll(-1)
     next_N[batch.targets.layout.offsets[1:] - 1] = IGNORED
     return next_N
-
-
-def target_losses(batch: Batch, logits_NV: Tensor, next_N: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
-    """Mean cross-entropy of each row's tokens `(B,)`."""
-    assert batch.targets is not None
-    losses_N = F.cross_entropy(
-        logits_NV, next_N, ignore_index=IGNORED, label_smoothing=label_smoothing, reduction="none"
-    )
-    layout = batch.targets.layout
-    return layout.grid(losses_N).sum(1) / (layout.lengths_B - 1)
-
-
-def right(logits_NV: Tensor, next_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether the likeliest token is the next, and how much that counts: both `(N,)`."""
-    return (logits_NV.argmax(-1) == next_N).float(), (next_N != IGNORED).float()
 
 
 def exact_matches(seq2seq: Seq2Seq, batch: Batch) -> Tensor:
@@ -334,8 +284,8 @@ class Pretrain(nn.Module):
         self.register_buffer("special_V", vocabulary.special_V, persistent=False)
         self.register_buffer("begins_V", vocabulary.begins_V, persistent=False)
         self.register_buffer("words_W", (~vocabulary.special_V).nonzero().squeeze(1), persistent=False)
-        self.train_metrics = make_shares("train_", ["masked_accuracy"])
-        self.validation_metrics = make_shares("validation_", ["masked_accuracy"])
+        self.train_metrics = make_shares("masked_accuracy")
+        self.validation_metrics = make_shares("masked_accuracy")
 
     def learn(self, network: MaskedLM, batch: Batch) -> Tensor:
         """The loss of each hidden word `(P,)`; how it is guessed counts in the training figures."""
