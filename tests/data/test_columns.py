@@ -118,9 +118,8 @@ def test_every_split_needs_the_columns_of_train():
 
 def test_only_a_column_called_labels_joins_several_names():
     cells = ["joy", "joy|anger", "", None, " fear |", "|", ["a|b"], 3]
-    table = Table(["text", "labels", "label"], lambda name: cells, range(1, 9), "train.csv")
-    assert label_cells(table, "label") == cells
-    assert label_cells(table, "labels") == [["joy"], ["joy", "anger"], [], [], [" fear "], [], ["a|b"], 3]
+    assert label_cells(cells, "label") == cells
+    assert label_cells(cells, "labels") == [["joy"], ["joy", "anger"], [], [], [" fear "], [], ["a|b"], 3]
 
 
 def test_class_names_of_single_labels_and_of_lists():

@@ -24,8 +24,9 @@ from manyheads.config.data import CUT
 from manyheads.data import blocks, cache, files, large
 from manyheads.data.cache import cached_tokens, prepare_tokens
 from manyheads.data.files import read_file
-from manyheads.data.large import Column, coded, in_memory, repeats, shared
+from manyheads.data.large import Column, in_memory, repeats, shared
 from manyheads.data.sources import read_split, read_splits
+from manyheads.data.table import coded
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import forget
 
@@ -338,6 +339,7 @@ def test_another_file_of_the_same_size_and_time_is_one_sentence(tmp_path, in_blo
 def test_cells_that_are_held_once_are_what_they_were(cells):
     held: Any = coded(large.chained([cells[:3], cells[3:]]) if cells else large.chained([[]]))
     assert [(type(one), one) for one in held] == [(type(one), one) for one in cells]
+    assert repr(held) == repr(cells), "by which tune knows its data"
     assert len({(type(one), one) for one in held.values}) == len(held.values)
 
 

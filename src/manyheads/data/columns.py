@@ -7,14 +7,14 @@ Standard library only.
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from manyheads.config import DataConfig, Source, Task
 from manyheads.config.fields import listed, show
 from manyheads.data.rows import Rows, label_names
-from manyheads.data.table import Table
+from manyheads.data.table import Coded, Table, coded
 
 ANSWER = {  # the setting that names its column
     Task.classify: "label",
@@ -124,17 +124,19 @@ def require_columns(table: Table, columns: Columns) -> None:
             )
 
 
-def without_labels(table: Table, columns: Columns, known: list[str], n_rows: int) -> str:
-    """That none of the `n_rows` rows has a label: each is -1, which no class is called, or empty. Empty where some have
-    one."""
+def without_labels(table: Table, columns: Columns, known: list[str]) -> str:
+    """That no row has a label: each is -1, which no class is called, or empty. Empty where some have one."""
     if columns.task is not Task.classify or "-1" in known or not len(table.numbers):
         return ""
-    cells = [cell[0] if isinstance(cell, list) and len(cell) == 1 else cell for cell in table.column(columns.answer)]
+    different = coded(table.column(columns.answer)).values
+    cells = [cell[0] if isinstance(cell, list) and len(cell) == 1 else cell for cell in different]
     none = {"-1", "-1.0"} if columns.multi else {"-1", "-1.0", "None", ""}
     if not {str(cell).strip() for cell in cells} <= none:
         return ""
     first = "-1, which stands for none" if str(cells[0]).startswith("-1") else "empty"
-    return f"{table.source} is without labels: '{show(columns.answer)}' of all its {n_rows:,} rows is {first}"
+    return (
+        f"{table.source} is without labels: '{show(columns.answer)}' of all its {len(table.numbers):,} rows is {first}"
+    )
 
 
 def _require_names(table: Table) -> None:
@@ -150,9 +152,8 @@ def _require_names(table: Table) -> None:
     )
 
 
-def label_cells(table: Table, column: str) -> list[Any]:
+def label_cells(cells: list[Any], column: str) -> list[Any]:
     """Cells of the label column; in a column called `labels` a text may join several names by `|`, or none."""
-    cells = table.column(column)
     if column != MULTI_LABEL:
         return cells
     return [_parts(cell) if cell is None or isinstance(cell, str) else cell for cell in cells]
@@ -187,7 +188,7 @@ def natural_order(names: Iterable[str]) -> list[str]:
 def as_found(table: Table, columns: Columns) -> Columns:
     """`columns` of the training split, which says whether a row of the data has any number of labels: where each has
     just one it is a class like any other, as it is in a column of another name than `labels` that is not all lists."""
-    cells = label_cells(table, columns.answer)
+    cells = label_cells(coded(table.column(columns.answer)).values, columns.answer)
     in_lists = columns.answer == MULTI_LABEL or all(isinstance(cell, list) for cell in cells)
     several = any(isinstance(cell, list) and len({str(one).strip() for one in cell}) != 1 for cell in cells)
     return replace(columns, multi=in_lists and several)
@@ -200,7 +201,7 @@ def joined_otherwise(table: Table, columns: Columns) -> list[str]:
         ValueError: they are in the column `labels`, where | joins them; or cells are lists of zeros and ones.
     """
     _refuse_marks(table, columns)
-    cells = [cell for cell in table.column(columns.answer) if isinstance(cell, str)]
+    cells = [cell for cell in coded(table.column(columns.answer)).values if isinstance(cell, str)]
     sign = _joining_sign({*cells})
     in_labels = columns.answer == MULTI_LABEL
     if not sign or (in_labels and any("|" in cell for cell in cells)):
@@ -217,7 +218,10 @@ def joined_otherwise(table: Table, columns: Columns) -> list[str]:
 
 def _refuse_marks(table: Table, columns: Columns) -> None:
     """Raise ValueError if each cell is a list of as many zeros and ones."""
-    cells = [cell for at, cell in enumerate(table.column(columns.answer)) if at not in table.broken]
+    every = coded(table.column(columns.answer))
+    if not any(isinstance(cell, list) for cell in every.values):
+        return
+    cells = every.take([at for at in range(len(every)) if at not in table.broken]).used()
     lengths = {len(cell) if isinstance(cell, list) else 0 for cell in cells}
     if len(lengths) != 1 or lengths <= {0, 1} or columns.answer in table.classes:
         return
@@ -257,32 +261,27 @@ def label_sets(cells: list[object], classes: list[str] | None) -> tuple[list[tup
     return sets, found
 
 
-def named_twice(cells: Sequence[Any], answers: list[Any], faults: Collection[int]) -> list[int]:
-    """The good rows that name a label more than once: `answers` are what was read of their `cells`."""
+def named_twice(cells: list[Any], answers: list[Any], faults: Collection[int]) -> list[int]:
+    """The good cells that name a label more than once: `answers` are what was read of them."""
     lists = [at for at, cell in enumerate(cells) if isinstance(cell, list) and len(cell) > 1 and at not in faults]
     return [at for at in lists if isinstance(answers[at], str) or len(answers[at]) < len(cells[at])]
 
 
-def note_of_twice(table: Table, found: Sequence[int]) -> list[str]:
+def note_of_twice(table: Table, found: Collection[int]) -> list[str]:
     """A note on the rows that name a label more than once, if any do."""
-    if not len(found):
+    if not found:
         return []
     rows = "1 row names" if len(found) == 1 else f"{len(found):,} rows name"
-    return [f"{table.source}: {rows} a label twice, which counts once (first: row {table.numbers[found[0]]})"]
+    return [f"{table.source}: {rows} a label twice, which counts once (first: row {table.numbers[min(found)]})"]
 
 
-def give_sets(rows: Rows, names: Any, labels: list[str]) -> None:
+def give_sets(rows: Rows, names: Coded, labels: list[str]) -> None:
     """Give each row the ids of its labels, and the rarest of them in these rows."""
     of_name = {name: index for index, name in enumerate(labels)}
-    rows.sets = sets = of_values(names, lambda one: tuple(sorted(of_name[name] for name in one)))
-    counts = Counter(label for one in sets for label in one)
-    rarest = of_values(sets, lambda one: min(one, key=lambda label: (counts[label], label), default=len(labels)))
-    rows.labels = rarest if isinstance(rarest, list) else rarest.numbers(rarest.values)
-
-
-def of_values(cells: Any, of: Callable[[Any], Any]) -> Any:
-    """What `of` makes of each cell; of those held once each, once."""
-    return cells.mapped(of) if hasattr(cells, "mapped") else [of(cell) for cell in cells]
+    sets: Any = names.mapped(lambda one: tuple(sorted(of_name[name] for name in one)))
+    rows.sets, counts = sets, Counter(label for one in sets for label in one)
+    rarest = sets.mapped(lambda one: min(one, key=lambda label: (counts[label], label), default=len(labels)))
+    rows.labels = rarest.numbers(rarest.values)
 
 
 def describe(rows: Rows, labels: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Columns of tables that are too large to be held as Python objects: read again by row number, or held as codes.
+"""Columns of tables that are too large to be held as Python objects: read again by row number; rows told apart.
 
 Texts are told apart by 64-bit hashes (SipHash): of 10 million texts two are the same once in 400,000 times.
 """
@@ -8,14 +8,13 @@ from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import chain
 from operator import eq
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from manyheads.data.rows import text_faults
+from manyheads.data.table import AT_ONCE
 
 KEPT = 2**25  # bytes of cells of a column that are kept once they were read
-AT_ONCE = 2**15  # rows that are made Python objects at once
 
 
 class Column(Sequence[Any]):
@@ -146,107 +145,10 @@ def in_memory(cells: Sequence[Any]) -> Column:
     return Column([lambda: held], np.array([0, len(held)]), digest.hexdigest(), 0.0)
 
 
-class Coded(Sequence[Any]):
-    """Cells of which few are different: the number of each in `values`, where each occurs once."""
-
-    def __init__(self, codes: np.ndarray, values: list[Any]) -> None:
-        self.codes, self.values = codes, values
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def __iter__(self) -> Iterator[Any]:
-        for start in range(0, len(self), AT_ONCE):
-            yield from map(self.values.__getitem__, self.codes[start : start + AT_ONCE].tolist())
-
-    def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, slice):
-            return Coded(self.codes[at], self.values)
-        return self.values[self.codes[at]]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
-
-    def take(self, indices: Any) -> "Coded":
-        """The cells at `indices`."""
-        return Coded(self.codes[np.asarray(indices, dtype=np.int64)], self.values)
-
-    def used(self) -> list[Any]:
-        """The values that occur."""
-        n_each = np.bincount(self.codes, minlength=len(self.values))
-        return [value for value, n in zip(self.values, n_each, strict=True) if n]
-
-    def over(self, values: list[Any]) -> "Coded":
-        """As many cells, with these in place of the values."""
-        return Coded(self.codes, values)
-
-    def mapped(self, of: Callable[[Any], Any]) -> "Coded":
-        """What `of` makes of the cells; those of values that do not occur are None."""
-        n_each = np.bincount(self.codes, minlength=len(self.values))
-        return self.over([of(value) if n else None for value, n in zip(self.values, n_each, strict=True)])
-
-    def numbers(self, of_value: list[int]) -> np.ndarray:
-        """A number for each cell, by that of its value: int64."""
-        return np.array([-1 if one is None else one for one in of_value], dtype=np.int64)[self.codes]
-
-    def where(self, values: Sequence[int]) -> np.ndarray:
-        """The rows whose cells are among the values with these numbers."""
-        return np.flatnonzero(np.isin(self.codes, values))
-
-
-def coded(cells: Sequence[Any]) -> Sequence[Any]:
-    """The cells of a column with each different one held once; as a list where some are neither text nor number."""
-    parts = cells.parts() if isinstance(cells, Column) else [cells]
-    known: dict[Any, int] = {}
-    values: list[Any] = []
-    codes = []
-    for part in parts:
-        keys = part
-        if {*map(type, part)} != {str}:
-            if not {*map(type, part)} <= {str, int, float, bool, type(None)}:
-                return list(cells)
-            keys = [one if type(one) is str else (type(one), one if one == one else "nan") for one in part]
-        for key, cell in zip(keys, part, strict=True) if not {*keys} <= known.keys() else ():
-            if known.setdefault(key, len(known)) == len(values):
-                values.append(cell)
-        codes.append(np.fromiter(map(known.__getitem__, keys), np.int32, len(part)))
-    return Coded(np.concatenate(codes), values)
-
-
-class Checked(NamedTuple):
-    """By index why a cell cannot be a text, and a hash of each: int64."""
-
-    faults: dict[int, str]
-    hashes: np.ndarray
-
-
-def checked(column: Column, what: str) -> Checked:
-    """What `text_faults` says of the cells, and their hashes."""
-    faults: dict[int, str] = {}
-    hashes, start = np.empty(len(column), dtype=np.int64), 0
-    for part in column.parts():
-        found = text_faults(part, what)
-        faults |= {start + at: why for at, why in found.items()}
-        hashable = part if not found else [one if isinstance(one, str) else "" for one in part]
-        hashes[start : start + len(part)] = np.fromiter(map(hash, hashable), np.int64, len(part))
-        start += len(part)
-    return Checked(faults, hashes)
-
-
-def check_texts(texts: Column, pairs: Column | None) -> tuple[np.ndarray, dict[int, str]]:
-    """Hashes of the texts, or of the pairs, and by index why one cannot be a text."""
-    first = checked(texts, "the text")
-    if pairs is None:
-        return first.hashes, first.faults
-    second = checked(pairs, "the second text")
-    return of_pairs(first.hashes, second.hashes), first.faults | second.faults
-
-
-def of_pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Hashes of pairs by those of both texts."""
-    both = first.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + second.view(np.uint64)
+def of_pairs(first: Sequence[int], second: Sequence[int]) -> np.ndarray:
+    """Hashes of pairs by those of both texts: int64."""
+    former, latter = (np.asarray(one, dtype=np.int64).view(np.uint64) for one in (first, second))
+    both = former * np.uint64(0x9E3779B97F4A7C15) + latter
     return ((both ^ (both >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)).view(np.int64)
 
 
@@ -280,9 +182,10 @@ def among(hashes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def firsts_by_class(labels: Sequence[int], later: np.ndarray) -> dict[int, np.ndarray]:
-    """The rows but the `later` ones, ascending, by their class."""
+    """The rows but the `later` ones, ascending, by their class; classes in the order in which they occur."""
     firsts = np.delete(np.arange(len(labels)), later)
     of_firsts = np.asarray(labels)[firsts]
     order = np.argsort(of_firsts, kind="stable")
     classes, starts = np.unique(of_firsts[order], return_index=True)
-    return dict(zip(classes.tolist(), np.split(firsts[order], starts[1:]), strict=True))
+    rows = dict(zip(classes.tolist(), np.split(firsts[order], starts[1:]), strict=True))
+    return dict(sorted(rows.items(), key=lambda one: one[1][0]))

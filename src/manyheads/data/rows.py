@@ -5,6 +5,7 @@ Standard library only: a mistake is reported before torch is imported.
 """
 
 import re
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from itertools import combinations, islice, repeat
 from typing import Any
 
 from manyheads.config import OnBadRow
-from manyheads.data.table import Table, Unread, taken
+from manyheads.data.table import Table, Unread, parts_of, taken
 
 HALF = "holds half a character (a lone surrogate), which UTF-8 cannot write"
 SCORES = 20  # labels with decimals, of fewer nothing is said
@@ -32,7 +33,7 @@ class Rows:
     it has none. `unread` is the rest of the table, where that was asked for.
 
     Of a large table texts, pairs and targets are read again when they are asked for (`large.Column`), labels and
-    numbers are arrays, different sets are held once (`large.Coded`), and `hashes` tell texts, or pairs, apart.
+    numbers are arrays. Different sets are held once (`table.Coded`), and `hashes` tell texts, or pairs, apart.
     """
 
     texts: list[str]
@@ -51,8 +52,11 @@ class Rows:
     def pick(self, indices: Any) -> "Rows":
         """The rows at `indices`, in that order."""
 
+        if isinstance(self.texts, list) and hasattr(indices, "tolist"):
+            indices = indices.tolist()
+
         def some(column: Any) -> Any:
-            return None if column is None else taken(column, indices)
+            return column if column is None or not len(column) else taken(column, indices)
 
         return Rows(
             texts=some(self.texts),
@@ -63,7 +67,7 @@ class Rows:
             targets=some(self.targets),
             sets=some(self.sets),
             unread=None if self.unread is None else self.unread.pick(indices),
-            hashes=some(self.hashes),
+            hashes=None if self.hashes is None else hashed(self).take(indices),
         )
 
     def contents(self) -> list[Any]:
@@ -113,12 +117,24 @@ class Splits:
 
 
 def check_texts(texts: Any, pairs: Any) -> tuple[Any, dict[int, str]]:
-    """Of a large table a hash of each text, or pair, else None; and by index why one cannot be a text."""
-    if not isinstance(texts, list):
-        from manyheads.data.large import check_texts
+    """Hashes of the texts, or of the pairs: int64; and by index why one cannot be a text."""
+    hashes, faults = checked(texts, "the text")
+    if pairs is None:
+        return hashes, faults
+    from manyheads.data.large import of_pairs
 
-        return check_texts(texts, pairs)
-    return None, text_faults(texts, "the text") | ({} if pairs is None else text_faults(pairs, "the second text"))
+    of_pair, others = checked(pairs, "the second text")
+    return of_pairs(hashes, of_pair), faults | others
+
+
+def checked(cells: Any, what: str) -> tuple["array[int]", dict[int, str]]:
+    """A hash of each cell, and by index why one cannot be a text: what `text_faults` says."""
+    hashes, faults = array("q"), dict[int, str]()
+    for part in parts_of(cells):
+        found = text_faults(part, what)
+        faults |= {len(hashes) + at: why for at, why in found.items()}
+        hashes.extend(map(hash, [one if isinstance(one, str) else "" for one in part] if found else part))
+    return hashes, faults
 
 
 def no_labels(like: Any) -> Any:
@@ -229,23 +245,13 @@ def _scores(splits: Splits) -> Iterable[str]:
         )
 
 
-def repeated(rows: Rows) -> tuple[Any, Any]:
-    """The rows that hold the text of an earlier one, and for each the first row that holds it."""
-    if rows.hashes is not None:
-        from manyheads.data.large import repeats
-
-        return repeats(rows.hashes)
-    first_seen: dict[object, int] = {}
-    firsts = [first_seen.setdefault(content, index) for index, content in enumerate(rows.contents())]
-    later = [index for index, first in enumerate(firsts) if first != index]
-    return later, [firsts[index] for index in later]
-
-
 def _audit_train(splits: Splits) -> None:
     """Repeated texts and contradicting answers inside train."""
+    from manyheads.data.large import repeats
+
     train = splits.train
-    later, firsts = repeated(train)
-    if not len(later):
+    later, firsts = (one.tolist() for one in repeats(hashed(train)))
+    if not later:
         return
     splits.notes.append(
         f"train ({train.source}): {len(later):,} of {len(train):,} rows repeat the text of an earlier row "
@@ -275,31 +281,17 @@ def label_words(rows: Rows, labels: list[str]) -> list[str]:
 
 
 def hashed(rows: Rows) -> Any:
-    """The hashes of texts, or pairs, also of rows that are held."""
-    if rows.hashes is not None:
-        return rows.hashes
-    from manyheads.data.large import check_texts, in_memory
+    """Hashes of the texts, or pairs: an int64 array."""
+    import numpy as np
 
-    texts: Any = in_memory(rows.texts) if isinstance(rows.texts, list) else rows.texts
-    pairs: Any = in_memory(rows.pairs) if isinstance(rows.pairs, list) else rows.pairs
-    return check_texts(texts, pairs)[0]
-
-
-def _shared(rows: Rows, others: Rows) -> tuple[int, int, int]:
-    """How many texts `others` hold, too; the first of them, and the first there."""
-    if rows.hashes is not None or others.hashes is not None:
-        from manyheads.data.large import shared
-
-        return shared(hashed(rows), hashed(others))
-    contents = others.contents()
-    first_seen = dict(zip(reversed(contents), range(len(contents) - 1, -1, -1), strict=True))
-    found = [(index, first_seen[content]) for index, content in enumerate(rows.contents()) if content in first_seen]
-    return (len(found), *found[0]) if found else (0, 0, 0)
+    return np.asarray(check_texts(rows.texts, rows.pairs)[0] if rows.hashes is None else rows.hashes)
 
 
 def _overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:
     """Texts of split `name` that are also in the split `earlier`."""
-    n_shared, here, there = _shared(rows, others)
+    from manyheads.data.large import shared
+
+    n_shared, here, there = shared(hashed(rows), hashed(others))
     if n_shared:
         yield (
             f"{name} ({rows.source}): {n_shared:,} of {len(rows):,} texts are also in {earlier} "

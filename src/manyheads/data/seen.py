@@ -19,7 +19,7 @@ from zipfile import BadZipFile
 
 from manyheads.config import DataConfig
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.table import Table, Unread, taken
+from manyheads.data.table import Coded, Table, Unread, taken
 from manyheads.runs.atomic import replace_file
 
 FORMAT = "1"
@@ -132,18 +132,16 @@ def splits_seen(
     def about() -> dict[str, Any]:
         made.append(make())
         every = made[0].by_name()
-        if any(isinstance(rows.sets, list) for rows in every.values()):
-            return {}  # they were read from lists
         told = [_told(name, rows, of(name).column(columns.text)) for name, rows in every.items()]
         whole = {"labels": made[0].labels, "notes": made[0].notes, "splits": [*every]}
         return whole | {key: value for one in told for key, value in one.items()}
 
     def fits(found: dict[str, Any]) -> bool:
-        return not found or all(_fits(found, name, len(of(name).numbers)) for name in found["splits"])
+        return all(_fits(found, name, len(of(name).numbers)) for name in found["splits"])
 
     found = remembered(folder, "splits", key, about, fits)
-    if not found or made:
-        return made[0] if made else make()
+    if made:
+        return made[0]
     rows = {name: _as_before(found, name, of(name), columns, with_unread=with_unread) for name in found["splits"]}
     return Splits(rows["train"], rows["validation"], rows.get("test"), found["labels"], found["notes"])
 
@@ -193,8 +191,6 @@ def _as_before(found: dict[str, Any], name: str, table: Table, columns: Any, *, 
 
     sets: Any = None
     if f"{name} sets" in found:
-        from manyheads.data.large import Coded
-
         values = [None if one is None else tuple(one) for one in found[f"{name} values"]]
         sets = Coded(found[f"{name} sets"], values)
     texts = table.column(columns.text)

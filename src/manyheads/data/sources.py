@@ -27,10 +27,10 @@ from manyheads.data.columns import (
     without_labels,
 )
 from manyheads.data.opening import Tables, notes_of_folder, open_tables
-from manyheads.data.rows import Rows, Splits, audit, check_texts, label_names, no_labels, screen, text_faults
+from manyheads.data.rows import Rows, Splits, audit, check_texts, checked, label_names, no_labels, screen
 from manyheads.data.seen import cache_folder, splits_seen
 from manyheads.data.splits import carve, shorten
-from manyheads.data.table import Table, Unread, taken
+from manyheads.data.table import Coded, Table, Unread, coded, taken
 from manyheads.terminal import one_line
 
 Answer = Any  # the name of a class, a tuple of those of all labels of a row, or a target
@@ -82,10 +82,10 @@ def _drawn(
 ) -> Splits:
     """The splits of `table` and of those of other `roles`, and those that are carved out."""
     notes = [*notes, *table.notes]
-    table, different = _coded(table, columns)
+    table = _coded(table, columns)
     if columns.task is Task.classify:
-        notes += joined_otherwise(different, columns)
-        columns = as_found(different, columns)
+        notes += joined_otherwise(table, columns)
+        columns = as_found(table, columns)
     train, answers = _checked(table, columns, data.on_bad_row, notes, with_unread=with_unread)
     declared = table.classes.get(columns.answer)
     is_classes = columns.task is Task.classify
@@ -96,8 +96,8 @@ def _drawn(
     for role, read in roles.items():
         other = read()
         require_columns(other, columns)
-        other, different = _coded(other, columns)
-        if role == "test" and (why := without_labels(different, columns, labels, len(other.numbers))):
+        other = _coded(other, columns)
+        if role == "test" and (why := without_labels(other, columns, labels)):
             raise ValueError(f"{why}; {_without_test('validation' in tables)}")
         others[role], answers = _checked(other, columns, data.on_bad_row, notes, known=labels, with_unread=with_unread)
         _answer(others[role], answers, labels)
@@ -120,8 +120,8 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     table = tables["all" if "all" in tables else split]()
     notes = [*table.notes]
     columns = replace(find_columns(table, data, Task.classify if labels else Task.seq2seq), multi=multi)
-    table, different = _coded(table, columns)
-    if why := without_labels(different, columns, labels, len(table.numbers)):
+    table = _coded(table, columns)
+    if why := without_labels(table, columns, labels):
         raise ValueError(f"{why}; name another split by split=validation, or get the labels of these by predict")
     rows, answers = _checked(table, columns, data.on_bad_row, notes, with_unread=True)
     if labels:
@@ -140,7 +140,7 @@ def _known(rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, no
     """
     found, known = natural_order(set(_names(answers))), {*labels}
     strange = [name for name in found if name not in known]
-    good = [at for at, one in enumerate(answers) if known.issuperset(_names([one]))]
+    good = [at for at, one in enumerate(answers) if known.issuperset(_parts(one))]
     if strange and (not good or on_bad_row is OnBadRow["raise"]):
         drop = ", or leave such rows out by data.on_bad_row=drop" if good else ""
         raise ValueError(
@@ -153,8 +153,7 @@ def _known(rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, no
         f"{rows.source}: {len(rows) - len(good):,} of {len(rows):,} rows left out, as the model does not know their "
         f"labels: {listed(strange)}"
     )
-    rows.labels = [0] * len(rows)
-    return rows.pick(good), [answers[at] for at in good]
+    return rows.pick(good), answers.take(good)
 
 
 def _without_test(validation: bool) -> str:
@@ -177,65 +176,48 @@ def _checked(
     pairs = None if columns.pair is None else table.column(columns.pair)
     answers, faults = _answers(table, columns, notes)
     if known and (strange := {*_names(answers)} - {*known, ""}):
-        outside = [(at, name) for at, one in enumerate(answers) for name in _names([one]) if name in strange]
-        faults |= {at: f"the label '{show(name)}' has no row in the training split" for at, name in outside}
+        outside = {at: name for at, one in enumerate(answers.values) for name in _parts(one) if name in strange}
+        whys = {at: f"the label '{show(name)}' has no row in the training split" for at, name in outside.items()}
+        faults |= answers.marked(whys)
     rows = Rows(texts, pairs, [], table.source, table.numbers)
     rows.hashes, found = check_texts(texts, pairs)
-    faults |= found
-    faults |= table.broken
+    faults |= found | table.broken
     good = screen(table, faults, on_bad_row, notes)
     if with_unread:
         names = [name for name in table.names if name not in columns.by_key().values()]
         rows.unread = Unread(table, names, range(len(texts)))
     if len(good) == len(texts):
         return rows, answers
-    rows.labels = no_labels(texts)
     return rows.pick(good), taken(answers, good)
 
 
-def _coded(table: Table, columns: Columns) -> tuple[Table, Table]:
-    """Of a large table, whose classes are few, one that holds the label of each row, and one of the different labels
-    alone; any other twice as it is."""
-    cells = [] if columns.task is not Task.classify else table.column(columns.answer)
-    if isinstance(cells, list):
-        return table, table
-    from manyheads.data.large import Coded, coded
-
-    held = coded(cells)
-    column = table.column
-    table = replace(table, column=lambda name: held if name == columns.answer else column(name))
-    if not isinstance(held, Coded):
-        return table, table
-    return table, replace(table, column=lambda name: held.values, numbers=range(len(held.values)), broken={})
+def _coded(table: Table, columns: Columns) -> Table:
+    """The table, each different label of which is held once."""
+    if columns.task is not Task.classify:
+        return table
+    held, column = coded(table.column(columns.answer)), table.column
+    return replace(table, column=lambda name: held if name == columns.answer else column(name))
 
 
 def _answers(table: Table, columns: Columns, notes: list[str]) -> tuple[Any, dict[int, str]]:
     """What each row is answered with, and by index why a row is not."""
     cells, classes = table.column(columns.answer), table.classes.get(columns.answer)
     if columns.task is not Task.classify:
-        if isinstance(cells, list):
-            return cells, text_faults(cells, "the target")
-        from manyheads.data.large import checked
-
-        return cells, checked(cells, "the target").faults
+        return cells, checked(cells, "the target")[1]
+    values = label_cells(cells.values, columns.answer)
     read: Any = label_sets if columns.multi else label_names
-    if isinstance(cells, list):
-        cells = label_cells(table, columns.answer)
-        answers, faults = read(cells, classes)
-        notes += note_of_twice(table, named_twice(cells, answers, faults))
-        return answers, faults
-    values = label_cells(replace(table, column=lambda name: cells.values), columns.answer)
     answers, faults = read(values, classes)
-    notes += note_of_twice(table, cells.where(named_twice(values, answers, faults)))
-    wrong = {int(at): faults[int(cells.codes[at])] for at in cells.where([*faults])}
-    return cells.over(answers), wrong
+    notes += note_of_twice(table, cells.marked(dict.fromkeys(named_twice(values, answers, faults))))
+    return cells.over(answers), cells.marked(faults)
 
 
-def _names(answers: Any) -> list[str]:
+def _names(answers: Coded) -> list[str]:
     """The names in answers, of which those of sets are taken apart."""
-    if hasattr(answers, "used"):
-        answers = answers.used()
-    return [name for one in answers for name in ([one] if isinstance(one, str) else one)]
+    return [name for one in answers.used() for name in _parts(one)]
+
+
+def _parts(answer: Answer) -> Sequence[str]:
+    return (answer,) if isinstance(answer, str) else answer
 
 
 def _order(names: list[str], declared: list[str] | None, source: str, notes: list[str]) -> list[str]:
@@ -252,15 +234,14 @@ def _order(names: list[str], declared: list[str] | None, source: str, notes: lis
 
 
 def _answer(rows: Rows, answers: Any, labels: list[str]) -> None:
-    """Give each row its class id, those of all its labels or, where there are no `labels`, its target."""
-    if len(answers) and isinstance(answers[0], tuple):
-        return give_sets(rows, answers, labels)
-    of_name = {name: index for index, name in enumerate(labels)}
-    if hasattr(answers, "numbers"):
-        rows.labels = answers.numbers([of_name.get(name, -1) for name in answers.values])
+    """Give each row its class id, those of all its labels or its target, if it is no `Coded`."""
+    if not isinstance(answers, Coded):
+        rows.labels, rows.targets = no_labels(answers), answers
+    elif isinstance(answers[0], tuple):
+        give_sets(rows, answers, labels)
     else:
-        rows.labels = [of_name[name] for name in answers] if labels else no_labels(answers)
-    rows.targets = None if labels else answers
+        of_name = {name: index for index, name in enumerate(labels)}
+        rows.labels = answers.numbers([of_name.get(name, -1) for name in answers.values])
 
 
 def _carve_missing(

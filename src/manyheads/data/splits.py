@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from manyheads.config import DataConfig
 from manyheads.config.fields import listed, show
 from manyheads.data.files import kind_of, stem_of, why_empty
-from manyheads.data.rows import Rows, repeated
+from manyheads.data.rows import Rows, hashed
 
 T = TypeVar("T")
 ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
@@ -243,18 +243,22 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
     Raises:
         ValueError: there are too few rows to carve one out, or no two of a class.
     """
-    later, firsts = repeated(rows)
+    import numpy as np
+
+    from manyheads.data.large import firsts_by_class, repeats
+
+    later, firsts = repeats(hashed(rows))
     others: dict[int, list[int]] = defaultdict(list)
-    for row, first in zip(later, firsts, strict=True):
-        others[int(first)].append(int(row))
-    by_class = _firsts_by_class(rows, later)
+    for row, first in zip(later.tolist(), firsts.tolist(), strict=True):
+        others[first].append(row)
+    by_class = firsts_by_class(rows.labels, later)
     sizes = {label: len(of_class) for label, of_class in by_class.items()}
     for first, more in others.items():
         sizes[int(rows.labels[first])] += len(more)
     wanted, carved = _wanted(sizes, share), bytearray(len(rows))
     largest, first = max(by_class, key=lambda label: len(by_class[label])), []
     for label, of_class in sorted(by_class.items()):
-        shuffled = of_class if isinstance(of_class, list) else of_class.tolist()
+        shuffled = of_class.tolist()
         random.Random(f"{seed} {purpose} {label}").shuffle(shuffled)  # noqa: S311 - a draw, not a secret
         for row in _first_groups(shuffled, others, wanted[label]):
             carved[row] = 1
@@ -264,29 +268,8 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
             raise ValueError(_too_few(rows, len(by_class), purpose))
         for row in (*first, *others.get(first[0], [])):
             carved[row] = 1
-    return rows.pick(_where(carved, 0, rows)), rows.pick(_where(carved, 1, rows))
-
-
-def _firsts_by_class(rows: Rows, later: Any) -> dict[int, Any]:
-    """The first row of each text, by class: all but the `later` ones."""
-    if rows.hashes is not None:
-        from manyheads.data.large import firsts_by_class
-
-        return firsts_by_class(rows.labels, later)
-    known, by_class = {*later}, defaultdict(list)
-    for row, label in enumerate(rows.labels):
-        if row not in known:
-            by_class[label].append(row)
-    return by_class
-
-
-def _where(flags: bytearray, value: int, rows: Rows) -> Any:
-    """The rows whose flag has this value."""
-    if rows.hashes is None:
-        return [row for row, flag in enumerate(flags) if flag == value]
-    import numpy as np
-
-    return np.flatnonzero(np.frombuffer(flags, dtype=np.uint8) == value)
+    is_carved = np.frombuffer(carved, dtype=bool)
+    return rows.pick(np.flatnonzero(~is_carved)), rows.pick(np.flatnonzero(is_carved))
 
 
 def _too_few(rows: Rows, n_classes: int, purpose: str) -> str:

@@ -1,11 +1,18 @@
-"""A table as it was read: one split, or a shard of it. Standard library only."""
+"""A table as it was read: one split, or a shard of it; and what all columns are asked, held or not.
 
-from collections.abc import Callable, Sequence
+The cells of a small table are a list, those of a large one a `large.Column`. Standard library only.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import Any
+from itertools import accumulate, chain
+from operator import eq
+from typing import Any, TypeVar
 
 from manyheads.config.fields import listed, show
+
+T = TypeVar("T")
+AT_ONCE = 2**15  # rows that are made Python objects at once
 
 
 @dataclass(slots=True)
@@ -35,6 +42,97 @@ def taken(column: Any, indices: Any) -> Any:
     if isinstance(column, range) and hasattr(indices, "dtype"):
         return indices + column.start
     return [column[at] for at in indices]
+
+
+def parts_of(column: Any) -> Iterable[list[Any]]:
+    """The cells in lists, one after another."""
+    return column.parts() if hasattr(column, "parts") else [column]
+
+
+class Coded(Sequence[Any]):
+    """Cells of which few are different: the number of each in `values`, where each occurs once, in the order in which
+    they do."""
+
+    def __init__(self, codes: Any, values: list[Any]) -> None:
+        self.codes, self.values = codes, values
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __repr__(self) -> str:
+        return repr([*self])
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.values.__getitem__, self._numbers())
+
+    def _numbers(self) -> Iterator[int]:
+        if isinstance(self.codes, list):
+            return iter(self.codes)
+        return chain.from_iterable(
+            self.codes[start : start + AT_ONCE].tolist() for start in range(0, len(self), AT_ONCE)
+        )
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return Coded(self.codes[at], self.values)
+        return self.values[self.codes[at]]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def take(self, indices: Any) -> "Coded":
+        """The cells at `indices`."""
+        return Coded(taken(self.codes, indices), self.values)
+
+    def used(self) -> list[Any]:
+        """The values that occur."""
+        known = {*self._numbers()}
+        return [value for code, value in enumerate(self.values) if code in known]
+
+    def over(self, values: list[Any]) -> "Coded":
+        """As many cells, with these in place of the values."""
+        return Coded(self.codes, values)
+
+    def mapped(self, of: Callable[[Any], Any]) -> "Coded":
+        """What `of` makes of the cells; those of values that do not occur are None."""
+        known = {*self._numbers()}
+        return self.over([of(value) if code in known else None for code, value in enumerate(self.values)])
+
+    def numbers(self, of_value: list[int]) -> Any:
+        """A number for each cell, by that of its value."""
+        if isinstance(self.codes, list):
+            return [of_value[code] for code in self.codes]
+        import numpy as np
+
+        return np.array([-1 if one is None else one for one in of_value], dtype=np.int64)[self.codes]
+
+    def marked(self, of_code: Mapping[int, T]) -> dict[int, T]:
+        """By row what is said of its value, by the number of that."""
+        return {row: of_code[code] for row, code in enumerate(self._numbers()) if code in of_code} if of_code else {}
+
+
+def coded(cells: Sequence[Any]) -> Coded:
+    """The cells of a column with each different one held once; 1, 1.0 and true are different."""
+    if isinstance(cells, Coded):
+        return cells
+    known: dict[Any, int] = {}
+    values: list[Any] = []
+    codes = []
+    for part in parts_of(cells):
+        keys = part
+        if {*map(type, part)} != {str}:
+            keys = [one if type(one) is str else (type(one), repr(one)) for one in part]
+        for key, cell in zip(keys, part, strict=True) if not {*keys} <= known.keys() else ():
+            if known.setdefault(key, len(known)) == len(values):
+                values.append(cell)
+        codes.append([*map(known.__getitem__, keys)])
+    if isinstance(cells, list):
+        return Coded(codes[0], values)
+    import numpy as np
+
+    return Coded(np.concatenate([np.array(part, dtype=np.int32) for part in codes]), values)
 
 
 def joined(shards: list[Table]) -> Table:

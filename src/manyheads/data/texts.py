@@ -170,29 +170,19 @@ def _joined(parts: list[Rows]) -> Rows:
     if len(parts) == 1:
         return first
     texts = end_to_end([rows.texts for rows in parts])
-    hashes = None
-    if not isinstance(texts, list):
-        import numpy as np
-
-        hashes = np.concatenate([hashed(rows) for rows in parts])
     return Rows(
         texts=texts,
         pairs=None if first.pairs is None else end_to_end([rows.pairs or [] for rows in parts]),
         labels=no_labels(texts),
         source=f"{first.source} and {len(parts) - 1} more",
         numbers=[number for rows in parts for number in rows.numbers],
-        hashes=hashes,
     )
 
 
 def _not_in(rows: Rows, others: list[Rows]) -> Any:
     """The rows whose texts, or pairs, are none of `others`."""
-    if rows.hashes is None and all(one.hashes is None for one in others):
-        known = {text for one in others for text in one.contents()}
-        return [at for at, text in enumerate(rows.contents()) if text not in known]
     import numpy as np
 
     from manyheads.data.large import among
 
-    known = np.concatenate([hashed(one) for one in others])
-    return np.delete(np.arange(len(rows)), among(hashed(rows), known))
+    return np.delete(np.arange(len(rows)), among(hashed(rows), np.concatenate([hashed(one) for one in others])))
