@@ -323,7 +323,14 @@ def open_storage(name: str) -> BaseStorage:
                 if (first := file.readline(4096)) and b'"op_code":' not in first:  # Optuna would add to it, or break
                     raise ValueError("it holds something else than a journal of Optuna")
             return JournalStorage(JournalFileBackend(str(path)))
-        except (OptunaError, SQLAlchemyError, ImportError, OSError, ValueError) as error:
+        except ImportError as error:
+            module = getattr(error.__cause__ or error.__context__ or error, "name", None)
+            packages = {"psycopg": "'psycopg[binary]'", "psycopg2": "psycopg2-binary"}
+            raise ValueError(
+                f"storage={name} needs its database's Python driver, the module {module}, which is not installed: "
+                f"pip install {packages.get(str(module), 'the package that has it')}"
+            ) from error
+        except (OptunaError, SQLAlchemyError, OSError, ValueError) as error:
             if not again:
                 raise ValueError(_unusable(name, error)) from error
             time.sleep(1.0)

@@ -3,6 +3,7 @@
 import csv
 import os
 import signal
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -220,3 +221,11 @@ def test_a_file_that_is_no_journal_is_left_as_it_is(place, content, monkeypatch)
     with pytest.raises(ValueError, match=r"cannot be used \(it holds something else than a journal of Optuna\)"):
         place.tune("optim.lr=1e-3,3e-3", storage(place))
     assert path.read_text() == content
+
+
+@pytest.mark.parametrize(("module", "package"), [("psycopg", "'psycopg[binary]'"), ("psycopg2", "psycopg2-binary")])
+def test_a_database_without_its_driver_names_the_package(monkeypatch, module, package):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ValueError, match=rf"the module {module}, which is not installed: pip install (.+)$") as caught:
+        shared.open_storage(f"postgresql+{module}://localhost/searches")
+    assert str(caught.value).endswith(package)
