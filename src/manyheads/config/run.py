@@ -20,7 +20,6 @@ from manyheads.config.training import (
     Precision,
     PretrainConfig,
     SlurmConfig,
-    Strategy,
     read_budget,
 )
 
@@ -126,7 +125,6 @@ class RunConfig:
         )
         self._check_pretraining()
         self.model.check_use(self.task)
-        self.optim.check_spread(in_parts=self.hardware.strategy is Strategy.fsdp)
         self._check_finetuning()
         require(
             self.task is not Task.seq2seq or self.data.long is Long.cut,

@@ -59,19 +59,14 @@ def read_budget(text: str, name: str = "budget") -> Budget | None:
     return Budget(seconds=number * SECONDS[unit]) if unit in SECONDS else Budget(tokens=number * TOKENS[unit])
 
 
-OptimKind = StrEnum("OptimKind", "adamw muon")
 Schedule = StrEnum("Schedule", "linear cosine wsd constant")
 
 
 @section("optim.")
 class OptimConfig:
-    """AdamW or Muon with a warm-up and a decay, both counted in optimiser steps."""
+    """AdamW with a warm-up and a decay, both counted in optimiser steps."""
 
-    kind: OptimKind = setting(OptimKind.adamw, "AdamW, or Muon for the matrices of the layers and AdamW for all else")
     lr: float = setting(1e-3, "peak learning rate", gt=0.0)
-    muon_lr: float | None = setting(
-        None, "peak rate of Muon, whose steps are as large as AdamW's; null: lr", gt=0.0, null="optim.lr"
-    )
     few: int = setting(0, "most rows per class that count as few: the head is then fitted before training", ge=0)
     few_epochs: int = setting(
         0, "least epochs where rows are few, if trainer.max_epochs is not typed", ge=0, by_data=True, resume="warn"
@@ -123,11 +118,6 @@ class OptimConfig:
             f"optim.thaw={self.thaw} thaws frozen layers, but optim.freeze=0 freezes none: freeze some, such as "
             "optim.freeze=2, or remove optim.thaw",
         )
-        require(
-            self.muon_lr is None or self.kind is OptimKind.muon,
-            f"optim.muon_lr={self.muon_lr} is a rate of Muon, but optim.kind={self.kind.name}: add optim.kind=muon, or "
-            "remove it",
-        )
         weights = self.class_weights
         by_name = isinstance(weights, dict) and all(
             isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < LARGEST_WEIGHT
@@ -156,14 +146,6 @@ class OptimConfig:
         if self.steps_per_class and (steps in (None, -1) or steps > most):
             limits["max_steps"] = most
         return trainer | limits
-
-    def check_spread(self, *, in_parts: bool) -> None:
-        """Refuse an optimiser that needs whole matrices where each process holds its share of them."""
-        require(
-            not (in_parts and self.kind is OptimKind.muon),
-            "optim.kind=muon makes whole matrices orthogonal, of which a device sees its share alone with "
-            "hardware.strategy=fsdp: use hardware.strategy=ddp, or optim.kind=adamw",
-        )
 
 
 class Metric(Enum):

@@ -55,7 +55,7 @@ RECIPE: dict[str, Any] = {
         "dropout_embedding": None, "dropout_residual": None, "dropout_classifier": None, "dropout_attention": 0.0,
     },
     "optim": {
-        "kind": "adamw", "lr": 0.002, "muon_lr": None, "few": 0, "few_epochs": 0, "steps_per_class": 0,
+        "lr": 0.002, "few": 0, "few_epochs": 0, "steps_per_class": 0,
         "head_lr": None, "layer_decay": 1.0, "scale_embedding_lr": False, "freeze": 0, "thaw": 0.0,
         "weight_decay": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-08, "warmup": 0.06, "schedule": "linear",
         "decay_share": 0.2, "teacher_weight": 0.5, "teacher_temperature": 2.0, "class_weights": "none",

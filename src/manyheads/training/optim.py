@@ -1,11 +1,8 @@
-"""Optimiser, schedule, parameter groups and the mean of weights: what decays, at which rate, by AdamW or Muon.
+"""Optimiser, schedule, parameter groups and the mean of weights: what decays, and at which rate.
 
 AdamW: Loshchilov and Hutter (2019). Layer-wise rates: Howard and Ruder (2018), "Universal Language Model Fine-tuning",
-section 3.2, there called discriminative; frozen layers that thaw from the top: section 3.3. Muon, for the matrices of
-the layers: Jordan et al. (2024). The mean of the weights along the end of training is better than where the last step
-happens to land.
-
-A, B rows and columns of a block
+section 3.2, there called discriminative; frozen layers that thaw from the top: section 3.3. The mean of the weights
+along the end of training is better than where the last step happens to land.
 """
 
 import math
@@ -19,15 +16,8 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from manyheads.config import OptimConfig, Schedule
-from manyheads.config.training import OptimKind
-from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.nn.transformer import FeedForward
 from manyheads.training.strategies import part, parted, whole
 
-MOMENTUM = 0.95
-FACTORS = (3.4445, -4.7750, 2.0315)  # of x, x³ and x⁵: five rounds bring all from 0.01 to 1 near to 1
-ROUNDS = 5
-AS_ADAMW = 0.2  # the root mean square of a step of AdamW, in steps of its rate
 EVERY = 10  # steps between two looks, unless the mean is asked for: neighbouring weights are nearly the same
 
 
@@ -105,92 +95,6 @@ def _n_layers(network: nn.Module) -> int:
     return len({name.split(".")[2] for name, _ in network.named_parameters() if name.startswith("encoder.layers.")})
 
 
-class Muon(torch.optim.AdamW):
-    """Steps of `hidden` go by their momentum made orthogonal: Jordan et al. (2024), "Muon".
-
-    torch.optim.Muon takes each matrix as one block, and knows no AdamW for the rest and no `found_inf`.
-
-    Each block of a matrix by itself, as queries, keys and values lie in one, of A rows and B columns, by a step of
-    0.2 √max(A, B) times the rate, which is as large as one of AdamW: Liu et al. (2025), "Muon is Scalable for LLM
-    Training", section 2.2. So one rate serves all weights. Whatever `hidden` does not name is AdamW's. A group holds
-    parameters of one kind.
-
-    Args:
-        hidden: of each matrix the rows of its blocks.
-    """
-
-    found_inf: Tensor | None = None  # one: a step that changes nothing, as of torch's own fused steps
-
-    def __init__(self, groups: list[dict[str, Any]], hidden: dict[Tensor, tuple[int, ...]], **settings: Any) -> None:
-        super().__init__(groups, **settings)
-        self.hidden = hidden
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        with torch.enable_grad():
-            loss = None if closure is None else closure()
-        gradients = {matrix: matrix.grad for matrix in self.hidden if matrix.grad is not None}
-        for matrix in gradients:
-            matrix.grad = None  # so that AdamW leaves it alone
-        super().step()
-        for group in self.param_groups:
-            for matrix in group["params"]:
-                if matrix in gradients:
-                    self._step_matrix(matrix, gradients[matrix], group["lr"], group["weight_decay"])
-        for matrix, gradient in gradients.items():
-            matrix.grad = gradient
-        return loss
-
-    def _step_matrix(self, matrix: Tensor, gradient: Tensor, lr: float, weight_decay: float) -> None:
-        """Nothing waits for the device: a step in which `found_inf` is one is made with factors of zero."""
-        state, goes = self.state[matrix], torch.ones((), device=matrix.device)
-        if not state:
-            state["step"], state["momentum"] = torch.zeros(()), torch.zeros_like(matrix)
-        state["step"] += 1  # which torch looks for where a state is loaded
-        momentum = state["momentum"]
-        if self.found_inf is not None:
-            goes = goes - self.found_inf.to(matrix.device)
-            gradient = torch.where(goes > 0, gradient, momentum)
-        momentum.lerp_(gradient, 1 - MOMENTUM)
-        ahead = gradient.lerp(momentum, MOMENTUM)  # as Nesterov looks ahead
-        matrix.mul_(1 - lr * weight_decay * goes)
-        for block_AB, step_AB in zip(matrix.split(self.hidden[matrix]), ahead.split(self.hidden[matrix]), strict=True):
-            block_AB.sub_(orthogonal(step_AB) * (AS_ADAMW * lr * max(step_AB.shape) ** 0.5 * goes))
-
-
-def orthogonal(matrix_AB: Tensor) -> Tensor:
-    """U V of the matrix U S V, about: each singular value becomes one between 0.7 and 1.2, tiny ones less.
-
-    A polynomial of the matrix is one of its singular values: Newton and Schulz's iteration with a steeper one
-    (Jordan et al., 2024).
-    """
-    is_tall = matrix_AB.size(0) > matrix_AB.size(1)
-    x = matrix_AB.T if is_tall else matrix_AB
-    x = x.bfloat16() if x.is_cuda else x
-    x = x / x.norm().clamp(min=1e-7)
-    a, b, c = FACTORS
-    for _ in range(ROUNDS):
-        gram = x @ x.T
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x.T if is_tall else x).to(matrix_AB.dtype)
-
-
-def hidden_matrices(network: nn.Module) -> dict[Tensor, tuple[int, ...]]:
-    """The matrices of attention and feed-forward blocks that learn, each with the rows of its blocks."""
-    found: dict[Tensor, tuple[int, ...]] = {}
-    for module in network.modules():
-        if isinstance(module, MultiHeadAttention):
-            if module.project is not None:
-                found[module.project.weight] = module.widths
-            if isinstance(module.output, nn.Linear):
-                found[module.output.weight] = (module.output.out_features,)
-        elif isinstance(module, FeedForward):
-            rows = module.widen.out_features
-            found[module.widen.weight] = (rows // 2, rows // 2) if module.is_gated else (rows,)
-            found[module.narrow.weight] = (module.narrow.out_features,)
-    return {matrix: blocks for matrix, blocks in found.items() if matrix.requires_grad}
-
-
 def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) -> Tensor:
     """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing. Returns
     the norm of all gradients together before; where a number of them is not finite, nor is this."""
@@ -206,19 +110,9 @@ def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) 
 
 
 def make_optimizer(model: nn.Module, optim: OptimConfig, *, fused: bool = True) -> torch.optim.AdamW:
-    """AdamW over the groups of `parameter_groups`, or Muon, which takes the matrices of the layers out of them."""
-    groups = parameter_groups(model, optim)
-    settings = {"lr": optim.lr, "betas": (optim.beta1, optim.beta2), "eps": optim.eps}
-    if optim.kind is OptimKind.muon:
-        hidden, factor = hidden_matrices(model), (optim.muon_lr or optim.lr) / optim.lr
-        parted = []
-        for group in groups:
-            of_muon = [one for one in group["params"] if one in hidden]
-            parted.append({**group, "params": [one for one in group["params"] if one not in hidden]})
-            if of_muon:
-                parted.append({**group, "params": of_muon, "lr": factor * group["lr"]})
-        return Muon(parted, hidden, fused=fused, **settings)
-    return torch.optim.AdamW(groups, **settings, fused=fused)
+    """AdamW over the groups of `parameter_groups`."""
+    betas = optim.beta1, optim.beta2
+    return torch.optim.AdamW(parameter_groups(model, optim), lr=optim.lr, betas=betas, eps=optim.eps, fused=fused)
 
 
 def make_schedule(

@@ -154,18 +154,15 @@ def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[st
 
 
 def check_moments(optimizer: Any) -> None:
-    """Refuse what is not of the shape that AdamW keeps of a weight, or Muon of a matrix, or is of an older
-    optimiser."""
+    """Refuse what is not of the shape that AdamW keeps of a weight, or is of an older optimiser."""
     for group in optimizer.param_groups:
         [math.isfinite(group[name]) for name in ("lr", "eps", "weight_decay", "initial_lr")]  # else a TypeError
-    hidden = getattr(optimizer, "hidden", {})
     for weight, kept in optimizer.state.items():
         if "owed" in kept:
             raise ValueError("an earlier version updated its embedding row by row, which this one does not")
-        moments = ("momentum",) if weight in hidden else MOMENTS
-        if not {"step", *moments} <= kept.keys() or kept["step"].numel() != 1:
+        if not {"step", *MOMENTS} <= kept.keys() or kept["step"].numel() != 1:
             raise ValueError("its optimiser lacks what it keeps of a weight")
-        if any(kept[name].shape != weight.shape for name in moments):
+        if any(kept[name].shape != weight.shape for name in MOMENTS):
             raise ValueError("its optimiser is that of other weights")
 
 
