@@ -1,121 +1,58 @@
 """Every setting as a typed field of a dataclass, one file a section. Standard library only."""
 
-from manyheads.config.data import (
-    BatchConfig,
-    Cutting,
-    DataConfig,
-    Long,
-    OnBadRow,
-    Source,
-    TokenizerConfig,
-    TokenizerKind,
-)
-from manyheads.config.model import (
-    Activation,
-    EncoderKind,
-    GenerateConfig,
-    ModelConfig,
-    Norm,
-    Normaliser,
-    PairKind,
-    Placement,
-    Pooler,
-    Pooling,
-    Positions,
-    Score,
-    Segments,
-    Task,
-    Terms,
-)
-from manyheads.config.run import (
-    Claim,
-    EvaluateConfig,
-    ExplainConfig,
-    ExportConfig,
-    Format,
-    InferenceHardware,
-    LookConfig,
-    Members,
-    PredictConfig,
-    Resume,
-    RunConfig,
-    TextColumns,
-    run_data,
-)
-from manyheads.config.sweep import AblateConfig, Equal, Method, Prune, TuneConfig
-from manyheads.config.training import (
-    Accelerator,
-    CheckpointConfig,
-    GuardConfig,
-    HardwareConfig,
-    Hide,
-    LoggerConfig,
-    LoggerKind,
-    Metric,
-    Nonfinite,
-    OptimConfig,
-    Precision,
-    PretrainConfig,
-    Schedule,
-    SlurmConfig,
-    Strategy,
-)
-
-__all__ = [
-    "AblateConfig",
-    "Accelerator",
-    "Activation",
-    "BatchConfig",
-    "CheckpointConfig",
-    "Claim",
-    "Cutting",
-    "DataConfig",
-    "EncoderKind",
-    "Equal",
-    "EvaluateConfig",
-    "ExplainConfig",
-    "ExportConfig",
-    "Format",
-    "GenerateConfig",
-    "GuardConfig",
-    "HardwareConfig",
-    "Hide",
-    "InferenceHardware",
-    "LoggerConfig",
-    "LoggerKind",
-    "Long",
-    "LookConfig",
-    "Members",
-    "Method",
-    "Metric",
-    "ModelConfig",
-    "Nonfinite",
-    "Norm",
-    "Normaliser",
-    "OnBadRow",
-    "OptimConfig",
-    "PairKind",
-    "Placement",
-    "Pooler",
-    "Pooling",
-    "Positions",
-    "Precision",
-    "PredictConfig",
-    "PretrainConfig",
-    "Prune",
-    "Resume",
-    "RunConfig",
-    "Schedule",
-    "Score",
-    "Segments",
-    "SlurmConfig",
-    "Source",
-    "Strategy",
-    "Task",
-    "Terms",
-    "TextColumns",
-    "TokenizerConfig",
-    "TokenizerKind",
-    "TuneConfig",
-    "run_data",
-]
+from manyheads.config.data import BatchConfig as BatchConfig
+from manyheads.config.data import Cutting as Cutting
+from manyheads.config.data import DataConfig as DataConfig
+from manyheads.config.data import Long as Long
+from manyheads.config.data import OnBadRow as OnBadRow
+from manyheads.config.data import Source as Source
+from manyheads.config.data import TokenizerConfig as TokenizerConfig
+from manyheads.config.data import TokenizerKind as TokenizerKind
+from manyheads.config.model import Activation as Activation
+from manyheads.config.model import EncoderKind as EncoderKind
+from manyheads.config.model import GenerateConfig as GenerateConfig
+from manyheads.config.model import ModelConfig as ModelConfig
+from manyheads.config.model import Norm as Norm
+from manyheads.config.model import Normaliser as Normaliser
+from manyheads.config.model import PairKind as PairKind
+from manyheads.config.model import Placement as Placement
+from manyheads.config.model import Pooler as Pooler
+from manyheads.config.model import Pooling as Pooling
+from manyheads.config.model import Positions as Positions
+from manyheads.config.model import Score as Score
+from manyheads.config.model import Segments as Segments
+from manyheads.config.model import Task as Task
+from manyheads.config.model import Terms as Terms
+from manyheads.config.run import Claim as Claim
+from manyheads.config.run import EvaluateConfig as EvaluateConfig
+from manyheads.config.run import ExplainConfig as ExplainConfig
+from manyheads.config.run import ExportConfig as ExportConfig
+from manyheads.config.run import Format as Format
+from manyheads.config.run import InferenceHardware as InferenceHardware
+from manyheads.config.run import LookConfig as LookConfig
+from manyheads.config.run import Members as Members
+from manyheads.config.run import PredictConfig as PredictConfig
+from manyheads.config.run import Resume as Resume
+from manyheads.config.run import RunConfig as RunConfig
+from manyheads.config.run import TextColumns as TextColumns
+from manyheads.config.run import run_data as run_data
+from manyheads.config.sweep import AblateConfig as AblateConfig
+from manyheads.config.sweep import Equal as Equal
+from manyheads.config.sweep import Method as Method
+from manyheads.config.sweep import Prune as Prune
+from manyheads.config.sweep import TuneConfig as TuneConfig
+from manyheads.config.training import Accelerator as Accelerator
+from manyheads.config.training import CheckpointConfig as CheckpointConfig
+from manyheads.config.training import GuardConfig as GuardConfig
+from manyheads.config.training import HardwareConfig as HardwareConfig
+from manyheads.config.training import Hide as Hide
+from manyheads.config.training import LoggerConfig as LoggerConfig
+from manyheads.config.training import LoggerKind as LoggerKind
+from manyheads.config.training import Metric as Metric
+from manyheads.config.training import Nonfinite as Nonfinite
+from manyheads.config.training import OptimConfig as OptimConfig
+from manyheads.config.training import Precision as Precision
+from manyheads.config.training import PretrainConfig as PretrainConfig
+from manyheads.config.training import Schedule as Schedule
+from manyheads.config.training import SlurmConfig as SlurmConfig
+from manyheads.config.training import Strategy as Strategy

@@ -6,7 +6,7 @@ are in the section that holds both. Standard library only.
 """
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from difflib import SequenceMatcher
 from enum import Enum
@@ -80,19 +80,15 @@ class Facts(NamedTuple):
 
     def allows(self, value: Any) -> bool:
         """Whether a number, or each number of a list, is in range."""
-        if isinstance(value, list):
-            return all(map(self.allows, value))
-        bounds = ((holds, getattr(self, key)) for key, (_, holds) in BOUNDS.items())
-        return all(bound is None or holds(value, bound) for holds, bound in bounds)
+        numbers = value if isinstance(value, list) else [value]
+        bounds = [(holds, getattr(self, key)) for key, (_, holds) in BOUNDS.items()]
+        return all(bound is None or holds(number, bound) for holds, bound in bounds for number in numbers)
 
 
 def setting(default: Any, help: str, *, path: bool = False, verbatim: bool = False, **more: Any) -> Any:
     """Declare one setting, or a section of them. `help` is what `manyheads VERB --help` prints; `more` are `Facts`."""
-    facts = Facts(help, path=path, verbatim=verbatim or (path and default is not list), **more)
-    metadata = {"facts": facts}
-    if callable(default):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    metadata = {"facts": Facts(help, path=path, verbatim=verbatim or (path and default is not list), **more)}
+    return field(**{"default_factory" if callable(default) else "default": default}, metadata=metadata)
 
 
 def field_of(schema: type, name: str) -> Any:
@@ -118,30 +114,25 @@ def settings(schema: type, where: str = "") -> dict[str, Setting]:
     Args:
         where: dotted section in front of every name, for instance "model."
     """
-    return _settings(schema, where, None, None)
 
+    def within(schema: Any, where: str, made: Any, section: Facts | None) -> Iterator[Setting]:
+        types = get_type_hints(schema)
+        for one in fields(schema):
+            kind, facts = types[one.name], one.metadata["facts"].within(section)
+            default = default_of(one) if made is None else getattr(made, one.name)
+            if is_dataclass(kind):
+                yield from within(kind, f"{where}{one.name}.", default, facts)
+            else:
+                yield Setting(f"{where}{one.name}", kind, default, facts)
 
-def _settings(schema: type, where: str, made: Any, section: Facts | None) -> dict[str, Setting]:
-    types = get_type_hints(schema)
-    found: dict[str, Setting] = {}
-    for one in fields(schema):
-        name, facts = f"{where}{one.name}", one.metadata["facts"].within(section)
-        default = default_of(one) if made is None else getattr(made, one.name)
-        if is_dataclass(types[one.name]):
-            found |= _settings(types[one.name], f"{name}.", default, facts)  # type: ignore[arg-type]
-        else:
-            found[name] = Setting(name, types[one.name], default, facts)
-    return found
+    return {one.name: one for one in within(schema, where, None, None)}
 
 
 @cache
 def having(schema: type, **facts: Any) -> tuple[str, ...]:
     """Dotted names of the settings with these facts: `having(RunConfig, path=True)`."""
-    return tuple(
-        name
-        for name, one in settings(schema).items()
-        if all(getattr(one.facts, fact) == value for fact, value in facts.items())
-    )
+    wanted = facts.items()
+    return tuple(one.name for one in settings(schema).values() if wanted <= one.facts._asdict().items())
 
 
 def default_of(one: Field) -> Any:
@@ -163,22 +154,16 @@ def check_ranges(section: Any, name: str) -> None:
     """
     for one in fields(section):
         value, facts = getattr(section, one.name), one.metadata["facts"]
-        if isinstance(one.default, Enum):
-            choices = type(one.default)
-            require(
-                isinstance(value, choices),
-                f"{name}{one.name}={value} is not one of {choices.__name__}'s members: "
-                f"choose {', '.join(f'{choices.__name__}.{each.name}' for each in choices)}",
-            )
+        choices = type(one.default)
+        if isinstance(one.default, Enum) and not isinstance(value, choices):
+            members = ", ".join(f"{choices.__name__}.{each}" for each in choices.__members__)
+            raise ValueError(f"{name}{one.name}={value} is not one of {choices.__name__}'s members: choose {members}")
         require(bool(value) or not facts.required, f"{name}{one.name} is empty: {facts.required}")
-        limits = facts.limits()
-        if value is None or not limits:
-            continue
-        default = "an empty list" if isinstance(value, list) else one.default
+        default = "an empty list" if isinstance(value, list) else "null" if one.default is None else one.default
         require(
-            all(map(facts.allows, value if isinstance(value, list) else [value])),
-            f"{name}{one.name}={value} is out of range: it must be {' and '.join(limits)}; "
-            f"the default is {'null' if default is None else default}",
+            value is None or facts.allows(value),
+            f"{name}{one.name}={value} is out of range: it must be {' and '.join(facts.limits())}; "
+            f"the default is {default}",
         )
 
 
@@ -211,28 +196,23 @@ def nearest_setting(name: str, schema: type, where: str = "") -> str | None:
     Args:
         where: dotted section in front of every name of `schema`, for instance "model."
     """
-    known = [one for found in settings(schema, where).values() for one in _spread(found)]
+    known: list[str] = []
+    for one in settings(schema, where).values():  # of `trainer` its flags: they are what people type
+        known += [f"{one.name}.{key}" for key in one.default] if isinstance(one.default, dict) else [one.name]
     usual = ELSEWHERE.get(name.rsplit(".", 1)[-1].lower())
     return usual if usual in known else nearest(name, known)
 
 
 def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str | None:
     """The most similar of the dotted names, whole or by their last part; None where nothing is near."""
-    best, winner = at_least, None
-    for candidate in known if len(name) <= LONGEST else ():
-        score = _similarity(name.lower().replace("-", "_"), candidate.replace("-", "_"))
-        if score > best:
-            best, winner = score, candidate
-    return winner
-
-
-def _similarity(name: str, candidate: str) -> float:
+    name = name.lower().replace("-", "_")
     section, _, last = name.rpartition(".")
-    its_section, _, its_last = candidate.rpartition(".")
-    tail = SequenceMatcher(None, last, its_last).ratio() * (1.0 if section in ("", its_section) else 0.9)
-    return max(SequenceMatcher(None, name, candidate).ratio(), tail)
 
+    def similarity(candidate: str) -> float:
+        its_section, _, its_last = candidate.replace("-", "_").rpartition(".")
+        tail = SequenceMatcher(None, last, its_last).ratio() * (1.0 if section in ("", its_section) else 0.9)
+        return max(SequenceMatcher(None, name, candidate.replace("-", "_")).ratio(), tail)
 
-def _spread(one: Setting) -> list[str]:
-    """`trainer` as `trainer.max_epochs` and so on: its flags are what people type."""
-    return [f"{one.name}.{key}" for key in one.default] if isinstance(one.default, dict) else [one.name]
+    scores = {candidate: similarity(candidate) for candidate in (known if len(name) <= LONGEST else ())}
+    best = max(scores, key=scores.__getitem__, default=None)
+    return best if best is not None and scores[best] > at_least else None

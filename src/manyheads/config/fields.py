@@ -100,11 +100,21 @@ def convert(name: str, kind: Any, value: Any, default: Any) -> Any:
         number = _scalar(int, value) if isinstance(default, int) else None
         return flat(name, value) if number is None else number
     if get_origin(inner) is dict:
-        return _flags(name, value)
+        if not isinstance(value, Mapping):
+            raise ValueError(
+                f"{name}={show(value)} is not a section: set one flag at a time, such as {name}.max_epochs=3"
+            )
+        return {str(key): flat(f"{name}.{key}", each) for key, each in value.items()}
     if get_origin(inner) is list:
-        return _list(name, get_args(inner)[0], value)
+        if not isinstance(value, list | tuple):
+            raise ValueError(
+                f"{name}={show(value)} is not a list: write it in brackets, such as {name}=[{show(value)}]"
+            )
+        return [convert(name, get_args(inner)[0], each, "an empty list") for each in value]
     if isinstance(inner, EnumType):
-        return _member(name, inner, value)
+        if not isinstance(value, inner) and not (isinstance(value, str) and value in inner.__members__):
+            raise ValueError(f"{name}={show(value)} is not a choice: choose {one_of(list(inner.__members__))}")
+        return value if isinstance(value, inner) else inner[value]
     made = _scalar(inner, value)
     if isinstance(made, str) and "\0" in made:
         raise ValueError(f"{name}={show(value)} holds a NUL, which no name and no file may: remove it")
@@ -195,7 +205,10 @@ def show(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, dict | list) and len(value) > 8:
         return f"{len(value)} values"
-    text = value if isinstance(value, str) else _digits(value)
+    try:
+        text = str(value)
+    except ValueError:  # Python prints no int of more than 4300 digits
+        text = "a very long number"
     text = text if text.isprintable() else repr(text)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -222,26 +235,6 @@ def flat(name: str, value: Any, depth: int = 0) -> Any:
     raise ValueError(f"{name} holds a {type(value).__name__}: give a number, text, true, false or null")
 
 
-def _flags(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name}={show(value)} is not a section: set one flag at a time, such as {name}.max_epochs=3")
-    return {str(key): flat(f"{name}.{key}", inner) for key, inner in value.items()}
-
-
-def _list(name: str, kind: Any, value: Any) -> list[Any]:
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"{name}={show(value)} is not a list: write it in brackets, such as {name}=[{show(value)}]")
-    return [convert(name, kind, each, "an empty list") for each in value]
-
-
-def _member(name: str, choices: EnumType, value: Any) -> Any:
-    if isinstance(value, choices):
-        return value
-    if isinstance(value, str) and value in choices.__members__:
-        return choices.__members__[value]
-    raise ValueError(f"{name}={show(value)} is not a choice: choose {one_of(list(choices.__members__))}")
-
-
 def one_of(names: list[str]) -> str:
     """`a, b or c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
@@ -255,38 +248,17 @@ def listed(names: list[str], most: int = 12) -> str:
 
 def _scalar(kind: type, value: Any) -> Any:
     """The value as `kind`, or None where it is of another type. 1e4 is a whole number, 3 a number."""
-    if kind is bool:
-        return value if isinstance(value, bool) else None
-    if kind is str:
-        return value if isinstance(value, str) else None
-    if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
-        value = _read_number(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if kind in (bool, str):
+        return value if isinstance(value, kind) else None
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    if kind is float:
-        return _float(value)
-    return int(value) if value == int(value) else None
-
-
-def _read_number(text: str) -> float | None:
     try:
-        return float(text)
-    except ValueError:
+        number = float(value)  # of a text, too: YAML 1.1 reads 1e-3 as one
+    except (ValueError, OverflowError):
         return None
-
-
-def _float(value: int | float) -> float | None:
-    try:
-        return float(value)
-    except OverflowError:
-        return None
-
-
-def _digits(value: Any) -> str:
-    try:
-        return str(value)
-    except ValueError:  # Python prints no int of more than 4300 digits
-        return "a very long number"
+    if kind is float or not number.is_integer():
+        return number if kind is float and math.isfinite(number) else None
+    return value if isinstance(value, int) else int(number)
 
 
 def default_trainer() -> dict[str, Any]:
@@ -324,13 +296,13 @@ def checked_flag(name: str, value: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and "float" not in words:
         value = int(value)  # 1e4
     value = flat(f"trainer.{name}", value)
-    if not any(_is(value, kind) for kind in holds):
+    if not isinstance(value, holds) or (isinstance(value, bool) and bool not in holds):
         raise ValueError(f"{typed} has the wrong type: Lightning takes {' or '.join(words)}")
     return value
 
 
 @cache
-def trainer_flags() -> dict[str, tuple[list[str], list[type]]]:
+def trainer_flags() -> dict[str, tuple[list[str], tuple[type, ...]]]:
     """Every keyword of `lightning.pytorch.Trainer`: the words and the types of the plain values it takes. They are read
     from its source, as importing Lightning takes seconds; to look up more than the top package would import it."""
     spec = find_spec("lightning")
@@ -343,16 +315,11 @@ def trainer_flags() -> dict[str, tuple[list[str], list[type]]]:
     return {one.arg: _kinds(one.annotation) for one in init.args.kwonlyargs}
 
 
-def _kinds(annotation: ast.expr | None) -> tuple[list[str], list[type]]:
+def _kinds(annotation: ast.expr | None) -> tuple[list[str], tuple[type, ...]]:
     names = [one.id for one in ast.walk(annotation) if isinstance(one, ast.Name)] if annotation else []
     words = [name for name in _KINDS if name in names or (name == "str" and any(one.startswith("_") for one in names))]
     kinds = [_KINDS[word] for word in words] or list(_KINDS.values())
+    kinds += [int] * (float in kinds)
     if "Optional" in names:
-        return [*words, "null"], [*kinds, type(None)]
-    return words, kinds
-
-
-def _is(value: Any, kind: type) -> bool:
-    if kind in (int, float):
-        return isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
-    return isinstance(value, kind)
+        return [*words, "null"], (*kinds, NoneType)
+    return words, tuple(kinds)

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from operator import attrgetter
 from typing import Any
 
-from manyheads.config.data import BatchConfig, DataConfig, Long, Source, TokenizerConfig
-from manyheads.config.facts import require, section, setting
-from manyheads.config.fields import default_trainer, one_of
-from manyheads.config.model import MOST_TABLE, GenerateConfig, ModelConfig, PairKind, Task
+from manyheads.config.data import BatchConfig, DataConfig, Source, TokenizerConfig
+from manyheads.config.facts import require, section, setting, settings
+from manyheads.config.fields import default_trainer, one_of, show
+from manyheads.config.model import MOST_TABLE, GenerateConfig, ModelConfig, Task
 from manyheads.config.training import (
     FIGURES,
     Accelerator,
@@ -24,6 +25,35 @@ from manyheads.config.training import (
 )
 
 Resume = StrEnum("Resume", "never auto must")
+NO_CLASSES = "classes, but task={task} has none: remove it"
+NO_LAYERS = "sets the layers of self-attention and the head apart, which this model does not have: remove it"
+DECODER = "but task=seq2seq has a decoder, too: remove it"
+MISSING = (  # a task, or a kind of model; a setting of what it does not have; why it is refused
+    ("seq2seq", "optim.class_weights", f"weighs {NO_CLASSES}"),
+    ("pretrain", "optim.class_weights", f"weighs {NO_CLASSES}"),
+    ("seq2seq", "teacher", f"teaches {NO_CLASSES}"),
+    ("pretrain", "teacher", f"teaches {NO_CLASSES}"),
+    ("seq2seq", "pretrain.before", f"trains an encoder on texts, {DECODER}"),
+    ("seq2seq", "init_from", f"begins with the weights of an encoder, {DECODER}"),
+    ("seq2seq", "data.long", f"is a way to sort long texts into {NO_CLASSES}"),
+    ("seq2seq", "optim.few", "fits the head of a classifier, which task=seq2seq does not have: remove it"),
+    ("seq2seq", "optim.layer_decay", NO_LAYERS),
+    ("seq2seq", "optim.freeze", NO_LAYERS),
+    ("seq2seq", "optim.head_lr", NO_LAYERS),
+    ("recurrent", "optim.layer_decay", NO_LAYERS),
+    ("recurrent", "optim.freeze", NO_LAYERS),
+    (
+        "recurrent",
+        "hardware.recompute",
+        "computes layers of self-attention again, which model.encoder={encoder} does not have: remove it",
+    ),
+    ("pretrain", "model.pair", "is of a classifier of pairs, which task=pretrain is not: remove it"),
+    (
+        "pretrain",
+        "pretrain.before",
+        "is of a training that follows, which task=pretrain is not: remove it, and say by budget how long to pretrain",
+    ),
+)
 
 
 @section()
@@ -95,9 +125,7 @@ class RunConfig:
             f"{n_table:,} numbers, but a model has at most {MOST_TABLE:,}: use a smaller data.max_length",
         )
         read_budget(self.budget)
-        self._check_task()
-
-    def _check_task(self) -> None:
+        self._check_kind()
         made = self.data.source if not self.data.path else None
         require(
             self.task is not Task.seq2seq or made is not Source.demo,
@@ -114,80 +142,28 @@ class RunConfig:
             f"checkpoint.metric={self.checkpoint.metric.name} is no figure of task={self.task.name}: "
             f"choose {one_of([one.name for one in figures])}",
         )
-        require(
-            self.task is Task.classify or self.optim.class_weights == "none",
-            f"optim.class_weights={self.optim.class_weights} weighs classes, but task={self.task.name} has none: "
-            "remove it",
-        )
-        require(
-            self.task is Task.classify or not self.teacher,
-            f"teacher={self.teacher} teaches classes, but task={self.task.name} has none: remove it",
-        )
-        self._check_pretraining()
-        self.model.check_use(self.task)
-        self._check_finetuning()
-        require(
-            self.task is not Task.seq2seq or self.data.long is Long.cut,
-            f"data.long={self.data.long.name} is a way to sort long texts into classes, but task=seq2seq has none: "
-            "remove it",
-        )
-        require(
-            not (self.hardware.recompute and self.model.is_recurrent),
-            f"hardware.recompute=true computes layers of self-attention again, which "
-            f"model.encoder={self.model.encoder.name} does not have: remove it",
-        )
-
-    def _check_pretraining(self) -> None:
-        if self.task is not Task.pretrain:
-            return self._check_before(self.pretrain.before)
-        require(
-            not self.pretrain.before,
-            f"pretrain.before={self.pretrain.before} is of a training that follows, which task=pretrain is not: "
-            "remove it, and say by budget how long to pretrain",
-        )
-        require(
-            self.model.pair is PairKind.joint,
-            f"model.pair={self.model.pair.name} is of a classifier of pairs, which task=pretrain is not: remove it",
-        )
-
-    def _check_before(self, before: str) -> None:
-        require(
-            self.task is not Task.seq2seq or not before,
-            f"pretrain.before={before} trains an encoder on texts, but task={self.task.name} has a decoder, too: "
-            "remove it",
-        )
-        budget = read_budget(before)
+        budget = read_budget(self.pretrain.before)
         require(
             budget is None or not budget.seconds or self.hardware.devices * self.hardware.nodes in (0, 1),
-            f"pretrain.before={before} is a time, which is measured on one device, but "
+            f"pretrain.before={self.pretrain.before} is a time, which is measured on one device, but "
             f"hardware.devices={self.hardware.devices} with hardware.nodes={self.hardware.nodes} are several: give a "
             "number of tokens, such as pretrain.before=20Mtok",
         )
-
-    def _check_finetuning(self) -> None:
-        require(
-            not self.init_from or self.task is not Task.seq2seq,
-            f"init_from={self.init_from} begins with the weights of an encoder, but task={self.task.name} has a "
-            "decoder, too: remove it",
-        )
+        self.model.check_use(self.task)
         require(
             self.optim.freeze <= self.model.n_layers,
             f"optim.freeze={self.optim.freeze} is more than the model.n_layers={self.model.n_layers} there are: use "
             f"{self.model.n_layers} at the most, with which the pooling and the head learn alone",
         )
-        require(
-            not self.optim.few or self.task is not Task.seq2seq,
-            f"optim.few={self.optim.few} fits the head of a classifier, which task=seq2seq does not have: remove it",
-        )
-        has_layers = self.task is not Task.seq2seq and not self.model.is_recurrent
-        paces = [] if has_layers else [("layer_decay", self.optim.layer_decay == 1), ("freeze", not self.optim.freeze)]
-        paces += [("head_lr", self.optim.head_lr is None)] if self.task is Task.seq2seq else []
-        for name, is_default in paces:
-            require(
-                is_default,
-                f"optim.{name}={getattr(self.optim, name)} sets the layers of self-attention and the head apart, "
-                "which this model does not have: remove it",
-            )
+
+    def _check_kind(self) -> None:
+        """Refuse what a run of this task, or a recurrent model, does not have."""
+        kinds = (self.task.name, "recurrent" if self.model.is_recurrent else "")
+        for kind, name, why in MISSING:
+            value = attrgetter(name)(self)
+            if kind in kinds and value != settings(RunConfig)[name].default:
+                why = why.format(task=self.task.name, encoder=self.model.encoder.name)
+                raise ValueError(f"{name}={show(value)} {why}")
 
 
 @section("hardware.")
