@@ -81,3 +81,9 @@ def test_tokens_of_a_batch_are_a_whole_number_or_auto():
         )
     with pytest.raises(ValueError, match=r"^batch\.tokens=auto depends on the model, but all rows of a table see the"):
         compose("ablate", ["experiment=ablate_scores", "batch.tokens=auto"])
+
+
+@pytest.mark.parametrize("name", ["seed", "optim.lr"])
+def test_a_number_too_long_for_a_float_is_one_sentence(name):
+    with pytest.raises(ValueError, match=rf"{name}=1000.*\.\.\. has the wrong type"):
+        compose("train", [f"{name}={10**400}"])

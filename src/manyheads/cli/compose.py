@@ -139,7 +139,13 @@ def run_hydra(
     Raises:
         ValueError: one sentence on the first mistake.
     """
-    sweep = "-m" in flags
+    sweep, (_, folder) = "-m" in flags, resumed_folder(verb, overrides)
+    if folder:
+        flag = next(one for one in flags if one in ("-m", "--cfg", "--info"))
+        raise ValueError(
+            f"resume={folder} does not go with {flag}, as its settings are those of the config.yaml in it: read them "
+            f"there, or remove {flag}"
+        )
     typed = read_overrides(verb, overrides, GRAMMAR, more=config_dir, sweep=sweep)
     _imply_presets(verb, typed, config_dir)
     values = preset_values(verb, typed.groups, config_dir)

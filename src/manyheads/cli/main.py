@@ -13,9 +13,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from manyheads import __version__
 from manyheads.cli.errors import user_sentence
@@ -30,12 +29,13 @@ from manyheads.terminal import ends_by_ctrl_c
 MISTAKE = 2  # the exit code of a user's mistake
 LATER = 3.0  # seconds
 COMPLETION = ("-sc", "--shell-completion")
-ALONE = {"-m": "-m", "--multirun": "-m", "--resolve": "--resolve"}
-WITH_VALUE = {"--cfg": "--cfg", "-c": "--cfg", "--package": "--package", "-p": "--package"}
-WITH_VALUE |= {"--config-dir": "--config-dir", "-cd": "--config-dir", "--info": "--info", "-i": "--info"}
-VALUES = {
-    "--cfg": ("job", "hydra", "all"),
-    "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
+ALONE = ("-m", "--resolve")
+SHORT = {"--multirun": "-m", "-c": "--cfg", "-p": "--package", "-cd": "--config-dir", "-i": "--info"}
+VALUES = {  # of the flags that take one; none are listed where any may be given
+    "--cfg": ["job", "hydra", "all"],
+    "--info": ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"],
+    "--package": [],
+    "--config-dir": [],
 }
 NEVER = {
     "--experimental-rerun": "would unpickle a file, which can run code: type the settings of its config.yaml instead",
@@ -96,13 +96,12 @@ def call(verb: str, config: Config) -> Any:
     return getattr(importlib.import_module(module), name)(config)
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(NamedTuple):
     """The words after the verb, flags apart from settings."""
 
-    overrides: list[str] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list)
-    config_dir: str | None = None
+    overrides: list[str]
+    flags: list[str]
+    config_dir: str | None
 
 
 def _run(words: list[str]) -> int:
@@ -119,10 +118,9 @@ def _run(words: list[str]) -> int:
         print(verb_help(verb))
         return 0
     asked = _read_flags(verb, words[1:])
-    from manyheads.cli.compose import compose, run_hydra
+    from manyheads.cli.compose import compose, run_hydra  # and with it Hydra
 
     if asked.flags:
-        _refuse_flags(verb, asked)
         from manyheads.cli.sweeps import show_jobs
 
         task = partial(_one_of_many, verb, os.getpid())
@@ -133,8 +131,8 @@ def _run(words: list[str]) -> int:
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
     if isinstance(config, RunConfig) and is_for_the_queue(config):
         print(write_job(config, asked.overrides, asked.config_dir))
-        return 0
-    call(verb, config)
+    else:
+        call(verb, config)
     return 0
 
 
@@ -146,66 +144,48 @@ def _verb(words: list[str]) -> str:
     if later:
         raise ValueError(f"{first} stands before the verb: write manyheads {later} {first} ...")
     near = nearest(first, VERBS)
-    if near:
-        raise ValueError(f"{first} is not a verb: did you mean {near}?")
-    raise ValueError(f"{first} is not a verb: choose {one_of(list(VERBS))}")
+    raise ValueError(f"{first} is not a verb: {f'did you mean {near}?' if near else f'choose {one_of(list(VERBS))}'}")
 
 
 def _read_flags(verb: str, words: list[str]) -> _Asked:
-    asked = _Asked()
+    """Set flags and their values apart from settings, and refuse what does not go together."""
+    overrides, flags, config_dir = list[str](), list[str](), None
     rest = iter(words)
     for word in rest:
-        flag, equals, attached = word.partition("=")
+        name, equals, attached = word.partition("=")
+        flag = SHORT.get(name, name)
         if not word.startswith("-"):
-            asked.overrides.append(word)
-        elif flag in NEVER:
-            raise ValueError(f"{flag} is refused, as it {NEVER[flag]}")
-        elif word in ALONE:
-            asked.flags.append(ALONE[word])
-        elif flag in WITH_VALUE:
-            _flag_value(asked, WITH_VALUE[flag], attached if equals else None, rest)
-        else:
+            overrides.append(word)
+        elif name in NEVER:
+            raise ValueError(f"{name} is refused, as it {NEVER[name]}")
+        elif flag in ALONE and not equals:
+            flags.append(flag)
+        elif flag not in VALUES:
             raise ValueError(_unknown_flag(verb, word))
-    doing = [flag for flag in asked.flags if flag in ("-m", "--cfg", "--info")]
-    if asked.flags and len(doing) != 1:
+        else:
+            value = attached if equals else next(rest, "all" if flag == "--info" else "")
+            if flag == "--info" and "=" in value:  # a setting that follows a bare --info
+                overrides.append(value)
+                value = "all"
+            if not value or (VALUES[flag] and value not in VALUES[flag]):
+                remedy = f"choose {one_of(VALUES[flag])}" if VALUES[flag] else f"write {flag} VALUE"
+                raise ValueError(f"{flag} {value or 'has no value'}: {remedy}")
+            if flag == "--config-dir":
+                config_dir = os.path.expanduser(value)
+            else:
+                flags += [flag, value]
+    doing = [flag for flag in flags if flag in ("-m", "--cfg", "--info")]
+    if flags and len(doing) != 1:
         remedy = "give one of them" if doing else "add --cfg job"
-        raise ValueError(f"{' '.join(doing or asked.flags)}: -m, --cfg and --info each do one thing: {remedy}")
-    return asked
-
-
-def _refuse_flags(verb: str, asked: _Asked) -> None:
-    """Refuse what a verb or a word does not take with -m, --cfg or --info."""
-    from manyheads.cli.implied import resumed_folder
-
-    if verb == "tune" and "-m" in asked.flags:
+        raise ValueError(f"{' '.join(doing or flags)}: -m, --cfg and --info each do one thing: {remedy}")
+    if verb == "tune" and "-m" in flags:
         raise ValueError("-m does nothing in tune, which runs one training after another itself: remove it")
-    _, folder = resumed_folder(verb, asked.overrides)
-    if folder:
-        flag = next(one for one in asked.flags if one in ("-m", "--cfg", "--info"))
-        raise ValueError(
-            f"resume={folder} does not go with {flag}, as its settings are those of the config.yaml in it: read them "
-            f"there, or remove {flag}"
-        )
-
-
-def _flag_value(asked: _Asked, flag: str, value: str | None, rest: Iterator[str]) -> None:
-    if value is None:
-        value = next(rest, "all" if flag == "--info" else "")
-    if flag == "--info" and "=" in value:  # a setting that follows a bare --info
-        asked.overrides.append(value)
-        value = "all"
-    if not value or (flag in VALUES and value not in VALUES[flag]):
-        remedy = f"choose {one_of(list(VALUES[flag]))}" if flag in VALUES else f"write {flag} VALUE"
-        raise ValueError(f"{flag} {value or 'has no value'}: {remedy}")
-    if flag == "--config-dir":
-        asked.config_dir = os.path.expanduser(value)
-    else:
-        asked.flags += [flag, value]
+    return _Asked(overrides, flags, config_dir)
 
 
 def _unknown_flag(verb: str, word: str) -> str:
     flag, equals, value = word.partition("=")
-    known = nearest(flag, [*ALONE, *WITH_VALUE, *COMPLETION, "--help", "--version"], at_least=0.75)
+    known = nearest(flag, [*ALONE, *VALUES, *SHORT, *COMPLETION, "--help", "--version"], at_least=0.75)
     if known:
         return f"{word} is not a flag: did you mean {known}?"
     schema = VERBS[verb].config

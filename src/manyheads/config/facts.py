@@ -88,7 +88,9 @@ class Facts(NamedTuple):
 def setting(default: Any, help: str, *, path: bool = False, verbatim: bool = False, **more: Any) -> Any:
     """Declare one setting, or a section of them. `help` is what `manyheads VERB --help` prints; `more` are `Facts`."""
     metadata = {"facts": Facts(help, path=path, verbatim=verbatim or (path and default is not list), **more)}
-    return field(**{"default_factory" if callable(default) else "default": default}, metadata=metadata)
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def field_of(schema: type, name: str) -> Any:

@@ -114,7 +114,7 @@ def convert(name: str, kind: Any, value: Any, default: Any) -> Any:
     if isinstance(inner, EnumType):
         if not isinstance(value, inner) and not (isinstance(value, str) and value in inner.__members__):
             raise ValueError(f"{name}={show(value)} is not a choice: choose {one_of(list(inner.__members__))}")
-        return value if isinstance(value, inner) else inner[value]
+        return value if isinstance(value, inner) else inner.__members__[str(value)]
     made = _scalar(inner, value)
     if isinstance(made, str) and "\0" in made:
         raise ValueError(f"{name}={show(value)} holds a NUL, which no name and no file may: remove it")
