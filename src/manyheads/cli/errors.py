@@ -15,12 +15,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from types import CodeType, TracebackType
+from types import CodeType
 from typing import Any
 
 from manyheads.cli.verbs import Config
 from manyheads.config import DataConfig, EvaluateConfig, Long, RunConfig, Source, Task, TuneConfig
-from manyheads.config.facts import Facts, Setting, settings
+from manyheads.config.facts import Setting, settings
 from manyheads.config.fields import leaves, one_of, show, unknown_sentence
 from manyheads.terminal import one_line
 
@@ -35,7 +35,11 @@ REMEDY = "settings are written into the folder of the run: leave it to the envir
 
 def user_sentence(error: BaseException) -> str | None:
     """The sentence for a user's mistake, or None for a bug."""
-    frames = list(_frames(error.__traceback__))
+    frames: list[tuple[str, CodeType, int]] = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append((trace.tb_frame.f_globals.get("__name__", ""), trace.tb_frame.f_code, trace.tb_lasti))
+        trace = trace.tb_next
     if getattr(error, "errno", None) in FULL or "(os error 28)" in str(error):  # the second: of safetensors
         return "the disk is full: free some of it, or write to another one"
     if not frames or not isinstance(error, ValueError | OSError):
@@ -92,15 +96,6 @@ def hydra_sentence(error: BaseException, words: Sequence[str]) -> str:
     return f"{' '.join(words)} cannot be used ({reason}): {remedy}"
 
 
-def _frames(traceback: TracebackType | None) -> "list[tuple[str, CodeType, int]]":
-    frames = []
-    while traceback is not None:
-        name = traceback.tb_frame.f_globals.get("__name__", "")
-        frames.append((name, traceback.tb_frame.f_code, traceback.tb_lasti))
-        traceback = traceback.tb_next
-    return frames
-
-
 def _is_ours(module: str) -> bool:
     return module.partition(".")[0] == "manyheads" or module == "__main__"
 
@@ -144,17 +139,16 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
             )
     if facts.needs == "teacher" and isinstance(config, RunConfig | TuneConfig) and not config.teacher:
         return "without teacher=<run>: add that, or remove it"
-    return _why_no_run_reads(config, facts) if isinstance(config, RunConfig) else ""
-
-
-def _why_no_run_reads(run: RunConfig, facts: Facts) -> str:
-    if not facts.is_read_in(run.task.name):
-        return f"with task={run.task.name}: remove it"
-    if facts.needs == "transformer" and run.model.is_recurrent:
-        return f"with model.encoder={run.model.encoder.name}: remove it"
-    if facts.needs == "pretraining" and run.task is not Task.pretrain and not run.pretrain.before:
-        return f"with task={run.task.name}: use manyheads pretrain, or experiment=self_pretrain"
-    if facts.needs == "slurm" and not run.slurm.script:
+    if not isinstance(config, RunConfig):
+        return ""
+    task, encoder = config.task, config.model.encoder
+    if not facts.is_read_in(task.name):
+        return f"with task={task.name}: remove it"
+    if facts.needs == "transformer" and config.model.is_recurrent:
+        return f"with model.encoder={encoder.name}: remove it"
+    if facts.needs == "pretraining" and task is not Task.pretrain and not config.pretrain.before:
+        return f"with task={task.name}: use manyheads pretrain, or experiment=self_pretrain"
+    if facts.needs == "slurm" and not config.slurm.script:
         return "without hardware=slurm: add that, or remove it"
     return ""
 

@@ -216,7 +216,8 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
     for name in having(RunConfig, written_to=True):
         section, key = held(values, name)
         place = section[key]
-        if place and name not in typed.values and not _is_within(place, folder):
+        path, home = (os.path.realpath(os.path.expanduser(one)) for one in (place, folder))
+        if place and name not in typed.values and os.path.commonpath([path, home]) != home:
             raise ValueError(
                 f"{name}={place} in {os.path.join(folder, 'config.yaml')} is a place outside of that folder to write "
                 f"to: type {name}={place} if it is meant, or {name}= for the usual one"
@@ -229,8 +230,3 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
         elif f"trainer.{key}" not in typed.values and by_data and trainer.get(key) not in (None, -1):
             trainer[key] = max(trainer[key], usual[key])  # a run that has passed the preset's goes on, too
     return values | {"output": folder, "resume": "must"}
-
-
-def _is_within(place: str, folder: str) -> bool:
-    path, home = (os.path.realpath(os.path.expanduser(one)) for one in (place, folder))
-    return os.path.commonpath([path, home]) == home

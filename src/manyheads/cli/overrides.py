@@ -222,7 +222,10 @@ def _take_setting(typed: Typed, verb: str, key: str, value: str, grammar: Gramma
     is_text = one is not None and one.kind is str
     parsed = grammar.read_text(one, value, sweep=sweep) if one and is_text else grammar.read(key, value)
     if parsed.sweep and not sweep:
-        raise ValueError(f"{key}={value} holds several values: {_one_remedy(verb, key, value, one)}")
+        remedy = "give one" if verb == "tune" else "give one, or add -m to run one after another"
+        if one is not None and isinstance(one.default, list):
+            remedy = f"write {key}=[{value}]"
+        raise ValueError(f"{key}={value} holds several values: {remedy}")
     checked = [_checked(key, value, element, one) for element in parsed.values]
     if parsed.sweep:
         typed.swept[key] = None if checked else value
@@ -252,12 +255,6 @@ def _take_search(typed: Typed, key: str, value: str, grammar: Grammar) -> bool:
         raise ValueError(f"{key}={value}: {key} is searched already: type all its values once")
     typed.search[key] = several
     return True
-
-
-def _one_remedy(verb: str, key: str, value: str, one: Setting | None) -> str:
-    if one is not None and isinstance(one.default, list):
-        return f"write {key}=[{value}]"
-    return "give one" if verb == "tune" else "give one, or add -m to run one after another"
 
 
 def _checked(key: str, value: str, element: Any, one: Setting | None) -> Any:

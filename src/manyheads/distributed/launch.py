@@ -33,7 +33,6 @@ from manyheads.runs.checkpoints import EXIT_CODE as AGAIN
 from manyheads.runs.folder import HANDED_ON
 
 MOST_STARTS = 20
-STARTS = "MANYHEADS_AGAIN"  # how often the processes were started before
 PROGRAM = ("-m", "manyheads.cli.launched")
 GRACE = 10.0  # seconds in which the others leave by themselves once one has failed
 MISTAKE = 2  # exit code of a user's mistake
@@ -113,7 +112,7 @@ def on_all(verb: str, config: Any, *, n_local: int, timeout: float, folder: Path
         SystemExit: one of them failed or was told to stop; its exit code, 128 + the number of a signal.
     """
     for start in range(MOST_STARTS):
-        environments = list(_environments(n_local, getattr(config.hardware, "nodes", 1), folder, start))
+        environments = list(_environments(n_local, getattr(config.hardware, "nodes", 1), folder))
         with Processes(verb, config, environments, folder) as crew:
             code = crew.wait(timeout)
         if code == 0:
@@ -124,14 +123,14 @@ def on_all(verb: str, config: Any, *, n_local: int, timeout: float, folder: Path
             config = replace(config, resume=Resume.auto)
 
 
-def _environments(n_local: int, nodes: int, folder: Path | None, start: int) -> Iterator[dict[str, str]]:
+def _environments(n_local: int, nodes: int, folder: Path | None) -> Iterator[dict[str, str]]:
     """The environment of each process of this machine."""
     shared = {name: value for name, value in os.environ.items() if name != "GROUP_RANK"}
     node = int(os.environ["NODE_RANK"]) if nodes > 1 else 0
     if nodes == 1:
         shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
     shared |= {"WORLD_SIZE": str(n_local * nodes), "LOCAL_WORLD_SIZE": str(n_local), "NODE_RANK": str(node)}
-    shared |= {STARTS: str(start), **({HANDED_ON: str(folder)} if folder else {})}
+    shared |= {HANDED_ON: str(folder)} if folder else {}
     for local in range(n_local):
         yield {**shared, "LOCAL_RANK": str(local), "RANK": str(node * n_local + local)}
 
