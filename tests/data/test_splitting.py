@@ -1,15 +1,16 @@
 """Carving and shortening: by class, by seed, equal texts together."""
 
+import random
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyheads.config import DataConfig, Source
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
-from manyheads.data.splits import carve, shorten
+from manyheads.data.splits import carve, shorten, shuffled
 
 
 def rows_of(pairs: list[tuple[str, int]]) -> Rows:
@@ -21,6 +22,7 @@ some_rows = st.lists(st.tuples(st.sampled_from("abcdefghijkl"), st.integers(0, 3
 )
 
 
+@settings(deadline=None)  # numpy is imported on the way
 @given(some_rows, st.floats(0.01, 0.9), st.integers(0, 99))
 def test_a_carve_loses_nothing_and_parts_no_equal_texts(rows, share, seed):
     if len(set(rows.texts)) < 2:
@@ -75,6 +77,7 @@ def test_too_few_rows_are_refused():
     )
 
 
+@settings(deadline=None)  # numpy is imported on the way
 @given(some_rows, st.integers(0, 40), st.integers(0, 9))
 def test_shortening_keeps_classes_where_they_fit(rows, n_rows, seed):
     short = shorten(rows, n_rows, seed)
@@ -102,3 +105,11 @@ def test_labels_that_are_all_different_are_no_classes(tmp_path, write, complaint
         "all.csv has 300 labels, each of one text alone, so that nothing can be learnt from them: check data.label, "
         "the column of the label"
     )
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.one_of(st.integers(0, 300), st.sampled_from([511, 512, 513, 4096, 70_000])), st.text(max_size=5))
+def test_rows_are_shuffled_as_python_shuffles_them(n_rows, key):
+    expected = [*range(7, 7 + n_rows)]
+    random.Random(key).shuffle(expected)
+    assert shuffled(range(7, 7 + n_rows), key) == expected

@@ -158,7 +158,7 @@ class Delimited:
     def _by_arrow(self, raw: bytes, number: int, last: bool) -> Part | None:
         """None: Arrow may read it otherwise than the csv module, or not at all."""
         sign = self.dialect.delimiter
-        if self.dialect.skipinitialspace or raw.count(b"\r") != raw.count(b"\r\n"):
+        if self.dialect.skipinitialspace or (b"\r" in raw and raw.count(b"\r") != raw.count(b"\r\n")):
             return None
         bytes_N = np.frombuffer(raw, dtype=np.uint8)
         ends = lines = np.flatnonzero(bytes_N == LF)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from manyheads.config import DataConfig
 from manyheads.config.fields import listed, show
@@ -22,6 +22,7 @@ T = TypeVar("T")
 ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 KNOWN = {name for names in ALIASES.values() for name in names}
 ABOUT = ("dataset_infos.json", "dataset_dict.json", "readme.txt", "license.txt", "licence.txt")  # no data
+LEAST_DRAWN = 64  # words of the Mersenne Twister at once
 SHARD = re.compile(r"^(.+)-\d{5}-of-\d{5}(-[0-9a-f]+)?$")
 
 
@@ -258,11 +259,10 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
     wanted, carved = _wanted(sizes, share), bytearray(len(rows))
     largest, first = max(by_class, key=lambda label: len(by_class[label])), []
     for label, of_class in sorted(by_class.items()):
-        shuffled = of_class.tolist()
-        random.Random(f"{seed} {purpose} {label}").shuffle(shuffled)  # noqa: S311 - a draw, not a secret
-        for row in _first_groups(shuffled, others, wanted[label]):
+        drawn = shuffled(of_class, f"{seed} {purpose} {label}")
+        for row in _first_groups(drawn, others, wanted[label]):
             carved[row] = 1
-        first = shuffled[:1] if label == largest else first
+        first = drawn[:1] if label == largest else first
     if not any(carved):
         if len(by_class[largest]) < 2:
             raise ValueError(_too_few(rows, len(by_class), purpose))
@@ -270,6 +270,56 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
             carved[row] = 1
     is_carved = np.frombuffer(carved, dtype=bool)
     return rows.pick(np.flatnonzero(~is_carved)), rows.pick(np.flatnonzero(is_carved))
+
+
+def shuffled(rows: Any, key: str) -> list[int]:
+    """What `random.Random(key).shuffle` makes of the rows: the same draws of the same Mersenne Twister, by numpy."""
+    import numpy as np
+
+    n_rows, others = len(rows), _drawn_below(len(rows), key)
+    # step i, from the last to 1, swaps the rows at i and others[i - 1]; here by the place and the step
+    swaps = np.sort((others << 32) | np.arange(1, n_rows))
+    places, steps = swaps >> 32, swaps & (2**32 - 1)
+    # what lies at place i before step i: what the step before it there brought, which was at the place of that step
+    brought = np.arange(n_rows)
+    later = np.flatnonzero(steps > places)
+    nearest = later[np.diff(places[later], prepend=-1) > 0]
+    brought[places[nearest]] = steps[nearest]
+    while not np.array_equal(brought, further := brought[brought]):
+        brought = further
+    taken = places.copy()
+    again = np.flatnonzero(places[1:] == places[:-1])
+    taken[again] = brought[steps[again + 1]]
+    order = brought
+    order[steps] = taken
+    return np.asarray(rows)[order].tolist()
+
+
+def _drawn_below(n_rows: int, key: str) -> Any:
+    """What `random.Random(key)` draws below 2, below 3, ... and below `n_rows`, which it draws first: int64.
+
+    It takes as many bits as the bound has, again and again until they are below it. Which of its draws these are
+    depends on how many were before them, so that it is found by iteration.
+    """
+    import numpy as np
+
+    *state, at = random.Random(key).getstate()[1]  # noqa: S311 - a draw, not a secret
+    source = np.random.MT19937()
+    source.state = {"bit_generator": "MT19937", "state": {"key": np.array(state, dtype=np.uint32), "pos": at}}
+    parts, bound, words = [], n_rows, np.empty(0, dtype=np.uint64)
+    while bound > 1:
+        n_bits = bound.bit_length()
+        words = words if len(words) else source.random_raw(max(LEAST_DRAWN, bound // 16))
+        drawn = (words >> np.uint64(32 - n_bits)).astype(np.int64)
+        was, is_below = words[:0], drawn < bound
+        while not np.array_equal(was, is_below):
+            was, is_below = is_below, drawn < bound - (np.cumsum(is_below) - is_below)
+        n_left = bound + 1 - 2 ** (n_bits - 1)  # draws of so many bits
+        found = np.flatnonzero(is_below)[:n_left]
+        parts.append(drawn[found])
+        words = words[found[-1] + 1 :] if len(found) == n_left else words[:0]
+        bound -= len(found)
+    return np.concatenate([words[:0].astype(np.int64), *parts])[::-1]
 
 
 def _too_few(rows: Rows, n_classes: int, purpose: str) -> str:
@@ -299,8 +349,7 @@ def shorten(rows: Rows, n_rows: int, seed: int) -> Rows:
     """At most `n_rows` rows drawn by `seed`, one of every class first where they fit."""
     if n_rows == 0 or len(rows) <= n_rows:
         return rows
-    order = list(range(len(rows)))
-    random.Random(f"{seed} rows").shuffle(order)  # noqa: S311 - a draw, not a secret
+    order = shuffled(range(len(rows)), f"{seed} rows")
     first_of_class: dict[int, int] = {}
     for index in order:
         first_of_class.setdefault(rows.labels[index], index)
