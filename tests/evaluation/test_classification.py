@@ -12,11 +12,11 @@ from manyheads.data.rows import Rows, Table, Unread
 from manyheads.evaluation.classification import (
     CLASSES,
     Answered,
+    answers_by_model,
     confusion_section,
     details,
     evaluate_classifier,
     frequent_label,
-    logits_by_model,
     reported,
     verdict,
     worst_mistakes,
@@ -37,8 +37,7 @@ def rows(pairs: bool = False) -> Rows:
 
 
 def predictions(folder: Path, some: Rows) -> Answered:
-    model = load(folder)
-    return Answered.of(some, model.labels, logits_by_model(model, some, Setup())[NETWORK])
+    return answers_by_model(load(folder), some, Setup())[NETWORK]
 
 
 def scored(n_classes: int = 3) -> Scores:
@@ -88,7 +87,7 @@ def test_members_and_baselines_are_evaluated_on_the_same_rows(model_folder: Path
 )
 def test_the_verdict_is_of_the_strongest_rival(rival: float, words: str) -> None:
     scores = scored()
-    scores.accuracy = Interval(0.9, 0.88, 0.92)
+    scores.figures["accuracy"] = Interval(0.9, 0.88, 0.92)
     rivals = {CLASSES.most_frequent: 0.3, LINEAR: rival}
     baselines = {name: {"accuracy": Interval(at, at - 0.02, at + 0.02)} for name, at in rivals.items()}
     leads = {name: {"accuracy": Interval(0.9 - at, 0.89 - at, 0.91 - at)} for name, at in rivals.items()}
@@ -101,10 +100,7 @@ def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
     scores, pairs = scored(), Rows(["x"], ["y"], [0], "x.csv", [1234])
     confusion, classes, figures, trust, mistakes = details(scores, [mistake(pairs, 0, "a", "b", 0.987)])
     assert [one.name for section in (confusion, trust) for one in section.pictures] == ["confusion", "reliability"]
-    expected = [
-        [name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))]
-        for name, of in reported(scores, CLASSES, CLASSES.reported).items()
-    ]
+    expected = [[name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for name, of in reported(scores).items()]
     assert figures.table.rows == expected
     assert len(expected) == 7
     assert [row[:4] for row in classes.table.rows] == [
@@ -132,12 +128,12 @@ def test_few_classes_are_a_picture_many_a_table_too() -> None:
 
 def test_chunks_change_nothing(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(model_folder)
-    whole, done = logits_by_model(model, rows(), Setup())[NETWORK], []
+    whole, done = answers_by_model(model, rows(), Setup())[NETWORK].probabilities_nC, []
     monkeypatch.setattr(module, "CHUNK", 3)
-    chunked = logits_by_model(model, rows(), Setup(progress=done.append))[NETWORK]
-    torch.testing.assert_close(chunked, whole, atol=1e-5, rtol=1e-5)
+    chunked = answers_by_model(model, rows(), Setup(progress=done.append))[NETWORK].probabilities_nC
+    np.testing.assert_allclose(chunked, whole, atol=1e-5)
     assert done == [3, 3, 1]
-    torch.testing.assert_close(whole, model.logits(TEXTS))
+    np.testing.assert_allclose(whole, model.logits(TEXTS).double().softmax(-1))
 
 
 def test_mistakes_come_surest_first() -> None:

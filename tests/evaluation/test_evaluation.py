@@ -58,12 +58,17 @@ def test_the_strongest_baseline_is_the_last_of_equals() -> None:
 
 
 def test_models_are_compared_best_first() -> None:
-    (section,) = compared({"both": figures(0.5)}, {MAJORITY: figures(0.2), LINEAR: figures(0.9)}, "accuracy", "a < b")
+    models = {"both": figures(0.5), MAJORITY: figures(0.2), LINEAR: figures(0.9)}
+    (section,) = compared("Beside", models, "accuracy", "macro_f1", note="a < b")
     assert section.table is not None
-    assert [row[0] for row in section.table.rows] == [LINEAR, "both (this model)", MAJORITY]
+    assert [row[0] for row in section.table.rows] == [LINEAR, "both", MAJORITY]
+    assert (section.table.columns, section.table.kinds) == (["model", "accuracy", "from 0 to 1", "macro F1"], "wibi")
     assert section.table.own == 1
     assert '<p class="soft">a &lt; b</p>' in render(evaluation(comparison=[section]).page("t", "s"))
-    assert compared({"network": figures(0.5)}, {}, "accuracy", "") == []
+    assert compared("Beside", {"network": figures(0.5)}, "accuracy") == []
+    (section,) = compared("Beside", models, "accuracy", ranked=False)
+    assert section.table is not None
+    assert [row[0] for row in section.table.rows] == [*models]
 
 
 def test_the_report_has_everything_in_its_order() -> None:

@@ -22,7 +22,7 @@ def test_figures_are_those_of_scikit_learn(n_rows: int, n_labels: int, seed: int
     marks, probabilities, answers, names = some_rows(n_rows, n_labels, seed)
     scores = score_labels(marks, probabilities, names, [0.4] * n_labels, n_resamples=1)
     two = (marks.astype(int), answers.astype(int)) if n_labels > 1 else (marks[:, 0], answers[:, 0])
-    assert scores.accuracy.value == pytest.approx(metrics.accuracy_score(*two))
+    assert scores.figures["accuracy"].value == pytest.approx(metrics.accuracy_score(*two))
     table = metrics.precision_recall_fscore_support(marks.astype(int).reshape(n_rows, -1).tolist() if n_labels > 1 else
         marks[:, 0], two[1], labels=list(range(n_labels)) if n_labels > 1 else [True], zero_division=0)  # fmt: skip
     ours = [(one.precision, one.recall, one.f1, one.support) for one in scores.per_class]
@@ -30,19 +30,19 @@ def test_figures_are_those_of_scikit_learn(n_rows: int, n_labels: int, seed: int
     occurs = marks.any(0) | answers.any(0)
     for at, name in enumerate(("precision", "recall", "f1")):
         expected = table[at][occurs].mean() if occurs.any() else 0
-        assert getattr(scores, f"macro_{name}").value == pytest.approx(expected)
+        assert scores.figures[f"macro_{name}"].value == pytest.approx(expected)
         flat = metrics.precision_recall_fscore_support(
             marks.ravel(), answers.ravel(), average="binary", zero_division=0
         )
-        assert getattr(scores, f"micro_{name}").value == pytest.approx(flat[at])
+        assert scores.figures[f"micro_{name}"].value == pytest.approx(flat[at])
 
 
 def test_loss_is_the_sum_of_each_labels_log_loss() -> None:
     marks, probabilities, _, names = some_rows(200, 3)
-    loss = score_labels(marks, probabilities, names, [0.4] * 3, n_resamples=1).loss.value
+    loss = score_labels(marks, probabilities, names, [0.4] * 3, n_resamples=1).figures["loss"].value
     assert loss == pytest.approx(sum(metrics.log_loss(marks[:, at], probabilities[:, at]) for at in range(3)))
     certain = score_labels(marks[:1], 1.0 - marks[:1], names, [0.4] * 3, n_resamples=1)
-    assert np.isfinite(certain.loss.value)
+    assert np.isfinite(certain.figures["loss"].value)
 
 
 def test_intervals_are_those_of_a_plain_bootstrap() -> None:
@@ -56,10 +56,10 @@ def test_intervals_are_those_of_a_plain_bootstrap() -> None:
         "macro": [(2 * right / (had + given)).mean() for right, had, given in counts],
     }
     for average, found in plain.items():
-        ours = getattr(scores, f"{average}_f1")
+        ours = scores.figures[f"{average}_f1"]
         assert (ours.low, ours.high) == pytest.approx(tuple(np.percentile(found, (2.5, 97.5))), abs=0.01)
     again = score_answers(marks, answers, marks.shape[1], n_resamples=600, seed=3)
-    assert (again["micro_f1"], again["accuracy"]) == (scores.micro_f1, scores.accuracy)
+    assert (again["micro_f1"], again["accuracy"]) == (scores.figures["micro_f1"], scores.figures["accuracy"])
 
 
 def test_a_change_is_paired() -> None:
@@ -86,18 +86,18 @@ def test_rows_that_are_all_right_leave_a_doubt() -> None:
     own = score_answers([0, 1, 1, 0], [0, 1, 1, 0], 2)["accuracy"]
     assert score_answers(marks_nC, marks_nC, marks_nC.shape[1])["accuracy"] == own
     found = score_labels(marks_nC, marks_nC.astype(float), ["a", "b"], [0.5, 0.5])
-    assert found.accuracy == own
+    assert found.figures["accuracy"] == own
     assert own.low < 0.6
-    assert (found.micro_f1.value, found.macro_f1.value) == (1, 1)
-    assert found.micro_f1.low == pytest.approx(own.low, abs=0.02)
-    assert found.macro_f1.low == pytest.approx(own.low, abs=0.1)
+    assert (found.figures["micro_f1"].value, found.figures["macro_f1"].value) == (1, 1)
+    assert found.figures["micro_f1"].low == pytest.approx(own.low, abs=0.02)
+    assert found.figures["macro_f1"].low == pytest.approx(own.low, abs=0.1)
 
 
 def test_a_label_that_is_surely_not_there_costs_no_more_than_its_logit() -> None:
     marks = np.array([[False]])
     for logit, least, most in ((36.0, 36.0, 36.1), (37.0, 36.7, 37.0), (45.0, 36.7, 45.0), (-45.0, 0.0, 1e-9)):
         chance = np.array([[1 / (1 + np.exp(-logit))]])
-        loss = score_labels(marks, chance, ["a"], [0.5], n_resamples=1).loss.value
+        loss = score_labels(marks, chance, ["a"], [0.5], n_resamples=1).figures["loss"].value
         assert least <= loss <= most
 
 

@@ -46,15 +46,14 @@ def generated():
 def test_figures_are_those_of_the_rows(generated):
     assert generated.right == [True, False, True, True]
     scores = score_texts(generated, n_resamples=2000)
-    assert scores.exact_match.value == 0.75
-    assert scores.token_accuracy.value == pytest.approx(7 / 10)
-    assert scores.loss.value == pytest.approx(0.7)
-    assert scores.n_rows == 4
+    assert scores["exact_match"].value == 0.75
+    assert scores["token_accuracy"].value == pytest.approx(7 / 10)
+    assert scores["loss"].value == pytest.approx(0.7)
     draws = np.random.default_rng(7).integers(4, size=(20000, 4))
     shares = np.array([2, 1, 2, 2])[draws].sum(1) / np.array([2, 3, 2, 3])[draws].sum(1)
     doubt = 1.96**2 / 4  # Wilson's interval of four rows, with the variance of the resamples
     middle, half = 0.7 + doubt / 2, np.sqrt(1.96**2 * shares.var() + doubt**2 / 4)
-    assert (scores.token_accuracy.low, scores.token_accuracy.high) == pytest.approx(
+    assert (scores["token_accuracy"].low, scores["token_accuracy"].high) == pytest.approx(
         ((middle - half) / (1 + doubt), (middle + half) / (1 + doubt)), abs=0.01
     )
     with pytest.raises(ValueError, match="there are no rows to judge"):
@@ -68,7 +67,7 @@ def test_the_nearest_training_text_answers(monkeypatch):
     monkeypatch.setattr(module, "MOST_CELLS", 4)
     assert nearest_targets(train, rows) == ["1", "3", "4"]
     found = text_baselines(train, rows)
-    assert {name: figure.value for name, figure in found.items()} == {
+    assert {name: of["exact_match"].value for name, of in found.items()} == {
         COPY: pytest.approx(1 / 3), NEAREST: pytest.approx(2 / 3),
     }  # fmt: skip
     assert list(text_baselines(None, rows)) == [COPY]
@@ -99,7 +98,8 @@ def test_the_page_shows_wrong_answers_with_their_targets_and_texts_stay_texts(ge
 
 def test_the_verdict_names_the_best_rival(generated):
     train = rows_of(["x", "so"], ["y", "so"])
-    said = verdict_of_texts(score_texts(generated), text_baselines(train, generated.rows))
+    match = score_texts(generated)["exact_match"]
+    said = verdict_of_texts(match, 4, text_baselines(train, generated.rows))
     assert said.startswith("75.0% of 4 texts are answered with exactly the target")
     assert said.endswith("and the two intervals overlap.")
     assert COPY in said or NEAREST in said

@@ -3,7 +3,8 @@
 n rows . C classes or labels
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,8 @@ from manyheads.evaluation.evaluation import (
     NETWORK,
     Evaluation,
     Setup,
+    beside,
     compared,
-    figures_of,
     figures_section,
     lead_words,
     mistake,
@@ -31,9 +32,9 @@ from manyheads.evaluation.evaluation import (
 )
 from manyheads.evaluation.metrics import (
     Bools,
+    Figures,
     Floats,
     LabelScore,
-    LabelScores,
     Scores,
     change_of_answers,
     score,
@@ -43,7 +44,6 @@ from manyheads.evaluation.metrics import (
 from manyheads.evaluation.report import (
     MOST_CELLS_LABELLED,
     Example,
-    Figures,
     Picture,
     Section,
     Table,
@@ -57,17 +57,13 @@ NONE = "no label"
 
 
 class Kind(NamedTuple):
-    """What is said of a classifier; its figures are the first, by which models are compared, those of baselines, of a
-    table, above a report, and of a report; `words` are names of figures there."""
+    """What is said of a classifier; its figures of a table and above a report, and what some are called there."""
 
     title: str
     noun: str
     most_frequent: str
-    first: str
-    of_baselines: tuple[str, ...]
     of_table: tuple[str, ...]
     large: tuple[str, ...]
-    reported: tuple[str, ...]
     words: dict[str, str]
 
 
@@ -75,25 +71,16 @@ CLASSES = Kind(
     title="A text classifier and what it is worth",
     noun="classes",
     most_frequent="most frequent class",
-    first="accuracy",
-    of_baselines=("accuracy", "macro_f1"),
     of_table=("accuracy", "macro_f1", "loss", "calibration_error", "macro_precision", "macro_recall"),
     large=("accuracy", "macro_f1", "loss", "calibration_error"),
-    reported=("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error"),
     words={"loss": "cross-entropy loss"},
 )
 LABELS = Kind(
     title="A classifier of any number of labels and what it is worth",
     noun="labels",
     most_frequent="most frequent label",
-    first="micro_f1",
-    of_baselines=("micro_f1", "macro_f1"),
     of_table=("micro_f1", "macro_f1", "accuracy", "loss", "micro_precision", "micro_recall"),
     large=("micro_f1", "macro_f1", "micro_precision", "micro_recall"),
-    reported=(
-        *("micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall"),
-        *("macro_precision", "macro_recall", "loss"),
-    ),
     words={"accuracy": "rows with all labels right", "loss": "loss of a row, in nats"},
 )
 
@@ -129,7 +116,7 @@ class Answered:
         """As figures take them: class ids `(n,)`, or marks."""
         return marks_nC.argmax(1) if self.thresholds is None else marks_nC
 
-    def score(self, **draws: int) -> Scores | LabelScores:
+    def score(self, **draws: int) -> Scores:
         """The figures of the answers, with their intervals."""
         if self.thresholds is None:
             return score(self.judged(self.marks_nC), self.probabilities_nC, self.names, **draws)
@@ -146,35 +133,36 @@ def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) ->
     Raises:
         ValueError: there are no rows, or they are pairs and the model takes single texts, or the other way round.
     """
-    kind, n_classes, note = (
-        LABELS if classifier.multi else CLASSES,
-        len(classifier.labels),
-        linear_note(classifier, setup),
-    )
+    kind, n_classes = LABELS if classifier.multi else CLASSES, len(classifier.labels)
     found = answers_by_model(classifier, rows, setup)
-    answered, every = next(iter(found.values())), {name: one.score(**setup.draws) for name, one in found.items()}
-    scores, judged, answers = next(iter(every.values())), answered.judged, dict[str, Bools]()
+    every = {name: one.score(**setup.draws) for name, one in found.items()}
+    own_name, scores = next(iter(every.items()))
+    answered, judged, answers = found[own_name], found[own_name].judged, dict[str, Bools]()
     if setup.compare:
         answers[kind.most_frequent] = np.zeros_like(answered.marks_nC)
         answers[kind.most_frequent][:, frequent_label(rows, n_classes, setup)] = True
         answers |= {LINEAR: found[LINEAR].given_nC} if LINEAR in found else {}
-    baselines, leads = {}, {}
+    baselines, leads, first = {}, {}, next(iter(scores.figures))
     for name, given_nC in answers.items():
         labels, given, own = (judged(one) for one in (answered.marks_nC, given_nC, answered.given_nC))
         figures = score_answers(labels, given, n_classes, **setup.draws)
         (change,) = change_of_answers(labels, given, [own], n_classes, **setup.draws)
-        baselines[name], leads[name] = ({one: of[one] for one in kind.of_baselines} for of in (figures, change))
-    members = {name: figures_of(one, *kind.of_table) for name, one in every.items()}
+        baselines[name], leads[name] = ({one: of[one] for one in (first, "macro_f1")} for of in (figures, change))
+    members = {name: {key: one.figures[key] for key in kind.of_table} for name, one in every.items()}
+    note = "" if setup.baseline is None else linear_words(setup.baseline.linear.terms_name, classifier.share)
+    note = f"{LINEAR.capitalize()}: {note}." if note else ""
+    models = beside(members, baselines)
+    models = {f"{own_name} (this model)": models.pop(own_name), **models}
     return Evaluation(
         title=kind.title,
         size=f"{scores.n_rows:,} rows, {n_classes} {kind.noun}",
-        scores=asdict(scores),
+        scores=scores.as_json(),
         members=members,
         baselines=baselines,
         leads=leads,
         verdict=verdict(scores, baselines, leads),
-        tiles=reported(scores, kind, kind.large),
-        comparison=compared(members, baselines, kind.first, note),
+        tiles=reported(scores, kind.large),
+        comparison=compared("Beside simpler models, on the same rows", models, first, "macro_f1", note=note),
         note=note,
         details=lambda: details(scores, worst_mistakes(answered)),
         write_csv=lambda path: write_predictions_csv(path, answered),
@@ -182,53 +170,35 @@ def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) ->
 
 
 def answers_by_model(classifier: TextClassifier, rows: Rows, setup: Setup) -> dict[str, Answered]:
-    """The answers of each model, as `logits_by_model` orders and names them; of labels each has thresholds of its
-    own."""
-    alone = classifier.member_thresholds
-    own = {NETWORK: alone.get("network"), LINEAR: alone.get("linear")} if classifier.share else {}
-    own |= {} if classifier.share or setup.baseline is None else {LINEAR: setup.baseline.thresholds}
-    return {
-        name: Answered.of(rows, classifier.labels, logits_nC, own.get(name) or classifier.thresholds)
-        for name, logits_nC in logits_by_model(classifier, rows, setup).items()
-    }
-
-
-def logits_by_model(classifier: TextClassifier, rows: Rows, setup: Setup) -> dict[str, Tensor]:
-    """Logits of every row `(n, C)`, in fp32, by the name of the model: first of what answers, `both` or the `network`;
-    then of each member alone; and of the `linear model`, where it does not answer but is the baseline of the run.
+    """By the name of the model: first of what answers, `both` or the `network`; then of each member alone; and of the
+    `linear model`, where it does not answer but is the baseline of the run. Of labels each has thresholds of its own.
 
     Raises:
         ValueError: `rows` are pairs and the model takes single texts, or the other way round.
     """
-    tokens = setup.tokens or TOKENS
+    tokens, alone, baseline = setup.tokens or TOKENS, classifier.member_thresholds, setup.baseline
+    own = {NETWORK: alone.get("network"), LINEAR: alone.get("linear")}
+    if not classifier.share:
+        own = {} if baseline is None else {LINEAR: baseline.thresholds}
 
     def answers(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
         if classifier.share:
             found = classifier.member_logits(texts, pairs, tokens=tokens)
             return {BOTH: found["both"], NETWORK: found["network"], LINEAR: found["linear"]}
-        alone = {} if setup.baseline is None else {LINEAR: setup.baseline.logits(texts, pairs)}
-        return {NETWORK: classifier.logits(texts, pairs, tokens=tokens), **alone}
+        logits_nC = {NETWORK: classifier.logits(texts, pairs, tokens=tokens)}
+        return logits_nC | ({} if baseline is None else {LINEAR: baseline.logits(texts, pairs)})
 
-    return in_chunks(answers, rows, len(classifier.labels), setup.progress)
+    return {
+        name: Answered.of(rows, classifier.labels, logits_nC, own.get(name) or classifier.thresholds)
+        for name, logits_nC in in_chunks(answers, rows, len(classifier.labels), setup.progress).items()
+    }
 
 
 def frequent_label(rows: Rows, n_classes: int, setup: Setup) -> int:
     """The class or label that most training rows have, of equals the first; that of `rows` where those are unknown."""
     if setup.most_frequent is not None:
         return setup.most_frequent
-    return most_frequent(rows_of_class(setup.train or rows, n_classes))
-
-
-def most_frequent(counts: list[int]) -> int:
-    """The class or label with the highest count, of equals the first."""
-    return int(np.argmax(counts))
-
-
-def linear_note(classifier: TextClassifier, setup: Setup) -> str:
-    """What the linear model of the run is, in a sentence."""
-    if setup.baseline is None:
-        return ""
-    return f"{LINEAR.capitalize()}: {linear_words(setup.baseline.linear.terms_name, classifier.share)}."
+    return int(np.argmax(rows_of_class(setup.train or rows, n_classes)))
 
 
 def linear_words(terms: str, share: float) -> str:
@@ -237,26 +207,26 @@ def linear_words(terms: str, share: float) -> str:
     return f"logistic regression on TF-IDF of {terms}; {part}"
 
 
-def verdict(scores: Scores | LabelScores, baselines: dict[str, Figures], leads: dict[str, Figures]) -> str:
+def verdict(scores: Scores, baselines: dict[str, Figures], leads: dict[str, Figures]) -> str:
     """One sentence a hurried reader can repeat; it says so where a cheap model wins."""
-    if isinstance(scores, LabelScores):
-        of, first, share, same = scores.micro_f1, LABELS.first, ".3f", ""
-        said = f"micro F1 is {of.value:.3f} on {scores.n_rows:,} rows"
+    first, of = next(iter(scores.figures.items()))
+    if first == "accuracy":
+        share, same, said = ".1%", "on the same rows ", f"{of.value:.1%} of {scores.n_rows:,} rows are answered right"
     else:
-        of, first, share, same = scores.accuracy, CLASSES.first, ".1%", "on the same rows "
-        said = f"{of.value:.1%} of {scores.n_rows:,} rows are answered right"
+        share, same, said = ".3f", "", f"micro F1 is {of.value:.3f} on {scores.n_rows:,} rows"
     said = f"{said} (95 % interval {of.low:{share}} to {of.high:{share}})"
     if not (rival := strongest(baselines, first)):
         return f"{said}."
     return f"{said}; {same}the model {lead_words(leads[rival][first], rival)}."
 
 
-def reported(scores: Scores | LabelScores, kind: Kind, names: tuple[str, ...]) -> Figures:
-    """Some figures by their names in a report."""
-    return {kind.words.get(name, words_of(name)): getattr(scores, name) for name in names}
+def reported(scores: Scores, names: Iterable[str] = ()) -> Figures:
+    """Some figures, or all, by their names in a report."""
+    words = CLASSES.words if scores.confusion else LABELS.words
+    return {words.get(name, words_of(name)): scores.figures[name] for name in names or scores.figures}
 
 
-def details(scores: Scores | LabelScores, mistakes: list[Example]) -> list[Section]:
+def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
     """Confusions, classes or labels, all figures, calibration and the worst mistakes."""
     lines = [
         [
@@ -266,9 +236,9 @@ def details(scores: Scores | LabelScores, mistakes: list[Example]) -> list[Secti
         for one in scores.per_class
     ]
     columns, wrong = ["precision", "recall", "F1", "", "rows"], mistakes_section(mistakes)
-    if isinstance(scores, LabelScores):
+    if not scores.confusion:
         table = Table(["label", *columns, "given from"], lines, "wnnnbnn")
-        return [Section("Labels", table, long=True), figures_section(reported(scores, LABELS, LABELS.reported)), *wrong]
+        return [Section("Labels", table, long=True), figures_section(reported(scores)), *wrong]
     caption = (
         "accuracy of the answers given with a confidence; on the dashed line the model knows how often it is right, "
         "pale bars hold few rows"
@@ -276,7 +246,7 @@ def details(scores: Scores | LabelScores, mistakes: list[Example]) -> list[Secti
     return [
         confusion_section(scores),
         Section("Classes", Table(["class", *columns], lines, "wnnnbn"), long=True),
-        figures_section(reported(scores, CLASSES, CLASSES.reported)),
+        figures_section(reported(scores)),
         Section("Can its confidence be trusted?", pictures=[Picture("reliability", draw_reliability(scores), caption)]),
         *wrong,
     ]

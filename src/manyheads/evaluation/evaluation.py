@@ -11,10 +11,9 @@ from typing import Any
 from manyheads.config import GenerateConfig
 from manyheads.config.fields import listed, show
 from manyheads.data.rows import Rows
-from manyheads.evaluation.metrics import Interval, share_interval
+from manyheads.evaluation.metrics import Figures, Interval, share_interval
 from manyheads.evaluation.report import (
     Example,
-    Figures,
     Page,
     Picture,
     Section,
@@ -126,28 +125,23 @@ def beside(members: dict[str, Figures], baselines: dict[str, Figures]) -> dict[s
     return {**members, **{name: figures for name, figures in baselines.items() if name not in members}}
 
 
-def compared(members: dict[str, Figures], baselines: dict[str, Figures], figure: str, note: str) -> list[Section]:
-    """The models of a classifier and its baselines, best first by a `figure`; none where there is one alone."""
-    models = beside(members, baselines)
+def compared(
+    title: str, models: dict[str, Figures], first: str, *more: str, column: str = "model", note: str = "", ranked=True
+) -> list[Section]:
+    """Figures of the models, of which the first is this one, best first by the `first` figure if they are `ranked`;
+    none where there is one model alone."""
     if len(models) < 2:
         return []
-    own, ranked = next(iter(models)), sorted(models, key=lambda name: -models[name][figure].value)
-    rows = [
-        [f"{name} (this model)" if name == own else name, of[figure], of[figure], of["macro_f1"]]
-        for name, of in ((name, models[name]) for name in ranked)
-    ]
-    table = Table(["model", words_of(figure), "from 0 to 1", "macro F1"], rows, "wibi", ranked.index(own))
-    return [Section("Beside simpler models, on the same rows", table, [note] if note else [])]
+    names = sorted(models, key=lambda name: -models[name][first].value) if ranked else list(models)
+    rows = [[name, *(models[name][one] for one in (first, first, *more))] for name in names]
+    columns = [column, words_of(first), "from 0 to 1", *map(words_of, more)]
+    table = Table(columns, rows, "wib" + "i" * len(more), names.index(next(iter(models))))
+    return [Section(title, table, [note] if note else [])]
 
 
 def words_of(figure: str) -> str:
     """The name of a figure as a sentence has it."""
     return figure.replace("_", " ").replace("f1", "F1")
-
-
-def figures_of(scores: object, *names: str) -> Figures:
-    """Some figures by their names."""
-    return {name: getattr(scores, name) for name in names}
 
 
 def figures_section(figures: Figures) -> Section:

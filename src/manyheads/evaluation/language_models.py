@@ -21,9 +21,9 @@ from manyheads.config.fields import to_plain
 from manyheads.data.batches import ANSWER_TOKENS, Planned, gather, held_out
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import same_text
-from manyheads.evaluation.evaluation import NETWORK, Evaluation, Setup, figures_of, write_answers_csv
-from manyheads.evaluation.metrics import Interval, mean_interval, ratio_interval, share_interval
-from manyheads.evaluation.report import Example, Section, Table
+from manyheads.evaluation.evaluation import NETWORK, Evaluation, Setup, compared, write_answers_csv
+from manyheads.evaluation.metrics import Figures, Interval, mean_interval, plain, ratio_interval, share_interval
+from manyheads.evaluation.report import Example, Section
 from manyheads.inference.language_models import Followed, Guessed, MaskedLMPredictor, Seq2SeqPredictor
 from manyheads.runs.atomic import replace_file
 
@@ -31,7 +31,6 @@ CHUNK = 1024  # rows answered together
 TOKENS = 8192  # most of a batch
 COPY, NEAREST = "the text itself", "target of the nearest training text"
 COMMON = "how often tokens occur"
-MASKED = ("masked_accuracy", "perplexity", "loss")  # figures of a masked language model
 MOST_TEXTS = 20_000  # of training, among which the nearest is looked for, or in which tokens are counted
 MOST_CELLS = 2**24  # similarities held at a time
 MOST_WRONG, MOST_RIGHT = 20, 5  # rows of a report
@@ -51,17 +50,6 @@ class Generated:
         return [same_text(answer, target) for answer, target in zip(self.answers, targets(self.rows), strict=True)]
 
 
-@dataclass(slots=True)
-class Seq2SeqScores:
-    """Figures of one split. `token_accuracy` is the share of target tokens that are predicted, and `loss` the mean over
-    rows of their cross-entropy in nats, each with all tokens before it given."""
-
-    exact_match: Interval
-    token_accuracy: Interval
-    loss: Interval
-    n_rows: int
-
-
 def evaluate_texts(model: Seq2SeqPredictor, rows: Rows, setup: Setup) -> Evaluation:
     """The model, the text as it is, and the target of the most similar training text where those are known.
 
@@ -69,21 +57,19 @@ def evaluate_texts(model: Seq2SeqPredictor, rows: Rows, setup: Setup) -> Evaluat
         ValueError: there are no rows.
     """
     found = generate(model, rows, setup.generate, tokens=setup.tokens, progress=setup.progress)
-    scores = score_texts(found, **setup.draws)
+    figures = score_texts(found, **setup.draws)
+    match, token_accuracy, loss = figures.values()
     baselines = text_baselines(setup.train, rows) if setup.compare else {}
+    models = {"this model": figures, **baselines}
     return Evaluation(
         title="A model that answers texts by texts, and what it is worth",
-        size=f"{scores.n_rows:,} rows",
-        scores={**asdict(scores), "generate": to_plain(setup.generate)},
-        members={NETWORK: figures_of(scores, "exact_match", "token_accuracy", "loss")},
-        baselines={name: {"exact_match": figure} for name, figure in baselines.items()},
-        verdict=verdict_of_texts(scores, baselines),
-        tiles={
-            "exact match": scores.exact_match,
-            "token accuracy": scores.token_accuracy,
-            "loss of a token": scores.loss,
-        },
-        comparison=beside_baselines(scores, baselines),
+        size=f"{len(rows):,} rows",
+        scores={**plain(figures), "n_rows": len(rows), "generate": to_plain(setup.generate)},
+        members={NETWORK: figures},
+        baselines=baselines,
+        verdict=verdict_of_texts(match, len(rows), baselines),
+        tiles={"exact match": match, "token accuracy": token_accuracy, "loss of a token": loss},
+        comparison=compared("Beside answers without a model, on the same rows", models, "exact_match", column="answer"),
         details=lambda: [*examples(found, right=False), *examples(found, right=True)],
         write_csv=lambda path: write_generated_csv(path, found),
     )
@@ -107,30 +93,27 @@ def generate(
     return found
 
 
-def score_texts(found: Generated, **draws: Any) -> Seq2SeqScores:
-    """Figures with their 95 % intervals, all on the same resamples of whole rows.
+def score_texts(found: Generated, **draws: Any) -> Figures:
+    """How many answers are the target; the share of target tokens that are predicted, and the mean over rows of their
+    cross-entropy in nats, each with all tokens before it given. All on the same resamples of whole rows.
 
     Raises:
         ValueError: there are no rows.
     """
     followed = found.followed
     right, all_tokens = [one.n_right for one in followed], [one.n_tokens for one in followed]
-    return Seq2SeqScores(
-        exact_match=share_interval(sum(found.right), len(followed)),
-        token_accuracy=ratio_interval(right, all_tokens, share=True, **draws),
-        loss=mean_interval([one.loss for one in followed], **draws),
-        n_rows=len(followed),
-    )
-
-
-def text_baselines(train: Rows | None, rows: Rows) -> dict[str, Interval]:
-    """Exact match of what needs no training of ours."""
-    answers = {COPY: rows.texts}
-    if train is not None:
-        answers[NEAREST] = nearest_targets(train, rows)
     return {
-        name: share_interval(sum(map(same_text, texts, targets(rows))), len(rows)) for name, texts in answers.items()
+        "exact_match": share_interval(sum(found.right), len(followed)),
+        "token_accuracy": ratio_interval(right, all_tokens, share=True, **draws),
+        "loss": mean_interval([one.loss for one in followed], **draws),
     }
+
+
+def text_baselines(train: Rows | None, rows: Rows) -> dict[str, Figures]:
+    """Exact match of what needs no training of ours."""
+    answers = {COPY: rows.texts} | ({} if train is None else {NEAREST: nearest_targets(train, rows)})
+    right = {name: sum(map(same_text, texts, targets(rows))) for name, texts in answers.items()}
+    return {name: {"exact_match": share_interval(n, len(rows))} for name, n in right.items()}
 
 
 def nearest_targets(train: Rows, rows: Rows) -> list[str]:
@@ -153,30 +136,18 @@ def targets(rows: Rows) -> list[str]:
     return rows.targets
 
 
-def verdict_of_texts(scores: Seq2SeqScores, baselines: dict[str, Interval]) -> str:
+def verdict_of_texts(match: Interval, n_rows: int, baselines: dict[str, Figures]) -> str:
     """One sentence a hurried reader can repeat."""
-    match = scores.exact_match
     said = (
-        f"{match.value:.1%} of {scores.n_rows:,} texts are answered with exactly the target "
+        f"{match.value:.1%} of {n_rows:,} texts are answered with exactly the target "
         f"(95 % interval {match.low:.1%} to {match.high:.1%})"
     )
-    rival = max(baselines, key=lambda name: baselines[name].value, default=None)
-    if rival is None:
+    if not baselines:
         return f"{said}."
-    other = baselines[rival]
+    rival = max(baselines, key=lambda name: baselines[name]["exact_match"].value)
+    other = baselines[rival]["exact_match"]
     apart = match.low > other.high or match.high < other.low
     return f"{said}; {rival} is right in {other.value:.1%}{'' if apart else ', and the two intervals overlap'}."
-
-
-def beside_baselines(scores: Seq2SeqScores, baselines: dict[str, Interval]) -> list[Section]:
-    """The model and what needs no training, best first; nothing without baselines."""
-    if not baselines:
-        return []
-    ranked = sorted({"this model": scores.exact_match, **baselines}.items(), key=lambda one: -one[1].value)
-    rows: list[list[Any]] = [[name, figure, figure] for name, figure in ranked]
-    own = next(at for at, (name, _) in enumerate(ranked) if name == "this model")
-    table = Table(["answer", "exact match", "from 0 to 1"], rows, "wib", own)
-    return [Section("Beside answers without a model, on the same rows", table)]
 
 
 def examples(found: Generated, *, right: bool) -> list[Section]:
@@ -203,18 +174,6 @@ def write_generated_csv(path: Path, found: Generated) -> None:
     write_answers_csv(path, found.rows, ["target", "prediction", "right"], answers)
 
 
-@dataclass(frozen=True, slots=True)
-class MaskedScores:
-    """Figures of one split. `loss` is the mean cross-entropy of a hidden token in nats, `perplexity` e to its power:
-    among how many equally likely ones the model is left to choose."""
-
-    masked_accuracy: Interval
-    perplexity: Interval
-    loss: Interval
-    n_pieces: int
-    n_hidden: int
-
-
 def evaluate_masked(model: MaskedLMPredictor, rows: Rows, setup: Setup) -> Evaluation:
     """The model, and how often tokens occur in the training rows, or in these rows where those are unknown.
 
@@ -222,24 +181,27 @@ def evaluate_masked(model: MaskedLMPredictor, rows: Rows, setup: Setup) -> Evalu
         ValueError: no token is hidden.
     """
     found = model.guess(held_out(model.pieces(rows.texts, rows.pairs)), tokens=setup.tokens or ANSWER_TOKENS)
-    scores = score_masked(found, **setup.draws)
-    common = score_masked(by_frequency(model, setup.train or rows, rows), **setup.draws) if setup.compare else None
-    tiles = {"masked accuracy": scores.masked_accuracy, "perplexity": scores.perplexity}
+    figures, n_hidden = score_masked(found, **setup.draws), sum(one.n_hidden for one in found)
+    accuracy, perplexity, loss = figures.values()
+    common = by_frequency(model, setup.train or rows, rows) if setup.compare else []
+    baselines = {COMMON: score_masked(common, **setup.draws)} if common else {}
+    title, shown = "Beside counting, on the same hidden tokens", ("masked_accuracy", "perplexity")
     return Evaluation(
         title="A masked language model and what it is worth",
-        size=f"{scores.n_pieces:,} pieces of text, {scores.n_hidden:,} hidden tokens",
-        scores=asdict(scores),
-        members={NETWORK: figures_of(scores, *MASKED)},
-        baselines={COMMON: figures_of(common, *MASKED)} if common else {},
-        verdict=verdict_of_guesses(scores, common),
-        tiles=tiles | {"loss of a token": scores.loss},
-        comparison=beside_counting(scores, common) if common else [],
+        size=f"{len(found):,} pieces of text, {n_hidden:,} hidden tokens",
+        scores={**plain(figures), "n_pieces": len(found), "n_hidden": n_hidden},
+        members={NETWORK: figures},
+        baselines=baselines,
+        verdict=verdict_of_guesses(figures, n_hidden, baselines.get(COMMON)),
+        tiles={"masked accuracy": accuracy, "perplexity": perplexity, "loss of a token": loss},
+        comparison=compared(title, {"this model": figures, **baselines}, *shown, ranked=False),
         write_csv=lambda path: write_pieces_csv(path, found),
     )
 
 
-def score_masked(found: list[Guessed], **draws: Any) -> MaskedScores:
-    """Figures with their 95 % intervals, all on the same resamples of whole pieces of text.
+def score_masked(found: list[Guessed], **draws: Any) -> Figures:
+    """The share of hidden tokens that are predicted, the mean cross-entropy of one in nats, and e to its power: among
+    how many equally likely ones the model is left to choose. All on the same resamples of whole pieces of text.
 
     Raises:
         ValueError: no token is hidden.
@@ -249,13 +211,11 @@ def score_masked(found: list[Guessed], **draws: Any) -> MaskedScores:
         raise ValueError("the texts are too few and short to hide a word in them and judge by it: give more of them")
     n_hidden = [one.n_hidden for one in hidden]
     loss = ratio_interval([one.loss for one in hidden], n_hidden, **draws)
-    return MaskedScores(
-        masked_accuracy=ratio_interval([one.n_right for one in hidden], n_hidden, share=True, **draws),
-        perplexity=Interval(*(math.exp(min(one, 700.0)) for one in (loss.value, loss.low, loss.high))),
-        loss=loss,
-        n_pieces=len(found),
-        n_hidden=sum(n_hidden),
-    )
+    return {
+        "masked_accuracy": ratio_interval([one.n_right for one in hidden], n_hidden, share=True, **draws),
+        "perplexity": Interval(*(math.exp(min(one, 700.0)) for one in (loss.value, loss.low, loss.high))),
+        "loss": loss,
+    }
 
 
 def by_frequency(model: MaskedLMPredictor, train: Rows, rows: Rows) -> list[Guessed]:
@@ -272,26 +232,17 @@ def by_frequency(model: MaskedLMPredictor, train: Rows, rows: Rows) -> list[Gues
     return found
 
 
-def verdict_of_guesses(scores: MaskedScores, common: MaskedScores | None) -> str:
+def verdict_of_guesses(figures: Figures, n_hidden: int, common: Figures | None) -> str:
     """One sentence a hurried reader can repeat."""
-    accuracy = scores.masked_accuracy
+    accuracy = figures["masked_accuracy"]
     said = (
-        f"{accuracy.value:.1%} of {scores.n_hidden:,} hidden tokens are predicted correctly (95 % interval "
-        f"{accuracy.low:.1%} to {accuracy.high:.1%}), at a perplexity of {scores.perplexity.value:.1f}"
+        f"{accuracy.value:.1%} of {n_hidden:,} hidden tokens are predicted correctly (95 % interval "
+        f"{accuracy.low:.1%} to {accuracy.high:.1%}), at a perplexity of {figures['perplexity'].value:.1f}"
     )
     if common is None:
         return f"{said}."
-    return f"{said}; by {COMMON} alone {common.masked_accuracy.value:.1%}, at {common.perplexity.value:.0f}."
-
-
-def beside_counting(scores: MaskedScores, common: MaskedScores) -> list[Section]:
-    """The model and the baseline."""
-    rows = [
-        [name, one.masked_accuracy, one.masked_accuracy, one.perplexity]
-        for name, one in (("this model", scores), (COMMON, common))
-    ]
-    table = Table(["model", "masked accuracy", "from 0 to 1", "perplexity"], rows, "wibi", own=0)
-    return [Section("Beside counting, on the same hidden tokens", table)]
+    of = common["masked_accuracy"].value, common["perplexity"].value
+    return f"{said}; by {COMMON} alone {of[0]:.1%}, at {of[1]:.0f}."
 
 
 def write_pieces_csv(path: Path, found: list[Guessed]) -> None:

@@ -6,8 +6,8 @@ n rows . C classes or labels . R resamples, of which entry 0 is the data as it i
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+OF_CLASSES = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
+OF_LABELS = (
+    *("micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall", "macro_precision", "macro_recall"),
+    "loss",
+)
 Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
 N_BINS = 15  # of confidence
 
@@ -35,6 +40,14 @@ class Interval:
     high: float
 
 
+Figures = dict[str, Interval]  # of one model, by name
+
+
+def plain(figures: Figures) -> dict[str, dict[str, float]]:
+    """Figures as JSON has them."""
+    return {name: asdict(one) for name, one in figures.items()}
+
+
 @dataclass(slots=True)
 class ClassScore:
     """One class or label: `support` is the number of rows that have it; a ratio without a denominator is 0, as in
@@ -45,6 +58,13 @@ class ClassScore:
     recall: float
     f1: float
     support: int
+
+
+@dataclass(slots=True)
+class LabelScore(ClassScore):
+    """One label, which is given from the probability `threshold` on."""
+
+    threshold: float
 
 
 @dataclass(slots=True)
@@ -60,53 +80,30 @@ class Bin:
 
 @dataclass(slots=True)
 class Scores:
-    """All figures of one split. `confusion[i][j]` counts rows of class i answered j; `loss` is in nats.
+    """All of one split: its `figures`, of which the first is what models are compared by, and `confusion[i][j]`, the
+    rows of class i answered j.
 
     Macro figures are means over the classes that occur in labels or answers (scikit-learn's default), not over every
-    class the model knows: a class that does not occur has no precision and no recall.
+    class the model knows: a class that does not occur has no precision and no recall. The loss is in nats. The
+    calibration error is the gap of confidence and accuracy, a mean over bins weighted by their rows: Guo et al. (2017),
+    "On Calibration of Modern Neural Networks", equation 3.
 
-    The calibration error is the gap of confidence and accuracy, a mean over bins weighted by their rows: Guo et al.
-    (2017), "On Calibration of Modern Neural Networks", equation 3.
+    Where rows have any number of labels, there is no confusion and no reliability. Micro figures are then of all labels
+    of all rows together, accuracy is the share of rows whose labels are all right, and no others given, and the loss is
+    the mean over rows of the sum over labels.
     """
 
-    accuracy: Interval
-    macro_f1: Interval
-    micro_f1: Interval
-    macro_precision: Interval
-    macro_recall: Interval
-    loss: Interval
-    calibration_error: Interval
+    figures: Figures
     n_rows: int
     labels: list[str]
-    per_class: list[ClassScore]
-    confusion: list[list[int]]
-    reliability: list[Bin]
+    per_class: Sequence[ClassScore]
+    confusion: list[list[int]] = field(default_factory=list)
+    reliability: list[Bin] = field(default_factory=list)
 
-
-@dataclass(slots=True)
-class LabelScore(ClassScore):
-    """One label, which is given from the probability `threshold` on."""
-
-    threshold: float
-
-
-@dataclass(slots=True)
-class LabelScores:
-    """All figures of one split whose rows have any number of labels. Micro figures are of all labels of all rows
-    together; macro figures are means over the labels that rows have or are given; `accuracy` is the share of rows whose
-    labels are all right, and no others given; `loss` is the mean over rows of the sum over labels, in nats."""
-
-    micro_f1: Interval
-    macro_f1: Interval
-    accuracy: Interval
-    micro_precision: Interval
-    micro_recall: Interval
-    macro_precision: Interval
-    macro_recall: Interval
-    loss: Interval
-    n_rows: int
-    labels: list[str]
-    per_class: list[LabelScore]
+    def as_json(self) -> dict[str, Any]:
+        """The figures by name, then all else that there is."""
+        found = asdict(self)
+        return found.pop("figures") | {name: one for name, one in found.items() if one != []}
 
 
 def score(
@@ -122,7 +119,6 @@ def score(
     """
     labels_n = np.asarray(labels, dtype=np.int64)
     probabilities_nC = np.asarray(probabilities, dtype=np.float64)
-    _check_rows(len(labels_n))
     assert probabilities_nC.shape == (len(labels_n), len(names)), "one row of probabilities a label"
     answers_n, confidence_n = probabilities_nC.argmax(1), probabilities_nC.max(1)
     right_n, bin_n = answers_n == labels_n, confidence_bins(confidence_n)
@@ -138,7 +134,7 @@ def score(
     resampled = _of_classes(labels_n, answers_n, n_classes, further, n_resamples=n_resamples, seed=seed)
     confusion_CC = np.bincount(labels_n * n_classes + answers_n, minlength=n_classes**2).reshape(n_classes, n_classes)
     return Scores(
-        **resampled.intervals(),
+        resampled.intervals(OF_CLASSES),
         n_rows=len(labels_n),
         labels=list(names),
         per_class=[ClassScore(*row) for row in zip(names, *resampled.by_class(), strict=True)],
@@ -149,29 +145,25 @@ def score(
 
 def score_labels(
     marks_nC: Bools, probabilities_nC: Floats, names: list[str], thresholds: list[float], **draws: int
-) -> LabelScores:
+) -> Scores:
     """Judge labels, given from their `thresholds` on, against those that rows have, their `marks`; the bootstrap, its
     settings and errors are those of `score`."""
     kind = np.finfo(np.float64)  # a probability next to one has no digits left for what is wanting to it
     own_nC = np.where(marks_nC, np.maximum(probabilities_nC, kind.tiny), np.maximum(1 - probabilities_nC, kind.eps / 2))
     loss_n, given_nC = -np.log(own_nC).sum(1), probabilities_nC >= np.array(thresholds)
     resampled = _of_labels(marks_nC, given_nC, loss_n, **draws)
-    return LabelScores(
-        **resampled.intervals(),
-        n_rows=len(marks_nC),
-        labels=list(names),
-        per_class=[LabelScore(*row) for row in zip(names, *resampled.by_class(), thresholds, strict=True)],
-    )
+    per_class = [LabelScore(*row) for row in zip(names, *resampled.by_class(), thresholds, strict=True)]
+    return Scores(resampled.intervals(OF_LABELS), len(marks_nC), list(names), per_class)
 
 
-def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws: int) -> dict[str, Interval]:
+def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws: int) -> Figures:
     """The figures of bare answers, such as a baseline's, on the resamples that `score` draws for these settings."""
     return _resampled(labels, answers, n_classes, **draws).intervals()
 
 
 def change_of_answers(
     labels: ArrayLike, answers: ArrayLike, others: Iterable[ArrayLike], n_classes: int, **draws: int
-) -> list[dict[str, Interval]]:
+) -> list[Figures]:
     """Each figure of every one of `others` less that of `answers`, on the same rows, with its `change_interval`.
 
     The bootstrap is paired: a resample draws rows, and takes both answers to each (Efron and Tibshirani, 1993,
@@ -208,8 +200,8 @@ class _Resampled:
             micro = {f"micro_{name}": ratio(right_R, whole_RC.sum(1)) for name, whole_RC in wholes.items()}
         return {"accuracy": accuracy_R, **macro, **micro, **self.further}
 
-    def intervals(self) -> dict[str, Interval]:
-        """Every figure with its interval.
+    def intervals(self, names: Iterable[str] = ()) -> Figures:
+        """The figures `names`, in this order, or all, each with its interval.
 
         In macro figures a class counts with the mean of the rows it has and those answered so: the whole of which its
         F1 is a share. Labels of one row are not independent, so all classes together count as no more than the rows, as
@@ -225,7 +217,8 @@ class _Resampled:
             if self.multi:
                 n_1 = np.array([min(float(whole_C.sum()), self.n_rows)])
                 found[micro] = class_interval(figures[micro], figures[micro][:1], n_1)
-        return found if self.multi else found | {"micro_f1": right}
+        found |= {} if self.multi else {"micro_f1": right}
+        return {name: found[name] for name in names or found}
 
     def by_class(self) -> Iterator[list[Any]]:
         """Precision, recall, F1 and support, each of all classes."""
@@ -251,7 +244,6 @@ def _of_classes(
     labels_n: Ints, answers_n: Ints, n_classes: int, further: Callable[[Ints], dict[str, float]], **draws: int
 ) -> _Resampled:
     """Counted by the pairs of class and answer that occur: of thousands of classes there is no matrix."""
-    _check_rows(len(labels_n))
     cells_P, pair_n = np.unique(labels_n * n_classes + answers_n, return_inverse=True)
     classes_P, answers_P = np.divmod(cells_P, n_classes)
     right_P = classes_P == answers_P
@@ -268,7 +260,6 @@ def _of_classes(
 
 def _of_labels(marks_nC: Bools, given_nC: Bools, loss_n: Floats | None, **draws: int) -> _Resampled:
     n, n_labels = marks_nC.shape
-    _check_rows(n)
     per_row = [marks_nC & given_nC, given_nC, marks_nC, (marks_nC == given_nC).all(1)[:, None]]
     per_row += [] if loss_n is None else [loss_n[:, None]]
     of_rows = np.concatenate([np.asarray(one, dtype=np.float64) for one in per_row], axis=1)
@@ -339,7 +330,6 @@ def ratio_interval(
     """The sum of `parts` by that of `wholes`, a number a row each; with `share` a part of each whole, such as right
     tokens by tokens, of which as many as there are rows count as independent."""
     part_n, whole_n = (np.asarray(values, dtype=np.float64) for values in (parts, wholes))
-    _check_rows(len(part_n))
     ratio_R = np.array(
         [times_n @ part_n / (times_n @ whole_n) for times_n in resamples(len(part_n), n_resamples, seed)]
     )
@@ -370,6 +360,7 @@ def _check_rows(n_rows: int) -> None:
 
 def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
     """How often each of `n` rows counts: first once each, the data as it is, then as they are drawn."""
+    _check_rows(n)
     random = np.random.default_rng(seed)
     yield np.ones(n, dtype=np.int64)
     for _ in range(n_resamples):

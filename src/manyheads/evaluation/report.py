@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from manyheads.config.fields import show
-from manyheads.evaluation.metrics import Bin, Interval, Scores
+from manyheads.evaluation.metrics import Figures, Scores
 from manyheads.runs.atomic import replace_file
 from manyheads.runs.folder import Curve
 
@@ -49,8 +49,6 @@ PANELS = {
     "f1": [("train_micro_f1", BLUE, "-"), ("validation_micro_f1", RED, "-"), ("validation_macro_f1", RED, ":")],
 }
 BESIDE = "validation_macro_f1"  # drawn beside other figures alone
-
-Figures = dict[str, Interval]  # of one model, by name
 
 
 @dataclass(slots=True)
@@ -217,7 +215,7 @@ def draw_confusion(scores: Scores) -> bytes:
 
 def draw_reliability(scores: Scores) -> bytes:
     """Above: accuracy by confidence, on the diagonal if the model knows itself. Below: rows by confidence."""
-    bins: Sequence[Bin] = scores.reliability
+    bins = scores.reliability
     figure = Figure(figsize=(5.2, 5.4), layout="constrained")
     upper, lower = figure.subplots(2, 1, height_ratios=(4, 1), sharex=True)
     middles = [(one.low + one.high) / 2 for one in bins]

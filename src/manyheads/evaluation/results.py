@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import EvaluateConfig
 from manyheads.config.fields import to_plain
 from manyheads.data.rows import Rows, Splits
-from manyheads.evaluation.classification import evaluate_classifier, linear_words, most_frequent
+from manyheads.evaluation.classification import evaluate_classifier, frequent_label, linear_words
 from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.evaluation import (
     LINEAR,
@@ -19,13 +19,12 @@ from manyheads.evaluation.evaluation import (
     Setup,
     beside,
     lead_words,
-    rows_of_class,
     strongest,
     warnings_of,
     words_of,
 )
 from manyheads.evaluation.language_models import evaluate_masked, evaluate_texts
-from manyheads.evaluation.metrics import Interval
+from manyheads.evaluation.metrics import Interval, plain
 from manyheads.evaluation.report import installed_versions, write_page
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import AnyPredictor
@@ -157,7 +156,7 @@ def evaluate_run(
         versions=installed_versions(),
         members=members,
         terms=baseline.linear.terms_name if baseline else "",
-        most_frequent=labels[most_frequent(rows_of_class(splits.train, len(labels)))] if labels else "",
+        most_frequent=labels[frequent_label(rows, len(labels), setup)] if labels else "",
         warnings=warnings_of(last, rows, split, split, labels, splits.validation),
         **training,
     )
@@ -209,7 +208,11 @@ def write_evaluation(
     metrics = {
         **evaluation.scores,
         **data.about,
-        **{key: plain_figures(of_key) for key, of_key in models.items() if classes or key == "baselines"},
+        **{
+            key: {name: plain(figures) for name, figures in of_key.items()}
+            for key, of_key in models.items()
+            if classes or key == "baselines"
+        },
         **({"warnings": warnings} if classes else {}),
     }
     with refuse_unwritable(folder):
@@ -223,11 +226,6 @@ def write_evaluation(
             part.write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     show_evaluation(evaluation, data, warnings, folder)
     return metrics
-
-
-def plain_figures(models: dict[str, dict[str, Interval]]) -> dict[str, dict[str, Any]]:
-    """Figures by model as JSON has them."""
-    return {name: {key: asdict(one) for key, one in figures.items()} for name, figures in models.items()}
 
 
 def show_evaluation(evaluation: Evaluation, data: EvaluationData, warnings: Sequence[str], folder: Path) -> None:
