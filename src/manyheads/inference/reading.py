@@ -1,8 +1,8 @@
 """The texts that a verb is asked about: one that was typed, lines of a file or of standard input, or rows of a table.
 
-They come a chunk at a time, in bounded memory for any length of input, and nothing heavy is imported. Only a
-line feed ends a line, with or without a carriage return before it: U+0085, U+2028 and their like are letters of a text,
-which is why `str.splitlines` and text-mode iteration are not used.
+They come a chunk at a time, in bounded memory for any length of input, also from a pipe, and nothing heavy is
+imported. Only a line feed ends a line, with or without a carriage return before it: U+0085, U+2028 and their like are
+letters of a text, which is why `str.splitlines` and text-mode iteration are not used.
 """
 
 import csv
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from manyheads.config import TextColumns
 from manyheads.config.fields import listed, show
-from manyheads.data.delimited import csv_reader, refuse_wide, require_few, tab_reader
+from manyheads.data.delimited import csv_reader, quote_rule, refuse_wide, require_few, tab_reader
 from manyheads.data.files import OPENERS
 
 if TYPE_CHECKING:
@@ -52,13 +52,11 @@ class Chunk:
 
 
 def read_lines(stream: BinaryIO, name: str, *, pairs: bool, at_once: bool = False) -> Iterator[Chunk]:
-    """One row a line, also where the line is empty; with `pairs` a tab divides the two texts.
+    """One row a line, also where the line is empty; with `pairs` a tab divides the two texts. A mistake is a ValueError
+    that names the line.
 
     Chunks are the same however the stream delivers: in bf16 the last digits of an answer depend on the rows with it,
     so a pipe and a file would differ. `at_once`, for a person who types: each line is a chunk.
-
-    Raises:
-        ValueError: names the line that is not UTF-8, is endless, or holds no tab or several.
     """
     number = 1
     lines = (decode(line.removesuffix(b"\n"), name, at) for at, line in whole_lines(stream, name))
@@ -82,11 +80,7 @@ def filled(items: Iterable[T], length: Callable[[T], int], *, most: int = CHUNK)
 
 
 def as_chunk(texts: list[str], name: str, number: int, *, pairs: bool) -> Chunk:
-    """Texts as rows, the first of which is line `number` of `name`; with `pairs` a tab divides the two texts.
-
-    Raises:
-        ValueError: names the line that holds no tab or several.
-    """
+    """Texts as rows, the first of which is line `number` of `name`; with `pairs` a tab divides the two texts."""
     if not pairs:
         return Chunk([{"text": text} for text in texts], texts, None)
     cells = [text.split("\t") for text in texts]
@@ -112,11 +106,7 @@ def whole_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
 
 
 def decode(line: bytes, name: str, number: int) -> str:
-    """The text of line `number`, without its carriage return and, in the first, byte order mark.
-
-    Raises:
-        ValueError: names the line that is not UTF-8.
-    """
+    """The text of line `number`, without its carriage return and, in the first, byte order mark."""
     try:
         text = line.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -127,16 +117,14 @@ def decode(line: bytes, name: str, number: int) -> str:
 def read_table(
     stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str], remedy: str = RENAME
 ) -> Iterator[Chunk]:
-    """The rows of a csv with a header; one that has a single column may begin with a text. Blank lines are no rows.
+    """The rows of a csv or tsv with a header; one that has a single column may begin with a text. Blank lines are no
+    rows. A mistake is a ValueError that names the line.
 
     Args:
         name: the file, as error messages call it.
-        text: columns that may hold the text, the first there is counts; one alone must be there.
-        text_pair: columns that may hold the second text, none for a model of single texts.
+        text, text_pair: columns that may hold the text and the second one, of which the first there is counts; no
+            `text_pair` for a model of single texts.
         remedy: how to say which column it is.
-
-    Raises:
-        ValueError: a missing column, or the line of a row that is not UTF-8, not csv, or has too few or many cells.
     """
     csv.field_size_limit(MOST_LINE)
     reader = _reader(stream, name)
@@ -152,16 +140,21 @@ def read_table(
     if len(header) == 1 < len(text) and not text_pair and header[0] not in text:
         require_texts(header, name, remedy)
         rows, header = chain([first_row], rows), text[-1:]
-    first, second = _columns(header, name, text, text_pair, remedy)
-    yield from _chunks((_record(row, header, width, name, reader.line_num) for row in rows), first, second)
+    columns = _columns(header, name, text, text_pair, remedy)
+
+    def records() -> Iterator[dict[str, str]]:
+        """The cells by their columns: of the `width` that the first line had, those after the last name are none."""
+        for row in rows:
+            if not len(header) <= len(row) <= width:
+                cells = f"has {len(row)} cells, but its header names {len(header)} columns"
+                raise ValueError(f"{name}, line {reader.line_num} {cells}")
+            yield dict(zip(header, row, strict=False))
+
+    yield from _chunks(records(), *columns)
 
 
 def require_texts(cells: list[str], name: str, remedy: str) -> None:
-    """Whether the first line of a file is a row, as at least one of its cells is clearly no name of a column.
-
-    Raises:
-        ValueError: it may be either.
-    """
+    """Raise ValueError unless the first line is a row: one of its cells at least is clearly no name of a column."""
     if all(NAME.fullmatch(cell.strip()) for cell in cells):
         line, one = " and ".join(f"'{show(cell)}'" for cell in cells), len(cells) == 1
         either = "the name of its column or a text" if one else "the names of its columns or two texts"
@@ -176,13 +169,7 @@ def require_texts(cells: list[str], name: str, remedy: str) -> None:
 def read_objects(
     stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str], remedy: str = RENAME
 ) -> Iterator[Chunk]:
-    """The rows of a file of one JSON object a line, whose first names the columns. Blank lines are no rows.
-
-    Arguments as of `read_table`.
-
-    Raises:
-        ValueError: a missing column, or the line that is not UTF-8, not a JSON object, or whose text is no string.
-    """
+    """The rows of a file of one JSON object a line, whose first names the columns; all else as of `read_table`."""
     objects = _objects(stream, name)
     number, head = next(objects, (0, {}))
     if not number:
@@ -197,7 +184,7 @@ def read_objects(
 def read_parquet(
     stream: BinaryIO, name: str, *, text: list[str], text_pair: list[str], remedy: str = RENAME
 ) -> Iterator[Chunk]:
-    """The rows of a parquet file. Arguments and errors as of `read_table`."""
+    """The rows of a parquet file, as of `read_table`."""
     from manyheads.inference.parquet import plain, read_rows
 
     names, rows = read_rows(stream, name)
@@ -210,30 +197,28 @@ def read_parquet(
 
 def _reader(stream: BinaryIO, name: str) -> Any:
     """Of the rows, by the rules of training; a .tsv is a file that can be read twice."""
-    if not name.lower().endswith(".tsv"):
-        lines = refuse_wide(_decoded(stream, name), name)
-        first_line = next(lines, "")
-        return csv_reader(chain([first_line], lines), first_line)
+
+    def lines(file: BinaryIO) -> Iterator[str]:
+        """With their ends, as the csv reader wants them: a quoted cell may go on over several."""
+        for number, line in whole_lines(file, name):
+            end = "\r\n" if line.endswith(b"\r\n") else "\n" if line.endswith(b"\n") else ""
+            yield decode(line.removesuffix(b"\n"), name, number) + end
 
     def anew() -> Iterator[str]:
         with open(name, "rb") as file:
-            yield from refuse_wide(_decoded(file, name), name)
+            yield from refuse_wide(lines(file), name)
 
-    return tab_reader(anew)
+    if name.lower().endswith(".tsv"):
+        return tab_reader(anew)
+    found = refuse_wide(lines(stream), name)
+    first_line = next(found, "")
+    return csv_reader(chain([first_line], found), first_line)
 
 
 def _chunks(records: Iterator[dict[str, Any]], first: str, second: str | None) -> Iterator[Chunk]:
     for kept in filled(records, lambda record: len(record[first]) + (0 if second is None else len(record[second]))):
         pairs = None if second is None else [row[second] for row in kept]
         yield Chunk(kept, [row[first] for row in kept], pairs)
-
-
-def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
-    """Lines with their ends, as the csv reader wants them: a quoted cell may go on over several."""
-    for number, line in whole_lines(stream, name):
-        end = "\n" if line.endswith(b"\n") else ""
-        carriage = "\r" if line.endswith(b"\r\n") else ""
-        yield decode(line.removesuffix(b"\n"), name, number) + carriage + end
 
 
 def _rows(reader: Any, name: str) -> Iterator[list[str]]:
@@ -245,10 +230,7 @@ def _rows(reader: Any, name: str) -> Iterator[list[str]]:
             first = reader.line_num + 1
     except csv.Error as error:
         if "unexpected end" in str(error):
-            raise ValueError(
-                f"{name}, line {first}: a quoted text is never closed; the file is truncated, or a quote inside a text "
-                "is not doubled"
-            ) from error
+            raise ValueError(f"{name}, line {first}: {quote_rule(error)}") from error
         raise ValueError(f"{name}, line {first} is not csv: {error}") from error
 
 
@@ -299,22 +281,12 @@ def _columns(
     return first, second
 
 
-def _record(row: list[str], header: list[str], width: int, name: str, number: int) -> dict[str, str]:
-    """The cells by their columns; of the `width` that the first line had, those after the last name are none."""
-    if not len(header) <= len(row) <= width:
-        raise ValueError(f"{name}, line {number} has {len(row)} cells, but its header names {len(header)} columns")
-    return dict(zip(header, row, strict=False))
-
-
 READERS = {".csv": read_table, ".tsv": read_table, ".jsonl": read_objects, ".parquet": read_parquet}
 
 
 def check_texts(verb: str, text: str, name: str) -> None:
-    """Find what is wrong with the typed `text`, or the file `name` ("-": standard input), before torch is imported.
-
-    Raises:
-        ValueError: both are given, the text is not UTF-8, or there is no such file or one of another kind.
-    """
+    """Raise ValueError if both the typed `text` and the file `name` ("-": standard input) are given, the text is not
+    UTF-8, or there is no such file or one of another kind; before torch is imported."""
     file = Path(name)
     if text and name != "-":
         raise ValueError(f"text and input={name} are both given: give one text, or a file of texts")
@@ -335,11 +307,7 @@ def opened_texts(
     text: str, name: str, predictor: "Predictor[Any]", named: TextColumns | None = None
 ) -> Iterator[Iterator[Chunk]]:
     """The texts, a chunk at a time, as the predictor takes them: by its columns, or those that are `named`, in pairs
-    or single. None: the verb has no setting that names one.
-
-    Raises:
-        ValueError: names the line that is mistaken, or a column that is named where there are none.
-    """
+    or single. None: the verb has no setting that names one. A mistake is a ValueError that names the line."""
     pair = named.text_pair if named else ""
     if pair and not predictor.pairs:
         raise ValueError(f"data.text_pair={pair} does nothing, as the model of run takes single texts: remove it")
@@ -362,8 +330,7 @@ def _in_chunks(name: str, stream: BinaryIO, predictor: "Predictor[Any]", named: 
     columns = predictor.columns
     read = READERS.get(Path(name).suffix.lower())
     if read is None:
-        at_once = name == "-" and sys.stdin.isatty()
-        source = "standard input" if name == "-" else name
+        source, at_once = ("standard input", sys.stdin.isatty()) if name == "-" else (name, False)
         return read_lines(stream, source, pairs=predictor.pairs, at_once=at_once)
     text, text_pair = (
         [one] if (one := getattr(named, key, "")) else [key, its] if columns.preset else [its, key]
@@ -379,11 +346,7 @@ def _in_chunks(name: str, stream: BinaryIO, predictor: "Predictor[Any]", named: 
 
 
 def _is_bare_tsv(name: str, stream: BinaryIO, text: list[str], remedy: str) -> bool:
-    """Whether a .tsv has pairs from its first line on, which names no column.
-
-    Raises:
-        ValueError: it may name two.
-    """
+    """Whether a .tsv has pairs from its first line on, which names no column; a ValueError where it may name two."""
     if Path(name).suffix.lower() != ".tsv":
         return False
     assert isinstance(stream, BufferedReader)
