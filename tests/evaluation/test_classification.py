@@ -22,8 +22,9 @@ from manyheads.evaluation.classification import (
     worst_mistakes,
     write_predictions_csv,
 )
-from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup, mistake
+from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
 from manyheads.evaluation.metrics import Interval, Scores, score, score_answers
+from manyheads.evaluation.report import Example
 from manyheads.inference import classifier as module
 from manyheads.inference.folder import load
 from manyheads.linear.fit import fit_linear
@@ -97,8 +98,8 @@ def test_the_verdict_is_of_the_strongest_rival(rival: float, words: str) -> None
 
 
 def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
-    scores, pairs = scored(), Rows(["x"], ["y"], [0], "x.csv", [1234])
-    confusion, classes, figures, trust, mistakes = details(scores, [mistake(pairs, 0, "a", "b", 0.987)])
+    scores, wrong = scored(), Example("98.7% sure, row 1,234", ["x", "y"], "a", "b")
+    confusion, classes, figures, trust, mistakes = details(scores, [wrong])
     assert [one.name for section in (confusion, trust) for one in section.pictures] == ["confusion", "reliability"]
     expected = [[name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for name, of in reported(scores).items()]
     assert figures.table.rows == expected
@@ -106,13 +107,7 @@ def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
     assert [row[:4] for row in classes.table.rows] == [
         [one.name, *(f"{value:.3f}" for value in (one.precision, one.recall, one.f1))] for one in scores.per_class
     ]
-    (example,) = mistakes.examples
-    assert (example.place, example.texts, example.label, example.answer) == (
-        "98.7% sure, row 1,234",
-        ["x", "y"],
-        "a",
-        "b",
-    )
+    assert mistakes.examples == [wrong]
     assert len(details(scores, [])) == 4
 
 
@@ -140,6 +135,8 @@ def test_mistakes_come_surest_first() -> None:
     logits = torch.tensor([[9.0, 0], [0, 3], [5, 0], [0, 8], [2, 0]])
     judged = Answered.of(Rows(list("abcde"), None, [0, 0, 1, 0, 1], "x.csv", range(2, 7)), ["no", "yes"], logits)
     mistakes = worst_mistakes(judged)
+    of_pair = Answered.of(Rows(["x"], ["y"], [0], "x.csv", [1234]), ["no", "yes"], logits[1:2])
+    assert worst_mistakes(of_pair) == [Example("95.3% sure, row 1,234", ["x", "y"], "no", "yes")]
     assert [(one.texts, one.place, one.label, one.answer) for one in mistakes] == [
         (["d"], "100.0% sure, row 5", "no", "yes"),
         (["c"], "99.3% sure, row 4", "yes", "no"),

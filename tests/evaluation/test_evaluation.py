@@ -12,7 +12,6 @@ from manyheads.evaluation.evaluation import (
     compared,
     few_rows,
     lead_words,
-    mistakes_section,
     seen_rows,
     strongest,
 )
@@ -81,7 +80,6 @@ def test_the_report_has_everything_in_its_order() -> None:
     ]  # fmt: skip
     assert re.findall("<h2>(.*?)</h2>", render(page)) == titles
     assert [section.title for section in evaluation().page("t", "s").sections] == ["Versions"]
-    assert mistakes_section([]) == []
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,11 @@ def test_padding_and_truncation_do_not_travel(tmp_path: Path, ship_model: Any, m
 def test_columns_travel(tmp_path: Path, ship_model: Any) -> None:
     data = DataConfig(source=Source.hub, hub="glue", text="sentence", label="class", max_length=9)
     opened = load(ship_model(tmp_path / "model", data=data))
-    assert (opened.columns.text, opened.columns.label, opened.columns.preset) == ("sentence", "class", True)
+    assert (opened.settings.columns.text, opened.settings.columns.label, opened.settings.columns.preset) == (
+        "sentence",
+        "class",
+        True,
+    )
     assert opened.max_length == 9
 
 

@@ -10,10 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manyheads
-from manyheads.config import EncoderKind, ModelConfig, PairKind, Pooling, Positions, Precision, Score
+from manyheads.config import (
+    Accelerator,
+    EncoderKind,
+    InferenceHardware,
+    ModelConfig,
+    PairKind,
+    Pooling,
+    Positions,
+    Precision,
+    Score,
+)
 from manyheads.inference import precision
-from manyheads.inference.folder import load
-from manyheads.inference.precision import exact, quick
+from manyheads.inference.folder import load, place
+from manyheads.inference.precision import quick
 
 TEXTS = ["a good film", "", "very very bad", "not so awful, the film", "good " * 100]
 SHAPES: list[dict[str, Any]] = [
@@ -71,7 +81,9 @@ def test_auto_is_bf16_where_the_processor_multiplies_in_it(
     cpu = torch.device("cpu")
     assert quick(Precision.auto, ModelConfig(encoder=EncoderKind.gru), cpu) is None
     assert quick(Precision.auto, ModelConfig(), cpu) is fastest
-    assert exact(Precision.auto) is None
+    hardware = InferenceHardware(accelerator=Accelerator.cpu)
+    assert place(load(model_folder), hardware).autocast is None
+    assert place(load(model_folder), hardware, fast=True).autocast is fastest
 
 
 def test_a_precision_that_is_none_is_one_sentence(model_folder: Path) -> None:

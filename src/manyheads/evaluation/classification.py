@@ -23,8 +23,6 @@ from manyheads.evaluation.evaluation import (
     compared,
     figures_section,
     lead_words,
-    mistake,
-    mistakes_section,
     rows_of_class,
     strongest,
     words_of,
@@ -235,7 +233,8 @@ def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
         ]
         for one in scores.per_class
     ]
-    columns, wrong = ["precision", "recall", "F1", "", "rows"], mistakes_section(mistakes)
+    columns, worst = ["precision", "recall", "F1", "", "rows"], "Worst mistakes: wrong, and sure of it"
+    wrong = [Section(worst, examples=mistakes, long=True)] if mistakes else []
     if not scores.confusion:
         table = Table(["label", *columns, "given from"], lines, "wnnnbnn")
         return [Section("Labels", table, long=True), figures_section(reported(scores)), *wrong]
@@ -279,13 +278,13 @@ def confusion_section(scores: Scores) -> Section:
 def worst_mistakes(found: Answered, n: int = 20) -> list[Example]:
     """The `n` rows with the likeliest class that they are given and have not, likeliest first; it is the answer."""
     sure_nC = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, -1.0)
-    sure_n, had = sure_nC.max(1), found.marks_nC
-    return [
-        mistake(
-            found.rows, row, found.words(had[row]) or NONE, found.names[int(sure_nC[row].argmax())], float(sure_n[row])
-        )
-        for row in np.argsort(-sure_n, kind="stable")[: min(n, int((sure_n >= 0).sum()))].tolist()
-    ]
+    sure_n, rows, mistakes = sure_nC.max(1), found.rows, []
+    for row in np.argsort(-sure_n, kind="stable")[: min(n, int((sure_n >= 0).sum()))].tolist():
+        place = f"{float(sure_n[row]):.1%} sure, row {rows.numbers[row]:,}"
+        texts = [rows.texts[row], *([] if rows.pairs is None else [rows.pairs[row]])]
+        label, answer = found.words(found.marks_nC[row]) or NONE, found.names[int(sure_nC[row].argmax())]
+        mistakes.append(Example(place, texts, label, answer))
+    return mistakes
 
 
 def write_predictions_csv(path: Path, found: Answered) -> None:

@@ -5,6 +5,7 @@ The rows are read before torch is imported, so that a mistake in the data is fou
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -44,14 +45,10 @@ LONGEST = 56  # letters of a name, four bytes each at the most, that a disk take
 
 @dataclass(slots=True)
 class EvaluationData:
-    """Rows to evaluate and the name of their data; `run` and `splits` where the data is the run's own.
-
-    Args:
-        split: the one that was asked for, or `all` where a single file is evaluated whole.
-        digest: of the settings of the data, which differ from those of other data; empty: the run's own.
-        folder: the name of the folder of results.
-        role: the split of the run's own data that the rows are, empty: unknown.
-        most_frequent: the class or label that most training rows have, empty: unknown.
+    """Rows to evaluate and the name of their data; `run` and `splits` where the data is the run's own, else the
+    `digest` of its settings. `split` is the one that was asked for, or `all` where a single file is evaluated whole;
+    `folder` the name of the folder of results. Where they are known, `role` is the split of the run's own data that the
+    rows are, and `most_frequent` the class or label that most training rows have.
     """
 
     rows: Rows
@@ -81,9 +78,8 @@ class EvaluationData:
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
-    """Evaluate a run on its own test split, or on any data with its answers; returns the content of metrics.json.
-
-    Where there are several processes, the first does so, and nothing is returned in those that help it.
+    """Evaluate a run on its own test split, or on any data with its answers; returns the content of metrics.json, of
+    several processes in the first.
 
     Writes metrics.json, predictions.csv, pictures and report.html to `output`, else <run>/evaluate/<data>-<split>/
     (<data>-all for a single file, of which all rows count), where an earlier evaluation of the same data is replaced
@@ -97,8 +93,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         model, settings = open_folder(config.run)
         _check_output(config.output)
         on_all("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
-        folder = _folder(config, model, run_folder(model), results_name(config, run_folder(model), settings))
-        return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+        home = run_folder(model)
+        folder = config.output or within(home or model, "evaluate", results_name(config, home, settings))
+        return json.loads(Path(folder, "metrics.json").read_text(encoding="utf-8"))
     return answer_together(partial(_evaluate, config), partial(_opened, config), config.hardware) or {}
 
 
@@ -109,7 +106,7 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     _check_output(config.output)
     labels = opened.labels()
     data = find_data(config, home, settings, labels)
-    folder = _folder(config, model, home, data.folder)
+    folder = Path(config.output or within(home or model, "evaluate", data.folder))
 
     from manyheads.evaluation.evaluation import Setup
     from manyheads.evaluation.results import baseline_of, evaluate_rows, write_evaluation
@@ -130,10 +127,6 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     return write_evaluation(folder, evaluation, data, config, predictor, home)
 
 
-def _folder(config: EvaluateConfig, model: Path, home: Path | None, name: str) -> Path:
-    return Path(config.output) if config.output else within(home or model, "evaluate", name)
-
-
 def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPredictor":
     from manyheads.inference.folder import load, place
 
@@ -148,22 +141,18 @@ def _check_output(output: str) -> None:
 
 
 def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, labels: list[str]) -> EvaluationData:
-    """Read the rows.
-
-    Args:
-        home: the run folder, None where the model/ folder stands alone.
-
-    Raises:
-        ValueError: no data is named and no run folder names it; the data is missing or broken, has no such split, other
-            labels, or single texts where the model takes pairs.
-    """
+    """Read the rows; `home` is the run folder, None where the model/ folder stands alone. A ValueError where no data is
+    named and no run folder names it, where it is missing or broken, has no such split, other labels, or single texts
+    and the model takes pairs."""
     config.generate.check_read(by_texts=settings.task is Task.seq2seq)
-    _check_columns(config.data, settings)
-    data = (
-        _named_data(config, settings, labels)
-        if _names_data(config)
-        else _own_data(config, home, labels, multi=settings.multi)
-    )
+    unread, answers = UNREAD[settings.task]
+    if (name := getattr(config.data, unread)) and config.data.source in (Source.run, Source.files):
+        raise ValueError(f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: remove it")
+    named = _named(config, settings)
+    if named is None:
+        data = _own_data(config, home, labels, multi=settings.multi)
+    else:
+        data = _named_data(named, config, settings, labels)
     if settings.pairs and data.rows.pairs is None:
         raise ValueError(
             f"{data.rows.source} holds single texts, but the model takes pairs: name the column of the second text by "
@@ -175,7 +164,7 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
         data.role = next((name for name in ROLES if isinstance(known, dict) and known.get(name) == digest), "")
         most_frequent = written.get("most_frequent")
         data.most_frequent = most_frequent if most_frequent in labels else ""
-    data.digest = _digest(config, settings)
+    data.digest = _digest(named)
     data.folder = results_name(config, home, settings)
     return data
 
@@ -183,46 +172,37 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
 def results_name(config: EvaluateConfig, home: Path | None, settings: Settings) -> str:
     """The `folder` of what `find_data` finds, without its rows: <data>-<split>, with the digest of the data after it
     where results of other data have that name."""
-    if _names_data(config):
-        data = with_columns(config.data, settings.columns, pairs=settings.pairs)
+    if (data := _named(config, settings)) is not None:
         name = f"{data_name(data)}-{_split_of(data, config.split)}"
     else:
         assert home is not None, "find_data comes first"
         name = f"{data_name(read_run(home / 'config.yaml').data)}-{config.split}"
-    digest, run = _digest(config, settings), Path(config.run)
+    digest, run = _digest(data), Path(config.run)
     there = (home or (run if (run / "config.json").is_file() else run / "model")) / "evaluate" / name / "metrics.json"
     if not there.is_file():
         return name
-    try:
+    metrics = None
+    with suppress(OSError, ValueError):
         metrics = read_json(there)
-    except (OSError, ValueError):
-        metrics = None
     same = isinstance(metrics, dict) and str(metrics.get("digest", "")) == digest
     return name if same else f"{name}-{digest or 'own'}"
 
 
-def _digest(config: EvaluateConfig, settings: Settings) -> str:
+def _digest(data: DataConfig | None) -> str:
     """Eight hex digits of what is not left at its default; where token ids are kept changes no row."""
-    if not _names_data(config):
+    if data is None:
         return ""
-    data = with_columns(config.data, settings.columns, pairs=settings.pairs)
-    path = str(Path(data.path).expanduser().absolute()) if data.path else ""
-    usual = to_plain(DEFAULTS)
+    path, usual = str(Path(data.path).expanduser().absolute()) if data.path else "", to_plain(DEFAULTS)
     plain = to_plain(replace(data, path=path, cache=""))
     changed = {name: value for name, value in plain.items() if value != usual[name]}
     return sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _names_data(config: EvaluateConfig) -> bool:
-    return config.data.source is not Source.run or bool(config.data.path)
-
-
-def _check_columns(data: DataConfig, settings: Settings) -> None:
-    """Refuse the column of an answer that a model of this task does not give."""
-    unread, answers = UNREAD[settings.task]
-    name = getattr(data, unread)
-    if name and data.source in (Source.run, Source.files):
-        raise ValueError(f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: remove it")
+def _named(config: EvaluateConfig, settings: Settings) -> DataConfig | None:
+    """The data that is named, with its columns; None: the run's own."""
+    if config.data.source is Source.run and not config.data.path:
+        return None
+    return with_columns(config.data, settings.columns, pairs=settings.pairs)
 
 
 def data_name(data: DataConfig) -> str:
@@ -292,18 +272,16 @@ def _summary(file: Path) -> dict[str, Any]:
     return written if isinstance(written, dict) else {}
 
 
-def _named_data(config: EvaluateConfig, settings: Settings, labels: list[str]) -> EvaluationData:
+def _named_data(data: DataConfig, config: EvaluateConfig, settings: Settings, labels: list[str]) -> EvaluationData:
     def read(data: DataConfig) -> Rows:
         if settings.task is Task.pretrain:
             return read_text_split(data, config.split)
         return read_split(data, config.split, labels, multi=settings.multi)
 
-    data = with_columns(config.data, settings.columns, pairs=settings.pairs)
     try:
         rows = read(data)
     except ValueError:
-        usual = _with_usual(data, config)
-        if usual == data:
+        if (usual := _with_usual(data, config)) == data:
             raise
         rows = read(usual)
     return EvaluationData(rows, data_name(data), _split_of(data, config.split))
@@ -328,10 +306,8 @@ def _split_of(data: DataConfig, split: str) -> str:
 
 
 def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConfig:
-    """`data` with the columns the model was trained on in place of those that are empty: what was typed stays.
-
-    A preset names its own columns. A model of single texts never reads a second one.
-    """
+    """`data` with the columns the model was trained on in place of those that are empty: what was typed stays. A preset
+    names its own columns. A model of single texts never reads a second one."""
     never = {} if pairs else {"text_pair": ""}
     untyped = [name for name in COLUMNS if not getattr(data, name)]
     if data.source not in (Source.run, Source.files):

@@ -13,7 +13,6 @@ from manyheads.config.fields import listed, show
 from manyheads.data.rows import Rows
 from manyheads.evaluation.metrics import Figures, Interval, share_interval
 from manyheads.evaluation.report import (
-    Example,
     Page,
     Picture,
     Section,
@@ -37,15 +36,10 @@ MOST_NAMED = 5
 class Setup:
     """How a model is evaluated.
 
-    Args:
-        train: rows that baselines learn from, None: unknown.
-        most_frequent: the class or label that most training rows have; None: that of `train`, else of the rows.
-        baseline: the linear model of the run.
-        compare: whether models that need no training of ours are evaluated, too.
-        tokens: most tokens of a batch; 0: as many as suit the task.
-        n_resamples, seed: of the bootstrap of each interval.
-        generate: how texts are generated.
-        progress: is called with the number of further rows that are answered.
+    Baselines learn from the rows `train` where they are known; `most_frequent` is the class or label that most of them
+    have, None: that of `train`, else of the rows. The linear `baseline` of the run is evaluated, and, to `compare`,
+    models that need no training of ours. A batch has at most so many `tokens`, 0: as suits the task; `n_resamples` and
+    `seed` are of each bootstrap; `progress` is called with the number of further rows that are answered.
     """
 
     train: Rows | None = None
@@ -68,17 +62,13 @@ class Setup:
 class Evaluation:
     """What a model is worth on some rows.
 
-    Args:
-        title: of the report of a training run.
-        size: what was evaluated, such as `2,000 rows, 6 classes`.
-        scores: everything measured of the model that answers, as JSON has it.
-        members: the main figures by the name of the model, the one that answers first.
-        baselines: those of models that need no training of ours, on the same rows.
-        leads: the figures of the model less those of each baseline, with paired intervals; empty where not measured.
-        verdict: the result in one sentence, also where a baseline wins.
-        note: what the linear model is, empty where there is none.
-        details: the sections below the learning curves; a function, as it draws pictures.
-        write_csv: writes predictions.csv to a path.
+    `scores` is everything measured of the model that answers, as JSON has it. `members` are the main figures by the
+    name of the model, the one that answers first; `baselines` those of models that need no training of ours, on the
+    same rows; `leads` the figures of the model less those of each baseline, with paired intervals.
+
+    Of the report: the `title` for a training run, the `size` such as `2,000 rows, 6 classes`, the `verdict` in one
+    sentence, also where a baseline wins, a `note` on the linear model, and `details`, the sections below the learning
+    curves; a function, as it draws pictures. `write_csv` writes predictions.csv to a path.
     """
 
     title: str
@@ -108,16 +98,16 @@ class Evaluation:
         """The report: `curves` are rows of metrics.csv, `facts` names and values of the run, `notes` what was noticed
         in the data, `config` nested plain settings, `warnings` what the figures cannot say."""
         drawn = [Picture(name, png, f"{name} over steps") for name, png in draw_curves(curves).items()]
+        values = {"Run": facts or {}, "Settings": dict(dotted(config or {})), "Versions": installed_versions()}
         sections = [
             *self.comparison,
             *([Section("Learning curves", pictures=drawn)] if drawn else []),
             *self.details(),
             *([Section("Notes on the data", items=notes)] if notes else []),
-            *value_sections({"Run": facts or {}, "Settings": dict(dotted(config or {}))}),
-            *value_sections({"Versions": installed_versions()}),
+            *value_sections(values),
         ]
-        verdict, tiles = self.verdict, self.tiles
-        return Page(title=title, subtitle=subtitle, sections=sections, warnings=warnings, tiles=tiles, verdict=verdict)
+        above = {"warnings": warnings, "tiles": self.tiles, "verdict": self.verdict}
+        return Page(title=title, subtitle=subtitle, sections=sections, **above)
 
 
 def beside(members: dict[str, Figures], baselines: dict[str, Figures]) -> dict[str, Figures]:
@@ -166,17 +156,6 @@ def lead_words(lead: Interval, name: str) -> str:
     return f"cannot be told from the {name}: {value:+.1f} points ({between})"
 
 
-def mistake(rows: Rows, row: int, label: str, answer: str, confidence: float) -> Example:
-    """A wrong answer to a row and how sure the model was of it."""
-    texts = [rows.texts[row], *([] if rows.pairs is None else [rows.pairs[row]])]
-    return Example(f"{confidence:.1%} sure, row {rows.numbers[row]:,}", texts, label, answer)
-
-
-def mistakes_section(mistakes: Sequence[Example]) -> list[Section]:
-    """What the model was surest of and had wrong, with its texts."""
-    return [Section("Worst mistakes: wrong, and sure of it", examples=mistakes, long=True)] if mistakes else []
-
-
 def write_answers_csv(path: Path, rows: Rows, columns: list[str], answers: Iterable[list[Any]]) -> None:
     """One line a row: `row` and `index`, the text(s), the columns of its file that are not read, and under `columns`
     its `answers`.
@@ -184,8 +163,8 @@ def write_answers_csv(path: Path, rows: Rows, columns: list[str], answers: Itera
     `row` is its number in messages and in the report: in a csv or tsv the header is row 1, in a .jsonl it is the line,
     elsewhere the first is 1. `index` counts the rows of data from 0, as `iloc` of a pandas frame. A column of the file
     with one of these names is kept as `input_<name>`, a cell that is neither text, number nor empty as JSON. Texts are
-    quoted and written as the data holds them, so that the file can be joined with it: a text such as `=1+1`, which a
-    spreadsheet takes for a formula, stays one. The file appears whole or not at all.
+    written as the data holds them: `=1+1`, which a spreadsheet takes for a formula, stays a text. The file appears
+    whole or not at all.
     """
     own = {"row": rows.numbers, "index": rows.unread.positions if rows.unread else range(len(rows)), "text": rows.texts}
     own |= {} if rows.pairs is None else {"text_pair": rows.pairs}
@@ -214,9 +193,8 @@ def warnings_of(
     evaluation: Evaluation, rows: Rows, split: str, role: str, names: Sequence[str], validation: Rows | None
 ) -> list[str]:
     """What the figures cannot say; arguments as of `seen_rows` and `few_rows`."""
-    linear, multi = BOTH in evaluation.members, rows.sets is not None
-    seen = seen_rows(role, linear=linear, multi=multi, classes=bool(names))
-    return [*seen, *few_rows(rows, split, names, validation)]
+    asked = {"linear": BOTH in evaluation.members, "multi": rows.sets is not None, "classes": bool(names)}
+    return [*seen_rows(role, **asked), *few_rows(rows, split, names, validation)]
 
 
 def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | None = None) -> list[str]:
@@ -229,13 +207,17 @@ def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | 
         validation: the rows on which the model was chosen, where they are known.
     """
     said, n = [], len(judged)
+
+    def rare(counts: list[int], least: int) -> list[str]:
+        found = zip(names, counts, strict=True)
+        return [f"{show(name)} ({count})" for name, count in found if least <= count < FEW_OF_CLASS]
+
     if n < FEW_ROWS:
         middle = share_interval(n // 2, n)
         points = 50 * (middle.high - middle.low)
         said.append(f"{split} has {_rows(n)}: a share of them is known to ±{points:.0f} points at worst")
     counts = rows_of_class(judged, len(names))
-    none = [show(names[label]) for label in range(len(names)) if not counts[label]]
-    few = [f"{show(names[label])} ({counts[label]})" for label in range(len(names)) if 0 < counts[label] < FEW_OF_CLASS]
+    none, few = [show(name) for name, count in zip(names, counts, strict=True) if not count], rare(counts, 1)
     if none:
         said.append(f"{split} has no row of {_some(none)}, of which it says nothing")
     if few:
@@ -244,31 +226,23 @@ def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | 
     if validation is not None and len(validation) < FEW_ROWS:
         said.append(f"what was chosen on the {_rows(len(validation))} of validation is partly luck")
     if validation is not None and validation.sets is not None:
-        had = rows_of_class(validation, len(names))
-        tuned = [f"{show(names[label])} ({had[label]})" for label in range(len(names)) if had[label] < FEW_OF_CLASS]
+        tuned = rare(rows_of_class(validation, len(names)), 0)
         where = f"fewer than {FEW_OF_CLASS} validation rows that have the label"
         said += [f"the thresholds of {_some(tuned)} were tuned on {where}"] if tuned else []
     return [f"few rows: {'; '.join(said)}"] if said else []
 
 
 def seen_rows(role: str, *, linear: bool, multi: bool, classes: bool = True) -> list[str]:
-    """One warning, or none, that the figures flatter the model.
-
-    Args:
-        role: the split of the run that the rows are, empty: unknown.
-        linear: a linear model answers, too.
-        multi: rows have any number of labels.
-        classes: rows are answered by classes or labels.
-    """
+    """One warning, or none, that the figures flatter the model. `role` is the split of the run that the rows are, empty
+    where unknown; `classes`: rows are answered by classes or labels, of which they may have any number (`multi`)."""
     if role == "train":
         return ["the model learnt from these training rows: the figures say nothing of new texts"]
     if role != "validation":
         return []
     what = ["epoch", *(["share", "temperatures"] if linear else []), *(["thresholds"] if multi else [])]
-    was, lead = "were" if len(what) > 1 else "was", " and lead" if classes else ""
-    return [
-        f"{_and(what)} {was} chosen on these validation rows: figures{lead} flatter the model, expect less of new texts"
-    ]
+    chosen = f"{', '.join(what[:-1])} and {what[-1]} were" if what[1:] else f"{what[0]} was"
+    figures = f"figures{' and lead' if classes else ''} flatter the model, expect less of new texts"
+    return [f"{chosen} chosen on these validation rows: {figures}"]
 
 
 def _rows(n: int) -> str:
@@ -278,10 +252,6 @@ def _rows(n: int) -> str:
 def _some(names: list[str]) -> str:
     more = len(names) - MOST_NAMED
     return listed(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _and(parts: list[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def rows_of_class(rows: Rows, n_classes: int) -> list[int]:

@@ -21,19 +21,18 @@ OF_LABELS = (
     *("micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall", "macro_precision", "macro_recall"),
     "loss",
 )
+NO_ROWS = "there are no rows to judge: give a split that holds at least one"
 Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
-N_BINS = 15  # of confidence
+N_BINS = 15  # of confidence, equally wide
+EDGES = np.linspace(0, 1, N_BINS + 1)[1:-1]
 
 
 @dataclass(slots=True)
 class Interval:
-    """A figure and its 95 % interval.
-
-    Of a share of rows it is Wilson's, of a mean over classes `class_interval`: a bootstrap of rows that are all right
-    knows of no doubt. Of losses and of the calibration error it holds the 2.5 % and 97.5 % points of the bootstrap,
-    widened to hold the figure itself, since the calibration error is biased in a resample. Of a change it is
-    `change_interval`.
-    """
+    """A figure and its 95 % interval: of a share of rows Wilson's, of a mean over classes `class_interval`, as a
+    bootstrap of rows that are all right knows of no doubt, of a change `change_interval`. Of losses and the calibration
+    error it holds the 2.5 % and 97.5 % points of the bootstrap, and the figure itself, since the calibration error is
+    biased in a resample."""
 
     value: float
     low: float
@@ -109,19 +108,13 @@ class Scores:
 def score(
     labels: ArrayLike, probabilities: ArrayLike, names: list[str], *, n_resamples: int = 1000, seed: int = 0
 ) -> Scores:
-    """Judge `probabilities` `(n, C)` against class ids `labels` `(n,)`.
-
-    The bootstrap draws whole rows, so all figures of a resample belong together; the same `seed` gives the same
-    intervals.
-
-    Raises:
-        ValueError: there are no rows.
-    """
+    """Judge `probabilities` `(n, C)` against class ids `labels` `(n,)`. The bootstrap draws whole rows, so all figures
+    of a resample belong together; the same `seed` gives the same intervals. A ValueError where there are no rows."""
     labels_n = np.asarray(labels, dtype=np.int64)
     probabilities_nC = np.asarray(probabilities, dtype=np.float64)
     assert probabilities_nC.shape == (len(labels_n), len(names)), "one row of probabilities a label"
     answers_n, confidence_n = probabilities_nC.argmax(1), probabilities_nC.max(1)
-    right_n, bin_n = answers_n == labels_n, confidence_bins(confidence_n)
+    right_n, bin_n = answers_n == labels_n, np.digitize(confidence_n, EDGES)
     own_n = probabilities_nC[np.arange(len(labels_n)), labels_n]
     loss_n, gap_n = -np.log(np.maximum(own_n, np.finfo(np.float64).tiny)), confidence_n - right_n
 
@@ -164,11 +157,9 @@ def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws
 def change_of_answers(
     labels: ArrayLike, answers: ArrayLike, others: Iterable[ArrayLike], n_classes: int, **draws: int
 ) -> list[Figures]:
-    """Each figure of every one of `others` less that of `answers`, on the same rows, with its `change_interval`.
-
-    The bootstrap is paired: a resample draws rows, and takes both answers to each (Efron and Tibshirani, 1993,
-    "An Introduction to the Bootstrap", section 8.3).
-    """
+    """Each figure of every one of `others` less that of `answers`, on the same rows, with its `change_interval`. The
+    bootstrap is paired: a resample draws rows, and takes both answers to each (Efron and Tibshirani, 1993, "An
+    Introduction to the Bootstrap", section 8.3)."""
     before, *after = (_resampled(labels, one, n_classes, **draws) for one in (answers, *others))
     figures, n_macro = before.figures(), min(float(before.n_rows), effective_rows(before.support_RC[0]))
     n_rows = {name: n_macro if name.startswith("macro") else before.n_rows for name in figures}
@@ -317,7 +308,8 @@ def mean_interval(values: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) 
 def share_interval(n_some: int, n: int) -> Interval:
     """The share of rows that some are, with Wilson's interval: Wilson (1927), "Probable Inference, the Law of
     Succession, and Statistical Inference"."""
-    _check_rows(n)
+    if not n:
+        raise ValueError(NO_ROWS)
     share, doubt = n_some / n, Z**2 / n
     middle, half = share + doubt / 2, math.sqrt(share * (1 - share) * doubt + doubt**2 / 4)
     low, high = (middle - half) / (1 + doubt), (middle + half) / (1 + doubt)
@@ -336,14 +328,9 @@ def ratio_interval(
     return class_interval(ratio_R, ratio_R[:1], np.array([float(len(part_n))])) if share else interval(ratio_R)
 
 
-def confidence_bins(confidence_n: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Which of equally wide bins of [0, 1] each confidence falls into: `(n,)`."""
-    return np.digitize(confidence_n, np.linspace(0, 1, N_BINS + 1)[1:-1])
-
-
 def reliability(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool_]) -> list[Bin]:
     """The bins that hold rows, from the least to the most confident."""
-    bin_n = confidence_bins(confidence_n)
+    bin_n = np.digitize(confidence_n, EDGES)
     of_rows = (np.ones(len(bin_n)), confidence_n, right_n)
     sums = [np.bincount(bin_n, weights=values, minlength=N_BINS).tolist() for values in of_rows]
     return [
@@ -353,14 +340,10 @@ def reliability(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool_]) -
     ]
 
 
-def _check_rows(n_rows: int) -> None:
-    if n_rows == 0:
-        raise ValueError("there are no rows to judge: give a split that holds at least one")
-
-
 def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
     """How often each of `n` rows counts: first once each, the data as it is, then as they are drawn."""
-    _check_rows(n)
+    if not n:
+        raise ValueError(NO_ROWS)
     random = np.random.default_rng(seed)
     yield np.ones(n, dtype=np.int64)
     for _ in range(n_resamples):

@@ -125,6 +125,10 @@ def render(page: Page) -> str:
 @cache
 def templates(package: str) -> Environment:
     """The templates of a package; every value in them is escaped, and its unseen characters are made visible."""
+
+    def on_track(value: float) -> float:
+        return min(max(value, 0.0), 1.0)
+
     environment = Environment(
         loader=PackageLoader(package),
         autoescape=True,
@@ -136,16 +140,12 @@ def templates(package: str) -> Environment:
     environment.globals["most"] = MOST_LETTERS
     environment.filters |= {
         "number": format,
-        "percent": lambda share: f"{100 * _on_track(share):.2f}%",
-        "band": lambda figure: f"{100 * (_on_track(figure.high) - _on_track(figure.low)):.2f}%",
+        "percent": lambda share: f"{100 * on_track(share):.2f}%",
+        "band": lambda figure: f"{100 * (on_track(figure.high) - on_track(figure.low)):.2f}%",
         "lines": lambda text: text.replace("\r\n", "\n"),  # before it is cut between the two
         "base64": lambda data: b64encode(data).decode("ascii"),
     }
     return environment
-
-
-def _on_track(value: float) -> float:
-    return min(max(value, 0.0), 1.0)
 
 
 def visible(value: object) -> str:
@@ -156,13 +156,11 @@ def visible(value: object) -> str:
     text = str(value)
     if text.isprintable():
         return text
-    return "".join(one if _is_seen(one) else "\ufffd" for one in text.replace("\r\n", "\n"))
 
+    def is_seen(letter: str) -> bool:
+        return letter in "\t\n" or (category(letter) not in UNSEEN and ord(letter) not in TURNING)
 
-def _is_seen(letter: str) -> bool:
-    if letter.isprintable() or letter in "\t\n":
-        return True
-    return category(letter) not in UNSEEN and ord(letter) not in TURNING
+    return "".join(one if one.isprintable() or is_seen(one) else "\ufffd" for one in text.replace("\r\n", "\n"))
 
 
 def value_sections(values: Mapping[str, Mapping[str, object]]) -> list[Section]:
@@ -204,7 +202,7 @@ def draw_confusion(scores: Scores) -> bytes:
     axes.tick_params(length=0, colors=INK)
     axes.spines[:].set_visible(False)
     if small:
-        names = [_short(name) for name in scores.labels]
+        names = [name if len(name) <= 24 else f"{name[:23]}…" for name in scores.labels]
         axes.set_xticks(range(n_classes), names, rotation=40, ha="right", rotation_mode="anchor", parse_math=False)
         axes.set_yticks(range(n_classes), names, parse_math=False)
         for (row, column), count in np.ndenumerate(counts_CC):
@@ -236,25 +234,23 @@ def draw_reliability(scores: Scores) -> bytes:
 def draw_curves(curves: Sequence[Curve]) -> dict[str, bytes]:
     """Figures over steps, a picture for the losses and one for accuracy or micro F1, macro F1 in it, as far as `curves`
     hold them."""
-    found = {name: [line for line in lines if any(line[0] in row for row in curves)] for name, lines in PANELS.items()}
-    return {
-        name: _draw_lines(curves, drawn) for name, drawn in found.items() if any(key != BESIDE for key, _, _ in drawn)
-    }
-
-
-def _draw_lines(curves: Sequence[Curve], lines: Sequence[tuple[str, str, str]]) -> bytes:
-    figure = Figure(figsize=(5.0, 3.2), layout="constrained")
-    axes = figure.add_subplot()
-    for key, colour, style in lines:
-        points = [(row["step"], row[key]) for row in curves if key in row]
-        steps, figures = zip(*points, strict=True)
-        name = key.replace("_", " ").replace("f1", "F1")
-        axes.plot(steps, figures, style, color=colour, label=name, marker=".", markersize=4)
-    axes.set_xlabel("step")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.legend(frameon=False, fontsize=8)
-    quiet(axes)
-    return png(figure)
+    drawn = {}
+    for panel, lines in PANELS.items():
+        found = [line for line in lines if any(line[0] in row for row in curves)]
+        if all(key == BESIDE for key, _, _ in found):
+            continue
+        figure = Figure(figsize=(5.0, 3.2), layout="constrained")
+        axes = figure.add_subplot()
+        for key, colour, style in found:
+            steps, figures = zip(*((row["step"], row[key]) for row in curves if key in row), strict=True)
+            name = key.replace("_", " ").replace("f1", "F1")
+            axes.plot(steps, figures, style, color=colour, label=name, marker=".", markersize=4)
+        axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.legend(frameon=False, fontsize=8)
+        quiet(axes)
+        drawn[panel] = png(figure)
+    return drawn
 
 
 def quiet(axes: Axes) -> None:
@@ -264,10 +260,6 @@ def quiet(axes: Axes) -> None:
     axes.tick_params(colors=INK, labelsize=8, length=3)
     axes.grid(axis="y", color="#e6e9ef", linewidth=0.8)
     axes.set_axisbelow(True)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 24 else f"{name[:23]}…"
 
 
 def png(figure: Figure) -> bytes:

@@ -128,12 +128,9 @@ def read_summary(path: Path) -> Summary | None:
 def evaluate_run(
     splits: Splits, predictor: AnyPredictor, training: dict[str, Any], config: dict[str, Any], folder: Path
 ) -> Summary:
-    """Evaluate what a run shipped, as it was shipped, and write summary.json and report.html into `folder`.
-
-    `training` holds the figures of Summary that only the training loop knows, `config` the run's settings.
-    """
-    baseline = baseline_of(predictor, folder)
-    digests, labels = {name: rows.digest(splits.labels) for name, rows in splits.by_name().items()}, splits.labels
+    """Evaluate what a run shipped, as it was shipped, and write summary.json and report.html into `folder`. `training`
+    holds the figures of Summary that only the training loop knows, `config` the run's settings."""
+    baseline, labels = baseline_of(predictor, folder), splits.labels
     named = {"validation": splits.validation} | ({} if splits.test is None else {"test": splits.test})
     split, rows = list(named.items())[-1]
     setup = Setup(train=splits.train, baseline=baseline)
@@ -152,7 +149,7 @@ def evaluate_run(
         baselines=last.baselines,
         leads=last.leads,
         linear=predictor.share if isinstance(predictor, TextClassifier) else 0.0,
-        digests=digests,
+        digests={name: one.digest(labels) for name, one in splits.by_name().items()},
         versions=installed_versions(),
         members=members,
         terms=baseline.linear.terms_name if baseline else "",
@@ -183,14 +180,11 @@ def write_evaluation(
     home: Path | None,
 ) -> dict[str, Any]:
     """Write metrics.json, predictions.csv, report.html and its pictures, each whole or not at all, and print a table;
-    `home` is the run folder, whose learning curves are shown.
+    `home` is the run folder, whose learning curves are shown. A ValueError where the folder cannot be written to.
 
     Returns:
         The content of metrics.json: figures of the model at the top level, each as value, low, high; those of its
         members and of baselines by their names.
-
-    Raises:
-        ValueError: the folder cannot be written to.
     """
     classes = isinstance(model, TextClassifier)
     split, validation = "the file" if data.split == "all" else data.split, data.splits and data.splits.validation
@@ -230,10 +224,8 @@ def write_evaluation(
 
 def show_evaluation(evaluation: Evaluation, data: EvaluationData, warnings: Sequence[str], folder: Path) -> None:
     """Print the figures of all models, the lead over the strongest baseline, warnings, and where the files are."""
-    models, block = (
-        beside(evaluation.members, evaluation.baselines),
-        f"{data.name}, {data.split}: {len(data.rows):,} rows",
-    )
+    models = beside(evaluation.members, evaluation.baselines)
+    block = f"{data.name}, {data.split}: {len(data.rows):,} rows"
     show_figures(console(), {block: models}, list(next(iter(models.values()))), "metrics.json")
     lead = lead_line(evaluation.leads, evaluation.baselines, data.split)
     for line in [f"lead: {lead}" if lead else "", *(f"warning: {one}" for one in warnings), evaluation.note]:
@@ -244,35 +236,35 @@ def show_evaluation(evaluation: Evaluation, data: EvaluationData, warnings: Sequ
 
 def lead_line(leads: dict[str, Figures], baselines: dict[str, Figures], split: str) -> str:
     """The lead over the strongest baseline in words; empty where none was measured."""
-    figure = next((name for name in ("accuracy", "micro_f1") if any(name in of for of in leads.values())), "")
-    if not figure:
+    if not leads:
         return ""
-    rival, where = strongest(baselines, figure), "these rows" if split == "all" else split
+    figure, where = next(iter(next(iter(leads.values())))), "these rows" if split == "all" else split
+    rival = strongest(baselines, figure)
     return f"in {words_of(figure)} on {where} the model {lead_words(leads[rival][figure], rival)}"
 
 
 def facts(summary: Summary) -> dict[str, str]:
     """What a run was, in a reader's words."""
-    steps = f"step{'s' * (len(summary.left_out) > 1)} {', '.join(map(str, summary.left_out))}"
-    guarded = {
-        "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step",
-        "left out": f"{steps}, whose loss or gradient was not finite: the rows are in nonfinite.json",
-    }
+    out = f"step{'s' * (len(summary.left_out) > 1)} {', '.join(map(str, summary.left_out))}"
     epochs = f"{summary.epochs} epoch{'s' * (summary.epochs != 1)}"
-    lead = lead_line(summary.leads, summary.baselines, summary.judged_on)
-    return {
-        **({"lead": lead} if lead else {}),
+    said = {
+        "lead": lead_line(summary.leads, summary.baselines, summary.judged_on),
         "parameters": f"{summary.parameters:,}",
         "rows": ", ".join(f"{name} {n:,}" for name, n in summary.rows.items()),
         "trained": f"{epochs}, {summary.steps:,} step{'s' * (summary.steps != 1)}, {summary.seconds:.1f} s",
         "weights kept": best_words(summary),
-        **({LINEAR: linear_words(summary.terms, summary.linear)} if summary.terms else {}),
+        LINEAR: linear_words(summary.terms, summary.linear) if summary.terms else "",
         "speed": f"{summary.real_tokens_per_s:,.0f} real tokens/s in {summary.precision}",
         "padding": f"{summary.padding_share:.1%} of the attention grids",
         "truncated": f"{summary.truncated_share:.1%} of the training texts",
-        **({"memory": guarded["memory"]} if summary.split > 1 else {}),
-        **({"left out": guarded["left out"]} if summary.left_out else {}),
+        "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step"
+        if summary.split > 1
+        else "",
+        "left out": f"{out}, whose loss or gradient was not finite: the rows are in nonfinite.json"
+        if summary.left_out
+        else "",
     }
+    return {name: fact for name, fact in said.items() if fact}
 
 
 def best_words(summary: Summary) -> str:
@@ -315,17 +307,9 @@ def card_notes(summary: Summary, data: str) -> list[str]:
     return [f"Trained on {data} until {day} (UTC); rows: {rows}. 95 % intervals are in brackets.", *said]
 
 
-def show_summary(summary: Summary, file: Path | None = None) -> None:
-    """Print the table and where the report lies; add them to `file`, too."""
-    _show_on(console(), summary)
-    if file is not None:
-        from rich.console import Console
-
-        with file.open("a", encoding="utf-8") as log:
-            _show_on(Console(file=log, width=WIDE, markup=False, emoji=False, highlight=False), summary)
-
-
-def _show_on(screen: "Console", summary: Summary) -> None:
+def show_summary(summary: Summary, file: Path | None = None, screen: "Console | None" = None) -> None:
+    """Print the table and where the report lies, on the terminal or another `screen`; add them to `file`, too."""
+    screen = screen or console()
     blocks: dict[str, dict[str, Figures]] = {
         f"{name}: {summary.rows[name]:,} rows": beside(
             models_of(summary, name), summary.baselines if name == summary.judged_on else {}
@@ -345,6 +329,11 @@ def _show_on(screen: "Console", summary: Summary) -> None:
     }
     for name, fact in lines.items():
         screen.print(as_text(f"{name}: {fact}"), soft_wrap=True)
+    if file is not None:
+        from rich.console import Console
+
+        with file.open("a", encoding="utf-8") as log:
+            show_summary(summary, screen=Console(file=log, width=WIDE, markup=False, emoji=False, highlight=False))
 
 
 def show_figures(screen: "Console", blocks: dict[str, dict[str, Figures]], names: Sequence[str], file: str) -> None:

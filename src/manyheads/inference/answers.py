@@ -62,12 +62,7 @@ class Answers:
     saved: Callable[[], None] = lambda: None
 
     def write(self, kept: list[Row], answers: list[Row]) -> None:
-        """Add a chunk.
-
-        Raises:
-            ValueError: a row has a column, or a cell a type, that the first rows have not.
-            BrokenPipeError: the reader of standard output has gone.
-        """
+        """Add a chunk; a ValueError where a row has a column, or a cell a type, that the first rows have not."""
         kind = Path(self.name).suffix.lower()
         if kind == ".parquet":
             from manyheads.inference.parquet import as_stream
@@ -77,7 +72,9 @@ class Answers:
         elif kind in SIGNS:
             data = _cells(self._table(kept, answers, joined=True), self.progress, SIGNS[kind])
         else:
-            data = _lines(kept, answers)
+            rows = [_beside(row, answer) for row, answer in zip(kept, answers, strict=True)]
+            lines = [json.dumps(row, ensure_ascii=False, allow_nan=False).translate(BREAKS) for row in rows]
+            data = "".join(f"{line}\n" for line in lines).encode()
         self.put(data)
         fault("chunk")
         self.progress.chunks += 1
@@ -88,8 +85,10 @@ class Answers:
     def _table(self, kept: list[Row], answers: list[Row], *, joined: bool) -> list[Row]:
         """Rows of plain cells, whose columns are those that the first rows have."""
         flat = [_flat(answer, joined=joined, ranked=self.ranked) for answer in answers]
-        rows = [_beside(row, answer) for row, answer in zip(kept, flat, strict=True)]
-        rows = [{name: _cell(cell, joined=joined) for name, cell in row.items()} for row in rows]
+        rows = [
+            {name: _cell(cell, joined=joined) for name, cell in _beside(row, answer).items()}
+            for row, answer in zip(kept, flat, strict=True)
+        ]
         names, progress = dict.fromkeys(name for row in rows for name in row), self.progress
         if not progress.columns:
             progress.columns = dict.fromkeys([*(name for name in names if name not in rows[0]), *rows[0]], "")
@@ -103,11 +102,7 @@ class Answers:
 
 
 def check_output(name: str) -> None:
-    """Find what is wrong with the file before anything is answered.
-
-    Raises:
-        ValueError: it lies nowhere, holds something, or its name promises what is not written.
-    """
+    """Raise ValueError if the file lies nowhere, holds something, or its name promises what is not written."""
     if name == "-":
         return
     file = Path(name)
@@ -124,14 +119,12 @@ def check_output(name: str) -> None:
 
 @contextmanager
 def opened_answers(name: str, *, ranked: bool = False, of: dict[str, str] | None = None) -> Iterator[Answers]:
-    """What writes the answers; a file appears once it is whole.
+    """What writes the answers; a file appears once it is whole. A ValueError, as where another process writes to it,
+    leaves nothing of it.
 
     Args:
         of: what the answers follow from, by name. Where a part of the very same is there, it goes on, and its
             `progress` says after how many chunks of the input. None: what is interrupted begins anew.
-
-    Raises:
-        ValueError: another process writes to the file, or as of `Answers.write`: then nothing of it is left.
     """
     place = Path(name).resolve()
     if name == "-":
@@ -198,26 +191,25 @@ def _saver(file: BinaryIO, record: Path, passing: Path, progress: Progress) -> C
 
     def save() -> None:
         nonlocal last
-        if time.monotonic() - last < EVERY:
-            return
-        file.flush()
-        os.fsync(file.fileno())
-        passing.write_text(json.dumps(asdict(progress)), encoding="utf-8")
-        flush(passing)
-        os.replace(passing, record)
-        last = time.monotonic()
+        if time.monotonic() - last >= EVERY:
+            file.flush()
+            os.fsync(file.fileno())
+            passing.write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            flush(passing)
+            os.replace(passing, record)
+            last = time.monotonic()
 
     return save
 
 
 def _finish(name: str, part: Path, passing: Path, place: Path) -> None:
     """The part takes the place of the file, which `name` may be a link to."""
-    parquet = Path(name).suffix.lower() == ".parquet"
-    if parquet:
+    whole = part
+    if Path(name).suffix.lower() == ".parquet":
         from manyheads.inference.parquet import write_parquet
 
         write_parquet(part, passing)
-    whole = passing if parquet else part
+        whole = passing
     flush(whole)
     fault("rename")
     os.replace(whole, place)
@@ -232,9 +224,9 @@ def n_written(name: str) -> int:
     if name == "-" or not file.is_file():
         return 0
     if kind == ".parquet":
-        from manyheads.inference.parquet import n_rows_of
+        from pyarrow.parquet import read_metadata
 
-        return n_rows_of(file)
+        return read_metadata(file).num_rows
     with file.open(encoding="utf-8", newline="") as lines:
         if kind not in SIGNS:
             return sum(1 for _ in lines)
@@ -242,19 +234,13 @@ def n_written(name: str) -> int:
         return max(0, sum(1 for _ in csv.reader(lines, delimiter=SIGNS[kind])) - 1)
 
 
-def _lines(kept: list[Row], answers: list[Row]) -> bytes:
-    rows = [_beside(row, answer) for row, answer in zip(kept, answers, strict=True)]
-    lines = [json.dumps(row, ensure_ascii=False, allow_nan=False).translate(BREAKS) for row in rows]
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
 def _cells(rows: list[Row], progress: Progress, sign: str) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=sign, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     if not progress.rows:
         writer.writerow(progress.columns)
-    cells = ([row.get(column) for column in progress.columns] for row in rows)
-    writer.writerows([["" if cell is None else cell for cell in row] for row in cells])
+    cells = ((row.get(column) for column in progress.columns) for row in rows)
+    writer.writerows(["" if cell is None else cell for cell in row] for row in cells)
     return text.getvalue().encode()
 
 
@@ -293,11 +279,11 @@ def _cell(cell: Any, *, joined: bool) -> Any:
 @contextmanager
 def _standard_output() -> Iterator[Callable[[bytes], object]]:
     """In UTF-8 whatever the terminal says."""
-    if not hasattr(sys.stdout, "buffer"):  # a notebook
-        yield lambda data: sys.stdout.write(data.decode())
-        return
 
     def put(data: bytes) -> None:
+        if not hasattr(sys.stdout, "buffer"):  # a notebook
+            sys.stdout.write(data.decode())
+            return
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 

@@ -100,10 +100,7 @@ class TextClassifier(Predictor[Classifier]):
         what `cutting` leaves. With a linear model they are logarithms: of the probabilities of both together.
 
         Batches hold texts of similar length and at most `tokens` tokens. What a text gets does not depend on its
-        neighbours, but for the rounding of sums.
-
-        Raises:
-            ValueError: pairs for a model of single texts, none for a model of pairs, or not one pair a text.
+        neighbours, but for the rounding of sums. ValueError as of `check`.
         """
         return self.with_linear(self.network_logits(texts, pairs, tokens=tokens), texts, pairs)
 
@@ -151,11 +148,7 @@ class TextClassifier(Predictor[Classifier]):
 
     def baseline(self, home: Path | None) -> LinearBaseline | None:
         """The linear model alone, as it was fitted in training: the one in the folder, else that of the run folder
-        `home`; None where training fitted none.
-
-        Raises:
-            ValueError: its files in `home` are broken or do not fit.
-        """
+        `home`; None where training fitted none. A ValueError where its files are broken or do not fit."""
         if self.blend is not None:
             return LinearBaseline(self.blend.linear, self.member_thresholds.get("linear"))
         return read_baseline(home, len(self.labels), multi=self.multi) if home else None

@@ -8,12 +8,11 @@ allocated.
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
-from torch import nn
 
 from manyheads.config import DataConfig, InferenceHardware, ModelConfig, PairKind, Precision, Task
 from manyheads.config.fields import one_of
@@ -30,7 +29,7 @@ from manyheads.inference.format import (
     write_settings,
 )
 from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
-from manyheads.inference.precision import choose_device, exact, quick
+from manyheads.inference.precision import TYPES, choose_device, quick
 from manyheads.linear.blend import Blend, Tuned
 from manyheads.linear.model import FILE as LINEAR
 from manyheads.linear.model import read_linear, tensors_in, write_linear
@@ -61,9 +60,8 @@ def save(
     tuned: Tuned | None = None,
     figures: dict[str, str] | None = None,
 ) -> None:
-    """Write the folder, whole or not at all; what was there before is replaced.
-
-    The same model gives the same bytes: the files hold no date, path or id.
+    """Write the folder, whole or not at all; what was there before is replaced. The same model gives the same bytes:
+    the files hold no date, path or id.
 
     Args:
         tuned: of a classifier, its thresholds and the linear model beside it.
@@ -86,14 +84,8 @@ def save(
         temperature=blend.temperature if blend else 1.0,
     )
     mask = str(tokenizer.id_to_token(vocabulary(tokenizer, pairs=pairs).mask)) if task is Task.pretrain else ""
-    card = write_card(
-        settings,
-        n_parameters=count_parameters(network),
-        labels=labels,
-        thresholds=tuned.thresholds,
-        figures=figures,
-        mask=mask,
-    )
+    known: dict[str, Any] = {"labels": labels, "thresholds": tuned.thresholds, "figures": figures, "mask": mask}
+    card = write_card(settings, n_parameters=count_parameters(network), **known)
     uncut = Tokenizer.from_str(tokenizer.to_str())
     uncut.no_padding()
     uncut.no_truncation()
@@ -128,27 +120,21 @@ def write_card(
         figures: lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`.
         mask: how a mask is written in a text.
     """
-    model, shape = settings.model, _shape(settings.model)
+    model, shape, of = settings.model, _shape(settings.model), f"of {n_parameters:,} parameters"
     kind, positions = "recurrent" if model.is_recurrent else "Transformer", f"{model.positions.name} positions"
     of_labels: list[str] = []
     if settings.task is Task.seq2seq:
         title, name, call = "A model that answers texts by texts", "translator", 'generate(["a text"], n_beams=1)'
-        what = (
-            f"A {kind} encoder and decoder of {n_parameters:,} parameters: {_shape(model)} on either side, {positions}."
-        )
+        what = f"A {kind} encoder and decoder {of}: {shape} on either side, {positions}."
     elif settings.task is Task.pretrain:
         title, name, call = "A model that predicts hidden words", "guesser", f'fill(["a {mask} text"])'
-        what = (
-            f"A {kind} encoder of {n_parameters:,} parameters, learnt from texts without labels: {shape}, "
-            f"{positions}. A classifier starts from it: `manyheads train init_from=FOLDER`."
-        )
+        start = "A classifier starts from it: `manyheads train init_from=FOLDER`."
+        what = f"A {kind} encoder {of}, learnt from texts without labels: {shape}, {positions}. {start}"
     else:
         title, name = "A text classifier", "classifier"
         call = 'predict(["a text"], ["its pair"])' if settings.pairs else 'predict(["a text"])'
-        what = (
-            f"A {kind} encoder of {n_parameters:,} parameters that {_sorts(settings, len(labels))}: {shape}, "
-            f"{positions}, {model.pooling.name} pooling."
-        )
+        sorts = _sorts(settings, len(labels))
+        what = f"A {kind} encoder {of} that {sorts}: {shape}, {positions}, {model.pooling.name} pooling."
         if settings.linear and settings.terms is not None:
             share = f"{settings.linear:.0%} of each probability are its own."
             what += f"\nA linear model of {settings.terms.value} answers with it: {share}"
@@ -217,15 +203,9 @@ def load(folder: str | Path | ModelFolder) -> AnyPredictor: ...
 @overload
 def load(folder: str | Path | ModelFolder, kind: type[Kind]) -> Kind: ...
 def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = None) -> AnyPredictor:
-    """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU, in fp32: to be judged.
-
-    Args:
-        kind: the class that is needed; None: any.
-
-    Raises:
-        ValueError: one sentence; the folder is no run, holds another kind of model, or a file in it is missing, broken
-            or does not fit.
-    """
+    """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU, in fp32: to be judged. A
+    ValueError where it is no run, holds a model of another `kind` than is needed, or a file in it is missing, broken or
+    does not fit."""
     opened = folder if isinstance(folder, ModelFolder) else open_folder(folder, kind.task if kind else None)
     path, settings = opened
     with readable(path):
@@ -269,11 +249,7 @@ def load_to_answer(folder: str | Path, precision: str = "auto") -> AnyPredictor:
 
 def place(predictor: Placed, hardware: InferenceHardware, *, fast: bool = False) -> Placed:
     """The model on one device, in the type that is typed; else in fp32, to be judged or looked at, or `fast`, to
-    answer, in the quickest.
-
-    Raises:
-        ValueError: a GPU is asked for and there is none.
-    """
+    answer, in the quickest. Errors as of `choose_device`."""
     device = choose_device(hardware)
     return predictor.on(device, _type(predictor, hardware.precision, device, fast=fast))
 
@@ -281,8 +257,8 @@ def place(predictor: Placed, hardware: InferenceHardware, *, fast: bool = False)
 def _type(
     predictor: AnyPredictor, precision: Precision, device: torch.device, *, fast: bool = True
 ) -> torch.dtype | None:
-    if not fast or not isinstance(predictor, TextClassifier):
-        return exact(precision)  # one other token changes all after it; and a guess is shown in digits
+    if not fast or not isinstance(predictor, TextClassifier):  # one other token changes all after it
+        return TYPES[Precision.fp32 if precision is Precision.auto else precision]
     return quick(precision, predictor.model, device)
 
 
@@ -306,11 +282,8 @@ def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
 
 
 def read_network(path: Path, settings: Settings) -> AnyNetwork:
-    """The network of `settings` with the tensors of `path`, in eval mode; torch's generator is left as it was.
-
-    Raises:
-        ValueError: not a safetensors file; tensors missing, too many, of another shape or type, or not finite.
-    """
+    """The network of `settings` with the tensors of `path`, in eval mode; torch's generator is left as it was. A
+    ValueError where these are missing, too many, of another shape or type, or not finite."""
     held = tensors_in(path)
     check_size(path, sum(torch.Size(shape).numel() for _, shape in held.values()), settings)
     sizes = {"vocab_size": settings.vocab_size, "max_length": settings.max_length}
@@ -322,17 +295,6 @@ def read_network(path: Path, settings: Settings) -> AnyNetwork:
             network = assemble_masked(settings.model, **sizes, n_segments=n_segments)
         else:
             network = assemble(settings.model, **sizes, n_classes=settings.n_classes, n_segments=n_segments)
-    _compare(path, held, network)
-    tensors = load_file(path)
-    broken = next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
-    if broken:
-        raise ValueError(f"{path}: tensor {broken} holds values that are not finite numbers")
-    network.load_state_dict(tensors)
-    return network.eval()
-
-
-def _compare(path: Path, held: dict[str, tuple[str, list[int]]], network: nn.Module) -> None:
-    """Raise ValueError unless `held` is exactly what config.json describes."""
     beside = f"{path} does not fit config.json beside it"
     wanted = {name: ("F32", list(value.shape)) for name, value in network.state_dict().items()}
     for name in sorted(wanted.keys() ^ held.keys()):
@@ -340,3 +302,9 @@ def _compare(path: Path, held: dict[str, tuple[str, list[int]]], network: nn.Mod
     for name, (kind, shape) in wanted.items():
         if held[name] != (kind, shape):
             raise ValueError(f"{beside}: tensor {name} is {held[name][0]} {held[name][1]}, not {kind} {shape}")
+    tensors = load_file(path)
+    broken = next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
+    if broken:
+        raise ValueError(f"{path}: tensor {broken} holds values that are not finite numbers")
+    network.load_state_dict(tensors)
+    return network.eval()

@@ -34,15 +34,10 @@ from manyheads.runs.atomic import read_json
 FILES = ("config.json", "labels.json", "tokenizer.json", "model.safetensors")
 MORE = ("thresholds.json", "linear.safetensors")  # of some
 REMEDY = "name the folder that training wrote, or its model/ folder"
-NEEDED = {
-    Task.classify: "a classifier",
-    Task.seq2seq: "a model of task=seq2seq",
-    Task.pretrain: "a model of task=pretrain",
-}
-FOUND = {
-    Task.classify: "is a classifier",
-    Task.seq2seq: "answers by texts, not by classes",
-    Task.pretrain: "predicts hidden words, not classes",
+KINDS = {  # what is needed, and what is found in its place
+    Task.classify: ("a classifier", "is a classifier"),
+    Task.seq2seq: ("a model of task=seq2seq", "answers by texts, not by classes"),
+    Task.pretrain: ("a model of task=pretrain", "predicts hidden words, not classes"),
 }
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
 FORMAT = 1
@@ -62,12 +57,6 @@ class Columns:
     label: str = setting("label", "column of the label")
     target: str = setting("target", "column of the target text")
     preset: bool = setting(False, "the names are those of a hub dataset")
-
-    @classmethod
-    def of(cls, data: DataConfig) -> "Columns":
-        """The columns that `data` names."""
-        names = {name: getattr(data, name) for name in COLUMNS}
-        return cls(**names, preset=data.source is Source.hub)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -99,18 +88,10 @@ class Settings:
             (self.n_classes > 0) == (self.task is Task.classify),
             f"n_classes={self.n_classes} does not fit task={self.task.name}: only a classifier has classes",
         )
-        require(
-            not self.multi or self.n_classes > 0,
-            f"multi is true, but task={self.task.name} has no classes: it must be false",
-        )
-        require(
-            not self.linear or self.n_classes > 0,
-            f"linear={self.linear}, but task={self.task.name} has no classes: it must be 0",
-        )
-        require(
-            not self.terms or self.n_classes > 0,
-            f"terms={show(self.terms)}, but task={self.task.name} has no classes: it must be null",
-        )
+        without = f"but task={self.task.name} has no classes: it must be"
+        require(not self.multi or self.n_classes > 0, f"multi is true, {without} false")
+        require(not self.linear or self.n_classes > 0, f"linear={self.linear}, {without} 0")
+        require(not self.terms or self.n_classes > 0, f"terms={show(self.terms)}, {without} null")
         require(
             not self.linear or self.terms is not None,
             f"linear={self.linear} without terms, as an early version wrote it, whose linear model counted words in "
@@ -131,7 +112,8 @@ class Settings:
         with long texts."""
         names = ("max_length", "long", "stride", "windows") if task is Task.classify else ("max_length",)
         of_data = {name: getattr(data, name) for name in names}
-        return cls(task=task, model=model, columns=Columns.of(data), **of_data, **learned)
+        columns = Columns(**{name: getattr(data, name) for name in COLUMNS}, preset=data.source is Source.hub)
+        return cls(task=task, model=model, columns=columns, **of_data, **learned)
 
     @property
     def cutting(self) -> Cutting:
@@ -162,11 +144,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def read_labels(path: Path, settings: Settings) -> list[str]:
-    """The class names of labels.json; index is class id.
-
-    Raises:
-        ValueError: not a list of texts, not one for each class, or a name twice.
-    """
+    """The class names of labels.json; index is class id. A ValueError unless they are texts, one for each class."""
     labels = read_json(path)
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise ValueError(f"{path} must be a list of class names")
@@ -180,40 +158,36 @@ def read_labels(path: Path, settings: Settings) -> list[str]:
 
 def read_thresholds(path: Path, settings: Settings) -> dict[str, list[float]]:
     """The numbers of thresholds.json, index is class id: a plain list is of `both`; where a linear model answers, too,
-    there are also those of each member asked by itself.
-
-    Raises:
-        ValueError: not lists of probabilities, not one for each class, or of others.
-    """
+    there are also those of each member asked by itself. A ValueError unless all are lists of probabilities, one for
+    each class."""
     found = read_json(path)
     lists = found if isinstance(found, dict) else {"both": found}
     if set(lists) != ({"both", "network", "linear"} if settings.terms else {"both"}):
         what = "hold a list for each of both, network and linear" if settings.terms else "be a list of numbers"
         raise ValueError(f"{path} must {what}")
-    return {name: _probabilities(path, numbers, settings) for name, numbers in lists.items()}
-
-
-def _probabilities(path: Path, numbers: Any, settings: Settings) -> list[float]:
-    """One for each class."""
-    if not isinstance(numbers, list) or not all(type(one) in (int, float) and 0 <= one <= 1 for one in numbers):
-        raise ValueError(f"{path} must be a list of numbers between 0 and 1")
-    if len(numbers) != settings.n_classes:
-        raise ValueError(
-            f"{path} holds {len(numbers)} numbers, but config.json beside it has {settings.n_classes} classes"
-        )
-    return [float(one) for one in numbers]
+    n = settings.n_classes
+    for numbers in lists.values():
+        if not isinstance(numbers, list) or not all(type(one) in (int, float) and 0 <= one <= 1 for one in numbers):
+            raise ValueError(f"{path} must be a list of numbers between 0 and 1")
+        if len(numbers) != n:
+            raise ValueError(f"{path} holds {len(numbers)} numbers, but config.json beside it has {n} classes")
+    return {name: [float(one) for one in numbers] for name, numbers in lists.items()}
 
 
 def check_size(path: Path, n_held: int, settings: Settings) -> None:
-    """The file `path` of `n_held` numbers must account for the model of `settings`.
-
-    The largest matrices are counted; what is not (keys, values, gates, biases, norms) is no larger than they are.
-
-    Raises:
-        ValueError: it does not, or tables of positions, which are not in the file, would be too large.
-    """
+    """Raise ValueError unless the file `path` of `n_held` numbers accounts for the model of `settings`, or if tables of
+    positions, which are not in the file, would be too large. The largest matrices are counted; what is not (keys,
+    values, gates, biases, norms) is no larger than they are."""
     model = settings.model
-    of_layers = sum(_least_of_layer(model, layer) for layer in range(model.n_layers + model.n_cross_layers))
+
+    def least_of(layer: int) -> int:
+        if model.is_recurrent:
+            return (4 if model.encoder is EncoderKind.lstm else 3) * model.d_model**2
+        widths = model.n_heads * (model.d_k * model.project + model.d_v * model.project_output) + 2 * model.d_ff
+        has_maps = model.score_of(layer) in (Score.general, Score.additive, Score.concat)
+        return model.d_model * widths + model.n_heads * model.d_k**2 * has_maps
+
+    of_layers = sum(map(least_of, range(model.n_layers + model.n_cross_layers)))
     n_rows = settings.n_classes + (0 if model.pooler is Pooler.none else model.d_model)
     of_words = model.width_of_words * settings.vocab_size
     n_least = of_words + model.d_model * n_rows + of_layers
@@ -227,21 +201,8 @@ def check_size(path: Path, n_held: int, settings: Settings) -> None:
         )
 
 
-def _least_of_layer(model: ModelConfig, layer: int) -> int:
-    """Numbers in the largest matrices of layer `layer`, from 0."""
-    if model.is_recurrent:
-        return (4 if model.encoder is EncoderKind.lstm else 3) * model.d_model**2
-    widths = model.n_heads * (model.d_k * model.project + model.d_v * model.project_output) + 2 * model.d_ff
-    has_maps = model.score_of(layer) in (Score.general, Score.additive, Score.concat)
-    return model.d_model * widths + model.n_heads * model.d_k**2 * has_maps
-
-
 def find_model(folder: Path) -> Path:
-    """The folder of the model: `folder` itself, or model/ in a run folder.
-
-    Raises:
-        ValueError: `folder` is neither, or a file is missing.
-    """
+    """The folder of the model: `folder` itself, or model/ in a run folder. A ValueError where a file is missing."""
     if not folder.is_dir():
         what = "it is a file" if folder.exists() else "there is no such folder"
         raise ValueError(f"run={folder} is not a run folder: {what}; {REMEDY}")
@@ -267,11 +228,7 @@ def run_folder(model: Path) -> Path | None:
 
 @contextmanager
 def readable(place: Path) -> Iterator[None]:
-    """Say which file cannot be read.
-
-    Raises:
-        ValueError: one cannot.
-    """
+    """Say in a ValueError which file cannot be read."""
     try:
         yield
     except OSError as error:
@@ -285,23 +242,16 @@ class ModelFolder(NamedTuple):
     settings: Settings
 
     def labels(self) -> list[str]:
-        """The class names; index is class id.
-
-        Raises:
-            ValueError: as of `read_labels`.
-        """
+        """As of `read_labels`."""
         return read_labels(self.path / "labels.json", self.settings)
 
 
 def open_folder(folder: str | Path, needed: Task | None = None) -> ModelFolder:
-    """Find the model in a run folder, or model/ itself, and read its config.json.
-
-    Raises:
-        ValueError: there is none, it is not of the task `needed`, or a file cannot be read.
-    """
+    """Find the model in a run folder, or model/ itself, and read its config.json. A ValueError where there is none, it
+    is not of the task `needed`, or a file cannot be read."""
     path = find_model(Path(folder))
     with readable(path):
         settings = read_settings(path / "config.json")
     if needed is not None and needed is not settings.task:
-        raise ValueError(f"run={path} {FOUND[settings.task]}, but {NEEDED[needed]} is needed here: name another")
+        raise ValueError(f"run={path} {KINDS[settings.task][1]}, but {KINDS[needed][0]} is needed here: name another")
     return ModelFolder(path, settings)

@@ -59,7 +59,7 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
             tokens: most source tokens of a batch. Answers do not depend on it.
 
         Raises:
-            ValueError: `texts` is one text, or `max_length` more than the model has positions for.
+            ValueError: as of `check`, or `max_length` is more than the model has positions for.
         """
         self.check(texts)
         if max_length > self.max_length:
@@ -97,12 +97,10 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
 
     def _generate(self, batch: Batch, n_beams: int, length_penalty: float, max_length: int) -> Tensor:
         start, end = self.marks
-        limits = {"start": start, "end": end, "max_length": max_length}
-        if n_beams == 1:
-            answers = greedy(self.network, batch.ids_N, batch.layout, **limits)
-        else:
-            search = {"n_beams": n_beams, "length_penalty": length_penalty}
-            answers = beam_search(self.network, batch.ids_N, batch.layout, **limits, **search)
+        limits: dict[str, Any] = {"start": start, "end": end, "max_length": max_length}
+        if n_beams > 1:
+            limits |= {"n_beams": n_beams, "length_penalty": length_penalty}
+        answers = (beam_search if n_beams > 1 else greedy)(self.network, batch.ids_N, batch.layout, **limits)
         ids_BT = torch.full((len(answers), max(map(len, answers), default=0)), NONE)
         for row, ids in enumerate(answers):
             ids_BT[row, : len(ids)] = torch.tensor(ids, dtype=torch.int64)
@@ -124,10 +122,6 @@ class Guess(NamedTuple):
 
     words: list[str]
     probabilities: list[float]
-
-    def rounded(self) -> dict[str, float]:
-        """Probability by word, in six digits."""
-        return {word: round(one, 6) for word, one in zip(self.words, self.probabilities, strict=True)}
 
 
 class Guessed(NamedTuple):
@@ -157,11 +151,7 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         self, texts: list[str], pairs: list[str] | None = None, *, n: int = 5, tokens: int = ANSWER_TOKENS
     ) -> list[list[Guess]]:
         """For each text, or pair, the `n` likeliest words at each of its masks, in order; it is cut at `max_length`.
-
-        Raises:
-            ValueError: `texts` is one text, pairs are given to a model of single texts or the other way round,
-                there is no mask in a text, or there are no `n` words.
-        """
+        ValueError as of `check`, where there is no mask in a text, or there are no `n` words."""
         self.check(texts, pairs)
         n_words = int((~self.vocabulary.special_V).sum())
         if not 1 <= n <= n_words:

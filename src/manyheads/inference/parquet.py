@@ -1,6 +1,6 @@
 """Parquet in and out, in bounded memory: the rows of a file, and answers that become one.
 
-The only file of inference that imports pyarrow, when it is asked for.
+pyarrow is imported when it is asked for.
 """
 
 import json
@@ -20,11 +20,8 @@ PLAIN = {"int64": {int}, "double": {int, float}, "list": {list}, "string": {str}
 
 
 def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
-    """The names of the columns of the file `name`, and its rows, as yet to be made `plain`.
-
-    Raises:
-        ValueError: not parquet, damaged, or text that is not UTF-8.
-    """
+    """The names of the columns of the file `name`, and its rows, as yet to be made `plain`; a ValueError where it is
+    not parquet, damaged, or holds text that is not UTF-8."""
     import pyarrow.parquet
 
     damaged = f"{name} cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
@@ -72,26 +69,17 @@ def plain(cell: Any) -> Any:
     return [plain(one) for one in cell] if isinstance(cell, list | tuple) else str(cell)
 
 
-def n_rows_of(file: Path) -> int:
-    """How many rows a file has."""
-    from pyarrow.parquet import read_metadata
-
-    return read_metadata(file).num_rows
-
-
 def as_stream(rows: list[Row], columns: dict[str, str], setting: str, *, first: bool) -> bytes:
     """Some rows, to be added to an Arrow stream, with its head where they are the first. Then `columns` are given the
     types that their cells have: text, whole numbers, numbers, or lists of texts; a cell may be missing. A column
-    without a value there, or with values that no one type holds, is text, in which other cells are JSON.
-
-    Raises:
-        ValueError: a later row has a cell of another type; names the `setting` of the file.
-    """
+    without a value there, or with values that no one type holds, is text, in which other cells are JSON. A later row
+    that has a cell of another type is a ValueError, which names the `setting` of the file."""
     import pyarrow
 
     found = {name: [row.get(name) for row in rows] for name in columns}
-    if first:
-        columns |= {name: _kind(cells) for name, cells in found.items()}
+    for name, cells in found.items() if first else ():
+        kinds = PLAIN if any(one is not None for one in cells) else ()
+        columns[name] = next((one for one in kinds if _array(cells, one) is not None), "mixed")
     arrays = []
     for name, kind in columns.items():
         cells = [_as_text(one) for one in found[name]] if kind == "mixed" else found[name]
@@ -113,13 +101,6 @@ def _type(kind: str) -> Any:
 
     types = {"int64": pyarrow.int64(), "double": pyarrow.float64(), "list": pyarrow.list_(pyarrow.string())}
     return types.get(kind, pyarrow.string())
-
-
-def _kind(cells: list[Any]) -> str:
-    """The type that holds them; `mixed`: they are of several, or all missing."""
-    if all(one is None for one in cells):
-        return "mixed"
-    return next((one for one in PLAIN if _array(cells, one) is not None), "mixed")
 
 
 def _array(cells: list[Any], kind: str) -> Any:

@@ -21,11 +21,7 @@ CUDNN_RNN: Any = torch.backends.cudnn.rnn  # where torch keeps what cuDNN's recu
 
 def choose_device(hardware: InferenceHardware) -> torch.device:
     """A GPU if there is one and it is not refused, else the CPU with as many threads as typed; of several processes
-    each takes its own GPU, or its share of the CPU.
-
-    Raises:
-        ValueError: a GPU is asked for and there is none, or fewer than processes.
-    """
+    each takes its own GPU, or its share of the CPU. A ValueError where a GPU is asked for and there are too few."""
     ranks, threads = this_process(), hardware.threads
     if ranks.n_local > 1 and not threads and "OMP_NUM_THREADS" not in os.environ:
         threads = max(1, torch.get_num_threads() // ranks.n_local)  # side by side, lest they wait for each other
@@ -54,11 +50,6 @@ def cpu_multiplies_bf16() -> bool:
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
-def exact(precision: Precision) -> torch.dtype | None:
-    """What a model is judged in: fp32, which is None, unless another type was asked for."""
-    return TYPES[Precision.fp32 if precision is Precision.auto else precision]
-
-
 def quick(precision: Precision, model: ModelConfig, device: torch.device) -> torch.dtype | None:
     """What a classifier answers in: the type asked for; `auto` is bf16 where the processor multiplies in it.
 
@@ -85,11 +76,8 @@ def multiplying_in(autocast: torch.dtype | None, device: torch.device) -> Iterat
 
 @contextmanager
 def without_tf32() -> Iterator[None]:
-    """Recurrent layers on a GPU multiply in fp32: by default torch lets cuDNN round to TF32, with 10 bits for 23.
-
-    For a while only: `torch.backends.cudnn.allow_tf32` and `flags` raise an error as long as it differs from that of
-    convolutions.
-    """
+    """Recurrent layers on a GPU multiply in fp32: by default torch lets cuDNN round to TF32, with 10 bits for 23. For a
+    while only: `torch.backends.cudnn.allow_tf32` and `flags` raise an error as long as convolutions differ."""
     before = CUDNN_RNN.fp32_precision
     CUDNN_RNN.fp32_precision = "ieee"
     try:
@@ -99,10 +87,8 @@ def without_tf32() -> Iterator[None]:
 
 
 class LaidOut(nn.Module):
-    """A linear map whose matrix in bf16 lies in memory as oneDNN multiplies by it.
-
-    Else each call puts it so anew: at 4 x 256 on two cores a tenth of the time of many texts and a quarter of that of
-    one. The answers have the same bits.
+    """A linear map whose matrix in bf16 lies in memory as oneDNN multiplies by it: else each call puts it so anew, at
+    4 x 256 on two cores a tenth of the time of many texts and a quarter of that of one. The answers have the same bits.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -115,10 +101,8 @@ class LaidOut(nn.Module):
 
 
 def cast_once(network: Network, autocast: torch.dtype | None) -> Network:
-    """A copy whose matrices are in the type that autocast would cast them to in every call; the rest is shared.
-
-    So its answers under autocast are the same to the last bit.
-    """
+    """A copy whose matrices are in the type that autocast would cast them to in every call; the rest is shared. So its
+    answers under autocast are the same to the last bit."""
     if autocast is None:
         return network
     held = [*network.parameters(), *network.buffers()]

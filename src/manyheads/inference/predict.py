@@ -6,7 +6,7 @@ Nothing heavy is imported before the settings are checked.
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import sha256
@@ -33,9 +33,7 @@ SAMPLES, SAMPLE = 64, 2**16  # pieces of a file that tell it from others, and by
 
 def predict(config: PredictConfig) -> int:
     """Answer every text and write a row for each, JSON lines unless `output` is a .csv, .tsv or .parquet; returns the
-    number of rows.
-
-    Where there are several processes, the first does so, and 0 is returned in those that help it.
+    number of rows, 0 in processes that help the first.
 
     A row holds the columns of its input (`text`, and `text_pair`, where input is lines), among them any that tells rows
     apart, then `label`, or the list `labels` where the model gives any number of them, and `probabilities`, or
@@ -59,12 +57,7 @@ def answer_together(
     verb: "Callable[[Workers | None], Result]", opened: "Callable[[], Predictor[Any]]", hardware: InferenceHardware
 ) -> Result | None:
     """What `verb` returns, which is given the processes to share the work with, if there are several; None in those
-    that help the first, by the model `opened`.
-
-    Raises:
-        Lost: another process ended, or gave no answer for `hardware.timeout` seconds.
-        ValueError: not as many devices are asked for as there are processes.
-    """
+    that help the first, by the model `opened`. Errors as of `work_together` and `settled_hardware`."""
     ranks = this_process()
     if ranks.n_ranks == 1:
         settled_hardware(hardware)
@@ -161,17 +154,17 @@ def _answers(predictor: "AnyPredictor", chunk: Chunk, config: PredictConfig) -> 
         return [{"generated": text} for text in texts]
     if isinstance(predictor, MaskedLMPredictor):
         hidden = predictor.fill(chunk.texts, chunk.pairs, tokens=tokens)
-        return [{"hidden": [one.rounded() for one in of]} for of in hidden]
+        return [{"hidden": [_rounded(zip(*one, strict=True)) for one in of]} for of in hidden]
     predictions = predictor.predict(chunk.texts, chunk.pairs, tokens=tokens)
-    said = [{"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels} for one in predictions]
-    return [
-        one | {"probabilities": _shown(of.probabilities, config.top_k)}
-        for one, of in zip(said, predictions, strict=True)
-    ]
+    answers: list[dict[str, Any]] = []
+    for one in predictions:
+        classes = one.probabilities.items()  # in their order, or the likeliest, likeliest first
+        shown = sorted(classes, key=lambda pair: -pair[1])[: config.top_k] if config.top_k else classes
+        said = {"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels}
+        answers.append({**said, "probabilities": _rounded(shown)})
+    return answers
 
 
-def _shown(probabilities: dict[str, float], top_k: int) -> dict[str, float]:
-    """Six decimals, of all classes in their order, or of the `top_k` likeliest, likeliest first."""
-    if top_k:
-        probabilities = dict(sorted(probabilities.items(), key=lambda one: -one[1])[:top_k])
-    return {name: round(value, 6) for name, value in probabilities.items()}
+def _rounded(probabilities: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Six decimals, by name."""
+    return {name: round(value, 6) for name, value in probabilities}

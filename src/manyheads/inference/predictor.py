@@ -32,7 +32,7 @@ from manyheads.data.tokens import Tokens, Windows
 from manyheads.distributed.collectives import from_first, gathered
 from manyheads.distributed.heartbeat import Lost
 from manyheads.distributed.ranks import Ranks, meeting_place
-from manyheads.inference.format import Columns, Settings
+from manyheads.inference.format import Settings
 from manyheads.inference.precision import multiplying_in
 from manyheads.nn import Classifier
 
@@ -144,11 +144,6 @@ class Predictor(ABC, Generic[Network]):
         """Whether a row is a pair of texts."""
         return self.settings.pairs
 
-    @property
-    def columns(self) -> Columns:
-        """The columns it was trained on."""
-        return self.settings.columns
-
     def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> Self:
         """The same model, moved to `device`, to multiply in `autocast`."""
         return replace(self, network=self.network.to(device), autocast=autocast)
@@ -174,40 +169,26 @@ class Predictor(ABC, Generic[Network]):
         return run_batches(partial(self.answer, **asked), encoded, **where, tokens=tokens, rows=rows, part=part)
 
     def check(self, texts: list[str], pairs: list[str] | None = None) -> None:
-        """Whether the model takes such texts.
-
-        Raises:
-            ValueError: a single text, a text that is no str, pairs for a model of single texts, none for a model of
-                pairs, or not one pair for each text.
-        """
+        """Raise ValueError for a single text, a text that is no str, pairs for a model of single texts, none for one of
+        pairs, or not one pair for each text."""
         if isinstance(texts, str) or isinstance(pairs, str):
             raise ValueError("texts is a single str, but a list of texts is needed: put it in brackets")
         for name, given in (("texts", texts), ("pairs", [] if pairs is None else pairs)):
             for at, one in enumerate(given):
                 if not isinstance(one, str):
-                    kind = type(one).__name__
-                    raise ValueError(
-                        f"{name}[{at}] is of type {kind}, but each text is a str: leave it out, or convert it"
-                    )
+                    rule = "but each text is a str: leave it out, or convert it"
+                    raise ValueError(f"{name}[{at}] is of type {type(one).__name__}, {rule}")
         if (pairs is not None) != self.settings.pairs:
-            takes = (
-                "pairs of texts, but second texts are missing" if self.pairs else "single texts, but pairs are given"
-            )
-            raise ValueError(f"the model was trained on {takes}")
+            single, missing = "single texts, but pairs are given", "pairs of texts, but second texts are missing"
+            raise ValueError(f"the model was trained on {missing if self.pairs else single}")
         if pairs is not None and len(pairs) != len(texts):
             raise ValueError(f"there are {len(texts)} texts but {len(pairs)} second texts: give one for each text")
 
 
 @contextmanager
 def work_together(ranks: Ranks, timeout: float) -> Iterator["Workers"]:
-    """This process among the others while the block lasts; leaving it, the first lets the others go.
-
-    Args:
-        timeout: seconds in which all must have come, and within which their parts of some rows must be done.
-
-    Raises:
-        Lost: a process ended, or is late.
-    """
+    """This process among the others while the block lasts; leaving it, the first lets the others go. `Lost` is raised
+    where one ended, or has not come, or not done its part of some rows, within `timeout` seconds."""
     seconds = timedelta(seconds=timeout)
     with _heard(timeout):
         if not dist.is_initialized():
@@ -244,11 +225,7 @@ class Workers:
     busy: bool = False
 
     def run(self, predictor: Predictor[Any], encoded: Tokens, asked: dict[str, Any]) -> Found:
-        """What all processes find for all rows, in order; called by the first.
-
-        Raises:
-            Lost: a process ended, or is late.
-        """
+        """What all processes find for all rows, in order; called by the first."""
         self.busy = True
         question = torch.frombuffer(bytearray(json.dumps(asked).encode()), dtype=torch.uint8)
         self.broadcast(save({**to_tensors(encoded), "question": question}))
@@ -260,18 +237,15 @@ class Workers:
         return found
 
     def help(self, opened: Callable[[], Predictor[Any]]) -> None:
-        """Answer this process's part of all that the first hands on, until it has no more.
-
-        A mistake that `opened` finds is left to the first to say: it opens the same.
-        """
-        predictor, mistake = None, None
+        """Answer this process's part of all that the first hands on, until it has no more. A mistake that `opened`
+        finds is left to the first to say: it opens the same."""
         try:
             predictor = opened()
         except ValueError as error:
-            mistake = error
+            predictor = error
         while message := self.broadcast():
-            if predictor is None:
-                raise ValueError(str(mistake)) from mistake
+            if isinstance(predictor, ValueError):
+                raise predictor
             sent = load(message)
             asked = json.loads(sent["question"].numpy().tobytes())
             self.gather(save(predictor.run(to_tokens(sent), self.part, **asked)._asdict()))
@@ -293,11 +267,7 @@ class Workers:
 
 @contextmanager
 def _heard(timeout: float) -> Iterator[None]:
-    """Say what a lost connection means, in one sentence.
-
-    Raises:
-        Lost: a process ended, or is late.
-    """
+    """Say in one sentence what a lost connection means, and raise `Lost`."""
     try:
         yield
     except RuntimeError as lost:
@@ -311,12 +281,10 @@ def _heard(timeout: float) -> Iterator[None]:
 
 def to_tensors(encoded: Tokens, prefix: str = "") -> dict[str, Tensor]:
     """What a model reads of the tokens, by name."""
-    parts = {f"{prefix}ids": encoded.ids_N, f"{prefix}offsets": encoded.offsets}
-    if encoded.segments_N is not None:
-        parts[f"{prefix}segments"] = encoded.segments_N
-    if encoded.windows is not None:
-        parts |= {f"{prefix}bounds": encoded.windows.bounds, f"{prefix}firsts": encoded.windows.firsts}
-    return parts if encoded.targets is None else parts | to_tensors(encoded.targets, "target_")
+    parts = {"ids": encoded.ids_N, "offsets": encoded.offsets, "segments": encoded.segments_N}
+    parts |= encoded.windows._asdict() if encoded.windows else {}
+    found = {f"{prefix}{name}": tensor for name, tensor in parts.items() if tensor is not None}
+    return found if encoded.targets is None else found | to_tensors(encoded.targets, "target_")
 
 
 def to_tokens(tensors: dict[str, Tensor], prefix: str = "") -> Tokens:

@@ -327,7 +327,7 @@ def opened_texts(
 
 
 def _in_chunks(name: str, stream: BinaryIO, predictor: "Predictor[Any]", named: TextColumns | None) -> Iterator[Chunk]:
-    columns = predictor.columns
+    columns = predictor.settings.columns
     read = READERS.get(Path(name).suffix.lower())
     if read is None:
         source, at_once = ("standard input", sys.stdin.isatty()) if name == "-" else (name, False)
