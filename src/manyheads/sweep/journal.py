@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
 from statistics import fmean
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from manyheads.config import Metric
 from manyheads.config.fields import show
@@ -65,12 +65,32 @@ class Outcome:
         """Whether another start leaves it as it is."""
         return self.state is not State.broken
 
+    @property
+    def plain(self) -> dict[str, Any]:
+        return asdict(self) | {"state": self.state.name}
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any]) -> "Outcome":
+        return cls(**(values | {"state": State[values["state"]]}))
+
+
+class Trial(NamedTuple):
+    """A run of `tune`: setting `number`, counted from 1, with one seed."""
+
+    number: int
+    seed: int
+    setting: dict[str, Any]
+
 
 class Journal:
-    """The runs of a search that have ended, by number and seed; of a run that was made twice the last."""
+    """The runs of a search that have ended, by number and seed; of a run that was made twice the last. It is also the
+    queue of those that are known beforehand, `trials`, of which none is given up."""
+
+    gives_up = None
 
     def __init__(self, folder: Path, file: BinaryIO, outcomes: list[Outcome]) -> None:
         self.folder = folder
+        self.trials: Iterator[Trial] = iter(())
         self._file = file
         self._outcomes = {(one.trial, one.seed): one for one in outcomes}
 
@@ -84,9 +104,13 @@ class Journal:
         found = self._outcomes.get((trial, seed))
         return found if found is not None and found.is_final else None
 
+    def take(self) -> Trial | None:
+        """The next run that is not in the journal yet; None where there is none."""
+        return next((one for one in self.trials if self.find(one.number, one.seed) is None), None)
+
     def add(self, outcome: Outcome) -> bool:
         """Write down a run that has ended."""
-        _append(self._file, asdict(outcome) | {"state": outcome.state.name})
+        _append(self._file, outcome.plain)
         self._outcomes[outcome.trial, outcome.seed] = outcome
         return True
 
@@ -180,8 +204,7 @@ def _outcome(line: bytes, path: Path) -> Outcome:
     values = _read(line, path)
     if values.keys() != {one.name for one in fields(Outcome)} or values["state"] not in State.__members__:
         raise ValueError(f"{path} is not the journal of a search: name another folder by output=FOLDER")
-    values["state"] = State[values["state"]]
-    return Outcome(**values)
+    return Outcome.from_plain(values)
 
 
 def _read(line: bytes, path: Path) -> dict[str, Any]:
@@ -215,6 +238,11 @@ def read_outcome(start: Outcome, code: int, folder: Path, log: Path, metric: Met
         return replace(known, state=State.broken, why=f"killed by {name}")
     why = _last_line(log) or f"exit code {code}"
     return replace(known, state=State.failed if DIVERGED in why else State.broken, why=why)
+
+
+def folder_of(output: Path, number: int, seed: int) -> Path:
+    """Where a search trains a run; beside it `.log` is what its process said, and `.yaml` every setting of it."""
+    return output / "trials" / f"{number:03d}-seed-{seed}"
 
 
 def validations(folder: Path, metric: Metric) -> list[float]:

@@ -14,23 +14,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from manyheads.config import Accelerator, Metric, TuneConfig
 from manyheads.config.fields import to_plain
 from manyheads.distributed.signals import Stop, ending
 from manyheads.runs.config_file import save_run
 from manyheads.runs.folder import HANDED_ON
-from manyheads.sweep.journal import Journal, Outcome, State, read_outcome, validations
+from manyheads.sweep.journal import Journal, Outcome, State, Trial, folder_of, read_outcome, validations
 
 if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study
-    from manyheads.sweep.shared import Shared
+    from manyheads.sweep.shared import SharedStudy
 
 COMMAND = (sys.executable, "-m", "manyheads.cli.launched")
 PAUSE = 0.2  # seconds between two looks at the runs
@@ -41,36 +40,12 @@ SAME = 3  # first runs that end alike: so would all others
 log = logging.getLogger("manyheads.tune")
 
 
-class Trial(NamedTuple):
-    """A run of `tune`: setting `number`, counted from 1, with one seed."""
-
-    number: int
-    seed: int
-    setting: dict[str, Any]
-
-
-class Listed:
-    """Trials that are known beforehand, none of which is given up."""
-
-    gives_up = None
-
-    def __init__(self, trials: Iterable[Trial]) -> None:
-        self._left = deque(trials)
-
-    def take(self) -> Trial | None:
-        """The next trial; None where there is none now."""
-        return self._left.popleft() if self._left else None
-
-    def ended(self, outcome: Outcome) -> None:
-        """Nothing follows from it."""
-
-
 class Search:
-    """The trials of a queue, each trained in a process, its outcome written into the journal."""
+    """The trials of a queue, each trained in a process, its outcome written down in the queue."""
 
-    def __init__(self, config: TuneConfig, queue: "Listed | Study | Shared", journal: "Journal | Shared") -> None:
-        self.config, self.queue, self.journal = config, queue, journal
-        self.shared = cast("Shared", queue) if config.storage else None
+    def __init__(self, config: TuneConfig, queue: "Journal | Study") -> None:
+        self.config, self.queue = config, queue
+        self.shared = cast("SharedStudy", queue) if config.storage else None
         alone, hardware = config.jobs == 1 or config.hardware.devices != 1, config.hardware
         on_gpu = hardware.accelerator is not Accelerator.cpu
         self.gpus = visible_gpus() if on_gpu and not alone else []  # each run at once has one of its own
@@ -109,7 +84,7 @@ class Search:
 
     def _start(self, trial: Trial, place: int) -> "Running | None":
         """Start the run in its own folder, or go on with it there; a setting that nothing can train fails at once."""
-        folder = folder_of(self.journal.folder, trial.number, trial.seed)
+        folder = folder_of(self.queue.folder, trial.number, trial.seed)
         try:
             run = self.config.run(trial.setting, trial.seed, str(folder))
         except ValueError as refusal:
@@ -121,13 +96,7 @@ class Search:
         save_run(run, config_of(folder))
         env = {name: value for name, value in os.environ.items() if name != HANDED_ON}  # it makes its own folder
         env |= {"CUDA_VISIBLE_DEVICES": self.gpus[place % len(self.gpus)]} if self.gpus else {}
-        command = [
-            *COMMAND,
-            "train",
-            "0",
-            "2",
-            str(GRACE_ALONE),
-        ]  # settings by standard input, a mistake to its log
+        command = [*COMMAND, "train", "0", "2", str(GRACE_ALONE)]  # settings by standard input, a mistake to its log
         with log_of(folder).open("ab") as said:
             process = subprocess.Popen(  # noqa: S603 - our own command
                 command, stdin=subprocess.PIPE, stdout=said, stderr=said, env=env, start_new_session=True
@@ -139,12 +108,11 @@ class Search:
         return Running(trial, place, folder, process, self.config.checkpoint.metric, gives_up)
 
     def _ended(self, outcome: Outcome) -> None:
-        """Write it into the journal; what the run would go on from is no longer needed."""
-        if not self.journal.add(outcome):
+        """Write it down; what the run would go on from is no longer needed."""
+        if not self.queue.add(outcome):
             return
-        self.queue.ended(outcome)
         if outcome.is_final:
-            folder = folder_of(self.journal.folder, outcome.trial, outcome.seed)
+            folder = folder_of(self.queue.folder, outcome.trial, outcome.seed)
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         value = "" if outcome.value is None else f" {self.config.checkpoint.metric.name} {outcome.value:.4f}"
         state = "" if outcome.state is State.done else f" {outcome.state.name}"
@@ -153,7 +121,7 @@ class Search:
             *(outcome.trial, self.config.n_trials, outcome.seed, state, value, outcome.steps, outcome.seconds),
             f": {outcome.why}" if outcome.why else "",
         )
-        ended = self.journal.outcomes
+        ended = self.queue.outcomes
         alike = len({one.why for one in ended}) == 1 and outcome.why  # those given up have none
         if len(ended) == SAME and alike and not any(one.counts for one in ended):
             raise ValueError(f"the first {SAME} runs all ended alike: {outcome.why}")
@@ -198,10 +166,6 @@ class Running:
         self.process.wait()
         if self.process.stdin:
             self.process.stdin.close()
-
-
-def folder_of(output: Path, number: int, seed: int) -> Path:
-    return output / "trials" / f"{number:03d}-seed-{seed}"
 
 
 def log_of(folder: Path) -> Path:

@@ -31,14 +31,13 @@ from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop
 from manyheads.runs.resume import verdict
-from manyheads.sweep.journal import Journal, State, open_journal
-from manyheads.sweep.scheduler import Listed, Search, Trial
+from manyheads.sweep.journal import Journal, State, Trial, open_journal
+from manyheads.sweep.scheduler import Search
 from manyheads.terminal import as_text, console, print_sheet, show_files, shown
 from manyheads.training.before import check_class_names, check_end, check_logger, check_long, check_pair, check_teacher
 
 if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study
-    from manyheads.sweep.shared import Shared
     from manyheads.sweep.tables import Ranked
 
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")  # read as a text without quotes
@@ -68,13 +67,13 @@ def tune(config: TuneConfig) -> "list[Ranked]":
     check_long(config.data, pairs=splits.train.pairs is not None)
     check_teacher(config.teacher, splits)
     folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
-    with begun(config, planned, folder, question(config, splits)) as (queue, journal), shown(log):
-        if journal.outcomes:
-            log.info("%d runs are in the journal already", len(journal.outcomes))
-        search, stop = Search(config, queue, journal), Stop()
+    with begun(config, planned, folder, question(config, splits)) as queue, shown(log):
+        if queue.outcomes:
+            log.info("%d runs are in the journal already", len(queue.outcomes))
+        search, stop = Search(config, queue), Stop()
         with stop.listening():
             search.run(stop)
-        outcomes = journal.outcomes
+        outcomes = queue.outcomes
     from manyheads.sweep.page import write_results
     from manyheads.sweep.tables import MOST_LINES, rank, sheet_of_search
 
@@ -231,27 +230,24 @@ def seeds_of(config: TuneConfig) -> range:
 @contextmanager
 def begun(
     config: TuneConfig, planned: list[dict[str, Any]] | None, folder: Path, asked: dict[str, Any]
-) -> "Iterator[tuple[Listed | Study | Shared, Journal | Shared]]":
-    """The queue and the journal of a search of this machine, or of several."""
+) -> "Iterator[Journal | Study]":
+    """The queue of a search: which run is next, and those that have ended. Of settings known beforehand all are run
+    with the first seed before any with the next, so that a stop leaves whole tables."""
+    seeds = seeds_of(config)
     if config.storage:
         from manyheads.sweep.shared import join_search
 
-        with join_search(config, planned, seeds_of(config), folder, asked) as shared:
-            yield shared, shared
-    else:
-        with open_journal(folder, asked) as journal:
-            yield make_queue(config, planned, journal), journal
+        with join_search(config, planned, seeds, folder, asked) as shared:
+            yield shared
+        return
+    with open_journal(folder, asked) as journal:
+        if planned is None or config.needs_optuna:
+            from manyheads.sweep.optuna import LocalStudy
 
-
-def make_queue(config: TuneConfig, planned: list[dict[str, Any]] | None, journal: Journal) -> "Listed | Study":
-    """Which run is next. Of settings known beforehand all are run with the first seed before any with the next, so that
-    a stop leaves whole tables."""
-    if planned is None or config.needs_optuna:
-        from manyheads.sweep.optuna import Study
-
-        return Study(config, planned, seeds_of(config), journal)
-    every = (Trial(number, seed, one) for seed in seeds_of(config) for number, one in enumerate(planned, start=1))
-    return Listed(trial for trial in every if journal.find(trial.number, trial.seed) is None)
+            yield LocalStudy(config, planned, seeds, journal)
+        else:
+            journal.trials = (Trial(number, seed, one) for seed in seeds for number, one in enumerate(planned, start=1))
+            yield journal
 
 
 def final_command(config: TuneConfig, best: "Ranked") -> str:

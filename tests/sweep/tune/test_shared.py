@@ -174,7 +174,6 @@ def test_a_trial_that_brings_its_machines_down_is_shown_as_broken(tmp_path, monk
             (1, State.broken, "its machine was lost 1 times")
         ]
         assert other.add(Outcome(2, 0, {"optim.lr": 0.003}, State.done, 0.5))
-        other.ended(other.outcomes[-1])
         assert not other.waits()
 
 

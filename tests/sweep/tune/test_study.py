@@ -12,9 +12,9 @@ optuna = pytest.importorskip("optuna")
 from manyheads.cli.compose import compose  # noqa: E402
 from manyheads.config import Metric  # noqa: E402
 from manyheads.runs.config_file import save_run  # noqa: E402
-from manyheads.sweep.journal import Outcome, State, open_journal  # noqa: E402
-from manyheads.sweep.optuna import Study  # noqa: E402
-from manyheads.sweep.scheduler import Running, Trial, config_of, folder_of  # noqa: E402
+from manyheads.sweep.journal import Outcome, State, Trial, folder_of, open_journal  # noqa: E402
+from manyheads.sweep.optuna import LocalStudy  # noqa: E402
+from manyheads.sweep.scheduler import Running, config_of  # noqa: E402
 from manyheads.sweep.tune import plan_settings  # noqa: E402
 
 SPACE = ("optim.lr=log:1e-4..1e-1", "model.n_layers=1..4", "model.placement=pre,post")
@@ -25,15 +25,14 @@ def test_draws_lie_in_the_space_and_learn_from_what_was_told(method, tmp_path):
     config = compose("tune", [*SPACE, f"method={method}", "trials=40"])
     found = []
     with open_journal(tmp_path / "search", {}) as journal:
-        study = Study(config, None, range(1), journal)
+        study = LocalStudy(config, None, range(1), journal)
         while (trial := study.take()) is not None:
             rate = trial.setting["optim.lr"]
             assert 1e-4 <= rate <= 1e-1
             assert trial.setting["model.n_layers"] in (1, 2, 3, 4)
             assert trial.setting["model.placement"] in ("pre", "post")
             found.append(abs(rate - 0.01))
-            journal.add(Outcome(*trial, State.done, -found[-1]))
-            study.ended(journal.outcomes[-1])
+            study.add(Outcome(*trial, State.done, -found[-1]))
     assert len(found) == 40
     assert sum(found[-10:]) < sum(found[:10]), "the last draws are nearer to the best than the first"
 
@@ -43,16 +42,15 @@ def test_a_study_that_is_made_again_knows_what_the_journal_holds(method, tmp_pat
     """Trials that were interrupted keep their setting, and new draws are not those of the beginning."""
     config = compose("tune", [*SPACE, f"method={method}", "trials=12"])
     with open_journal(tmp_path / "search", {}) as journal:
-        study = Study(config, None, range(1), journal)
+        study = LocalStudy(config, None, range(1), journal)
         for _ in range(6):
             trial = study.take()
-            journal.add(Outcome(*trial, State.done, -abs(trial.setting["optim.lr"] - 0.01)))
-            study.ended(journal.outcomes[-1])
+            study.add(Outcome(*trial, State.done, -abs(trial.setting["optim.lr"] - 0.01)))
         begun = study.take()
         folder = folder_of(journal.folder, begun.number, begun.seed)
         folder.parent.mkdir()
         save_run(config.run(begun.setting, 0, str(folder)), config_of(folder))
-        again = Study(config, None, range(1), journal)
+        again = LocalStudy(config, None, range(1), journal)
         kept, values = again._study.get_trials(), [one.value for one in journal.outcomes]
         assert [one.value for one in kept[:6]] == values
         assert again.take() == begun
@@ -70,7 +68,7 @@ def test_a_study_that_is_made_again_measures_by_the_figures_of_before(prune, pla
     config = compose("tune", place.words(*words, "trials=7"))
     question = json.loads((place.output / "journal.jsonl").read_text().splitlines()[0])
     with open_journal(place.output, question) as journal:
-        study = Study(config, plan_settings(config), range(1), journal)
+        study = LocalStudy(config, plan_settings(config), range(1), journal)
         last = study.take()
         assert last.number == 7
         assert study.gives_up(7, 1, 0.0), "worse than any before"

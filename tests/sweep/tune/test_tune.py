@@ -20,7 +20,7 @@ from manyheads.runs.config_file import read_run
 from manyheads.sweep import page as picture
 from manyheads.sweep import scheduler
 from manyheads.sweep import tune as room
-from manyheads.sweep.journal import Outcome, State, open_journal
+from manyheads.sweep.journal import Outcome, State, folder_of, open_journal
 from manyheads.sweep.tune import tune
 
 RATES = "optim.lr=1e-3,3e-3,1e-2"
@@ -95,7 +95,7 @@ def test_a_limit_that_equals_the_presets_is_a_limit_like_the_others(place, capsy
 )
 def test_the_command_at_the_end_trains_what_the_trial_trained(place, capsys, model_folder, words):
     best = place.tune(*words, f"init_from={model_folder}")[0]
-    trial = read_run(scheduler.config_of(scheduler.folder_of(place.output, best.trial, 0)))
+    trial = read_run(scheduler.config_of(folder_of(place.output, best.trial, 0)))
     found, known = (plain_settings(one) for one in (read_command(capsys), trial))
     differ = {name for name in found if found[name] != known[name]}
     limits = {"trainer.max_epochs", "trainer.max_steps"} if trial.budget else set()  # which it stands for
@@ -236,7 +236,7 @@ def test_first_runs_that_are_given_up_do_not_end_the_search(place):
     """While the run that is better than they are goes on beside them."""
     config = compose("tune", place.words("optim.lr=1e-3,2e-3,3e-3,4e-3", "prune=halving", "jobs=2"))
     with open_journal(place.output, {}) as journal:
-        search = scheduler.Search(config, scheduler.Listed([]), journal)
+        search = scheduler.Search(config, journal)
         for number in (2, 3, 4):
             search._ended(Outcome(number, 0, {"optim.lr": 0.001 * number}, State.pruned, 0.5))
         assert len(journal.outcomes) == 3
