@@ -1,21 +1,16 @@
 """All settings of `manyheads tune` and `manyheads ablate`: what varies, what is shared by all runs, and each run."""
 
 import math
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from random import Random
 from typing import Any
 
-from manyheads.config.axis import Axis, count_values, make_axis
 from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
-from manyheads.config.facts import field_of, nearest_setting, require, section, setting, settings
-from manyheads.config.fields import (
-    default_trainer,
-    from_plain,
-    held,
-    show,
-    show_list,
-    to_plain,
-)
+from manyheads.config.facts import Facts, Setting, field_of, nearest_setting, require, section, setting, settings
+from manyheads.config.fields import convert, default_trainer, from_plain, held, show, show_list, to_plain, unwrap
 from manyheads.config.model import ModelConfig, Task
 from manyheads.config.run import Resume, RunConfig
 from manyheads.config.training import (
@@ -32,13 +27,126 @@ WIDTHS = ("model.d_ff", "model.d_model")  # what its solver may set
 USUAL = 20  # trials of a search without an end of its own
 MOST = 10_000
 EXAMPLE = "optim.lr=1e-4,3e-4,1e-3, or a range, such as optim.lr=log:1e-4..1e-2"
-
-
 Method = StrEnum("Method", "auto grid random tpe gp cmaes")
 Prune = StrEnum("Prune", "never median halving")
-
-
 OF_OPTUNA = (Method.tpe, Method.gp, Method.cmaes)
+SEARCHED = ("model.", "optim.", "batch.", "tokenizer.")  # the rows of train and validation stay the same
+FLAGS = {"trainer.max_epochs": int, "trainer.max_steps": int, "trainer.gradient_clip_val": float}
+PLACES = "model, optim, batch or tokenizer"
+RANGE = re.compile(r"(log:)?([^\[\]{}(),'\"]*?)\.\.([^\[\]{}(),'\"]*)")
+DIGITS = 4  # of a number drawn between two ends: as many as anybody can type
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One setting of a search: `values` listed, or a number from `low` to `high`, both included.
+
+    `log`: each factor of ten is as likely as the next. `whole`: whole numbers.
+    """
+
+    name: str
+    values: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    whole: bool = False
+
+    @property
+    def listed(self) -> Sequence[Any] | None:
+        """Every value there is, or None for numbers between two ends that are not whole."""
+        between = range(int(self.low), int(self.high) + 1) if self.whole else None
+        return self.values or between
+
+    def draw(self, random: Random) -> Any:
+        """A value, each as likely as the others."""
+        if self.listed and not self.log:
+            return random.choice(self.listed)
+        if not self.log:
+            return self.rounded(random.uniform(self.low, self.high))
+        half = 0.5 if self.whole else 0.0  # the ends, too, own what is rounded to them
+        return self.rounded(math.exp(random.uniform(math.log(self.low - half), math.log(self.high + half))))
+
+    def rounded(self, value: float) -> float | int:
+        """A number that lies between the ends, whole or of few digits."""
+        near = round(value) if self.whole else float(f"{value:.{DIGITS}g}")
+        near = min(max(near, self.low), self.high)
+        return int(near) if self.whole else near
+
+
+def is_range(text: Any) -> bool:
+    """Whether a text is meant as two ends."""
+    return isinstance(text, str) and RANGE.fullmatch(text.strip()) is not None
+
+
+def make_axis(name: str, given: Any) -> Axis:
+    """The axis of a setting from a list of values, or a text such as `1e-4..1e-2`, `log:1e-4..1e-2` or `1..4`.
+
+    Raises:
+        ValueError: not a setting, or one that all runs of a search share; values or ends that it cannot have.
+    """
+    one = _searchable(name)
+    if is_range(given):
+        return _between(one, given)
+    values = given if isinstance(given, list) else [given]
+    require(
+        len(values) > 1,
+        f"search gives {name} {count_values(values)}: two at least can be searched, such as {name}=VALUE,VALUE",
+    )
+    made = tuple(_one_value(one, value) for value in values)
+    for at, value in enumerate(made):
+        require(value not in made[:at], f"{name} is given {show(value)} twice: name each value once")
+    return Axis(name, made)
+
+
+def _searchable(name: str) -> Setting:
+    """The setting `name`, where the runs of a search may differ in it."""
+    if name in FLAGS:
+        return Setting(name, FLAGS[name], None, Facts(""))
+    one = settings(RunConfig).get(name)
+    if one and (name.startswith(SEARCHED) or name == "data.max_length") and one.kind is not str:
+        return replace(one, kind=int) if name == "batch.tokens" else one
+    if one or name.startswith("trainer."):
+        remedy = "seeds=5 runs each setting with five" if name == "seed" else f"choose one of {PLACES}"
+        raise ValueError(f"{name} cannot be searched, as all runs share data, hardware and limits: {remedy}")
+    near = nearest_setting(name, RunConfig)
+    raise ValueError(f"{name} is not a setting: {f'did you mean {near}?' if near else f'choose one of {PLACES}'}")
+
+
+def _one_value(one: Setting, value: Any) -> Any:
+    if one.name == "batch.tokens" and isinstance(value, str):
+        return value  # auto; the section itself checks it
+    made = convert(one.name, one.kind, value, one.default)
+    limits = " and ".join(one.facts.limits())
+    require(
+        made is None or not limits or one.facts.allows(made),
+        f"{one.name}={show(made)} is out of range: it must be {limits}; the default is {show(one.default)}",
+    )
+    return to_plain(made)
+
+
+def _between(one: Setting, text: str) -> Axis:
+    match, (inner, _), name = RANGE.fullmatch(text.strip()), unwrap(one.kind), one.name
+    assert match is not None, "it was seen to be a range"
+    require(
+        inner in (int, float),
+        f"{name}={text} is a range, but {name} is not a number: list its values, such as {name}=VALUE,VALUE",
+    )
+    log, ends = bool(match[1]), [match[2].strip(), match[3].strip()]
+    try:
+        low, high = (float(_one_value(one, end)) for end in ends)
+    except ValueError as error:
+        raise ValueError(f"{name}={text} has an end that {name} cannot have: {error}") from error
+    require(low < high, f"{name}={text} ends where it begins or below: write {name}={ends[1]}..{ends[0]}")
+    require(
+        not log or low > 0,
+        f"{name}={text} begins at {low:g}, but factors have no zero: begin above it, or remove log:",
+    )
+    return Axis(name, low=low, high=high, log=log, whole=inner is int)
+
+
+def count_values(values: list[Any]) -> str:
+    """`1 value`, `2 values`."""
+    return f"{len(values)} value{'' if len(values) == 1 else 's'}"
 
 
 @section()
@@ -50,8 +158,7 @@ class TuneConfig:
         Method.auto, "auto: grid where all values are listed, else random; tpe, gp, cmaes: Optuna's"
     )
     trials: int = setting(0, f"settings tried; 0: all of a grid, else {USUAL}", ge=0, le=MOST)
-    seeds: int = setting(1, "runs of each setting, with the seeds from seed upwards; their mean counts", ge=1,
-                      le=100)  # fmt: skip
+    seeds: int = setting(1, "runs of each setting, with the seeds from seed upwards; their mean counts", ge=1, le=100)
     jobs: int = setting(1, "runs at once, which share the processor's threads, or have a GPU each", ge=1, le=256)
     minutes: float = setting(0.0, "most minutes of training of a run, whose best figure so far counts; 0: no limit",
                           ge=0.0)  # fmt: skip
@@ -128,19 +235,12 @@ class TuneConfig:
         return self.method in OF_OPTUNA or self.prune is not Prune.never or bool(self.storage)
 
     def run(self, setting: dict[str, Any], seed: int | None = None, output: str = "") -> RunConfig:
-        """The training run of one setting; it never reads the test split, and is resumed if it was begun.
-
-        Raises:
-            ValueError: values that do not go together.
-        """
-        known = {one.name for one in fields(RunConfig)}
-        plain: dict[str, Any] = {name: value for name, value in to_plain(self).items() if name in known}
-        plain |= {"seed": self.seed if seed is None else seed, "output": output, "test": False}
-        plain |= {"linear": False}  # what is compared is the network
-        plain |= {"resume": Resume.auto.name} if output else {}
-        if plain["seed"] != self.seed and plain["data"]["split_seed"] is None:
-            plain["data"]["split_seed"] = self.seed  # carved-out rows are the same for all seeds, those of test too
-        return _changed(plain, setting)
+        """The training run of one setting, resumed if it was begun; a ValueError where values do not go together."""
+        resume = Resume.auto if output else Resume.never
+        data = self.data
+        if seed not in (None, self.seed) and data.split_seed is None:
+            data = replace(data, split_seed=self.seed)  # carved-out rows are the same for all seeds, those of test too
+        return _run(self, setting, seed, data=to_plain(data), output=output, linear=False, resume=resume.name)
 
     def _check_count(self, axes: list[Axis]) -> None:
         ranges = [axis for axis in axes if axis.listed is None]
@@ -277,19 +377,16 @@ class AblateConfig:
             raise ValueError(f"vary={show(name)} is not a setting: {remedy}")
 
     def run(self, variant: Variant, seed: int | None = None) -> RunConfig:
-        """The training run of one row, before the solver; it never reads the test split.
-
-        Raises:
-            ValueError: a value that its setting or the model refuses.
-        """
-        sections = ("data", "tokenizer", "batch", "model", "optim", "hardware")
-        plain: dict[str, Any] = {name: to_plain(getattr(self, name)) for name in sections}
-        plain |= {"trainer": dict(self.trainer), "seed": self.seed if seed is None else seed, "test": False}
-        return _changed(plain, variant.changes)
+        """The training run of one row, before the solver; a ValueError where a setting or the model refuses a value."""
+        return _run(self, variant.changes, seed, output="")
 
 
-def _changed(plain: dict[str, Any], changes: dict[str, Any]) -> RunConfig:
-    """The run of some plain settings and of changes by their dotted names."""
+def _run(config: TuneConfig | AblateConfig, changes: dict[str, Any], seed: int | None, **own: Any) -> RunConfig:
+    """The run of the settings that `config` shares with it, of those it has of its own, and of changes by their dotted
+    names. It never reads the test split."""
+    known = {one.name for one in fields(RunConfig)}
+    plain = {name: value for name, value in to_plain(config).items() if name in known} | own
+    plain |= {"seed": config.seed if seed is None else seed, "test": False}
     for name, value in changes.items():
         section, key = held(plain, name)
         section[key] = value

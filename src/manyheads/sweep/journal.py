@@ -71,7 +71,8 @@ class Outcome:
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> "Outcome":
-        return cls(**(values | {"state": State[values["state"]]}))
+        made: dict[str, Any] = values | {"state": State[values["state"]]}
+        return cls(**made)
 
 
 class Trial(NamedTuple):

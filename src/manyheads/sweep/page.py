@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from manyheads.config import Metric, TuneConfig
-from manyheads.config.axis import Axis
 from manyheads.config.fields import show_list
+from manyheads.config.sweep import Axis
 from manyheads.evaluation.report import (
     BLUE,
     GREY,

@@ -27,3 +27,9 @@ def test_a_range_too_narrow_for_its_trials(words, n_found, n_trials):
 def test_whole_numbers_are_drawn_to_the_last():
     drawn = plan_settings(compose("tune", ["model.d_ff=log:1..1000", "method=random", "trials=1000"]))
     assert sorted(one["model.d_ff"] for one in drawn) == list(range(1, 1001))
+
+
+def test_a_range_of_any_width_takes_no_memory():
+    config = compose("tune", ["batch.tokens=64..2000000000", "trials=2"])
+    assert config.size == 2_000_000_000 - 63
+    assert len(plan_settings(config)) == 2
