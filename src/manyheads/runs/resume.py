@@ -7,7 +7,7 @@ from typing import Any
 
 from manyheads.config import Metric, Resume, RunConfig
 from manyheads.config.facts import settings
-from manyheads.config.fields import END_FLAGS, WARNED_FLAGS, show, to_plain
+from manyheads.config.fields import END_FLAGS, WARNED_FLAGS, plain_settings, show
 from manyheads.distributed.slurm import holds_a_script_alone
 from manyheads.runs.checkpoints import Again, clear_passing, json_or_none, newest, read_again, read_progress
 from manyheads.runs.config_file import read_run
@@ -147,10 +147,7 @@ def verdict(name: str) -> str:
     section, _, flag = name.partition(".")
     if section == "trainer":
         return "free" if flag == "max_time" else "warn" if flag in WARNED_FLAGS else "refuse"
-    known = settings(RunConfig)
-    while name not in known and "." in name:
-        name = name.rpartition(".")[0]  # a key of a mapping, such as class weights
-    decided = known[name].facts.resume
+    decided = settings(RunConfig)[name].facts.resume
     if decided is None:
         raise KeyError(name)
     return decided
@@ -164,9 +161,9 @@ def _anew(run: RunConfig, folder: Path, again: Again) -> Start:
     start = Start(**_settled(before, run), again=again, notes=again.notes())
     try:
         list(_changes(before, start.but_for_limits(run), folder, 0))
-        return start
     except ValueError:
         return Start()
+    return start
 
 
 def _settled(before: RunConfig, run: RunConfig) -> dict[str, Any]:
@@ -192,11 +189,11 @@ def _refuse_nothing(run: RunConfig, folder: Path) -> None:
 
 def _changes(before: RunConfig, now: RunConfig, folder: Path, step: int) -> Iterator[str]:
     """What to say of settings that differ; one that may not is refused."""
-    old, new = _flat(to_plain(before)), _flat(to_plain(now))
+    old, new = plain_settings(before), plain_settings(now)
     for name in dict.fromkeys([*old, *new]):
-        was, typed = f"{name}={show(old.get(name))}", f"{name}={show(new.get(name))}"
         if old.get(name) == new.get(name) or verdict(name) == "free":
             continue
+        was, typed = f"{name}={show(old.get(name))}", f"{name}={show(new.get(name))}"
         if verdict(name) == "refuse":
             raise ValueError(
                 f"{typed}, but the run in {folder} has {was}, which its checkpoints are made of: leave that as it was, "
@@ -222,11 +219,3 @@ def check_limits(start: Start, run: RunConfig) -> None:
                 f"{typed}, but the run in {start.checkpoint.parent.parent} has done {done} {name} and goes on: "
                 "give more, or leave that as it was"
             )
-
-
-def _flat(values: dict[str, Any], where: str = "") -> dict[str, Any]:
-    """Dotted names; mappings that are values, such as class weights, are taken apart as well, which changes nothing."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= _flat(value, f"{where}{key}.") if isinstance(value, dict) and value else {f"{where}{key}": value}
-    return found
