@@ -73,7 +73,12 @@ FILES: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+OF_A_KIND = ("a.csv.xz", "a.jsonl.bz2")  # they unpack as a.csv.gz does
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in OF_A_KIND), id=name) for name in FILES]
+)
 def test_a_hostile_file_is_one_sentence(name, victim, tmp_path):
     FILES[name](tmp_path / name)
     victim.refused(["train", f"data.path={tmp_path / name}", "output=run"], tmp_path)

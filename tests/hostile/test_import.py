@@ -34,14 +34,8 @@ def test_importing_does_nothing_else(modules, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("code", "event"),
-    [
-        ("import socket; socket.socket()", "socket.__new__"),
-        ("import subprocess; subprocess.run(['true'])", "subprocess.Popen"),
-        ("open('x', 'w').close()", "open"),
-        ("import os; os.mkdir('x')", "os.mkdir"),
-    ],
-)
-def test_the_watch_sees_it(code, event, tmp_path):
-    assert event in [one for one, _ in acts(code, tmp_path)]
+def test_the_watch_sees_what_it_is_for(tmp_path):
+    code = "import os, socket, subprocess; socket.socket(); subprocess.run(['true'])\n"
+    code += "open('x', 'w').close(); os.mkdir('y')"
+    seen = [one for one, _ in acts(code, tmp_path)]
+    assert {"socket.__new__", "subprocess.Popen", "open", "os.mkdir"} <= set(seen)

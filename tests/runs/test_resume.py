@@ -143,7 +143,7 @@ def test_settings_that_changed_are_free_warned_or_refused(tmp_path):
     with pytest.raises(ValueError, match=r"^trainer.noon=1, but the run in .* has trainer.noon=null"):
         find_start(run(tmp_path, trainer=default_trainer() | {"noon": 1}))
     weights = run(tmp_path, optim=OptimConfig(class_weights={"joy": 2.0}))
-    with pytest.raises(ValueError, match=r"^optim.class_weights={'joy': 2.0}, but the run in .*optim.class_weights=none, w"):
+    with pytest.raises(ValueError, match=r"^optim.class_weights={'joy': 2.0}, but the run in .*class_weights=none, w"):
         find_start(weights)
     assert find_start(run(tmp_path, trainer=default_trainer() | {"max_time": {"hours": 1}})).notes == []
 

@@ -105,7 +105,7 @@ def test_processes_of_several_machines_that_cannot_agree_are_told(monkeypatch, t
     assert start_folder("mine") == tmp_path / "mine"
 
 
-def twenty(tmp_path: Path, shared: dict[str, str], apart: str) -> list[str]:
+def folders_of(n_processes: int, tmp_path: Path, shared: dict[str, str], apart: str) -> list[str]:
     """What folders as many processes make that start at once, without anything heavy."""
     line = (
         "import sys; from manyheads.runs.folder import start_folder; print(start_folder()); "
@@ -117,29 +117,29 @@ def twenty(tmp_path: Path, shared: dict[str, str], apart: str) -> list[str]:
         subprocess.Popen(
             [sys.executable, "-S", "-c", line], stdout=subprocess.PIPE, text=True, env=given | {apart: str(rank)}
         )
-        for rank in range(20)
+        for rank in range(n_processes)
     ]
     said = [one.communicate()[0].strip() for one in started]
-    assert [one.returncode for one in started] == [0] * 20
+    assert [one.returncode for one in started] == [0] * n_processes
     return said
 
 
 def test_twenty_runs_at_once_are_all_distinct(tmp_path):
-    folders = set(twenty(tmp_path, {}, "NOTHING"))
+    folders = set(folders_of(20, tmp_path, {}, "NOTHING"))
     assert len(folders) == 20
     assert {str(path) for path in (tmp_path / "outputs").iterdir()} == folders
 
 
 @pytest.mark.parametrize("by", STARTED)
-def test_twenty_processes_of_one_run_have_one(by, tmp_path):
+def test_processes_of_one_run_have_one(by, tmp_path):
     shared, apart = STARTED[by]
-    (folder,) = set(twenty(tmp_path, shared, apart))
+    (folder,) = set(folders_of(8, tmp_path, shared, apart))
     assert [str(path) for path in (tmp_path / "outputs").iterdir()] == [folder]
 
 
 def test_two_runs_of_torchrun_have_their_own(tmp_path):
     shared, apart = STARTED["torchrun"]
-    one = set(twenty(tmp_path, shared, apart))
+    one = set(folders_of(2, tmp_path, shared, apart))
     line = "from manyheads.runs.folder import start_folder; print(start_folder())"
     wrapped = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {line!r}], check=True)"
     given = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), **shared, apart: "0"}
