@@ -149,6 +149,10 @@ MISTAKES = [
         "checkpoint.metric=exact_match is no figure of task=classify: choose accuracy, micro_f1, macro_f1 or loss",
     ),
     (
+        "train experiment=dates batch.balance=sqrt",
+        "batch.balance=sqrt balances classes, but task=seq2seq has none: remove it",
+    ),
+    (
         "train experiment=dates optim.class_weights=balanced",
         "optim.class_weights=balanced weighs classes, but task=seq2seq has none: remove it",
     ),

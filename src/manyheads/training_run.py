@@ -32,6 +32,7 @@ from manyheads.runs.folder import (
 )
 from manyheads.runs.resume import Start, changed_limits, check_limits, find_start, refuse_other_rows
 from manyheads.training.before import (
+    check_balance,
     check_class_names,
     check_end,
     check_logger,
@@ -121,6 +122,7 @@ def read_checked(run: RunConfig) -> Splits:
     splits = read_rows(run, with_test=run.test)
     run.checkpoint.settled(run.task, multi=splits.multi)
     check_class_names(run.optim.class_weights, splits.labels)
+    check_balance(run.batch.balance, run.optim.class_weights, multi=splits.multi)
     check_pair(run.model, pairs=splits.train.pairs is not None)
     check_long(run.data, pairs=splits.train.pairs is not None)
     check_teacher(run.teacher, splits)

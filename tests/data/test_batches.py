@@ -5,7 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manyheads.config import Balance, BatchConfig
 from manyheads.data.batches import Batches, Planned, gather, micro_batches, padding_share, plan_epoch, plan_evaluation
+from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 
 lengths_of = st.lists(st.integers(0, 60), max_size=120).map(lambda values: torch.tensor(values, dtype=torch.int64))
@@ -163,3 +165,49 @@ def test_a_batch_may_have_no_rows():
     assert [one.rows.numel() for one in plan] == [0]
     batch = gather(tokens, plan[0])
     assert (batch.ids_N.numel(), batch.layout.n_documents, batch.layout.longest, batch.labels_B.numel()) == (0, 0, 0, 0)
+
+
+balances = st.sampled_from([Balance.sqrt, Balance.uniform])
+labels_of = st.lists(st.sampled_from([0, 0, 0, 0, 1, 1, 3, 4]), min_size=1, max_size=120).map(torch.tensor)
+
+
+@given(labels_of, balances, st.integers(0, 9), st.integers(1, 4), st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_rows_are_drawn_by_the_size_of_their_class(labels, balance, seed, n_ranks, accumulate):
+    n_rows = len(labels)
+    how = {"tokens": 60, "rows": 5, "seed": seed, "epoch": 1, "labels": labels.int(), "balance": balance}
+    steps = by_rank(torch.arange(n_rows) % 7 + 1, n_ranks, accumulate=accumulate, **how)[0]
+    drawn = [
+        row
+        for plans in by_rank(torch.arange(n_rows) % 7 + 1, n_ranks, accumulate=accumulate, **how)
+        for step in plans
+        for row in rows_of(step)
+    ]
+    assert len(drawn) == n_rows, "an epoch keeps its number of rows"
+    n_C = labels.bincount().double()
+    weights = n_C[labels] ** (-0.5 if balance is Balance.sqrt else -1.0)
+    due = n_rows * weights / weights.sum()
+    counts = torch.tensor(drawn).bincount(minlength=n_rows).double()
+    assert ((counts - due).abs() < 1 + 1e-6).all()
+    of_classes = torch.zeros_like(n_C).index_add(0, labels, counts - due)
+    assert (of_classes.abs() < 1 + 1e-6).all(), "each class has its share, but for a row"
+    alone = by_rank(torch.arange(n_rows) % 7 + 1, 1, accumulate=accumulate, **how)[0]
+    together = by_rank(torch.arange(n_rows) % 7 + 1, n_ranks, accumulate=accumulate, **how)
+    assert len(steps) == len(alone)
+    for at, step in enumerate(alone):
+        assert sorted(rows_of(step)) == sorted(row for plans in together for row in rows_of(plans[at]))
+
+
+@pytest.mark.parametrize("balance", [Balance.sqrt, Balance.uniform])
+def test_a_balanced_epoch_is_drawn_anew_and_goes_on_where_it_was(balance):
+    rows = tokens_of([1 + at % 5 for at in range(90)])
+    rows.labels = (torch.arange(90) % 10 == 0).int()
+    data = TextData({"train": rows}, BatchConfig(tokens=20, rows=6, balance=balance), seed=3)
+    plan, again = data.plan(1), data.plan(1)
+    assert [one.rows.tolist() for one in plan] == [one.rows.tolist() for one in again]
+    assert [one.rows.tolist() for one in plan] != [one.rows.tolist() for one in data.plan(2)]
+    data.begin = (0, 4)
+    rest, whole = list(data.train_dataloader()), [gather(rows, one) for one in data.plan(0)]
+    assert [one.ids_N.tolist() for one in rest] == [one.ids_N.tolist() for one in whole[4:]]
+    assert all(one.labels_B.dtype == torch.int64 for one in rest)
+    assert sum(one.labels_B.float().sum() for one in whole) == pytest.approx(45 if balance.value == 1 else 22.5, abs=1)

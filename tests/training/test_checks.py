@@ -2,7 +2,7 @@
 
 import pytest
 
-from manyheads.config import DataConfig, LoggerConfig, LoggerKind, Long
+from manyheads.config import Balance, DataConfig, LoggerConfig, LoggerKind, Long
 from manyheads.training import before as checks
 
 
@@ -43,6 +43,18 @@ def test_a_weight_for_no_class_is_one_sentence():
     )
     assert complaint(checks.check_class_names, {"joi": 2.0}, [str(n) for n in range(14)]).endswith(
         "the classes are 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more"
+    )
+
+
+def test_rows_are_balanced_by_one_class_and_once():
+    checks.check_balance(Balance.none, "balanced", multi=True)
+    checks.check_balance(Balance.sqrt, {"joy": 2.0}, multi=False)
+    assert complaint(checks.check_balance, Balance.sqrt, "none", multi=True) == (
+        "batch.balance=sqrt draws rows by their class, but rows of this data have any number of labels: remove it, or "
+        "weigh labels by optim.class_weights=balanced"
+    )
+    assert complaint(checks.check_balance, Balance.uniform, "balanced", multi=False) == (
+        "batch.balance=uniform and optim.class_weights=balanced would both make up for rare classes: remove one of them"
     )
 
 

@@ -1,5 +1,6 @@
 """Every setting as a typed field of a dataclass, one file a section. Standard library only."""
 
+from manyheads.config.data import Balance as Balance
 from manyheads.config.data import BatchConfig as BatchConfig
 from manyheads.config.data import Cutting as Cutting
 from manyheads.config.data import DataConfig as DataConfig

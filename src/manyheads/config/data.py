@@ -148,6 +148,14 @@ class TokenizerConfig:
     path: str = setting("", "tokenizer.json to load instead of training one", path=True)
 
 
+class Balance(Enum):
+    """How often rows are drawn, by the number of rows of their class to the power of minus `value`."""
+
+    none = 0.0
+    sqrt = 0.5
+    uniform = 1.0
+
+
 @section("batch.")
 class BatchConfig:
     """One optimiser step reads `tokens * accumulate` tokens at the most, dealt to however many devices there are."""
@@ -156,6 +164,12 @@ class BatchConfig:
     rows: int = setting(64, "most rows of a batch", ge=1)
     accumulate: int = setting(
         1, "batches of one optimiser step, shared among the devices, one after the other on each", ge=1, le=4096
+    )
+    balance: Balance = setting(
+        Balance.none,
+        "how often an epoch draws rows of a class: none: each once; sqrt: the rarer, the more often; uniform: of all "
+        "classes alike",
+        tasks=("classify",),
     )
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
+from manyheads.config import Balance
 from manyheads.data.tokens import Tokens, forget
 from manyheads.layout import Packed
 
@@ -95,6 +96,8 @@ def plan_epoch(
     rank: int = 0,
     split: int = 1,
     counts: Tensor | None = None,
+    labels: Tensor | None = None,
+    balance: Balance = Balance.none,
 ) -> list[Planned]:
     """The batches of one rank in one epoch of training: `micro_batches(accumulate, n_ranks, split)` of them a step.
 
@@ -104,24 +107,37 @@ def plan_epoch(
         split: parts that a batch is cut into, where it is too large for the memory of a device.
         counts: how much each row counts in the mean of its step, an integer; without, all count alike. The rows of one
             batch share what they count together.
+        labels, balance: of `plan_steps`.
     """
-    steps = plan_steps(lengths, tokens=tokens, rows=rows, seed=seed, epoch=epoch, accumulate=accumulate)
+    how = {"tokens": tokens, "rows": rows, "seed": seed, "epoch": epoch, "accumulate": accumulate}
+    steps = plan_steps(lengths, **how, labels=labels, balance=balance)
     counts = torch.ones_like(lengths) if counts is None else counts
     return [one for step in steps for one in _deal(step, lengths, counts, rows, accumulate, n_ranks, split)[rank]]
 
 
 def plan_steps(
-    lengths: Tensor, *, tokens: int, rows: int, seed: int, epoch: int, accumulate: int = 1
+    lengths: Tensor,
+    *,
+    tokens: int,
+    rows: int,
+    seed: int,
+    epoch: int,
+    accumulate: int = 1,
+    labels: Tensor | None = None,
+    balance: Balance = Balance.none,
 ) -> list[list[Tensor]]:
     """The optimiser steps of an epoch: the rows of each, in at most `accumulate` batches of at most `tokens` tokens and
     `rows` rows.
 
-    Every row is in exactly one step. Rows of like length travel together: windows of a seeded shuffle are sorted. A row
-    longer than the budget travels alone.
+    Every row is in exactly one step; with a `balance` of `labels` as many rows are drawn, see `balanced`. Rows of like
+    length travel together: windows of a seeded shuffle are sorted. A row longer than the budget travels alone.
     """
     # 32 bits count: seeds at most 4294 apart share no order in their first 45,589 epochs (tests/test_same_numbers.py)
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
-    order = _sorted_windows(lengths, torch.randperm(lengths.numel(), generator=generator), tokens, rows)
+    drawn = torch.randperm(lengths.numel(), generator=generator)
+    if labels is not None and balance is not Balance.none:
+        drawn = balanced(drawn, labels, balance, generator)
+    order = _sorted_windows(lengths, drawn, tokens, rows)
     batches = _cut(order, lengths, tokens, rows)
     shuffled = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
     return [shuffled[at : at + accumulate] for at in range(0, len(shuffled), accumulate)]
@@ -197,7 +213,7 @@ def gather(tokens: Tokens, planned: Planned, *, few_counts: bool = False) -> Bat
         ids_N,
         segments_N,
         layout,
-        tokens.labels[rows_B],
+        tokens.labels[rows_B].long() if tokens.labels.ndim == 1 else tokens.labels[rows_B],
         rows_B,
         planned.scale,
         None if tokens.targets is None else gather(tokens.targets, planned, few_counts=few_counts),
@@ -217,6 +233,22 @@ def laid_out(tokens: Tokens, rows: Tensor) -> tuple[Tensor, Packed]:
     lengths_B = bounds[rows + 1] - starts
     longest = int(lengths_B.max()) if lengths_B.numel() else 0
     return starts, Packed(F.pad(lengths_B.cumsum(0), (1, 0)), longest, counts_R=counts_R)
+
+
+def balanced(shuffled: Tensor, labels: Tensor, balance: Balance, generator: torch.Generator) -> Tensor:
+    """As many rows as are `shuffled`, by the odds that `balance` gives their classes: of each row, and of each class,
+    as many as are its due, rounded up or down. The rows of a class stand together and are taken at even distances
+    (systematic sampling: Cochran, 1977, "Sampling Techniques", chapter 8).
+
+    Args:
+        labels: class ids of all rows `(n,)`.
+    """
+    by_class = shuffled[labels[shuffled].sort(stable=True).indices]
+    ends = labels.bincount().double().pow(-balance.value)[labels[by_class].long()].cumsum(0)
+    first = torch.rand(1, generator=generator, dtype=torch.float64)
+    at = (torch.arange(len(ends)) + first) * (ends[-1] / len(ends))
+    drawn = by_class[torch.searchsorted(ends, at, right=True).clamp(max=len(ends) - 1)]
+    return drawn[torch.randperm(len(drawn), generator=generator)]
 
 
 def _sorted_windows(lengths: Tensor, shuffled: Tensor, tokens: int, rows: int) -> Tensor:

@@ -169,7 +169,7 @@ def cached_tokens(
     if cutting.long is not Long.cut:
         settings.append(f"{cutting.long.name} {cutting.stride} {cutting.windows}")
     path = folder / f"tokens-{_key(settings, rows)}.safetensors"
-    labels, n_ids = torch.tensor(rows.labels, dtype=torch.int64), reach(tokenizer).ids
+    labels, n_ids = torch.as_tensor(rows.labels, dtype=torch.int32), reach(tokenizer).ids
     with turn(path, patience):
         if path.is_file():
             found = _read(path, labels, n_ids, paired=rows.pairs is not None)

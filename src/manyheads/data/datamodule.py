@@ -99,6 +99,8 @@ class TextData(LightningDataModule):
             rank=rank,
             split=self.split,
             counts=self.tokens["train"].counts,
+            labels=self.tokens["train"].labels,
+            balance=self.batch.balance,
         )
 
     def per_step(self, n_ranks: int = 1) -> int:
@@ -116,6 +118,8 @@ class TextData(LightningDataModule):
                 seed=self.seed,
                 epoch=epoch,
                 accumulate=batch.accumulate,
+                labels=self.tokens["train"].labels,
+                balance=batch.balance,
             )
         )
 

@@ -143,7 +143,7 @@ def no_labels(like: Any) -> Any:
         return [0] * len(like)
     import numpy as np
 
-    return np.zeros(len(like), dtype=np.int64)
+    return np.zeros(len(like), dtype=np.int32)
 
 
 def text_faults(texts: Sequence[Any], what: str) -> dict[int, str]:

@@ -106,7 +106,7 @@ class Coded(Sequence[Any]):
             return [of_value[code] for code in self.codes]
         import numpy as np
 
-        return np.array([-1 if one is None else one for one in of_value], dtype=np.int64)[self.codes]
+        return np.array([-1 if one is None else one for one in of_value], dtype=np.int32)[self.codes]
 
     def marked(self, of_code: Mapping[int, T]) -> dict[int, T]:
         """By row what is said of its value, by the number of that."""

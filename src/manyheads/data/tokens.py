@@ -128,7 +128,7 @@ class Windows(NamedTuple):
 @dataclass(slots=True)
 class Tokens:
     """Token ids of all rows of a split: `ids_N` int32, `offsets` int64 of n_rows + 1, `segments_N` uint8 or None
-    (as of `windows.segments_of`), `labels` int64 class ids or, where a row has any number of them, uint8 marks
+    (as of `windows.segments_of`), `labels` int32 class ids or, where a row has any number of them, uint8 marks
     `(n_rows, C)` with a 1 for each it has. `n_truncated` rows were cut to the length allowed.
     `targets` are the tokens of the texts that rows are answered by, if any. With `windows` the tokens of a row are
     those of its windows, end to end. `vocabulary` says what ids are, where words of the rows are hidden, and
@@ -365,7 +365,7 @@ class _Read:
             ids_N=torch.frombuffer(self.ids, dtype=torch.int32) if self.ids else torch.empty(0, dtype=torch.int32),
             offsets=bounds[firsts],
             segments_N=torch.tensor(self.segments, dtype=torch.uint8) if self.marks is not None else None,
-            labels=torch.tensor(labels, dtype=torch.int64),
+            labels=torch.as_tensor(labels, dtype=torch.int32),
             n_truncated=self.n_truncated,
             windows=Windows(bounds, firsts) if len(bounds) > len(firsts) else None,
         )

@@ -43,7 +43,7 @@ RECIPE: dict[str, Any] = {
         "long": "cut", "stride": 0, "windows": 32, "rows": 0, "on_bad_row": "raise",
     },
     "tokenizer": {"kind": "wordpiece", "vocab_size": 8192, "lowercase": True, "path": ""},
-    "batch": {"tokens": 8192, "rows": 64, "accumulate": 1},
+    "batch": {"tokens": 8192, "rows": 64, "accumulate": 1, "balance": "none"},
     "model": {
         "encoder": "transformer", "bidirectional": True, "n_layers": 2, "n_heads": 4, "n_kv_heads": 0, "d_model": 64,
         "d_embedding": 0, "d_k": 16, "d_v": 16, "d_ff": 128, "score": "scaled_dot", "scores": [],

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import (
+    Balance,
     DataConfig,
     InferenceHardware,
     LoggerConfig,
@@ -86,6 +87,20 @@ def check_long(data: DataConfig, *, pairs: bool) -> None:
         raise ValueError(
             "data.long=windows reads a long text in parts, but the data has pairs of texts: use data.long=both, or "
             "leave the second text out by data.text_pair="
+        )
+
+
+def check_balance(balance: Balance, choice: Any, *, multi: bool) -> None:
+    """`batch.balance` draws rows by their one class, which `optim.class_weights` do not make up for, too."""
+    if multi and balance is not Balance.none:
+        raise ValueError(
+            f"batch.balance={balance.name} draws rows by their class, but rows of this data have any number of "
+            "labels: remove it, or weigh labels by optim.class_weights=balanced"
+        )
+    if choice == "balanced" and balance is not Balance.none:
+        raise ValueError(
+            f"batch.balance={balance.name} and optim.class_weights=balanced would both make up for rare classes: "
+            "remove one of them"
         )
 
 

@@ -27,7 +27,7 @@ from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.masked_lm import MaskedLM, assemble_masked
 from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
-from manyheads.training.before import check_class_names, check_long, check_pair
+from manyheads.training.before import check_balance, check_class_names, check_long, check_pair
 from manyheads.training.objectives import Classify, Mean, Pretrain, Translate, class_weights
 from manyheads.training.optim import clip_gradients, freeze, make_optimizer, make_schedule
 from manyheads.training.trainer import autocast_type, uses_gpu
@@ -91,6 +91,7 @@ class LitModule(pl.LightningModule):
                     f"{name}={value} is carried out by manyheads.train alone, not by a Trainer of your own: remove it"
                 )
         check_class_names(run.optim.class_weights, labels)
+        check_balance(run.batch.balance, run.optim.class_weights, multi=data.splits.multi)
         check_pair(run.model, pairs=pairs)
         check_long(run.data, pairs=pairs)
         network = assemble_network(run, data.splits, data.tokenizer)
@@ -212,7 +213,7 @@ def begin_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
     "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution", section 4 (LP-FT).
     """
     rows = torch.arange(min(MOST_ROWS, len(tokens))) * len(tokens) // min(MOST_ROWS, len(tokens))
-    labels = tokens.labels[rows]
+    labels = tokens.labels[rows].long()
     weight_CD, bias_C = linear(seen(run, classifier, tokens, rows), labels, classifier.head.out_features)
     classifier.head.weight.copy_(weight_CD)
     classifier.head.bias.copy_(bias_C)
