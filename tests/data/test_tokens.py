@@ -92,7 +92,7 @@ def test_tokens_are_the_tokenizers_own_flattened():
     texts = [*DEMO.texts[:5000], "U\u0085x and\u2028more"]
     tokens = encode(tokenizer, texts, None, list(range(len(texts))), 512)
     assert len(tokens) == len(texts)
-    assert (tokens.ids_N.dtype, tokens.offsets.dtype, tokens.labels.dtype) == (torch.int32, torch.int64, torch.int64)
+    assert (tokens.ids_N.dtype, tokens.offsets.dtype, tokens.labels.dtype) == (torch.int32, torch.int64, torch.int32)
     assert tokens.segments_N is None
     assert tokens.n_truncated == 0
     for row in (0, 1, len(texts) - 1):
