@@ -1,8 +1,10 @@
-"""Processes that torchrun starts: one run, begun again from its files, the same on one machine and on two."""
+"""Processes that torchrun starts: one run, begun again from its files, the same on one machine and on two. Machines
+that are cut off are network namespaces of this one, which root can make."""
 
 import csv
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from manyheads.distributed.heartbeat import LOST
 from manyheads.runs.checkpoints import newest
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
@@ -150,3 +153,75 @@ def test_two_machines_are_one_run(start, home, launched):
         finished(one)
     assert result(home / "machines") == result(launched)
     assert [path.name for path in (home / "machines").glob("ranks/*.log")] == ["rank-1.log"]
+
+
+TIMEOUT = 20  # seconds: hardware.timeout
+CUT = 3 * TIMEOUT  # seconds in which a machine ends that has lost the other; it also looks and says why
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=30)
+
+
+@pytest.fixture
+def machines():
+    """Two namespaces with a wire between them and addresses of their own; what to type before a command there."""
+    names = [f"mh{os.getpid() % 10000}{end}" for end in "ab"]
+    if not shutil.which("ip") or not shutil.which("unshare") or os.geteuid():
+        pytest.skip("network namespaces need root, ip and unshare")
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip("link", "add", names[0], "netns", names[0], "type", "veth", "peer", "name", names[1], "netns", names[1])
+        for at, name in enumerate(names):
+            ip("-n", name, "address", "add", f"10.77.0.{at + 1}/24", "dev", name)
+            for device in ("lo", name):
+                ip("-n", name, "link", "set", device, "up")
+        yield names
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no network namespaces here: {error.stderr.decode()}")
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, timeout=30)
+
+
+def on_machines(start, machines, folder: str, *program: str) -> list[subprocess.Popen[str]]:
+    """The same command on both, each with a name of its own."""
+    both = []
+    for node, name in enumerate(machines):
+        place = [f"NODE_RANK={node}", "MASTER_ADDR=10.77.0.1", "MASTER_PORT=29511", f"GLOO_SOCKET_IFNAME={name}"]
+        inside = ["ip", "netns", "exec", name, "unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh"]
+        words = [*program, SCRIPT, *LONG, "hardware.nodes=2", f"hardware.timeout={TIMEOUT}", f"output={folder}"]
+        both.append(start(*inside, "env", *place, *words, "resume=auto"))
+    return both
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["killed", "unplugged"])
+def test_a_machine_that_is_cut_off_ends_the_run_and_both_go_on(way, start, home, launched, machines):
+    """Either its processes are killed at once and its wire is cut, so that no word of it comes; or the wire alone."""
+    folder = home / way
+    both = on_machines(start, machines, way, sys.executable)
+    until = time.monotonic() + WAIT
+    while newest(folder / "checkpoints") is None:
+        assert time.monotonic() < until
+        assert both[0].poll() is None, finished(both[0])
+        time.sleep(0.1)
+    ip("-n", machines[1], "link", "set", machines[1], "down")
+    if way == "killed":
+        for one in [*family(both[1].pid), both[1]]:
+            with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                one.kill()
+    for one in both if way == "unplugged" else both[:1]:
+        since = time.monotonic()
+        said = one.communicate(timeout=WAIT)[0]
+        assert time.monotonic() - since < CUT, said
+        assert one.returncode == LOST, said
+        assert "Traceback" not in said
+        why = "rank 1 stopped answering at step" if way == "killed" else "another process broke the connection at step"
+        assert said.count(why) == 1, said
+        assert "failed with exit code" not in said, "said once"
+    ip("-n", machines[1], "link", "set", machines[1], "up")
+    again = on_machines(start, machines, way, sys.executable)
+    assert [finished(one).count("resumed at step") for one in again] == [1, 0]
+    assert result(folder) == result(launched)

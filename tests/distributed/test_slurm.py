@@ -221,6 +221,43 @@ def test_settings_of_a_job_without_a_job_and_other_verbs_are_refused(capsys):
     assert capsys.readouterr().err.startswith("hardware=slurm is a job of training: choose ")
 
 
+def test_a_search_is_an_array_of_the_same_words(tmp_path, capsys):
+    """Its jobs share a folder and a storage, which is added unless one was named."""
+    words = ["optim.lr=1e-3,3e-3", "slurm.tasks=3", "jobs=2", "hardware.accelerator=gpu"]
+    assert cli.main(["tune", "hardware=slurm", *words, "output=search"]) == 0
+    script = Path(shlex.split(capsys.readouterr().out)[1])
+    folder = tmp_path / "search"
+    assert script == folder / "job.sbatch"
+    assert asked(script) == [
+        "--signal=USR1@90", "--gpus-per-node=2", "--job-name=search", "--nodes=1", "--ntasks-per-node=1",
+        "--array=1-3", f'--output="{folder}/slurm-%A_%a.out"', "--open-mode=append", "--requeue",
+    ]  # fmt: skip
+    (line,) = [line for line in script.read_text().splitlines() if "srun" in line]
+    assert shlex.split(line)[2:] == [
+        "-m", "manyheads", "tune", "hardware=slurm", *words, f"output={folder}", f"storage={folder}/storage.journal",
+    ]  # fmt: skip
+    assert 'scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"' in script.read_text()
+    assert cli.main(["tune", "hardware=slurm", *words, "output=search", "storage=sqlite:///s.db"]) == 0
+    capsys.readouterr()
+    assert "storage.journal" not in script.read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("tune hardware=slurm optim.lr=1e-3,3e-3", "which find each other by their folder: add output=FOLDER"),
+        ("tune slurm.tasks=2 optim.lr=1e-3,3e-3", "slurm.tasks=2 does nothing without hardware=slurm: add that"),
+        ("train hardware=slurm slurm.tasks=2", "slurm.tasks=2 is a setting of tune, not of train"),
+        ("ablate hardware=slurm", "submit that one by sbatch --wrap='manyheads ablate ...': choose auto"),
+    ],
+)
+def test_what_is_no_array_is_one_sentence(line, sentence, tmp_path, capsys):
+    assert cli.main(line.split()) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n"), sentence in said.err) == ("", 1, True), said.err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("field", ["time", "partition", "account", "options"])
 @pytest.mark.parametrize(
     "evil",

@@ -153,3 +153,29 @@ def test_the_jobs_of_a_sweep_are_jobs_of_the_queue(cluster, home):
     assert "2 runs in" in said
     for seed in (1, 2):
         assert json.loads((home / "sweep" / f"seed={seed}" / "summary.json").read_text())["epochs"] == 1
+
+
+def test_an_array_is_one_search_also_where_a_task_of_it_is_put_back(cluster, home):
+    """The signal, as at the end of its time, puts one task back, not the array; no run is made by both."""
+    words = [word for word in WORDS if not word.startswith(("hardware.devices", "debug="))]
+    words += ["model.n_layers=1", "model.d_model=16", "model.n_heads=2", "model.d_k=8", "model.d_v=8"]
+    words += ["model.d_ff=8,16,24,32", "hardware.threads=1"]
+    line = shlex.split(
+        cluster.run(*PROGRAM, "tune", "hardware=slurm", "slurm.tasks=2", *words, "output=search", cwd=home)
+    )
+    number, folder = cluster.submit(line, home), Path(line[1]).parent
+    second = f"{number}_2"
+    until = time.monotonic() + 600
+    while not list(folder.glob("trials/*/checkpoints/step-*")):
+        assert time.monotonic() < until, said(folder)
+        time.sleep(0.2)
+    cluster.wait(second, "RUNNING", *ENDED)
+    cluster.run("scancel", "--signal=USR1", second)
+    cluster.wait(second, "PENDING", *ENDED)
+    jobs = [cluster.wait(f"{number}_{task}", *ENDED) for task in (1, 2)]
+    assert [(job["JobState"], job["ExitCode"], job["Restarts"]) for job in jobs] == [
+        ("COMPLETED", "0:0", "0"), ("COMPLETED", "0:0", "1"),
+    ], said(folder)  # fmt: skip
+    with (folder / "trials.csv").open() as file:
+        assert [row["state"] for row in csv.DictReader(file)] == ["done"] * 4
+    assert all(f"trial {n} of 4" in said(folder) for n in range(1, 5))

@@ -139,6 +139,8 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
             )
     if facts.needs == "teacher" and isinstance(config, RunConfig | TuneConfig) and not config.teacher:
         return "without teacher=<run>: add that, or remove it"
+    if facts.needs == "slurm" and isinstance(config, RunConfig | TuneConfig) and not config.slurm.script:
+        return "without hardware=slurm: add that, or remove it"
     if not isinstance(config, RunConfig):
         return ""
     task, encoder = config.task, config.model.encoder
@@ -148,8 +150,6 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
         return f"with model.encoder={encoder.name}: remove it"
     if facts.needs == "pretraining" and task is not Task.pretrain and not config.pretrain.before:
         return f"with task={task.name}: use manyheads pretrain, or experiment=self_pretrain"
-    if facts.needs == "slurm" and not config.slurm.script:
-        return "without hardware=slurm: add that, or remove it"
     return ""
 
 

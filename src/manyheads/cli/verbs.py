@@ -155,7 +155,8 @@ VERBS = {
         FINISHED
         | dict.fromkeys(("ddp", "fsdp"), "several devices, but ablate compares runs of one device")
         | {
-            "slurm": "a job of one training",
+            "slurm": "no choice for ablate, whose results file one process writes, run after run; submit that one by "
+            "sbatch --wrap='manyheads ablate ...'",
             "dates": "a task of texts for texts, but ablate compares classifiers",
         },
         {
@@ -177,7 +178,7 @@ VERBS = {
             "manyheads tune optim.lr=log:1e-4..1e-2 model.n_layers=1..4 trials=20 seeds=3 output=outputs/search",
             "manyheads tune optim.lr=log:1e-4..1e-2 model.dropout=0..0.3 method=tpe prune=median jobs=2 minutes=5",
         ),
-        FINISHED | {"slurm": "a job of one training"},
+        FINISHED,
         {"hardware.nodes": "all runs are of this machine"},
     ),
     "explain": Verb(

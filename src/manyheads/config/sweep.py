@@ -14,6 +14,7 @@ from manyheads.config.fields import convert, default_trainer, from_plain, held, 
 from manyheads.config.model import ModelConfig, Task
 from manyheads.config.run import Resume, RunConfig
 from manyheads.config.training import (
+    ArrayConfig,
     CheckpointConfig,
     GuardConfig,
     HardwareConfig,
@@ -188,6 +189,7 @@ class TuneConfig:
     checkpoint: CheckpointConfig = setting(CheckpointConfig, "the weights kept; its metric is what is compared")
     guard: GuardConfig = setting(GuardConfig, "what happens when a step goes wrong")
     hardware: HardwareConfig = setting(HardwareConfig, "processors of a run")
+    slurm: ArrayConfig = setting(ArrayConfig, "the jobs that hardware=slurm writes", needs="slurm")
     logger: LoggerConfig = setting(LoggerConfig, "logged figures")
     trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
 
@@ -384,7 +386,7 @@ class AblateConfig:
 def _run(config: TuneConfig | AblateConfig, changes: dict[str, Any], seed: int | None, **own: Any) -> RunConfig:
     """The run of the settings that `config` shares with it, of those it has of its own, and of changes by their dotted
     names. It never reads the test split."""
-    known = {one.name for one in fields(RunConfig)}
+    known = {one.name for one in fields(RunConfig)} - {"slurm"}
     plain = {name: value for name, value in to_plain(config).items() if name in known} | own
     plain |= {"seed": config.seed if seed is None else seed, "test": False}
     for name, value in changes.items():

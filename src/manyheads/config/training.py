@@ -331,3 +331,10 @@ class SlurmConfig:
                 "in it, such as --gres=gpu:4",
             )
             require(name not in OURS, f"slurm.options: {one} is set by {OURS.get(name)}: use that and remove it")
+
+
+@section("slurm.")
+class ArrayConfig(SlurmConfig):
+    """The script of an array of jobs, one machine each, which share a search."""
+
+    tasks: int = setting(4, "jobs of the array", ge=1, le=1000)

@@ -243,7 +243,7 @@ class Processes:
 
     def _say(self, first: _Child, code: int) -> None:
         """Of a process that failed, unless it has said it itself: where it was, and its last words."""
-        if code in QUIET or (code == LOST and first.rank == 0) or (code < 0 and self.asked):
+        if code in QUIET or (code == LOST and first.lines is None) or (code < 0 and self.asked):
             return
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
         n_ranks, lines = int(self._environments[0]["WORLD_SIZE"]), []

@@ -30,6 +30,7 @@ from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop
+from manyheads.distributed.slurm import refuse_unwritten
 from manyheads.runs.resume import verdict
 from manyheads.sweep.journal import Journal, State, Trial, open_journal
 from manyheads.sweep.scheduler import Search
@@ -95,6 +96,7 @@ def check_search(config: TuneConfig) -> None:
     Raises:
         ValueError: one sentence.
     """
+    refuse_unwritten(config)
     if config.needs_optuna and find_spec("optuna") is None:
         asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
         asked = f"storage={config.storage}" if config.storage else asked
