@@ -56,7 +56,7 @@ def test_every_row_of_a_seed_before_the_next_and_nothing_twice(words, trained, t
     assert (again.out, again.err) == (said.out, "")
 
 
-@pytest.mark.parametrize("killed_at", range(1, 5))
+@pytest.mark.parametrize("killed_at", [1, 3])
 def test_a_stop_loses_the_running_one_alone(words, trained, killed_at, monkeypatch, tmp_path):
     recording = training.train_run
 

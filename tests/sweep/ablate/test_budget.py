@@ -38,13 +38,13 @@ def counted(model):
 
 
 @given(MODELS)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_parameters_without_memory_are_those_of_the_built_model(model):
     assert parameters(model, SIZES) == allocated(model)
 
 
 @given(MODELS, MODELS)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_any_model_reaches_the_size_of_any_other(first, other):
     other = replace(other, n_layers=first.n_layers)
     target = allocated(first)
@@ -56,7 +56,7 @@ def test_any_model_reaches_the_size_of_any_other(first, other):
 
 
 @given(MODELS, st.sampled_from([0.5, 0.9, 1.3, 2.0]))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_d_ff_is_the_nearest_of_all(model, share):
     target = share * allocated(model)
     try:

@@ -89,7 +89,7 @@ def test_a_machine_that_is_stopped_gives_its_trial_back_at_once(place):
     assert place.calls() == [], "nothing is left of it"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)])
 def test_draws_seeds_and_pruning_are_as_on_one_machine(place, kind):
     ranked = place.tune(
         "optim.lr=log:1e-4..1e-1", "method=tpe", "trials=4", "seeds=2", "prune=median", storage(place, kind)

@@ -41,7 +41,16 @@ def unread(run):
 
 
 @pytest.mark.parametrize(
-    "typed", [*ODD, *([f"{group}={name}"] for group in GROUPS for name in choices("train", group))], ids=str
+    "typed",
+    [
+        *ODD,
+        *(
+            pytest.param([f"{group}={name}"], marks=pytest.mark.slow if at else ())
+            for group in GROUPS
+            for at, name in enumerate(choices("train", group))
+        ),
+    ],
+    ids=str,
 )
 def test_there_and_back(typed):
     run = compose("train", typed)
