@@ -58,7 +58,7 @@ def told(path: Path, *, in_blocks: bool) -> object:
     return table.names, cells, [int(one) for one in table.numbers], table.broken, table.source
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data(), st.sampled_from([".csv", ".tsv"]), st.integers(1, 40))
 def test_a_table_in_blocks_is_what_the_csv_module_reads(tmp_path_factory, data, kind, n_bytes):
     path = tmp_path_factory.getbasetemp() / f"any{kind}"
@@ -182,7 +182,7 @@ def test_rows_of_many_blocks_are_those_of_one(kind, way, tmp_path, in_blocks):
         write(folder / f"all{kind}", [row | one for row, one in zip(rows, more, strict=True)])
     data = DataConfig(path=str(folder), **settings)
     expected = splits_of(data)
-    in_blocks()
+    in_blocks(499)
     assert splits_of(data) == expected
     assert isinstance(read_splits(data, 3).train.texts, Column)
 
@@ -192,7 +192,7 @@ def test_a_second_start_reads_no_text(tmp_path, in_blocks, monkeypatch):
     data = replace(data, cache=str(tmp_path / "cache"))
     many = [row | {"labels": row["label"] and "|".join(sorted({row["label"], "z"}))} for row in rows]
     write(tmp_path / "all.csv", [{name: row[name] for name in row if name != "label"} for row in many])
-    in_blocks()
+    in_blocks(499)
     expected = splits_of(data)
     for name in ("_scanned", "_parsed"):
         where = blocks if name == "_scanned" else blocks.Delimited
@@ -201,7 +201,7 @@ def test_a_second_start_reads_no_text(tmp_path, in_blocks, monkeypatch):
     assert again.notes == expected[2]
     assert [len(one) for one in again.by_name().values()] == [len(one[1]) for one in expected[0].values()]
     monkeypatch.undo()
-    in_blocks()
+    in_blocks(499)
     assert splits_of(data) == expected
     files_of = sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").iterdir())
     assert files_of == ["index", "splits"]
@@ -316,7 +316,7 @@ def test_what_is_remembered_is_made_again_where_it_does_not_fit(name, changes, t
     rows = [row for row in rows_of(300) if row["text"] and row["label"]]
     write(tmp_path / "all.csv", rows)
     data = DataConfig(path=str(tmp_path / "all.csv"), cache=str(tmp_path / "cache"))
-    in_blocks()
+    in_blocks(499)
     expected = splits_of(data)
     altered(next((tmp_path / "cache").glob(f"{name}-*.npz")), **changes)
     assert splits_of(data) == expected
