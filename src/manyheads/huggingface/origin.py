@@ -19,10 +19,10 @@ from manyheads.runs.atomic import read_json
 
 DESCRIBED = (
     "config.json",
+    "1_Pooling/config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
-    "1_Pooling/config.json",
 )
 INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 SAFE, PICKLED = ("model.safetensors", "model-*.safetensors"), ("pytorch_model.bin", "pytorch_model-*.bin")
@@ -41,29 +41,23 @@ def local_folder(name: str) -> Path:
     Raises:
         ValueError: no network and no copy, or the hub has no such model, or none with weights, or keeps it closed.
     """
-    if not can_connect():
-        return _copy(name)
+    if not can_connect():  # what was fetched before lies as the hub's own library lays it out
+        home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+        cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser() / f"models--{name.replace('/', '--')}"
+        newest = cache / "refs" / "main"
+        found = cache / "snapshots" / newest.read_text(encoding="utf-8").strip() if newest.is_file() else cache
+        if not (found / "config.json").is_file():
+            raise ValueError(
+                f"init_from={name} is no folder here, and the Hugging Face hub cannot be reached, as the network is "
+                "off or down: connect, or name a local folder"
+            )
+        return found
     folder = _fetched(name, (*DESCRIBED, *INDICES, *SAFE))
     if not any(folder.glob("model*.safetensors")):
         folder = _fetched(name, (*DESCRIBED, *INDICES, *PICKLED))
     if not (folder / "config.json").is_file():
         raise ValueError(f"init_from={name} has no config.json on the Hugging Face hub: name a model of BERT's family")
     return folder
-
-
-def _copy(name: str) -> Path:
-    """What was fetched before, as the hub's own library lays it out."""
-    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
-    folder = cache / f"models--{name.replace('/', '--')}"
-    newest = folder / "refs" / "main"
-    found = folder / "snapshots" / newest.read_text(encoding="utf-8").strip() if newest.is_file() else folder
-    if not (found / "config.json").is_file():
-        raise ValueError(
-            f"init_from={name} is no folder here, and the Hugging Face hub cannot be reached, as the network is off or "
-            "down: connect, or name a local folder"
-        )
-    return found
 
 
 def _fetched(name: str, files: tuple[str, ...]) -> Path:
@@ -165,7 +159,6 @@ def folder_of(name: str) -> Path:
     if os.path.exists(path) or not HUB_ID.fullmatch(name):
         what = "a file" if os.path.exists(path) else "neither a folder nor an id on the Hugging Face hub"
         raise ValueError(f"init_from={show(name)} is {what}: {REMEDY}")
-
     return local_folder(name)
 
 

@@ -50,20 +50,32 @@ def read_shape(folder: str | Path) -> Shape:
             f"init_from={folder} {what}: name a run, a folder with config.json, tokenizer.json and model.safetensors, "
             "or a model of the Hugging Face hub"
         )
-    given = Given.read(folder / "config.json")
+    path = folder / "config.json"
+    given = Given.read(path)
     kind = given.get("model_type", "")
     if not isinstance(kind, str) or kind not in FAMILIES:
-        raise ValueError(
-            f"{given.path}: model_type={show(kind)} is none that manyheads reads: {one_of(list(FAMILIES))}"
-        )
-    _refuse_others(given)
+        raise ValueError(f"{path}: model_type={show(kind)} is none that manyheads reads: {one_of(list(FAMILIES))}")
+    for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):  # of any family: another model of it
+        given.must_be(name, False)
+    for name in ("quantization_config", "auto_map"):
+        if given.get(name):
+            raise given.wrong(name, given.get(name), "manyheads reads no such model: use one without")
+    given.must_be("pruned_heads", {})
+    given.must_be("position_embedding_type", "absolute")
     shape = read_config(kind, given)
     shape = replace(shape, model=PINNED | shape.model | _sentence_pooling(folder))
     try:
-        shape.config()
+        model = shape.config()
     except ValueError as error:
-        raise ValueError(f"{given.path}: {error}") from error
-    _check_size(shape, folder)
+        raise ValueError(f"{path}: {error}") from error
+    of_layer = model.d_model * (4 * model.n_heads * model.d_k + 2 * model.d_ff)
+    n_least = model.width_of_words * shape.vocab_size + model.n_layers * of_layer
+    n_bytes = sum(file.stat().st_size for file in weight_files(folder))
+    if n_least > n_bytes:  # before the memory is allocated
+        raise ValueError(
+            f"{path} describes a model of at least {n_least:,} numbers, but its weights are "
+            f"{n_bytes:,} bytes: the folder is not whole, copy all its files again"
+        )
     return shape
 
 
@@ -73,11 +85,14 @@ def weight_files(folder: Path) -> list[Path]:
     Raises:
         ValueError: there are none, or an index names what is not a file of the folder.
     """
-    for name in ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"):
+    for name in (
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+    ):
         if (folder / name).is_file():
             return _named_by(folder / name) if name in INDICES else [folder / name]
-    if (folder / "pytorch_model.bin.index.json").is_file():
-        return _named_by(folder / "pytorch_model.bin.index.json")
     raise ValueError(
         f"init_from={folder} has no weights that manyheads reads: it needs model.safetensors or pytorch_model.bin"
     )
@@ -93,30 +108,6 @@ def _named_by(index: Path) -> list[Path]:
     if missing:
         raise ValueError(f"{index} names {listed(missing)}, not in its folder: copy all files of the model")
     return [index.parent / name for name in found]
-
-
-def _check_size(shape: Shape, folder: Path) -> None:
-    """Refuse a config.json that asks for more memory than the files account for, before any is allocated."""
-    model = shape.config()
-    of_layer = model.d_model * (4 * model.n_heads * model.d_k + 2 * model.d_ff)
-    n_least = model.width_of_words * shape.vocab_size + model.n_layers * of_layer
-    n_bytes = sum(file.stat().st_size for file in weight_files(folder))
-    if n_least > n_bytes:
-        raise ValueError(
-            f"{folder / 'config.json'} describes a model of at least {n_least:,} numbers, but its weights are "
-            f"{n_bytes:,} bytes: the folder is not whole, copy all its files again"
-        )
-
-
-def _refuse_others(given: Given) -> None:
-    """Options of any family that make another model of it."""
-    for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
-        given.must_be(name, False)
-    for name in ("quantization_config", "auto_map"):
-        if given.get(name):
-            raise given.wrong(name, given.get(name), "manyheads reads no such model: use one without")
-    given.must_be("pruned_heads", {})
-    given.must_be("position_embedding_type", "absolute")
 
 
 def _sentence_pooling(folder: Path) -> dict[str, Any]:
@@ -153,8 +144,12 @@ def describe(
         ValueError: no family has it; the sentence follows the name of the run.
     """
     refuse_foreign(model)
+    kinds = ["bert", "electra", "modernbert"]  # those first that are most likely to be meant
+    if "pad" in marks.ids:  # which fixes where its positions begin
+        kinds.insert(0 if model.segments is Segments.never else 1, "xlm-roberta" if marks.is_unigram else "roberta")
+    kinds.insert(0 if model.segments is Segments.never else 2, "distilbert")
     nearest, least = "", []
-    for kind in _likely(model, marks):
+    for kind in kinds:
         pads = {"pad_token_id": marks.ids["pad"]} if "pad" in marks.ids else {}
         sizes = {"vocab_size": vocab_size, "max_length": max_length}
         written = write_config(kind, model, marks=marks, has_segments=has_segments, **sizes)
@@ -175,15 +170,6 @@ def describe(
         f"has a shape of its own, which transformers does not know; nearest to it is {classes}, which has "
         f"{listed(least)}: train one with these settings, {otherwise}"
     )
-
-
-def _likely(model: ModelConfig, marks: Marks) -> list[str]:
-    """The families, those first that are most likely to be meant."""
-    kinds = ["bert", "electra", "modernbert"]
-    if "pad" in marks.ids:  # which fixes where its positions begin
-        kinds.insert(0 if model.segments is Segments.never else 1, "xlm-roberta" if marks.is_unigram else "roberta")
-    kinds.insert(0 if model.segments is Segments.never else 2, "distilbert")
-    return kinds
 
 
 def refuse_foreign(model: ModelConfig) -> None:

@@ -31,6 +31,7 @@ WORDS, POSITIONS, SEGMENTS, MATCHES = (
 ADDED = (SEGMENTS, MATCHES)
 """Tables whose vectors are added to those of the words: where they are zero, nothing is."""
 Sizes = dict[str, list[int]]
+There = dict[str, tuple[str, list[int]]]  # by a name as the table has it: the file's own name, and the size
 Weights = tuple[Sizes, Callable[[str], Tensor]]
 
 
@@ -40,13 +41,19 @@ class Keys:
 
     Attributes:
         inside: what stands before the names of the encoder, unless a file holds the encoder alone.
-        modules: our module to theirs; `*` is the number of a layer, ` + ` joins those that lie side by side in ours.
+        inner: our module to theirs in the encoder.
+        layer: what stands before the number of a layer.
+        of_layer: our module of a layer to theirs; ` + ` joins those that lie side by side in ours.
+        new: our modules that may start anew to theirs, in full.
         others: beginnings of names that are heads of this or another task: what is not asked for is left alone.
         computed: ends of names of what follows from config.json.
     """
 
     inside: str
-    modules: dict[str, str]
+    inner: dict[str, str]
+    layer: str
+    of_layer: dict[str, str]
+    new: dict[str, str]
     others: tuple[str, ...]
     computed: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
 
@@ -55,98 +62,81 @@ class Keys:
         """Their table of segments, which is added to the positions where it has but one row."""
         return f"{self.inside}embeddings.token_type_embeddings.weight"
 
-
-def _modules(inside: str, inner: dict[str, str], layer: str, of_layer: dict[str, str]) -> dict[str, str]:
-    """Names in the encoder, and in each of its layers, in full."""
-    names = {ours: inside + theirs for ours, theirs in inner.items()}
-    for ours, theirs in of_layer.items():
-        names[f"encoder.layers.*.{ours}"] = " + ".join(f"{inside}{layer}.*.{one}" for one in theirs.split(" + "))
-    return names
-
-
-def _of_bert(inside: str) -> dict[str, str]:
-    """The names that BERT, RoBERTa and ELECTRA share, but for the word in front."""
-    inner = {
-        "embeddings.words": "embeddings.word_embeddings",
-        "embeddings.positions": "embeddings.position_embeddings",
-        "embeddings.segments": "embeddings.token_type_embeddings",
-        "embeddings.norm": "embeddings.LayerNorm",
-    }
-    of_layer = {
-        "attention.block.project": "attention.self.query + attention.self.key + attention.self.value",
-        "attention.block.output": "attention.output.dense",
-        "attention.after": "attention.output.LayerNorm",
-        "feed_forward.block.widen": "intermediate.dense",
-        "feed_forward.block.narrow": "output.dense",
-        "feed_forward.after": "output.LayerNorm",
-    }
-    return _modules(inside, inner, "encoder.layer", of_layer)
+    def modules(self, ours: str) -> list[str]:
+        """Names of the modules that make up our module, in full; empty: the family has none."""
+        if layer := re.fullmatch(r"encoder\.layers\.(\d+)\.(.+)", ours):
+            found = self.of_layer.get(layer[2])
+            return [f"{self.inside}{self.layer}.{layer[1]}.{one}" for one in found.split(" + ")] if found else []
+        if ours in self.inner:
+            return [self.inside + self.inner[ours]]
+        return [self.new[ours]] if ours in self.new else []
 
 
+OF_BERT = {
+    "embeddings.words": "embeddings.word_embeddings",
+    "embeddings.positions": "embeddings.position_embeddings",
+    "embeddings.segments": "embeddings.token_type_embeddings",
+    "embeddings.norm": "embeddings.LayerNorm",
+}
+OF_BERTS_LAYER = {
+    "attention.block.project": "attention.self.query + attention.self.key + attention.self.value",
+    "attention.block.output": "attention.output.dense",
+    "attention.after": "attention.output.LayerNorm",
+    "feed_forward.block.widen": "intermediate.dense",
+    "feed_forward.block.narrow": "output.dense",
+    "feed_forward.after": "output.LayerNorm",
+}
 TWO_LAYERS = {"pooling.dense": "classifier.dense", "head": "classifier.out_proj"}
 KEYS = {
     "bert": Keys(
-        "bert.",
-        _of_bert("bert.") | {"pooling.dense": "bert.pooler.dense", "head": "classifier"},
-        others=("bert.pooler.", "classifier.", "cls.", "qa_outputs."),
+        *("bert.", OF_BERT, "encoder.layer", OF_BERTS_LAYER),
+        {"pooling.dense": "bert.pooler.dense", "head": "classifier"},
+        ("bert.pooler.", "classifier.", "cls.", "qa_outputs."),
     ),
     "roberta": Keys(
-        "roberta.",
-        _of_bert("roberta.") | TWO_LAYERS,
-        others=("roberta.pooler.", "classifier.", "lm_head.", "qa_outputs."),
+        *("roberta.", OF_BERT, "encoder.layer", OF_BERTS_LAYER, TWO_LAYERS),
+        ("roberta.pooler.", "classifier.", "lm_head.", "qa_outputs."),
     ),
     "electra": Keys(
         "electra.",
-        _of_bert("electra.") | TWO_LAYERS | {"embeddings.widen": "electra.embeddings_project"},
-        others=(
-            *("classifier.", "discriminator_predictions.", "generator_predictions.", "generator_lm_head."),
-            "qa_outputs.",
-        ),
+        OF_BERT | {"embeddings.widen": "embeddings_project"},
+        *("encoder.layer", OF_BERTS_LAYER, TWO_LAYERS),
+        ("classifier.", "discriminator_predictions.", "generator_predictions.", "generator_lm_head.", "qa_outputs."),
     ),
     "distilbert": Keys(
         "distilbert.",
-        _modules(
-            "distilbert.",
-            {
-                "embeddings.words": "embeddings.word_embeddings",
-                "embeddings.positions": "embeddings.position_embeddings",
-                "embeddings.norm": "embeddings.LayerNorm",
-            },
-            "transformer.layer",
-            {
-                "attention.block.project": "attention.q_lin + attention.k_lin + attention.v_lin",
-                "attention.block.output": "attention.out_lin",
-                "attention.after": "sa_layer_norm",
-                "feed_forward.block.widen": "ffn.lin1",
-                "feed_forward.block.narrow": "ffn.lin2",
-                "feed_forward.after": "output_layer_norm",
-            },
-        )
-        | {"pooling.dense": "pre_classifier", "head": "classifier"},
-        others=("pre_classifier.", "classifier.", "vocab_", "qa_outputs."),
+        {ours: theirs for ours, theirs in OF_BERT.items() if ours != "embeddings.segments"},
+        "transformer.layer",
+        {
+            "attention.block.project": "attention.q_lin + attention.k_lin + attention.v_lin",
+            "attention.block.output": "attention.out_lin",
+            "attention.after": "sa_layer_norm",
+            "feed_forward.block.widen": "ffn.lin1",
+            "feed_forward.block.narrow": "ffn.lin2",
+            "feed_forward.after": "output_layer_norm",
+        },
+        {"pooling.dense": "pre_classifier", "head": "classifier"},
+        ("pre_classifier.", "classifier.", "vocab_", "qa_outputs."),
     ),
     "modernbert": Keys(
         "model.",
-        _modules(
-            "model.",
-            {
-                "embeddings.words": "embeddings.tok_embeddings",
-                "embeddings.norm": "embeddings.norm",
-                "encoder.norm": "final_norm",
-            },
-            "layers",
-            {
-                "attention.before": "attn_norm",
-                "attention.block.project": "attn.Wqkv",
-                "attention.block.output": "attn.Wo",
-                "feed_forward.before": "mlp_norm",
-                "feed_forward.block.widen": "mlp.Wi",
-                "feed_forward.block.narrow": "mlp.Wo",
-            },
-        )
-        | {"pooling.dense": "head.dense", "pooling.norm": "head.norm", "head": "classifier"},
-        others=("head.", "classifier.", "decoder."),
-        computed=("inv_freq",),
+        {
+            "embeddings.words": "embeddings.tok_embeddings",
+            "embeddings.norm": "embeddings.norm",
+            "encoder.norm": "final_norm",
+        },
+        "layers",
+        {
+            "attention.before": "attn_norm",
+            "attention.block.project": "attn.Wqkv",
+            "attention.block.output": "attn.Wo",
+            "feed_forward.before": "mlp_norm",
+            "feed_forward.block.widen": "mlp.Wi",
+            "feed_forward.block.narrow": "mlp.Wo",
+        },
+        {"pooling.dense": "head.dense", "pooling.norm": "head.norm", "head": "classifier"},
+        ("head.", "classifier.", "decoder."),
+        ("inv_freq",),
     ),
 }
 
@@ -174,31 +164,21 @@ def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[
         _compare(Path(folder), plan, there, sizes, shape)
         read: dict[str, Tensor] = {}
         for name, parts in plan.items():
-            tensors = [_exact(tensor, there[part][0], folder) for part in parts]
+            tensors = [tensor(there[part][0]) for part in parts]
+            for part, one in zip(parts, tensors, strict=True):
+                if not one.is_floating_point() or one.dtype.itemsize < 2:  # whose scales lie elsewhere
+                    kind = str(one.dtype).removeprefix("torch.")
+                    raise ValueError(
+                        f"init_from={folder}: {there[part][0]} is of type {kind}, as in quantised models, but weights "
+                        "of at least 16 bits are needed: name the model it was made from"
+                    )
             read[name] = _joined(name, tensors, sizes[name], shape)
-    broken = [name for name, tensor in read.items() if not tensor.isfinite().all()]
-    if broken:
+    if broken := [name for name, tensor in read.items() if not tensor.isfinite().all()]:
         raise ValueError(f"init_from={folder}: {listed(broken)} hold values that are not finite numbers")
     return read
 
 
-def _exact(read: Callable[[str], Tensor], name: str, folder: str | Path) -> Tensor:
-    """The tensor `name` of a file.
-
-    Raises:
-        ValueError: it holds whole numbers or eight bits each, as quantised weights do, whose scales lie elsewhere.
-    """
-    tensor = read(name)
-    if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
-        kind = str(tensor.dtype).removeprefix("torch.")
-        raise ValueError(
-            f"init_from={folder}: {name} is of type {kind}, as in quantised models, but weights of at least 16 bits "
-            "are needed: name the model it was made from"
-        )
-    return tensor
-
-
-def _in_full(sizes: Sizes, keys: Keys) -> dict[str, tuple[str, list[int]]]:
+def _in_full(sizes: Sizes, keys: Keys) -> There:
     """Names as the table has them, to the file's own names and sizes."""
     is_bare = not any(name.startswith(keys.inside) for name in sizes)
     full = {}
@@ -210,44 +190,30 @@ def _in_full(sizes: Sizes, keys: Keys) -> dict[str, tuple[str, list[int]]]:
 
 
 def theirs(name: str, shape: Shape) -> list[str]:
-    """Names of the tensors that make up our tensor `name`.
+    """Names of the tensors that make up our tensor `name`; of a part that may start anew there may be none.
 
     Raises:
         ValueError: the family has no such thing.
     """
     keys, (module, _, kind) = KEYS[shape.family], name.rpartition(".")
-    layer = re.search(r"\.(\d+)\.", module)
-    parts = keys.modules.get(re.sub(r"\.\d+\.", ".*.", module, count=1))
-    if parts is None and name.startswith(NEW):
-        return []
-    if parts is None:
+    found = [f"{one}.{kind}" for one in keys.modules(module)]
+    if not found and not name.startswith(NEW):
         raise ValueError(f"{name} is part of the model, but a model of {shape.family} has none: remove that setting")
-    found = [f"{part}.{kind}".replace("*", layer.group(1) if layer else "*") for part in parts.split(" + ")]
-    if name == POSITIONS and shape.n_segments == 1:
-        found.append(keys.segments)
-    return found
+    return found + [keys.segments] * (name == POSITIONS and shape.n_segments == 1)
 
 
-def _compare(
-    folder: Path,
-    plan: dict[str, list[str]],
-    there: dict[str, tuple[str, list[int]]],
-    wanted: Sizes,
-    shape: Shape,
-) -> None:
+def _compare(folder: Path, plan: dict[str, list[str]], there: There, wanted: Sizes, shape: Shape) -> None:
     """Refuse what is missing, left over, or of another size."""
     keys = KEYS[shape.family]
     used = {part for parts in plan.values() for part in parts}
-    missing = sorted(used - there.keys())
-    if missing:
+    if missing := sorted(used - there.keys()):
         raise ValueError(
             f"init_from={folder} lacks {listed(missing)}, which its config.json asks for: fetch the model anew, or "
             "name another"
         )
-    left = sorted(
+    if left := sorted(
         name for name in there.keys() - used if not name.startswith(keys.others) and not name.endswith(keys.computed)
-    )
-    if left:
+    ):
         raise ValueError(
             f"init_from={folder} holds {listed(left)}, which its config.json does not ask for: fetch the model anew, "
             "or name another"

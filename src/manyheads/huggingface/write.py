@@ -174,7 +174,12 @@ def family_tensors(classifier: Classifier, described: Described, *, pooled: bool
     width = ours[WORDS].size(1)
     ours[WORDS] = ours[WORDS] * math.sqrt(width)  # ours are multiplied by it when read
     if shape.config().positions.name == "learned":
-        ours[POSITIONS] = torch.cat([torch.zeros(shape.first_position, width), position_table(classifier, described)])
+        positions = classifier.embeddings.positions
+        if positions is None:  # without positions all are zero, and sines are written down
+            table_PD = torch.zeros(shape.max_length, width)
+        else:
+            table_PD = positions.table_PD if isinstance(positions, SinusoidalPositions) else positions.weight
+        ours[POSITIONS] = torch.cat([torch.zeros(shape.first_position, width), table_PD.detach().float().cpu()])
     found: dict[str, Tensor] = {}
     for name, tensor in ours.items():
         parts = theirs(name, shape)
@@ -189,15 +194,6 @@ def family_tensors(classifier: Classifier, described: Described, *, pooled: bool
         width = classifier.head.in_features
         found |= {"pooler.dense.weight": torch.eye(width), "pooler.dense.bias": torch.zeros(width)}
     return {name.removeprefix(keys.inside): tensor for name, tensor in found.items()}
-
-
-def position_table(classifier: Classifier, described: Described) -> Tensor:
-    """A vector `(P, D)` for each position; sines are written down, and without positions all are zero."""
-    positions = classifier.embeddings.positions
-    if positions is None:
-        return torch.zeros(described.shape.max_length, classifier.embeddings.words.embedding_dim)
-    table_PD = positions.table_PD if isinstance(positions, SinusoidalPositions) else positions.weight
-    return table_PD.detach().float().cpu()
 
 
 def modules_of(predictor: TextClassifier) -> list[Module]:
