@@ -73,8 +73,7 @@ class _Entmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: float) -> Tensor:
         shifted = (scores - scores.amax(-1, keepdim=True)) * (alpha - 1)
-        threshold = _sparsemax_threshold(shifted) if alpha == 2 else _entmax15_threshold(shifted)
-        weights = (shifted - threshold).clamp(min=0) ** (1 / (alpha - 1))
+        weights = (shifted - _threshold(shifted, alpha)).clamp(min=0) ** (1 / (alpha - 1))
         ctx.save_for_backward(weights)
         ctx.alpha = alpha
         return weights
@@ -88,26 +87,20 @@ class _Entmax(torch.autograd.Function):
         return pulled - rates * pulled.sum(-1, keepdim=True) / rates.sum(-1, keepdim=True), None
 
 
-def _sparsemax_threshold(scores: Tensor) -> Tensor:
-    highest, counts = _highest(scores)
+def _threshold(scores: Tensor, alpha: float) -> Tensor:
+    """τ of sparsemax (α 2) or entmax (α 1.5), `(..., 1)`, from the scores in falling order."""
+    bounded = scores if alpha == 2 else scores.clamp(min=-2.0)  # below -1 a weight is zero: -2 changes nothing
+    highest = bounded.sort(-1, descending=True).values
+    counts = torch.arange(1, scores.size(-1) + 1, dtype=scores.dtype, device=scores.device)
     sums = highest.cumsum(-1)
-    n_support = (1 + counts * highest > sums).sum(-1, keepdim=True)
-    return (sums.gather(-1, n_support - 1) - 1) / n_support
-
-
-def _entmax15_threshold(scores: Tensor) -> Tensor:
-    highest, counts = _highest(scores.clamp(min=-2.0))  # below -1 a weight is zero: -2 changes nothing
-    mean = highest.cumsum(-1) / counts
+    if alpha == 2:
+        n_support = (1 + counts * highest > sums).sum(-1, keepdim=True)
+        return (sums.gather(-1, n_support - 1) - 1) / n_support
+    mean = sums / counts
     spread = highest.square().cumsum(-1) - counts * mean.square()
     thresholds = mean - ((1 - spread) / counts).clamp(min=0).sqrt()
     n_support = (thresholds <= highest).sum(-1, keepdim=True)
     return thresholds.gather(-1, n_support - 1)
-
-
-def _highest(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The scores in falling order, and the number of those up to each."""
-    counts = torch.arange(1, scores.size(-1) + 1, dtype=scores.dtype, device=scores.device)
-    return scores.sort(-1, descending=True).values, counts
 
 
 def attend(
@@ -148,10 +141,8 @@ def attention_weights(
     """normalise(g(q, k) + bias): how much each query attends to each key.
 
     Args:
-        q_BHLK, k_BGMK: as of `attend`.
         keep: boolean, broadcastable to `(B, H, L, M)`; a query attends only where it is true.
         score: g, from queries and keys of H heads to scores `(B, H, L, M)`; default: q kᵀ / √d_k.
-        normalise: scores and `keep` to weights.
         bias: added to the scores, broadcastable to `(B, H, L, M)`.
 
     Returns:

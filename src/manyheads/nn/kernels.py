@@ -186,38 +186,18 @@ def _flash_fits(q_NHK: Tensor, k_NGK: Tensor, v_NGV: Tensor, queries: Layout, ke
 
 
 def _flash(
-    q_NHK: Tensor,
-    k_NGK: Tensor,
-    v_NGV: Tensor,
-    queries: Packed,
-    keys: Packed,
-    scale: float | None,
-    reach: tuple[int, int] = (-1, -1),
+    q_NHK: Tensor, k_NGK: Tensor, v_NGV: Tensor, queries: Packed, keys: Packed, scale: float, reach: tuple[int, int]
 ) -> Tensor:
     """Flash attention over documents end to end (Dao, 2023, "FlashAttention-2"); no padding is ever made.
 
-    The tail is a document like any other to it: so what stands there is finite, and its gradient is zero.
-
-    Args:
-        scale: of the scores.
-        reach: keys that a query attends to on its left and right; -1: all.
+    The tail is a document like any other to it: so what stands there is finite, and its gradient is zero. `reach` are
+    the keys that a query attends to on its left and right; -1: all.
     """
     from torch.nn.attention.varlen import varlen_attn  # not in every build of torch for the CPU
 
     k_NHK, v_NHV = (share_heads(x, q_NHK.size(1)) for x in (k_NGK, v_NGV))  # torch 2.11 cannot group heads here
-    of_queries, of_keys = queries.bounds, keys.bounds
-    context_NHV = varlen_attn(
-        q_NHK,
-        k_NHK,
-        v_NHV,
-        of_queries.cuts,
-        of_keys.cuts,
-        of_queries.longest,
-        of_keys.longest,
-        scale=scale,
-        window_size=reach,
-    )
-    return cast(Tensor, context_NHV)
+    cuts, longest = zip(queries.bounds, keys.bounds, strict=True)
+    return cast(Tensor, varlen_attn(q_NHK, k_NHK, v_NHV, *cuts, *longest, scale=scale, window_size=reach))
 
 
 def attend_plainly(

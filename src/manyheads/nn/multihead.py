@@ -95,14 +95,11 @@ class MultiHeadAttention(nn.Module):
         Raises:
             ValueError: x is no plain batch and comes without a layout, or the mask does not fit it.
         """
-        layout, keys = self._layouts(x, layout, memory, memory_layout)
+        layout = as_layout(x, layout)
+        keys = layout if memory is None else as_layout(memory, memory_layout)
         q, k, v = self.queries_keys_values(x, memory, layout, keys)
         context = attention(
-            q,
-            k,
-            v,
-            layout,
-            keys,
+            *(q, k, v, layout, keys),
             score=self.score,
             normalise=self.normalise,
             bias_HLM=self.bias_HLM(layout, keys),
@@ -123,7 +120,8 @@ class MultiHeadAttention(nn.Module):
 
         Rows and columns behind the end of a document are zero. Nothing is dropped.
         """
-        layout, keys = self._layouts(x, layout, memory, memory_layout)
+        layout = as_layout(x, layout)
+        keys = layout if memory is None else as_layout(memory, memory_layout)
         with torch.autocast(x.device.type, enabled=False):
             q, k, v = self.queries_keys_values(x.float(), None if memory is None else memory.float(), layout, keys)
             weights_BHLM = attention_weights(
@@ -163,13 +161,6 @@ class MultiHeadAttention(nn.Module):
         if self.rotary is not None:
             q, k = self.rotary(q, layout.positions), self.rotary(k, keys.positions)
         return q, k, v
-
-    def _layouts(
-        self, x: Tensor, layout: Layout | Tensor | None, memory: Tensor | None, memory_layout: Layout | Tensor | None
-    ) -> tuple[Layout, Layout]:
-        """Those of the queries and of the keys."""
-        queries = as_layout(x, layout)
-        return queries, queries if memory is None else as_layout(memory, memory_layout)
 
     def bias_HLM(self, layout: Layout, keys: Layout) -> Tensor | None:
         """What positions add to the scores, if anything: `(H, L, M)`."""

@@ -101,11 +101,7 @@ class StateAttention(nn.Module):
         """Queries `(..., D)` in `layout` and a memory `(..., D)` in `memory_layout` to `(..., D)` in `layout`."""
         projected, keys = self.score.project(q.unsqueeze(-2), memory.unsqueeze(-2))
         context = attention(
-            projected,
-            keys,
-            memory.unsqueeze(-2),
-            layout,
-            memory_layout,
+            *(projected, keys, memory.unsqueeze(-2), layout, memory_layout),
             score=self.score,
             normalise=self.normalise,
             dropout=self.dropout if self.training else 0.0,

@@ -8,6 +8,8 @@ B documents . L query positions . M key positions . H query heads . G key/value 
 """
 
 import math
+from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -119,11 +121,9 @@ class Concat(Score):
 
 def make_score(kind: str, *, n_heads: int, n_kv_heads: int, d_k: int, scale: float | None = None) -> Score:
     """The score `kind` names; `scale` None is its own: 1/√d_k for scaled_dot, learned for cosine, 1 for the others."""
-    factor = 1.0 if scale is None else scale
+    factor = scale if scale is not None else d_k**-0.5 if kind == "scaled_dot" else 1.0
     match kind:
-        case "scaled_dot":
-            return Dot(d_k**-0.5 if scale is None else scale)
-        case "dot":
+        case "scaled_dot" | "dot":
             return Dot(factor)
         case "cosine":
             return Cosine(n_heads=n_heads, scale=scale)
@@ -147,10 +147,9 @@ def scores_of_sums(q_BHLK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
     n_documents, n_heads, _, width = q_BHLK.shape
     per_query = max(1, n_documents * n_heads * k_BHMK.size(2) * width)
     chunks = q_BHLK.split(max(1, CHUNK // per_query), dim=2)
-    if len(chunks) == 1 or not torch.is_grad_enabled():
-        return torch.cat([_scores_of_chunk(chunk, k_BHMK, v_HK) for chunk in chunks], dim=2)
-    parts = [checkpoint(_scores_of_chunk, chunk, k_BHMK, v_HK, use_reentrant=False) for chunk in chunks]
-    return torch.cat(parts, dim=2)  # type: ignore[arg-type]
+    again = len(chunks) > 1 and torch.is_grad_enabled()
+    score = partial(checkpoint, _scores_of_chunk, use_reentrant=False) if again else _scores_of_chunk
+    return torch.cat([cast(Tensor, score(chunk, k_BHMK, v_HK)) for chunk in chunks], dim=2)
 
 
 def _scores_of_chunk(q_BHlK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
