@@ -3,8 +3,11 @@
 import csv
 import json
 import shutil
+from contextlib import redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,8 +40,15 @@ def run(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Path:
     return home / "run"
 
 
-def test_a_split_is_studied(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    returned = study(LookConfig(run=str(run), split="test", bootstrap=100, hardware=CPU))
+@pytest.fixture(scope="module")
+def studied(run: Path) -> tuple[dict[str, Any], str]:
+    """What a study of the test split returns and prints."""
+    with redirect_stdout(StringIO()) as printed:
+        return study(LookConfig(run=str(run), split="test", bootstrap=100, hardware=CPU, seed=4)), printed.getvalue()
+
+
+def test_a_split_is_studied(run: Path, studied: tuple[dict[str, Any], str]) -> None:
+    returned, printed = studied
     folder = run / "look" / "test"
     assert sorted(one.name for one in folder.iterdir()) == ["heads.csv", "study.html", "study.json", "study.png"]
     found = json.loads((folder / "study.json").read_text())
@@ -57,15 +67,13 @@ def test_a_split_is_studied(run: Path, capsys: pytest.CaptureFixture[str]) -> No
     page = (folder / "study.html").read_text()
     assert "default-src 'none'" in page
     assert "Tokens silenced" in page
-    printed = capsys.readouterr().out
     assert "films, test: the heads over 21 rows" in printed
     assert "…" not in printed
     assert max(map(len, printed.replace(str(folder), "").splitlines())) <= 80
 
 
-def test_the_figures_of_all_heads_are_those_of_evaluate(run: Path) -> None:
-    judged = evaluate(EvaluateConfig(run=str(run), split="validation", bootstrap=100, hardware=CPU, seed=4))
-    found = study(LookConfig(run=str(run), split="validation", bootstrap=100, hardware=CPU, seed=4))
+def test_the_figures_of_all_heads_are_those_of_evaluate(run: Path, studied: tuple[dict[str, Any], str]) -> None:
+    judged, (found, _) = evaluate(EvaluateConfig(run=str(run), bootstrap=100, hardware=CPU, seed=4)), studied
     assert found["accuracy"] == judged["accuracy"]
     assert found["macro_f1"] == judged["macro_f1"]
 
@@ -80,7 +88,8 @@ def test_a_linear_model_beside_the_network_is_told(run: Path) -> None:
     assert notes(beside)[0].startswith("All figures are of the network alone: 35% of each answer are those of a linear")
 
 
-def test_a_study_may_be_repeated_and_replaces_the_last(run: Path, tmp_path: Path) -> None:
+def test_a_study_may_be_repeated_and_replaces_the_last(run: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("manyheads.interpret.study.png", lambda figure: b"\x89PNG")
     config = LookConfig(run=str(run / "model"), split="test", rows=5, bootstrap=100, hardware=CPU, output=str(tmp_path))
     first = study(config)
     (tmp_path / "test" / "old.txt").write_text("of an earlier one")

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from manyheads.config import ExplainConfig
-from manyheads.explain.drawing import BLUE, GREY, RED, TEAL, draw, name, png, powers_of_two
+from manyheads.explain.drawing import BLUE, GREY, RED, TEAL, draw, lines, name, png, powers_of_two
 from manyheads.explain.explain import Finding
 from manyheads.layout import Packed
 from manyheads.nn.attention import attend
@@ -103,14 +103,10 @@ def heads(config: ExplainConfig) -> Finding:
     """Count and time one attention layer of d_model 256, for 1 head of 256 up to 64 heads of 4."""
     torch.manual_seed(config.seed)
     layers = {n_heads: make_layer(D_MODEL, n_heads) for n_heads in N_HEADS}
+    figures = ("flops", "exponentials", "megabytes", "milliseconds")
     costs: list[dict[str, Any]] = [
-        {
-            "n_heads": n_heads,
-            "d_k": D_MODEL // n_heads,
-            "parameters": count_parameters(layer),
-            **{figure: {} for figure in ("flops", "exponentials", "megabytes", "milliseconds")},
-        }
-        for n_heads, layer in layers.items()
+        {"n_heads": n, "d_k": D_MODEL // n, "parameters": count_parameters(layer), **{one: {} for one in figures}}
+        for n, layer in layers.items()
     ]
     for length in LENGTHS:
         x, layout = batch(length, D_MODEL)
@@ -126,14 +122,8 @@ def heads(config: ExplainConfig) -> Finding:
         f"1 to {N_HEADS[-1]} heads: {costs[0]['parameters']:,} parameters each and the same matrix products, "
         f"but {N_HEADS[-1]} heads take {slowest:.1f} times as long at 256 tokens"
     )
-    numbers = {
-        "processor": processor(),
-        "d_model": D_MODEL,
-        "tokens": TOKENS,
-        "repeats": config.repeats,
-        "heads": costs,
-    }
-    return Finding(says, numbers, {"heads": _heads_picture(costs)})
+    about = {"processor": processor(), "d_model": D_MODEL, "tokens": TOKENS, "repeats": config.repeats}
+    return Finding(says, {**about, "heads": costs}, {"heads": _heads_picture(costs)})
 
 
 def make_layer(d_model: int, n_heads: int, window: int = 0) -> MultiHeadAttention:
@@ -167,18 +157,20 @@ def count_flops(layer: MultiHeadAttention, x: Tensor, layout: Packed) -> int:
 def _heads_picture(costs: list[dict[str, Any]]) -> bytes:
     figure, panels = draw(1, 2, width=9.6, height=3.7)
     for axes, length in zip(panels.flat, map(str, LENGTHS), strict=True):
-        lines = (
-            ("time", "milliseconds", RED, "o-"),
-            ("peak memory", "megabytes", BLUE, "s-"),
-            ("exponentials", "exponentials", GREY, "^:"),
-            ("matrix products (FLOPs)", "flops", TEAL, "-"),
+        drawn = (
+            ("time", RED, "o-", "milliseconds"),
+            ("peak memory", BLUE, "s-", "megabytes"),
+            ("exponentials", GREY, "^:", "exponentials"),
+            ("matrix products (FLOPs)", TEAL, "-", "flops"),
         )
-        for label, key, colour, style in lines:
-            ratios = [cost[key][length] / costs[0][key][length] for cost in costs]
-            axes.plot(N_HEADS, ratios, style, color=colour, markersize=4, label=label)
+        lines(
+            axes,
+            N_HEADS,
+            ((*one, [cost[key][length] / costs[0][key][length] for cost in costs]) for *one, key in drawn),
+        )
         powers_of_two(axes, N_HEADS, "heads h, each of width 256 / h")
         axes.set_yscale("log", base=2)
-        axes.set_yticks([1, 2, 4, 8, 16, 32, 64], ["1", "2", "4", "8", "16", "32", "64"])
+        axes.set_yticks(N_HEADS, list(map(str, N_HEADS)))
         name(axes, f"texts of {length} tokens")
         axes.set(ylabel="times one head of width 256", ylim=(0.6, 80))
     panels[0, 0].legend(frameon=False, fontsize=8, loc="upper left")
@@ -206,11 +198,10 @@ def length(config: ExplainConfig) -> Finding:
     growth = {
         figure: {kind: exponent(costs, figure, kind) for kind in KINDS} for figure in ("milliseconds", "megabytes")
     }
-    last = costs[-1]
+    time, memory = costs[-1]["milliseconds"], costs[-1]["megabytes"]
     says = (
-        f"at {last['tokens']:,} tokens the formula takes {last['milliseconds']['textbook']:.0f} ms and "
-        f"{last['megabytes']['textbook']:.0f} MiB, a window of {WINDOW} {last['milliseconds']['window']:.0f} ms and "
-        f"{last['megabytes']['window']:.0f} MiB"
+        f"at {costs[-1]['tokens']:,} tokens the formula takes {time['textbook']:.0f} ms and {memory['textbook']:.0f} "
+        f"MiB, a window of {WINDOW} {time['window']:.0f} ms and {memory['window']:.0f} MiB"
     )
     numbers = {
         **{"processor": processor(), "d_model": WIDTH, "n_heads": HEADS, "window": WINDOW},
@@ -250,8 +241,7 @@ def _length_picture(costs: list[dict[str, Any]]) -> bytes:
         (panels[0, 0], "milliseconds", "forward and backward, ms of one core"),
         (panels[0, 1], "megabytes", "peak memory of tensors, MiB"),
     ):
-        for kind, (what, colour, style) in KINDS.items():
-            axes.plot(tokens, [cost[key][kind] for cost in costs], style, color=colour, markersize=4, label=what)
+        lines(axes, tokens, ((*look, [cost[key][kind] for cost in costs]) for kind, look in KINDS.items()))
         end = costs[-1][key]["textbook"]
         axes.plot(tokens, [end * (one / tokens[-1]) ** 2 for one in tokens], "--", color=GREY, linewidth=1, label="T²")
         name(axes, label)

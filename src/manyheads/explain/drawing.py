@@ -1,6 +1,6 @@
 """The look of the pictures: one palette, quiet axes, labels with units. Plain figures, no pyplot."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from matplotlib.ticker import NullLocator
 
 from manyheads.evaluation.report import BLUE, GREY, INK, PALE, RED, png, quiet
 
-__all__ = ["BLUE", "GREY", "INK", "PALE", "RED", "TEAL", "draw", "heatmap", "name", "png", "powers_of_two"]
+__all__ = ["BLUE", "GREY", "INK", "PALE", "RED", "TEAL", "draw", "heatmap", "lines", "name", "png", "powers_of_two"]
 
 TEAL = "#2a9d8f"
 
@@ -29,6 +29,12 @@ def draw(n_rows: int, n_columns: int, *, width: float, height: float, **grid: An
 def name(axes: Axes, title: str) -> None:
     """What a panel shows, above it on the left."""
     axes.set_title(title, fontsize=10, color=INK, loc="left", parse_math=False)
+
+
+def lines(axes: Axes, x: Sequence[float], drawn: Iterable[tuple[str, str, str, Sequence[float]]], **style: Any) -> None:
+    """Lines over `x`, each with its label, colour, matplotlib's format and values."""
+    for label, colour, form, values in drawn:
+        axes.plot(x, values, form, color=colour, label=label, **({"markersize": 4} | style))
 
 
 def powers_of_two(axes: Axes, ticks: Sequence[int], label: str) -> None:

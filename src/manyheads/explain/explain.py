@@ -109,7 +109,20 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
     figures = _figures_there(folder, config)
     check_page(config.page)
     folder.mkdir(parents=True, exist_ok=True)
-    for claim, experiment in _experiments().items():
+    # torch and matplotlib take seconds to import: only now are they needed
+    from manyheads.explain import cost, formula, models, words
+
+    experiments: dict[Claim, Callable[[ExplainConfig], Finding]] = {
+        Claim.formula: formula.formula,
+        Claim.scale: formula.scale,
+        Claim.order: models.order,
+        Claim.heads: cost.heads,
+        Claim.length: cost.length,
+        Claim.retrieval: formula.retrieval,
+        Claim.senses: words.senses,
+        Claim.relations: words.relations,
+    }
+    for claim, experiment in experiments.items():
         if config.only not in (Claim.all, claim):
             continue
         started = time.perf_counter()
@@ -134,22 +147,6 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
         how = "updated" if updated != text else "all as they were"
         print(f"page: {page}, {len(MARK.findall(text))} figures, {how}")
     return figures
-
-
-def _experiments() -> dict[Claim, Callable[[ExplainConfig], Finding]]:
-    # torch and matplotlib take seconds to import: only now are they needed
-    from manyheads.explain import cost, formula, models, words
-
-    return {
-        Claim.formula: formula.formula,
-        Claim.scale: formula.scale,
-        Claim.order: models.order,
-        Claim.heads: cost.heads,
-        Claim.length: cost.length,
-        Claim.retrieval: formula.retrieval,
-        Claim.senses: words.senses,
-        Claim.relations: words.relations,
-    }
 
 
 def _figures_there(folder: Path, config: ExplainConfig) -> dict[str, Any]:

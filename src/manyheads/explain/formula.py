@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.config import ExplainConfig
-from manyheads.explain.drawing import BLUE, GREY, INK, RED, draw, heatmap, name, png, powers_of_two
+from manyheads.explain.drawing import BLUE, GREY, INK, RED, draw, heatmap, lines, name, png, powers_of_two
 from manyheads.explain.explain import Finding
 from manyheads.layout import Packed
 from manyheads.nn.attention import attention_weights
@@ -219,13 +219,12 @@ def _retrieval_picture(rows: list[dict[str, Any]]) -> bytes:
     panels[0, 0].set_ylabel("temperature")
     name(panels[0, 0], "weights of one query over eight records")
     axes = panels[0, 1]
-    for key, colour, style, label in (
-        ("distance_to_mean", BLUE, "s-", "to the mean of all values"),
-        ("distance_to_record", RED, "o-", "to the best match's value"),
-        ("bound", GREY, "--", "bound on the weight of all others"),
-    ):
-        points = [(row["temperature"], row[key]) for row in rows]
-        axes.plot(*zip(*points, strict=True), style, color=colour, markersize=4, linewidth=1.3, label=label)
+    drawn = (
+        ("to the mean of all values", BLUE, "s-", "distance_to_mean"),
+        ("to the best match's value", RED, "o-", "distance_to_record"),
+        ("bound on the weight of all others", GREY, "--", "bound"),
+    )
+    lines(axes, TEMPERATURES, ((*one, [row[key] for row in rows]) for *one, key in drawn), linewidth=1.3)
     axes.set(xscale="log", yscale="log", ylim=(1e-6, 20), xlabel="temperature")
     name(axes, "distance of what is returned")
     axes.invert_xaxis()
@@ -309,8 +308,7 @@ def softmax_jacobian(weights_RM: Tensor) -> Tensor:
 
 def norms_of_products(jacobian_RMM: Tensor, k_MK: Tensor) -> Tensor:
     """Frobenius norm of each J K by the M x M matrix K Kᵀ, as d_k may be large: ‖J K‖² = trace(J K Kᵀ Jᵀ)."""
-    squares_R = (jacobian_RMM @ (k_MK @ k_MK.T) * jacobian_RMM).sum((1, 2))
-    return squares_R.clamp(min=0).sqrt()
+    return (jacobian_RMM @ (k_MK @ k_MK.T) * jacobian_RMM).sum((1, 2)).clamp(min=0).sqrt()
 
 
 def _scale_picture(widths: list[dict[str, Any]]) -> bytes:
@@ -325,11 +323,13 @@ def _scale_picture(widths: list[dict[str, Any]]) -> bytes:
     weights.axhline(math.log(N_KEYS), color=GREY, linewidth=1, linestyle="--", label=f"all {N_KEYS} weights equal")
     for arm, colour, label in arms:
         of_arm = [one[arm] for one in widths]
-        weights.plot(d_k, [one["entropy"] for one in of_arm], "o-", color=colour, markersize=4, label=label)
-        medians, means = ([one[f"jacobian_{which}"] for one in of_arm] for which in ("median", "mean"))
-        jacobian.plot(d_k, medians, "o-", color=colour, markersize=4, label=f"{label}: median")
-        jacobian.plot(d_k, means, ":", color=colour, linewidth=1.6, label=f"{label}: mean")
-        dead.plot(d_k, [one["dead_share"] for one in of_arm], "o-", color=colour, markersize=4, label=label)
+        for axes, key, what, form in (
+            (weights, "entropy", label, "o-"),
+            (jacobian, "jacobian_median", f"{label}: median", "o-"),
+            (jacobian, "jacobian_mean", f"{label}: mean", ":"),
+            (dead, "dead_share", label, "o-"),
+        ):
+            lines(axes, d_k, [(what, colour, form, [one[key] for one in of_arm])])
     weights.set_ylim(0, None)
     jacobian.set(yscale="log", ylim=(1e-5, 1))
     dead.set_ylim(-0.03, 1)

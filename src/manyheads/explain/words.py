@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from manyheads.config import ExplainConfig
 from manyheads.data.demo import demo_splits
-from manyheads.explain.drawing import BLUE, GREY, RED, draw, heatmap, name, png
+from manyheads.explain.drawing import BLUE, GREY, RED, draw, heatmap, lines, name, png
 from manyheads.explain.explain import Finding
 from manyheads.explain.models import read_text, train_small, untrained
 from manyheads.inference.classifier import Prediction, TextClassifier
@@ -188,21 +188,18 @@ def _matrices_picture(matrices: dict[str, dict[str, Any]]) -> bytes:
 
 def _depth_picture(words: dict[str, dict[str, Any]]) -> bytes:
     figure, panels = draw(2, 3, width=10.4, height=6.0)
-    arms = {
-        "trained": '"{}", trained',
-        "control": 'control: the full stop, in "{}" sentences',
-        "untrained": '"{}", untrained',
-    }
+    arms = {"trained": '"{}", trained', "control": 'control: the full stop, in "{}" sentences'}
+    arms |= {"untrained": '"{}", untrained'}
+    drawn = (
+        ("cosine, same sense", BLUE, "o-", "same_sense", 3.5),
+        ("cosine, different senses", RED, "s-", "other_sense", 1.5),
+        ("share whose nearest has the same sense", GREY, "^:", "nearest_shares_sense", 1.5),
+    )
     for row, (word, of_word) in zip(panels, words.items(), strict=True):
         for axes, (arm, title) in zip(row, arms.items(), strict=True):
             by_depth = [of_word[arm][depth] for depth in DEPTHS]
-            for key, colour, style, line, label in (
-                ("same_sense", BLUE, "o-", 3.5, "cosine, same sense"),
-                ("other_sense", RED, "s-", 1.5, "cosine, different senses"),
-                ("nearest_shares_sense", GREY, "^:", 1.5, "share whose nearest has the same sense"),
-            ):
-                figures = [one[key] for one in by_depth]
-                axes.plot(range(len(DEPTHS)), figures, style, color=colour, linewidth=line, markersize=4, label=label)
+            for *look, key, width in drawn:
+                lines(axes, range(len(DEPTHS)), [(*look, [one[key] for one in by_depth])], linewidth=width)
             axes.set_xticks(range(len(DEPTHS)), ["word", "+ position", "layer 1", "layer 2"])
             axes.set_ylim(0, 1.05)
             name(axes, title.format(word))
@@ -272,6 +269,10 @@ def relations(config: ExplainConfig) -> Finding:
     seeds = [seed % 2**32 for seed in range(config.seed, config.seed + N_SEEDS)]
     trained = [train_small(config, OF_RELATIONS, seed=seed, splits=rows) for seed in seeds]
     model, figures = trained[0]
+    answers: dict[str, dict[str, Any]] = {}
+    for (what, text), said in zip(ASKED.items(), model.predict([*ASKED.values()]), strict=True):
+        assert isinstance(said, Prediction), "its data has one class a text"
+        answers[what] = {"text": text, "says": said.label, "probability": said.probabilities[said.label]}
     fitting = {split: [one for one in splits[split] if one.label == "fits"] for split in ("validation", "test")}
     numbers = {
         "training": figures,
@@ -279,13 +280,10 @@ def relations(config: ExplainConfig) -> Finding:
             "trained": bond_figures(model, model.network, fitting),
             "untrained": bond_figures(model, untrained(model, config.seed), fitting),
         },
-        "answers": {what: _answer(model, text) for what, text in ASKED.items()},
+        "answers": answers,
         "seeds": [
-            {
-                "test_accuracy": of["test_accuracy"],
-                "train": pair_weights(one, TRAIN, PAIRS[TRAIN]),
-                "jane": pair_weights(one, JANE, PAIRS[JANE]),
-            }
+            {"test_accuracy": of["test_accuracy"]}
+            | {key: pair_weights(one, text, PAIRS[text]) for key, text in (("train", TRAIN), ("jane", JANE))}
             for one, of in trained
         ],
     }
@@ -360,12 +358,6 @@ def pair_weights(model: TextClassifier, text: str, pairs: tuple[tuple[str, str],
             for layer, weights_H in enumerate(weights_YH)
         }
     return figures
-
-
-def _answer(model: TextClassifier, text: str) -> dict[str, Any]:
-    said = model.predict([text])[0]
-    assert isinstance(said, Prediction), "its data has one class a text"
-    return {"text": text, "says": said.label, "probability": said.probabilities[said.label]}
 
 
 def _maps_picture(model: TextClassifier, text: str, *, width: float, height: float) -> bytes:

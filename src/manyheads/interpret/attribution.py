@@ -106,7 +106,11 @@ def attribute(
     logits = from_word_vectors(deliverable.network, batch)
     with torch.no_grad():
         words_LD = deliverable.network.embeddings.words(batch.ids_N)
-        nothing_LD = without_words(deliverable.network, batch).expand_as(words_LD)
+        embeddings = deliverable.network.embeddings
+        marked = embeddings.segments is not None and batch.segments_N is not None and deliverable.network.cross is None
+        mean_D = embeddings.words.weight.mean(0)
+        nothing_D = torch.zeros_like(mean_D) if marked or embeddings.positions is not None else mean_D
+        nothing_LD = nothing_D.expand_as(words_LD)
         logit, baseline = logits(torch.stack([words_LD, nothing_LD]))[:, answer].tolist()
     most = max(tokens // len(batch.ids_N), 1)
     added_L, steps = integrated_gradients(logits, words_LD, nothing_LD, answer, logit - baseline, most=most)
@@ -121,14 +125,6 @@ def attribute(
         error=float(added_L.sum()) - (logit - baseline),
         steps=steps,
     )
-
-
-def without_words(classifier: Classifier, batch: Batch) -> Tensor:
-    """The word vector that stands for no word: `(D,)`."""
-    embeddings = classifier.embeddings
-    segments = embeddings.segments is not None and batch.segments_N is not None and classifier.cross is None
-    mean_D = embeddings.words.weight.mean(0)
-    return torch.zeros_like(mean_D) if segments or embeddings.positions is not None else mean_D
 
 
 def from_word_vectors(classifier: Classifier, batch: Batch) -> Callable[[Tensor], Tensor]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from manyheads.config import EvaluateConfig, LookConfig, ModelConfig, Task
 from manyheads.config.fields import show
@@ -14,9 +14,6 @@ from manyheads.inference.format import open_folder, run_folder
 from manyheads.inference.reading import check_texts, opened_texts
 from manyheads.runs.folder import within
 from manyheads.terminal import as_text, console, progress_bar, show_files
-
-if TYPE_CHECKING:
-    from manyheads.inference.classifier import TextClassifier
 
 WAYS = 'text="...", input=FILE or split=validation'
 NO_CAPTUM = "attribution=true needs a package that is not installed: pip install 'manyheads[attribute]'"
@@ -56,6 +53,8 @@ def look(config: LookConfig) -> Any:
 
     from manyheads.inference.classifier import TextClassifier
     from manyheads.inference.folder import load, place
+    from manyheads.interpret.attribution import attribute, show_attribution, write_attribution
+    from manyheads.interpret.page import look_at
 
     deliverable = place(load(opened, TextClassifier), config.hardware)
     with opened_texts(config.text, config.input or "-", deliverable) as chunks:
@@ -63,32 +62,19 @@ def look(config: LookConfig) -> Any:
         texts = list(islice(lines, config.rows or None))  # all before the first page: a mistake writes none
     if not texts:
         raise ValueError(f"input={config.input} holds no texts: give one a line")
-    source = (model.parent if model.name == "model" else model).name
-    return [path for one in texts for path in _page(config, deliverable, one, chosen, folder, source)]
-
-
-def _page(
-    config: LookConfig,
-    deliverable: "TextClassifier",
-    texts: tuple[str, str | None],
-    chosen: Chosen,
-    folder: Path,
-    source: str,
-) -> list[Path]:
-    """Write the page of a text or pair, and what belongs to it, and print what it says."""
-    from manyheads.interpret.attribution import attribute, show_attribution, write_attribution
-    from manyheads.interpret.page import look_at
-
-    found = attribute(deliverable, *texts) if config.attribution else None
-    looked = look_at(deliverable, *texts, chosen, folder=folder, source=source, png=config.png, attribution=found)
-    shell = console()
-    shell.print(as_text(f"{looked.files[0]}: {looked.label} {looked.probability:.1%}"), soft_wrap=True)
-    checks = ", ".join(f"{re.sub('^Layer', 'layer', name)} {error:.1e}" for name, error in looked.errors.items())
-    shell.print(as_text(f"  largest |map · V - fast path|: {checks}"), soft_wrap=True)
-    if found is None:
-        return looked.files
-    show_attribution(found)
-    return [*looked.files, *write_attribution(looked.files[0], found)]
+    source, shell = (model.parent if model.name == "model" else model).name, console()
+    written: list[Path] = []
+    for one in texts:
+        found = attribute(deliverable, *one) if config.attribution else None
+        page = look_at(deliverable, *one, chosen, folder=folder, source=source, png=config.png, attribution=found)
+        written += page.files
+        shell.print(as_text(f"{page.files[0]}: {page.label} {page.probability:.1%}"), soft_wrap=True)
+        checks = ", ".join(f"{re.sub('^Layer', 'layer', name)} {error:.1e}" for name, error in page.errors.items())
+        shell.print(as_text(f"  largest |map · V - fast path|: {checks}"), soft_wrap=True)
+        if found is not None:
+            show_attribution(found)
+            written += write_attribution(page.files[0], found)
+    return written
 
 
 def _check(config: LookConfig) -> None:

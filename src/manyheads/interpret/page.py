@@ -11,7 +11,7 @@ import re
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from importlib.resources import files
@@ -207,22 +207,17 @@ def _next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         taken = [int(match[1]) for file in folder.iterdir() if (match := re.match(r"(\d+)[.-]", file.name))]
-        names = (folder / f"{number}.html" for number in count(max(taken, default=0) + 1))
-        page = next(one for one in names if _took(one))
+        for number in count(max(taken, default=0) + 1):
+            page = folder / f"{number}.html"
+            with suppress(FileExistsError):
+                page.touch(exist_ok=False)
+                break
     try:
         with replace_file(page) as part:
             yield part, page
     except BaseException:
         page.unlink(missing_ok=True)
         raise
-
-
-def _took(page: Path) -> bool:
-    try:
-        page.touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
 
 
 def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, LayerMaps]]) -> dict[str, float]:

@@ -43,9 +43,8 @@ class Classifier(nn.Module):
         self.head = head
 
     def forward(self, ids: Tensor, layout: Layout | Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """Logits `(B, C)` of ids `(...)`: the same whether a document is alone, packed or padded.
-
-        Of a text that is read as several documents they are the mean over these.
+        """Logits `(B, C)` of ids `(...)`: the same whether a document is alone, packed or padded; of a text that is
+        read as several documents their mean.
 
         Args:
             ids: a plain batch `(B, L)`, or ids `(...)` in `layout`.
@@ -192,11 +191,8 @@ def compare(text_2BD: Tensor) -> Tensor:
 
 
 class CrossLayer(nn.Module):
-    """Tokens of each text look at those of the other one, then each is thought over alone.
-
-    Both directions share their weights, as both texts share the encoder. A text whose partner has no tokens gets
-    nothing from it.
-    """
+    """Tokens of each text look at those of the other one, then each is thought over alone. Both directions share
+    their weights; a text whose partner has no tokens gets nothing from it."""
 
     def __init__(self, *, attention: Residual, feed_forward: Residual) -> None:
         super().__init__()

@@ -32,7 +32,11 @@ def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
     With `zero_output` W^O and W2 are zero, so that a fresh layer hands on what it gets: Zhang et al. (2019), "Fixup",
     section 3.
     """
-    shrink = dict.fromkeys(model.modules(), 0.0) if zero_output else _shrink(model)
+    shrink = dict.fromkeys(model.modules(), 0.0) if zero_output else {}
+    for stack in model.modules() if not zero_output else ():
+        if isinstance(stack, Encoder | Decoder | Cross):
+            blocks = [module.block for module in stack.modules() if isinstance(module, Residual)]
+            shrink |= dict.fromkeys(blocks, 1 / math.sqrt(len(blocks)))
     drawn: set[nn.Module] = set()
     for module in model.modules():
         if isinstance(module, nn.Embedding):
@@ -56,16 +60,6 @@ def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
     for module in reversed(list(model.modules())):  # the head first
         if isinstance(module, nn.Linear) and module not in drawn:
             _draw(module)
-
-
-def _shrink(model: nn.Module) -> dict[nn.Module, float]:
-    """1 / √n of each block among the n residual blocks of its stack."""
-    shrink = {}
-    for stack in model.modules():
-        if isinstance(stack, Encoder | Decoder | Cross):
-            blocks = [module.block for module in stack.modules() if isinstance(module, Residual)]
-            shrink |= dict.fromkeys(blocks, 1 / math.sqrt(len(blocks)))
-    return shrink
 
 
 def _draw_cells(cells: nn.RNNBase) -> None:

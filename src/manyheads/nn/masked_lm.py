@@ -111,11 +111,7 @@ class MaskedLM(nn.Module):
 
 
 def assemble_masked(model: ModelConfig, *, vocab_size: int, max_length: int, n_segments: int = 0) -> MaskedLM:
-    """Build what `model` describes up to its pooling, freshly initialised from torch's generator.
-
-    Args:
-        vocab_size, max_length, n_segments: as of `assemble`, whose classifier has the same embeddings and encoder.
-    """
+    """Build what `model` describes up to its pooling, as `assemble` does: embeddings and encoder are the same."""
     classifier = assemble(model, vocab_size=vocab_size, n_classes=1, max_length=max_length, n_segments=n_segments)
     words = classifier.embeddings.words
     head = WordHead(

@@ -24,10 +24,8 @@ Hidden = tuple[Tensor, ...]
 
 
 class Recurrent(nn.Module):
-    """Layers of GRU (Cho et al., 2014) or LSTM (Hochreiter and Schmidhuber, 1997), dropout on the output of each.
-
-    Reading both ways, each layer has half the width in each direction, and its states are both side by side.
-    """
+    """Layers of GRU (Cho et al., 2014) or LSTM (Hochreiter and Schmidhuber, 1997), dropout on the output of each; read
+    both ways, each has half the width in each direction, and its states are both side by side."""
 
     def __init__(
         self, *, kind: str, d_model: int, n_layers: int, bidirectional: bool, bias: bool = True, dropout: float = 0.0
@@ -49,10 +47,7 @@ class Recurrent(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout, first: Hidden | None = None) -> Tensor:
         """Tokens `(..., D)` to the top layer's states `(..., D)`; what lies behind a document is never read.
-
-        Args:
-            first: states before the first token; default: zeros.
-        """
+        `first` are the states before the first token; default: zeros."""
         n_documents, longest = layout.n_documents, layout.longest
         none, short = int(n_documents == 0), int(longest == 0)  # torch reads no empty batch and no empty document
         x_BLD = F.pad(self._own(layout.grid(x)), (0, 0, 0, short, 0, none))

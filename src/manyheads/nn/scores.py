@@ -21,8 +21,6 @@ FIRST_TEMPERATURE = 10.0  # of the cosine: from -10 to 10 the softmax can choose
 
 
 class Score(nn.Module):
-    """One contract for all of them."""
-
     dot_scale: float | None = None
 
     def __init__(self, scale: float) -> None:

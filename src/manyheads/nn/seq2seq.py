@@ -240,8 +240,6 @@ class Seq2Seq(nn.Module):
 def assemble_seq2seq(model: ModelConfig, *, vocab_size: int, max_length: int) -> Seq2Seq:
     """Build the model that `model` describes, `n_layers` on either side, freshly initialised from torch's generator.
 
-    Pairs of neighbours enter on the side of the source: the target is read one token at a time.
-
     Args:
         vocab_size: entries of the one vocabulary of both texts.
         max_length: most tokens of a source, and most of a target.

@@ -25,10 +25,8 @@ Walk = Callable[..., Tensor]
 
 
 class Encoder(nn.Module):
-    """Layers one after another, and the norm that pre-norm leaves to the end.
-
-    In training `walk` goes through each layer: see `make_walk`.
-    """
+    """Layers one after another, and the norm that pre-norm leaves to the end. In training `walk` goes through each
+    layer: see `make_walk`."""
 
     def __init__(self, layers: "Iterable[EncoderLayer]", *, norm: nn.Module | None = None) -> None:
         super().__init__()
@@ -106,10 +104,7 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Layers one after another, and the norm that pre-norm leaves to the end.
-
-    In training `walk` goes through each layer: see `make_walk`.
-    """
+    """As `Encoder`, beside a memory."""
 
     layers: Any  # a ModuleList of DecoderLayer
 
@@ -148,21 +143,13 @@ def _one_query(block: MultiHeadAttention, q_B1HK: Tensor, seen: KeysValues) -> T
 
 
 class Residual(nn.Module):
-    """after(x + dropout(block(before(x)))).
-
-    A norm before is pre-norm (Xiong et al., 2020), one after is the paper's post-norm, a norm at both places is
-    LN(x + block(LN(x))).
-    """
+    """after(x + dropout(block(before(x)))): a norm before is pre-norm (Xiong et al., 2020), one after is the paper's
+    post-norm, a norm at both places is LN(x + block(LN(x)))."""
 
     block: Any  # a module
 
     def __init__(
-        self,
-        block: nn.Module,
-        *,
-        before: nn.Module | None = None,
-        after: nn.Module | None = None,
-        dropout: float = 0.0,
+        self, block: nn.Module, *, before: nn.Module | None = None, after: nn.Module | None = None, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.before, self.block, self.after = before or nn.Identity(), block, after or nn.Identity()
@@ -178,10 +165,7 @@ class Residual(nn.Module):
 
 class FeedForward(nn.Module):
     """W2 f(W1 x + b1) + b2: Vaswani et al. (2017), section 3.3. With a gate W2 (f(W1 x + b1) * (W3 x + b3)) + b2, W1
-    and W3 side by side in one weight: Shazeer (2020).
-
-    Args:
-        activation: `relu`, `gelu`, or gated `geglu`, `swiglu`.
+    and W3 side by side in one weight: Shazeer (2020). `activation` is `relu`, `gelu`, or gated `geglu`, `swiglu`.
     """
 
     def __init__(self, *, d_model: int, d_ff: int, activation: str = "gelu", bias: bool = True) -> None:
