@@ -67,23 +67,21 @@ class Study:
             "accuracy": asdict(self.ablation.whole["accuracy"]),
             "macro_f1": asdict(self.ablation.whole["macro_f1"]),
             "linear": self.share,
-            "heads": [self._head(p) for p in range(len(self.ablation.silenced))],
+            "heads": [
+                {
+                    **head._asdict(),
+                    **{name: asdict(spreads[p]) for name, spreads in self.statistics.figures.items()},
+                    "nearest": None if alike is None else {"agreement": alike[0], **alike[1]._asdict()},
+                    **{name: value for name, value in asdict(self.ablation.silenced[p]).items() if name != "head"},
+                }
+                for p, head in enumerate(self.statistics.heads)
+                for alike in [self.statistics.agreement(p)]
+            ],
             "uniform": self.statistics.uniform,
             "divergence": self.statistics.divergence_PP,
             "faithfulness": [asdict(one) for one in self.faithfulness],
         }
         return json.loads(json.dumps(found), parse_constant=lambda nan: None)
-
-    def _head(self, p: int) -> dict[str, Any]:
-        found, silenced, alike = self.statistics, self.ablation.silenced[p], self.statistics.agreement(p)
-        return {
-            **found.heads[p]._asdict(),
-            **{name: asdict(spreads[p]) for name, spreads in found.figures.items()},
-            "nearest": None if alike is None else {"agreement": alike[0], **alike[1]._asdict()},
-            "macro_f1_change": asdict(silenced.macro_f1_change),
-            "accuracy_change": asdict(silenced.accuracy_change),
-            "answers_changed": silenced.answers_changed,
-        }
 
 
 def study_rows(
