@@ -39,6 +39,12 @@ LENGTHS = [64, 256]
 TOKENS = 512  # of a batch: 8 texts of 64 tokens, 2 of 256
 WIDTH, HEADS, WINDOW = 128, 2, 64
 SHORTEST = 64
+FIGURES = {
+    "milliseconds": ("time", RED, "o-"),
+    "megabytes": ("peak memory", BLUE, "s-"),
+    "exponentials": ("exponentials", GREY, "^:"),
+    "flops": ("matrix products (FLOPs)", TEAL, "-"),
+}
 KINDS = {
     "textbook": ("the formula, all T² weights kept", RED, "o-"),
     "fused": ("the library, fused kernel from 384 tokens on", BLUE, "s-"),
@@ -157,17 +163,8 @@ def count_flops(layer: MultiHeadAttention, x: Tensor, layout: Packed) -> int:
 def _heads_picture(costs: list[dict[str, Any]]) -> bytes:
     figure, panels = draw(1, 2, width=9.6, height=3.7)
     for axes, length in zip(panels.flat, map(str, LENGTHS), strict=True):
-        drawn = (
-            ("time", RED, "o-", "milliseconds"),
-            ("peak memory", BLUE, "s-", "megabytes"),
-            ("exponentials", GREY, "^:", "exponentials"),
-            ("matrix products (FLOPs)", TEAL, "-", "flops"),
-        )
-        lines(
-            axes,
-            N_HEADS,
-            ((*one, [cost[key][length] / costs[0][key][length] for cost in costs]) for *one, key in drawn),
-        )
+        ratios = {key: [cost[key][length] / costs[0][key][length] for cost in costs] for key in FIGURES}
+        lines(axes, N_HEADS, FIGURES, ratios)
         powers_of_two(axes, N_HEADS, "heads h, each of width 256 / h")
         axes.set_yscale("log", base=2)
         axes.set_yticks(N_HEADS, list(map(str, N_HEADS)))
@@ -241,7 +238,7 @@ def _length_picture(costs: list[dict[str, Any]]) -> bytes:
         (panels[0, 0], "milliseconds", "forward and backward, ms of one core"),
         (panels[0, 1], "megabytes", "peak memory of tensors, MiB"),
     ):
-        lines(axes, tokens, ((*look, [cost[key][kind] for cost in costs]) for kind, look in KINDS.items()))
+        lines(axes, tokens, KINDS, {kind: [cost[key][kind] for cost in costs] for kind in KINDS})
         end = costs[-1][key]["textbook"]
         axes.plot(tokens, [end * (one / tokens[-1]) ** 2 for one in tokens], "--", color=GREY, linewidth=1, label="T²")
         name(axes, label)

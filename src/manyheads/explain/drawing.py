@@ -1,6 +1,6 @@
 """The look of the pictures: one palette, quiet axes, labels with units. Plain figures, no pyplot."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,12 @@ def name(axes: Axes, title: str) -> None:
     axes.set_title(title, fontsize=10, color=INK, loc="left", parse_math=False)
 
 
-def lines(axes: Axes, x: Sequence[float], drawn: Iterable[tuple[str, str, str, Sequence[float]]], **style: Any) -> None:
-    """Lines over `x`, each with its label, colour, matplotlib's format and values."""
-    for label, colour, form, values in drawn:
-        axes.plot(x, values, form, color=colour, label=label, **({"markersize": 4} | style))
+def lines(
+    axes: Axes, x: Sequence[float], looks: dict[str, tuple[str, str, str]], values: dict[str, list[float]], **style: Any
+) -> None:
+    """A line over `x` for each key of `looks`, by its label, colour and matplotlib's format."""
+    for key, (label, colour, form) in looks.items():
+        axes.plot(x, values[key], form, color=colour, label=label, **({"markersize": 4} | style))
 
 
 def powers_of_two(axes: Axes, ticks: Sequence[int], label: str) -> None:

@@ -219,12 +219,12 @@ def _retrieval_picture(rows: list[dict[str, Any]]) -> bytes:
     panels[0, 0].set_ylabel("temperature")
     name(panels[0, 0], "weights of one query over eight records")
     axes = panels[0, 1]
-    drawn = (
-        ("to the mean of all values", BLUE, "s-", "distance_to_mean"),
-        ("to the best match's value", RED, "o-", "distance_to_record"),
-        ("bound on the weight of all others", GREY, "--", "bound"),
-    )
-    lines(axes, TEMPERATURES, ((*one, [row[key] for row in rows]) for *one, key in drawn), linewidth=1.3)
+    looks = {
+        "distance_to_mean": ("to the mean of all values", BLUE, "s-"),
+        "distance_to_record": ("to the best match's value", RED, "o-"),
+        "bound": ("bound on the weight of all others", GREY, "--"),
+    }
+    lines(axes, TEMPERATURES, looks, {key: [row[key] for row in rows] for key in looks}, linewidth=1.3)
     axes.set(xscale="log", yscale="log", ylim=(1e-6, 20), xlabel="temperature")
     name(axes, "distance of what is returned")
     axes.invert_xaxis()
@@ -323,13 +323,11 @@ def _scale_picture(widths: list[dict[str, Any]]) -> bytes:
     weights.axhline(math.log(N_KEYS), color=GREY, linewidth=1, linestyle="--", label=f"all {N_KEYS} weights equal")
     for arm, colour, label in arms:
         of_arm = [one[arm] for one in widths]
-        for axes, key, what, form in (
-            (weights, "entropy", label, "o-"),
-            (jacobian, "jacobian_median", f"{label}: median", "o-"),
-            (jacobian, "jacobian_mean", f"{label}: mean", ":"),
-            (dead, "dead_share", label, "o-"),
-        ):
-            lines(axes, d_k, [(what, colour, form, [one[key] for one in of_arm])])
+        weights.plot(d_k, [one["entropy"] for one in of_arm], "o-", color=colour, markersize=4, label=label)
+        medians, means = ([one[f"jacobian_{which}"] for one in of_arm] for which in ("median", "mean"))
+        jacobian.plot(d_k, medians, "o-", color=colour, markersize=4, label=f"{label}: median")
+        jacobian.plot(d_k, means, ":", color=colour, linewidth=1.6, label=f"{label}: mean")
+        dead.plot(d_k, [one["dead_share"] for one in of_arm], "o-", color=colour, markersize=4, label=label)
     weights.set_ylim(0, None)
     jacobian.set(yscale="log", ylim=(1e-5, 1))
     dead.set_ylim(-0.03, 1)

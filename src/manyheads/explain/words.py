@@ -190,16 +190,16 @@ def _depth_picture(words: dict[str, dict[str, Any]]) -> bytes:
     figure, panels = draw(2, 3, width=10.4, height=6.0)
     arms = {"trained": '"{}", trained', "control": 'control: the full stop, in "{}" sentences'}
     arms |= {"untrained": '"{}", untrained'}
-    drawn = (
-        ("cosine, same sense", BLUE, "o-", "same_sense", 3.5),
-        ("cosine, different senses", RED, "s-", "other_sense", 1.5),
-        ("share whose nearest has the same sense", GREY, "^:", "nearest_shares_sense", 1.5),
-    )
+    looks = {
+        "same_sense": ("cosine, same sense", BLUE, "o-"),
+        "other_sense": ("cosine, different senses", RED, "s-"),
+        "nearest_shares_sense": ("share whose nearest has the same sense", GREY, "^:"),
+    }
     for row, (word, of_word) in zip(panels, words.items(), strict=True):
         for axes, (arm, title) in zip(row, arms.items(), strict=True):
             by_depth = [of_word[arm][depth] for depth in DEPTHS]
-            for *look, key, width in drawn:
-                lines(axes, range(len(DEPTHS)), [(*look, [one[key] for one in by_depth])], linewidth=width)
+            lines(axes, range(len(DEPTHS)), looks, {key: [one[key] for one in by_depth] for key in looks})
+            axes.lines[0].set_linewidth(3.5)  # it may lie under the second
             axes.set_xticks(range(len(DEPTHS)), ["word", "+ position", "layer 1", "layer 2"])
             axes.set_ylim(0, 1.05)
             name(axes, title.format(word))

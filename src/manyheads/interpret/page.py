@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from importlib.resources import files
-from itertools import accumulate, count, pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -207,11 +207,12 @@ def _next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         taken = [int(match[1]) for file in folder.iterdir() if (match := re.match(r"(\d+)[.-]", file.name))]
-        for number in count(max(taken, default=0) + 1):
-            page = folder / f"{number}.html"
+        number, page = max(taken, default=0), None
+        while page is None:
+            number += 1
             with suppress(FileExistsError):
-                page.touch(exist_ok=False)
-                break
+                (folder / f"{number}.html").touch(exist_ok=False)
+                page = folder / f"{number}.html"
     try:
         with replace_file(page) as part:
             yield part, page

@@ -196,8 +196,9 @@ def _flash(
     from torch.nn.attention.varlen import varlen_attn  # not in every build of torch for the CPU
 
     k_NHK, v_NHV = (share_heads(x, q_NHK.size(1)) for x in (k_NGK, v_NGV))  # torch 2.11 cannot group heads here
-    cuts, longest = zip(queries.bounds, keys.bounds, strict=True)
-    return cast(Tensor, varlen_attn(q_NHK, k_NHK, v_NHV, *cuts, *longest, scale=scale, window_size=reach))
+    (cuts_q, longest_q), (cuts_k, longest_k) = queries.bounds, keys.bounds
+    inputs = q_NHK, k_NHK, v_NHV, cuts_q, cuts_k, longest_q, longest_k
+    return cast(Tensor, varlen_attn(*inputs, scale=scale, window_size=reach))
 
 
 def attend_plainly(
