@@ -32,11 +32,15 @@ def name(axes: Axes, title: str) -> None:
 
 
 def lines(
-    axes: Axes, x: Sequence[float], looks: dict[str, tuple[str, str, str]], values: dict[str, list[float]], **style: Any
+    axes: Axes,
+    x: Sequence[float],
+    looks: dict[str, tuple[str, str, str]],
+    values: dict[str, list[float]],
+    width: float = 1.5,
 ) -> None:
     """A line over `x` for each key of `looks`, by its label, colour and matplotlib's format."""
     for key, (label, colour, form) in looks.items():
-        axes.plot(x, values[key], form, color=colour, label=label, **({"markersize": 4} | style))
+        axes.plot(x, values[key], form, color=colour, label=label, markersize=4, linewidth=width)
 
 
 def powers_of_two(axes: Axes, ticks: Sequence[int], label: str) -> None:

@@ -224,7 +224,7 @@ def _retrieval_picture(rows: list[dict[str, Any]]) -> bytes:
         "distance_to_record": ("to the best match's value", RED, "o-"),
         "bound": ("bound on the weight of all others", GREY, "--"),
     }
-    lines(axes, TEMPERATURES, looks, {key: [row[key] for row in rows] for key in looks}, linewidth=1.3)
+    lines(axes, TEMPERATURES, looks, {key: [row[key] for row in rows] for key in looks}, width=1.3)
     axes.set(xscale="log", yscale="log", ylim=(1e-6, 20), xlabel="temperature")
     name(axes, "distance of what is returned")
     axes.invert_xaxis()
