@@ -18,7 +18,7 @@ def by_bisection(scores: np.ndarray, alpha: float) -> np.ndarray:
     """[(α - 1) s - τ]₊^(1 / (α - 1)) with the τ at which it sums to one: Peters et al. (2019), definition 1."""
     scaled = (alpha - 1) * scores
     low, high = scaled.max() - 1, scaled.max()
-    for _ in range(200):
+    for _ in range(60):  # to the last bit of a float64
         middle = (low + high) / 2
         total = (np.clip(scaled - middle, 0, None) ** (1 / (alpha - 1))).sum()
         low, high = (middle, high) if total > 1 else (low, middle)

@@ -79,9 +79,9 @@ def test_a_score_that_says_so_is_a_plain_product_of_what_it_projects(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_attention_with_a_score_passes_gradcheck(kind):
     score = fresh(kind)
-    q, k = (x.requires_grad_() for x in tokens())
-    v_BGMV = torch.randn(B, G, M, 2, dtype=torch.float64, requires_grad=True)
-    keep = torch.rand(B, 1, L, M) > 0.3
+    q, k = (x[:1].clone().requires_grad_() for x in tokens())
+    v_BGMV = torch.randn(1, G, M, 2, dtype=torch.float64, requires_grad=True)
+    keep = torch.rand(1, 1, L, M) > 0.3
 
     def attended(q: Tensor, k: Tensor, v: Tensor, *parameters: Tensor) -> Tensor:
         q, k = score.project(q, k)
