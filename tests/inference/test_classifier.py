@@ -116,6 +116,10 @@ print(json.dumps(manyheads.load(sys.argv[2]).generate(["a good film"], n_beams=2
 for folder, pairs in zip(sys.argv[3:], (None, ["bad", ""])):
     texts = ["a good film", ""] if pairs else json.loads(sys.argv[1])
     print(json.dumps(manyheads.load(folder, precision="fp32").logits(texts, pairs).tolist()))
+from manyheads.config import PredictConfig
+from manyheads.inference.predict import predict
+predict(PredictConfig(run=sys.argv[3]))
+print(*{"torch._dynamo"} & set(sys.modules), file=sys.stderr)
 """
 
 
@@ -131,10 +135,12 @@ def test_it_opens_with_torch_safetensors_and_tokenizers_alone(
         str(shutil.copytree(folder / "model", tmp_path / folder.name))
         for folder in (text_folder, model_folder, pair_folder)
     ]
-    command = [sys.executable, "-c", BLOCK, json.dumps(TEXTS), *folders]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    command = [sys.executable, "-W", "ignore", "-c", BLOCK, json.dumps(TEXTS), *folders]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, input="good\nbad\n")
     assert done.returncode == 0, done.stderr
-    text, single, pair = map(json.loads, done.stdout.splitlines())
+    assert done.stderr.strip() == ""
+    text, single, pair, *answered = map(json.loads, done.stdout.splitlines())
+    assert [one["text"] for one in answered] == ["good", "bad"], "predict writes JSON alone"
     single, pair = torch.tensor(single), torch.tensor(pair)
     assert text == load(text_folder).generate(["a good film"], n_beams=2)
     # to the last rounding: at another address products may be summed in another order

@@ -21,7 +21,7 @@ def texts_of(chunks: Any) -> list[str]:
     return [text for chunk in chunks for text in chunk.texts]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(st.lists(LETTERS | st.sampled_from(ODD), max_size=30), st.sampled_from(["\n", "\r\n"]))
 def test_a_line_is_what_stands_between_newlines(texts: list[str], end: str) -> None:
     content = "".join(text + end for text in texts).encode()

@@ -370,24 +370,6 @@ def test_mistakes_are_one_sentence_each(model_folder: Path, tmp_path: Path) -> N
         predict(config(tmp_path, text="good"))
 
 
-PROGRAM = """
-import sys
-from manyheads.config import PredictConfig
-from manyheads.inference.predict import predict
-predict(PredictConfig(run=sys.argv[1]))
-heavy = {"numpy", "sklearn", "datasets", "lightning", "matplotlib", "rich", "hydra", "torch._dynamo"} & set(sys.modules)
-print(*sorted(heavy - {"numpy"}), file=sys.stderr)  # torch itself imports numpy
-"""
-
-
-def test_only_what_is_needed_is_imported_and_only_json_is_printed(model_folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, str(model_folder)], input=b"good\nbad\n", capture_output=True
-    )
-    assert done.stderr.strip() == b""
-    assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["good", "bad"]
-
-
 def test_a_reader_that_leaves_is_exit_code_141(model_folder: Path) -> None:
     command = 'seq 20000 | "$1" -W ignore -m manyheads predict "run=$2" | head -1; exit "${PIPESTATUS[1]}"'
     done = subprocess.run(["bash", "-c", command, "bash", sys.executable, str(model_folder)], capture_output=True)

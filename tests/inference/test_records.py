@@ -29,7 +29,7 @@ def table(content: str | bytes, text: list[str] | None = None, text_pair: list[s
     return list(read_table(stream, "in.csv", text=text or ["text"], text_pair=text_pair or []))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(*[LETTERS | st.just('a\n"b",c')] * 2).filter(any), min_size=1, max_size=20))
 def test_every_column_is_kept(rows: list[tuple[str, str]]) -> None:
     file = io.StringIO(newline="")
@@ -137,7 +137,7 @@ def objects(content: str | bytes, text: list[str] | None = None, text_pair: list
     return list(read_objects(stream, "in.jsonl", text=text or ["text"], text_pair=text_pair or []))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.fixed_dictionaries({"text": LETTERS, "id": PLAIN, "more": st.lists(PLAIN, max_size=2)}),
