@@ -4,10 +4,10 @@ import gc
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from manyheads.config import Resume, RunConfig, Task
 from manyheads.config.fields import to_plain
@@ -32,12 +32,9 @@ from manyheads.runs.folder import (
 )
 from manyheads.runs.resume import Start, changed_limits, check_limits, find_start, refuse_other_rows
 from manyheads.training.before import (
-    check_balance,
-    check_class_names,
     check_end,
     check_logger,
-    check_long,
-    check_pair,
+    check_rows,
     check_same_teacher,
     check_teacher,
     digest_of,
@@ -53,7 +50,6 @@ if TYPE_CHECKING:
     from manyheads.evaluation.results import Summary
     from manyheads.inference.folder import AnyPredictor
     from manyheads.training.module import Network
-    from manyheads.training.session import Training
 
 log = logging.getLogger("manyheads")
 
@@ -121,10 +117,7 @@ def read_checked(run: RunConfig) -> Splits:
     """The rows of a run, which have what its settings ask for."""
     splits = read_rows(run, with_test=run.test)
     run.checkpoint.settled(run.task, multi=splits.multi)
-    check_class_names(run.optim.class_weights, splits.labels)
-    check_balance(run.batch.balance, run.optim.class_weights, multi=splits.multi)
-    check_pair(run.model, pairs=splits.train.pairs is not None)
-    check_long(run.data, pairs=splits.train.pairs is not None)
+    check_rows(run, splits)
     check_teacher(run.teacher, splits)
     return splits
 
@@ -135,7 +128,8 @@ def train_here(
     """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
     from manyheads.data.cache import prepare_tokens
     from manyheads.evaluation.evaluate import data_name
-    from manyheads.evaluation.results import evaluate_run, show_summary
+    from manyheads.evaluation.results import card_figures, card_notes, evaluate_run, show_summary
+    from manyheads.inference.folder import judged_card
     from manyheads.training.module import assemble_network
     from manyheads.training.objectives import check_held_out
     from manyheads.training.session import check_tokens
@@ -162,21 +156,15 @@ def train_here(
         if training is None:
             return None
         deliverable = ship(run, splits, tokenizer, tokens, network, training, folder / "model")
-        known = {**asdict(training), "wall_seconds": perf_counter() - began}
+        known = {**training, "wall_seconds": perf_counter() - began}
         summary = evaluate_run(splits, deliverable, known, to_plain(run), folder)
-        finish_card(folder / "model" / "README.md", summary, data_name(run.data))
+        card = folder / "model" / "README.md"  # which had what is known of the training, and gets what judging found
+        said = card_figures(summary), card_notes(summary, data_name(run.data))
+        judged = judged_card(card.read_text(encoding="utf-8"), *said)
+        with replace_file(card) as part:
+            part.write_text(judged, encoding="utf-8")
     show_summary(summary, folder / "run.log")
     return summary
-
-
-def finish_card(file: Path, summary: "Summary", data: str) -> None:
-    """Give the model card what judging found; until then it has what is known of the training."""
-    from manyheads.evaluation.results import card_figures, card_notes
-    from manyheads.inference.folder import judged_card
-
-    card = judged_card(file.read_text(encoding="utf-8"), card_figures(summary), card_notes(summary, data))
-    with replace_file(file) as part:
-        part.write_text(card, encoding="utf-8")
 
 
 def fit_on(
@@ -189,7 +177,7 @@ def fit_on(
     start: Start,
     started: float,
     callbacks: "Sequence[Callback]",
-) -> "tuple[Network, Training | None]":
+) -> "tuple[Network, dict[str, Any] | None]":
     """The network and the figures of its training, begun again from the newest checkpoint where a guard asks for it."""
     import torch
 
@@ -275,7 +263,7 @@ def ship(
     tokenizer: "Tokenizer",
     tokens: "dict[str, Tokens]",
     network: "Network",
-    training: "Training",
+    training: dict[str, Any],
     folder: Path,
 ) -> "AnyPredictor":
     """Write the model folder and open it again: what is judged is what a user will load.
@@ -300,8 +288,8 @@ def ship(
         needed = splits.multi or (run.linear and linear is not None)
         logits_nC = network_logits(network, tokens["validation"]) if needed else None
         tuned = tune(logits_nC, linear, splits.validation, len(labels), weights_C, answers=run.linear)
-    best = training.best
-    how = f"of the network in {training.precision}"  # as it was trained, not as it is judged
+    best = training["best"]
+    how = f"of the network in {training['precision']}"  # as it was trained, not as it is judged
     figures = {f"validation {best['metric']}, {how}": f"{best['value']:.4f}"} if best else {}
     save(
         folder,

@@ -175,7 +175,7 @@ def test_where_no_spaces_stand_characters_are_counted(language):
     ]
     assert found is not None
     assert found.terms in (Terms.characters, Terms.both)
-    assert "characters 2-4" in found.terms_name
+    assert "characters 2-4" in found.terms.value
     assert right[0] > 0.95
     assert right[1] < 0.7
 
@@ -184,7 +184,7 @@ def test_where_words_are_spaced_they_are_enough():
     found = fit_linear(sentences(SPACED.split(), 600, " ", 1), 2, None, sentences(SPACED.split(), 200, " ", 2))
     assert found is not None
     assert found.terms is Terms.words
-    assert found.terms_name == "words and pairs of words"
+    assert found.terms.value == "words and pairs of words"
 
 
 def test_hindi_words_are_whole_and_letters_are_the_same_however_composed():

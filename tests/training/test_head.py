@@ -11,10 +11,10 @@ from manyheads.cli.compose import compose
 from manyheads.config import ModelConfig
 from manyheads.data.tokens import Tokens, Windows
 from manyheads.layout import Packed
-from manyheads.linear.fit import mean_loss
+from manyheads.linear.fit import logistic
 from manyheads.nn import assemble
 from manyheads.training import module as head
-from manyheads.training.module import STRENGTH, begin_head, linear
+from manyheads.training.module import STRENGTH, begin_head
 
 
 def vectors(n=60, width=5, n_classes=3, seed=0):
@@ -25,13 +25,13 @@ def vectors(n=60, width=5, n_classes=3, seed=0):
 
 
 def scaled(x_nD):
-    """As `linear` sees them."""
+    """As `logistic` sees them."""
     return (x_nD - x_nD.mean(0)) / x_nD.norm(dim=1).mean()
 
 
 def test_it_is_the_logistic_regression_of_scikit_learn():
     x_nD, labels = vectors()
-    weight_CD, bias_C = linear(x_nD, labels, 3)
+    weight_CD, bias_C = logistic(x_nD, labels, 3, strength=STRENGTH)
     peer = LogisticRegression(C=STRENGTH, tol=1e-8, max_iter=10_000).fit(scaled(x_nD), labels)
     theirs = torch.tensor(peer.predict_proba(scaled(x_nD)), dtype=torch.float32)
     torch.testing.assert_close(F.linear(x_nD, weight_CD, bias_C).softmax(1), theirs, atol=2e-3, rtol=0)
@@ -40,7 +40,7 @@ def test_it_is_the_logistic_regression_of_scikit_learn():
 def test_each_of_several_labels_has_its_own():
     x_nD, classes = vectors()
     marks_nC = torch.stack([classes == 0, classes > 0], 1).to(torch.uint8)
-    weight_CD, bias_C = linear(x_nD, marks_nC, 2)
+    weight_CD, bias_C = logistic(x_nD, marks_nC, 2, strength=STRENGTH)
     for label in range(2):
         peer = LogisticRegression(C=STRENGTH, tol=1e-8, max_iter=10_000).fit(scaled(x_nD), marks_nC[:, label])
         theirs = torch.tensor(peer.predict_proba(scaled(x_nD))[:, 1], dtype=torch.float32)
@@ -58,10 +58,11 @@ def test_each_of_several_labels_has_its_own():
     ],
 )
 def test_it_is_finite_whatever_the_rows(x_nD, labels):
-    weight_CD, bias_C = linear(x_nD, labels, 4)
+    weight_CD, bias_C = logistic(x_nD, labels, 4, strength=STRENGTH)
     assert weight_CD.isfinite().all()
     assert bias_C.isfinite().all()
-    assert mean_loss(F.linear(x_nD, weight_CD, bias_C), labels) < mean_loss(torch.zeros(len(labels), 4), labels) + 1e-6
+    loss = F.cross_entropy(F.linear(x_nD, weight_CD, bias_C), labels)
+    assert loss < F.cross_entropy(torch.zeros(len(labels), 4), labels) + 1e-6
 
 
 def rows_of(lengths, n_classes=3, seed=0):
@@ -97,7 +98,8 @@ def test_the_head_alone_changes_and_no_generator():
 
 def test_it_is_fitted_to_what_the_head_sees_of_each_row(monkeypatch):
     classifier, tokens, met = made(dropout=0.5), rows_of([3, 9, 4, 7, 1, 5, 6] * 8), []
-    monkeypatch.setattr(head, "linear", lambda x_nD, labels, n: met.append((x_nD, labels)) or linear(x_nD, labels, n))
+    fit = lambda x_nD, *how, **more: met.append((x_nD, how[0])) or logistic(x_nD, *how, **more)  # noqa: E731
+    monkeypatch.setattr(head, "logistic", fit)
     monkeypatch.setattr(head, "MOST_ROWS", 10)
     begin_head(run_with("batch.rows=4"), classifier, tokens)
     ((x_nD, labels),) = met

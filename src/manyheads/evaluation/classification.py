@@ -147,7 +147,7 @@ def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) ->
         (change,) = change_of_answers(labels, given, [own], n_classes, **setup.draws)
         baselines[name], leads[name] = ({one: of[one] for one in (first, "macro_f1")} for of in (figures, change))
     members = {name: {key: one.figures[key] for key in kind.of_table} for name, one in every.items()}
-    note = "" if setup.baseline is None else linear_words(setup.baseline.linear.terms_name, classifier.share)
+    note = "" if setup.baseline is None else linear_words(setup.baseline.linear.terms.value, classifier.share)
     note = f"{LINEAR.capitalize()}: {note}." if note else ""
     models = beside(members, baselines)
     models = {f"{own_name} (this model)": models.pop(own_name), **models}

@@ -152,7 +152,7 @@ def evaluate_run(
         digests={name: one.digest(labels) for name, one in splits.by_name().items()},
         versions=installed_versions(),
         members=members,
-        terms=baseline.linear.terms_name if baseline else "",
+        terms=baseline.linear.terms.value if baseline else "",
         most_frequent=labels[frequent_label(rows, len(labels), setup)] if labels else "",
         warnings=warnings_of(last, rows, split, split, labels, splits.validation),
         **training,

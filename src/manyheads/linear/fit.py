@@ -182,28 +182,30 @@ def _letters(rows: Rows) -> int:
 def logistic(x_nD: Tensor, labels: Tensor, n_classes: int, *, strength: float) -> tuple[Tensor, Tensor]:
     """Matrix `(C, D)` and bias `(C,)` that answer `labels`, class ids `(n,)` or marks `(n, C)`.
 
-    The minimum of the mean loss and a pull of the matrix to zero, from zero on by L-BFGS: so nothing is drawn.
+    The minimum of the mean loss and a pull of the matrix to zero, with the rows moved and scaled to a mean of zero and
+    a mean length of one; from zero on by L-BFGS: so nothing is drawn.
 
     Args:
         strength: of each row against the pull; scikit-learn's C.
     """
+    middle_D, size = x_nD.mean(0), x_nD.norm(dim=1).mean().clamp(min=1e-6)
+    scaled_nD = (x_nD - middle_D) / size
     weight_CD = torch.zeros(n_classes, x_nD.shape[1], requires_grad=True)
     bias_C = torch.zeros(n_classes, requires_grad=True)
     solver = torch.optim.LBFGS([weight_CD, bias_C], max_iter=MOST_STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         solver.zero_grad()
-        total = mean_loss(F.linear(x_nD, weight_CD, bias_C), labels)
+        logits_nC = F.linear(scaled_nD, weight_CD, bias_C)
+        if labels.ndim == 1:
+            total = F.cross_entropy(logits_nC, labels)
+        else:
+            losses_nC = F.binary_cross_entropy_with_logits(logits_nC, labels.float(), reduction="none")
+            total = losses_nC.sum(1).mean()
         total = total + weight_CD.square().sum() / (2 * strength * len(x_nD))
         total.backward()
         return total
 
     solver.step(loss)
-    return weight_CD.detach(), bias_C.detach()
-
-
-def mean_loss(logits_nC: Tensor, labels: Tensor) -> Tensor:
-    """Of class ids `(n,)`, or of marks `(n, C)`, of which a row has any number."""
-    if labels.ndim == 1:
-        return F.cross_entropy(logits_nC, labels)
-    return F.binary_cross_entropy_with_logits(logits_nC, labels.float(), reduction="none").sum(1).mean()
+    weight_CD = weight_CD.detach() / size
+    return weight_CD, bias_C.detach() - weight_CD @ middle_D

@@ -183,11 +183,6 @@ class LinearModel(nn.Module):
             self.terms_U, self.rarity_U, self.votes_UC / temperature, self.bias_C / temperature, self.terms
         )
 
-    @property
-    def terms_name(self) -> str:
-        """What is counted, as tables and reports say it."""
-        return self.terms.value
-
 
 @torch.inference_mode()
 def linear_logits(linear: LinearModel, texts: Sequence[str], pairs: Sequence[str] | None) -> Tensor:

@@ -35,7 +35,7 @@ from manyheads.runs.resume import verdict
 from manyheads.sweep.journal import Journal, State, Trial, open_journal
 from manyheads.sweep.scheduler import Search
 from manyheads.terminal import as_text, console, print_sheet, show_files, shown
-from manyheads.training.before import check_class_names, check_end, check_logger, check_long, check_pair, check_teacher
+from manyheads.training.before import check_end, check_logger, check_rows, check_teacher
 
 if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study
@@ -63,9 +63,7 @@ def tune(config: TuneConfig) -> "list[Ranked]":
     check_distinct(config, planned)
     splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
     asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
-    check_class_names(config.optim.class_weights, splits.labels)
-    check_pair(config.model, pairs=splits.train.pairs is not None)
-    check_long(config.data, pairs=splits.train.pairs is not None)
+    check_rows(config, splits)
     check_teacher(config.teacher, splits)
     folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
     with begun(config, planned, folder, question(config, splits)) as queue, shown(log):

@@ -72,13 +72,17 @@ def missing_package(logger: LoggerConfig) -> str:
     return f"logger.kind={logger.kind.name} needs a package that is not installed: pip install 'manyheads[track]'"
 
 
-def check_pair(model: ModelConfig, *, pairs: bool) -> None:
-    """`model.pair=cross` needs two texts a row."""
-    if model.pair is PairKind.cross and not pairs:
+def check_rows(run: RunConfig, splits: Splits) -> None:
+    """What settings say of classes and pairs of texts must be in the data."""
+    pairs = splits.train.pairs is not None
+    check_class_names(run.optim.class_weights, splits.labels)
+    check_balance(run.batch.balance, run.optim.class_weights, multi=splits.multi)
+    if run.model.pair is PairKind.cross and not pairs:
         raise ValueError(
             "model.pair=cross compares two texts, but the data has no second text: name its column by data.text_pair, "
             "or use model.pair=joint"
         )
+    check_long(run.data, pairs=pairs)
 
 
 def check_long(data: DataConfig, *, pairs: bool) -> None:

@@ -27,7 +27,7 @@ from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.masked_lm import MaskedLM, assemble_masked
 from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
-from manyheads.training.before import check_balance, check_class_names, check_long, check_pair
+from manyheads.training.before import check_rows
 from manyheads.training.objectives import Classify, Mean, Pretrain, Translate, class_weights
 from manyheads.training.optim import clip_gradients, freeze, make_optimizer, make_schedule
 from manyheads.training.trainer import autocast_type, uses_gpu
@@ -82,7 +82,7 @@ class LitModule(pl.LightningModule):
         """
         if data.splits is None or data.tokenizer is None:
             raise ValueError("this TextData holds no rows to build a network for: make it by TextData.from_run(run)")
-        tokens, labels, pairs = data.tokens["train"], data.splits.labels, data.splits.train.pairs is not None
+        tokens, labels = data.tokens["train"], data.splits.labels
         asked = {"teacher": run.teacher, "budget": run.budget, "pretrain.before": run.pretrain.before}
         asked["resume"] = "" if run.resume is Resume.never else run.resume.name
         for name, value in asked.items():
@@ -90,10 +90,7 @@ class LitModule(pl.LightningModule):
                 raise ValueError(
                     f"{name}={value} is carried out by manyheads.train alone, not by a Trainer of your own: remove it"
                 )
-        check_class_names(run.optim.class_weights, labels)
-        check_balance(run.batch.balance, run.optim.class_weights, multi=data.splits.multi)
-        check_pair(run.model, pairs=pairs)
-        check_long(run.data, pairs=pairs)
+        check_rows(run, data.splits)
         network = assemble_network(run, data.splits, data.tokenizer)
         if isinstance(network, Classifier) and are_few(run, tokens, labels):
             begin_head(run, network, tokens)
@@ -214,7 +211,8 @@ def begin_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
     """
     rows = torch.arange(min(MOST_ROWS, len(tokens))) * len(tokens) // min(MOST_ROWS, len(tokens))
     labels = tokens.labels[rows].long()
-    weight_CD, bias_C = linear(seen(run, classifier, tokens, rows), labels, classifier.head.out_features)
+    x_nD = seen(run, classifier, tokens, rows)
+    weight_CD, bias_C = logistic(x_nD, labels, classifier.head.out_features, strength=STRENGTH)
     classifier.head.weight.copy_(weight_CD)
     classifier.head.bias.copy_(bias_C)
 
@@ -232,11 +230,3 @@ def seen(run: RunConfig, classifier: Classifier, tokens: Tokens, rows: Tensor) -
     found = run_batches(read, tokens, device=device, autocast=dtype, **most, among=rows)
     classifier.cpu().train()
     return found.values
-
-
-def linear(x_nD: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Matrix `(C, D)` and bias `(C,)` of the logistic regression of `labels`, class ids `(n,)` or marks `(n, C)`."""
-    middle_D, size = x_nD.mean(0), x_nD.norm(dim=1).mean().clamp(min=1e-6)
-    weight_CD, bias_C = logistic((x_nD - middle_D) / size, labels, n_classes, strength=STRENGTH)
-    weight_CD = weight_CD / size
-    return weight_CD, bias_C - weight_CD @ middle_D

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +26,6 @@ from manyheads.training.state import hash_tokens
 from manyheads.training.trainer import build_trainer, count_in_steps, keep_freed_memory, speed_up
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
-    """What only the training loop knows; `seconds` and the speed are of the training steps of all processes."""
-
-    parameters: int
-    epochs: int
-    steps: int
-    seconds: float
-    real_tokens_per_s: float
-    padding_share: float
-    truncated_share: float
-    precision: str
-    split: int
-    left_out: list[int]
-    best: dict[str, Any]
-    train: dict[str, float]
-
-
 def check_tokens(start: Start, tokens: dict[str, Tokens]) -> None:
     """Refuse texts, an order or labels other than those the run began with: rows already trained on are known by their
     numbers."""
@@ -64,9 +45,9 @@ def fit(
     start: Start,
     started: float,
     callbacks: Sequence[Callback] = (),
-) -> Training | None:
-    """Train `network` in place and leave it with the best epoch's weights, on the CPU. Returns the figures of the run,
-    in the first process alone.
+) -> dict[str, Any] | None:
+    """Train `network` in place and leave it with the best epoch's weights, on the CPU. Returns the figures of Summary
+    that only the training loop knows, in the first process alone.
 
     Args:
         start: what it goes on from, if anything.
@@ -102,20 +83,20 @@ def fit(
     rows = next(one.rows.values() for one in loggers if isinstance(one, MetricsFile))
     epoch = best.get("epoch", trainer.current_epoch)  # from 1
     kept = [row for row in rows if row.get("epoch") == epoch - 1 and "train_loss" in row]
-    return Training(
-        parameters=count_parameters(network),
-        epochs=trainer.current_epoch,
-        steps=trainer.global_step,
-        seconds=meter.seconds,
-        real_tokens_per_s=meter.tokens_per_s,
-        padding_share=meter.padding_share,
-        truncated_share=tokens["train"].n_truncated / max(1, len(tokens["train"])),
-        precision=str(trainer.precision),
-        split=start.again.split,
-        left_out=guard.left_out,
-        best=best,
-        train={name[6:]: figure for row in kept[-1:] for name, figure in row.items() if name.startswith("train_")},
-    )
+    return {
+        "parameters": count_parameters(network),
+        "epochs": trainer.current_epoch,
+        "steps": trainer.global_step,
+        "seconds": meter.seconds,
+        "real_tokens_per_s": meter.tokens_per_s,
+        "padding_share": meter.padding_share,
+        "truncated_share": tokens["train"].n_truncated / max(1, len(tokens["train"])),
+        "precision": str(trainer.precision),
+        "split": start.again.split,
+        "left_out": guard.left_out,
+        "best": best,
+        "train": {name[6:]: figure for row in kept[-1:] for name, figure in row.items() if name.startswith("train_")},
+    }
 
 
 def run_trainer(
