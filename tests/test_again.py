@@ -18,10 +18,10 @@ from manyheads.runs.checkpoints import newest
 from manyheads.runs.folder import HANDED_ON
 
 WORDS = [
-    "debug=fast", "hardware=cpu", "hardware.precision=fp32", "batch.rows=8", "trainer.max_epochs=3", "optim.eps=1e-4",
+    "debug=fast", "hardware=cpu", "hardware.precision=fp32", "batch.rows=8", "trainer.max_epochs=2", "optim.eps=1e-4",
     "model.dropout=0", "model.dropout_tokens=0", "optim.average=20",
 ]  # fmt: skip
-STEPS = 12  # of 3 epochs of 32 rows
+STEPS = 8  # of 2 epochs of 32 rows
 
 
 @pytest.fixture

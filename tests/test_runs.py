@@ -81,28 +81,22 @@ def test_a_run_leaves_the_folder_the_plan_promises(animals, tmp_path):
     assert manyheads.load(output).predict(["it barks"])[0].label == "dog"
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_does_not(animals, tmp_path):
+def test_the_same_seed_gives_the_same_weights_and_neither_config_nor_test_split_is_touched(animals, tmp_path):
+    (animals / "test.csv").write_bytes(b"\xff\xfe not a table")
+
     def weights(name, seed):
-        train(run(animals, tmp_path / name, "trainer.max_epochs=2", f"seed={seed}", "test=false"))
+        config, copy = (
+            run(animals, tmp_path / name, "trainer.max_epochs=1", f"seed={seed}", "test=false") for _ in range(2)
+        )
+        summary = train(config)
+        assert config == copy
+        assert summary.test == {}
+        assert summary.judged_on == "validation"
         return (tmp_path / name / "model" / "model.safetensors").read_bytes()
 
     first = weights("a", 1)
     assert weights("b", 1) == first
     assert weights("c", 2) != first
-
-
-def test_the_config_is_left_as_it_was(animals, tmp_path):
-    config = run(animals, tmp_path / "run", "trainer.max_epochs=1")
-    copy = run(animals, tmp_path / "run", "trainer.max_epochs=1")
-    train(config)
-    assert config == copy
-
-
-def test_the_test_split_stays_unread_when_told(animals, tmp_path):
-    (animals / "test.csv").write_bytes(b"\xff\xfe not a table")
-    summary = train(run(animals, tmp_path / "run", "trainer.max_epochs=1", "test=false"))
-    assert summary.test == {}
-    assert summary.judged_on == "validation"
 
 
 def test_a_saved_split_that_is_judged_on_is_not_validated_on(animals, tmp_path):
@@ -197,6 +191,7 @@ def test_a_linear_model_answers_beside_the_network_unless_told_otherwise(tmp_pat
     assert judged["accuracy"]["value"] == 1.0
 
 
+@pytest.mark.slow  # tests/training/test_classify.py has the optimum of such a loss
 def test_balanced_weights_of_smoothed_labels_do_not_teach_the_rare_class_to_every_row(tmp_path):
     """One word tells the classes, of which one has a row in a hundred."""
     rows = [

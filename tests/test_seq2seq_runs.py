@@ -93,7 +93,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(word, sentence, revers
 
 
 def test_the_same_seed_gives_the_same_figures(reversed_words, tmp_path):
-    words = [*reversed_words, "trainer.max_epochs=2"]
+    words = [*reversed_words, "trainer.max_epochs=1"]
     runs = [train(compose("train", [*words, f"output={tmp_path / name}"])) for name in ("one", "two")]
     assert runs[0].validation == runs[1].validation
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "two")]

@@ -42,6 +42,7 @@ def small(tmp_path, monkeypatch):
     from manyheads.training.module import assemble_network
 
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path))
+    monkeypatch.setattr("manyheads.training.sizing.LEAST_TIMED", 0.3)
 
     def made(verb, *words):
         run = compose(verb, ["debug=fast", "hardware=cpu", "hardware.precision=fp32", *words])

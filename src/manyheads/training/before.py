@@ -30,6 +30,7 @@ from manyheads.config import (
     RunConfig,
     Segments,
     Task,
+    TuneConfig,
 )
 from manyheads.config.fields import listed
 from manyheads.data.rows import Rows, Splits
@@ -72,7 +73,7 @@ def missing_package(logger: LoggerConfig) -> str:
     return f"logger.kind={logger.kind.name} needs a package that is not installed: pip install 'manyheads[track]'"
 
 
-def check_rows(run: RunConfig, splits: Splits) -> None:
+def check_rows(run: RunConfig | TuneConfig, splits: Splits) -> None:
     """What settings say of classes and pairs of texts must be in the data."""
     pairs = splits.train.pairs is not None
     check_class_names(run.optim.class_weights, splits.labels)
