@@ -100,6 +100,26 @@ def test_files_and_tests_that_are_named_exist():
             assert (ROOT / span).exists(), span
 
 
+COMPUTED = re.findall(r"(?m)^\| (\d+) x ([\d,]+) \|(.*)\|$", TEXT)
+
+
+@pytest.mark.parametrize("row", COMPUTED)
+def test_figures_of_many_gpus_follow_from_the_formulas_beside_them(row):
+    n_layers, d_model = (int(one.replace(",", "")) for one in row[:2])
+    cells = [cell.strip() for cell in row[2].split("|")]
+    n_gpus = int(cells[2].replace(",", ""))
+    matrices = n_layers * (4 * d_model**2 + 2 * d_model * 4 * d_model)
+    parameters = matrices + 30_522 * d_model
+    step = 6 * matrices * 16_384 / (0.4 * 989e12) * 1e3
+    sent = 2 * (n_gpus - 1) / n_gpus * 4 * parameters * 1e3
+    ring = sent / (450e9 if n_gpus <= 8 else 50e9)
+    assert cells == [
+        f"{parameters / 1e6:,.0f} M", f"{16 * parameters / 1e9:.1f} GB", f"{n_gpus:,}", f"{step:.0f} ms",
+        f"{ring:.1f} ms", "yes" if ring <= step * 2 / 3 else "no", f"{sent / 1.25e9:,.0f} ms",
+    ]  # fmt: skip
+    assert len(COMPUTED) == 9
+
+
 @pytest.mark.slow
 def test_what_needs_no_gpu_runs(tmp_path):
     """In the order in which they stand there, with two processes, each in the folder of a reader."""
