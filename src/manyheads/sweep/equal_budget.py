@@ -328,4 +328,4 @@ def judge(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:
     """
     logits_nC = network_logits(classifier, tokens)
     right_n = (logits_nC.argmax(-1) == tokens.labels) & logits_nC.isfinite().all(-1)
-    return right_n, float(F.cross_entropy(logits_nC, tokens.labels))
+    return right_n, float(F.cross_entropy(logits_nC, tokens.labels.long()))
