@@ -209,7 +209,8 @@ def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
     digest = blake2b(digest_size=16)
     for rows in (splits.train, splits.validation):
         for column in (rows.texts, rows.pairs, rows.targets, rows.sets or rows.labels):
-            digest.update(repr(column).encode())
+            whole = column.tolist() if hasattr(column, "tolist") else column  # what an array prints is shortened
+            digest.update(repr(whole).encode())
     also = blake2b(digest_size=16)
     for file in (file for path in config.pretrain.also for file in _files(Path(path).expanduser())):
         also.update(blake2b(file.read_bytes()).digest())

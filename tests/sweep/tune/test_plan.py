@@ -1,9 +1,11 @@
 """Which settings are drawn, and what is said of ranges that hold too few."""
 
+import numpy as np
 import pytest
 
 from manyheads.cli.compose import compose
-from manyheads.sweep.tune import plan_settings
+from manyheads.data.rows import Rows, Splits
+from manyheads.sweep.tune import plan_settings, question
 
 
 @pytest.mark.parametrize(
@@ -33,3 +35,15 @@ def test_a_range_of_any_width_takes_no_memory():
     config = compose("tune", ["batch.tokens=64..2000000000", "trials=2"])
     assert config.size == 2_000_000_000 - 63
     assert len(plan_settings(config)) == 2
+
+
+def test_a_search_of_many_rows_is_another_with_one_other_label():
+    """numpy prints an array of more than 1,000 numbers without its middle."""
+
+    def data(changed: int) -> str:
+        labels = np.arange(3000, dtype=np.int32) % 2
+        labels[1500] ^= changed
+        rows = Rows(["a text"] * 3000, None, labels, "rows.csv", range(3000))
+        return question(compose("tune", ["model.n_layers=1,2"]), Splits(rows, rows, None, ["no", "yes"], []))["data"]
+
+    assert data(0) == data(0) != data(1)
