@@ -208,7 +208,8 @@ def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
     }
     digest = blake2b(digest_size=16)
     for rows in (splits.train, splits.validation):
-        for column in (rows.texts, rows.pairs, rows.targets, rows.sets or rows.labels):
+        columns: list[Any] = [rows.texts, rows.pairs, rows.targets, rows.sets or rows.labels]
+        for column in columns:
             whole = column.tolist() if hasattr(column, "tolist") else column  # what an array prints is shortened
             digest.update(repr(whole).encode())
     also = blake2b(digest_size=16)
