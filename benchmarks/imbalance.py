@@ -61,7 +61,9 @@ def answers(data: Path, folder: Path, arm: list[str], seed: int) -> tuple[list[s
     program = str(Path(sys.executable).with_name("manyheads"))
     subprocess.run([program, "train", "checkpoint.metric=macro_f1", *words], check=True, capture_output=True,
                    env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
-    with (folder / "predictions.csv").open(encoding="utf-8", newline="") as file:
+    subprocess.run([program, "evaluate", f"run={folder}", f"output={folder / 'judged'}"], check=True,
+                   capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    with (folder / "judged" / "predictions.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return [row["label"] for row in rows], [row["prediction"] for row in rows]
 

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,6 +37,7 @@ from manyheads.training.before import (
     check_logger,
     check_rows,
     check_same_teacher,
+    check_size,
     check_teacher,
     digest_of,
     pretrained,
@@ -118,6 +120,7 @@ def read_checked(run: RunConfig) -> Splits:
     splits = read_rows(run, with_test=run.test)
     run.checkpoint.settled(run.task, multi=splits.multi)
     check_rows(run, splits)
+    check_size(splits, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     check_teacher(run.teacher, splits)
     return splits
 

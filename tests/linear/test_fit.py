@@ -255,3 +255,9 @@ def test_terms_of_pairs_come_in_an_order_that_does_not_depend_on_the_hash_seed(t
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "there")]
     subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, check=True)
     assert (tmp_path / "here").read_bytes() == (tmp_path / "there").read_bytes()
+
+
+def test_far_too_many_classes_are_not_fitted(monkeypatch):
+    monkeypatch.setattr(linear, "MOST_FITTED", 3 * len(TEXTS))
+    assert fit_linear(rows(), 3) is not None
+    assert fit_linear(rows(), 4) is None

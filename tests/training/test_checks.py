@@ -1,8 +1,11 @@
 """What needs no torch to be refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from manyheads.config import Balance, DataConfig, LoggerConfig, LoggerKind, Long
+from manyheads.data.rows import Rows, Splits
 from manyheads.training import before as checks
 
 
@@ -44,6 +47,18 @@ def test_a_weight_for_no_class_is_one_sentence():
     assert complaint(checks.check_class_names, {"joi": 2.0}, [str(n) for n in range(14)]).endswith(
         "the classes are 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more"
     )
+
+
+def test_classes_too_many_for_the_memory_are_one_sentence():
+    rows = Rows(["a"] * 5, None, [0] * 5, "test.csv", range(5))
+    splits = Splits(rows, rows, None, [f"{n}" for n in range(100_000)])
+    checks.check_size(splits, 161 * 10**9)
+    assert complaint(checks.check_size, splits, 24 * 10**9) == (
+        "judging 5 rows (test.csv) by 100,000 classes takes 160 GB, but this machine has 24 GB: join rare classes in "
+        "the data, or read fewer rows by data.rows"
+    )
+    splits.train = replace(rows, sets=[(0,)] * 5)
+    checks.check_size(splits, 10**8)
 
 
 def test_rows_are_balanced_by_one_class_and_once():

@@ -26,6 +26,7 @@ TOLERANCE = 0.1  # of the dual problem
 OF_LABELS = 4.0  # the same where a row has any number of labels
 MANY = 2000  # rows from which a term must be in two of them: a quarter of the terms, which answer as well
 MOST_ROWS = 200_000  # at most; of more a sample
+MOST_FITTED = 2_000_000_000  # classes times rows: hours, as 10,000 classes of 200,000 rows take
 MOST_VOTES = 5_000_000  # numbers, of the most frequent terms
 MOST_LETTERS = {Terms.words: 60_000_000, Terms.characters: 6_000_000, Terms.both: 6_000_000}  # 20 million terms, 1 GB
 ROWS_TO_COUNT = 20_000  # texts of a large table whose letters are counted
@@ -37,13 +38,14 @@ SURE = 10.0  # logit of a class that all rows have, or none
 def fit_linear(
     rows: Rows, n_classes: int, weights_C: np.ndarray | None = None, validation: Rows | None = None
 ) -> LinearModel | None:
-    """Logistic regression by scikit-learn; None where there is no term, or one class alone.
+    """Logistic regression by scikit-learn; None where there is no term, one class alone, or far too many classes: each
+    is fitted on all rows.
 
     Args:
         weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
         validation: rows by whose likelihood the terms are chosen; None: words.
     """
-    if rows.sets is None and len(set(rows.labels)) < 2:
+    if (rows.sets is None and len(set(rows.labels)) < 2) or n_classes * min(len(rows), MOST_ROWS) > MOST_FITTED:
         return None
     terms = Terms.words if validation is None else chosen(rows, n_classes, weights_C, validation)
     rows = _few(rows, MOST_ROWS, MOST_LETTERS[terms])

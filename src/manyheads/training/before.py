@@ -50,6 +50,7 @@ PACKAGES = {  # any one of them
     LoggerKind.wandb: ("wandb",),
 }
 SHOWN = 12  # class names in a sentence
+BYTES_JUDGED, BYTES_CONFUSED = 20, 16  # of an answer, as logits and probabilities; of a cell, as a number and in a list
 FOLDER = "pretrain"
 
 
@@ -92,6 +93,19 @@ def check_long(data: DataConfig, *, pairs: bool) -> None:
         raise ValueError(
             "data.long=windows reads a long text in parts, but the data has pairs of texts: use data.long=both, or "
             "leave the second text out by data.text_pair="
+        )
+
+
+def check_size(splits: Splits, memory: int) -> None:
+    """Judging by classes must fit into `memory`, in bytes: all answers to the judged rows and, where a row has one
+    class, the table of confusions."""
+    judged, n_classes = splits.test or splits.validation, len(splits.labels)
+    n_bytes = n_classes * (BYTES_JUDGED * len(judged) + (0 if splits.multi else BYTES_CONFUSED * n_classes))
+    if n_bytes > memory:
+        raise ValueError(
+            f"judging {len(judged):,} rows ({judged.source}) by {n_classes:,} classes takes {n_bytes / 1e9:,.0f} GB, "
+            f"but this machine has {memory / 1e9:,.0f} GB: join rare classes in the data, or read fewer rows by "
+            "data.rows"
         )
 
 
