@@ -277,7 +277,7 @@ def ship(
     from manyheads.inference.folder import load, save
     from manyheads.inference.predictor import network_logits
     from manyheads.linear.blend import Tuned, tune
-    from manyheads.linear.fit import fit_linear
+    from manyheads.linear.fit import fit_linear, too_many
     from manyheads.linear.model import write_baseline
     from manyheads.nn import Classifier
     from manyheads.training.objectives import class_weights
@@ -288,6 +288,8 @@ def ship(
         weights_C = None if choice == "none" else class_weights(choice, tokens["train"].labels, labels)
         weights = None if weights_C is None else weights_C.numpy()
         linear = fit_linear(splits.train, len(labels), weights, splits.validation)
+        if linear is None and too_many(splits.train, len(labels)):
+            log.warning("no linear model: one of %s classes would take hours", f"{len(labels):,}")
         needed = splits.multi or (run.linear and linear is not None)
         logits_nC = network_logits(network, tokens["validation"]) if needed else None
         tuned = tune(logits_nC, linear, splits.validation, len(labels), weights_C, answers=run.linear)

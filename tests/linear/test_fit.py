@@ -261,3 +261,5 @@ def test_far_too_many_classes_are_not_fitted(monkeypatch):
     monkeypatch.setattr(linear, "MOST_FITTED", 3 * len(TEXTS))
     assert fit_linear(rows(), 3) is not None
     assert fit_linear(rows(), 4) is None
+    assert linear.too_many(rows(), 4)
+    assert not linear.too_many(rows(), 3)

@@ -167,8 +167,7 @@ class BatchConfig:
     )
     balance: Balance = setting(
         Balance.none,
-        "how often an epoch draws rows of a class: none: each once; sqrt: the rarer, the more often; uniform: of all "
-        "classes alike",
+        "none: every row once an epoch; sqrt: rows of rare classes more often; uniform: all classes alike",
         tasks=("classify",),
     )
 

@@ -35,17 +35,21 @@ LEAST_GAIN = 0.01  # nats a row
 SURE = 10.0  # logit of a class that all rows have, or none
 
 
+def too_many(rows: Rows, n_classes: int) -> bool:
+    """Whether a linear model of so many classes, each of which is fitted on all rows, would take hours."""
+    return n_classes * min(len(rows), MOST_ROWS) > MOST_FITTED
+
+
 def fit_linear(
     rows: Rows, n_classes: int, weights_C: np.ndarray | None = None, validation: Rows | None = None
 ) -> LinearModel | None:
-    """Logistic regression by scikit-learn; None where there is no term, one class alone, or far too many classes: each
-    is fitted on all rows.
+    """Logistic regression by scikit-learn; None where there is no term, one class alone, or `too_many`.
 
     Args:
         weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
         validation: rows by whose likelihood the terms are chosen; None: words.
     """
-    if (rows.sets is None and len(set(rows.labels)) < 2) or n_classes * min(len(rows), MOST_ROWS) > MOST_FITTED:
+    if (rows.sets is None and len(set(rows.labels)) < 2) or too_many(rows, n_classes):
         return None
     terms = Terms.words if validation is None else chosen(rows, n_classes, weights_C, validation)
     rows = _few(rows, MOST_ROWS, MOST_LETTERS[terms])
