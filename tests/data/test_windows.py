@@ -214,6 +214,13 @@ def test_a_run_goes_on_with_the_same_windows_alone():
     assert len(set(found)) == 3
 
 
+def test_a_run_goes_on_that_began_when_labels_were_held_in_64_bits():
+    tokens = encode(TOKENIZER, texts_of(20, 4), None, [0, 1], 12)
+    before = replace(tokens, labels=tokens.labels.long())
+    assert tokens.labels.dtype != before.labels.dtype
+    assert hash_tokens({"train": tokens, "validation": tokens}) == hash_tokens({"train": before, "validation": before})
+
+
 def test_a_stride_longer_than_a_window_is_refused():
     with pytest.raises(ValueError, match=r"^data\.stride=65 would leave tokens out between windows"):
         DataConfig(max_length=64, stride=65)

@@ -5,7 +5,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyheads.runs.config_file import as_yaml, read_mapping, read_yaml
+from manyheads.config import RunConfig
+from manyheads.config.fields import to_plain
+from manyheads.runs.config_file import as_yaml, read_mapping, read_run, read_yaml
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(
@@ -54,3 +56,17 @@ def test_a_typed_mapping():
 
 def test_dates_of_the_writer_are_pyyamls_own():
     assert yaml.safe_load(as_yaml({"a": "2020-01-01"})) == {"a": "2020-01-01"}
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_a_run_of_a_version_with_muon_is_read(kind, tmp_path):
+    """To be evaluated; one of Muon does not go on."""
+    plain = to_plain(RunConfig())
+    plain["optim"] |= {"kind": kind, "muon_lr": None}
+    (tmp_path / "config.yaml").write_text(as_yaml(plain), encoding="utf-8")
+    assert read_run(tmp_path) == RunConfig()
+    if kind == "adamw":
+        assert read_run(tmp_path, goes_on=True) == RunConfig()
+        return
+    with pytest.raises(ValueError, match=r"config\.yaml: optim\.kind=muon was removed, so this run cannot go on"):
+        read_run(tmp_path, goes_on=True)

@@ -7,10 +7,11 @@ import yaml
 
 from manyheads.config import RunConfig
 from manyheads.config.facts import having
-from manyheads.config.fields import check_flags, from_plain, refuse_code, to_plain
+from manyheads.config.fields import check_flags, from_plain, refuse_code, show, to_plain
 from manyheads.runs.atomic import replace_file
 
 LARGEST_FILE = 1_000_000  # bytes of a config.yaml
+REMOVED = {"kind": "adamw", "muon_lr": None}  # of optim in folders of earlier versions; what today's optimiser is
 
 
 def save_run(run: Any, path: str | Path) -> None:
@@ -19,11 +20,12 @@ def save_run(run: Any, path: str | Path) -> None:
         part.write_text(as_yaml(to_plain(run)), encoding="utf-8")
 
 
-def read_run(path: str | Path) -> RunConfig:
+def read_run(path: str | Path, *, goes_on: bool = False) -> RunConfig:
     """The settings of a run from its config.yaml, or from the folder that holds it.
 
-    The file may be anybody's: it is read as plain YAML without aliases, every key and type is checked, and nothing in
-    it is imported, called or interpolated. A `ValueError` names the file and what is wrong in it.
+    Removed settings of the optimiser are left out; a run that `goes_on` training may not have changed them. The file
+    may be anybody's: it is read as plain YAML without aliases, every key and type is checked, and nothing in it is
+    imported, called or interpolated. A `ValueError` names the file and what is wrong in it.
     """
     path = Path(path, "config.yaml") if Path(path).is_dir() else Path(path)
     if not path.is_file():
@@ -33,6 +35,14 @@ def read_run(path: str | Path) -> RunConfig:
     try:
         values = read_yaml(path)
         refuse_code(values, verbatim=having(RunConfig, verbatim=True))
+        if isinstance(values, dict) and isinstance(optim := values.get("optim"), dict):
+            for key in REMOVED.keys() & optim.keys():
+                if goes_on and optim[key] != REMOVED[key]:
+                    raise ValueError(
+                        f"optim.{key}={show(optim[key])} was removed, so this run cannot go on: start a new run in "
+                        "another folder"
+                    )
+            values["optim"] = {key: value for key, value in optim.items() if key not in REMOVED}
         run = from_plain(RunConfig, values)
         check_flags(run)
         return run

@@ -85,7 +85,7 @@ def find_start(run: RunConfig) -> Start:
     if checkpoint is None:
         _refuse_nothing(run, folder)
         return _anew(run, folder, again)
-    progress, before = read_progress(checkpoint), read_run(folder)
+    progress, before = read_progress(checkpoint), read_run(folder, goes_on=True)
     start = Start(checkpoint, progress, **_settled(before, run), again=again)
     notes = list(_changes(before, start.but_for_limits(run), folder, int(progress["step"])))
     if progress.get("finished"):

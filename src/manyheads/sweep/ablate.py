@@ -159,7 +159,7 @@ def prepare(found: Found, run: RunConfig) -> Prepared:
     pairs = found.splits.train.pairs is not None
     digest = hashlib.blake2b(digest_size=16)
     for split in tokens.values():
-        for tensor in (split.ids_N, split.offsets, split.labels, *(split.windows or ())):
+        for tensor in (split.ids_N, split.offsets, split.labels.long(), *(split.windows or ())):
             digest.update(tensor.numpy().tobytes())
     sizes = Sizes(
         vocab_size=reach(tokenizer, pairs=pairs).ids,

@@ -235,6 +235,7 @@ def hash_tokens(tokens: dict[str, Tokens]) -> str:
                 digest.update(b"none")
                 continue
             for part in tensor.split(HASHED_AT_ONCE):
+                part = part.long() if tensor is one.labels and part.ndim == 1 else part  # so runs of before go on
                 digest.update(part.contiguous().numpy().data)
                 forget(one)
     return digest.hexdigest()
