@@ -31,6 +31,11 @@ MISTAKES = [
     ),
     ("model.dropout=0.3..0.1", "model.dropout=0.3..0.1 ends where it begins or below: write model.dropout=0.1..0.3"),
     (
+        f"trainer.max_steps=1..{10**20}",
+        f"trainer.max_steps=1..{10**20} ends above 9,007,199,254,740,992, up to which "
+        "whole numbers can be drawn: choose a lower end",
+    ),
+    (
         "model.dropout=log:0..0.1",
         "model.dropout=log:0..0.1 begins at 0, but factors have no zero: begin above it, or remove log:",
     ),

@@ -35,6 +35,7 @@ SEARCHED = ("model.", "optim.", "batch.", "tokenizer.")  # the rows of train and
 FLAGS = {"trainer.max_epochs": int, "trainer.max_steps": int, "trainer.gradient_clip_val": float}
 PLACES = "model, optim, batch or tokenizer"
 RANGE = re.compile(r"(log:)?([^\[\]{}(),'\"]*?)\.\.([^\[\]{}(),'\"]*)")
+MOST_WHOLE = 2**53  # above it a float skips some
 DIGITS = 4  # of a number drawn between two ends: as many as anybody can type
 
 
@@ -138,6 +139,10 @@ def _between(one: Setting, text: str) -> Axis:
     except ValueError as error:
         raise ValueError(f"{name}={text} has an end that {name} cannot have: {error}") from error
     require(low < high, f"{name}={text} ends where it begins or below: write {name}={ends[1]}..{ends[0]}")
+    require(
+        inner is float or high <= MOST_WHOLE,
+        f"{name}={text} ends above {MOST_WHOLE:,}, up to which whole numbers can be drawn: choose a lower end",
+    )
     require(
         not log or low > 0,
         f"{name}={text} begins at {low:g}, but factors have no zero: begin above it, or remove log:",
