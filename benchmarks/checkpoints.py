@@ -25,7 +25,7 @@ from manyheads.nn import assemble
 from manyheads.runs.resume import Start
 from manyheads.training import checkpoint as saving
 from manyheads.training.checkpoint import Checkpoint, KeepBest
-from manyheads.training.session import run_trainer
+from manyheads.training.trainer import run_trainer
 
 RESULTS = Path(__file__).with_suffix(".json")
 STEPS, FIRST, TURNS = 20, 5, 2  # steps of a run, those left out, runs of each kind

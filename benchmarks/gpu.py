@@ -32,7 +32,7 @@ from manyheads.config.training import Compile
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
 from manyheads.nn.cost import flops_per_token
-from manyheads.training.session import run_trainer
+from manyheads.training.trainer import run_trainer
 
 RESULTS = Path(__file__).with_suffix(".json")
 PEAK = 989e12

@@ -26,7 +26,7 @@ from manyheads.nn import assemble
 from manyheads.training.guard import Guard
 from manyheads.training.module import LitModule
 from manyheads.training.optim import clip_gradients
-from manyheads.training.session import run_trainer
+from manyheads.training.trainer import run_trainer
 
 RESULTS = Path(__file__).with_suffix(".json")
 STEPS, FIRST = 64, 4  # steps of the run, those left out

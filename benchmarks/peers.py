@@ -86,7 +86,7 @@ def measure_setting(setting: str, data: Path, figures: dict[str, Any], results: 
     written after each."""
     from contestants.texts import prepare
 
-    from manyheads.training.trainer import cpu_multiplies_bf16
+    from manyheads.inference.precision import cpu_multiplies_bf16
 
     names = SETTINGS[setting]
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:

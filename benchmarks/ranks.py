@@ -80,7 +80,7 @@ def train(folder: Path) -> list[float]:
     from manyheads.nn import assemble
     from manyheads.runs.resume import Start
     from manyheads.training.checkpoint import Checkpoint, KeepBest
-    from manyheads.training.session import run_trainer
+    from manyheads.training.trainer import run_trainer
 
     torch.manual_seed(0)
     run = RunConfig(model=ModelConfig(n_layers=4, n_heads=4, d_model=256, d_k=64, d_v=64, d_ff=1024))

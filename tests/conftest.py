@@ -107,7 +107,7 @@ def ship_texts(folder: Path, *, encoder: str = "transformer", data: DataConfig |
 
     from manyheads.config import EncoderKind
     from manyheads.inference.folder import save
-    from manyheads.nn.seq2seq import assemble_seq2seq
+    from manyheads.nn.language_models import assemble_seq2seq
 
     torch.manual_seed(2)
     data = data or DataConfig(max_length=12, text="source")

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from manyheads.cli.main import main
-from manyheads.distributed import faults
+from manyheads.distributed import signals
 from manyheads.runs.checkpoints import newest
 from manyheads.runs.folder import HANDED_ON
 
@@ -33,8 +33,8 @@ def train(tmp_path, monkeypatch):
         csv.writer(file).writerows([("text", "label"), *rows])
 
     def run(name: str, *words: str, fault: str = "") -> int:
-        faults.forget()
-        monkeypatch.setenv(faults.VARIABLE, fault)
+        signals.forget()
+        monkeypatch.setenv(signals.VARIABLE, fault)
         return main(["train", f"data.path={tmp_path / 'rows.csv'}", f"output={tmp_path / name}", *WORDS, *words])
 
     return run
@@ -112,7 +112,7 @@ def test_what_was_written_down_counts_for_the_same_run_alone(train, tmp_path, ca
 def together(folder: Path, *words: str, fault: str) -> tuple[int, str]:
     """The exit code of a run of two processes in `folder`, and what it said."""
     command = [sys.executable, "-m", "manyheads", "train", f"data.path={folder.parent / 'rows.csv'}"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", faults.VARIABLE: fault}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", signals.VARIABLE: fault}
     for name in (HANDED_ON, "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"):
         environment.pop(name, None)
     process = subprocess.Popen(

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 import manyheads
 from manyheads import LitModule, TextData, compose, load, train
 from manyheads.config import OptimConfig, RunConfig
-from manyheads.training.session import run_trainer
+from manyheads.training.trainer import run_trainer
 
 SMALL = [
     "model.n_layers=1", "model.d_model=16", "model.d_k=4", "model.d_v=4", "model.d_ff=16", "tokenizer.vocab_size=60",

@@ -15,7 +15,7 @@ from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.config import Nonfinite
 from manyheads.data.batches import held_out
-from manyheads.distributed import faults
+from manyheads.distributed import signals
 from manyheads.distributed.signals import Stopped
 from manyheads.inference.language_models import MaskedLMPredictor
 from manyheads.runs.config_file import read_run
@@ -194,12 +194,12 @@ def test_a_pretraining_goes_on_exactly_where_it_stopped(texts, tmp_path, monkeyp
     words = [*texts, "trainer.max_steps=8", "trainer.val_check_interval=4", "checkpoint.every=3"]
     whole = train(compose("pretrain", [*words, f"output={tmp_path / 'whole'}"]))
     words.append(f"output={tmp_path / 'parts'}")
-    faults.forget()
-    monkeypatch.setenv(faults.VARIABLE, "step:5:term")
+    signals.forget()
+    monkeypatch.setenv(signals.VARIABLE, "step:5:term")
     with pytest.raises(Stopped):
         train(compose("pretrain", words))
-    monkeypatch.delenv(faults.VARIABLE)
-    faults.forget()
+    monkeypatch.delenv(signals.VARIABLE)
+    signals.forget()
     parts = train(compose("pretrain", [*words, "resume=must"]))
     assert parts is not None
     assert whole is not None

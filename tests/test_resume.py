@@ -18,11 +18,11 @@ import torch
 from safetensors.torch import load_file
 
 from manyheads.cli.main import main
-from manyheads.distributed import faults
+from manyheads.distributed import signals
 from manyheads.distributed.signals import Stopped
 from manyheads.evaluation import results
 from manyheads.runs.checkpoints import newest
-from manyheads.training import session
+from manyheads.training import trainer as session
 from manyheads.training.module import LitModule
 from manyheads.training.state import read_nest
 
@@ -62,13 +62,13 @@ def train(tmp_path, monkeypatch):
         folder = tmp_path / name
         command = ["train", f"data.path={tmp_path / 'rows.csv'}", f"output={folder}", "resume=auto", *TINY, *words]
         for stop in stops:
-            faults.forget()
-            monkeypatch.setenv(faults.VARIABLE, f"{stop}:term")
+            signals.forget()
+            monkeypatch.setenv(signals.VARIABLE, f"{stop}:term")
             with pytest.raises(Stopped) as stopped:
                 main(command)
             assert stopped.value.code == 143
             assert newest(folder / "checkpoints")
-        monkeypatch.delenv(faults.VARIABLE, raising=False)
+        monkeypatch.delenv(signals.VARIABLE, raising=False)
         assert not finish or main(command) == 0
         return folder
 
@@ -291,7 +291,7 @@ def test_of_two_starts_in_one_folder_the_second_is_refused_until_the_first_is_go
 
 SERVER = """
 import json, os, sys
-import manyheads.training.session, manyheads.evaluation.report, manyheads.inference.folder
+import manyheads.training.trainer, manyheads.evaluation.report, manyheads.inference.folder
 from manyheads.cli.main import main
 for line in sys.stdin:
     child = os.fork()

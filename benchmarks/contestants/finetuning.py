@@ -104,7 +104,7 @@ def by_plain_loop(folder: str, tokenizer: Any, tokens: Any, turns: Any, *, by_le
 
     from contestants.huggingface import make_dataset, wrapped
     from contestants.texts import n_classes
-    from manyheads.training.trainer import cpu_multiplies_bf16
+    from manyheads.inference.precision import cpu_multiplies_bf16
 
     torch.manual_seed(0)
     rows = make_dataset(tokens)

@@ -33,7 +33,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from contestants.settings import CLIP, DROPOUT, LR, N_STEPS, VOCAB_SIZE, WEIGHT_DECAY, Shape, Text, Way
 from contestants.turns import LEAST_STEPS, Turns
 from manyheads.data.tokens import Tokens
-from manyheads.training.trainer import cpu_multiplies_bf16
+from manyheads.inference.precision import cpu_multiplies_bf16
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", message=".*pin_memory.*")

@@ -17,11 +17,11 @@ from manyheads.config import Precision, RunConfig
 from manyheads.data.batches import Batch, Batches
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
+from manyheads.inference.precision import pick_precision
 from manyheads.nn import Classifier, assemble
 from manyheads.runs.resume import Start
 from manyheads.training.optim import clip_gradients, make_optimizer, make_schedule
-from manyheads.training.session import fit
-from manyheads.training.trainer import keep_freed_memory, pick_precision
+from manyheads.training.trainer import fit, keep_freed_memory
 
 LOG_EVERY = 50
 ENDLESS = [

@@ -10,7 +10,7 @@ from contestants.texts import n_classes
 from contestants.turns import Turns
 from manyheads.data.batches import Batch
 from manyheads.data.tokens import Tokens
-from manyheads.training.trainer import cpu_multiplies_bf16
+from manyheads.inference.precision import cpu_multiplies_bf16
 
 
 class TorchClassifier(nn.Module):

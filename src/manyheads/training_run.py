@@ -18,7 +18,6 @@ from manyheads.distributed.heartbeat import watched
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.slurm import refuse_unwritten
-from manyheads.runs.atomic import replace_file
 from manyheads.runs.checkpoints import StartAgain
 from manyheads.runs.config_file import save_run
 from manyheads.runs.folder import (
@@ -28,6 +27,7 @@ from manyheads.runs.folder import (
     named_folder,
     ranks_folder,
     refuse_taken,
+    replace_file,
     reserved_folder,
     start_folder,
 )
@@ -135,9 +135,8 @@ def train_here(
     from manyheads.inference.folder import judged_card
     from manyheads.training.module import assemble_network
     from manyheads.training.objectives import check_held_out
-    from manyheads.training.session import check_tokens
     from manyheads.training.sizing import plan_figures, settle_batch, settle_budget, settled_notes, show_plan
-    from manyheads.training.trainer import check_trainer
+    from manyheads.training.trainer import check_tokens, check_trainer
 
     check_trainer(run)
     tokenizer, tokens = prepare_tokens(splits, run)
@@ -185,7 +184,7 @@ def fit_on(
     import torch
 
     from manyheads.training.module import assemble_network
-    from manyheads.training.session import fit
+    from manyheads.training.trainer import fit
 
     while True:
         try:

@@ -111,7 +111,7 @@ def results(tmp_path, monkeypatch):
     monkeypatch.setattr(peers, "RESULTS", tmp_path / "peers.json")
     monkeypatch.setattr(peers, "Contestant", Still)
     monkeypatch.setattr(peers, "searched", lambda setting, folder, seconds: SEARCHED)
-    monkeypatch.setattr("manyheads.training.trainer.cpu_multiplies_bf16", lambda: True)  # the peak of the figures below
+    monkeypatch.setattr("manyheads.inference.precision.cpu_multiplies_bf16", lambda: True)  # the peak of these figures
     monkeypatch.setattr("contestants.texts.prepare", lambda text, data, folder: [10, 30])
     Still.turns = 0
     return tmp_path / "peers.json"

@@ -27,12 +27,12 @@ from manyheads.config.training import Compile
 from manyheads.data.batches import gather, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
-from manyheads.nn.seq2seq import assemble_seq2seq
+from manyheads.nn.language_models import assemble_seq2seq
 from manyheads.training.guard import Guard
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify, Translate
 from manyheads.training.optim import make_optimizer, make_schedule
-from manyheads.training.session import run_trainer
+from manyheads.training.trainer import run_trainer
 
 READS = ("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "bincount", "unique")
 FROM_HOST = (torch.tensor, torch.as_tensor, torch.from_numpy)

@@ -105,7 +105,7 @@ MUTATIONS = [
 @pytest.mark.parametrize("source", MUTATIONS)
 def test_each_rule_catches_what_it_forbids(source):
     assert breaches(ast.parse(source))
-    honest = (ROOT / "src" / "manyheads" / "runs" / "atomic.py").read_text(encoding="utf-8")
+    honest = (ROOT / "src" / "manyheads" / "runs" / "folder.py").read_text(encoding="utf-8")
     assert breaches(ast.parse(f"{honest}\n{source}\n")), "within an honest file, too"
 
 

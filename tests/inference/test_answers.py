@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from manyheads.config import Accelerator, InferenceHardware, PredictConfig
-from manyheads.distributed import faults
+from manyheads.distributed import signals
 from manyheads.inference import answers, reading
 from manyheads.inference.predict import predict
 
@@ -49,10 +49,10 @@ def answer(run: Path, file: Path, output: Path, **typed: Any) -> int:
 
 def interrupted(run: Path, file: Path, output: Path, point: str, monkeypatch: pytest.MonkeyPatch, **typed: Any) -> None:
     with monkeypatch.context() as patch:
-        patch.setenv(faults.VARIABLE, point)
+        patch.setenv(signals.VARIABLE, point)
         with pytest.raises((RuntimeError, OSError)):
             answer(run, file, output, **typed)
-    faults.forget()
+    signals.forget()
 
 
 @pytest.mark.usefixtures("small")

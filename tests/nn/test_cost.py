@@ -13,7 +13,7 @@ from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.nn.cost import OF_TWO_TOKENS, count_parameters, flops_per_answer, flops_per_token, keys_per_query
 from manyheads.nn.kernels import near
-from manyheads.nn.seq2seq import assemble_seq2seq
+from manyheads.nn.language_models import assemble_seq2seq
 
 LENGTH, N_CLASSES = 11, 3
 

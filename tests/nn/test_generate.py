@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from manyheads.layout import Packed
-from manyheads.nn.seq2seq import beam_search, greedy, highest
+from manyheads.nn.language_models import beam_search, greedy, highest
 
 START, END = 0, 1
 

@@ -11,9 +11,8 @@ from torch.nn import functional as F
 from manyheads.config import Score as ScoreKind
 from manyheads.layout import Layout, Packed, Padded
 from manyheads.nn import kernels
-from manyheads.nn.attention import NORMALISERS, attend
+from manyheads.nn.attention import NORMALISERS, attend, make_score
 from manyheads.nn.kernels import attention
-from manyheads.nn.scores import make_score
 
 H, K, V = 4, 6, 5
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]

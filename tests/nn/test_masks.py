@@ -2,7 +2,7 @@
 
 import torch
 
-from manyheads.nn.masked_lm import HELD_OUT_SHARE, choose, choose_words, hide, hide_mixed, hold_out, settled_draws
+from manyheads.nn.language_models import HELD_OUT_SHARE, choose, choose_words, hide, hide_mixed, hold_out, settled_draws
 
 MASK = 99
 

@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Alibi, MultiHeadAttention, Rotary
-from manyheads.nn.attention import attend
-from manyheads.nn.scores import make_score
+from manyheads.nn.attention import attend, make_score
 
 LENGTHS, MEMORY = [3, 5, 1], [4, 2, 6]
 LEFT = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]).bool()

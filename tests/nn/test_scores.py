@@ -5,9 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from manyheads.nn import scores
-from manyheads.nn.attention import attend, share_heads
-from manyheads.nn.scores import Distance, make_score
+from manyheads.nn import attention as scores
+from manyheads.nn.attention import Distance, attend, make_score, share_heads
 
 B, L, M, H, G, K = 2, 3, 5, 4, 2, 6
 KINDS = ["scaled_dot", "dot", "cosine", "additive", "general", "concat", "distance"]

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from manyheads.config import Normaliser, Placement, Positions, Score
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Encoder
+from manyheads.nn.language_models import Seq2Seq, assemble_seq2seq, beam_search, greedy
 from manyheads.nn.recurrent import Recurrent
-from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq, beam_search, greedy
 
 VOCAB, LONGEST = 11, 8
 POSITIONS, PLACEMENTS, SCORES, NORMALISERS = (

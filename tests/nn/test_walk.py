@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from manyheads.layout import Packed
 from manyheads.nn import assemble
-from manyheads.nn.seq2seq import assemble_seq2seq
+from manyheads.nn.language_models import assemble_seq2seq
 from manyheads.nn.transformer import make_walk, through
 
 LENGTHS = [3, 5, 8]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from manyheads.layout import Packed
 from manyheads.nn import MultiHeadAttention, assemble
-from manyheads.nn.seq2seq import assemble_seq2seq
+from manyheads.nn.language_models import assemble_seq2seq
 from manyheads.nn.transformer import Residual
 
 SIZES = {"n_layers": 3, "n_heads": 4, "d_model": 96, "d_k": 24, "d_v": 40, "d_ff": 320}

@@ -46,8 +46,8 @@ def trained(case: str) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]
     )
     from manyheads.distributed.launch import settled_hardware
     from manyheads.nn import assemble
-    from manyheads.nn.seq2seq import assemble_seq2seq
-    from manyheads.training import session
+    from manyheads.nn.language_models import assemble_seq2seq
+    from manyheads.training import trainer as session
     from manyheads.training.module import LitModule
 
     batch, task, optimiser = CASES[case]

@@ -33,17 +33,16 @@ from manyheads.config import (
 )
 from manyheads.config.training import Compile
 from manyheads.data.tokens import Tokens
-from manyheads.distributed import faults
+from manyheads.distributed import signals
 from manyheads.distributed.signals import Stopped
 from manyheads.nn import assemble
-from manyheads.nn.seq2seq import assemble_seq2seq
+from manyheads.nn.language_models import assemble_seq2seq
 from manyheads.runs.checkpoints import json_or_none, newest
 from manyheads.runs.resume import Start
 from manyheads.training.module import LitModule, Network
-from manyheads.training.session import fit
 from manyheads.training.state import read_nest
 from manyheads.training.strategies import part
-from manyheads.training.trainer import compile_mode, trainer_hardware
+from manyheads.training.trainer import compile_mode, fit, trainer_hardware
 
 WORDS, STEPS = 30, 20
 FSDP, DDP, ALONE = Strategy.fsdp, Strategy.ddp, Strategy.auto
@@ -111,15 +110,15 @@ class Watched(LitModule):
 
 def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> None:
     """`fit` into `folder`, stopped at each of the faults and resumed; what came of it is left there."""
-    from manyheads.training import session
+    from manyheads.training import trainer as session
 
     session.LitModule = Watched  # type: ignore[misc]
     rank, texts = os.environ.get("RANK", "0"), run.task is Task.seq2seq
     Watched.losses.clear()
     rows = {"train": tokens(22, 0, targets=texts), "validation": tokens(9, 1, targets=texts)}
     for stop in (*stops, *([""] if finish else [])):
-        faults.forget()
-        os.environ[faults.VARIABLE] = stop
+        signals.forget()
+        os.environ[signals.VARIABLE] = stop
         checkpoint = newest(folder / "checkpoints")
         start = Start(checkpoint, json_or_none(checkpoint / "progress.json")) if checkpoint else Start()
         network = untrained(run.model, texts=texts)

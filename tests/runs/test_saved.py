@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.distributed import faults
+from manyheads.distributed import signals
 from manyheads.runs.checkpoints import MANIFEST, clear_passing, newest, save, valid
 
-POINTS = [one for one in faults.POINTS if one not in ("step", "loss", "memory", "validation", "chunk", "trained")]
+POINTS = [one for one in signals.POINTS if one not in ("step", "loss", "memory", "validation", "chunk", "trained")]
 
 
 @pytest.fixture(autouse=True)
 def _no_fault(monkeypatch):
-    monkeypatch.delenv(faults.VARIABLE, raising=False)
-    faults.forget()
+    monkeypatch.delenv(signals.VARIABLE, raising=False)
+    signals.forget()
 
 
 def put(folder: Path, step: int, keep: int = 2) -> Path:
@@ -95,7 +95,7 @@ def killed(folder: Path, step: int, fault: str) -> None:
     """Save in a process of its own, which is to be killed on the way."""
     child = os.fork()
     if child == 0:
-        os.environ[faults.VARIABLE] = fault
+        os.environ[signals.VARIABLE] = fault
         put(folder, step)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -124,7 +124,7 @@ def test_a_full_disk_leaves_what_there_was(point, tmp_path, monkeypatch):
     put(folder, 1)
     put(folder, 2)
     before = names(folder)
-    monkeypatch.setenv(faults.VARIABLE, f"{point}:1:full")
+    monkeypatch.setenv(signals.VARIABLE, f"{point}:1:full")
     with pytest.raises(OSError, match="No space left") as full:
         put(folder, 3)
     assert full.value.errno == errno.ENOSPC
@@ -146,14 +146,14 @@ def test_a_name_that_is_no_checkpoint_is_left_alone(tmp_path):
 
 
 def test_faults_are_off_unless_asked_for(monkeypatch):
-    for point in faults.POINTS:
-        faults.fault(point)
-    monkeypatch.setenv(faults.VARIABLE, "nowhere")
+    for point in signals.POINTS:
+        signals.fault(point)
+    monkeypatch.setenv(signals.VARIABLE, "nowhere")
     with pytest.raises(AssertionError, match="no such point"):
-        faults.fault("step")
-    source = Path(faults.__file__).parents[1]
+        signals.fault("step")
+    source = Path(signals.__file__).parents[1]
     used = [line for file in source.rglob("*.py") for line in file.read_text().splitlines() if " fault(" in line]
-    for point in faults.POINTS:
+    for point in signals.POINTS:
         assert any(f'fault("{point}"' in line for line in used), f"{point} is nowhere in the code"
 
 

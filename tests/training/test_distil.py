@@ -15,7 +15,7 @@ from manyheads.cli.main import main
 from manyheads.data.batches import Planned, gather, moved
 from manyheads.data.sources import read_splits
 from manyheads.data.tokens import Tokens, encode
-from manyheads.distributed import faults
+from manyheads.distributed import signals
 from manyheads.distributed.signals import Stopped
 from manyheads.inference.folder import load
 from manyheads.nn import assemble
@@ -167,8 +167,8 @@ def test_a_student_goes_on_with_the_teacher_it_began_with(words, model_folder, t
     shutil.copytree(model_folder, teacher)
     more = [f"teacher={teacher}", "trainer.max_epochs=4"]
     with monkeypatch.context() as patch:
-        patch.setenv(faults.VARIABLE, "step:3:term")
-        faults.forget()  # what other tests passed
+        patch.setenv(signals.VARIABLE, "step:3:term")
+        signals.forget()  # what other tests passed
         with pytest.raises(Stopped):
             main(["train", *words, *more])
     weights = teacher / "model" / "model.safetensors"

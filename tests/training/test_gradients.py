@@ -14,7 +14,7 @@ from manyheads.config import model as choices
 from manyheads.data.batches import Planned, gather
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
-from manyheads.nn.seq2seq import assemble_seq2seq
+from manyheads.nn.language_models import assemble_seq2seq
 from manyheads.training.objectives import Classify, Translate
 
 CONF = Path(__file__).parents[2] / "conf"

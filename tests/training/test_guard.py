@@ -23,14 +23,14 @@ from manyheads.config import (
 )
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
-from manyheads.distributed import faults
+from manyheads.distributed import signals
 from manyheads.nn import assemble
 from manyheads.runs.checkpoints import Again, StartAgain, read_again, write_again
 from manyheads.training import optim
 from manyheads.training.guard import FILE, SCALINGS, DivergedError, Guard
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify
-from manyheads.training.session import run_trainer
+from manyheads.training.trainer import run_trainer
 
 SHAPE = ModelConfig(n_layers=1, n_heads=2, d_model=8, d_k=4, d_v=4, d_ff=8, dropout=0.1)
 STEPS, RARE = 12, 29  # optimiser steps of a run; an id that one row alone has
@@ -87,8 +87,8 @@ def assert_same(one: dict, other: dict) -> None:
 @pytest.fixture
 def nan(monkeypatch):
     """`nan(3)`: the loss of step 3 is not finite."""
-    faults.forget()
-    return lambda step: monkeypatch.setenv(faults.VARIABLE, f"loss:{step}:nan")
+    signals.forget()
+    return lambda step: monkeypatch.setenv(signals.VARIABLE, f"loss:{step}:nan")
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_skipped_step_is_as_if_its_update_had_never_happened(kind, nan, withou
     guard = Guard(run)
     skipped = train(run, guard)
     assert guard.left_out == [3]
-    monkeypatch.delenv(faults.VARIABLE)
+    monkeypatch.delenv(signals.VARIABLE)
     without(3)
     never = train(run, Guard(run))
     assert_same(state_of(skipped), state_of(never))
@@ -167,7 +167,7 @@ def test_what_waits_to_be_read_travels_with_a_checkpoint(tmp_path):
 
 
 def test_raise_leaves_weights_and_optimiser_as_they_were(nan, tmp_path, monkeypatch):
-    monkeypatch.delenv(faults.VARIABLE, raising=False)
+    monkeypatch.delenv(signals.VARIABLE, raising=False)
     run, seen, step = run_of("raise", accumulate=2), [], LitModule.training_step
     monkeypatch.setattr(
         LitModule,

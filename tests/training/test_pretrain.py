@@ -9,7 +9,7 @@ from manyheads.data.batches import WHOLE, Planned, gather, in_pieces
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokenizer import vocabulary
 from manyheads.data.tokens import encode
-from manyheads.nn.masked_lm import assemble_masked
+from manyheads.nn.language_models import assemble_masked
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Pretrain, check_held_out
 

@@ -22,7 +22,7 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import encode
 from manyheads.layout import Packed
 from manyheads.training.module import assemble_network
-from manyheads.training.session import run_trainer
+from manyheads.training.trainer import run_trainer
 
 
 def splits() -> Splits:

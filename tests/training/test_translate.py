@@ -8,7 +8,7 @@ from manyheads.config import ModelConfig, OptimConfig
 from manyheads.data.batches import Batches, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
-from manyheads.nn.seq2seq import assemble_seq2seq
+from manyheads.nn.language_models import assemble_seq2seq
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Translate, exact_matches, following, target_logits
 

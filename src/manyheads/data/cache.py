@@ -32,7 +32,7 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.seen import cache_folder, turn
 from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer, vocabulary
 from manyheads.data.tokens import Tokens, Windows, encode, forget, load_tokenizer, marks_of, reach
-from manyheads.runs.atomic import replace_file
+from manyheads.runs.folder import replace_file
 
 PATIENCE = 600.0  # seconds
 PART = 2**17  # rows that are tokenized before they are written

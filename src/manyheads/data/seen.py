@@ -20,7 +20,7 @@ from zipfile import BadZipFile
 from manyheads.config import DataConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.table import Coded, Table, Unread, taken
-from manyheads.runs.atomic import replace_file
+from manyheads.runs.folder import replace_file
 
 FORMAT = "1"
 PATIENCE = 600.0  # seconds

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from manyheads.config import Accelerator, Resume, RunConfig, Task, TuneConfig
 from manyheads.config.fields import show
-from manyheads.runs.atomic import refuse_unwritable, replace_file
-from manyheads.runs.folder import start_folder
+from manyheads.runs.folder import refuse_unwritable, replace_file, start_folder
 
 SCRIPT, LOG = "job.sbatch", "slurm-{}.out"
 STORAGE = "storage.journal"  # of a search that names none

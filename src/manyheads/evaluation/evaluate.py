@@ -23,9 +23,8 @@ from manyheads.data.texts import read_rows, read_text_split
 from manyheads.distributed.launch import n_to_start, on_all
 from manyheads.inference.format import COLUMNS, Columns, ModelFolder, Settings, open_folder, run_folder
 from manyheads.inference.predict import answer_together
-from manyheads.runs.atomic import read_json
 from manyheads.runs.config_file import read_run
-from manyheads.runs.folder import within
+from manyheads.runs.folder import read_json, within
 from manyheads.terminal import progress_bar
 
 if TYPE_CHECKING:

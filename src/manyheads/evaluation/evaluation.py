@@ -23,8 +23,7 @@ from manyheads.evaluation.report import (
     value_sections,
 )
 from manyheads.linear.model import LinearBaseline
-from manyheads.runs.atomic import replace_file
-from manyheads.runs.folder import Curve
+from manyheads.runs.folder import Curve, replace_file
 
 NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
 POINTS = 100  # of a share

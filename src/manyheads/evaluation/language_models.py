@@ -25,7 +25,7 @@ from manyheads.evaluation.evaluation import NETWORK, Evaluation, Setup, compared
 from manyheads.evaluation.metrics import Figures, Interval, mean_interval, plain, ratio_interval, share_interval
 from manyheads.evaluation.report import Example, Section
 from manyheads.inference.language_models import Followed, Guessed, MaskedLMPredictor, Seq2SeqPredictor
-from manyheads.runs.atomic import replace_file
+from manyheads.runs.folder import replace_file
 
 CHUNK = 1024  # rows answered together
 TOKENS = 8192  # most of a batch

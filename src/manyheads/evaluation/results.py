@@ -30,8 +30,7 @@ from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import AnyPredictor
 from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 from manyheads.linear.model import LinearBaseline
-from manyheads.runs.atomic import refuse_unwritable, replace_file
-from manyheads.runs.folder import read_curves
+from manyheads.runs.folder import read_curves, refuse_unwritable, replace_file
 from manyheads.terminal import as_text, console, show_files
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from manyheads.config import ExplainConfig
-from manyheads.explain.drawing import BLUE, GREY, RED, TEAL, draw, lines, name, png, powers_of_two
+from manyheads.evaluation.report import BLUE, GREY, RED, TEAL, draw, lines, name, png, powers_of_two
 from manyheads.explain.explain import Finding
 from manyheads.layout import Packed
 from manyheads.nn.attention import attend

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import Claim, ExplainConfig
-from manyheads.runs.atomic import replace_file
+from manyheads.runs.folder import replace_file
 
 JSON = "attention.json"
 

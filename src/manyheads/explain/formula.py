@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.config import ExplainConfig
-from manyheads.explain.drawing import BLUE, GREY, INK, RED, draw, heatmap, lines, name, png, powers_of_two
+from manyheads.evaluation.report import BLUE, GREY, INK, RED, draw, heatmap, lines, name, png, powers_of_two
 from manyheads.explain.explain import Finding
 from manyheads.layout import Packed
-from manyheads.nn.attention import attention_weights
+from manyheads.nn.attention import Dot, attention_weights
 from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.nn.scores import Dot
 
 Array = np.ndarray
 T, D_MODEL, N_HEADS, D_K, D_V = 7, 16, 4, 6, 5  # all different, so that a shape tells which it is

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from manyheads.config import ExplainConfig, ModelConfig, Positions, RunConfig
 from manyheads.config.fields import from_plain
-from manyheads.explain.drawing import BLUE, RED, draw, png
+from manyheads.evaluation.report import BLUE, RED, draw, png
 from manyheads.explain.explain import Finding
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load

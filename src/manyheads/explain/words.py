@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from manyheads.config import ExplainConfig
 from manyheads.data.demo import demo_splits
-from manyheads.explain.drawing import BLUE, GREY, RED, draw, heatmap, lines, name, png
+from manyheads.evaluation.report import BLUE, GREY, RED, draw, heatmap, lines, name, png
 from manyheads.explain.explain import Finding
 from manyheads.explain.models import read_text, train_small, untrained
 from manyheads.inference.classifier import Prediction, TextClassifier

@@ -15,7 +15,7 @@ from manyheads.config.fields import show, to_plain
 from manyheads.data.arrow import can_connect
 from manyheads.huggingface.shapes import Shape, read_shape
 from manyheads.inference.format import check_size, read_settings
-from manyheads.runs.atomic import read_json
+from manyheads.runs.folder import read_json
 
 DESCRIBED = (
     "config.json",

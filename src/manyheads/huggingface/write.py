@@ -25,8 +25,7 @@ from manyheads.inference.format import find_model, run_folder
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import Pooler as PoolerLayer
 from manyheads.nn.embeddings import SinusoidalPositions
-from manyheads.runs.atomic import refuse_unwritable, replace_folder
-from manyheads.runs.folder import refuse_taken
+from manyheads.runs.folder import refuse_taken, refuse_unwritable, replace_folder
 
 MODULES = "sentence_transformers.models"
 HEAD = "head.safetensors"

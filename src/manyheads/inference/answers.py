@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 
 from manyheads.config.fields import listed
 from manyheads.data.files import OPENERS
-from manyheads.distributed.faults import fault
-from manyheads.runs.atomic import flush, read_json
+from manyheads.distributed.signals import fault
+from manyheads.runs.folder import flush, read_json
 from manyheads.terminal import one_line
 
 Row = dict[str, Any]

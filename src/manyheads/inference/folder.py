@@ -35,9 +35,8 @@ from manyheads.linear.model import FILE as LINEAR
 from manyheads.linear.model import read_linear, tensors_in, write_linear
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.cost import count_parameters
-from manyheads.nn.masked_lm import MaskedLM, assemble_masked
-from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
-from manyheads.runs.atomic import replace_folder
+from manyheads.nn.language_models import MaskedLM, Seq2Seq, assemble_masked, assemble_seq2seq
+from manyheads.runs.folder import replace_folder
 
 MOST_LABELS = 100  # that a card names
 TASKS = {Classifier: Task.classify, Seq2Seq: Task.seq2seq, MaskedLM: Task.pretrain}

@@ -29,7 +29,7 @@ from manyheads.config.data import MOST_WINDOWS
 from manyheads.config.facts import check_ranges, require, setting
 from manyheads.config.fields import from_plain, show, to_plain
 from manyheads.config.model import MOST_TABLE
-from manyheads.runs.atomic import read_json
+from manyheads.runs.folder import read_json
 
 FILES = ("config.json", "labels.json", "tokenizer.json", "model.safetensors")
 MORE = ("thresholds.json", "linear.safetensors")  # of some

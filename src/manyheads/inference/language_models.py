@@ -19,8 +19,7 @@ from manyheads.data.batches import ANSWER_TOKENS, WHOLE, Batch, in_pieces
 from manyheads.data.tokenizer import Vocabulary, decode, marks
 from manyheads.data.tokens import Tokens, encode
 from manyheads.inference.predictor import NONE, Predictor
-from manyheads.nn.masked_lm import Hidden, MaskedLM, hold_out
-from manyheads.nn.seq2seq import Seq2Seq, beam_search, greedy
+from manyheads.nn.language_models import Hidden, MaskedLM, Seq2Seq, beam_search, greedy, hold_out
 
 TOKENS = 8192  # most of a batch of texts that are answered by texts
 ROWS = 256  # most rows, or beams, of a batch

@@ -1,4 +1,4 @@
-"""Where and in which type a finished model computes, chosen in one place."""
+"""Where and in which type a model computes, in training and afterwards, chosen in one place."""
 
 import copy
 import os
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from manyheads.config import Accelerator, InferenceHardware, ModelConfig, Precision
+from manyheads.config import Accelerator, HardwareConfig, InferenceHardware, ModelConfig, Precision
 from manyheads.distributed.ranks import this_process
 from manyheads.nn.classifier import Cross
 
@@ -50,6 +50,39 @@ def cpu_multiplies_bf16() -> bool:
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
+def multiplies_bf16(*, on_gpu: bool) -> bool:
+    """Whether the device has instructions for it, and does not emulate them."""
+    return torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else cpu_multiplies_bf16()
+
+
+def uses_gpu(accelerator: Accelerator) -> bool:
+    """Whether the run computes on GPUs; refused is to ask for one where there is none."""
+    has_gpu = torch.cuda.is_available()
+    if accelerator is Accelerator.gpu and not has_gpu:
+        raise ValueError(
+            "hardware.accelerator=gpu, but torch sees no GPU on this machine: use hardware=cpu, "
+            "or install a build of torch for your GPU"
+        )
+    return has_gpu and accelerator is not Accelerator.cpu
+
+
+def pick_precision(precision: Precision, *, on_gpu: bool) -> Precision:
+    """The precision asked for, but fp16 on the CPU; `auto` is bf16 where the processor multiplies in it, else fp32."""
+    if precision is Precision.fp16 and not on_gpu:
+        raise ValueError(
+            "hardware.precision=fp16 needs a GPU, but this run computes on the CPU: "
+            "use hardware.precision=bf16 or hardware.precision=fp32"
+        )
+    if precision is not Precision.auto:
+        return precision
+    return Precision.bf16 if multiplies_bf16(on_gpu=on_gpu) else Precision.fp32
+
+
+def autocast_type(hardware: HardwareConfig) -> torch.dtype | None:
+    """What products are computed in; None: in the type of the weights."""
+    return TYPES[pick_precision(hardware.precision, on_gpu=uses_gpu(hardware.accelerator))]
+
+
 def quick(precision: Precision, model: ModelConfig, device: torch.device) -> torch.dtype | None:
     """What a classifier answers in: the type asked for; `auto` is bf16 where the processor multiplies in it.
 
@@ -59,10 +92,7 @@ def quick(precision: Precision, model: ModelConfig, device: torch.device) -> tor
     """
     if precision is not Precision.auto:
         return TYPES[precision]
-    if device.type == "cuda":
-        multiplies = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        multiplies = cpu_multiplies_bf16()
+    multiplies = multiplies_bf16(on_gpu=device.type == "cuda")
     return torch.bfloat16 if multiplies and not model.is_recurrent else None
 
 

@@ -31,7 +31,7 @@ from manyheads.interpret.page import short
 from manyheads.interpret.statistics import received
 from manyheads.layout import Packed
 from manyheads.nn import Classifier
-from manyheads.runs.atomic import replace_file
+from manyheads.runs.folder import replace_file
 from manyheads.terminal import as_text, console
 
 STEPS = (32, 64, 128, 256, 512)  # each is tried until the sum is as near as NEAR

@@ -41,7 +41,7 @@ from manyheads.interpret.maps import (
     overheard,
     read_words,
 )
-from manyheads.runs.atomic import refuse_unwritable, replace_file
+from manyheads.runs.folder import refuse_unwritable, replace_file
 
 if TYPE_CHECKING:
     from manyheads.interpret.attribution import Attribution

@@ -35,7 +35,7 @@ from manyheads.interpret.statistics import (
     faithfulness,
     head_statistics,
 )
-from manyheads.runs.atomic import refuse_unwritable, replace_folder
+from manyheads.runs.folder import refuse_unwritable, replace_folder
 from manyheads.terminal import Sheet, print_sheet
 
 MOST_SHOWN = 32  # heads on a terminal; beyond, those that are missed most

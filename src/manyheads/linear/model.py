@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from manyheads.config import Terms
 from manyheads.config.facts import check_ranges, setting
 from manyheads.config.fields import from_plain, to_plain
-from manyheads.runs.atomic import read_json
+from manyheads.runs.folder import read_json
 
 FILE = "linear.safetensors"
 BASELINE = ("baseline.safetensors", "baseline.json")  # of a run whose model/ holds no linear model

@@ -3,15 +3,13 @@
 A block takes a plain batch `(B, L, D)` and a boolean mask `(B, L)`, or tokens in a layout of their own (`layout.py`).
 """
 
-from manyheads.nn.assemble import assemble
-from manyheads.nn.attention import attend, attention_weights
+from manyheads.nn.assemble import assemble, initialise
+from manyheads.nn.attention import attend, attention_weights, make_score
 from manyheads.nn.classifier import AttentionPooling, Classifier, Pooling
 from manyheads.nn.embeddings import Alibi, LearnedPositions, Rotary, SinusoidalPositions
-from manyheads.nn.init import initialise
+from manyheads.nn.language_models import Seq2Seq, assemble_seq2seq, beam_search, greedy
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.recurrent import Recurrent
-from manyheads.nn.scores import make_score
-from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq, beam_search, greedy
 from manyheads.nn.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, Residual
 
 __all__ = [

@@ -15,9 +15,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from manyheads.layout import Layout, Packed
-from manyheads.nn.attention import Normaliser, attend, share_heads, softmax
+from manyheads.nn.attention import Dot, Normaliser, Score, attend, share_heads, softmax
 from manyheads.nn.dropout import kept
-from manyheads.nn.scores import Dot, Score
 
 SDPA_FROM, SDPA_FROM_PLAIN = 384, 1024
 """Key positions from which torch's fused CPU kernel beats in bf16, forward and backward, the textbook's two matmuls (8

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.layout import Layout, as_layout
-from manyheads.nn.attention import NORMALISERS, Normaliser, attend, attention_weights, share_heads
+from manyheads.nn.attention import NORMALISERS, Normaliser, Score, attend, attention_weights, make_score, share_heads
 from manyheads.nn.embeddings import Alibi, Rotary
 from manyheads.nn.kernels import attention, kept_keys
-from manyheads.nn.scores import Score, make_score
 
 
 class MultiHeadAttention(nn.Module):

@@ -13,11 +13,10 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from manyheads.layout import Layout, Padded
-from manyheads.nn.attention import NORMALISERS
+from manyheads.nn.attention import NORMALISERS, Score
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.kernels import attention
 from manyheads.nn.multihead import KeysValues
-from manyheads.nn.scores import Score
 
 Hidden = tuple[Tensor, ...]
 """The states `(S, B, D)` of all layers after a token; an LSTM's are followed by its cells."""

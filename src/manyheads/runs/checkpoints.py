@@ -25,8 +25,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from manyheads.distributed.faults import fault
-from manyheads.runs.atomic import flush, replace_file
+from manyheads.distributed.signals import fault
+from manyheads.runs.folder import flush, replace_file
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -38,7 +38,7 @@ FILE = "again.json"
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: try again
 MOST_SPLIT = 2**20  # more parts than a micro-batch has rows
 _NAME = re.compile(r"step-(\d{8,})")
-_PASSING = re.compile(r"\..+\.(\d+-)?[0-9a-f]{16}\.(part|old)")  # ours, and those of atomic.py
+_PASSING = re.compile(r"\..+\.(\d+-)?[0-9a-f]{16}\.(part|old)")  # ours, and those of folder.py
 Write = Callable[[IO[bytes]], object]
 
 

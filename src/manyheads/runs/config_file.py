@@ -8,7 +8,7 @@ import yaml
 from manyheads.config import RunConfig
 from manyheads.config.facts import having
 from manyheads.config.fields import check_flags, from_plain, refuse_code, show, to_plain
-from manyheads.runs.atomic import replace_file
+from manyheads.runs.folder import replace_file
 
 LARGEST_FILE = 1_000_000  # bytes of a config.yaml
 REMOVED = {"kind": "adamw", "muon_lr": None}  # of optim in folders of earlier versions; what today's optimiser is

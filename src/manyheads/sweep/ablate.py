@@ -23,7 +23,7 @@ from manyheads.config import AblateConfig, Accelerator, DataConfig, Equal, Hardw
 from manyheads.config.fields import plain_settings
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
-from manyheads.runs.atomic import replace_file
+from manyheads.runs.folder import replace_file
 from manyheads.terminal import as_text, console, print_sheet, shown
 from manyheads.training.before import check_class_names, check_end, check_long
 

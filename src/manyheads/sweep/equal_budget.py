@@ -31,8 +31,8 @@ from manyheads.training.guard import DivergedError, Guard
 from manyheads.training.logs import Meter
 from manyheads.training.module import LitModule, are_few, begin_head
 from manyheads.training.optim import rate_factor
-from manyheads.training.session import run_trainer
 from manyheads.training.sizing import limited_by_data
+from manyheads.training.trainer import run_trainer
 
 Cost = Callable[[ModelConfig], float]
 NARROWEST = 0.25  # share of its d_ff that a model keeps before d_model gives way too

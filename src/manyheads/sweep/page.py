@@ -31,7 +31,7 @@ from manyheads.evaluation.report import (
     value_sections,
     write_page,
 )
-from manyheads.runs.atomic import replace_file
+from manyheads.runs.folder import replace_file
 from manyheads.sweep.journal import Outcome
 from manyheads.sweep.tables import Ranked, sheet_of_search, short_names, words
 

@@ -23,7 +23,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from manyheads.config import TuneConfig
-from manyheads.runs.atomic import replace_file
+from manyheads.runs.folder import replace_file
 from manyheads.sweep.journal import NAME, Outcome, State, Trial, check_question
 from manyheads.sweep.optuna import Study, create_study, enter, make_pruner, make_sampler, outcome_of, parameters
 

@@ -33,11 +33,10 @@ from manyheads import __version__
 from manyheads.config import CheckpointConfig, Metric
 from manyheads.data.datamodule import TextData
 from manyheads.distributed.collectives import Votes, from_first, gathered
-from manyheads.distributed.faults import fault
 from manyheads.distributed.heartbeat import phase
-from manyheads.distributed.signals import Stop, Stopped, ending
-from manyheads.runs.atomic import replace_file
+from manyheads.distributed.signals import Stop, Stopped, ending, fault
 from manyheads.runs.checkpoints import Write, fitting, json_or_none, save
+from manyheads.runs.folder import replace_file
 from manyheads.runs.resume import Start
 from manyheads.training import state
 from manyheads.training.logs import Meter, MetricsFile

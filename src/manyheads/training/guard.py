@@ -19,9 +19,9 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from manyheads.config import RunConfig
-from manyheads.runs.atomic import replace_file
 from manyheads.runs.checkpoints import FILE as NEXT
 from manyheads.runs.checkpoints import Again, StartAgain, json_or_none, read_again, write_again
+from manyheads.runs.folder import replace_file
 from manyheads.training.module import LitModule
 from manyheads.training.optim import rate_factor
 

@@ -18,7 +18,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from manyheads.config import LoggerConfig, LoggerKind
 from manyheads.data.batches import Batch
-from manyheads.runs.atomic import replace_file
+from manyheads.runs.folder import replace_file
 from manyheads.training.before import missing_package
 
 if TYPE_CHECKING:

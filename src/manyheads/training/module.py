@@ -18,19 +18,18 @@ from manyheads.data.batches import Batch
 from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
-from manyheads.distributed.faults import fault
 from manyheads.distributed.ranks import this_process
+from manyheads.distributed.signals import fault
 from manyheads.huggingface.origin import n_words, origin_of
 from manyheads.huggingface.weights import begin_with
+from manyheads.inference.precision import autocast_type, uses_gpu
 from manyheads.inference.predictor import run_batches
 from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.masked_lm import MaskedLM, assemble_masked
-from manyheads.nn.seq2seq import Seq2Seq, assemble_seq2seq
+from manyheads.nn.language_models import MaskedLM, Seq2Seq, assemble_masked, assemble_seq2seq
 from manyheads.training.before import check_rows
 from manyheads.training.objectives import Classify, Mean, Pretrain, Translate, class_weights
 from manyheads.training.optim import clip_gradients, freeze, make_optimizer, make_schedule
-from manyheads.training.trainer import autocast_type, uses_gpu
 
 MOST_ROWS = 4096  # that a head is fitted to before training
 STRENGTH = 0.1  # of the rows against the pull to zero: a head that knows few rows by heart leaves nothing to learn

@@ -24,8 +24,17 @@ from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 from manyheads.linear.blend import Counts, best, count, no_counts, row_weights
 from manyheads.nn import Classifier
-from manyheads.nn.masked_lm import Hidden, MaskedLM, choose, choose_words, hide, hide_mixed, hold_out
-from manyheads.nn.seq2seq import Seq2Seq, greedy
+from manyheads.nn.language_models import (
+    Hidden,
+    MaskedLM,
+    Seq2Seq,
+    choose,
+    choose_words,
+    greedy,
+    hide,
+    hide_mixed,
+    hold_out,
+)
 
 IGNORED = -100
 

@@ -25,21 +25,13 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.signals import Stop, ending
+from manyheads.inference.precision import autocast_type, uses_gpu
 from manyheads.layout import Packed
 from manyheads.nn.cost import count_parameters, flops_per_answer, flops_per_token
-from manyheads.nn.masked_lm import MaskedLM
-from manyheads.nn.seq2seq import Seq2Seq
+from manyheads.nn.language_models import MaskedLM, Seq2Seq
 from manyheads.terminal import as_text, console
 from manyheads.training.module import Lesson, Network, are_few, make_task
-from manyheads.training.session import run_trainer
-from manyheads.training.trainer import (
-    autocast_type,
-    compile_mode,
-    count_devices,
-    set_walks,
-    trainer_hardware,
-    uses_gpu,
-)
+from manyheads.training.trainer import compile_mode, count_devices, run_trainer, set_walks, trainer_hardware
 
 ON_CPU = 8192  # tokens that batch.tokens=auto stands for where no GPU is
 MOST = 65_536  # tokens that keep any GPU busy: from there on a larger batch makes fewer steps and none of them faster

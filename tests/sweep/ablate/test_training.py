@@ -10,7 +10,7 @@ from manyheads.cli.compose import compose
 from manyheads.sweep.ablate import prepare, read_sets
 from manyheads.sweep.equal_budget import train_run
 from manyheads.training.optim import rate_factor
-from manyheads.training.session import build_trainer
+from manyheads.training.trainer import build_trainer
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_the_weights_at_the_end_are_judged_as_lightning_judges_them(prepared, mo
         seen["trainer"] = build_trainer(*given)
         return seen["trainer"]
 
-    monkeypatch.setattr("manyheads.training.session.build_trainer", build)
+    monkeypatch.setattr("manyheads.training.trainer.build_trainer", build)
     run, data = prepared
     figures = train_run(run, data, 60.0)
     trainer = seen["trainer"]
