@@ -1,5 +1,6 @@
 """What the tests of several rooms share: small shipped models, and runs of several processes."""
 
+import gc
 import os
 import secrets
 import signal
@@ -265,3 +266,10 @@ def ranks_run(tmp_path: Path) -> Iterator[Jobs]:
     yield jobs
     for job in jobs.jobs:
         job.end()
+
+
+def pytest_collection_finish() -> None:
+    """What importing and collecting made stays to the end: the garbage collector need not walk it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
