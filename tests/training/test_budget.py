@@ -240,3 +240,23 @@ def test_what_was_settled_is_said():
     assert list(settled_notes(by_classes, limited)) == ["trainer.max_steps=750: 600 and 50 for each class"]
     bought = replace(found, budget="2ktok", trainer={"max_epochs": -1, "max_steps": 7})
     assert list(settled_notes(replace(found, budget="2ktok"), bought)) == ["budget=2ktok: 7 steps"]
+
+
+def test_tokens_are_those_of_rows_as_they_are_drawn(small):
+    """Rows of the rare class are long: drawn more often, they fill a budget of tokens in fewer epochs."""
+    from manyheads.data.datamodule import TextData
+    from manyheads.data.tokens import Tokens
+    from manyheads.training.sizing import settle_budget
+
+    run, network, tokens, labels = small("train", "batch.balance=uniform", "batch.tokens=64")
+    run.budget = "20ktok"
+    lengths = torch.tensor([50 if at % 10 == 0 else 5 for at in range(200)])
+    rows = Tokens(torch.zeros(int(lengths.sum())).int(), torch.nn.functional.pad(lengths.cumsum(0), (1, 0)), None,
+                  (torch.arange(200) % 10 == 0).int())  # fmt: skip
+    limits = settle_budget(run, network, tokens | {"train": rows}, labels).trainer
+    data, read, steps = TextData({"train": rows}, run.batch, run.seed), 0, 0
+    for epoch in range(100):
+        plan = data.plan(epoch)[: limits["max_steps"] - steps]
+        steps, read = steps + len(plan), read + sum(int(lengths[one.rows].sum()) for one in plan)
+    assert steps == limits["max_steps"]
+    assert read == pytest.approx(20_000, rel=0.05)

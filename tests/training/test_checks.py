@@ -57,8 +57,13 @@ def test_classes_too_many_for_the_memory_are_one_sentence():
         "judging 5 rows (test.csv) by 100,000 classes takes 160 GB, but this machine has 24 GB: join rare classes in "
         "the data, or read fewer rows by data.rows"
     )
+    more = Rows(["a"] * 50_000, None, [0] * 50_000, "validation.csv", range(50_000))
+    assert "judging 50,000 rows (validation.csv)" in complaint(
+        checks.check_size, replace(splits, validation=more, test=rows), 161 * 10**9
+    )
     splits.train = replace(rows, sets=[(0,)] * 5)
-    checks.check_size(splits, 10**8)
+    checks.check_size(splits, 8 * 10**9)
+    assert "takes 7 GB" in complaint(checks.check_size, splits, 7 * 10**9)
 
 
 def test_rows_are_balanced_by_one_class_and_once():

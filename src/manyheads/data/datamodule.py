@@ -5,6 +5,7 @@ from typing import Any, Self
 import torch
 from lightning.pytorch import LightningDataModule
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from manyheads.config import BatchConfig, RunConfig
 from manyheads.data.batches import (
@@ -109,18 +110,25 @@ class TextData(LightningDataModule):
 
     def steps_of(self, epoch: int) -> int:
         """Optimiser steps of `epoch`, on however many ranks."""
+        return len(self._steps(epoch))
+
+    def tokens_of_step(self) -> float:
+        """Tokens of an optimiser step of the first epoch, on average."""
+        steps = self._steps(0)
+        return float(sum(int(self._lengths["train"][rows].sum()) for step in steps for rows in step)) / len(steps)
+
+    def _steps(self, epoch: int) -> list[list[Tensor]]:
+        """The rows of each step of `epoch`, batch by batch."""
         batch = self.batch
-        return len(
-            plan_steps(
-                self._lengths["train"],
-                tokens=batch.tokens,
-                rows=batch.rows,
-                seed=self.seed,
-                epoch=epoch,
-                accumulate=batch.accumulate,
-                labels=self.tokens["train"].labels,
-                balance=batch.balance,
-            )
+        return plan_steps(
+            self._lengths["train"],
+            tokens=batch.tokens,
+            rows=batch.rows,
+            seed=self.seed,
+            epoch=epoch,
+            accumulate=batch.accumulate,
+            labels=self.tokens["train"].labels,
+            balance=batch.balance,
         )
 
     def n_steps(self, max_epochs: int | None, max_steps: int | None = None) -> int:

@@ -51,6 +51,7 @@ PACKAGES = {  # any one of them
 }
 SHOWN = 12  # class names in a sentence
 BYTES_JUDGED, BYTES_CONFUSED = 20, 16  # of an answer, as logits and probabilities; of a cell, as a number and in a list
+BYTES_MARKED, BYTES_DRAWN = 73, 73_000  # where a row has any number of labels: of an answer; of a label, resampled
 FOLDER = "pretrain"
 
 
@@ -97,10 +98,11 @@ def check_long(data: DataConfig, *, pairs: bool) -> None:
 
 
 def check_size(splits: Splits, memory: int) -> None:
-    """Judging by classes must fit into `memory`, in bytes: all answers to the judged rows and, where a row has one
-    class, the table of confusions."""
-    judged, n_classes = splits.test or splits.validation, len(splits.labels)
-    n_bytes = n_classes * (BYTES_JUDGED * len(judged) + (0 if splits.multi else BYTES_CONFUSED * n_classes))
+    """Judging by classes must fit into `memory`, in bytes: all answers to the rows of the larger split and, where a row
+    has one class, the table of confusions, else the figures of each label in every resample."""
+    judged, n_classes = max(splits.test or splits.validation, splits.validation, key=len), len(splits.labels)
+    per_class = BYTES_JUDGED * len(judged) + BYTES_CONFUSED * n_classes
+    n_bytes = n_classes * (BYTES_MARKED * len(judged) + BYTES_DRAWN if splits.multi else per_class)
     if n_bytes > memory:
         raise ValueError(
             f"judging {len(judged):,} rows ({judged.source}) by {n_classes:,} classes takes {n_bytes / 1e9:,.0f} GB, "

@@ -20,7 +20,7 @@ from torch.func import functional_call
 
 from manyheads.config import RunConfig, Task
 from manyheads.config.training import BASE_STEPS, Budget, Compile, read_budget
-from manyheads.data.batches import Batch, padding_share, plan_epoch
+from manyheads.data.batches import Batch, padding_share
 from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
@@ -151,7 +151,7 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
             "number of tokens, such as 20Mtok"
         )
     data = TextData(tokens, run.batch, run.seed)
-    per_step = float(tokens["train"].lengths.sum()) / data.steps_of(0)
+    per_step = data.tokens_of_step()
     look = FORWARD * float(tokens["validation"].lengths.sum()) / per_step  # in steps
     if budget.seconds:
         limits = rehearsed(run, network, tokens, labels, budget, look)
@@ -281,7 +281,7 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
     hardware, rows = trainer_hardware(run.hardware), tokens["train"]
     lengths, texts = rows.lengths, rows.offsets.diff()
     data = TextData(tokens, run.batch, run.seed)
-    plan = plan_epoch(lengths, tokens=run.batch.tokens, rows=run.batch.rows, seed=run.seed, epoch=0)
+    plan = data.plan(0)
     words = network.source.words if isinstance(network, Seq2Seq) else network.embeddings.words
     n_parameters, n_words = count_parameters(network), words.num_embeddings
     n_devices = count_devices(run.hardware, on_gpu=hardware["accelerator"] == "gpu") * run.hardware.nodes
