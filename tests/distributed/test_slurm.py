@@ -223,14 +223,14 @@ def test_settings_of_a_job_without_a_job_and_other_verbs_are_refused(capsys):
 
 def test_a_search_is_an_array_of_the_same_words(tmp_path, capsys):
     """Its jobs share a folder and a storage, which is added unless one was named."""
-    words = ["optim.lr=1e-3,3e-3", "slurm.tasks=3", "jobs=2", "hardware.accelerator=gpu"]
+    words = ["optim.lr=1e-3,3e-3", "slurm.tasks=3", "jobs=2", "hardware.accelerator=gpu", "hardware.threads=3"]
     assert cli.main(["tune", "hardware=slurm", *words, "output=search"]) == 0
     script = Path(shlex.split(capsys.readouterr().out)[1])
     folder = tmp_path / "search"
     assert script == folder / "job.sbatch"
     assert asked(script) == [
         "--signal=USR1@90", "--gpus-per-node=2", "--job-name=search", "--nodes=1", "--ntasks-per-node=1",
-        "--array=1-3", f'--output="{folder}/slurm-%A_%a.out"', "--open-mode=append", "--requeue",
+        "--array=1-3", "--cpus-per-task=6", f'--output="{folder}/slurm-%A_%a.out"', "--open-mode=append", "--requeue",
     ]  # fmt: skip
     (line,) = [line for line in script.read_text().splitlines() if "srun" in line]
     assert shlex.split(line)[2:] == [

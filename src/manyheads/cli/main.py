@@ -212,6 +212,8 @@ def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
     except Exception as error:
         sentence = user_sentence(error)
         if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
+            if not is_here:
+                traceback.print_exc()  # which is lost on the way to the sweep
             raise
         raise SystemExit(_say(sentence, 2)) if is_here else JobError(sentence) from error
 

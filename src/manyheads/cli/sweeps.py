@@ -14,6 +14,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from manyheads.cli.overrides import Typed
@@ -52,17 +53,26 @@ def sentence_of_launcher(typed: Typed) -> Iterator[None]:
     """Turn what a launcher says of its jobs into one sentence.
 
     Raises:
-        ValueError: a job elsewhere was refused, or it is gone; the package of the launcher is not installed.
+        ValueError: a job elsewhere was refused, or it is gone; the launcher could not start any.
     """
     chosen = next((word for word in reversed(typed.words) if word.startswith("hydra/launcher=")), "")
+    packages = LAUNCHERS.values()
     try:
         yield
     except JobError as refused:
         raise ValueError(str(refused)) from refused
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in LAUNCHERS.values():
+        frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+        is_theirs = type(error).__module__.partition(".")[0] in packages
+        if not is_theirs and frames[-1].f_globals.get("__name__", "").partition(".")[0] not in packages:
             raise
         said = next(iter(str(error).splitlines()), "") or type(error).__name__
+        submits = "map_array" in [one.f_code.co_name for one in frames]  # all jobs of submitit at once
+        if submits or not (is_theirs or isinstance(error, TimeoutError)):
+            raise ValueError(
+                f"{chosen} could not start the jobs ({said.rstrip('.:')}): see that it can be used on this machine, "
+                "and its hydra.launcher.KEY"
+            ) from error
         raise ValueError(
             f"{chosen} lost a job ({said.rstrip('.:')}): repeat the words with resume=auto and the same "
             "hydra.sweep.dir, and the jobs go on"

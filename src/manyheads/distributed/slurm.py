@@ -92,10 +92,11 @@ def write_job(run: RunConfig | TuneConfig, words: Sequence[str], config_dir: str
 def _options(run: RunConfig | TuneConfig, folder: Path) -> list[str]:
     """What is asked of SLURM."""
     hardware, slurm = run.hardware, run.slurm
-    n_tasks, n_gpus, log = hardware.devices, hardware.devices, LOG.format("%j")
+    n_tasks, n_gpus, n_threads, log = hardware.devices, hardware.devices, hardware.threads, LOG.format("%j")
     array = []
     if isinstance(run, TuneConfig):  # one process a job, which starts those of its trials
         n_tasks, n_gpus, log = 1, max(hardware.devices, run.jobs), LOG.format("%A_%a")
+        n_threads *= n_gpus  # those of all its processes
         array = [f"--array=1-{run.slurm.tasks}"]
     own = slurm.options.split()
     if not any(one.startswith("--signal=") for one in own):
@@ -106,7 +107,7 @@ def _options(run: RunConfig | TuneConfig, folder: Path) -> list[str]:
         "--time": slurm.time,
         "--partition": slurm.partition,
         "--account": slurm.account,
-        "--cpus-per-task": hardware.threads or "",
+        "--cpus-per-task": n_threads or "",
     }
     return [
         *own,
