@@ -138,9 +138,12 @@ VERBS = {
     "export": Verb(
         ExportConfig,
         "manyheads.huggingface.write:export",
-        "write a trained model of BERT's family for transformers",
+        "write a trained model for transformers, sentence-transformers or onnxruntime",
         {},
-        ("manyheads export run=outputs/reviews", "manyheads export run=outputs/reviews output=reviews-bert"),
+        (
+            "manyheads export run=outputs/reviews",
+            "manyheads export run=outputs/reviews format=onnx",
+        ),
     ),
     "ablate": Verb(
         AblateConfig,

@@ -305,6 +305,7 @@ class ExplainConfig:
 class Format(Enum):
     huggingface = "huggingface"  # a classifier of transformers
     sentence_transformers = "sentence_transformers"  # an encoder and its pooling, which give a text a vector
+    onnx = "onnx"  # a graph for onnxruntime, with a script that answers without torch
 
 
 class Members(Enum):
@@ -319,7 +320,8 @@ class ExportConfig:
     run: str = finished_run("to export")
     output: str = setting("", "a new folder; empty: <run>/<format>", path=True)
     format: Format = setting(
-        Format.huggingface, "a classifier of its family, or its encoder with any pooling, for vectors"
+        Format.huggingface,
+        "a classifier of its family, an encoder for vectors, or a graph for onnxruntime",
     )
     members: Members = setting(
         Members.auto, "what of the run is exported; network: its linear model is not asked after"

@@ -1,4 +1,4 @@
-"""`manyheads export`: a classifier of ours as a folder of transformers or sentence-transformers.
+"""`manyheads export`: a classifier of ours as a folder of transformers, of sentence-transformers or for onnxruntime.
 
 P positions . D d_model, or width of the tables . C classes
 """
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Pooling
 from manyheads.huggingface.families import FAMILIES, Marks
+from manyheads.huggingface.onnx_graph import check_onnx, write_onnx
 from manyheads.huggingface.shapes import Described, describe
 from manyheads.huggingface.weights import KEYS, NEW, POSITIONS, SEGMENTS, WORDS, theirs
 from manyheads.inference.classifier import TextClassifier
@@ -65,25 +66,32 @@ def export(config: ExportConfig) -> Path:
     model = find_model(Path(config.run).expanduser())
     typed = Path(config.output).expanduser().resolve() if config.output else None  # what a link leads to is filled
     folder = typed or (run_folder(model) or model) / config.format.name
-    pooled = config.format is Format.huggingface
     refuse_taken(str(folder), by_training=False)
     predictor = load(model, TextClassifier)
+    is_graph, pooled = config.format is Format.onnx, config.format is Format.huggingface
     try:
-        described = described_as(predictor, pooled=pooled)
-        modules = [] if pooled else modules_of(predictor)
+        if is_graph:
+            check_onnx(predictor)
+        described = None if is_graph else described_as(predictor, pooled=pooled)
+        modules = [] if is_graph or pooled else modules_of(predictor)
     except ValueError as error:
         raise ValueError(f"run={config.run} {error}") from error
     if predictor.share and config.members is not Members.network:
         print(
             f"What is exported is the network alone: {predictor.share:.0%} of each answer of the run are those of a "
-            "linear model, which no family has; members=network says that this is meant, and a run "
-            "trained with linear=false answers as its export does",
+            f"linear model, which {'the graph does not hold' if is_graph else 'no family has'}; members=network says "
+            "that this is meant, and a run trained with linear=false answers as its export does",
             flush=True,
         )
     with refuse_unwritable(folder):
-        write_family(folder, predictor, described, modules)
-    reader = "sentence_transformers.SentenceTransformer" if modules else f"transformers.{class_of(described)}"
-    print(f"{folder}: {reader} opens it" + (f" and gives a vector a text; {HEAD} makes logits of it" * bool(modules)))
+        if described is None:
+            opened = "predict.py in it answers by onnxruntime; compared with the run on "
+            opened += write_onnx(folder, predictor, model)
+        else:
+            write_family(folder, predictor, described, modules)
+            reader = "sentence_transformers.SentenceTransformer" if modules else f"transformers.{class_of(described)}"
+            opened = f"{reader} opens it" + f" and gives a vector a text; {HEAD} makes logits of it" * bool(modules)
+    print(f"{folder}: {opened}")
     if predictor.cutting.long is not Long.cut:
         print(
             f"It cuts texts at their end after {predictor.max_length} tokens, where the run reads longer ones by "

@@ -298,6 +298,8 @@ def scores_of_sums(q_BHLK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
     The sums, `(B, H, L, M, K)`, are made for a few queries at a time and again in the backward pass, so memory
     grows with the pairs alone and not with their width.
     """
+    if torch.compiler.is_exporting():  # a graph has no loop over as many chunks as a batch needs
+        return _scores_of_chunk(q_BHLK, k_BHMK, v_HK)
     n_documents, n_heads, _, width = q_BHLK.shape
     per_query = max(1, n_documents * n_heads * k_BHMK.size(2) * width)
     chunks = q_BHLK.split(max(1, CHUNK // per_query), dim=2)

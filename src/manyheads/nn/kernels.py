@@ -76,7 +76,13 @@ def attention(
         return _flash(q_NHK, k_NGK, v_NGV, cast(Packed, queries), cast(Packed, keys), plain, reach)
     textbook = partial(attend, score=score, normalise=normalise, dropout=dropout)
     q, k, v = (layout.grid(x).transpose(1, 2) for x, layout in ((q_NHK, queries), (k_NGK, keys), (v_NGV, keys)))
-    if window and bias_HLM is None and queries is keys and keys.longest >= BAND_FROM * window:
+    if (
+        window
+        and bias_HLM is None
+        and queries is keys
+        and not torch.compiler.is_exporting()  # a graph serves all lengths
+        and keys.longest >= BAND_FROM * window
+    ):
         return queries.flat(banded(q, k, v, keys.keep_BL, window, causal, textbook).transpose(1, 2))
     is_read_whole = isinstance(keys, Packed) or keys.is_full  # no row of a grid without keys is ever looked at
     is_whole = queries is keys and is_read_whole and bias_HLM is None and not (window or causal)

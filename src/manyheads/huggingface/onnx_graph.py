@@ -1,0 +1,172 @@
+"""`manyheads export format=onnx`: the network of a classifier as a graph that onnxruntime runs without torch.
+
+The folder is compared with the run before it takes its name, by the very script that it ships: where a logit differs by
+more than `BOUND`, nothing is written.
+
+B texts of a batch . L tokens . C classes
+"""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib.util import find_spec
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from manyheads.config import PairKind
+from manyheads.config.fields import show
+from manyheads.data.texts import read_rows
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.format import run_folder
+from manyheads.layout import Padded
+from manyheads.nn import Classifier
+from manyheads.runs.folder import replace_folder
+
+BOUND = 1e-4  # of a logit, in fp32 on both sides: sums are rounded in another order
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+COMPARED = 200  # texts of the validation split
+UNKNOWN = "\u17a3\u2603 \u03a9\u0436 \U0001f600"
+SCRIPT = Path(__file__).with_name("onnx_predict.py")
+README = """# A text classifier for onnxruntime
+
+`python predict.py "a text"` prints its label; in a program, `Classifier(folder).predict(texts)` and `.logits(texts)`.
+It needs onnxruntime, tokenizers and numpy. `model.onnx` takes `ids` (int64) and `real` (bool: true on tokens, which
+come first, false on padding), both of shape (texts, tokens), and gives `logits` (texts, {n_classes}).
+
+{labelled}
+Texts are cut at their end after {max_length} tokens.
+
+Exported by manyheads {version}, and compared with the run on {compared}.
+The logits differ by at most {worst:.1e}; more than {bound:.0e} would have been refused.
+"""
+
+
+class Graph(nn.Module):
+    """The network on padded texts: ids and mask `(B, L)` to logits `(B, C)`."""
+
+    def __init__(self, network: Classifier) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, ids: Tensor, real: Tensor) -> Tensor:
+        return self.network(ids, Padded(real)).float()
+
+
+def check_onnx(predictor: TextClassifier) -> None:
+    """Raise ValueError, the rest of a sentence about the run, where its network cannot be written as a graph."""
+    model = predictor.model
+    if model.is_recurrent:
+        raise ValueError(
+            f"has model.encoder={model.encoder.name}, whose steps format=onnx cannot carry: train one with "
+            "model.encoder=transformer"
+        )
+    if predictor.pairs or model.pair is PairKind.cross:
+        raise ValueError("reads pairs of texts, but format=onnx carries single texts alone: answer them by manyheads")
+    missing = [one for one in PACKAGES if find_spec(one) is None]
+    if missing:
+        raise ValueError(f"cannot be exported without the package {missing[0]}: pip install 'manyheads[onnx]'")
+
+
+def write_onnx(folder: Path, predictor: TextClassifier, model: Path) -> str:
+    """Write the folder, whole or not at all; returns what it was compared on, and by how much it differs.
+
+    Args:
+        model: the folder that `predictor` was opened from.
+
+    Raises:
+        ValueError: the graph does not answer as the network.
+    """
+    from manyheads import __version__
+    from manyheads.huggingface.onnx_predict import Classifier as Exported
+
+    texts, compared = texts_to_compare(predictor, model)
+    plain = Tokenizer.from_str(predictor.tokenizer.to_str())
+    plain.no_padding()
+    plain.no_truncation()
+    thresholds = predictor.thresholds and predictor.member_thresholds.get("network", predictor.thresholds)
+    with replace_folder(folder) as part:
+        write_graph(part / "model.onnx", predictor.network)
+        (part / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
+        about = {"labels": predictor.labels, "thresholds": thresholds, "max_length": predictor.max_length}
+        text = json.dumps(about, indent=2, ensure_ascii=False)
+        (part / "labels.json").write_text(f"{text}\n", encoding="utf-8")
+        (part / "predict.py").write_text(SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
+        worst, at = difference(predictor, Exported(part), texts)
+        if not worst <= BOUND:
+            raise ValueError(
+                f"{model} answers otherwise as a graph: the logits of {show(texts[at][:60])} differ by {worst:.1e}, "
+                f"more than {BOUND:.0e}: nothing is written; use format=huggingface, and report the shape"
+            )
+        labelled = "A text has one label, that of the largest logit."
+        if thresholds:
+            labelled = "A text has each label whose probability, the sigmoid of its logit, reaches its threshold."
+        facts = {"n_classes": len(predictor.labels), "max_length": predictor.max_length, "version": __version__}
+        readme = README.format(**facts, labelled=labelled, compared=compared, worst=worst, bound=BOUND)
+        (part / "README.md").write_text(readme, encoding="utf-8")
+    return f"{compared}: logits differ by at most {worst:.1e}"
+
+
+def write_graph(file: Path, network: Classifier) -> None:
+    """The network in fp32, its axes of texts and tokens free."""
+    ids = torch.randint(0, network.embeddings.words.num_embeddings, (3, 4), generator=torch.Generator().manual_seed(0))
+    real = torch.arange(4) < torch.tensor([4, 2, 3])[:, None]
+    free = dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC)
+    with torch.no_grad(), quietly():
+        program = torch.onnx.export(
+            Graph(network).float().cpu().eval(), (ids, real), dynamo=True, verbose=False,
+            dynamic_shapes={"ids": free, "real": free}, input_names=["ids", "real"], output_names=["logits"],
+        )  # fmt: skip
+        assert program is not None
+        program.save(file)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """The exporter tells of torchvision, versions and passes, which are none of the user's business."""
+    logger = logging.getLogger("torch.onnx")
+    before, logger.disabled = logger.disabled, True
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        logger.disabled = before
+
+
+def texts_to_compare(predictor: TextClassifier, model: Path) -> tuple[list[str], str]:
+    """Texts of the run's validation split, or of its vocabulary where the data cannot be read, and some odd ones; and
+    what they are."""
+    words = [word for word in sorted(predictor.tokenizer.get_vocab()) if word.isalpha()] or ["a"]
+    odd = ["", words[0], " ".join(islice(cycle(words), 2 * predictor.max_length)), UNKNOWN]
+    from manyheads.runs.config_file import read_run  # the one that needs yaml
+
+    home = run_folder(model)
+    try:
+        if home is None:
+            raise ValueError("it is a model folder alone")
+        rows = read_rows(read_run(home), with_test=False).validation.texts
+        found = [str(text) for text in rows[:COMPARED]]
+        said = f"{len(found)} texts of its validation split"
+    except (ValueError, OSError):
+        step = max(1, len(words) // COMPARED)
+        found = [" ".join(words[at : at + 12]) for at in range(0, len(words), step)][:COMPARED]
+        said = f"{len(found)} texts made of its vocabulary, as its data cannot be read"
+    return [*found, *odd], f"{said} and {len(odd)} odd ones (empty, one word, the longest, unknown letters)"
+
+
+def difference(predictor: TextClassifier, exported: Any, texts: Sequence[str]) -> tuple[float, int]:
+    """The largest difference of a logit, and the text it belongs to; infinite where one is not a number."""
+    ours_nC = predictor.network_logits(list(texts), None, tokens=2**14)
+    theirs = [torch.from_numpy(exported.logits(list(texts[at : at + 16]))) for at in range(0, len(texts), 16)]
+    apart_n = (ours_nC - torch.cat(theirs)).abs().amax(1).nan_to_num(nan=torch.inf)
+    return float(apart_n.max()), int(apart_n.argmax())
