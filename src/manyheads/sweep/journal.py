@@ -17,9 +17,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, BinaryIO, NamedTuple
 
-from manyheads.config import Metric
-from manyheads.config.fields import show
+from manyheads.config import Metric, RunConfig
+from manyheads.config.fields import plain_settings, show
 from manyheads.distributed.signals import OUT_OF_TIME
+from manyheads.runs.config_file import REMOVED
 from manyheads.runs.folder import read_curves
 
 NAME, LOCK = "journal.jsonl", ".journal.lock"
@@ -179,12 +180,16 @@ def _append(file: BinaryIO, values: dict[str, Any]) -> None:
 
 
 def check_question(held: dict[str, Any], asked: dict[str, Any], where: str) -> None:
-    """Refuse to go on with another search than the one that `where` holds.
+    """Refuse to go on with another search than the one that `where` holds. One of an earlier version has the default of
+    a setting that is new since, and may hold removed settings that are as today's optimiser is.
 
     Raises:
         ValueError: names what differs.
     """
     asked = json.loads(json.dumps(asked))
+    removed = {f"optim.{key}": value for key, value in REMOVED.items()}
+    held = {name: value for name, value in held.items() if name not in removed or value != removed[name]}
+    held = {name: value for name, value in plain_settings(RunConfig()).items() if name in asked} | held
     for name in dict.fromkeys([*asked, *held]):
         if held.get(name) != asked.get(name):
             was, now = (show(one.get(name)) for one in (held, asked))
