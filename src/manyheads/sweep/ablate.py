@@ -25,7 +25,7 @@ from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.runs.folder import replace_file
 from manyheads.terminal import as_text, console, print_sheet, shown
-from manyheads.training.before import check_class_names, check_end, check_long
+from manyheads.training.before import check_end, check_rows
 
 if TYPE_CHECKING:
     from manyheads.data.tokens import Tokens
@@ -47,21 +47,22 @@ def ablate(config: AblateConfig) -> "Record":
             another comparison, or is in use. All are found before the first run.
     """
     check_end(config.trainer)
-    found = read_sets(config)
+    found, runs = read_sets(config), [config.run(variant) for variant in config.variants()]
     for one in found:
-        check_class_names(config.optim.class_weights, one.splits.labels)
+        for run in runs:
+            check_rows(run, one.splits)
 
     from manyheads.sweep.equal_budget import plan_rows
     from manyheads.sweep.journal import locked
     from manyheads.sweep.tables import sheets
     from manyheads.training.trainer import check_trainer
 
-    check_trainer(config.run(config.variants()[0]))
+    check_trainer(runs[0])
     path = Path(config.output or f"outputs/ablate/{_file_name(config)}").absolute()
     path = path if path.suffix == ".json" else path.with_name(f"{path.name}.json")
     if path.exists():
         check_same_question(read_record(path), path, config)
-    data = {one.name: prepare(one, config.run(config.variants()[0])) for one in found}
+    data = {one.name: prepare(one, runs[0]) for one in found}
     rows = [row for prepared in data.values() for row in plan_rows(config, prepared)]
     record = start_record(config, rows, data)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +141,6 @@ def read_sets(config: AblateConfig) -> list[Found]:
             raise ValueError(f"sets holds {name} twice: name each data once")
     found = [Found(name, data, read_splits(data, config.seed, with_test=False)) for name, data in named]
     for one in found:
-        check_long(one.data, pairs=one.splits.train.pairs is not None)
         if one.splits.multi:
             raise ValueError(
                 f"{one.name} has rows with any number of labels, but ablate compares by accuracy, which needs one "

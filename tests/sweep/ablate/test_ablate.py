@@ -154,6 +154,25 @@ def test_of_two_in_one_results_file_the_second_is_refused(words, trained, tmp_pa
     assert not (tmp_path / ".results.json.lock").exists()
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["model.pair=cross"], "model.pair=cross compares two texts, but the data has no second text"),
+        (["batch.balance=sqrt", "optim.class_weights=balanced"], "would both make up for rare classes"),
+        (
+            ["optim.class_weights=balanced", "vary=batch.balance", "values=[none,uniform]"],
+            "batch.balance=uniform and optim.class_weights=balanced would both make up for rare classes",
+        ),
+    ],
+)
+def test_what_does_not_suit_the_data_is_one_sentence(more, said, words, trained, tmp_path, capsys):
+    """Of any row, and before the first is trained."""
+    assert main(["ablate", *words, *more]) == 2
+    error = capsys.readouterr().err
+    assert (error.count("\n"), said in error, trained) == (1, True, []), error
+    assert not (tmp_path / "results.json").exists()
+
+
 @pytest.mark.slow
 def test_memory_stays_flat(words):
     process, used = psutil.Process(), []
