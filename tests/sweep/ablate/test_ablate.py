@@ -163,6 +163,10 @@ def test_of_two_in_one_results_file_the_second_is_refused(words, trained, tmp_pa
             ["optim.class_weights=balanced", "vary=batch.balance", "values=[none,uniform]"],
             "batch.balance=uniform and optim.class_weights=balanced would both make up for rare classes",
         ),
+        (
+            ["vary=optim.class_weights", "values=[none,{mouse: 3}]"],
+            "optim.class_weights names the class 'mouse', which is not in the data: the classes are cat, dog",
+        ),
     ],
 )
 def test_what_does_not_suit_the_data_is_one_sentence(more, said, words, trained, tmp_path, capsys):
