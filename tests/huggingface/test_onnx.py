@@ -1,6 +1,8 @@
 """What `manyheads export format=onnx` writes: the same logits by onnxruntime, without torch; else nothing."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,14 +18,17 @@ from manyheads.config import (
     EncoderKind,
     ExportConfig,
     Format,
+    Long,
     Members,
     ModelConfig,
     Norm,
     Normaliser,
     Pooling,
     Positions,
+    Rounding,
     Score,
 )
+from manyheads.data.rows import Rows
 from manyheads.huggingface import onnx_graph
 from manyheads.huggingface.write import export
 from manyheads.inference.classifier import TextClassifier
@@ -80,7 +85,7 @@ def test_the_script_runs_without_torch_and_without_us(model, exported):
 
 def test_the_folder_says_what_it_was_compared_on(exported):
     readme = (exported / "README.md").read_text()
-    assert "texts made of its vocabulary, as its data cannot be read and 4 odd ones" in readme
+    assert "texts made of its vocabulary, as its data cannot be read, and 4 odd ones" in readme
     assert "more than 1e-04 would have been refused" in readme
     assert json.loads((exported / "labels.json").read_text())["labels"] == ["bad", "good", "so-so"]
 
@@ -115,6 +120,34 @@ def test_what_a_graph_cannot_carry_is_said_before_anything_is_written(ship_model
     assert not (tmp_path / "out").exists()
 
 
+def test_matrices_in_8_bits_are_judged_on_validation_rows(exported, tmp_path):
+    from manyheads.huggingface.onnx_predict import Classifier
+
+    rows = Rows(TEXTS, None, [1, 0, 0, 2, 1], "rows.csv", range(2, 7))
+    folder = shutil.copytree(exported, tmp_path / "int8")
+    said = onnx_graph.quantise(folder, Classifier(folder), rows, 1.0)
+    right = sum(one == Classifier(folder).labels[label] for one, label in
+                zip(Classifier(folder).predict(TEXTS), rows.labels, strict=True))  # fmt: skip
+    assert re.match(r"int8 changes the answers to \d+\.0% of 5 validation rows, on which accuracy is ", said)
+    assert f"accuracy is {right / 5:.4f} (" in said
+    ours, theirs = answered(exported, TEXTS), answered(folder, TEXTS)
+    assert 0 < float((ours - theirs).abs().max()) < 0.05 * float(ours.abs().max())
+    again = shutil.copytree(exported, tmp_path / "again")
+    with pytest.raises(ValueError, match=r"changes the answers to .* more than max_changed=-1\.0: nothing is written"):
+        onnx_graph.quantise(again, Classifier(again), rows, -1.0)
+    with pytest.raises(ValueError, match="judged on the validation rows of the run, whose data cannot be read"):
+        onnx_graph.quantise(again, Classifier(again), None, 1.0)
+    with pytest.raises(ValueError, match=r"^precision=int8 needs format=onnx, but format=huggingface: set both"):
+        ExportConfig(run="x", precision=Rounding.int8)
+
+
+def test_texts_that_the_run_reads_otherwise_are_compared_as_the_script_cuts_them(ship_model, tmp_path, capsys):
+    both = DataConfig(max_length=6, long=Long.both)
+    write(ship_model(tmp_path / "model", data=both, shape=ModelConfig(**SMALL)), tmp_path / "out")
+    said = capsys.readouterr().out
+    assert "It cuts texts at their end after 6 tokens, where the run reads longer ones by data.long=both" in said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "shape",
@@ -129,8 +162,8 @@ def test_what_a_graph_cannot_carry_is_said_before_anything_is_written(ship_model
     ],
     ids=str,
 )  # fmt: skip
-def test_every_shape_is_carried(shape, ship_model, tmp_path):
-    model = ship_model(tmp_path / "model", data=DataConfig(max_length=12), shape=ModelConfig(**SMALL | shape))
+def test_every_shape_is_carried(shape: dict[str, Any], ship_model, tmp_path):
+    model = ship_model(tmp_path / "model", data=DataConfig(max_length=12), shape=ModelConfig(**{**SMALL, **shape}))
     folder = write(model, tmp_path / "out")
     ours = load(model, TextClassifier).logits(TEXTS)
     torch.testing.assert_close(answered(folder, TEXTS), ours, rtol=0, atol=1e-5)

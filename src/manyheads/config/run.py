@@ -313,6 +313,11 @@ class Members(Enum):
     network = "network"  # the network alone is asked for
 
 
+class Rounding(Enum):
+    fp32 = "fp32"  # as trained and judged
+    int8 = "int8"  # matrices as 8-bit integers: a quarter of the size
+
+
 @section()
 class ExportConfig:
     """All settings of `manyheads export`."""
@@ -326,3 +331,13 @@ class ExportConfig:
     members: Members = setting(
         Members.auto, "what of the run is exported; network: its linear model is not asked after"
     )
+    precision: Rounding = setting(Rounding.fp32, "of the matrices, with format=onnx")
+    max_changed: float = setting(
+        0.02, "share of validation rows whose answers may change by precision=int8", ge=0.0, le=1.0
+    )
+
+    def __post_init__(self) -> None:
+        require(
+            self.precision is Rounding.fp32 or self.format is Format.onnx,
+            f"precision={self.precision.name} needs format=onnx, but format={self.format.name}: set both, or neither",
+        )

@@ -21,9 +21,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from manyheads.config import PairKind
+from manyheads.config import ExportConfig, PairKind, Rounding
 from manyheads.config.fields import show
+from manyheads.data.rows import Rows
 from manyheads.data.texts import read_rows
+from manyheads.data.tokens import encode
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import run_folder
 from manyheads.layout import Padded
@@ -32,7 +34,8 @@ from manyheads.runs.folder import replace_folder
 
 BOUND = 1e-4  # of a logit, in fp32 on both sides: sums are rounded in another order
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-COMPARED = 200  # texts of the validation split
+COMPARED, JUDGED = 200, 2000  # rows of the validation split
+TOGETHER = 16  # texts of a batch
 UNKNOWN = "\u17a3\u2603 \u03a9\u0436 \U0001f600"
 SCRIPT = Path(__file__).with_name("onnx_predict.py")
 README = """# A text classifier for onnxruntime
@@ -75,7 +78,7 @@ def check_onnx(predictor: TextClassifier) -> None:
         raise ValueError(f"cannot be exported without the package {missing[0]}: pip install 'manyheads[onnx]'")
 
 
-def write_onnx(folder: Path, predictor: TextClassifier, model: Path) -> str:
+def write_onnx(folder: Path, predictor: TextClassifier, model: Path, config: ExportConfig) -> str:
     """Write the folder, whole or not at all; returns what it was compared on, and by how much it differs.
 
     Args:
@@ -87,7 +90,8 @@ def write_onnx(folder: Path, predictor: TextClassifier, model: Path) -> str:
     from manyheads import __version__
     from manyheads.huggingface.onnx_predict import Classifier as Exported
 
-    texts, compared = texts_to_compare(predictor, model)
+    rows = validation_rows(model)
+    texts, compared = texts_to_compare(predictor, rows)
     plain = Tokenizer.from_str(predictor.tokenizer.to_str())
     plain.no_padding()
     plain.no_truncation()
@@ -105,13 +109,19 @@ def write_onnx(folder: Path, predictor: TextClassifier, model: Path) -> str:
                 f"{model} answers otherwise as a graph: the logits of {show(texts[at][:60])} differ by {worst:.1e}, "
                 f"more than {BOUND:.0e}: nothing is written; use format=huggingface, and report the shape"
             )
+        said = f"{compared}: logits differ by at most {worst:.1e}"
+        rounded = ""
+        if config.precision is Rounding.int8:
+            rounded = quantise(part, Exported(part), rows, config.max_changed)
+            said = f"{said}; {rounded}"
         labelled = "A text has one label, that of the largest logit."
         if thresholds:
             labelled = "A text has each label whose probability, the sigmoid of its logit, reaches its threshold."
         facts = {"n_classes": len(predictor.labels), "max_length": predictor.max_length, "version": __version__}
         readme = README.format(**facts, labelled=labelled, compared=compared, worst=worst, bound=BOUND)
+        readme += f"Its matrices are 8-bit integers: {rounded}.\n" * bool(rounded)
         (part / "README.md").write_text(readme, encoding="utf-8")
-    return f"{compared}: logits differ by at most {worst:.1e}"
+    return said
 
 
 def write_graph(file: Path, network: Classifier) -> None:
@@ -143,30 +153,82 @@ def quietly() -> Iterator[None]:
         logger.disabled = before
 
 
-def texts_to_compare(predictor: TextClassifier, model: Path) -> tuple[list[str], str]:
-    """Texts of the run's validation split, or of its vocabulary where the data cannot be read, and some odd ones; and
-    what they are."""
-    words = [word for word in sorted(predictor.tokenizer.get_vocab()) if word.isalpha()] or ["a"]
-    odd = ["", words[0], " ".join(islice(cycle(words), 2 * predictor.max_length)), UNKNOWN]
+def validation_rows(model: Path) -> Rows | None:
+    """Those of the run that a model/ folder lies in; None where there is no run, or its data cannot be read."""
     from manyheads.runs.config_file import read_run  # the one that needs yaml
 
     home = run_folder(model)
     try:
-        if home is None:
-            raise ValueError("it is a model folder alone")
-        rows = read_rows(read_run(home), with_test=False).validation.texts
-        found = [str(text) for text in rows[:COMPARED]]
-        said = f"{len(found)} texts of its validation split"
+        return None if home is None else read_rows(read_run(home), with_test=False).validation
     except (ValueError, OSError):
+        return None
+
+
+def texts_to_compare(predictor: TextClassifier, rows: Rows | None) -> tuple[list[str], str]:
+    """Texts of the validation rows, or else of the vocabulary, and some odd ones; and what they are."""
+    words = [word for word in sorted(predictor.tokenizer.get_vocab()) if word.isalpha()] or ["a"]
+    odd = ["", words[0], " ".join(islice(cycle(words), 2 * predictor.max_length)), UNKNOWN]
+    if rows is not None:
+        found = [str(text) for text in rows.texts[:COMPARED]]
+        said = f"{len(found)} texts of its validation split"
+    else:
         step = max(1, len(words) // COMPARED)
         found = [" ".join(words[at : at + 12]) for at in range(0, len(words), step)][:COMPARED]
-        said = f"{len(found)} texts made of its vocabulary, as its data cannot be read"
+        said = f"{len(found)} texts made of its vocabulary, as its data cannot be read,"
     return [*found, *odd], f"{said} and {len(odd)} odd ones (empty, one word, the longest, unknown letters)"
 
 
 def difference(predictor: TextClassifier, exported: Any, texts: Sequence[str]) -> tuple[float, int]:
     """The largest difference of a logit, and the text it belongs to; infinite where one is not a number."""
-    ours_nC = predictor.network_logits(list(texts), None, tokens=2**14)
-    theirs = [torch.from_numpy(exported.logits(list(texts[at : at + 16]))) for at in range(0, len(texts), 16)]
-    apart_n = (ours_nC - torch.cat(theirs)).abs().amax(1).nan_to_num(nan=torch.inf)
+    encoded = encode(predictor.tokenizer, list(texts), None, None, predictor.max_length)  # cut as the script cuts
+    apart_n = (predictor.run(encoded).values - logits_of(exported, texts)).abs().amax(1).nan_to_num(nan=torch.inf)
     return float(apart_n.max()), int(apart_n.argmax())
+
+
+def logits_of(exported: Any, texts: Sequence[str]) -> Tensor:
+    """Logits `(n, C)` by the script, some texts at a time."""
+    parts = [exported.logits(list(texts[at : at + TOGETHER])) for at in range(0, len(texts), TOGETHER)]
+    return torch.cat([torch.from_numpy(one) for one in parts])
+
+
+def answers_of(exported: Any, texts: Sequence[str]) -> list[Any]:
+    """A label, or a list of them, for each text."""
+    return [one for at in range(0, len(texts), TOGETHER) for one in exported.predict(texts[at : at + TOGETHER])]
+
+
+def quantise(part: Path, exported: Any, rows: Rows | None, most: float) -> str:
+    """Turn the matrices of model.onnx into 8-bit integers; returns how that changed the answers to the validation rows.
+
+    Raises:
+        ValueError: there are no such rows, or more than `most` of them are answered otherwise.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from scipy.stats import binomtest
+
+    if rows is None:
+        raise ValueError("precision=int8 is judged on the validation rows of the run, whose data cannot be read: give "
+                         "the data back its place, or use precision=fp32")  # fmt: skip
+    texts = [str(text) for text in rows.texts[:JUDGED]]
+    before = answers_of(exported, texts)
+    with quietly():
+        quantize_dynamic(part / "model.onnx", part / "int8.onnx", weight_type=QuantType.QInt8)
+    (part / "int8.onnx").replace(part / "model.onnx")
+    after = answers_of(type(exported)(part), texts)
+    changed = sum(one != other for one, other in zip(before, after, strict=True)) / len(texts)
+    if changed > most:
+        raise ValueError(f"precision=int8 changes the answers to {changed:.1%} of {len(texts):,} validation rows, more "
+                         f"than max_changed={most}: nothing is written; use precision=fp32")  # fmt: skip
+    names = exported.labels
+    true = [names[label] for label in rows.labels[: len(texts)]]
+    if rows.sets is not None:
+        true = [[names[label] for label in sorted(one)] for one in rows.sets[: len(texts)]]
+
+    def accuracy(answers: list[Any]) -> str:
+        right = sum(one == other for one, other in zip(answers, true, strict=True))
+        low, high = binomtest(right, len(true)).proportion_ci(method="wilson")
+        return f"{right / len(true):.4f} ({low:.3f}-{high:.3f})"
+
+    return (
+        f"int8 changes the answers to {changed:.1%} of {len(texts):,} validation rows, on which accuracy is "
+        f"{accuracy(after)} for {accuracy(before)} in fp32"
+    )

@@ -86,7 +86,7 @@ def export(config: ExportConfig) -> Path:
     with refuse_unwritable(folder):
         if described is None:
             opened = "predict.py in it answers by onnxruntime; compared with the run on "
-            opened += write_onnx(folder, predictor, model)
+            opened += write_onnx(folder, predictor, model, config)
         else:
             write_family(folder, predictor, described, modules)
             reader = "sentence_transformers.SentenceTransformer" if modules else f"transformers.{class_of(described)}"
