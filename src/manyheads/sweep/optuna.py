@@ -64,8 +64,10 @@ class Study:
         if outcome_of(self._frozen(number), self._seeds[0]) is None and (before := self._drawn_before(setting)):
             why = f"drawn again: trial {before[0].trial}"
             self._record(Outcome(number, self._seeds[0], setting, State.again, mean_value(before), why=why))
-        self._claimed(number, setting)
-        self._advance(number, setting)
+        if number in self._own:
+            self._claimed(number, setting)
+        if number in self._own:  # it was not given back meanwhile
+            self._advance(number, setting)
 
     def _claimed(self, number: int, setting: dict[str, Any]) -> None:
         """What else is done with a trial that is taken."""

@@ -120,9 +120,9 @@ class SharedStudy(Study):
         if self._tries(number) > MOST_TRIES:
             trial = self._frozen(number)
             for seed in (seed for seed in self._seeds if outcome_of(trial, seed) is None):
-                self._record(
-                    Outcome(number, seed, setting, State.broken, why=f"its machine was lost {MOST_TRIES} times")
-                )
+                why = f"its machine was lost {MOST_TRIES} times"
+                if not self._record(Outcome(number, seed, setting, State.broken, why=why)):
+                    return
 
     def _record(self, outcome: Outcome) -> bool:
         """Also False where a run broke off that may be tried again: its trial is given back."""

@@ -161,6 +161,31 @@ def test_who_was_given_up_for_lost_leaves_its_trial(tmp_path, monkeypatch):
         assert [one.trial for one in other.outcomes] == [1]
 
 
+@pytest.mark.parametrize("drawn_again", [True, False])
+def test_a_trial_that_is_given_back_while_it_is_taken_is_taken_again(tmp_path, monkeypatch, drawn_again):
+    """As where its machine sleeps between the two; it was a KeyError, which ended the search."""
+    config = compose("tune", ["optim.lr=1e-3,3e-3", f"storage={tmp_path / 'search.journal'}"])
+    joined = [config, plan_settings(config), range(1), tmp_path / "search", {}]
+    with join_search(*joined) as slow, join_search(*joined) as other:
+        done, drop = Outcome(*slow.take(), State.done, 0.5), slow._drop
+        assert slow.add(done)
+
+        def sleeps(setting):
+            assert other._give_back(slow._frozen(2), 1)
+            if drawn_again:
+                return [done]
+            monkeypatch.setattr(shared, "MOST_TRIES", 0)  # the trial is to be shown as broken
+            return []
+
+        def drops(number):
+            monkeypatch.undo()
+            drop(number)
+
+        monkeypatch.setattr(slow, "_drawn_before", sleeps)
+        monkeypatch.setattr(slow, "_drop", drops)
+        assert slow.take().number == 2
+
+
 def test_a_trial_that_brings_its_machines_down_is_shown_as_broken(tmp_path, monkeypatch):
     config = compose("tune", ["optim.lr=1e-3,3e-3", f"storage={tmp_path / 'search.journal'}"])
     joined = [config, plan_settings(config), range(1), tmp_path / "search", {}]
