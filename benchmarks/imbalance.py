@@ -25,6 +25,7 @@ RATIO, SEED, SEEDS = 50, 0, (0, 1, 2)
 ARMS = {
     "nothing": [],
     "optim.class_weights=balanced": ["optim.class_weights=balanced"],
+    "optim.focal_gamma=2": ["optim.focal_gamma=2"],
     "batch.balance=sqrt": ["batch.balance=sqrt"],
     "batch.balance=uniform": ["batch.balance=uniform"],
 }

@@ -153,6 +153,10 @@ MISTAKES = [
         "batch.balance=sqrt balances classes, but task=seq2seq has none: remove it",
     ),
     (
+        "train experiment=dates optim.focal_gamma=2",
+        "optim.focal_gamma=2.0 weighs rows by classes, but task=seq2seq has none: remove it",
+    ),
+    (
         "train experiment=dates optim.class_weights=balanced",
         "optim.class_weights=balanced weighs classes, but task=seq2seq has none: remove it",
     ),

@@ -1,5 +1,7 @@
 """Training steps of a classifier against plain torch and scikit-learn, its figures against torchmetrics' own."""
 
+import math
+
 import pytest
 import torch
 from sklearn.metrics import f1_score, precision_score, recall_score
@@ -13,7 +15,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.training.module import LitModule
-from manyheads.training.objectives import ClassFigures, Classify, Mean, class_logits, class_weights
+from manyheads.training.objectives import ClassFigures, Classify, Mean, class_logits, class_weights, log_missed
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6]
 N_CLASSES = 3
@@ -30,7 +32,7 @@ def tokens():
     )
 
 
-def make_module(weights_C=None, label_smoothing=0.0, **model):
+def make_module(weights_C=None, label_smoothing=0.0, focal_gamma=0.0, **model):
     torch.manual_seed(1)
     classifier = assemble(
         ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, dropout=0.0, dropout_tokens=0.0, **model),
@@ -39,7 +41,8 @@ def make_module(weights_C=None, label_smoothing=0.0, **model):
         max_length=16,
     )
     weights_C = torch.ones(N_CLASSES) if weights_C is None else weights_C
-    task = Classify(weights_C, label_smoothing=label_smoothing, teacher_weight=0.3, temperature=2.0)
+    rest = {"focal_gamma": focal_gamma, "teacher_weight": 0.3, "temperature": 2.0}
+    task = Classify(weights_C, label_smoothing=label_smoothing, **rest)
     module = LitModule(classifier, task, optim=OptimConfig(), n_steps=10)
     module.log = lambda *args, **kwargs: None
     return module
@@ -61,11 +64,30 @@ def test_the_loss_is_torchs_mean_cross_entropy(tokens, label_smoothing):
     torch.testing.assert_close(module.training_step(batch, 0), expected)
 
 
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_the_focal_loss_is_its_formula(tokens, gamma, label_smoothing):
+    module = make_module(label_smoothing=label_smoothing, focal_gamma=gamma)
+    (batch,) = batches(tokens)
+    logits_BC = class_logits(module.network, batch)
+    missed_B = 1 - logits_BC.softmax(-1)[torch.arange(len(LENGTHS)), batch.labels_B]
+    plain_B = F.cross_entropy(logits_BC, batch.labels_B, label_smoothing=label_smoothing, reduction="none")
+    torch.testing.assert_close(module.training_step(batch, 0), (missed_B**gamma * plain_B).mean())
+
+
+def test_log_missed_and_its_gradient_stay_finite_where_a_class_is_certain():
+    logits_BC = torch.tensor([[200.0, -200.0, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)
+    found_B = log_missed(logits_BC, torch.tensor([0, 2]))
+    torch.testing.assert_close(found_B, torch.tensor([-200.0, math.log(2 / 3)]))
+    (0.5 * found_B).exp().sum().backward()
+    assert logits_BC.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_ranks", [1, 2, 3])
 def test_micro_batches_of_all_ranks_have_the_gradient_of_the_whole_batch(n_ranks, weighted, tokens):
     """Each counts by its rows: with weights, smoothing and a teacher as well."""
-    how = {"weights_C": torch.tensor([0.4, 3.0, 1.0]), "label_smoothing": 0.1} if weighted else {}
+    how = {"weights_C": torch.tensor([0.4, 3.0, 1.0]), "label_smoothing": 0.1, "focal_gamma": 2.0} if weighted else {}
     if weighted:
         tokens.teacher_nC = torch.randn(len(LENGTHS), N_CLASSES)
     whole, parts = make_module(**how), make_module(**how)

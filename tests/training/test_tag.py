@@ -51,6 +51,14 @@ def test_marks_have_a_one_for_each_label_of_a_row():
     assert marks_of([(), ()], 2).tolist() == [[0, 0], [0, 0]]
 
 
+def test_the_focal_loss_weighs_each_label_by_what_it_lacks(tokens, classifier):
+    batch, task = whole(tokens), Classify(torch.ones(3), label_smoothing=0.0, focal_gamma=2.0, multi=True)
+    given_BC = class_logits(classifier, batch).sigmoid().detach().double()
+    true_BC = torch.where(batch.labels_B > 0, given_BC, 1 - given_BC)
+    expected_B = (-((1 - true_BC) ** 2) * true_BC.log()).sum(1)
+    torch.testing.assert_close(task.learn(classifier, batch).double(), expected_B, atol=1e-6, rtol=1e-5)
+
+
 def test_the_loss_of_a_row_is_the_log_likelihood_of_its_labels(tokens, classifier):
     batch, task = whole(tokens), Classify(torch.ones(3), label_smoothing=0.0, multi=True)
     losses_B = task.learn(classifier, batch)

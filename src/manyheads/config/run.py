@@ -31,6 +31,8 @@ DECODER = "but task=seq2seq has a decoder, too: remove it"
 MISSING = (  # a task, or a kind of model; a setting of what it does not have; why it is refused
     ("seq2seq", "optim.class_weights", f"weighs {NO_CLASSES}"),
     ("pretrain", "optim.class_weights", f"weighs {NO_CLASSES}"),
+    ("seq2seq", "optim.focal_gamma", f"weighs rows by {NO_CLASSES}"),
+    ("pretrain", "optim.focal_gamma", f"weighs rows by {NO_CLASSES}"),
     ("seq2seq", "batch.balance", f"balances {NO_CLASSES}"),
     ("pretrain", "batch.balance", f"balances {NO_CLASSES}"),
     ("seq2seq", "teacher", f"teaches {NO_CLASSES}"),

@@ -102,6 +102,13 @@ class OptimConfig:
         300, "the weights that are evaluated and kept are a mean over about this many last steps; 0: the last", ge=0
     )
     label_smoothing: float = setting(0.1, "probability mass spread over all classes", ge=0.0, lt=1.0, tasks=LABELLED)
+    focal_gamma: float = setting(
+        0.0,
+        "multiply the loss of a row by (1 - p)^gamma, where p is what its class is given",
+        ge=0.0,
+        le=10.0,
+        tasks=("classify",),
+    )
     teacher_weight: float = setting(
         0.5, "share of the loss that compares with the teacher", ge=0.0, le=1.0, needs="teacher", tasks=LABELLED
     )

@@ -59,6 +59,7 @@ RECIPE: dict[str, Any] = {
         "head_lr": None, "layer_decay": 1.0, "scale_embedding_lr": False, "freeze": 0, "thaw": 0.0,
         "weight_decay": 0.01, "beta1": 0.9, "beta2": 0.999, "eps": 1e-08, "warmup": 0.06, "schedule": "linear",
         "decay_share": 0.2, "teacher_weight": 0.5, "teacher_temperature": 2.0, "class_weights": "none",
+        "focal_gamma": 0.0,
     },
     "pretrain": {"mask_share": 0.15, "hide": "mask", "whole_words": False, "also": [], "before": ""},
     "checkpoint": {"metric": "accuracy", "patience": 0, "every": 0, "keep": 2},

@@ -190,6 +190,7 @@ def make_task(run: RunConfig, tokens: Tokens, labels: list[str]) -> Lesson:
     return Classify(
         weights_C,
         label_smoothing=smoothing,
+        focal_gamma=run.optim.focal_gamma,
         teacher_weight=run.optim.teacher_weight,
         temperature=run.optim.teacher_temperature,
         multi=tokens.labels.ndim == 2,

@@ -130,6 +130,8 @@ class Classify(nn.Module):
     Args:
         class_weights_C: how much a row of each class, or what a row has of each label, counts in the training loss,
             its teacher's part included.
+        focal_gamma: the loss of a row, or of a label of it, is multiplied by (1 - p) to this power, where p is the
+            probability that the network gives to what is true; the teacher's part is not.
         label_smoothing: mass that a class, or a label's own probability, gives away, shared among all of them.
         teacher_weight: how much of the loss is the teacher's, from 0 to 1, where a batch holds its answers.
         temperature: by what both logits are divided before they are compared: the higher, the more counts how the
@@ -144,13 +146,14 @@ class Classify(nn.Module):
         class_weights_C: Tensor,
         *,
         label_smoothing: float,
+        focal_gamma: float = 0.0,
         teacher_weight: float = 0.0,
         temperature: float = 1.0,
         multi: bool = False,
     ) -> None:
         super().__init__()
         self.register_buffer("class_weights_C", class_weights_C, persistent=False)
-        self.label_smoothing, self.multi = label_smoothing, multi
+        self.label_smoothing, self.focal_gamma, self.multi = label_smoothing, focal_gamma, multi
         self.teacher_weight, self.temperature = teacher_weight, temperature
         figures = LabelFigures if multi else ClassFigures
         self.train_metrics, self.validation_metrics = (figures(class_weights_C.numel()) for _ in range(2))
@@ -161,6 +164,8 @@ class Classify(nn.Module):
         if len(batch.rows_B):
             self.train_metrics.update(logits_BC.detach(), labels)
         losses = label_losses(logits_BC, labels, self.label_smoothing)
+        if self.focal_gamma:
+            losses = losses * (self.focal_gamma * log_missed(logits_BC, labels)).exp()
         if batch.teacher_BC is not None:
             divergence = of_labels if self.multi else of_classes
             apart = self.temperature**2 * divergence(logits_BC, batch.teacher_BC, self.temperature)  # its gradient
@@ -187,6 +192,18 @@ def label_losses(logits_BC: Tensor, labels: Tensor, smoothing: float = 0.0) -> T
         return F.cross_entropy(logits_BC, labels, label_smoothing=smoothing, reduction="none")
     spread = smoothing / max(2, logits_BC.shape[1])  # of one label: to having and not having it
     return F.binary_cross_entropy_with_logits(logits_BC, labels * (1 - smoothing) + spread, reduction="none")
+
+
+def log_missed(logits_BC: Tensor, labels: Tensor) -> Tensor:
+    """ln(1 - p), where p is the probability of a row's class `(B,)`, or of having or lacking each label `(B, C)`.
+
+    The factor (1 - p)^gamma of Lin et al. (2017), "Focal Loss for Dense Object Detection", section 3.2. Its derivative
+    would be infinite at p = 1 if it were taken from p itself.
+    """
+    if labels.ndim == 1:
+        others_BC = logits_BC.scatter(1, labels[:, None], -torch.inf)
+        return others_BC.logsumexp(-1) - logits_BC.logsumexp(-1)
+    return F.logsigmoid(logits_BC * (1 - 2 * labels.to(logits_BC)))
 
 
 def of_classes(logits_BC: Tensor, teacher_BC: Tensor, temperature: float) -> Tensor:
