@@ -67,6 +67,7 @@ def train_ours(text: Text, tokenizer: Any, tokens: Any, rate: float, seed: int) 
 
     ends = [f"trainer.max_epochs={EPOCHS}", "trainer.max_steps=-1", f"trainer.check_val_every_n_epoch={EPOCHS}"]
     more = [f"optim.lr={rate}", f"optim.warmup={WARM_UP}", f"seed={seed}", "trainer.limit_val_batches=1.0"]
+    more += ["checkpoint.metric=accuracy"]  # which the command finds out from the data
     run = our_run(SHAPE, text, *ends, *more)
     network = our_network(run, n_classes(tokens["train"]))
     with tempfile.TemporaryDirectory() as scratch:

@@ -167,3 +167,17 @@ def test_the_trainer_reads_each_row_once_an_epoch(tokens, tokenizer):
         )
         if way.to_longest_allowed:
             assert all(cells == rows * TEXT.max_length for _, cells, rows in clock.told)
+
+
+@pytest.mark.parametrize("train", ["train_ours", "train_peer"])
+def test_the_accuracy_of_either_is_that_of_its_last_weights(train, tokens, tokenizer, monkeypatch):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    import accuracy_parity as parity
+
+    monkeypatch.setattr(parity, "SHAPE", SHAPE)
+    monkeypatch.setattr(parity, "EPOCHS", 1)
+    splits = {"train": tokens, "validation": tokens, "test": tokens}
+    found = parity.accuracies(getattr(parity, train)(TEXT, tokenizer, splits, 1e-3, 0), splits)
+    assert found["validation"] == found["test"]
+    assert 0 < found["test"] < 1
