@@ -12,27 +12,36 @@ from typing import Any
 import pytest
 import torch
 
+import manyheads
+from manyheads.cli.main import main
 from manyheads.config import (
+    Accelerator,
     Activation,
     DataConfig,
     EncoderKind,
     ExportConfig,
     Format,
+    InferenceHardware,
     Long,
+    LookConfig,
     Members,
     ModelConfig,
     Norm,
     Normaliser,
     Pooling,
     Positions,
+    Precision,
     Rounding,
     Score,
 )
 from manyheads.data.rows import Rows
 from manyheads.huggingface import onnx_graph
 from manyheads.huggingface.write import export
+from manyheads.inference import classifier
 from manyheads.inference.classifier import TextClassifier
-from manyheads.inference.folder import load
+from manyheads.inference.folder import load, place
+from manyheads.interpret.look import look
+from manyheads.training.before import open_teacher
 
 for package in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(package)
@@ -87,7 +96,73 @@ def test_the_folder_says_what_it_was_compared_on(exported):
     readme = (exported / "README.md").read_text()
     assert "texts made of its vocabulary, as its data cannot be read, and 4 odd ones" in readme
     assert "more than 1e-04 would have been refused" in readme
-    assert json.loads((exported / "labels.json").read_text())["labels"] == ["bad", "good", "so-so"]
+    assert json.loads((exported / "labels.json").read_text()) == ["bad", "good", "so-so"]
+
+
+@pytest.mark.parametrize("thresholds", [None, [0.5, 0.35, 0.6]])
+def test_predict_and_evaluate_open_it_like_the_run(thresholds, ship_model, tmp_path, capsys):
+    shape = ModelConfig(**SMALL, pooling=Pooling.max)
+    model = ship_model(tmp_path / "model", data=DataConfig(max_length=12), shape=shape, thresholds=thresholds)
+    folder, column = write(model, tmp_path / "graph"), "label" if thresholds is None else "labels"
+    ours, theirs = (manyheads.load(one, precision="fp32") for one in (model, folder))
+    torch.testing.assert_close(theirs.logits(TEXTS), ours.logits(TEXTS), rtol=0, atol=1e-5)
+    assert [one[0] for one in theirs.predict(TEXTS)] == [one[0] for one in ours.predict(TEXTS)]
+    assert theirs.logits([]).shape == (0, 3)
+    rows = tmp_path / "rows.csv"
+    rows.write_text(f"text,{column}\n" + "".join(f"{text},good\n" for text in TEXTS if text), encoding="utf-8")
+    judged, said = [], []
+    for one in (model, folder):
+        main(["predict", f"run={one}", f"input={rows}", f"output={one}.jsonl", "hardware.precision=fp32"])
+        said.append([json.loads(line) for line in Path(f"{one}.jsonl").read_text().splitlines()])
+        main(["evaluate", f"run={one}", f"data.path={rows}", f"output={one}-judged"])
+        judged.append(json.loads(Path(f"{one}-judged", "metrics.json").read_text()))
+    answers = [[row[column] for row in one] for one in said]
+    assert answers[0] == answers[1]
+    assert len(answers[0]) == 4
+    assert judged[0]["members"]["network"].keys() == judged[1]["members"]["network"].keys()
+    for name, figure in judged[0]["members"]["network"].items():
+        assert judged[1]["members"]["network"][name] == pytest.approx(figure, abs=1e-4)
+
+
+def test_a_broken_graph_is_one_sentence(exported, tmp_path, monkeypatch):
+    folder = shutil.copytree(exported, tmp_path / "graph")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "n_classes": 2}))
+    (folder / "labels.json").write_text('["bad", "good"]')
+    with pytest.raises(ValueError, match=r"model\.onnx does not make logits of 2 classes out of ids and real"):
+        load(folder)
+    (folder / "labels.json").write_text('["bad", "good", "so-so"]')
+    (folder / "config.json").write_text(json.dumps({**config, "pairs": True}))
+    with pytest.raises(ValueError, match=r"reads single texts, cut at their end, but config\.json says otherwise"):
+        load(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.onnx").write_bytes(b"not a graph")
+    with pytest.raises(ValueError, match=r"model\.onnx is not a graph that onnxruntime can read: .*Protobuf"):
+        load(folder)
+    monkeypatch.setattr(classifier, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"without the package onnxruntime: pip install 'manyheads\[onnx\]'$"):
+        load(folder)
+
+
+def test_what_a_graph_does_not_have_is_refused(exported, tmp_path, monkeypatch):
+    said = "holds a graph for onnxruntime, which predict, evaluate and manyheads.load alone can open: name the run"
+    with pytest.raises(ValueError, match=f"^run=.*{said}"):
+        write(exported, tmp_path / "again")
+    with pytest.raises(ValueError, match=said):
+        look(LookConfig(run=str(exported), text="good"))
+    with pytest.raises(ValueError, match=f"^teacher=.*{said}"):
+        open_teacher(str(exported))
+    with pytest.raises(
+        ValueError, match=r"^hardware\.precision=bf16 does nothing, as .* is computed on the CPU, as it was"
+    ):
+        place(load(exported), InferenceHardware(precision=Precision.bf16))
+    with pytest.raises(ValueError, match=r"^hardware\.precision=bf16 does nothing, "):
+        manyheads.load(exported, precision="bf16")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert next(place(load(exported), InferenceHardware()).network.parameters()).device.type == "cpu"
+    with pytest.raises(ValueError, match=r"^hardware\.accelerator=gpu does nothing, as "):
+        place(load(exported), InferenceHardware(accelerator=Accelerator.gpu))
 
 
 @pytest.mark.parametrize("wrong", [1e-3, float("nan")])

@@ -89,7 +89,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             before torch is imported, where there is one process.
     """
     if n_local := n_to_start(config.hardware):
-        model, settings = open_folder(config.run)
+        model, settings = open_folder(config.run, graph=True)
         _check_output(config.output)
         on_all("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
         home = run_folder(model)
@@ -99,7 +99,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
 
 def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, Any]:
-    opened = open_folder(config.run)
+    opened = open_folder(config.run, graph=True)
     model, settings = opened
     home = run_folder(model)
     _check_output(config.output)

@@ -12,6 +12,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
@@ -21,13 +22,13 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from manyheads.config import ExportConfig, PairKind, Rounding
+from manyheads.config import ExportConfig, Long, PairKind, Rounding
 from manyheads.config.fields import show
 from manyheads.data.rows import Rows
 from manyheads.data.texts import read_rows
 from manyheads.data.tokens import encode
 from manyheads.inference.classifier import TextClassifier
-from manyheads.inference.format import run_folder
+from manyheads.inference.format import GRAPH, run_folder, write_settings
 from manyheads.layout import Padded
 from manyheads.nn import Classifier
 from manyheads.runs.folder import replace_folder
@@ -42,7 +43,8 @@ README = """# A text classifier for onnxruntime
 
 `python predict.py "a text"` prints its label; in a program, `Classifier(folder).predict(texts)` and `.logits(texts)`.
 It needs onnxruntime, tokenizers and numpy. `model.onnx` takes `ids` (int64) and `real` (bool: true on tokens, which
-come first, false on padding), both of shape (texts, tokens), and gives `logits` (texts, {n_classes}).
+come first, false on padding), both of shape (texts, tokens), and gives `logits` (texts, {n_classes}). Where manyheads
+is there, `manyheads predict` and `evaluate` take this folder as `run=`, too.
 
 {labelled}
 Texts are cut at their end after {max_length} tokens.
@@ -97,11 +99,14 @@ def write_onnx(folder: Path, predictor: TextClassifier, model: Path, config: Exp
     plain.no_truncation()
     thresholds = predictor.thresholds and predictor.member_thresholds.get("network", predictor.thresholds)
     with replace_folder(folder) as part:
-        write_graph(part / "model.onnx", predictor.network)
+        write_graph(part / GRAPH, predictor.network)
         (part / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
-        about = {"labels": predictor.labels, "thresholds": thresholds, "max_length": predictor.max_length}
-        text = json.dumps(about, indent=2, ensure_ascii=False)
-        (part / "labels.json").write_text(f"{text}\n", encoding="utf-8")
+        settings = replace(predictor.settings, linear=0.0, terms=None, temperature=1.0, long=Long.cut)
+        (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
+        for name, known in {"labels": predictor.labels, "thresholds": thresholds}.items():
+            if known is not None:
+                text = json.dumps(known, indent=0, ensure_ascii=False)
+                (part / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
         (part / "predict.py").write_text(SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
         worst, at = difference(predictor, Exported(part), texts)
         if not worst <= BOUND:
@@ -211,8 +216,8 @@ def quantise(part: Path, exported: Any, rows: Rows | None, most: float) -> str:
     texts = [str(text) for text in rows.texts[:JUDGED]]
     before = answers_of(exported, texts)
     with quietly():
-        quantize_dynamic(part / "model.onnx", part / "int8.onnx", weight_type=QuantType.QInt8)
-    (part / "int8.onnx").replace(part / "model.onnx")
+        quantize_dynamic(part / GRAPH, part / "int8.onnx", weight_type=QuantType.QInt8)
+    (part / "int8.onnx").replace(part / GRAPH)
     after = answers_of(type(exported)(part), texts)
     changed = sum(one != other for one, other in zip(before, after, strict=True)) / len(texts)
     if changed > most:

@@ -10,14 +10,15 @@ from tokenizers import Tokenizer
 
 
 class Classifier:
-    """Reads model.onnx, tokenizer.json and labels.json of a folder."""
+    """Reads a folder: model.onnx, config.json, labels.json, tokenizer.json, and thresholds.json where it has any."""
 
     def __init__(self, folder: str | Path) -> None:
-        about = json.loads(Path(folder, "labels.json").read_text(encoding="utf-8"))
-        self.labels, self.thresholds = about["labels"], about["thresholds"]
+        files = {name: Path(folder, f"{name}.json") for name in ("config", "labels", "thresholds")}
+        held = {name: json.loads(one.read_text(encoding="utf-8")) for name, one in files.items() if one.exists()}
+        self.labels, self.thresholds = held["labels"], held.get("thresholds")
         self.session = onnxruntime.InferenceSession(str(Path(folder, "model.onnx")))
         self.tokenizer = Tokenizer.from_file(str(Path(folder, "tokenizer.json")))
-        self.tokenizer.enable_truncation(about["max_length"], strategy="longest_first")
+        self.tokenizer.enable_truncation(held["config"]["max_length"], strategy="longest_first")
 
     def logits(self, texts: list[str]) -> np.ndarray:
         rows = [one.ids for one in self.tokenizer.encode_batch(texts)]

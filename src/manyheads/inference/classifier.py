@@ -1,15 +1,18 @@
 """A text classifier: a network and, beside it, maybe a linear model whose probabilities are blended with its own.
 
+The network is one of torch, or a graph that `manyheads export format=onnx` has written.
+
 n texts . B texts of a batch . C classes
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.config import Cutting, Task
@@ -18,10 +21,13 @@ from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
 from manyheads.inference.precision import cast_once
 from manyheads.inference.predictor import Predictor
+from manyheads.layout import Packed
 from manyheads.linear.blend import Blend
 from manyheads.linear.model import LinearBaseline, linear_logits, read_baseline
 from manyheads.nn import Classifier
 
+FATAL = 4  # onnxruntime says nothing less, as what is wrong becomes an error
+LONGEST = 200  # characters of what onnxruntime says of a file
 CHUNK = 4096  # rows tokenised and sorted by length together
 
 
@@ -37,6 +43,57 @@ class Labelled(NamedTuple):
 
     labels: list[str]
     probabilities: dict[str, float]
+
+
+class GraphNetwork(nn.Module):
+    """A network that was written as a graph: onnxruntime computes it on the CPU, with as many threads as torch has.
+
+    Raises:
+        ValueError: onnxruntime is not there, or cannot read the file `path`, or it does not give `n_classes` logits.
+    """
+
+    def __init__(self, path: Path, n_classes: int) -> None:
+        super().__init__()
+        if not find_spec("onnxruntime"):
+            raise ValueError(f"{path} cannot be opened without the package onnxruntime: pip install 'manyheads[onnx]'")
+        self.path, self.n_classes = path, n_classes
+        self.session = self._open()
+        self.on_cpu = nn.Parameter(torch.empty(0), requires_grad=False)  # says where it computes, as weights do
+
+    def _open(self) -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), FATAL
+        try:
+            session = onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its own kinds have no common base
+            raise ValueError(f"{self.path} is not a graph that onnxruntime can read: {_brief(error)}") from error
+        given = {one.name: one.shape[-1:] for one in session.get_outputs()}
+        if {one.name for one in session.get_inputs()} != {"ids", "real"} or given != {"logits": [self.n_classes]}:
+            raise ValueError(
+                f"{self.path} does not make logits of {self.n_classes} classes out of ids and real: it is not the "
+                "graph of this model"
+            )
+        return session
+
+    def to(self, *_: Any, **__: Any) -> Self:
+        """It stays on the CPU; its threads are those that torch has by now."""
+        if self.session.get_session_options().intra_op_num_threads != torch.get_num_threads():
+            self.session = self._open()
+        return self
+
+    def forward(self, ids_N: Tensor, layout: Packed, segments_N: Tensor | None = None) -> Tensor:
+        """Logits `(B, C)`."""
+        inputs = {"ids": layout.grid(ids_N).numpy(), "real": layout.keep_BL.numpy()}
+        try:
+            return torch.from_numpy(self.session.run(["logits"], inputs)[0])
+        except Exception as error:
+            raise ValueError(f"{self.path} cannot be computed by onnxruntime: {_brief(error)}") from error
+
+
+def _brief(error: Exception) -> str:
+    return " ".join(str(error).split())[:LONGEST]
 
 
 @dataclass(slots=True)

@@ -8,18 +8,20 @@ allocated.
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from manyheads.config import DataConfig, InferenceHardware, ModelConfig, PairKind, Precision, Task
+from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, PairKind, Precision, Task
 from manyheads.config.fields import one_of
 from manyheads.data.tokenizer import marks, vocabulary
 from manyheads.data.tokens import load_tokenizer, reach
-from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.classifier import GraphNetwork, TextClassifier
 from manyheads.inference.format import (
+    GRAPH,
+    WEIGHTS,
     ModelFolder,
     Settings,
     check_size,
@@ -91,7 +93,7 @@ def save(
     thresholds = {"both": tuned.thresholds, **tuned.member_thresholds} if tuned.member_thresholds else tuned.thresholds
     with replace_folder(folder) as part:
         tensors = {name: value.detach().float().cpu().clone() for name, value in network.state_dict().items()}
-        save_file(tensors, part / "model.safetensors")
+        save_file(tensors, part / WEIGHTS)
         (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
         names = json.dumps(list(labels), indent=0, ensure_ascii=False)
         (part / "labels.json").write_text(f"{names}\n", encoding="utf-8")
@@ -205,7 +207,9 @@ def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = Non
     """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU, in fp32: to be judged. A
     ValueError where it is no run, holds a model of another `kind` than is needed, or a file in it is missing, broken or
     does not fit."""
-    opened = folder if isinstance(folder, ModelFolder) else open_folder(folder, kind.task if kind else None)
+    opened = folder
+    if not isinstance(opened, ModelFolder):
+        opened = open_folder(opened, kind.task if kind else None, graph=kind is None)
     path, settings = opened
     with readable(path):
         labels = opened.labels() if settings.task is Task.classify else []
@@ -213,7 +217,7 @@ def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = Non
         tokenizer = read_tokenizer(path / "tokenizer.json", settings)
         if settings.task is Task.seq2seq and marks(tokenizer) is None:
             raise ValueError(f"{path / 'tokenizer.json'} does not put one mark before a text and another after it")
-        network = read_network(path / "model.safetensors", settings)
+        network = read_network(path / WEIGHTS, settings) if (path / WEIGHTS).is_file() else read_graph(path, settings)
         linear = read_linear(path / LINEAR, settings.n_classes, settings.terms) if settings.terms else None
     if isinstance(network, MaskedLM):
         return MaskedLMPredictor(network, tokenizer, settings, vocabulary(tokenizer, pairs=settings.pairs))
@@ -250,15 +254,28 @@ def place(predictor: Placed, hardware: InferenceHardware, *, fast: bool = False)
     """The model on one device, in the type that is typed; else in fp32, to be judged or looked at, or `fast`, to
     answer, in the quickest. Errors as of `choose_device`."""
     device = choose_device(hardware)
+    if hardware.accelerator is Accelerator.gpu:
+        _refuse_graph(predictor, "hardware.accelerator=gpu")
     return predictor.on(device, _type(predictor, hardware.precision, device, fast=fast))
 
 
 def _type(
     predictor: AnyPredictor, precision: Precision, device: torch.device, *, fast: bool = True
 ) -> torch.dtype | None:
+    if precision is not Precision.auto and precision is not Precision.fp32:
+        _refuse_graph(predictor, f"hardware.precision={precision.name}")
+    if isinstance(predictor.network, GraphNetwork):
+        return None
     if not fast or not isinstance(predictor, TextClassifier):  # one other token changes all after it
         return TYPES[Precision.fp32 if precision is Precision.auto else precision]
     return quick(precision, predictor.model, device)
+
+
+def _refuse_graph(predictor: AnyPredictor, setting: str) -> None:
+    if isinstance(network := predictor.network, GraphNetwork):
+        raise ValueError(
+            f"{setting} does nothing, as {network.path} is computed on the CPU, as it was exported: remove it"
+        )
 
 
 def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
@@ -278,6 +295,14 @@ def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
     if settings.pairs and reached.segments > 2:
         raise ValueError(f"{path} marks texts by segment {reached.segments - 1}, but a pair has segments 0 and 1")
     return tokenizer
+
+
+def read_graph(folder: Path, settings: Settings) -> Classifier:
+    """The network of an exported folder, which answers as a `Classifier` does and has nothing else of it. Errors as of
+    `GraphNetwork`, or the model is one that no graph is written of."""
+    if settings.task is not Task.classify or settings.pairs or settings.cutting.long is not Long.cut:
+        raise ValueError(f"{folder / GRAPH} reads single texts, cut at their end, but config.json says otherwise")
+    return cast(Classifier, GraphNetwork(folder / GRAPH, settings.n_classes))
 
 
 def read_network(path: Path, settings: Settings) -> AnyNetwork:

@@ -31,8 +31,9 @@ from manyheads.config.fields import from_plain, show, to_plain
 from manyheads.config.model import MOST_TABLE
 from manyheads.runs.folder import read_json
 
-FILES = ("config.json", "labels.json", "tokenizer.json", "model.safetensors")
-MORE = ("thresholds.json", "linear.safetensors")  # of some
+WEIGHTS, GRAPH = "model.safetensors", "model.onnx"
+FILES = ("config.json", "labels.json", "tokenizer.json", WEIGHTS)
+MORE = ("thresholds.json", "linear.safetensors", GRAPH)  # of some; the last in place of the weights
 REMEDY = "name the folder that training wrote, or its model/ folder"
 KINDS = {  # what is needed, and what is found in its place
     Task.classify: ("a classifier", "is a classifier"),
@@ -201,8 +202,9 @@ def check_size(path: Path, n_held: int, settings: Settings) -> None:
         )
 
 
-def find_model(folder: Path) -> Path:
-    """The folder of the model: `folder` itself, or model/ in a run folder. A ValueError where a file is missing."""
+def find_model(folder: Path, *, graph: bool = False) -> Path:
+    """The folder of the model: `folder` itself, or model/ in a run folder; with `graph` also one that was exported by
+    `format=onnx`. A ValueError where a file is missing."""
     if not folder.is_dir():
         what = "it is a file" if folder.exists() else "there is no such folder"
         raise ValueError(f"run={folder} is not a run folder: {what}; {REMEDY}")
@@ -216,6 +218,13 @@ def find_model(folder: Path) -> Path:
         )
         raise ValueError(f"run={folder} is not a run folder{' to use' if began else ''}: {what}; {REMEDY}")
     missing = [name for name in FILES if not (found / name).is_file()]
+    if missing == [WEIGHTS] and (found / GRAPH).is_file():
+        if graph:
+            return found
+        raise ValueError(
+            f"run={folder} holds a graph for onnxruntime, which predict, evaluate and manyheads.load alone can open: "
+            "name the run that it was exported from"
+        )
     if missing:
         raise ValueError(f"run={folder} is not a run folder: {found} has no {' and no '.join(missing)}; {REMEDY}")
     return found
@@ -246,10 +255,10 @@ class ModelFolder(NamedTuple):
         return read_labels(self.path / "labels.json", self.settings)
 
 
-def open_folder(folder: str | Path, needed: Task | None = None) -> ModelFolder:
-    """Find the model in a run folder, or model/ itself, and read its config.json. A ValueError where there is none, it
-    is not of the task `needed`, or a file cannot be read."""
-    path = find_model(Path(folder))
+def open_folder(folder: str | Path, needed: Task | None = None, *, graph: bool = False) -> ModelFolder:
+    """Find the model, as `find_model` does, and read its config.json. A ValueError where there is none, it is not of
+    the task `needed`, or a file cannot be read."""
+    path = find_model(Path(folder), graph=graph)
     with readable(path):
         settings = read_settings(path / "config.json")
     if needed is not None and needed is not settings.task:

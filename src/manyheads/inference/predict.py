@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import sha256
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +20,7 @@ from manyheads.config.fields import to_plain
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
 from manyheads.inference.answers import check_output, n_written, opened_answers
-from manyheads.inference.format import FILES, MORE, ModelFolder, open_folder
+from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder, open_folder
 from manyheads.inference.reading import Chunk, check_texts, opened_texts
 from manyheads.terminal import one_line, row_counter
 
@@ -106,6 +107,7 @@ def _origin(config: PredictConfig, folder: ModelFolder, predictor: "AnyPredictor
     plain = {**to_plain(config), "run": "", "input": source.suffix, "output": Path(config.output).suffix}
     device = next(predictor.network.parameters()).device.type
     computing = [torch.__version__, torch.get_num_threads(), device, str(predictor.autocast)]
+    computing += [version("onnxruntime")] if (folder.path / GRAPH).is_file() else []
     files = [folder.path / name for name in (*FILES, *MORE) if (folder.path / name).is_file()]
     return {
         "the input": _fingerprint(source),
@@ -128,7 +130,7 @@ def _fingerprint(path: Path) -> str:
 def _check(config: PredictConfig) -> ModelFolder:
     """Find what is wrong before torch is imported."""
     check_texts("predict", config.text, config.input)
-    folder = open_folder(config.run)
+    folder = open_folder(config.run, graph=True)
     task = folder.settings.task
     config.generate.check_read(by_texts=task is Task.seq2seq)
     if config.top_k and task is not Task.classify:
