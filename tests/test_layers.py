@@ -37,7 +37,10 @@ PACKAGES = {  # what importing a room may bring in beside the standard library, 
     "evaluation": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
     "interpret": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
 }
-SHIPPED = {"huggingface/onnx_predict.py": {"onnxruntime", "tokenizers", "numpy"}}  # a script beside what is exported
+SHIPPED = {
+    "huggingface/onnx_predict.py": {"onnxruntime", "tokenizers", "numpy"},
+    "huggingface/torch_predict.py": {"torch", "tokenizers"},
+}  # a script beside what is exported
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
     *("cli/main.py", "cli/verbs.py", "cli/errors.py", "cli/launched.py", "training_run.py", "sweep/ablate.py"),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),

@@ -138,7 +138,7 @@ VERBS = {
     "export": Verb(
         ExportConfig,
         "manyheads.huggingface.write:export",
-        "write a trained model for transformers, sentence-transformers or onnxruntime",
+        "write a trained model for transformers, sentence-transformers, onnxruntime or torch",
         {},
         (
             "manyheads export run=outputs/reviews",

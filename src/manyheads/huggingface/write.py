@@ -1,4 +1,4 @@
-"""`manyheads export`: a classifier of ours as a folder of transformers, of sentence-transformers or for onnxruntime.
+"""`manyheads export`: a classifier of ours as a folder of transformers, of sentence-transformers, or as a graph.
 
 P positions . D d_model, or width of the tables . C classes
 """
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Pooling
 from manyheads.huggingface.families import FAMILIES, Marks
-from manyheads.huggingface.onnx_graph import check_onnx, write_onnx
+from manyheads.huggingface.graph import READERS, check_graph, export_graph
 from manyheads.huggingface.shapes import Described, describe
 from manyheads.huggingface.weights import KEYS, NEW, POSITIONS, SEGMENTS, WORDS, theirs
 from manyheads.inference.classifier import TextClassifier
@@ -68,10 +68,10 @@ def export(config: ExportConfig) -> Path:
     folder = typed or (run_folder(model) or model) / config.format.name
     refuse_taken(str(folder), by_training=False)
     predictor = load(model, TextClassifier)
-    is_graph, pooled = config.format is Format.onnx, config.format is Format.huggingface
+    is_graph, pooled = config.format in READERS, config.format is Format.huggingface
     try:
         if is_graph:
-            check_onnx(predictor)
+            check_graph(predictor, config.format)
         described = None if is_graph else described_as(predictor, pooled=pooled)
         modules = [] if is_graph or pooled else modules_of(predictor)
     except ValueError as error:
@@ -85,8 +85,8 @@ def export(config: ExportConfig) -> Path:
         )
     with refuse_unwritable(folder):
         if described is None:
-            opened = "predict.py in it answers by onnxruntime; compared with the run on "
-            opened += write_onnx(folder, predictor, model, config)
+            opened = f"predict.py in it answers by {READERS[config.format]}; compared with the run on "
+            opened += export_graph(folder, predictor, model, config)
         else:
             write_family(folder, predictor, described, modules)
             reader = "sentence_transformers.SentenceTransformer" if modules else f"transformers.{class_of(described)}"

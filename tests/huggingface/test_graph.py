@@ -1,10 +1,11 @@
-"""What `manyheads export format=onnx` writes: the same logits by onnxruntime, without torch; else nothing."""
+"""What `manyheads export format=onnx` and `format=torch` write: the same logits without us; else nothing."""
 
 import json
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ from manyheads.config import (
     Score,
 )
 from manyheads.data.rows import Rows
-from manyheads.huggingface import onnx_graph
+from manyheads.huggingface import graph as graphs
+from manyheads.huggingface import torch_predict
 from manyheads.huggingface.write import export
 from manyheads.inference import classifier
 from manyheads.inference.classifier import TextClassifier
@@ -54,8 +56,8 @@ SHAPE = ModelConfig(
 TEXTS = ["good film", "", "a very bad film and not so good a film as the others are", "so", "unknown words \u17a3"]
 
 
-def write(model: Path, output: Path) -> Path:
-    return export(ExportConfig(run=str(model), output=str(output), format=Format.onnx, members=Members.network))
+def write(model: Path, output: Path, kind: Format = Format.onnx) -> Path:
+    return export(ExportConfig(run=str(model), output=str(output), format=kind, members=Members.network))
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,37 @@ def test_the_folder_says_what_it_was_compared_on(exported):
     assert "texts made of its vocabulary, as its data cannot be read, and 4 odd ones" in readme
     assert "more than 1e-04 would have been refused" in readme
     assert json.loads((exported / "labels.json").read_text()) == ["bad", "good", "so-so"]
+
+
+@pytest.mark.parametrize("thresholds", [None, [0.5, 0.35, 0.6]])
+def test_a_program_of_torch_answers_as_we_do_without_us(thresholds, ship_model, tmp_path):
+    model = ship_model(tmp_path / "model", data=DataConfig(max_length=12), shape=SHAPE, thresholds=thresholds)
+    folder = write(model, tmp_path / "program", Format.torch)
+    made, ours = torch_predict.Classifier(folder), load(model, TextClassifier)
+    torch.testing.assert_close(made.logits(TEXTS), ours.logits(TEXTS), rtol=0, atol=1e-5)
+    for at, text in enumerate(TEXTS):
+        torch.testing.assert_close(made.logits([text]), ours.logits(TEXTS)[at : at + 1], rtol=0, atol=1e-5)
+    barred = "import sys; sys.modules.update(dict.fromkeys(['manyheads', 'transformers', 'onnxruntime']));"
+    run = f"{barred} import runpy; sys.argv[1:] = {TEXTS[:3]}; runpy.run_path('predict.py', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", run], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = [one[0] if thresholds is None else [name for name in ours.labels if name in one[0]] for one in
+            ours.predict(TEXTS[:3])]  # fmt: skip
+    assert done.stdout.splitlines() == [str(one) for one in told]
+    assert "It needs torch and tokenizers. `model.pt2` takes" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("kind", [Format.onnx, Format.torch])
+def test_no_path_of_this_machine_is_written(kind, model, tmp_path):
+    folder = write(model, tmp_path / "out", kind)
+    files = [one for one in folder.iterdir() if one.suffix != ".pt2"]
+    if kind is Format.torch:
+        with zipfile.ZipFile(folder / "model.pt2") as held:
+            held.extractall(tmp_path / "held")
+        files += [one for one in (tmp_path / "held").rglob("*") if one.is_file()]
+    assert len(files) > 5
+    for path in (str(Path(graphs.__file__).parents[2]), str(tmp_path), "site-packages"):
+        assert [one.name for one in files if path.encode() in one.read_bytes()] == []
 
 
 @pytest.mark.parametrize("thresholds", [None, [0.5, 0.35, 0.6]])
@@ -169,13 +202,13 @@ def test_what_a_graph_does_not_have_is_refused(exported, tmp_path, monkeypatch):
 def test_a_graph_that_answers_otherwise_is_refused_with_the_text_and_leaves_nothing(
     wrong, model, exported, tmp_path, monkeypatch
 ):
-    def other(file: Path, network: torch.nn.Module) -> None:
+    def other(file: Path, network: torch.nn.Module, kind: Format) -> None:
         """The graph of another network: its head's bias was changed after the graph was written."""
         file.write_bytes((exported / "model.onnx").read_bytes())
         with torch.no_grad():
             network.head.bias += wrong  # type: ignore[union-attr, operator]
 
-    monkeypatch.setattr(onnx_graph, "write_graph", other)
+    monkeypatch.setattr(graphs, "write_graph", other)
     said = r"answers otherwise as a graph: the logits of .* differ by .*, more than 1e-04"
     with pytest.raises(ValueError, match=said):
         write(model, tmp_path / "out")
@@ -189,7 +222,7 @@ def test_what_a_graph_cannot_carry_is_said_before_anything_is_written(ship_model
     recurrent = ship_model(tmp_path / "gru", shape=ModelConfig(encoder=EncoderKind.gru, d_model=16, n_layers=1))
     with pytest.raises(ValueError, match=r"has model\.encoder=gru, whose steps format=onnx cannot carry"):
         write(recurrent, tmp_path / "out")
-    monkeypatch.setattr(onnx_graph, "PACKAGES", ("onnx", "no_such_package"))
+    monkeypatch.setattr(graphs, "PACKAGES", {Format.onnx: ("onnx", "no_such_package")})
     with pytest.raises(ValueError, match=r"without the package no_such_package: pip install 'manyheads\[onnx\]'"):
         write(ship_model(tmp_path / "plain"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -200,7 +233,7 @@ def test_matrices_in_8_bits_are_judged_on_validation_rows(exported, tmp_path):
 
     rows = Rows(TEXTS, None, [1, 0, 0, 2, 1], "rows.csv", range(2, 7))
     folder = shutil.copytree(exported, tmp_path / "int8")
-    said = onnx_graph.quantise(folder, Classifier(folder), rows, 1.0)
+    said = graphs.quantise(folder, Classifier(folder), rows, 1.0)
     right = sum(one == Classifier(folder).labels[label] for one, label in
                 zip(Classifier(folder).predict(TEXTS), rows.labels, strict=True))  # fmt: skip
     assert re.match(r"int8 changes the answers to \d+\.0% of 5 validation rows, on which accuracy is ", said)
@@ -209,9 +242,9 @@ def test_matrices_in_8_bits_are_judged_on_validation_rows(exported, tmp_path):
     assert 0 < float((ours - theirs).abs().max()) < 0.05 * float(ours.abs().max())
     again = shutil.copytree(exported, tmp_path / "again")
     with pytest.raises(ValueError, match=r"changes the answers to .* more than max_changed=-1\.0: nothing is written"):
-        onnx_graph.quantise(again, Classifier(again), rows, -1.0)
+        graphs.quantise(again, Classifier(again), rows, -1.0)
     with pytest.raises(ValueError, match="judged on the validation rows of the run, whose data cannot be read"):
-        onnx_graph.quantise(again, Classifier(again), None, 1.0)
+        graphs.quantise(again, Classifier(again), None, 1.0)
     with pytest.raises(ValueError, match=r"^precision=int8 needs format=onnx, but format=huggingface: set both"):
         ExportConfig(run="x", precision=Rounding.int8)
 
@@ -239,6 +272,7 @@ def test_texts_that_the_run_reads_otherwise_are_compared_as_the_script_cuts_them
 )  # fmt: skip
 def test_every_shape_is_carried(shape: dict[str, Any], ship_model, tmp_path):
     model = ship_model(tmp_path / "model", data=DataConfig(max_length=12), shape=ModelConfig(**{**SMALL, **shape}))
-    folder = write(model, tmp_path / "out")
     ours = load(model, TextClassifier).logits(TEXTS)
-    torch.testing.assert_close(answered(folder, TEXTS), ours, rtol=0, atol=1e-5)
+    torch.testing.assert_close(answered(write(model, tmp_path / "out"), TEXTS), ours, rtol=0, atol=1e-5)
+    program = torch_predict.Classifier(write(model, tmp_path / "program", Format.torch))
+    torch.testing.assert_close(program.logits(TEXTS), ours, rtol=0, atol=1e-5)

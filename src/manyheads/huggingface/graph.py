@@ -1,4 +1,5 @@
-"""`manyheads export format=onnx`: the network of a classifier as a graph that onnxruntime runs without torch.
+"""`manyheads export format=onnx` and `format=torch`: the network of a classifier as a graph, without a line of ours in
+it: onnxruntime runs it without torch, or torch.export loads it.
 
 The folder is compared with the run before it takes its name, by the very script that it ships: where a logit differs by
 more than `BOUND`, nothing is written.
@@ -22,7 +23,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from manyheads.config import ExportConfig, Long, PairKind, Rounding
+from manyheads.config import ExportConfig, Format, Long, PairKind, Rounding
 from manyheads.config.fields import show
 from manyheads.data.rows import Rows
 from manyheads.data.texts import read_rows
@@ -34,17 +35,22 @@ from manyheads.nn import Classifier
 from manyheads.runs.folder import replace_folder
 
 BOUND = 1e-4  # of a logit, in fp32 on both sides: sums are rounded in another order
-PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+PACKAGES = {Format.onnx: ("onnx", "onnxscript", "onnxruntime"), Format.torch: ()}
 COMPARED, JUDGED = 200, 2000  # rows of the validation split
 TOGETHER = 16  # texts of a batch
 UNKNOWN = "\u17a3\u2603 \u03a9\u0436 \U0001f600"
-SCRIPT = Path(__file__).with_name("onnx_predict.py")
-README = """# A text classifier for onnxruntime
+FILES = {Format.onnx: GRAPH, Format.torch: "model.pt2"}
+READERS = {Format.onnx: "onnxruntime", Format.torch: "torch"}
+NEEDED = {Format.onnx: "onnxruntime, tokenizers and numpy", Format.torch: "torch and tokenizers"}
+OPENED = {
+    Format.onnx: " Where manyheads\nis there, `manyheads predict` and `evaluate` take this folder as `run=`, too.",
+    Format.torch: "",
+}
+README = """# A text classifier for {reader}
 
 `python predict.py "a text"` prints its label; in a program, `Classifier(folder).predict(texts)` and `.logits(texts)`.
-It needs onnxruntime, tokenizers and numpy. `model.onnx` takes `ids` (int64) and `real` (bool: true on tokens, which
-come first, false on padding), both of shape (texts, tokens), and gives `logits` (texts, {n_classes}). Where manyheads
-is there, `manyheads predict` and `evaluate` take this folder as `run=`, too.
+It needs {needed}. `{file}` takes `ids` (int64) and `real` (bool: true on tokens, which
+come first, false on padding), both of shape (texts, tokens), and gives `logits` (texts, {n_classes}).{opened}
 
 {labelled}
 Texts are cut at their end after {max_length} tokens.
@@ -65,22 +71,24 @@ class Graph(nn.Module):
         return self.network(ids, Padded(real)).float()
 
 
-def check_onnx(predictor: TextClassifier) -> None:
+def check_graph(predictor: TextClassifier, kind: Format) -> None:
     """Raise ValueError, the rest of a sentence about the run, where its network cannot be written as a graph."""
     model = predictor.model
     if model.is_recurrent:
         raise ValueError(
-            f"has model.encoder={model.encoder.name}, whose steps format=onnx cannot carry: train one with "
+            f"has model.encoder={model.encoder.name}, whose steps format={kind.name} cannot carry: train one with "
             "model.encoder=transformer"
         )
     if predictor.pairs or model.pair is PairKind.cross:
-        raise ValueError("reads pairs of texts, but format=onnx carries single texts alone: answer them by manyheads")
-    missing = [one for one in PACKAGES if find_spec(one) is None]
+        raise ValueError(
+            f"reads pairs of texts, but format={kind.name} carries single texts alone: answer them by manyheads"
+        )
+    missing = [one for one in PACKAGES[kind] if find_spec(one) is None]
     if missing:
         raise ValueError(f"cannot be exported without the package {missing[0]}: pip install 'manyheads[onnx]'")
 
 
-def write_onnx(folder: Path, predictor: TextClassifier, model: Path, config: ExportConfig) -> str:
+def export_graph(folder: Path, predictor: TextClassifier, model: Path, config: ExportConfig) -> str:
     """Write the folder, whole or not at all; returns what it was compared on, and by how much it differs.
 
     Args:
@@ -90,8 +98,8 @@ def write_onnx(folder: Path, predictor: TextClassifier, model: Path, config: Exp
         ValueError: the graph does not answer as the network.
     """
     from manyheads import __version__
-    from manyheads.huggingface.onnx_predict import Classifier as Exported
 
+    kind, script = config.format, script_of(config.format)
     rows = validation_rows(model)
     texts, compared = texts_to_compare(predictor, rows)
     plain = Tokenizer.from_str(predictor.tokenizer.to_str())
@@ -99,7 +107,7 @@ def write_onnx(folder: Path, predictor: TextClassifier, model: Path, config: Exp
     plain.no_truncation()
     thresholds = predictor.thresholds and predictor.member_thresholds.get("network", predictor.thresholds)
     with replace_folder(folder) as part:
-        write_graph(part / GRAPH, predictor.network)
+        write_graph(part / FILES[kind], predictor.network, kind)
         (part / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
         settings = replace(predictor.settings, linear=0.0, terms=None, temperature=1.0, long=Long.cut)
         (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
@@ -107,8 +115,8 @@ def write_onnx(folder: Path, predictor: TextClassifier, model: Path, config: Exp
             if known is not None:
                 text = json.dumps(known, indent=0, ensure_ascii=False)
                 (part / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
-        (part / "predict.py").write_text(SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
-        worst, at = difference(predictor, Exported(part), texts)
+        (part / "predict.py").write_text(Path(script.__file__).read_text(encoding="utf-8"), encoding="utf-8")
+        worst, at = difference(predictor, script.Classifier(part), texts)
         if not worst <= BOUND:
             raise ValueError(
                 f"{model} answers otherwise as a graph: the logits of {show(texts[at][:60])} differ by {worst:.1e}, "
@@ -117,30 +125,52 @@ def write_onnx(folder: Path, predictor: TextClassifier, model: Path, config: Exp
         said = f"{compared}: logits differ by at most {worst:.1e}"
         rounded = ""
         if config.precision is Rounding.int8:
-            rounded = quantise(part, Exported(part), rows, config.max_changed)
+            rounded = quantise(part, script.Classifier(part), rows, config.max_changed)
             said = f"{said}; {rounded}"
         labelled = "A text has one label, that of the largest logit."
         if thresholds:
             labelled = "A text has each label whose probability, the sigmoid of its logit, reaches its threshold."
-        facts = {"n_classes": len(predictor.labels), "max_length": predictor.max_length, "version": __version__}
+        facts: dict[str, Any] = {"n_classes": len(predictor.labels), "max_length": predictor.max_length}
+        facts |= {"file": FILES[kind], "reader": READERS[kind], "needed": NEEDED[kind], "opened": OPENED[kind]}
+        facts |= {"version": __version__}
         readme = README.format(**facts, labelled=labelled, compared=compared, worst=worst, bound=BOUND)
         readme += f"Its matrices are 8-bit integers: {rounded}.\n" * bool(rounded)
         (part / "README.md").write_text(readme, encoding="utf-8")
     return said
 
 
-def write_graph(file: Path, network: Classifier) -> None:
-    """The network in fp32, its axes of texts and tokens free."""
+def script_of(kind: Format) -> Any:
+    """The module whose text is the script in the folder."""
+    from manyheads.huggingface import torch_predict
+
+    if kind is Format.torch:
+        return torch_predict
+    from manyheads.huggingface import onnx_predict  # the one that needs onnxruntime
+
+    return onnx_predict
+
+
+def write_graph(file: Path, network: Classifier, kind: Format) -> None:
+    """The network in fp32, its axes of texts and tokens free; where its lines were written is left out."""
     ids = torch.randint(0, network.embeddings.words.num_embeddings, (3, 4), generator=torch.Generator().manual_seed(0))
     real = torch.arange(4) < torch.tensor([4, 2, 3])[:, None]
     free = dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC)
     with torch.no_grad(), quietly():
-        program = torch.onnx.export(
-            Graph(network).float().cpu().eval(), (ids, real), dynamo=True, verbose=False,
-            dynamic_shapes={"ids": free, "real": free}, input_names=["ids", "real"], output_names=["logits"],
-        )  # fmt: skip
-        assert program is not None
-        program.save(file)
+        program = torch.export.export(
+            Graph(network).float().cpu().eval(), (ids, real), dynamic_shapes={"ids": free, "real": free}
+        )
+        if kind is Format.torch:
+            for node in program.graph.nodes:
+                node.meta.pop("stack_trace", None)
+            torch.export.save(program, file)
+            return
+        written = torch.onnx.export(
+            program, dynamo=True, verbose=False, input_names=["ids", "real"], output_names=["logits"]
+        )
+        assert written is not None
+        for node in written.model.graph.all_nodes():
+            node.metadata_props.clear()
+        written.save(file)
 
 
 @contextmanager
@@ -193,7 +223,7 @@ def difference(predictor: TextClassifier, exported: Any, texts: Sequence[str]) -
 def logits_of(exported: Any, texts: Sequence[str]) -> Tensor:
     """Logits `(n, C)` by the script, some texts at a time."""
     parts = [exported.logits(list(texts[at : at + TOGETHER])) for at in range(0, len(texts), TOGETHER)]
-    return torch.cat([torch.from_numpy(one) for one in parts])
+    return torch.cat([torch.as_tensor(one) for one in parts])
 
 
 def answers_of(exported: Any, texts: Sequence[str]) -> list[Any]:
