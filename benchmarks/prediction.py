@@ -1,6 +1,6 @@
 """Prediction on the CPU, text in and label out, beside a Hugging Face pipeline of the same shape: prediction.json.
 
-    pip install 'manyheads[bench]'
+    pip install 'manyheads[bench,onnx]'
     MANYHEADS_DATA=<folder of NAME/{train,test}.csv> python benchmarks/prediction.py [many] [one] [labels=RUN]
 
 Test texts of ag_news_10k (43 tokens on average), all threads, nothing else running. The shipped default, with its
@@ -8,8 +8,11 @@ linear member and without, is that of a training of a few steps, its terms those
 has 4 layers of d_model 256, 4 heads and a vocabulary of 30,522, as the pipeline's; weights are random, as speed does
 not depend on them. `many` answers 400 texts at a time, each peer at its fastest batch size; `one` answers one text of
 46 to 54 tokens after another. Contestants take turns. `labels` counts the test texts of ag_news_10k to which the
-trained run RUN gives another label in bf16 than in fp32. int8 is torch's own dynamic quantisation of the same
-classifier. What is measured again replaces what was there.
+trained run RUN gives another label in bf16 than in fp32. What is measured again replaces what was there.
+
+Of onnxruntime are the pinned network as `manyheads export format=onnx` writes it, opened by manyheads.load or by the
+predict.py in the folder, and the pipeline's BERT, exported and quantised by the same tools and read by a loop as short
+as that script's; a loop takes `TOGETHER` texts at a time, sorted by length.
 """
 
 import copy
@@ -18,7 +21,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -36,6 +38,7 @@ RESULTS = Path(__file__).with_suffix(".json")
 DOCUMENT = RESULTS.parents[1] / "docs" / "performance.md"
 ROUNDS, TEXTS, SIZES = 5, 400, (1, 8, 32, 128)
 CALLS, WARM, ABOUT_50 = 500, 30, range(46, 55)
+TOGETHER = 16
 SHIPPED = "manyheads, shipped default"
 Answer = Callable[[list[str]], Any]
 
@@ -44,16 +47,17 @@ def main() -> None:
     data = os.environ.get("MANYHEADS_DATA")
     if not data:
         sys.exit("MANYHEADS_DATA is not set: it names the folder that holds ag_news_10k/{train,test}.csv")
-    if find_spec("transformers") is None:
-        sys.exit("transformers not found: pip install 'manyheads[bench]'")
+    if missing := [name for name in ("transformers", "onnxruntime", "onnxscript") if find_spec(name) is None]:
+        sys.exit(f"{missing[0]} not found: pip install 'manyheads[bench,onnx]'")
     words = sys.argv[1:] or ["many", "one"]
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     import torch
 
     results["machine"] = machine() | {"threads": torch.get_num_threads(), "TFLOP/s of a matrix product": peaks()}
-    results["versions"] = {name: version(name) for name in ("torch", "transformers", "tokenizers", "manyheads")}
+    packages = ("torch", "transformers", "tokenizers", "onnxruntime", "manyheads")
+    results["versions"] = {name: version(name) for name in packages}
     tokenizer, texts = read(Path(data) / "ag_news_10k")
-    of = contestants(tokenizer, Path(data) / "ag_news_10k") if {"many", "one"} & {*words} else {}
+    of = contestants(tokenizer, texts, Path(data) / "ag_news_10k") if {"many", "one"} & {*words} else {}
     for word in words:
         name, _, run = word.partition("=")
         if name == "labels":
@@ -107,7 +111,7 @@ def read(folder: Path) -> tuple[Any, list[str]]:
     return cached_tokenizer(splits.train, run.tokenizer, cache_folder(run.data)), splits.test.texts
 
 
-def contestants(tokenizer: Any, folder: Path) -> dict[str, Answer]:
+def contestants(tokenizer: Any, texts: list[str], folder: Path) -> dict[str, Answer]:
     """What answers a list of texts, by name; a pipeline takes its batch size too."""
     import torch
 
@@ -116,24 +120,104 @@ def contestants(tokenizer: Any, folder: Path) -> dict[str, Answer]:
     with tempfile.TemporaryDirectory() as scratch:
         ship(Path(scratch) / "model", tokenizer)
         ours = {name: manyheads.load(scratch, precision=name) for name in ("auto", "fp32")}
+        graphs = exported(Path(scratch), ours["fp32"], texts)
+        their_loops = {
+            f"BERT, onnxruntime {name}": loop
+            for name, loop in bert_loops(Path(scratch), bert_of(tokenizer), tokenizer).items()
+        }
     with tempfile.TemporaryDirectory() as scratch:
         train_default(folder, Path(scratch) / "run")
         shipped = manyheads.load(Path(scratch) / "run")
     assert shipped.members == ("network", "linear"), "the default has a linear member whose share is not nothing"
-    whole = ours["fp32"]
-    eighths = copy.deepcopy(whole)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is to leave torch one day
-        eighths.network = torch.ao.quantization.quantize_dynamic(whole.network, {torch.nn.Linear}, torch.qint8)
     types = {"pipeline fp32": torch.float32, "pipeline bf16": torch.bfloat16}
     return {
         SHIPPED: shipped.predict,
-        f"{SHIPPED}, network alone": replace(shipped, beside=None).predict,
+        f"{SHIPPED}, network alone": replace(shipped, blend=None).predict,
         "manyheads": ours["auto"].predict,
-        "manyheads fp32": whole.predict,
-        "manyheads int8": eighths.predict,
-        **{name: pipeline_of(tokenizer, kind) for name, kind in types.items()},
+        "manyheads fp32": ours["fp32"].predict,
+        **graphs,
+        **{name: pipeline_of(bert_of(tokenizer).to(kind), tokenizer) for name, kind in types.items()},
+        **their_loops,
     }
+
+
+def exported(folder: Path, classifier: Any, texts: list[str]) -> dict[str, Answer]:
+    """The classifier of `folder` as a graph in fp32 and in int8, opened by us, and in int8 by its own script."""
+    import manyheads
+    from manyheads.config import ExportConfig, Format
+    from manyheads.data.rows import Rows
+    from manyheads.huggingface import graph
+    from manyheads.huggingface.onnx_predict import Classifier
+
+    config = ExportConfig(run=str(folder), format=Format.onnx)
+    for name in ("fp32", "int8"):
+        graph.export_graph(folder / name, classifier, folder / "model", config)
+    few = Rows(texts[:20], None, [0] * 20, "", range(20))  # random weights: how many answers change says nothing
+    graph.quantise(folder / "int8", Classifier(folder / "int8"), few, 1.0)
+    return {
+        "manyheads, onnxruntime fp32": manyheads.load(folder / "fp32").predict,
+        "manyheads, onnxruntime int8": manyheads.load(folder / "int8").predict,
+        "manyheads, onnxruntime int8, its predict.py": in_batches(Classifier(folder / "int8").predict),
+    }
+
+
+def in_batches(answer: Answer) -> Answer:
+    """The same, `TOGETHER` texts at a time, sorted by length."""
+
+    def answers(texts: list[str]) -> None:
+        texts = sorted(texts, key=len)
+        for start in range(0, len(texts), TOGETHER):
+            answer(texts[start : start + TOGETHER])
+
+    return answers
+
+
+def bert_of(tokenizer: Any) -> Any:
+    """BERT of the shape of the pinned network, with random weights."""
+    from transformers import BertConfig, BertForSequenceClassification, logging
+
+    logging.set_verbosity_error()
+    sizes = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+    return BertForSequenceClassification(
+        BertConfig(vocab_size=tokenizer.get_vocab_size(), num_labels=4, **sizes)
+    ).eval()
+
+
+def bert_loops(folder: Path, bert: Any, tokenizer: Any) -> dict[str, Answer]:
+    """BERT by onnxruntime, in fp32 and int8: tokenizers, one session, the likeliest class."""
+    import onnxruntime
+    import torch
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    from manyheads.huggingface.graph import quietly
+
+    class Logits(torch.nn.Module):
+        def forward(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+            return bert(input_ids=ids, attention_mask=real).logits
+
+    files = {name: folder / f"bert-{name}.onnx" for name in ("fp32", "int8")}
+    ids, free = torch.ones(3, 4, dtype=torch.int64), dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC)
+    with torch.no_grad(), quietly():
+        program = torch.onnx.export(
+            Logits(), (ids, torch.ones_like(ids)), dynamo=True, verbose=False,
+            dynamic_shapes={"ids": free, "real": free}, input_names=["ids", "real"], output_names=["logits"],
+        )  # fmt: skip
+        assert program is not None
+        program.save(files["fp32"])
+        quantize_dynamic(files["fp32"], files["int8"], weight_type=QuantType.QInt8)
+    padding = copy.deepcopy(tokenizer)
+    padding.enable_padding()
+    padding.enable_truncation(512)
+
+    def reads(session: Any) -> Answer:
+        def answer(texts: list[str]) -> list[int]:
+            encoded = padding.encode_batch(texts)
+            inputs = {"ids": [one.ids for one in encoded], "real": [one.attention_mask for one in encoded]}
+            return session.run(["logits"], inputs)[0].argmax(1).tolist()
+
+        return in_batches(answer)
+
+    return {name: reads(onnxruntime.InferenceSession(str(file))) for name, file in files.items()}
 
 
 def train_default(folder: Path, output: Path) -> None:
@@ -160,17 +244,13 @@ def ship(folder: Path, tokenizer: Any) -> None:
     save(folder, classifier, **about)
 
 
-def pipeline_of(tokenizer: Any, kind: Any) -> Answer:
+def pipeline_of(bert: Any, tokenizer: Any) -> Answer:
     """A pipeline as its users build it; only the weights are random."""
-    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast, logging, pipeline
+    from transformers import PreTrainedTokenizerFast, pipeline
 
-    logging.set_verbosity_error()
     names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    sizes = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
-    config = BertConfig(vocab_size=tokenizer.get_vocab_size(), num_labels=4, **sizes)
     wrapped = PreTrainedTokenizerFast(tokenizer_object=copy.deepcopy(tokenizer), model_max_length=512, **names)
-    model = BertForSequenceClassification(config).to(kind).eval()
-    return partial(pipeline("text-classification", model=model, tokenizer=wrapped, device="cpu"), truncation=True)
+    return partial(pipeline("text-classification", model=bert, tokenizer=wrapped, device="cpu"), truncation=True)
 
 
 def many(of: dict[str, Answer], texts: list[str]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""What it costs that two processes train together on the CPU, joined by gloo: a step beside that of two strangers.
+"""What it costs that processes train together on the CPU, joined by gloo: a step beside that of as many strangers.
 
     python benchmarks/ranks.py
 
-Takes two minutes on two cores with nothing else running. Both times two processes with one thread each train a
-classifier of 4 layers of 256 on 32 texts of 50 tokens a step: once as two runs that know nothing of each other, once as
-one run that shares a batch of 64, adds up 5.3 million gradients and votes on what is to come. So cores and memory are
-as busy in both, and the rest is what being together costs. Medians of the steps of all turns with the least and the
-greatest; they go to ranks.json.
+Takes five minutes on two cores with nothing else running. Each time some processes with one thread each train a
+classifier of 4 layers of 256 on 32 texts of 50 tokens a step: once as runs that know nothing of each other, once as
+one run that shares its batch, adds up 5.3 million gradients and votes on what is to come. So cores and memory are as
+busy in both, and the rest is what being together costs; four processes take turns on two cores in both. Medians of the
+steps of all turns with the least and the greatest; they go to ranks.json.
 """
 
 import json
@@ -23,49 +23,51 @@ from checkpoints import FIRST, LENGTH, VOCABULARY, Clock, rows, spread
 from machine import machine
 
 RESULTS = Path(__file__).with_suffix(".json")
-TURNS, STEPS, TEXTS, RANKS = 3, 20, 32, 2
-KINDS = {"two runs": 1, "one run of two processes": RANKS}
+TURNS, STEPS, TEXTS, SIZES = 3, 20, 32, (1, 2, 4)
 
 
 def main() -> None:
     if sys.argv[1:]:
         return print(json.dumps(train(Path(sys.argv[1]))))
-    steps: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    ratios: list[float] = []
+    kinds = [(n, n_ranks) for n in SIZES for n_ranks in sorted({1, n})]
+    steps: dict[tuple[int, int], list[list[float]]] = {kind: [] for kind in kinds}
     for _ in range(TURNS):
-        for kind, n_ranks in KINDS.items():
-            steps[kind] += (new := turn(n_ranks))
-            ratios += [statistics.median(new)] if n_ranks == 1 else []
-        ratios[-1] = statistics.median(new) / ratios[-1]
-    results = {
-        "machine": machine(),
-        "step, ms": {kind: spread(times) for kind, times in steps.items()},
-        "together / apart, of each turn": [round(one, 3) for one in ratios],
-    }
+        for kind in kinds:
+            steps[kind].append(turn(*kind))
+    results: dict[str, Any] = {"machine": machine()}
+    for n in SIZES:
+        found = {"apart": steps[n, 1], "together": steps[n, n]}
+        apart, together = ([statistics.median(one) for one in turns] for turns in found.values())
+        times = {f"{name}, ms": spread([one for of in turns for one in of]) for name, turns in found.items()}
+        ratios = [round(one / other, 3) for one, other in zip(together, apart, strict=True)]
+        shown = times | {"together / apart, of each turn": ratios} if n > 1 else {"a step, ms": times["apart, ms"]}
+        results[f"{n} process{'es' if n > 1 else ''}"] = shown
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))
 
 
-def turn(n_ranks: int) -> list[float]:
-    """The times of the steps of two processes, which are `n_ranks` of a run each."""
+def turn(n: int, n_ranks: int) -> list[float]:
+    """The times of the steps of `n` processes: of one run, if there are `n_ranks` of them, or of a run each."""
     with TemporaryDirectory() as folder, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
         free.close()
         started = []
-        for rank in range(RANKS):
-            place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS}
+        for rank in range(n):
+            place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n}
             own = {name: str(value) for name, value in place.items()} | meet if n_ranks > 1 else {}
-            Path(folder, "0" if n_ranks > 1 else str(rank)).mkdir(exist_ok=True)
+            run = Path(folder, "0" if n_ranks > 1 else str(rank))
+            run.mkdir(exist_ok=True)
             started.append(
                 subprocess.Popen(
-                    [sys.executable, __file__, str(Path(folder, "0" if n_ranks > 1 else str(rank)))],
+                    [sys.executable, __file__, str(run)],
                     env=os.environ | {"OMP_NUM_THREADS": "1"} | own,
                     stdout=subprocess.PIPE,
                     text=True,
                 )
             )
         said = [process.communicate()[0] for process in started]
+    assert not any(process.returncode for process in started), "a process failed; what it said is above"
     return [time for lines in said for time in json.loads(lines.splitlines()[-1])[FIRST:]]
 
 
