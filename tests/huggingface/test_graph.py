@@ -45,8 +45,7 @@ from manyheads.inference.folder import load, place
 from manyheads.interpret.look import look
 from manyheads.training.before import open_teacher
 
-for package in ("onnx", "onnxscript", "onnxruntime"):
-    pytest.importorskip(package)
+onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
 
 SMALL: dict[str, Any] = {"n_layers": 2, "n_heads": 2, "d_model": 16, "d_k": 8, "d_v": 6, "d_ff": 24}
 SHAPE = ModelConfig(
@@ -174,6 +173,23 @@ def test_a_broken_graph_is_one_sentence(exported, tmp_path, monkeypatch):
         load(folder)
     monkeypatch.setattr(classifier, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"without the package onnxruntime: pip install 'manyheads\[onnx\]'$"):
+        load(folder)
+
+
+def test_a_graph_reads_no_file_outside_its_folder(exported, tmp_path):
+    folder = shutil.copytree(exported, tmp_path / "graph")
+    (tmp_path / "secret.bin").write_bytes(bytes(2**20))
+    program = onnx.load(folder / "model.onnx")
+    held = max(program.graph.initializer, key=lambda one: len(one.raw_data))
+    place = {"location": "../secret.bin", "offset": "0", "length": str(len(held.raw_data))}
+    held.ClearField("raw_data")
+    held.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in place.items():
+        held.external_data.add(key=key, value=value)
+    (folder / "model.onnx").write_bytes(program.SerializeToString())
+    with pytest.raises(
+        ValueError, match=r"model\.onnx is not a graph that onnxruntime can read: .*escapes model directory"
+    ):
         load(folder)
 
 
