@@ -30,6 +30,7 @@ from manyheads.explain.explain import Finding
 from manyheads.layout import Packed
 from manyheads.nn.attention import attend
 from manyheads.nn.cost import count_parameters
+from manyheads.nn.kernels import SDPA_FROM_PLAIN
 from manyheads.nn.multihead import MultiHeadAttention
 
 Work = Callable[[], object]
@@ -47,7 +48,7 @@ FIGURES = {
 }
 KINDS = {
     "textbook": ("the formula, all T² weights kept", RED, "o-"),
-    "fused": ("the library, fused kernel from 384 tokens on", BLUE, "s-"),
+    "fused": (f"the library, fused kernel from {SDPA_FROM_PLAIN:,} tokens on", BLUE, "s-"),
     "window": (f"the library, model.window={WINDOW}", TEAL, "^-"),
 }
 
@@ -225,8 +226,8 @@ def textbook(layer: MultiHeadAttention, x: Tensor) -> None:
 
 
 def exponent(costs: list[dict[str, Any]], figure: str, kind: str) -> float:
-    """The power of T by which a figure grows over the last four lengths: the slope between their logarithms."""
-    tail = costs[-4:]
+    """The power of T by which a figure grows over the last three lengths: the slope between their logarithms."""
+    tail = costs[-3:]
     slope, _ = np.polyfit(np.log([one["tokens"] for one in tail]), np.log([one[figure][kind] for one in tail]), deg=1)
     return float(slope)
 
