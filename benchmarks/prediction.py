@@ -7,8 +7,9 @@ Test texts of ag_news_10k (43 tokens on average), all threads, nothing else runn
 linear member and without, is that of a training of a few steps, its terms those of a whole one. The pinned network
 has 4 layers of d_model 256, 4 heads and a vocabulary of 30,522, as the pipeline's; weights are random, as speed does
 not depend on them. `many` answers 400 texts at a time, each peer at its fastest batch size; `one` answers one text of
-46 to 54 tokens after another. Contestants take turns; the first calls of a turn are not timed. `labels` counts the test texts of ag_news_10k to which the
-trained run RUN gives another label in bf16 than in fp32. What is measured again replaces what was there.
+46 to 54 tokens after another. Contestants take turns; the first calls of a turn are not timed. `labels` counts the
+test texts of ag_news_10k to which the trained run RUN gives another label in bf16 than in fp32. What is measured again
+replaces what was there.
 
 Of onnxruntime are the pinned network as `manyheads export format=onnx` writes it, opened by manyheads.load or by the
 predict.py in the folder, and the pipeline's BERT, exported and quantised by the same tools and read by a loop as short
