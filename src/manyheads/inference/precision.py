@@ -87,7 +87,7 @@ def quick(precision: Precision, model: ModelConfig, device: torch.device) -> tor
     """What a classifier answers in: the type asked for; `auto` is bf16 where the processor multiplies in it.
 
     At 4 x 256 on two cores with avx512_bf16, against fp32: 400 texts in two thirds of the time, one text of 50 tokens
-    in 4.3 ms instead of 6.5; 5 of 7,600 labels changed (benchmarks/prediction.json).
+    in 3.4 ms instead of 5.5; 5 of 7,600 labels changed (benchmarks/prediction.json).
     Layers that run along the text were not measured and stay in fp32.
     """
     if precision is not Precision.auto:
