@@ -165,8 +165,10 @@ def test_command(command, reader, capsys):
     elif verb == "train":
         run_training(command, words, reader, capsys)
     elif verb == "evaluate":
+        export_first(words, capsys)
         run_evaluation(words, reader)
     elif verb == "predict":
+        export_first(words, capsys)
         run_prediction(words, capsys)
     elif verb == "look":
         run_look(words, reader)
@@ -176,7 +178,15 @@ def test_command(command, reader, capsys):
         pytest.fail(f"no rule for {command}")
 
 
+def export_first(words, capsys):
+    """What the page has exported before: the run's network as a graph, in its folder `onnx`."""
+    if "run=outputs/reviews/onnx" in words and not Path("outputs/reviews/onnx").exists():
+        assert cli.main(["export", "run=outputs/reviews", "members=network", "format=onnx"]) == 0
+        capsys.readouterr()
+
+
 NEEDS_DATA = pytest.mark.skipif("MANYHEADS_DATA" not in os.environ, reason="needs $MANYHEADS_DATA, for sst2 and trec6")
+DONE = {TRAINING}  # on data of real size, by the fixture or by a test before
 REAL = [one for one in COMMANDS + OF_GUIDE if not one.startswith(("make ", "manyheads explain"))]
 
 
@@ -212,16 +222,37 @@ def test_command_on_data_of_real_size(command, real, monkeypatch, capsys):
     """As it is typed; of what would take minutes a few steps. `explain` reads nothing of the reader's."""
     monkeypatch.chdir(real)
     monkeypatch.setenv("MANYHEADS_CACHE", str(real / "cache"))
-    verb, *words = words_of(command)
-    if "--help" in words or "--cfg" in words or command == TRAINING:
+    _, *words = words_of(command)
+    if "--help" in words or "--cfg" in words or command in DONE:
         return
+    if not typed_for_real(command):
+        pytest.skip("needs a GPU, several machines or the hub")
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def typed_for_real(command) -> bool:
+    """Whether it could be run, after the command that makes its `run=` where that is not there yet."""
+    verb, *words = words_of(command)
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    run = settings.get("run", "")
+    if run and not Path(run).exists() and not typed_for_real(next(one for one in TYPED if folder_of(one) == run)):
+        return False
     words = [word.replace("sentence-transformers/all-MiniLM-L6-v2", published()) for word in words]
     if verb in ("train", "pretrain", "tune", "ablate"):
         words = with_few_steps(verb, words)
     if words is None:
-        pytest.skip("needs a GPU, several machines or the hub")
+        return False
     assert cli.main([verb, *words]) == 0
-    assert "Traceback" not in capsys.readouterr().err
+    DONE.add(command)
+    return True
+
+
+def folder_of(command) -> str:
+    """What it makes, as far as its words say."""
+    verb, *words = words_of(command)
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    default = f"{settings.get('run')}/{settings.get('format')}" if verb == "export" else ""
+    return settings.get("output", default)
 
 
 def published() -> str:
@@ -291,10 +322,9 @@ def run_sweep(verb, words, home):
 
 def run_evaluation(words, home):
     assert cli.main(["evaluate", *words]) == 0
-    typed = compose("evaluate", words).data.path
-    (folder,) = [
-        path for path in home.glob("outputs/reviews/evaluate/*") if ("new-reviews" in path.name) == bool(typed)
-    ]
+    config = compose("evaluate", words)
+    folders = (home / config.run).glob("evaluate/*")
+    (folder,) = [path for path in folders if ("new-reviews" in path.name) == bool(config.data.path)]
     names = {path.name for path in folder.iterdir()}
     assert names >= {"metrics.json", "predictions.csv", "report.html", "confusion.png"}
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
