@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from manyheads.config import DataConfig, ModelConfig
+from tests.browser import chromium  # noqa: F401  a fixture
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["good", "bad", "fine", "awful", "film", "a", "the", "very", "not", "so"]

@@ -19,6 +19,8 @@ from manyheads.evaluation.metrics import Interval, Scores, score
 from manyheads.evaluation.report import (
     MOST_LETTERS,
     Example,
+    Group,
+    Link,
     Page,
     Picture,
     Section,
@@ -139,9 +141,9 @@ def test_texts_stay_texts() -> None:
 def test_nothing_is_fetched() -> None:
     html = render(full(EVIL))
     read = Reader(html)
-    assert {"link", "iframe", "object", "base", "form", "a"}.isdisjoint(read.tags)
+    assert {"link", "iframe", "object", "base", "form"}.isdisjoint(read.tags)
     sources = [value or "" for name, value in read.attributes if name in ("src", "href", "srcset", "data", "action")]
-    assert sources == ["data:image/png;base64,cG5n"]
+    assert [one for one in sources if not one.startswith("#")] == ["data:image/png;base64,cG5n"]
     assert "url(" not in html
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     assert ("content", policy) in read.attributes[:5]
@@ -194,6 +196,36 @@ def test_figures_have_intervals_and_bars_stay_on_their_track() -> None:
     assert 'left:0.00%;width:100.00%"' in second
     assert '<div class="fill" style="width:12.50%">' in third
     assert "width" not in last
+
+
+CELLS = Table(
+    ["true class", "a", "b"],
+    [["a", Link("7", title="7 rows of a", share=0.7), Link("3", "ab", "3 rows of a answered as b", 0.3)]],
+    "wss",
+)
+
+
+def test_a_link_shows_its_examples(chromium, tmp_path: Path) -> None:
+    group = Group("ab", "a answered as b", [Example("row 9", ["a text"], "a", "b")])
+    write_page(tmp_path / "report.html", page(Section("x", CELLS, [group])))
+    chromium.open(tmp_path / "report.html")
+    shown = "getComputedStyle(document.getElementById('ab')).display"
+    assert chromium.value(shown) == "none"
+    chromium.point("td.shade a", click=True)
+    chromium.wait(f"{shown} === 'block'")
+    assert chromium.complaints == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_report_is_read_by_everyone(chromium, tmp_path: Path, dark: bool) -> None:
+    whole = full("a text")
+    whole.sections = [*whole.sections, Section("x", CELLS, [Group("ab", "y", [Example("row 9", ["a text"], "a", "b")])])]
+    write_page(tmp_path / "report.html", whole)
+    chromium.open(tmp_path / "report.html", "#ab", wide=390, high=844, dark=dark)
+    assert chromium.findings() == []
+    assert chromium.value("document.documentElement.scrollWidth") <= 390
+    white = chromium.value("getComputedStyle(document.body).backgroundColor")
+    assert (white == "rgb(18, 22, 29)") is dark
 
 
 def test_the_page_appears_whole(tmp_path: Path) -> None:

@@ -51,9 +51,20 @@ BESIDE = "validation_macro_f1"  # drawn beside other figures alone
 
 
 @dataclass(slots=True)
+class Link:
+    """A cell that shows the examples of the group `to`, none of them if it is empty; `title` says what it is to those
+    who hear the page, `share` how dark it is."""
+
+    text: str
+    to: str = ""
+    title: str = ""
+    share: float = 0.0
+
+
+@dataclass(slots=True)
 class Table:
     """Rows of cells. `kinds` has a letter for each column: w name, n number, i figure with its interval, b bar of a
-    figure or share; row `own` is set in bold."""
+    figure or share, l link, s link that is shaded; row `own` is set in bold."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -84,11 +95,21 @@ class Example:
 
 
 @dataclass(slots=True)
+class Group:
+    """Examples that are seen once a link has been followed `to` their `key`."""
+
+    key: str
+    title: str
+    examples: Sequence[Example]
+
+
+@dataclass(slots=True)
 class Section:
     """A titled card of a page; what is empty is left out, and a `long` one may break across printed pages."""
 
     title: str
     table: Table | None = None
+    groups: Sequence[Group] = ()
     notes: Sequence[str] = ()
     pictures: Sequence[Picture] = ()
     examples: Sequence[Example] = ()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from base64 import b64decode
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -95,15 +96,19 @@ class Chromium:
         elif method == "Network.requestWillBeSent" and not told["request"]["url"].startswith(("file:", "data:")):
             self.complaints.append(f"asked for {told['request']['url']}")
 
-    def open(self, page: Path, fragment="", *, wide=1360, high=900, dark=False):
-        """Show a file as it lies on the disk, and wait until its first map is drawn."""
+    def open(self, page: Path | str, fragment="", *, wide=1360, high=900, dark=False):
+        """Show a file as it lies on the disk, or an address, and wait until it is there, with the first map, if any."""
         self.complaints.clear()
         self.send("Emulation.setDeviceMetricsOverride", width=wide, height=high, deviceScaleFactor=1, mobile=False)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", features=scheme)
         self.send("Page.navigate", url="about:blank")
-        self.send("Page.navigate", url=f"{page.resolve().as_uri()}{fragment}")
-        self.wait("document.readyState === 'complete' && typeof current !== 'undefined' && current !== null")
+        address = page if isinstance(page, str) else page.resolve().as_uri()
+        self.send("Page.navigate", url=f"{address}{fragment}")
+        self.wait(
+            "document.readyState === 'complete' && location.href !== 'about:blank'"
+            " && (typeof current === 'undefined' || current !== null)"
+        )
 
     def value(self, expression):
         """What a JavaScript expression comes to."""
@@ -131,6 +136,16 @@ class Chromium:
         self.send("Input.dispatchMouseEvent", type="mouseMoved", **at)
         for kind in ("mousePressed", "mouseReleased") if click else ():
             self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
+
+    def findings(self):
+        """What axe-core finds wrong for people who see little or use no pointer: the rule and the places, if serious."""
+        source = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+        self.value(f"{source}; 0")
+        found = self.value(
+            "axe.run().then(all => all.violations.map(one => [one.impact, one.id, "
+            "one.nodes.map(node => node.html.slice(0, 200))]))"
+        )
+        return [one for one in found if one[0] in ("serious", "critical")]
 
     def press(self, *keys):
         """Keys of the keyboard, by name."""
