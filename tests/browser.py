@@ -138,7 +138,7 @@ class Chromium:
             self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
 
     def findings(self):
-        """What axe-core finds wrong for people who see little or use no pointer: the rule and the places, if serious."""
+        """What axe-core finds that keeps people out: how serious it is, the rule and the places."""
         source = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
         self.value(f"{source}; 0")
         found = self.value(

@@ -200,14 +200,14 @@ def test_figures_have_intervals_and_bars_stay_on_their_track() -> None:
 
 CELLS = Table(
     ["true class", "a", "b"],
-    [["a", Link("7", title="7 rows of a", share=0.7), Link("3", "ab", "3 rows of a answered as b", 0.3)]],
+    [["a", Link("7", title="7 rows of a", share=1.0), Link("3", "ab", "3 rows of a answered as b", 0.3)]],
     "wss",
 )
 
 
 def test_a_link_shows_its_examples(chromium, tmp_path: Path) -> None:
     group = Group("ab", "a answered as b", [Example("row 9", ["a text"], "a", "b")])
-    write_page(tmp_path / "report.html", page(Section("x", CELLS, [group])))
+    write_page(tmp_path / "report.html", page(Section("x", CELLS, groups=[group])))
     chromium.open(tmp_path / "report.html")
     shown = "getComputedStyle(document.getElementById('ab')).display"
     assert chromium.value(shown) == "none"
@@ -219,10 +219,15 @@ def test_a_link_shows_its_examples(chromium, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_report_is_read_by_everyone(chromium, tmp_path: Path, dark: bool) -> None:
     whole = full("a text")
-    whole.sections = [*whole.sections, Section("x", CELLS, [Group("ab", "y", [Example("row 9", ["a text"], "a", "b")])])]
+    whole.sections = [
+        *whole.sections,
+        Section("x", CELLS, groups=[Group("ab", "y", [Example("row 9", ["a text"], "a", "b")])]),
+    ]
     write_page(tmp_path / "report.html", whole)
     chromium.open(tmp_path / "report.html", "#ab", wide=390, high=844, dark=dark)
     assert chromium.findings() == []
+    chromium.value("document.body.style.setProperty('--soft', '#7f7f7f')")  # too pale on any card
+    assert {rule for _, rule, _ in chromium.findings()} == {"color-contrast"}
     assert chromium.value("document.documentElement.scrollWidth") <= 390
     white = chromium.value("getComputedStyle(document.body).backgroundColor")
     assert (white == "rgb(18, 22, 29)") is dark

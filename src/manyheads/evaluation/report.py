@@ -109,7 +109,6 @@ class Section:
 
     title: str
     table: Table | None = None
-    groups: Sequence[Group] = ()
     notes: Sequence[str] = ()
     pictures: Sequence[Picture] = ()
     examples: Sequence[Example] = ()
@@ -117,6 +116,7 @@ class Section:
     items: Sequence[str] = ()
     values: Mapping[str, object] = field(default_factory=dict)
     long: bool = False
+    groups: Sequence[Group] = ()
 
 
 @dataclass(kw_only=True, slots=True)
