@@ -41,13 +41,12 @@ def test_a_run_begins_with_weights_and_says_what_it_is_worth(words, model_folder
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_goes_on_with_layers_that_thaw(words, model_folder, tmp_path, monkeypatch):
+def test_a_run_that_was_stopped_goes_on_with_layers_that_are_frozen(words, model_folder, tmp_path, monkeypatch):
     """The same weights, to the bit, as those of a run that was not stopped."""
     command = [
         "train",
         f"init_from={model_folder}",
         "optim.freeze=1",
-        "optim.thaw=0.5",
         "optim.layer_decay=0.5",
         *words,
     ]

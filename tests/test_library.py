@@ -108,7 +108,7 @@ def test_what_cannot_be_under_an_own_trainer_is_said(settings, tmp_path):
         TextData.from_run(run_of(settings, "batch.tokens=auto"))
     with pytest.raises(ValueError, match=r"make it by TextData\.from_run"):
         LitModule.from_run(run, TextData(data.tokens, run.batch, 0))
-    for setting in ("budget=20ktok", "pretrain.before=20ktok", "resume=auto"):
+    for setting in ("budget=20ktok", "resume=auto"):
         with pytest.raises(ValueError, match=f"{setting} is carried out by manyheads.train alone"):
             LitModule.from_run(run_of(settings, "output=x", setting), data)
 
@@ -148,7 +148,7 @@ def test_callbacks_are_checked_before_anything_is_written(settings, tmp_path):
     saving = ModelCheckpoint(dirpath=tmp_path / "mine", monitor="validation_loss")
     with pytest.raises(ValueError, match=r"^ModelCheckpoint among the callbacks saves checkpoints, which train does"):
         train(run_of(settings, "output=refused"), callbacks=[saving])
-    two = ["hardware.devices=2", "hardware.accelerator=cpu", "pretrain.before=20ktok", "output=refused"]
+    two = ["hardware.devices=2", "hardware.accelerator=cpu", "output=refused"]
     with pytest.raises(ValueError, match="callbacks cannot be handed to the 2 processes"):
         train(run_of(settings, *two), callbacks=[Seen()])
     assert not Path("refused").exists()

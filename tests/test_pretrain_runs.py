@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import shutil
 from functools import partial
 
 import pytest
@@ -13,13 +12,11 @@ from safetensors.torch import load_file
 import manyheads
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
-from manyheads.config import Nonfinite
 from manyheads.data.batches import held_out
 from manyheads.distributed import signals
 from manyheads.distributed.signals import Stopped
 from manyheads.inference.language_models import MaskedLMPredictor
 from manyheads.runs.config_file import read_run
-from manyheads.training import before
 from manyheads.training_run import train
 
 TINY = [
@@ -144,52 +141,6 @@ def test_a_training_begins_with_it(pretrained, texts, tmp_path):
     assert tokenizers[0] == tokenizers[1]
 
 
-def test_one_command_learns_from_the_texts_first_and_goes_on_where_it_was(texts, tmp_path, capsys):
-    output = tmp_path / "both"
-    words = ["experiment=self_pretrain", *texts, "pretrain.before=2ktok", "trainer.max_epochs=1", f"output={output}"]
-    run = compose("train", words)
-    summary = train(run)
-    assert summary is not None
-    assert (output / "pretrain" / "summary.json").is_file()
-    inner, outer = read_run(output / "pretrain"), read_run(output)
-    assert (inner.task.name, inner.budget, inner.data, inner.seed) == ("pretrain", "2ktok", run.data, run.seed)
-    assert (outer.task.name, outer.init_from) == ("classify", str(output / "pretrain"))
-    assert outer.tokenizer.path == str(output / "pretrain" / "model" / "tokenizer.json")
-    assert main(["train", *words]) == 2
-    assert "exists and is not empty" in capsys.readouterr().err
-    (output / "summary.json").unlink()
-    written = (output / "pretrain" / "model" / "model.safetensors").stat().st_mtime_ns
-    again = train(compose("train", [*words, "resume=auto"]))
-    assert again is not None
-    assert again.validation == summary.validation
-    assert (output / "pretrain" / "model" / "model.safetensors").stat().st_mtime_ns == written
-    assert main(["train", *words, "pretrain.before=9ktok", "resume=auto"]) == 2, "the figures are of another one"
-    assert "too late for budget=9ktok" in capsys.readouterr().err
-    (output / "summary.json").unlink()
-    shutil.rmtree(output / "checkpoints")
-    assert main(["train", *words, "resume=auto", "guard.nonfinite=skip"]) == 0, "the remedy of a run that diverged"
-    assert read_run(output).guard.nonfinite is Nonfinite.skip
-
-
-def test_a_pretraining_that_nobody_finishes_is_given_up_in_a_sentence(texts, tmp_path):
-    words = ["pretrain.before=2ktok", "hardware.timeout=1", f"output={tmp_path / 'both'}"]
-    run = compose("train", ["experiment=self_pretrain", *texts, *words])
-    with pytest.raises(ValueError, match=r"summary\.json did not appear within hardware\.timeout=1 seconds: the proc"):
-        before.pretrained(run, lambda reading: None)
-
-
-def test_a_pretraining_does_not_write_through_a_link(texts, tmp_path):
-    output, elsewhere = tmp_path / "both", tmp_path / "elsewhere"
-    output.mkdir()
-    elsewhere.mkdir()
-    (output / "config.yaml").write_text("seed: 0\n")
-    (output / "pretrain").symlink_to(elsewhere)
-    words = ["experiment=self_pretrain", *texts, "pretrain.before=2ktok", "resume=auto", f"output={output}"]
-    with pytest.raises(ValueError, match="is a link"):
-        train(compose("train", words))
-    assert not list(elsewhere.iterdir())
-
-
 def test_a_pretraining_goes_on_exactly_where_it_stopped(texts, tmp_path, monkeypatch):
     words = [*texts, "trainer.max_steps=8", "trainer.val_check_interval=4", "checkpoint.every=3"]
     whole = train(compose("pretrain", [*words, f"output={tmp_path / 'whole'}"]))
@@ -228,11 +179,3 @@ def test_a_plan_says_what_is_hidden(texts, capsys):
     said = capsys.readouterr().out
     assert "15.0% of the tokens" in said
     assert "classes" not in said
-
-
-def test_a_pretraining_that_must_go_on_is_not_begun_anew(texts, tmp_path, capsys):
-    output = tmp_path / "nothing"
-    words = ["experiment=self_pretrain", *texts, "pretrain.before=2ktok", "resume=must", f"output={output}"]
-    assert main(["train", *words]) == 2
-    assert capsys.readouterr().err.startswith(f"resume=must, but {output / 'pretrain' / 'checkpoints'} holds no")
-    assert not output.exists()

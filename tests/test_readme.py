@@ -277,9 +277,8 @@ def with_few_steps(verb, words):
         return brief if asked and asked.data.path else [*brief, "sets=[trec6]"]
     short = {"budget": "20ktok", "trials": "2", "seeds": "1"}
     words = [f"{key}={short.get(key, value)}" if value else key for key, _, value in (w.partition("=") for w in words)]
-    before = ["pretrain.before=20ktok"] if asked and getattr(asked.pretrain, "before", "") else []
     limited = any(word.startswith("budget=") for word in words)
-    return [*words, *before, *([] if limited else ["trainer.max_steps=4"])]
+    return [*words, *([] if limited else ["trainer.max_steps=4"])]
 
 
 def run_training(command, words, home, capsys):
@@ -304,9 +303,8 @@ def run_training(command, words, home, capsys):
         assert names == {path.name for path in (home / "outputs" / "reviews").iterdir()} - {"evaluate"}
     else:
         before = run_folders(home)
-        brief = ["pretrain.before=1ktok"] if config.pretrain.before else []
-        assert cli.main(["train", *words, FAST, *brief]) == 0
-        made = {folder for folder in run_folders(home) - before if folder.name != "pretrain"}
+        assert cli.main(["train", *words, FAST]) == 0
+        made = run_folders(home) - before
         assert len(made) == (0 if config.dry or config.resume is Resume.auto else 1)  # `trained` has finished that run
         assert all((folder / "model" / "model.safetensors").is_file() for folder in made)
         assert ("nothing was trained" in capsys.readouterr().out) == config.dry

@@ -99,13 +99,6 @@ def test_two_processes_are_one_run(start, home):
     assert said.count("epoch 1, step") == 1
 
 
-@pytest.mark.slow
-def test_processes_wait_for_the_pretraining_that_the_first_writes(start, home):
-    words = ["experiment=self_pretrain", "pretrain.before=1ktok", "output=both"]
-    finished(start(*TORCHRUN, "--standalone", "--nproc-per-node=2", SCRIPT, *SMALL, *words))
-    assert (home / "both" / "summary.json").is_file()
-
-
 def test_another_number_of_devices_is_refused(start, home):
     words = [*TORCHRUN, "--standalone", "--nproc-per-node=2", SCRIPT, *SMALL, "hardware.devices=3", "output=refused"]
     said = finished(start(*words), code=1)  # the exit code of torchrun itself

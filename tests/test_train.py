@@ -44,11 +44,6 @@ MISTAKES = [
         "or use model.pair=joint",
     ),
     (
-        "teacher=/nowhere/run",
-        "teacher=/nowhere/run is not a run folder: there is no such folder; name the folder that training wrote, or "
-        "its model/ folder",
-    ),
-    (
         "logger=tensorboard",
         "logger.kind=tensorboard needs a package that is not installed: pip install 'manyheads[track]'",
     ),

@@ -36,12 +36,7 @@ from manyheads.training.before import (
     check_end,
     check_logger,
     check_rows,
-    check_same_teacher,
     check_size,
-    check_teacher,
-    digest_of,
-    pretrained,
-    teach,
 )
 
 if TYPE_CHECKING:
@@ -60,8 +55,8 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     """Fit the model `run` describes, judge it and leave a run folder behind.
 
     Args:
-        callbacks: of your own, which the Trainer calls after its others, in this run and not in a pretraining before
-            it. What their `state_dict` holds is saved and put back with the run: numbers, texts and tensors.
+        callbacks: of your own, which the Trainer calls after its others. What their `state_dict` holds is saved and put
+            back with the run: numbers, texts and tensors.
 
     Returns:
         The figures of summary.json; nothing after a dry run, where a run is found finished, or in a process that is
@@ -80,9 +75,6 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     n_local = 0 if run.dry else n_to_start(run.hardware)
     if callbacks:
         check_callbacks(callbacks, run.hardware.devices, n_local)
-    if run.pretrain.before:
-        read_checked(run)
-        run = pretrained(run, train)
     if n_local:
         return train_together(run, n_local)
     run = replace(run, hardware=settled_hardware(run.hardware))
@@ -121,7 +113,6 @@ def read_checked(run: RunConfig) -> Splits:
     run.checkpoint.settled(run.task, multi=splits.multi)
     check_rows(run, splits)
     check_size(splits, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    check_teacher(run.teacher, splits)
     return splits
 
 
@@ -150,9 +141,6 @@ def train_here(
     if run.dry:
         return show_plan(plan_figures(run, splits, tokens, network), splits.notes)
     check_tokens(start, tokens)
-    if run.teacher:
-        check_same_teacher(run.teacher, start)
-        tokens["train"].teacher_nC, tokens["train"].teacher = teach(run, splits), digest_of(run.teacher)
     with run_folder(run, [*splits.notes, *start.notes, *changed, *settled_notes(asked, run)]) as folder:
         network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began, callbacks)
         if training is None:

@@ -192,8 +192,7 @@ TYPED = [
     ),
     (
         "train -m experiment=paper,null",
-        "experiment=null is not a choice: "
-        "choose dates, demo_no_positions, many_heads, one_head, paper or self_pretrain",
+        "experiment=null is not a choice: choose dates, demo_no_positions, many_heads, one_head or paper",
     ),
     (
         "train -m optim.lr=interval(0.1,1)",

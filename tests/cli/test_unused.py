@@ -79,16 +79,8 @@ LINES = [
         "data.long=both does nothing in evaluate, where texts are read as the model was trained to: remove it",
     ),
     (
-        "train optim.teacher_weight=0.3",
-        "optim.teacher_weight=0.3 does nothing without teacher=<run>: add that, or remove it",
-    ),
-    (
         "pretrain data.long=both",
         "data.long=both does nothing in pretrain, where all of a long text is read, in pieces: remove it",
-    ),
-    (
-        "pretrain teacher=/x",
-        "teacher=/x does nothing in pretrain, where only hidden words are predicted: remove it",
     ),
     (
         "pretrain linear=false",
@@ -99,16 +91,6 @@ LINES = [
         "train experiment=dates data.long=windows",
         "data.long=windows is a way to sort long texts into classes, but task=seq2seq has none: remove it",
     ),
-    (
-        "train experiment=dates pretrain.before=1min",
-        "pretrain.before=1min trains an encoder on texts, but task=seq2seq has a decoder, too: remove it",
-    ),
-    (
-        "train experiment=self_pretrain hardware.devices=2 hardware.accelerator=cpu",
-        "pretrain.before=10min is a time, which is measured on one device, but hardware.devices=2 with "
-        "hardware.nodes=1 are several: give a number of tokens, such as pretrain.before=20Mtok",
-    ),
-    ("train experiment=dates teacher=/x", "teacher=/x teaches classes, but task=seq2seq has none: remove it"),
     ("train data.path=", "data.path= is empty: write data.path=VALUE, or remove it"),
     ("train data.hub=", "data.hub= is empty: write data.hub=VALUE, or remove it"),
     ("train -m data.path= seed=1,2", "data.path= is empty: write data.path=VALUE, or remove it"),

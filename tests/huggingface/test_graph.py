@@ -43,7 +43,6 @@ from manyheads.inference import classifier
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load, place
 from manyheads.interpret.look import look
-from manyheads.training.before import open_teacher
 
 onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
 
@@ -199,8 +198,6 @@ def test_what_a_graph_does_not_have_is_refused(exported, tmp_path, monkeypatch):
         write(exported, tmp_path / "again")
     with pytest.raises(ValueError, match=said):
         look(LookConfig(run=str(exported), text="good"))
-    with pytest.raises(ValueError, match=f"^teacher=.*{said}"):
-        open_teacher(str(exported))
     with pytest.raises(
         ValueError, match=r"^hardware\.precision=bf16 does nothing, as .* is computed on the CPU, as it was"
     ):

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.config import RunConfig
-from manyheads.config.fields import to_plain
-from manyheads.runs.config_file import as_yaml, read_mapping, read_run, read_yaml
+from manyheads.config.fields import held, to_plain
+from manyheads.runs.config_file import REMOVED, as_yaml, read_mapping, read_run, read_yaml
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(
@@ -58,15 +58,18 @@ def test_dates_of_the_writer_are_pyyamls_own():
     assert yaml.safe_load(as_yaml({"a": "2020-01-01"})) == {"a": "2020-01-01"}
 
 
-@pytest.mark.parametrize("kind", ["adamw", "muon"])
-def test_a_run_of_a_version_with_muon_is_read(kind, tmp_path):
-    """To be evaluated; one of Muon does not go on."""
+@pytest.mark.parametrize("changed", [{}, {"optim.kind": "muon"}, {"teacher": "/a"}, {"pretrain.before": "1h"}])
+def test_a_run_with_removed_settings_is_read(changed, tmp_path):
+    """To be evaluated; where one of them had another value than the default the run does not go on."""
     plain = to_plain(RunConfig())
-    plain["optim"] |= {"kind": kind, "muon_lr": None}
+    for name, value in (REMOVED | changed).items():
+        section, key = held(plain, name)
+        section[key] = value
     (tmp_path / "config.yaml").write_text(as_yaml(plain), encoding="utf-8")
     assert read_run(tmp_path) == RunConfig()
-    if kind == "adamw":
+    if not changed:
         assert read_run(tmp_path, goes_on=True) == RunConfig()
         return
-    with pytest.raises(ValueError, match=r"config\.yaml: optim\.kind=muon was removed, so this run cannot go on"):
+    ((name, value),) = changed.items()
+    with pytest.raises(ValueError, match=rf"config\.yaml: {name}={value} was removed, so this run cannot go on"):
         read_run(tmp_path, goes_on=True)

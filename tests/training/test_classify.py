@@ -41,8 +41,7 @@ def make_module(weights_C=None, label_smoothing=0.0, focal_gamma=0.0, **model):
         max_length=16,
     )
     weights_C = torch.ones(N_CLASSES) if weights_C is None else weights_C
-    rest = {"focal_gamma": focal_gamma, "teacher_weight": 0.3, "temperature": 2.0}
-    task = Classify(weights_C, label_smoothing=label_smoothing, **rest)
+    task = Classify(weights_C, label_smoothing=label_smoothing, focal_gamma=focal_gamma)
     module = LitModule(classifier, task, optim=OptimConfig(), n_steps=10)
     module.log = lambda *args, **kwargs: None
     return module
@@ -86,10 +85,8 @@ def test_log_missed_and_its_gradient_stay_finite_where_a_class_is_certain():
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_ranks", [1, 2, 3])
 def test_micro_batches_of_all_ranks_have_the_gradient_of_the_whole_batch(n_ranks, weighted, tokens):
-    """Each counts by its rows: with weights, smoothing and a teacher as well."""
+    """Each counts by its rows: with weights, smoothing and the focal factor as well."""
     how = {"weights_C": torch.tensor([0.4, 3.0, 1.0]), "label_smoothing": 0.1, "focal_gamma": 2.0} if weighted else {}
-    if weighted:
-        tokens.teacher_nC = torch.randn(len(LENGTHS), N_CLASSES)
     whole, parts = make_module(**how), make_module(**how)
     (batch,) = batches(tokens)
     whole.training_step(batch, 0).backward()

@@ -1,4 +1,4 @@
-"""Rates by depth against their formula; what is frozen stays as it is, what thaws begins when its turn has come."""
+"""Rates by depth against their formula; what is frozen stays as it is."""
 
 import pytest
 import torch
@@ -24,9 +24,9 @@ def rates(classifier, optim):
 
 
 def test_each_layer_learns_slower_than_the_one_above():
-    found = rates(network(), OptimConfig(lr=0.1, layer_decay=0.5, head_lr=0.7))
+    found = rates(network(), OptimConfig(lr=0.1, layer_decay=0.5))
     assert set(found) == {name for name, _ in network().named_parameters()}
-    expected = {"embeddings.": 0.1 * 0.5**3, "encoder.norm": 0.1, "head.": 0.7}
+    expected = {"embeddings.": 0.1 * 0.5**3, "encoder.norm": 0.1, "head.": 0.1}
     expected |= {f"encoder.layers.{layer}.": 0.1 * 0.5 ** (2 - layer) for layer in range(3)}
     for name, rate in found.items():
         (wanted,) = (value for start, value in expected.items() if name.startswith(start))
@@ -82,29 +82,13 @@ def test_frozen_layers_stay_and_cost_no_way_back():
     }
 
 
-def test_layers_thaw_from_the_top_after_equal_parts():
-    optim = OptimConfig(freeze=2, thaw=0.6, warmup=0.0, lr=1e-2)
-    classifier = network()
-    freeze(classifier, optim)
-    optimizer = make_optimizer(classifier, optim)
-    schedule = make_schedule(optimizer, optim, 10)
-    seen = []
-    for _ in range(10):
-        before = {name: p.detach().clone() for name, p in classifier.named_parameters()}
-        step_of(classifier, optimizer)
-        seen.append(min(changed(before, classifier)))
-        schedule.step()
-    assert seen == [3, 3, 2, 2, 1, 1, 0, 0, 0, 0]
-
-
-def test_what_has_thawed_follows_the_schedule():
-    optim = OptimConfig(freeze=1, thaw=0.5, lr=0.5, layer_decay=0.5)
+def test_all_depths_follow_the_schedule():
+    optim = OptimConfig(lr=0.5, layer_decay=0.5)
     optimizer = make_optimizer(network(), optim)
     schedule = make_schedule(optimizer, optim, 8)
     for step in range(8):
         for group in optimizer.param_groups:
-            thawed = step >= group["thaws"] * 8
-            assert group["lr"] == pytest.approx(group["initial_lr"] * rate_factor(step, 8, optim) * thawed)
+            assert group["lr"] == pytest.approx(group["initial_lr"] * rate_factor(step, 8, optim))
         optimizer.step()
         schedule.step()
 
@@ -112,7 +96,6 @@ def test_what_has_thawed_follows_the_schedule():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"optim": {"thaw": 0.3}}, "optim.thaw=0.3 thaws frozen layers, but optim.freeze=0 freezes none"),
         ({"optim": {"freeze": 4}, "model": {"n_layers": 3}}, "optim.freeze=4 is more than the model.n_layers=3"),
         (
             {"optim": {"layer_decay": 0.9}, "model": {"encoder": "gru"}},

@@ -137,8 +137,6 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
                 f"here, where data={data.source.name} is read: name a dataset of the Hugging Face hub by data.hub=, or "
                 "remove it"
             )
-    if facts.needs == "teacher" and isinstance(config, RunConfig | TuneConfig) and not config.teacher:
-        return "without teacher=<run>: add that, or remove it"
     if facts.needs == "slurm" and isinstance(config, RunConfig | TuneConfig) and not config.slurm.script:
         return "without hardware=slurm: add that, or remove it"
     if not isinstance(config, RunConfig):
@@ -148,8 +146,8 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
         return f"with task={task.name}: remove it"
     if facts.needs == "transformer" and config.model.is_recurrent:
         return f"with model.encoder={encoder.name}: remove it"
-    if facts.needs == "pretraining" and task is not Task.pretrain and not config.pretrain.before:
-        return f"with task={task.name}: use manyheads pretrain, or experiment=self_pretrain"
+    if facts.needs == "pretraining" and task is not Task.pretrain:
+        return f"with task={task.name}: use manyheads pretrain"
     return ""
 
 

@@ -96,10 +96,9 @@ VERBS = {
             "manyheads pretrain data.path=reviews.csv pretrain.also=[more.txt] pretrain.mask_share=0.3",
             "manyheads pretrain data.path=texts.txt budget=20Mtok model=mini",
         ),
-        FINISHED | dict.fromkeys(("classify", "seq2seq", "self_pretrain"), "what train does"),
+        FINISHED | dict.fromkeys(("classify", "seq2seq"), "what train does"),
         dict.fromkeys(("data.long", "data.stride", "data.windows"), "all of a long text is read, in pieces")
-        | dict.fromkeys(UNREAD_IN_PRETRAINING, "only hidden words are predicted")
-        | {"pretrain.before": "nothing follows"},
+        | dict.fromkeys(UNREAD_IN_PRETRAINING, "only hidden words are predicted"),
     ),
     "evaluate": Verb(
         EvaluateConfig,
@@ -164,8 +163,6 @@ VERBS = {
         },
         {
             "data.target": "classifiers are compared",
-            "optim.teacher_weight": "no run is a teacher",
-            "optim.teacher_temperature": "no run is a teacher",
             "hardware.devices": "runs of one device are compared, one after another",
             "hardware.nodes": "runs of one machine are compared, one after another",
         },

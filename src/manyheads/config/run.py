@@ -27,7 +27,6 @@ from manyheads.config.training import (
 Resume = StrEnum("Resume", "never auto must")
 NO_CLASSES = "classes, but task={task} has none: remove it"
 NO_LAYERS = "sets the layers of self-attention and the head apart, which this model does not have: remove it"
-DECODER = "but task=seq2seq has a decoder, too: remove it"
 MISSING = (  # a task, or a kind of model; a setting of what it does not have; why it is refused
     ("seq2seq", "optim.class_weights", f"weighs {NO_CLASSES}"),
     ("pretrain", "optim.class_weights", f"weighs {NO_CLASSES}"),
@@ -35,15 +34,11 @@ MISSING = (  # a task, or a kind of model; a setting of what it does not have; w
     ("pretrain", "optim.focal_gamma", f"weighs rows by {NO_CLASSES}"),
     ("seq2seq", "batch.balance", f"balances {NO_CLASSES}"),
     ("pretrain", "batch.balance", f"balances {NO_CLASSES}"),
-    ("seq2seq", "teacher", f"teaches {NO_CLASSES}"),
-    ("pretrain", "teacher", f"teaches {NO_CLASSES}"),
-    ("seq2seq", "pretrain.before", f"trains an encoder on texts, {DECODER}"),
-    ("seq2seq", "init_from", f"begins with the weights of an encoder, {DECODER}"),
+    ("seq2seq", "init_from", "begins with the weights of an encoder, but task=seq2seq has a decoder, too: remove it"),
     ("seq2seq", "data.long", f"is a way to sort long texts into {NO_CLASSES}"),
     ("seq2seq", "optim.few", "fits the head of a classifier, which task=seq2seq does not have: remove it"),
     ("seq2seq", "optim.layer_decay", NO_LAYERS),
     ("seq2seq", "optim.freeze", NO_LAYERS),
-    ("seq2seq", "optim.head_lr", NO_LAYERS),
     ("recurrent", "optim.layer_decay", NO_LAYERS),
     ("recurrent", "optim.freeze", NO_LAYERS),
     (
@@ -52,11 +47,6 @@ MISSING = (  # a task, or a kind of model; a setting of what it does not have; w
         "computes layers of self-attention again, which model.encoder={encoder} does not have: remove it",
     ),
     ("pretrain", "model.pair", "is of a classifier of pairs, which task=pretrain is not: remove it"),
-    (
-        "pretrain",
-        "pretrain.before",
-        "is of a training that follows, which task=pretrain is not: remove it, and say by budget how long to pretrain",
-    ),
 )
 
 
@@ -77,13 +67,6 @@ class RunConfig:
         verbatim=True,
         may_be_empty=False,
         resume="refuse",
-    )
-    teacher: str = setting(
-        "",
-        "run folder, or its model/, whose predictions of the training rows are learned, too",
-        path=True,
-        resume="refuse",
-        tasks=("classify", "seq2seq"),
     )
     linear: bool = setting(
         True,
@@ -145,13 +128,6 @@ class RunConfig:
             self.checkpoint.metric in (Metric.auto, *figures),
             f"checkpoint.metric={self.checkpoint.metric.name} is no figure of task={self.task.name}: "
             f"choose {one_of([one.name for one in figures])}",
-        )
-        budget = read_budget(self.pretrain.before)
-        require(
-            budget is None or not budget.seconds or self.hardware.devices * self.hardware.nodes in (0, 1),
-            f"pretrain.before={self.pretrain.before} is a time, which is measured on one device, but "
-            f"hardware.devices={self.hardware.devices} with hardware.nodes={self.hardware.nodes} are several: give a "
-            "number of tokens, such as pretrain.before=20Mtok",
         )
         self.model.check_use(self.task)
         require(
@@ -293,9 +269,6 @@ class ExplainConfig:
     """All settings of `manyheads explain`. The defaults take less than five minutes on two cores."""
 
     output: str = setting("", "folder of attention.json and the pictures; empty: outputs/explain-<seed>", path=True)
-    page: str = setting(
-        "", "Markdown page whose figures marked by their place in the JSON are updated; empty: none", path=True
-    )
     only: Claim = setting(Claim.all, "one experiment; other figures stay")
     seed: int = setting(0, "seed of samples, sentences and weights", ge=0, lt=2**32)
     samples: int = setting(20_000, "random pairs of q and k for each moment", ge=500, le=10_000_000)

@@ -180,7 +180,6 @@ class TuneConfig:
     task: Task = setting(Task.classify, "what a text is answered with: a class, or another text")
     seed: int = setting(0, "the first seed of the runs, and that of what is drawn", ge=0, lt=2**31)
     init_from: str = field_of(RunConfig, "init_from")
-    teacher: str = field_of(RunConfig, "teacher")
     output: str = setting(
         "", "folder of the search, resumed if there is one; empty: outputs/tune-<what varies>", path=True
     )

@@ -40,8 +40,8 @@ class Budget(NamedTuple):
     tokens: float = 0.0
 
 
-def read_budget(text: str, name: str = "budget") -> Budget | None:
-    """What is written in the setting `name`; None where nothing is.
+def read_budget(text: str) -> Budget | None:
+    """What is written in the setting `budget`; None where nothing is.
 
     Raises:
         ValueError: neither a time nor a number of tokens, or none at all.
@@ -52,7 +52,7 @@ def read_budget(text: str, name: str = "budget") -> Budget | None:
     number = float(found[1]) if found else 0.0
     if found is None or not 0 < number < math.inf:
         raise ValueError(
-            f"{name}={show(text)} is no budget: write a time, such as 90s, 10min or 1h, or a number of tokens, such as "
+            f"budget={show(text)} is no budget: write a time, such as 90s, 10min or 1h, or a number of tokens, such as "
             "500ktok or 20Mtok"
         )
     unit = found[2]
@@ -78,7 +78,6 @@ class OptimConfig:
         by_data=True,
         resume="warn",
     )
-    head_lr: float | None = setting(None, "peak learning rate of pooling and head; null: lr", gt=0.0, null="optim.lr")
     layer_decay: float = setting(
         1.0, "rate of a layer as a share of that of the layer above; embeddings are lowest", gt=0.0, le=1.0
     )
@@ -86,9 +85,6 @@ class OptimConfig:
         False, "divide the rate of the embeddings by the √d_model that they are multiplied with; false: the rate of all"
     )
     freeze: int = setting(0, "lowest layers that stay as they are, with the embeddings; 0: all learns", ge=0)
-    thaw: float = setting(
-        0.0, "share of all steps over which frozen layers thaw, from the top; 0: never", ge=0.0, le=1.0
-    )
     weight_decay: float = setting(0.01, "decoupled weight decay of the matrices", ge=0.0)
     beta1: float = setting(0.9, "AdamW's first moment", ge=0.0, lt=1.0)
     beta2: float = setting(0.999, "AdamW's second moment", ge=0.0, lt=1.0)
@@ -109,22 +105,11 @@ class OptimConfig:
         le=10.0,
         tasks=("classify",),
     )
-    teacher_weight: float = setting(
-        0.5, "share of the loss that compares with the teacher", ge=0.0, le=1.0, needs="teacher", tasks=LABELLED
-    )
-    teacher_temperature: float = setting(
-        2.0, "what logits are divided by for that comparison", gt=0.0, le=1000.0, needs="teacher", tasks=LABELLED
-    )
     class_weights: Any = setting(
         "none", "none, balanced, or weights by class name: {joy: 1, anger: 2.5}", tasks=("classify",)
     )
 
     def __post_init__(self) -> None:
-        require(
-            not self.thaw or self.freeze > 0,
-            f"optim.thaw={self.thaw} thaws frozen layers, but optim.freeze=0 freezes none: freeze some, such as "
-            "optim.freeze=2, or remove optim.thaw",
-        )
         weights = self.class_weights
         by_name = isinstance(weights, dict) and all(
             isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < LARGEST_WEIGHT
@@ -226,12 +211,6 @@ class PretrainConfig:
     also: list[str] = setting(
         list, "further files or folders of texts to learn from, read like data.path", path=True, resume="free"
     )
-    before: str = setting(
-        "", "budget of a pretraining on the run's own texts before it is trained, such as 10min", needs=""
-    )
-
-    def __post_init__(self) -> None:
-        read_budget(self.before, "pretrain.before")
 
 
 Nonfinite = Enum("Nonfinite", {"raise": "raise", "skip": "skip", "rollback": "rollback"})  # `raise` is a keyword

@@ -48,7 +48,7 @@ class Planned(NamedTuple):
 class Batch(NamedTuple):
     """Whole rows, end to end: `ids_N` and `segments_N` int64, `labels_B` class ids (of rows with any
     number of labels marks `(B, C)`), `rows_B` row indices in the split,
-    and in `targets` the texts that rows are answered by, in `teacher_BC` what a teacher answers, if there are any.
+    and in `targets` the texts that rows are answered by, if there are any.
 
     The loss of a micro-batch is the sum of its rows' losses times `scale`; averaged over ranks and accumulated
     micro-batches that is the mean over all rows of the optimiser step, of which one may count more than another (see
@@ -62,7 +62,6 @@ class Batch(NamedTuple):
     rows_B: Tensor
     scale: float
     targets: "Batch | None" = None
-    teacher_BC: Tensor | None = None
 
     @property
     def parts(self) -> "list[Batch]":
@@ -80,7 +79,6 @@ class Batch(NamedTuple):
             sent(self.rows_B, device),
             self.scale,
             None if self.targets is None else self.targets.to(device),
-            None if self.teacher_BC is None else sent(self.teacher_BC, device),
         )
 
 
@@ -217,7 +215,6 @@ def gather(tokens: Tokens, planned: Planned, *, few_counts: bool = False) -> Bat
         rows_B,
         planned.scale,
         None if tokens.targets is None else gather(tokens.targets, planned, few_counts=few_counts),
-        None if tokens.teacher_nC is None else tokens.teacher_nC[rows_B],
     )
 
 
@@ -362,7 +359,7 @@ def held_out(tokens: Tokens, most: int = MOST_HELD_OUT) -> Tokens:
 
 def n_bytes(tokens: Tokens) -> int:
     """Of what `moved` moves."""
-    parts = [one for one in (tokens.ids_N, tokens.segments_N, tokens.labels, tokens.teacher_nC) if one is not None]
+    parts = [one for one in (tokens.ids_N, tokens.segments_N, tokens.labels) if one is not None]
     return sum(one.nbytes for one in parts) + (0 if tokens.targets is None else n_bytes(tokens.targets))
 
 
@@ -373,6 +370,5 @@ def moved(tokens: Tokens, device: torch.device) -> Tokens:
         ids_N=tokens.ids_N.to(device),
         segments_N=None if tokens.segments_N is None else tokens.segments_N.to(device),
         labels=tokens.labels.to(device),
-        teacher_nC=None if tokens.teacher_nC is None else tokens.teacher_nC.to(device),
         targets=None if tokens.targets is None else moved(tokens.targets, device),
     )

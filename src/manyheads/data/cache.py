@@ -193,25 +193,6 @@ def _encoded(rows: Rows, tokenizer: Tokenizer, max_length: int, cutting: Cutting
         yield encode(tokenizer, rows.texts[part], pairs, None, max_length, cutting)
 
 
-def cached_logits(
-    rows: Rows, model: str, n_classes: int, make: Callable[[], Tensor], folder: Path, patience: float = PATIENCE
-) -> Tensor:
-    """What `model`, told by its digest, answers `rows`: `(n, C)` as `make` computes it, or as was computed before."""
-    path = folder / f"logits-{_key([FORMAT, model], rows)}.safetensors"
-    with turn(path, patience):
-        if path.is_file():
-            try:
-                found = safetensors.torch.load_file(path).get("logits")
-            except (OSError, safetensors.SafetensorError):
-                found = None
-            if found is not None and found.shape == (len(rows), n_classes) and found.isfinite().all():
-                return found
-            log.warning("%s is damaged and is made again", path)
-        logits_nC = make().contiguous()
-        _put(path, lambda part: safetensors.torch.save_file({"logits": logits_nC}, part))
-        return logits_nC
-
-
 def _key(settings: Iterable[str], rows: Rows) -> str:
     """Hash of settings and texts; of a large table of what its files are known by. Lengths are hashed beside the texts,
     so that no two lists run together alike.

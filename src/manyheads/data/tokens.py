@@ -132,8 +132,7 @@ class Tokens:
     `(n_rows, C)` with a 1 for each it has. `n_truncated` rows were cut to the length allowed.
     `targets` are the tokens of the texts that rows are answered by, if any. With `windows` the tokens of a row are
     those of its windows, end to end. `vocabulary` says what ids are, where words of the rows are hidden, and
-    `teacher_nC` are the logits of a teacher, whose model has the digest `teacher`. `held` is the memory that a file of
-    them is mapped to."""
+    `held` is the memory that a file of them is mapped to."""
 
     ids_N: Tensor
     offsets: Tensor
@@ -143,8 +142,6 @@ class Tokens:
     targets: "Tokens | None" = None
     windows: Windows | None = None
     vocabulary: Any = None
-    teacher_nC: Tensor | None = None
-    teacher: str = ""
     held: Any = None
 
     def __len__(self) -> int:

@@ -183,9 +183,8 @@ def read_progress(checkpoint: Path) -> dict[str, Any]:
         counts = [progress[name] for name in COUNTS] + [progress.get(name, 1) for name in ("ranks", "per_step")]
         if not all(type(count) is int and 0 <= count < MOST for count in counts):
             raise ValueError("progress.json holds a count that is none")
-        texts = progress["data"], progress.get("teacher", "")
-        if not math.isfinite(progress["seconds"]) or not all(type(text) is str for text in texts):
-            raise ValueError("progress.json lacks the time, the rows or the teacher")
+        if not math.isfinite(progress["seconds"]) or type(progress["data"]) is not str:
+            raise ValueError("progress.json lacks the time or the rows")
         if type(progress.get("finished", True)) is not bool:
             raise ValueError("progress.json does not say whether it is the last")
     return progress

@@ -11,7 +11,16 @@ from manyheads.config.fields import check_flags, from_plain, refuse_code, show, 
 from manyheads.runs.folder import replace_file
 
 LARGEST_FILE = 1_000_000  # bytes of a config.yaml
-REMOVED = {"kind": "adamw", "muon_lr": None}  # of optim in folders of earlier versions; what today's optimiser is
+REMOVED = {  # settings of earlier versions, and the value at which a run is what it would be today
+    "teacher": "",
+    "optim.kind": "adamw",
+    "optim.muon_lr": None,
+    "optim.head_lr": None,
+    "optim.thaw": 0.0,
+    "optim.teacher_weight": 0.5,
+    "optim.teacher_temperature": 2.0,
+    "pretrain.before": "",
+}
 
 
 def save_run(run: Any, path: str | Path) -> None:
@@ -23,7 +32,7 @@ def save_run(run: Any, path: str | Path) -> None:
 def read_run(path: str | Path, *, goes_on: bool = False) -> RunConfig:
     """The settings of a run from its config.yaml, or from the folder that holds it.
 
-    Removed settings of the optimiser are left out; a run that `goes_on` training may not have changed them. The file
+    Removed settings are left out; a run that `goes_on` training may not have changed them. The file
     may be anybody's: it is read as plain YAML without aliases, every key and type is checked, and nothing in it is
     imported, called or interpolated. A `ValueError` names the file and what is wrong in it.
     """
@@ -35,19 +44,26 @@ def read_run(path: str | Path, *, goes_on: bool = False) -> RunConfig:
     try:
         values = read_yaml(path)
         refuse_code(values, verbatim=having(RunConfig, verbatim=True))
-        if isinstance(values, dict) and isinstance(optim := values.get("optim"), dict):
-            for key in REMOVED.keys() & optim.keys():
-                if goes_on and optim[key] != REMOVED[key]:
-                    raise ValueError(
-                        f"optim.{key}={show(optim[key])} was removed, so this run cannot go on: start a new run in "
-                        "another folder"
-                    )
-            values["optim"] = {key: value for key, value in optim.items() if key not in REMOVED}
+        for name in REMOVED if isinstance(values, dict) else ():
+            _leave_out(values, name, goes_on=goes_on)
         run = from_plain(RunConfig, values)
         check_flags(run)
         return run
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _leave_out(values: dict[str, Any], name: str, *, goes_on: bool) -> None:
+    """Take the removed setting `name` out of `values`; of a run that `goes_on` only where it had its default."""
+    where, _, key = name.rpartition(".")
+    section = values.get(where) if where else values
+    if not isinstance(section, dict) or key not in section:
+        return
+    value = section.pop(key)
+    if goes_on and value != REMOVED[name]:
+        raise ValueError(
+            f"{name}={show(value)} was removed, so this run cannot go on: start a new run in another folder"
+        )
 
 
 def read_yaml(path: Path) -> Any:

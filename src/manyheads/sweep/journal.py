@@ -187,8 +187,7 @@ def check_question(held: dict[str, Any], asked: dict[str, Any], where: str) -> N
         ValueError: names what differs.
     """
     asked = json.loads(json.dumps(asked))
-    removed = {f"optim.{key}": value for key, value in REMOVED.items()}
-    held = {name: value for name, value in held.items() if name not in removed or value != removed[name]}
+    held = {name: value for name, value in held.items() if name not in REMOVED or value != REMOVED[name]}
     held = {name: value for name, value in plain_settings(RunConfig()).items() if name in asked} | held
     for name in dict.fromkeys([*asked, *held]):
         if held.get(name) != asked.get(name):

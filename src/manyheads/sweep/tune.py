@@ -35,7 +35,7 @@ from manyheads.runs.resume import verdict
 from manyheads.sweep.journal import Journal, State, Trial, open_journal
 from manyheads.sweep.scheduler import Search
 from manyheads.terminal import as_text, console, print_sheet, show_files, shown
-from manyheads.training.before import check_end, check_logger, check_rows, check_teacher
+from manyheads.training.before import check_end, check_logger, check_rows
 
 if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study
@@ -64,7 +64,6 @@ def tune(config: TuneConfig) -> "list[Ranked]":
     splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
     asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
     check_rows(config, splits)
-    check_teacher(config.teacher, splits)
     folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
     with begun(config, planned, folder, question(config, splits)) as queue, shown(log):
         if queue.outcomes:

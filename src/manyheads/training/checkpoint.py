@@ -110,7 +110,6 @@ class Checkpoint(Callback):
     Args:
         data: hash of the tokens; a run goes on with the same alone.
         started: `perf_counter()` when the run began, less what it took before.
-        teacher: digest of the model that teaches, if any; a run goes on with the same alone.
     """
 
     def __init__(
@@ -123,10 +122,9 @@ class Checkpoint(Callback):
         *,
         data: str,
         started: float,
-        teacher: str = "",
     ) -> None:
         self.config, self.stop, self.votes, self.best, self.start = config, stop, votes, best, start
-        self.data, self.teacher, self.started = data, teacher, started
+        self.data, self.started = data, started
         self._batches: TextData | None = None
         self._random: dict[str, torch.Tensor] | None = None
         self._saved = {"step": 0, "epoch": 0}
@@ -273,8 +271,7 @@ class Checkpoint(Callback):
 
     def _files(self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any]) -> dict[str, Write]:
         """What writes each file, on rank 0: all ranks give what they have."""
-        known = {"data": self.data, "teacher": self.teacher, "manyheads": __version__}
-        facts = {"seconds": perf_counter() - self.started, **known}
+        facts = {"seconds": perf_counter() - self.started, "data": self.data, "manyheads": __version__}
         weights, everyones, own = whole(module.state_dict()), state.of_all(trainer), io.BytesIO()
         write_nest(state.of_one(trainer, module), own)
         ranks = gathered(own.getvalue(), self.votes.group)

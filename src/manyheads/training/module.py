@@ -82,8 +82,7 @@ class LitModule(pl.LightningModule):
         if data.splits is None or data.tokenizer is None:
             raise ValueError("this TextData holds no rows to build a network for: make it by TextData.from_run(run)")
         tokens, labels = data.tokens["train"], data.splits.labels
-        asked = {"teacher": run.teacher, "budget": run.budget, "pretrain.before": run.pretrain.before}
-        asked["resume"] = "" if run.resume is Resume.never else run.resume.name
+        asked = {"budget": run.budget, "resume": "" if run.resume is Resume.never else run.resume.name}
         for name, value in asked.items():
             if value:
                 raise ValueError(
@@ -191,8 +190,6 @@ def make_task(run: RunConfig, tokens: Tokens, labels: list[str]) -> Lesson:
         weights_C,
         label_smoothing=smoothing,
         focal_gamma=run.optim.focal_gamma,
-        teacher_weight=run.optim.teacher_weight,
-        temperature=run.optim.teacher_temperature,
         multi=tokens.labels.ndim == 2,
     )
 

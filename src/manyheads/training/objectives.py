@@ -1,9 +1,8 @@
 """What each task learns from a batch: the loss of a row, and the figures of a split.
 
-Classes, any number of labels, target texts, hidden words; and beside labels the logits of a teacher: Hinton, Vinyals
-and Dean (2015), "Distilling the Knowledge in a Neural Network", section 2. Figures are added up where the batches are
-and computed once an epoch: nothing is read back in a step, so a GPU is never waited for. torchmetrics' own classes do:
-they look for values out of range and for NaN, and copy a weight to the device.
+Classes, any number of labels, target texts, hidden words. Figures are added up where the batches are and computed once
+an epoch: nothing is read back in a step, so a GPU is never waited for. torchmetrics' own classes do: they look for
+values out of range and for NaN, and copy a weight to the device.
 
 B documents . N tokens (of targets, where texts are answered by texts) . P hidden tokens . C classes or labels
 V vocabulary
@@ -128,14 +127,10 @@ class Classify(nn.Module):
     and Katakis, 2007, "Multi-Label Classification", section 2.2).
 
     Args:
-        class_weights_C: how much a row of each class, or what a row has of each label, counts in the training loss,
-            its teacher's part included.
+        class_weights_C: how much a row of each class, or what a row has of each label, counts in the training loss.
         focal_gamma: the loss of a row, or of a label of it, is multiplied by (1 - p) to this power, where p is the
-            probability that the network gives to what is true; the teacher's part is not.
+            probability that the network gives to what is true.
         label_smoothing: mass that a class, or a label's own probability, gives away, shared among all of them.
-        teacher_weight: how much of the loss is the teacher's, from 0 to 1, where a batch holds its answers.
-        temperature: by what both logits are divided before they are compared: the higher, the more counts how the
-            teacher ranks the classes it does not choose.
         multi: a row has any number of labels.
     """
 
@@ -147,14 +142,11 @@ class Classify(nn.Module):
         *,
         label_smoothing: float,
         focal_gamma: float = 0.0,
-        teacher_weight: float = 0.0,
-        temperature: float = 1.0,
         multi: bool = False,
     ) -> None:
         super().__init__()
         self.register_buffer("class_weights_C", class_weights_C, persistent=False)
         self.label_smoothing, self.focal_gamma, self.multi = label_smoothing, focal_gamma, multi
-        self.teacher_weight, self.temperature = teacher_weight, temperature
         figures = LabelFigures if multi else ClassFigures
         self.train_metrics, self.validation_metrics = (figures(class_weights_C.numel()) for _ in range(2))
 
@@ -166,10 +158,6 @@ class Classify(nn.Module):
         losses = label_losses(logits_BC, labels, self.label_smoothing)
         if self.focal_gamma:
             losses = losses * (self.focal_gamma * log_missed(logits_BC, labels)).exp()
-        if batch.teacher_BC is not None:
-            divergence = of_labels if self.multi else of_classes
-            apart = self.temperature**2 * divergence(logits_BC, batch.teacher_BC, self.temperature)  # its gradient
-            losses = (1 - self.teacher_weight) * losses + self.teacher_weight * apart  # shrinks by that square
         losses = losses * row_weights(labels, self.class_weights_C)
         return losses.sum(1) if self.multi else losses
 
@@ -204,21 +192,6 @@ def log_missed(logits_BC: Tensor, labels: Tensor) -> Tensor:
         others_BC = logits_BC.scatter(1, labels[:, None], -torch.inf)
         return others_BC.logsumexp(-1) - logits_BC.logsumexp(-1)
     return F.logsigmoid(logits_BC * (1 - 2 * labels.to(logits_BC)))
-
-
-def of_classes(logits_BC: Tensor, teacher_BC: Tensor, temperature: float) -> Tensor:
-    """KL(teacher || student) of the two softmaxes, in nats: `(B,)`."""
-    ours_BC, theirs_BC = ((one / temperature).log_softmax(-1) for one in (logits_BC, teacher_BC))
-    return F.kl_div(ours_BC, theirs_BC, reduction="none", log_target=True).sum(-1)
-
-
-def of_labels(logits_BC: Tensor, teacher_BC: Tensor, temperature: float) -> Tensor:
-    """The same of each label, which has a probability of its own: `(B, C)`."""
-    ours_BC, theirs_BC = logits_BC / temperature, teacher_BC / temperature
-    given_BC = theirs_BC.sigmoid()
-    having_BC = given_BC * (F.logsigmoid(theirs_BC) - F.logsigmoid(ours_BC))
-    lacking_BC = (1 - given_BC) * (F.logsigmoid(-theirs_BC) - F.logsigmoid(-ours_BC))
-    return having_BC + lacking_BC
 
 
 def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:

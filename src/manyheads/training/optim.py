@@ -1,13 +1,11 @@
 """Optimiser, schedule, parameter groups and the mean of weights: what decays, and at which rate.
 
 AdamW: Loshchilov and Hutter (2019). Layer-wise rates: Howard and Ruder (2018), "Universal Language Model Fine-tuning",
-section 3.2, there called discriminative; frozen layers that thaw from the top: section 3.3. The mean of the weights
+section 3.2, there called discriminative. The mean of the weights
 along the end of training is better than where the last step happens to land.
 """
 
 import math
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -21,49 +19,39 @@ from manyheads.training.strategies import part, parted, whole
 EVERY = 10  # steps between two looks, unless the mean is asked for: neighbouring weights are nearly the same
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How fast a parameter learns: the peak of its rate, and from which share of all steps on."""
-
-    lr: float
-    thaws: float = 0.0
-
-
 def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, Any]]:
-    """The parameters that learn, by pace; of each pace first the matrices of layers, which decay, then the vectors
-    (biases, norms) and embeddings, which do not."""
+    """The parameters that learn, by their rate; of each rate first the matrices of layers, which decay, then the
+    vectors (biases, norms) and embeddings, which do not."""
     tables = {id(module.weight) for module in network.modules() if isinstance(module, nn.Embedding)}
     n_layers, embeddings = _n_layers(network), getattr(network, "embeddings", None)
     slow: dict[str, float] = {}
     if optim.scale_embedding_lr and embeddings is not None:  # so that its vectors change as fast as the layers
         slow["embeddings.words.weight"] = embeddings.scale
-    found: dict[tuple[Pace, bool], list[nn.Parameter]] = {}
+    found: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
             decays = parameter.ndim >= 2 and id(parameter) not in tables
-            own = pace(depth(name, n_layers), n_layers, optim)
-            own = replace(own, lr=own.lr / slow.get(name, 1.0))
-            found.setdefault((own, decays), []).append(parameter)
-    paces = list(dict.fromkeys(one for one, _ in found))
+            below = max(0, n_layers - depth(name, n_layers))  # the last layer
+            lr = optim.lr * optim.layer_decay**below / slow.get(name, 1.0)
+            found.setdefault((lr, decays), []).append(parameter)
+    rates = list(dict.fromkeys(lr for lr, _ in found))
     return [
         {
-            "params": found.get((one, decays), []),
-            "lr": one.lr,
+            "params": found.get((lr, decays), []),
+            "lr": lr,
             "weight_decay": optim.weight_decay if decays else 0.0,
-            "thaws": one.thaws,
         }
-        for one in paces
+        for lr in rates
         for decays in (True, False)
-        if (one, decays) in found or len(paces) == 1
+        if (lr, decays) in found or len(rates) == 1
     ]
 
 
 def freeze(network: nn.Module, optim: OptimConfig) -> None:
-    """Let what stays frozen to the end have no gradients: that saves most of the way back. What thaws has them, and a
-    rate of zero meanwhile, so that processes which add up gradients need not be told when."""
+    """Let what stays as it is have no gradients: that saves most of the way back."""
     n_layers = _n_layers(network)
     for name, parameter in network.named_parameters():
-        if not optim.thaw and depth(name, n_layers) <= optim.freeze and optim.freeze:
+        if depth(name, n_layers) <= optim.freeze and optim.freeze:
             parameter.requires_grad_(False)
 
 
@@ -77,17 +65,6 @@ def depth(name: str, n_layers: int) -> int:
         return n_layers + 1
     within = rest.split(".")
     return int(within[1]) + 1 if within[0] == "layers" else n_layers
-
-
-def pace(at: int, n_layers: int, optim: OptimConfig) -> Pace:
-    """The pace at a depth: the last layer learns at `optim.lr`, each below it at `optim.layer_decay` times that of the
-    one above. Of `optim.freeze` layers and the embeddings the k-th from the top thaws after k equal parts of
-    `optim.thaw`."""
-    if at > n_layers:
-        return Pace(optim.lr if optim.head_lr is None else optim.head_lr)
-    lr = optim.lr * optim.layer_decay ** (n_layers - at)
-    waits = max(0, optim.freeze + 1 - at) if optim.freeze else 0
-    return Pace(lr, optim.thaw * waits / (optim.freeze + 1))
 
 
 def _n_layers(network: nn.Module) -> int:
@@ -118,14 +95,8 @@ def make_optimizer(model: nn.Module, optim: OptimConfig, *, fused: bool = True) 
 def make_schedule(
     optimizer: torch.optim.Optimizer, optim: OptimConfig, n_steps: int
 ) -> torch.optim.lr_scheduler.LambdaLR:
-    """The schedule as torch wants it: of each group a factor of its peak rate for each optimiser step, zero before it
-    thaws."""
-
-    def factor(thaws: float, step: int) -> float:
-        return rate_factor(step, n_steps, optim) if step >= thaws * n_steps else 0.0
-
-    factors = [partial(factor, group.get("thaws", 0.0)) for group in optimizer.param_groups]
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
+    """The schedule as torch wants it: a factor of the peak rate for each optimiser step."""
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, n_steps, optim))
 
 
 def rate_factor(step: int, n_steps: int, optim: OptimConfig) -> float:

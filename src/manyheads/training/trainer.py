@@ -283,8 +283,7 @@ def fit(
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
     stop = Stop(seconds_of(run.trainer.get("max_time")))
     votes = Votes(run.hardware.timeout)
-    known = {"data": hash_tokens(tokens), "teacher": tokens["train"].teacher}
-    checkpoint = Checkpoint(run.checkpoint, stop, votes, keep, start, **known, started=started)
+    checkpoint = Checkpoint(run.checkpoint, stop, votes, keep, start, data=hash_tokens(tokens), started=started)
     loggers = make_loggers(run.logger, folder)
     ours = [guard, meter, keep]
     try:

@@ -151,7 +151,7 @@ IDLE = [
         "tokenizer.vocab_size=1000 and tokenizer.vocab_size=2000 train the same run",
     ),
     (["model.encoder=gru,transformer", "model.n_heads=2,4"], "model.n_heads=2 and model.n_heads=4 train the same run"),
-    (["optim.head_lr=null,1e-3"], "optim.head_lr=null and optim.head_lr=0.001 train the same run"),
+    (["model.dropout_residual=null,0.2"], "model.dropout_residual=null and model.dropout_residual=0.2 train the same"),
     (
         ["model.positions=rotary,learned", "model.rotary_base=1e3,1e4"],
         "model.rotary_base=1000.0 and model.rotary_base=10000.0 train the same run with model.positions=learned",
@@ -311,7 +311,7 @@ def test_another_search_in_the_same_folder_is_refused_and_what_changes_no_figure
 def test_other_texts_of_pretraining_are_refused(place):
     also = place.folder / "more.txt"
     also.write_text("a cat purrs\n")
-    words = [RATES, "pretrain.before=1ktok", f"pretrain.also=[{also}]"]
+    words = [RATES, "task=pretrain", f"pretrain.also=[{also}]"]
     place.tune(*words)
     also.write_text("a dog barks\n")
     with pytest.raises(ValueError, match=r"holds other texts of pretrain\.also: name another folder"):
