@@ -1,4 +1,4 @@
-"""What is said of words: the made task, and cosines and weights against the model itself."""
+"""What is said of words: the made task, and cosines, vectors and weights against the model itself."""
 
 from collections import Counter
 
@@ -9,21 +9,21 @@ import manyheads
 from manyheads.config import ExplainConfig
 from manyheads.data.demo import demo_splits
 from manyheads.data.texts import read_rows
-from manyheads.explain import models, words
-from manyheads.explain.models import read_text
+from manyheads.explain import words
 from manyheads.explain.words import (
     FOODS,
     NAMES,
     PLACES,
     SEED_SENTENCES,
     STATES,
-    Sentence,
     agreement,
-    bond_figures,
     cosines,
     pair_weights,
+    read_text,
     sentence_splits,
+    untrained,
 )
+from manyheads.layout import Packed
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_senses_are_measured_on_sentences_that_no_model_was_trained_on(monkeypat
     whole, seen = demo_splits(1), {"train": set(), "measured": set()}
     assert not {text for text, _ in whole["train"]} & {text for text, _ in whole["test"]}
     few = {split: rows[:200] for split, rows in whole.items()}
-    really = models.train
+    really = words.train
 
     def train(run):
         seen["train"] |= set(read_rows(run, with_test=False).train.texts)
@@ -83,7 +83,7 @@ def test_senses_are_measured_on_sentences_that_no_model_was_trained_on(monkeypat
         return agreement(model, classifier, rows, word, at)
 
     monkeypatch.setattr(words, "demo_splits", {1: few}.__getitem__)
-    monkeypatch.setattr(models, "train", train)
+    monkeypatch.setattr(words, "train", train)
     monkeypatch.setattr(words, "agreement", measured)
     monkeypatch.setattr("manyheads.evaluation.report.png", lambda figure: b"\x89PNG")  # nobody sees that of the run
     words.senses(ExplainConfig(seed=1, steps=2))
@@ -110,12 +110,24 @@ def test_the_weight_on_a_partner_is_read_from_the_row_of_the_word_that_looks(mod
     text = "the film not good"
     tokens, _, weights_YHNN = read_text(model, model.network, text)
     film, good = tokens.index("film"), tokens.index("good")
-    sentences = [Sentence(text, "fits", {"place": ("film", "good")})]
-    found = bond_figures(model, model.network, {"validation": sentences, "test": sentences})
-    there, back = weights_YHNN[:, :, film, good], weights_YHNN[:, :, good, film]
-    assert found["place from vehicle"]["weight"] == pytest.approx(float(there.max()))
-    assert found["vehicle from place"]["weight"] == pytest.approx(float(back.max()))
-    assert found["vehicle from place"]["mean_head"] == pytest.approx(float(back.mean()))
-    assert found["place from vehicle"]["even"] == pytest.approx(1 / len(tokens))
+    there = weights_YHNN[:, :, film, good]
     pairs = pair_weights(model, text, (("film", "good"),))
     assert pairs["film to good"]["layer 1"]["most"] == pytest.approx(float(there[0].max()))
+    assert pairs["film to good"]["layer 2"]["mean"] == pytest.approx(float(there[1].mean()))
+
+
+def test_vectors_lead_from_the_words_to_what_the_model_pools(model_folder):
+    model = manyheads.load(model_folder)
+    tokens, vectors_YND, weights_YHNN = read_text(model, model.network, "a very good film")
+    assert tokens == ["[CLS]", "a", "very", "good", "film", "[SEP]"]
+    ids, layout = torch.tensor(model.tokenizer.encode("a very good film").ids), Packed.of_lengths([len(tokens)])
+    torch.testing.assert_close(vectors_YND[0], model.network.embeddings.words.weight[ids])
+    torch.testing.assert_close(vectors_YND[1], model.network.embeddings(ids, layout))
+    torch.testing.assert_close(vectors_YND[-1], model.network.encode(ids, layout))
+    assert weights_YHNN.shape == (2, 2, len(ids), len(ids))
+    torch.testing.assert_close(weights_YHNN.sum(-1), torch.ones(2, 2, len(ids)))
+    fresh = untrained(model, 0)
+    assert {name: one.shape for name, one in fresh.named_parameters()} == {
+        name: one.shape for name, one in model.network.named_parameters()
+    }
+    assert not torch.equal(fresh.embeddings.words.weight, model.network.embeddings.words.weight)

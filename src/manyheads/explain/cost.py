@@ -25,12 +25,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from manyheads.config import ExplainConfig
-from manyheads.evaluation.report import BLUE, GREY, RED, TEAL, draw, lines, name, png, powers_of_two
 from manyheads.explain.explain import Finding
 from manyheads.layout import Packed
 from manyheads.nn.attention import attend
 from manyheads.nn.cost import count_parameters
-from manyheads.nn.kernels import SDPA_FROM_PLAIN
 from manyheads.nn.multihead import MultiHeadAttention
 
 Work = Callable[[], object]
@@ -40,17 +38,6 @@ LENGTHS = [64, 256]
 TOKENS = 512  # of a batch: 8 texts of 64 tokens, 2 of 256
 WIDTH, HEADS, WINDOW = 128, 2, 64
 SHORTEST = 64
-FIGURES = {
-    "milliseconds": ("time", RED, "o-"),
-    "megabytes": ("peak memory", BLUE, "s-"),
-    "exponentials": ("exponentials", GREY, "^:"),
-    "flops": ("matrix products (FLOPs)", TEAL, "-"),
-}
-KINDS = {
-    "textbook": ("the formula, all T² weights kept", RED, "o-"),
-    "fused": (f"the library, fused kernel from {SDPA_FROM_PLAIN:,} tokens on", BLUE, "s-"),
-    "window": (f"the library, model.window={WINDOW}", TEAL, "^-"),
-}
 
 
 def median_seconds(works: Mapping[str, Work], repeats: int) -> dict[str, float]:
@@ -110,7 +97,7 @@ def heads(config: ExplainConfig) -> Finding:
     """Count and time one attention layer of d_model 256, for 1 head of 256 up to 64 heads of 4."""
     torch.manual_seed(config.seed)
     layers = {n_heads: make_layer(D_MODEL, n_heads) for n_heads in N_HEADS}
-    figures = ("flops", "exponentials", "megabytes", "milliseconds")
+    figures = ("flops", "megabytes", "milliseconds")
     costs: list[dict[str, Any]] = [
         {"n_heads": n, "d_k": D_MODEL // n, "parameters": count_parameters(layer), **{one: {} for one in figures}}
         for n, layer in layers.items()
@@ -121,7 +108,6 @@ def heads(config: ExplainConfig) -> Finding:
         seconds = median_seconds(works, config.repeats)
         for (n_heads, layer), cost in zip(layers.items(), costs, strict=True):
             cost["flops"][str(length)] = count_flops(layer, x, layout)
-            cost["exponentials"][str(length)] = n_heads * TOKENS * length
             cost["megabytes"][str(length)] = peak_bytes(works[str(n_heads)]) / 2**20
             cost["milliseconds"][str(length)] = 1000 * seconds[str(n_heads)]
     slowest = costs[-1]["milliseconds"]["256"] / costs[0]["milliseconds"]["256"]
@@ -130,7 +116,7 @@ def heads(config: ExplainConfig) -> Finding:
         f"but {N_HEADS[-1]} heads take {slowest:.1f} times as long at 256 tokens"
     )
     about = {"processor": processor(), "d_model": D_MODEL, "tokens": TOKENS, "repeats": config.repeats}
-    return Finding(says, {**about, "heads": costs}, {"heads": _heads_picture(costs)})
+    return Finding(says, {**about, "heads": costs})
 
 
 def make_layer(d_model: int, n_heads: int, window: int = 0) -> MultiHeadAttention:
@@ -161,20 +147,6 @@ def count_flops(layer: MultiHeadAttention, x: Tensor, layout: Packed) -> int:
     return counter.get_total_flops()
 
 
-def _heads_picture(costs: list[dict[str, Any]]) -> bytes:
-    figure, panels = draw(1, 2, width=9.6, height=3.7)
-    for axes, length in zip(panels.flat, map(str, LENGTHS), strict=True):
-        ratios = {key: [cost[key][length] / costs[0][key][length] for cost in costs] for key in FIGURES}
-        lines(axes, N_HEADS, FIGURES, ratios)
-        powers_of_two(axes, N_HEADS, "heads h, each of width 256 / h")
-        axes.set_yscale("log", base=2)
-        axes.set_yticks(N_HEADS, list(map(str, N_HEADS)))
-        name(axes, f"texts of {length} tokens")
-        axes.set(ylabel="times one head of width 256", ylim=(0.6, 80))
-    panels[0, 0].legend(frameon=False, fontsize=8, loc="upper left")
-    return png(figure)
-
-
 def length(config: ExplainConfig) -> Finding:
     """One attention layer of d_model 128, two heads, forward and backward, for texts from 64 tokens on."""
     torch.manual_seed(config.seed)
@@ -194,7 +166,8 @@ def length(config: ExplainConfig) -> Finding:
             }
         )
     growth = {
-        figure: {kind: exponent(costs, figure, kind) for kind in KINDS} for figure in ("milliseconds", "megabytes")
+        figure: {kind: exponent(costs, figure, kind) for kind in costs[0][figure]}
+        for figure in ("milliseconds", "megabytes")
     }
     time, memory = costs[-1]["milliseconds"], costs[-1]["megabytes"]
     says = (
@@ -207,7 +180,7 @@ def length(config: ExplainConfig) -> Finding:
         "lengths": costs,
         "exponents": growth,
     }
-    return Finding(says, numbers, {"length": _length_picture(costs)})
+    return Finding(says, numbers)
 
 
 def lengths(longest: int) -> list[int]:
@@ -230,20 +203,3 @@ def exponent(costs: list[dict[str, Any]], figure: str, kind: str) -> float:
     tail = costs[-3:]
     slope, _ = np.polyfit(np.log([one["tokens"] for one in tail]), np.log([one[figure][kind] for one in tail]), deg=1)
     return float(slope)
-
-
-def _length_picture(costs: list[dict[str, Any]]) -> bytes:
-    figure, panels = draw(1, 2, width=9.6, height=3.9)
-    tokens = [cost["tokens"] for cost in costs]
-    for axes, key, label in (
-        (panels[0, 0], "milliseconds", "forward and backward, ms of one core"),
-        (panels[0, 1], "megabytes", "peak memory of tensors, MiB"),
-    ):
-        lines(axes, tokens, KINDS, {kind: [cost[key][kind] for cost in costs] for kind in KINDS})
-        end = costs[-1][key]["textbook"]
-        axes.plot(tokens, [end * (one / tokens[-1]) ** 2 for one in tokens], "--", color=GREY, linewidth=1, label="T²")
-        name(axes, label)
-        axes.set(yscale="log", ylim=(min(cost[key][kind] for cost in costs for kind in KINDS) / 2, None))
-        powers_of_two(axes, tokens, "T, tokens of the text")
-    panels[0, 0].legend(frameon=False, fontsize=8)
-    return png(figure)

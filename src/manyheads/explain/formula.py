@@ -1,29 +1,32 @@
-"""The formula step by step; attention as a soft look-up; why scores are divided by √d_k.
+"""The formula step by step; attention as a soft look-up; why scores are divided by √d_k; that order is not seen.
 
 NumPy transcribes the papers with a token a row, Q = X W^Q; the blocks are those of manyheads.nn. As the temperature of
 the softmax falls one record is returned, as it rises the mean of all. q · k has variance d_k, and 1 / √d_k decides what
-the softmax does with it: Vaswani et al. (2017), section 3.2.1 and its footnote 4.
+the softmax does with it: Vaswani et al. (2017), section 3.2.1 and its footnote 4. Exchange the tokens of a text and an
+encoder gives the same vectors, exchanged: positions, a causal mask or a window end that.
 
-T tokens . B documents . D d_model . H heads . K d_k . V d_v . R rows of scores . L queries . M records, or keys
+T, N tokens . B documents . D d_model . H heads . K d_k . V d_v . R rows of scores . L queries . M records, or keys
 """
 
 import math
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from manyheads.config import ExplainConfig
-from manyheads.evaluation.report import BLUE, GREY, INK, RED, draw, heatmap, lines, name, png, powers_of_two
+from manyheads.config import ExplainConfig, ModelConfig, Positions
+from manyheads.evaluation.report import INK, draw, heatmap, png
 from manyheads.explain.explain import Finding
 from manyheads.layout import Packed
+from manyheads.nn import Classifier, assemble
 from manyheads.nn.attention import Dot, attention_weights
 from manyheads.nn.multihead import MultiHeadAttention
 
 Array = np.ndarray
 T, D_MODEL, N_HEADS, D_K, D_V = 7, 16, 4, 6, 5  # all different, so that a shape tells which it is
-FREE_WIDTHS = [16, 64, 256, 1024]  # of the parameter-free form
+FREE_WIDTHS = [16, 64]  # of the parameter-free form
 N_TEXTS = 50  # of the parameter-free form
 N_RECORDS, KEY_WIDTH, VALUE_WIDTH = 8, 16, 4
 ASKED = 2  # the record whose key the query resembles
@@ -32,6 +35,19 @@ TEMPERATURES = [10 ** (step / 4) for step in range(8, -9, -1)]  # 100 to 0.01
 WIDTHS = [4, 8, 16, 32, 64, 128, 256, 512, 1024]
 N_KEYS = 64
 QUERIES_OF_A_SET = 50
+SMALL = ModelConfig(n_layers=2, n_heads=4, d_model=64, d_k=16, d_v=16, d_ff=128, dropout=0.0, dropout_tokens=0.0)
+N_TOKENS, N_ORDERS, VOCAB = 16, 20, 50
+CASES = {
+    "no positions": {},
+    "no positions, in float32": {},
+    "sinusoidal": {"positions": Positions.sinusoidal},
+    "sinusoidal, each token keeps its own": {"positions": Positions.sinusoidal},
+    "learned": {"positions": Positions.learned},
+    "rotary": {"positions": Positions.rotary},
+    "alibi": {"positions": Positions.alibi},
+    "no positions, causal": {"causal": True},
+    "no positions, window of 2": {"window": 2},
+}
 DEAD = 0.01  # a Jacobian below: a hundredth of a score moves no weight by more than 0.0001
 
 
@@ -179,15 +195,13 @@ def retrieval(config: ExplainConfig) -> Finding:
     gap = float(scores_M.topk(2).values.diff().abs())
     rows: list[dict[str, Any]] = []
     for temperature in TEMPERATURES:
-        weights_M, context_V = look_up(q_K, k_MK, v_MV, temperature)
+        weights_M, _ = look_up(q_K, k_MK, v_MV, temperature)
         rows.append(
             {
                 "temperature": temperature,
                 "weights": weights_M.tolist(),
                 "off_the_record": float(weights_M.sum() - weights_M[winner]),
                 "bound": (N_RECORDS - 1) * math.exp(-gap / temperature),
-                "distance_to_record": float((context_V - v_MV[winner]).norm()),
-                "distance_to_mean": float((context_V - v_MV.mean(0)).norm()),
             }
         )
     says = (
@@ -195,7 +209,16 @@ def retrieval(config: ExplainConfig) -> Finding:
         f"at {rows[0]['temperature']:g} {max(rows[0]['weights']):.3f}, near 1/{N_RECORDS}"
     )
     numbers = {"records": N_RECORDS, "asked": ASKED, "found": winner, "gap": gap, "temperatures": rows}
-    return Finding(says, numbers, {"retrieval": _retrieval_picture(rows)})
+    figure, panels = draw(1, 1, width=5.2, height=4.0)
+    heatmap(
+        panels[0, 0],
+        np.array([row["weights"] for row in rows[::2]]),
+        rows=[f"{row['temperature']:.2g}" for row in rows[::2]],
+        columns=[f"record {at + 1}" for at in range(N_RECORDS)],
+        numbers=True,
+    )
+    panels[0, 0].set_ylabel("temperature")
+    return Finding(says, numbers, {"retrieval": png(figure)})
 
 
 def look_up(q_K: Tensor, k_MK: Tensor, v_MV: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -203,32 +226,6 @@ def look_up(q_K: Tensor, k_MK: Tensor, v_MV: Tensor, temperature: float) -> tupl
     score = Dot(1 / (math.sqrt(q_K.numel()) * temperature))
     weights = attention_weights(q_K[None, None, None], k_MK[None, None], score=score)[0, 0, 0]
     return weights, weights @ v_MV
-
-
-def _retrieval_picture(rows: list[dict[str, Any]]) -> bytes:
-    figure, panels = draw(1, 2, width=9.6, height=4.0, width_ratios=(1, 1.15))
-    shown = rows[::2]
-    heatmap(
-        panels[0, 0],
-        np.array([row["weights"] for row in shown]),
-        rows=[f"{row['temperature']:.2g}" if row["temperature"] < 100 else "100" for row in shown],
-        columns=[f"record {at + 1}" for at in range(N_RECORDS)],
-        numbers=True,
-    )
-    panels[0, 0].set_ylabel("temperature")
-    name(panels[0, 0], "weights of one query over eight records")
-    axes = panels[0, 1]
-    looks = {
-        "distance_to_mean": ("to the mean of all values", BLUE, "s-"),
-        "distance_to_record": ("to the best match's value", RED, "o-"),
-        "bound": ("bound on the weight of all others", GREY, "--"),
-    }
-    lines(axes, TEMPERATURES, looks, {key: [row[key] for row in rows] for key in looks}, width=1.3)
-    axes.set(xscale="log", yscale="log", ylim=(1e-6, 20), xlabel="temperature")
-    name(axes, "distance of what is returned")
-    axes.invert_xaxis()
-    axes.legend(frameon=False, fontsize=8, loc="lower left")
-    return png(figure)
 
 
 def scale(config: ExplainConfig) -> Finding:
@@ -250,7 +247,7 @@ def scale(config: ExplainConfig) -> Finding:
         f"{last['with_scale']['dead_share']:.0%}"
     )
     numbers = {"n_keys": N_KEYS, "samples": config.samples, "widths": widths}
-    return Finding(says, numbers, {"scale": _scale_picture(widths)})
+    return Finding(says, numbers)
 
 
 def moments(d_k: int, n_samples: int, random: torch.Generator) -> dict[str, float]:
@@ -287,12 +284,9 @@ def softmax_figures(d_k: int, factor: float, n_samples: int, random: torch.Gener
         by_scores.append(jacobian_RMM.flatten(1).norm(dim=1))
         by_query.append(factor * norms_of_products(jacobian_RMM, k_MK))
     norm_R, query_R = torch.cat(by_scores), torch.cat(by_query)
-    low, median, high = norm_R.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)).tolist()
     return {
         "entropy": float(torch.cat(entropies).mean()),
-        "jacobian_median": median,
-        "jacobian_low": low,
-        "jacobian_high": high,
+        "jacobian_median": float(norm_R.quantile(0.5)),
         "jacobian_mean": float(norm_R.mean()),
         "dead_share": float((norm_R < DEAD).double().mean()),
         "query_gradient_median": float(query_R.median()),
@@ -310,30 +304,53 @@ def norms_of_products(jacobian_RMM: Tensor, k_MK: Tensor) -> Tensor:
     return (jacobian_RMM @ (k_MK @ k_MK.T) * jacobian_RMM).sum((1, 2)).clamp(min=0).sqrt()
 
 
-def _scale_picture(widths: list[dict[str, Any]]) -> bytes:
-    figure, panels = draw(2, 2, width=9.0, height=6.4)
-    d_k = [one["d_k"] for one in widths]
-    variance, weights, jacobian, dead = panels.flat
-    variance.plot(d_k, d_k, color=GREY, linewidth=1, linestyle="--", label="d_k")
-    variance.plot(d_k, [one["variance"] for one in widths], "o", color=BLUE, markersize=5, label="measured")
-    variance.set_yscale("log")
-    name(variance, "variance of q·k")
-    arms = (("with_scale", BLUE, "q·k / √d_k"), ("without", RED, "q·k"))
-    weights.axhline(math.log(N_KEYS), color=GREY, linewidth=1, linestyle="--", label=f"all {N_KEYS} weights equal")
-    for arm, colour, label in arms:
-        of_arm = [one[arm] for one in widths]
-        weights.plot(d_k, [one["entropy"] for one in of_arm], "o-", color=colour, markersize=4, label=label)
-        medians, means = ([one[f"jacobian_{which}"] for one in of_arm] for which in ("median", "mean"))
-        jacobian.plot(d_k, medians, "o-", color=colour, markersize=4, label=f"{label}: median")
-        jacobian.plot(d_k, means, ":", color=colour, linewidth=1.6, label=f"{label}: mean")
-        dead.plot(d_k, [one["dead_share"] for one in of_arm], "o-", color=colour, markersize=4, label=label)
-    weights.set_ylim(0, None)
-    jacobian.set(yscale="log", ylim=(1e-5, 1))
-    dead.set_ylim(-0.03, 1)
-    name(weights, f"entropy of the weights over {N_KEYS} keys, nats")
-    name(jacobian, "norm of ∂ weights / ∂ scores")
-    name(dead, f"share of rows where that norm is below {DEAD}")
-    for panel in panels.flat:
-        powers_of_two(panel, d_k, "d_k")
-        panel.legend(frameon=False, fontsize=8)
-    return png(figure)
+def order(config: ExplainConfig) -> Finding:
+    """Largest difference between the encoded exchange and the exchanged encoding, over twenty orders of 16 tokens."""
+    numbers = {}
+    for case, settings in CASES.items():
+        torch.manual_seed(config.seed)
+        dtype = torch.float32 if "float32" in case else torch.float64
+        numbers[case] = differences(
+            build(replace(SMALL, **{"positions": Positions.none} | settings)).to(dtype),
+            carried="keeps its own" in case,
+            random=torch.Generator().manual_seed(config.seed),
+        )
+    without, with_them = numbers["no positions"]["token_vectors"], numbers["sinusoidal"]["token_vectors"]
+    says = f"exchanged tokens change the encoder by {without:.1e} without positions, by {with_them:.1f} with sinusoidal"
+    figures = {"n_tokens": N_TOKENS, "orders": N_ORDERS, "cases": numbers}
+    return Finding(says, figures)
+
+
+def build(model: ModelConfig) -> Classifier:
+    """Untrained, as training would start it."""
+    return assemble(model, vocab_size=VOCAB, n_classes=4, max_length=N_TOKENS).eval()
+
+
+@torch.no_grad()
+def differences(classifier: Classifier, *, carried: bool, random: torch.Generator) -> dict[str, float]:
+    """Largest |encode(P x) − P encode(x)| of a number, and |logits(P x) − logits(x)|.
+
+    Args:
+        carried: exchange the embedded vectors, so that a token takes its added position along.
+    """
+    layout = Packed.of_lengths([N_TOKENS])
+    ids_N = torch.randint(VOCAB, (N_TOKENS,), generator=random)
+    vectors_ND = classifier.embeddings(ids_N, layout)
+
+    def encode(order_N: Tensor) -> Tensor:
+        embedded = vectors_ND[order_N] if carried else classifier.embeddings(ids_N[order_N], layout)
+        return classifier.encoder(embedded, layout)
+
+    def logits(encoded_ND: Tensor) -> Tensor:
+        return classifier.head(classifier.pooling(encoded_ND, layout))
+
+    plain_ND = encode(torch.arange(N_TOKENS))
+    vectors, answers = [], []
+    for _ in range(N_ORDERS):
+        order_N = torch.randperm(N_TOKENS, generator=random)
+        encoded_ND = encode(order_N)
+        vectors.append(encoded_ND - plain_ND[order_N])
+        answers.append(logits(encoded_ND) - logits(plain_ND))
+    return {
+        name: float(torch.stack(gaps).abs().max()) for name, gaps in (("token_vectors", vectors), ("logits", answers))
+    }

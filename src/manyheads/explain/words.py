@@ -1,4 +1,5 @@
-"""What attention makes of words: of one that has several senses, and of two that belong together.
+"""What attention makes of words: of one that has several senses, and of two that belong together; and the small models
+that show it, which the library itself trains. Their settings are typed where docs/attention.md hangs on them.
 
 Senses: a model of the demo sentences has to tell those of "check" and "station"; what is measured is the cosine between
 occurrences, of the same sense and of different ones, at each depth. The control is the full stop of the same sentences,
@@ -9,30 +10,48 @@ together? A vehicle has its place, a name its pronoun, a dish its country and it
 broken; every word is as frequent where all fit as where one is broken, so a bag of words can but guess, and a model has
 to compare a word with its partner. Neither of the two sentences of the seeds is among its rows.
 
-S sentences . Y layers or depths . H heads . N tokens . D d_model
+S sentences . Y layers or depths . H heads . N tokens of a text, with the marks around it . D d_model
 """
 
+import csv
+import io
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from manyheads.config import ExplainConfig
+from manyheads.config import (
+    Accelerator,
+    DataConfig,
+    ExplainConfig,
+    HardwareConfig,
+    OptimConfig,
+    Precision,
+    RunConfig,
+    Source,
+)
 from manyheads.data.demo import demo_splits
-from manyheads.evaluation.report import BLUE, GREY, RED, draw, heatmap, lines, name, png
+from manyheads.evaluation.report import draw, heatmap, name, png
 from manyheads.explain.explain import Finding
-from manyheads.explain.models import read_text, train_small, untrained
+from manyheads.explain.formula import SMALL
 from manyheads.inference.classifier import Prediction, TextClassifier
-from manyheads.nn import Classifier
+from manyheads.inference.folder import load
+from manyheads.layout import Packed
+from manyheads.nn import Classifier, assemble
+from manyheads.nn.multihead import MultiHeadAttention
+from manyheads.nn.transformer import Encoder, EncoderLayer
+from manyheads.training_run import train
 
 WORDS = ("check", "station")
 CONTROL = "."
-OF_SENSES = {"model.dropout_tokens": 0.1, "optim.average": 300, "optim.label_smoothing": 0.1}
 DEPTHS = ("word", "word and position", "layer 1", "layer 2")
 SHOWN = {
     "check": (
@@ -96,20 +115,90 @@ PAIRS = {
     ),
 }  # fmt: skip
 MARKS = ("[CLS]", "[SEP]")
-OF_RELATIONS = {"model.dropout_tokens": 0.0, "optim.average": 0, "optim.label_smoothing": 0.0}
 N_SEEDS = 3
-DIRECTIONS = {  # of the first word to the second, and back
-    "place": ("place from vehicle", "vehicle from place"),
-    "pronoun": ("pronoun from name", "name from pronoun"),
-    "origin": ("country from food", "food from country"),
-    "state": ("food from state", "state from food"),
-}
+
+
+def train_small(
+    config: ExplainConfig,
+    splits: dict[str, list[tuple[str, str]]],
+    *,
+    seed: int,
+    dropout_tokens: float = 0.0,
+    average: int = 0,
+    label_smoothing: float = 0.0,
+) -> tuple[TextClassifier, dict[str, float]]:
+    """Train two layers of four heads for `config.steps` steps.
+
+    Args:
+        splits: rows (text, label) of train, validation and test.
+        seed: of the weights and the order of the rows.
+
+    Returns:
+        The model, and its test accuracy beside that of the better cheap model (see evaluation/classification.py).
+    """
+    with TemporaryDirectory() as folder:
+        Path(folder, "data").mkdir()
+        for split, rows in splits.items():
+            with Path(folder, "data", f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file).writerows([("text", "label"), *rows])
+        run = RunConfig(
+            output=f"{folder}/run",
+            seed=seed,
+            linear=False,
+            data=DataConfig(source=Source.files, path=f"{folder}/data", cache=f"{folder}/cache"),
+            model=replace(SMALL, dropout_tokens=dropout_tokens),
+            optim=OptimConfig(lr=2e-3, average=average, label_smoothing=label_smoothing),
+            hardware=HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32, threads=1),
+            trainer={"max_epochs": 1000, "max_steps": config.steps, "gradient_clip_val": 1.0},
+        )
+        with redirect_stdout(io.StringIO()):  # its table: here the figures are printed by each claim
+            summary = train(run)
+        assert summary is not None
+        words_alone = max(figures["accuracy"].value for figures in summary.baselines.values())
+        figures = {
+            "test_accuracy": summary.test["accuracy"].value,
+            "bag_of_words_accuracy": words_alone,
+            "steps": summary.steps,
+            "parameters": summary.parameters,
+        }
+        return load(f"{folder}/run", TextClassifier), figures
+
+
+def untrained(model: TextClassifier, seed: int) -> Classifier:
+    """The same architecture with fresh weights."""
+    torch.manual_seed(seed)
+    return assemble(
+        model.model,
+        vocab_size=model.network.embeddings.words.num_embeddings,
+        n_classes=len(model.labels),
+        max_length=model.max_length,
+    ).eval()
+
+
+@torch.no_grad()
+def read_text(model: TextClassifier, classifier: Classifier, text: str) -> tuple[list[str], Tensor, Tensor]:
+    """The tokens of a text; their vectors, bare words first, then with positions, then above each layer, the last
+    normed, `(Y + 2, N, D)`; and the weights of each layer, `(Y, H, N, N)`."""
+    encoding = model.tokenizer.encode(text)
+    ids_N, layout = torch.tensor(encoding.ids), Packed.of_lengths([len(encoding)])
+    encoder, embeddings = cast(Encoder, classifier.encoder), classifier.embeddings
+    x_ND, vectors, weights = embeddings(ids_N, layout), [embeddings.words(ids_N)], []
+    vectors.append(x_ND)
+    for layer in cast(Iterable[EncoderLayer], encoder.layers):
+        block = cast(MultiHeadAttention, layer.attention.block)
+        weights_BHLM, _ = block.maps(cast(nn.Module, layer.attention.before)(x_ND), layout)
+        x_ND = layer(x_ND, layout)
+        weights.append(weights_BHLM[0])
+        vectors.append(x_ND)
+    vectors[-1] = encoder.norm(x_ND)
+    return encoding.tokens, torch.stack(vectors), torch.stack(weights)
 
 
 def senses(config: ExplainConfig) -> Finding:
     """Train on the demo sentences, then compare what the encoder makes of a word in the sentences of the test split."""
     splits = demo_splits(config.seed)
-    model, figures = train_small(config, OF_SENSES, seed=config.seed, splits=splits)
+    regularisers = {"dropout_tokens": 0.1, "average": 300, "label_smoothing": 0.1}
+    model, figures = train_small(config, splits, seed=config.seed, **regularisers)
     fresh = untrained(model, config.seed)
     rows = splits["test"]
     words = {
@@ -126,8 +215,8 @@ def senses(config: ExplainConfig) -> Finding:
         f'two "check" of one sense have cosine {last["same_sense"]:.2f} above the encoder, of two senses '
         f"{last['other_sense']:.2f}; below it {first['same_sense']:.2f} and {first['other_sense']:.2f}"
     )
-    pictures = {"senses": _matrices_picture(matrices), "senses-depth": _depth_picture(words)}
-    return Finding(says, {"training": figures, "words": words, "shown": matrices}, pictures)
+    numbers = {"training": figures, "words": words}
+    return Finding(says, numbers, {"senses": _matrices_picture(matrices)})
 
 
 def agreement(
@@ -183,27 +272,6 @@ def _matrices_picture(matrices: dict[str, dict[str, Any]]) -> bytes:
             heatmap(axes, np.array(matrix[key]), rows=names, numbers=True)
             name(axes, f'"{word}" {key} the encoder')
     figure.colorbar(panels[0, 0].images[0], ax=panels.ravel().tolist(), label="cosine", shrink=0.5, pad=0.02)
-    return png(figure)
-
-
-def _depth_picture(words: dict[str, dict[str, Any]]) -> bytes:
-    figure, panels = draw(2, 3, width=10.4, height=6.0)
-    arms = {"trained": '"{}", trained', "control": 'control: the full stop, in "{}" sentences'}
-    arms |= {"untrained": '"{}", untrained'}
-    looks = {
-        "same_sense": ("cosine, same sense", BLUE, "o-"),
-        "other_sense": ("cosine, different senses", RED, "s-"),
-        "nearest_shares_sense": ("share whose nearest has the same sense", GREY, "^:"),
-    }
-    for row, (word, of_word) in zip(panels, words.items(), strict=True):
-        for axes, (arm, title) in zip(row, arms.items(), strict=True):
-            by_depth = [of_word[arm][depth] for depth in DEPTHS]
-            lines(axes, range(len(DEPTHS)), looks, {key: [one[key] for one in by_depth] for key in looks})
-            axes.lines[0].set_linewidth(3.5)  # it may lie under the second
-            axes.set_xticks(range(len(DEPTHS)), ["word", "+ position", "layer 1", "layer 2"])
-            axes.set_ylim(0, 1.05)
-            name(axes, title.format(word))
-    panels[0, 0].legend(frameon=False, fontsize=8, loc="lower left")
     return png(figure)
 
 
@@ -267,19 +335,14 @@ def relations(config: ExplainConfig) -> Finding:
     splits = sentence_splits(config.seed)
     rows = {split: [(one.text, one.label) for one in sentences] for split, sentences in splits.items()}
     seeds = [seed % 2**32 for seed in range(config.seed, config.seed + N_SEEDS)]
-    trained = [train_small(config, OF_RELATIONS, seed=seed, splits=rows) for seed in seeds]
+    trained = [train_small(config, rows, seed=seed) for seed in seeds]
     model, figures = trained[0]
     answers: dict[str, dict[str, Any]] = {}
     for (what, text), said in zip(ASKED.items(), model.predict([*ASKED.values()]), strict=True):
         assert isinstance(said, Prediction), "its data has one class a text"
         answers[what] = {"text": text, "says": said.label, "probability": said.probabilities[said.label]}
-    fitting = {split: [one for one in splits[split] if one.label == "fits"] for split in ("validation", "test")}
     numbers = {
         "training": figures,
-        "bonds": {
-            "trained": bond_figures(model, model.network, fitting),
-            "untrained": bond_figures(model, untrained(model, config.seed), fitting),
-        },
         "answers": answers,
         "seeds": [
             {"test_accuracy": of["test_accuracy"]}
@@ -287,64 +350,16 @@ def relations(config: ExplainConfig) -> Finding:
             for one, of in trained
         ],
     }
-    place = numbers["bonds"]["trained"]["vehicle from place"]
+    most = [of["most"] for of in numbers["seeds"][0]["train"]["station to train"].values()]
     says = (
-        f"{figures['test_accuracy']:.3f} right (bag of words {figures['bag_of_words_accuracy']:.3f}); a place gives "
-        f"its vehicle {place['most_of_any_head']:.2f} in the head that gives most, spread evenly {place['even']:.2f}"
+        f'{figures["test_accuracy"]:.3f} right (bag of words {figures["bag_of_words_accuracy"]:.3f}); "station" gives '
+        f'"train" {max(most):.2f} of its attention in the head that gives most'
     )
     pictures = {
         "train": _maps_picture(model, TRAIN, width=11.6, height=5.7),
         "jane": _maps_picture(model, JANE, width=13.2, height=7.1),
     }
     return Finding(says, numbers, pictures)
-
-
-def bond_figures(
-    model: TextClassifier, classifier: Classifier, sentences: dict[str, list[Sentence]]
-) -> dict[str, dict[str, Any]]:
-    """For each bond and direction: the head with most weight on the partner, chosen on validation, measured on test.
-
-    `first` is how often no other token gets more from that head, `even` the weight of evenly spread attention,
-    `mean_head` the weight averaged over all heads, `most_of_any_head` that of the head that gives most, sentence by
-    sentence: chosen afterwards, so it is to be read beside that of the untrained model.
-    """
-    chosen = _partner_weights(model, classifier, sentences["validation"])
-    measured = _partner_weights(model, classifier, sentences["test"])
-    figures = {}
-    for bond, (weights_SYH, _, _) in chosen.items():
-        layer, head = divmod(int(weights_SYH.mean(0).argmax()), weights_SYH.size(2))
-        weights_SYH, firsts_SYH, evens_S = measured[bond]
-        figures[bond] = {
-            "layer": layer + 1,
-            "head": head + 1,
-            "weight": float(weights_SYH[:, layer, head].mean()),
-            "first": float(firsts_SYH[:, layer, head].float().mean()),
-            "mean_head": float(weights_SYH.mean()),
-            "most_of_any_head": float(weights_SYH.flatten(1).amax(1).mean()),
-            "first_in_any_head": float(firsts_SYH.flatten(1).any(1).float().mean()),
-            "even": float(evens_S.mean()),
-            "sentences": len(evens_S),
-        }
-    return figures
-
-
-def _partner_weights(
-    model: TextClassifier, classifier: Classifier, sentences: list[Sentence]
-) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
-    """By bond and direction: the weight on the partner and whether it is the largest `(S, Y, H)`, and 1 / N `(S,)`."""
-    found: dict[str, list[tuple[Tensor, Tensor, float]]] = {}
-    for sentence in sentences:
-        tokens, _, weights_YHNN = read_text(model, classifier, sentence.text)
-        for bond, words in sentence.bonds.items():
-            at = [tokens.index(word.lower()) for word in words]
-            for (one, other), direction in zip((at, at[::-1]), DIRECTIONS[bond], strict=True):
-                row_YHN = weights_YHNN[:, :, one]
-                figures = row_YHN[..., other], row_YHN.argmax(-1) == other, 1 / len(tokens)
-                found.setdefault(direction, []).append(figures)
-    return {
-        direction: (torch.stack(weights), torch.stack(firsts), torch.tensor(evens))
-        for direction, (weights, firsts, evens) in ((key, zip(*rows, strict=True)) for key, rows in found.items())
-    }
 
 
 def pair_weights(model: TextClassifier, text: str, pairs: tuple[tuple[str, str], ...]) -> dict[str, Any]:
