@@ -159,6 +159,9 @@ FIGURES = {  # of the validation split, while a model is trained
 USUAL = {Task.classify: Metric.accuracy, Task.seq2seq: Metric.exact_match}  # what auto stands for
 
 
+Background = StrEnum("Background", "auto never always")
+
+
 @section("checkpoint.")
 class CheckpointConfig:
     """Which epoch's weights become the model, when to stop waiting for a better one, and what a run resumes from."""
@@ -169,6 +172,11 @@ class CheckpointConfig:
         0, "steps between two checkpoints; 0: each epoch and each minute, 2 % of the time at most", ge=0, resume="free"
     )
     keep: int = setting(2, "newest checkpoints that are kept", ge=2, le=1000, resume="free")
+    background: Background = setting(
+        Background.auto,
+        "write while training goes on; auto: where it takes over 2 % of the time and memory has room",
+        resume="free",
+    )
 
     def settled(self, task: Task, *, multi: bool) -> "CheckpointConfig":
         """The same with a figure for `auto`; `multi`: rows have any number of labels.

@@ -64,7 +64,7 @@ def save(folder: Path, step: int, files: Mapping[str, Write], kept: Mapping[str,
 
     Args:
         files: what writes each file.
-        kept: files on the same disk that belong to it, taken over by a link, or a copy where disks know no links.
+        kept: files on the same disk that belong to it, as of `take_over`.
     """
     target = folder / f"step-{step:08d}"
     if valid(target):
@@ -75,12 +75,8 @@ def save(folder: Path, step: int, files: Mapping[str, Write], kept: Mapping[str,
     try:
         part.mkdir()
         listed = {name: _written(part / name, write) for name, write in files.items()}
-        for name, path in kept.items():  # replaced by a run, and never written to
-            try:
-                os.link(path, part / name)
-            except OSError:
-                shutil.copyfile(path, part / name)
-                flush(part / name)
+        for name, path in kept.items():
+            take_over(path, part / name)
             listed[name] = _facts(part / name)
         fault("manifest")
         content = json.dumps({"format": FORMAT, "step": step, "files": listed}, indent=1).encode()
@@ -98,6 +94,15 @@ def save(folder: Path, step: int, files: Mapping[str, Write], kept: Mapping[str,
         raise OSError(f"{target} does not read back as it was written: its disk is not to be trusted")
     _delete_beyond(folder, target, keep)
     return target
+
+
+def take_over(path: Path, name: Path) -> None:
+    """Give a file, which a run replaces and never writes to, a second name; where disks know no links, a copy."""
+    try:
+        os.link(path, name)
+    except OSError:
+        shutil.copyfile(path, name)
+        flush(name)
 
 
 def newest(folder: Path) -> Path | None:

@@ -7,14 +7,19 @@ to stand in, skips hooks, and counts a step twice where a validation came before
 that goes on is an epoch like any other whose loader leaves out the batches that were done. Which they are follows
 from seed and epoch alone (data/batches.py), so the place in the data is two numbers, on however many ranks.
 
-Of several ranks the first writes and the others wait for it; what each has of its own is gathered there. The weights of
-the best epoch lie on disk while training goes on.
+Of several ranks the first writes and the others wait for it; what each has of its own is gathered there. Where writing
+takes long, they wait until it has a copy in memory alone, which a thread writes while training goes on: one at a time,
+and whoever leaves training waits for it. The weights of the best epoch lie on disk while training goes on.
 """
 
 import io
 import json
 import logging
 import math
+import re
+import secrets
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import methodcaller
@@ -23,7 +28,6 @@ from time import perf_counter
 from typing import Any
 
 import lightning.pytorch as pl
-import safetensors.torch
 import torch
 from lightning.pytorch.callbacks import Callback
 from safetensors.torch import load_file, save_file
@@ -31,20 +35,21 @@ from torch import nn
 
 from manyheads import __version__
 from manyheads.config import CheckpointConfig, Metric
+from manyheads.config.training import Background
 from manyheads.data.datamodule import TextData
 from manyheads.distributed.collectives import Votes, from_first, gathered
 from manyheads.distributed.heartbeat import phase
 from manyheads.distributed.signals import Stop, Stopped, ending, fault
-from manyheads.runs.checkpoints import Write, fitting, json_or_none, save
+from manyheads.runs.checkpoints import Write, fitting, json_or_none, save, take_over
 from manyheads.runs.folder import replace_file
 from manyheads.runs.resume import Start
 from manyheads.training import state
 from manyheads.training.logs import Meter, MetricsFile
-from manyheads.training.state import read_nest, write_nest
+from manyheads.training.state import read_nest, write_nest, write_tensors
 from manyheads.training.strategies import put_weights, whole
 
 A_WHILE = 60.0  # seconds between two saves within an epoch, where `checkpoint.every` is 0
-AT_MOST = 0.02  # of the time goes into saves at the ends of short epochs
+AT_MOST = 0.02  # of the time: for saves at the ends of short epochs; for more, they are written in the background
 log = logging.getLogger("manyheads")
 
 
@@ -105,7 +110,8 @@ class Checkpoint(Callback):
     """Saves every `every` steps, or at the end of each epoch and each minute; and when the run is asked to stop.
 
     The ends of epochs that are short beside a save are passed over, so that saving takes a fiftieth of the time at the
-    most. Stands behind the callbacks whose state it saves.
+    most. Stands behind the callbacks whose state it saves. What could not be written in the background is said between
+    the next two steps.
 
     Args:
         data: hash of the tokens; a run goes on with the same alone.
@@ -128,7 +134,10 @@ class Checkpoint(Callback):
         self._batches: TextData | None = None
         self._random: dict[str, torch.Tensor] | None = None
         self._saved = {"step": 0, "epoch": 0}
-        self._since, self._took, self._voted = perf_counter(), 0.0, False
+        self._since, self._took, self._n_bytes, self._voted = perf_counter(), 0.0, 0, False
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[None] | None = None
+        self._has_told = False
 
     def fit(self, trainer: pl.Trainer, module: pl.LightningModule, data: TextData) -> None:
         """Train from where the run is to go on; where only its training is done, put back what came of it."""
@@ -140,7 +149,12 @@ class Checkpoint(Callback):
                     self.restore(trainer, module)
             return
         with self.stop.listening():
-            trainer.fit(module, data)
+            try:
+                trainer.fit(module, data)
+            finally:
+                if refusal := self._written():
+                    log.error("%s", refusal)
+                self._thread.shutdown()
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.votes.join(trainer.world_size)
@@ -168,17 +182,21 @@ class Checkpoint(Callback):
             if "cuda" in self._random and pl_module.device.type == "cuda":
                 torch.cuda.set_rng_state(self._random["cuda"], pl_module.device)
             self._random = None
-        place = state.place_of(trainer)
+        place, by_clock = state.place_of(trainer), not self.config.every  # by that of rank 0 alone
         if place["batch"] % place["per_step"] == 0:
             fault("step")
             self.votes.put(self.stop.votes())
-            if trainer.is_global_zero and not self.config.every and not self._voted and self._is_due(place):
-                self._voted = True  # by the clock of rank 0 alone
+            if (
+                trainer.is_global_zero
+                and not self._voted
+                and (self._has_failed() or (by_clock and self._is_due(place)))
+            ):
+                self._voted = True
                 self.votes.put({"save": 1})
             outcome = self.votes.cast()
             stopped = ending(outcome)
-            if stopped or outcome["save"] or (self.config.every and self._is_due(place)):
-                self._save(trainer, pl_module, place)
+            if stopped or outcome["save"] or (not by_clock and self._is_due(place)):
+                self._save(trainer, pl_module, place, last=bool(stopped))
             if stopped:
                 raise self._said(stopped, place)
 
@@ -189,7 +207,7 @@ class Checkpoint(Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         place = state.place_of(trainer) | {"batch": 0, "finished": True}
-        self._save(trainer, pl_module, place)
+        self._save(trainer, pl_module, place, last=True)
         fault("trained")
         self.votes.put(self.stop.votes())
         if stopped := ending(self.votes.settle()):
@@ -256,48 +274,126 @@ class Checkpoint(Callback):
         least = min(A_WHILE, self._took / AT_MOST) if new_epoch else A_WHILE
         return place["step"] > self._saved["step"] and waited >= least
 
-    def _save(self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any]) -> None:
-        """All ranks come here, and leave when it is done."""
-        began = perf_counter()
+    def _save(self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any], *, last: bool) -> None:
+        """All ranks come here, and leave when the first has written it, or has a copy in memory that will be; the
+        `last` is written."""
+        came = perf_counter()
         with phase("a checkpoint"):
-            files = self._files(trainer, module, place)
-            refusal = self._write(place["step"], files) if trainer.is_global_zero else ""
+            refusal, began = self._written(), perf_counter()
+            aside = trainer.is_global_zero and not last and self._goes_aside(began)
+            files = self._files(trainer, module, place, copied=aside)
+            if trainer.is_global_zero and not refusal:
+                refusal = self._write(place["step"], files, began, aside=aside)
             if refusal := from_first(refusal.encode(), self.votes.group).decode():
                 raise ValueError(refusal)
         self._saved, self._since, self._voted = place, perf_counter(), False
-        self._took = self._since - began
         for meter in (one for one in trainer.callbacks if isinstance(one, Meter)):  # type: ignore[attr-defined]
-            meter.leave_out(self._took)
+            meter.leave_out(self._since - came)
 
-    def _files(self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any]) -> dict[str, Write]:
-        """What writes each file, on rank 0: all ranks give what they have."""
+    def _goes_aside(self, now: float) -> bool:
+        """Whether to write in the background what is saved now: by itself where the one before took too large a share
+        of the time since, and memory has twice the room of a copy."""
+        mode, share = self.config.background, self._took / max(now - self._since, 1e-9)
+        if mode is not Background.auto:
+            return mode is Background.always
+        aside = share > AT_MOST and spare_memory() > 2 * self._n_bytes
+        if aside and not self._has_told:
+            self._has_told = True
+            log.info(
+                "checkpoints are written in the background: one takes %.1f s, %.0f %% of the time from one to the next",
+                self._took,
+                100 * share,
+            )
+        return aside
+
+    def _files(
+        self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any], *, copied: bool
+    ) -> dict[str, Write]:
+        """What writes each file, on rank 0: all ranks give what they have. `copied`: training may go on meanwhile."""
         facts = {"seconds": perf_counter() - self.started, "data": self.data, "manyheads": __version__}
-        weights, everyones, own = whole(module.state_dict()), state.of_all(trainer), io.BytesIO()
+        weights, everyones = whole(module.state_dict(), copied=copied), state.of_all(trainer, copied=copied)
+        own = io.BytesIO()
         write_nest(state.of_one(trainer, module), own)
         ranks = gathered(own.getvalue(), self.votes.group)
         progress = json.dumps({**place, "ranks": len(ranks), **facts}).encode()
         metrics = (one for one in trainer.loggers if isinstance(one, MetricsFile))
         rows = json.dumps([row for one in metrics for row in one.rows.values()]).encode()
         return {
-            "weights.safetensors": lambda part: part.write(safetensors.torch.save(weights)),
+            "weights.safetensors": partial(write_tensors, weights),
             "state.safetensors": partial(write_nest, everyones),
             **{f"rank-{rank}.safetensors": methodcaller("write", its) for rank, its in enumerate(ranks)},
             "rows.json": methodcaller("write", rows),
             "progress.json": methodcaller("write", progress),
         }
 
-    def _write(self, step: int, files: dict[str, Write]) -> str:
-        """Returns why it could not be written, in one sentence, or nothing."""
-        folder, kept = self.best.path.parent, {self.best.path.name: self.best.path} if self.best.best else {}
+    def _write(self, step: int, files: dict[str, Write], began: float, *, aside: bool) -> str:
+        """Returns why it could not be written, in one sentence, or nothing; of what is written `aside`, `_written` will
+        say so."""
+        best = self.best.path
+        kept = {best.name: best} if self.best.best else {}
+
+        def write() -> None:
+            try:
+                made = save(best.parent, step, files, kept, keep=self.config.keep)
+            finally:
+                for held in (one for one in kept.values() if one != best):
+                    held.unlink(missing_ok=True)
+            self._took = perf_counter() - began
+            self._n_bytes = sum(file.stat().st_size for file in made.iterdir())
+
         try:
-            save(folder, step, files, kept, keep=self.config.keep)
+            if aside and kept:  # the next best may take its name meanwhile
+                kept = {best.name: best.with_name(f".{best.name}.{secrets.token_hex(8)}.part")}
+                take_over(best, kept[best.name])
+            if aside:
+                self._writing = self._thread.submit(write)
+            else:
+                write()
         except OSError as problem:
-            return (
-                f"the checkpoint of step {step} cannot be written to {folder} ({problem.strerror or problem}): make "
-                "room there or let it be written to, then go on by resume=auto"
-            )
+            return self._refusal(step, problem)
         return ""
+
+    def _has_failed(self) -> bool:
+        """Whether what is written in the background could not be."""
+        return self._writing is not None and self._writing.done() and self._writing.exception() is not None
+
+    def _written(self) -> str:
+        """Wait for what is written in the background; why it could not be, or nothing."""
+        writing, self._writing = self._writing, None
+        try:
+            if writing is not None:
+                writing.result()
+        except OSError as problem:
+            return self._refusal(self._saved["step"], problem)
+        return ""
+
+    def _refusal(self, step: int, problem: OSError) -> str:
+        return (
+            f"the checkpoint of step {step} cannot be written to {self.best.path.parent} "
+            f"({problem.strerror or problem}): make room there or let it be written to, then go on by resume=auto"
+        )
 
     def _said(self, stopped: Stopped, place: dict[str, Any]) -> Stopped:
         log.info("stopped by %s at step %d: resume=auto goes on from there", stopped.why, place["step"])
         return stopped
+
+
+def spare_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that this machine has left, and the control groups of this process, of either version, allow; 0 where
+    nothing says so. What files take in memory is given back when it is asked for, but for those read lately."""
+    left: list[int] = []
+    with suppress(OSError):
+        known = re.findall(r"(?m)^MemAvailable: +(\d+) kB", (proc / "meminfo").read_text())
+        left += [1024 * int(one) for one in known]
+        for line in (proc / "self" / "cgroup").read_text().splitlines():
+            _, kinds, place = line.split(":", 2)
+            if kinds and "memory" not in kinds.split(","):
+                continue
+            most_used = ("limit_in_bytes", "usage_in_bytes") if kinds else ("max", "current")
+            folder = (groups / "memory" if kinds else groups) / place.lstrip("/")
+            for one in (folder, *folder.parents):
+                with suppress(OSError, ValueError):  # of the outermost there is none, and "max" is no number
+                    most, used = (int((one / f"memory.{name}").read_text()) for name in most_used)
+                    idle = re.findall(r"(?m)^inactive_file (\d+)", (one / "memory.stat").read_text())
+                    left.append(most - used + sum(map(int, idle)))
+    return max(0, min(left, default=0))

@@ -9,7 +9,7 @@ its number. Nothing that is read back can be code, as it could in what torch.dis
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,14 +39,20 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def write_nest(nest: Any, file: IO[bytes]) -> None:
-    """Write dicts, lists, tuples, numbers, texts, None and tensors, one tensor after the other, without a copy."""
+    """Write dicts, lists, tuples, numbers, texts, None and tensors."""
     tensors: list[Tensor] = []
-    header: dict[str, Any] = {"__metadata__": {"nest": json.dumps(_apart(nest, tensors))}}
+    metadata = {"nest": json.dumps(_apart(nest, tensors))}
+    write_tensors({str(number): tensor for number, tensor in enumerate(tensors)}, file, metadata)
+
+
+def write_tensors(tensors: Mapping[str, Tensor], file: IO[bytes], metadata: Mapping[str, str] | None = None) -> None:
+    """Write one tensor after the other, without a copy, as a safetensors file."""
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     end = 0
-    aligned = sorted(enumerate(tensors), key=lambda one: -one[1].element_size())
-    for number, tensor in aligned:
+    aligned = sorted(tensors.items(), key=lambda one: -one[1].element_size())
+    for name, tensor in aligned:
         start, end = end, end + tensor.numel() * tensor.element_size()
-        header[str(number)] = {"dtype": TYPES[tensor.dtype], "shape": [*tensor.shape], "data_offsets": [start, end]}
+        header[name] = {"dtype": TYPES[tensor.dtype], "shape": [*tensor.shape], "data_offsets": [start, end]}
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
     file.write(len(head).to_bytes(8, "little") + head)
@@ -100,9 +106,9 @@ def _together(plain: Any, tensors: dict[str, Tensor]) -> Any:
     return values if kind == "list" else tuple(values)
 
 
-def of_all(trainer: pl.Trainer) -> dict[str, Any]:
-    """What is the same in every process: optimiser, schedule, precision, and what the callbacks hold, all of it whole.
-    All ranks call it."""
+def of_all(trainer: pl.Trainer, *, copied: bool = False) -> dict[str, Any]:
+    """What is the same in every process: optimiser, schedule, precision, and what the callbacks hold, all of it whole,
+    and `copied` as by `strategies.whole`. All ranks call it."""
     everyones = {
         "optimizers": [one.state_dict() for one in trainer.optimizers],
         "schedules": [one.scheduler.state_dict() for one in trainer.lr_scheduler_configs],
@@ -113,7 +119,7 @@ def of_all(trainer: pl.Trainer) -> dict[str, Any]:
             if not isinstance(one, Meter) and (its := one.state_dict())
         },
     }
-    return shards.whole(everyones)
+    return shards.whole(everyones, copied=copied)
 
 
 def of_one(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:

@@ -43,14 +43,16 @@ def part(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole(nest: Any) -> Any:
-    """Dicts, lists and tuples with whole tensors in place of parts, on every rank. All ranks call it at once."""
-    if isinstance(nest, DTensor):
-        return nest.full_tensor()
+def whole(nest: Any, *, copied: bool = False) -> Any:
+    """Dicts, lists and tuples with whole tensors in place of parts, on every rank; `copied`, in memory of their own on
+    the CPU. All ranks call it at once."""
+    if isinstance(nest, Tensor):
+        tensor = nest.full_tensor() if isinstance(nest, DTensor) else nest
+        return tensor.detach().to("cpu", copy=True) if copied else tensor
     if isinstance(nest, dict):
-        return {key: whole(value) for key, value in nest.items()}
+        return {key: whole(value, copied=copied) for key, value in nest.items()}
     if isinstance(nest, list | tuple):
-        return type(nest)(whole(value) for value in nest)
+        return type(nest)(whole(value, copied=copied) for value in nest)
     return nest
 
 
