@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,8 @@ from manyheads.cli.main import main
 from manyheads.distributed import signals
 from manyheads.distributed.signals import Stopped
 from manyheads.evaluation import results
-from manyheads.runs.checkpoints import newest
+from manyheads.runs.checkpoints import newest, valid
+from manyheads.training import checkpoint as saving
 from manyheads.training import trainer as session
 from manyheads.training.module import LitModule
 from manyheads.training.state import read_nest
@@ -226,9 +228,12 @@ def test_time_that_is_up_stops_with_a_checkpoint(train, tmp_path):
     assert newest(tmp_path / "run" / "checkpoints")
 
 
-@pytest.mark.parametrize(("code", "why"), [(errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only")])
+@pytest.mark.parametrize(
+    ("code", "why", "background"),
+    [(errno.ENOSPC, "No space left on device", "always"), (errno.EROFS, "Read-only", "never")],
+)
 def test_a_disk_that_takes_no_checkpoint_ends_the_run_in_one_sentence(
-    code, why, train, whole, tmp_path, monkeypatch, capsys
+    code, why, background, train, whole, tmp_path, monkeypatch, capsys
 ):
     def refuse(path: Path, target: Path) -> None:
         if target.name == "step-00000004":
@@ -239,12 +244,42 @@ def test_a_disk_that_takes_no_checkpoint_ends_the_run_in_one_sentence(
     with monkeypatch.context() as broken:
         broken.setattr(os, "rename", refuse)
         with pytest.raises(AssertionError):
-            train("run", "checkpoint.every=2", "trainer.max_epochs=1")
+            train("run", "checkpoint.every=2", f"checkpoint.background={background}", "trainer.max_epochs=1")
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"the checkpoint of step 4 cannot be written to {tmp_path / 'run' / 'checkpoints'} ({why}")
     assert said.endswith("make room there or let it be written to, then go on by resume=auto")
     assert newest(tmp_path / "run" / "checkpoints") == tmp_path / "run" / "checkpoints" / "step-00000002"
     assert_same(content(train("run", "trainer.max_epochs=1")), whole("trainer.max_epochs=1")[0])
+
+
+def test_a_checkpoint_is_of_its_step_though_training_goes_on_while_it_is_written(
+    train, whole, seen, tmp_path, monkeypatch, capsys
+):
+    """Each save in the background waits for the step that follows it; the run fails, and goes on from such a one."""
+    save, steps = saving.save, []
+
+    def late(folder: Path, step: int, *given, **named) -> Path:
+        aside, until = threading.current_thread() is not threading.main_thread(), time.monotonic() + 30
+        while aside and len(seen) == step:
+            assert time.monotonic() < until, "training waits"
+            time.sleep(0.001)
+        steps.append((step, aside))
+        return save(folder, step, *given, **named)
+
+    monkeypatch.setattr(saving, "save", late)
+    words = ["checkpoint.every=2", "checkpoint.background=always"]
+    folder = train("run", *words, stops=("step:6",), finish=False)
+    assert steps == [(2, True), (4, True), (5, False)], "whoever stops waits for it, and then saves"
+    whole_ones = {one.name for one in (folder / "checkpoints").glob("step-*") if valid(one)}
+    assert whole_ones == {"step-00000004", "step-00000005"}
+    monkeypatch.setenv(signals.VARIABLE, f"step:{PER_EPOCH}:fail")
+    signals.forget()
+    assert main(["train", f"data.path={tmp_path / 'rows.csv'}", f"output={folder}", "resume=auto", *TINY, *words]) == 1
+    assert "failed on purpose" in capsys.readouterr().err
+    assert newest(folder / "checkpoints") == folder / "checkpoints" / "step-00000011", "that was written on the way out"
+    assert steps[-1] == (11, True)
+    assert not [*(folder / "checkpoints").glob(".*")]
+    assert_same(content(train("run", *words)), whole()[0])
 
 
 def test_other_rows_and_other_settings_are_refused(train, tmp_path, capsys):

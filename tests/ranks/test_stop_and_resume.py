@@ -141,20 +141,23 @@ def test_two_then_one_then_two_processes_train_on_the_same_rows_in_the_same_orde
     assert counted[0] == pytest.approx(counted[1], rel=1e-9), "no token is counted twice or forgotten"
 
 
-FAULTS = {  # the rank, and the point by which it comes for the second or third time, unless it does but once
-    **{(0, one): 2 for one in ("begin", "within", "between", "manifest", "rename", "renamed", "delete", "deleting")},
-    **{(rank, "step"): 3 for rank in (0, 1)},
-    **{(rank, one): 1 for rank in (0, 1) for one in ("validation", "trained")},
+SAVES = ("begin", "within", "between", "manifest", "rename", "renamed", "delete", "deleting")
+FAULTS = {  # the rank, who writes, and the point, by which it comes so many times
+    **{(0, mode, one): 2 for one in SAVES for mode in ("never", "always")},
+    **{(rank, "always", "step"): 3 for rank in (0, 1)},
+    **{(rank, "never", one): 1 for rank in (0, 1) for one in ("validation", "trained")},
 }
-QUICK = [(1, "step")]
+QUICK = [(1, "always", "step")]
 
 
 @pytest.mark.parametrize(
-    ("rank", "point"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in FAULTS if one not in QUICK)]
+    ("rank", "background", "point"),
+    [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in FAULTS if one not in QUICK)],
 )
-def test_a_rank_that_is_killed_loses_nothing(rank, point, whole, words, start, home, tmp_path):
-    more = ["checkpoint.every=2", "hardware.timeout=20"]
-    killed = start(words("parts", *more), MANYHEADS_FAULT=f"{point}:{FAULTS[rank, point]}:kill:{rank}")
+def test_a_rank_that_is_killed_loses_nothing(rank, background, point, whole, words, start, home, tmp_path):
+    more = ["checkpoint.every=2", "hardware.timeout=20", f"checkpoint.background={background}"]
+    nth = FAULTS[rank, background, point]
+    killed = start(words("parts", *more), MANYHEADS_FAULT=f"{point}:{nth}:kill:{rank}")
     codes = killed.codes()
     assert codes[rank] == -signal.SIGKILL
     assert codes[1 - rank] not in (0, -signal.SIGKILL), "the other notices, and does not hang"
@@ -182,6 +185,21 @@ def test_a_signal_to_one_rank_stops_all_behind_the_same_step(one, code, words, s
     assert stopped is not None
     last = {rank: max(step for step, _, _ in rows_of(crew, rank)) for rank in (0, 1)}
     assert last[0] == last[1] == int(stopped.name[5:]) - 1
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_for_the_first_ends_both_in_a_sentence(whole, words, start, home, tmp_path):
+    """What is written in the background is known by the first alone, which tells the other."""
+    more = ["checkpoint.every=2", "checkpoint.background=always"]
+    full = start(words("parts", *more), MANYHEADS_FAULT="manifest:2:full:0")
+    assert full.codes() == [2, 2], full.said(0)
+    why = (
+        f"the checkpoint of step 4 cannot be written to {tmp_path / 'parts' / 'checkpoints'} (No space left on device)"
+    )
+    assert full.said(0).splitlines()[-1].startswith(why)
+    rest = start(words("parts", *more))
+    assert rest.codes() == [0, 0], rest.said(0)
+    assert ended(tmp_path / "parts")["model"] == ended(home / "whole")["model"]
 
 
 @pytest.mark.slow
