@@ -20,7 +20,7 @@ from manyheads.nn import assemble
 from manyheads.runs.checkpoints import fitting, read_progress
 from manyheads.runs.resume import Start
 from manyheads.training import checkpoint as saving
-from manyheads.training.checkpoint import Checkpoint, KeepBest, spare_memory
+from manyheads.training.checkpoint import Checkpoint, KeepBest
 from manyheads.training.logs import Meter
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify
@@ -90,50 +90,6 @@ def test_a_save_of_more_than_2_percent_of_the_time_is_written_aside(
     checkpoint.config = CheckpointConfig(background=Background[background])
     checkpoint._took, checkpoint._n_bytes = took, 10**9
     assert checkpoint._goes_aside(clock[0] + waited) is aside
-
-
-GROUPS = {
-    "the machine alone": ("0::/job\n", {}, 8 << 30),
-    "a group above, of version 2": (
-        "0::/job/step\n",
-        {
-            "job/memory.max": "3000",
-            "job/memory.current": "2500",
-            "job/memory.stat": "anon 9\ninactive_file 400\n",
-            "job/step/memory.max": "max",
-            "job/step/memory.current": "9",
-        },
-        900,
-    ),
-    "of version 1": (
-        "9:cpu,memory:/job\n4:pids:/job\n",
-        {
-            "memory/job/memory.limit_in_bytes": "3000",
-            "memory/job/memory.usage_in_bytes": "3100",
-            "memory/job/memory.stat": "inactive_file 40\n",
-            "pids/memory.max": "1",
-        },
-        0,
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", GROUPS)
-def test_memory_that_is_left_is_that_of_the_machine_and_its_groups(kind, tmp_path):
-    place, files, left = GROUPS[kind]
-    known = {f"groups/{name}": text for name, text in files.items()}
-    known |= {"proc/meminfo": f"MemTotal: 1 kB\nMemAvailable:  {8 << 20} kB\n", "proc/self/cgroup": place}
-    for name, text in known.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert spare_memory(tmp_path / "proc", tmp_path / "groups") == left
-    assert spare_memory(tmp_path / "none", tmp_path / "groups") == 0
-
-
-def test_memory_that_is_left_here():
-    psutil = pytest.importorskip("psutil")
-    left = spare_memory()
-    assert 0 < left < psutil.virtual_memory().total
 
 
 def test_a_save_is_no_time_of_training(monkeypatch):

@@ -1,8 +1,9 @@
-"""Which of how many processes this is, as the environment says. Standard library only."""
+"""Which of how many processes this is, as the environment says, and what memory is left. Standard library only."""
 
 import os
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,3 +97,24 @@ def _began(process: int) -> float:
     except (OSError, ValueError, IndexError):
         return 0.0
     return int(boot) + ticks // os.sysconf("SC_CLK_TCK")
+
+
+def spare_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that this machine has left, and the control groups of this process, of either version, allow; 0 where
+    nothing says so. What files take in memory is given back when it is asked for, but for those read lately."""
+    left: list[int] = []
+    with suppress(OSError):
+        known = re.findall(r"(?m)^MemAvailable: +(\d+) kB", (proc / "meminfo").read_text())
+        left += [1024 * int(one) for one in known]
+        for line in (proc / "self" / "cgroup").read_text().splitlines():
+            _, kinds, place = line.split(":", 2)
+            if kinds and "memory" not in kinds.split(","):
+                continue
+            most_used = ("limit_in_bytes", "usage_in_bytes") if kinds else ("max", "current")
+            folder = (groups / "memory" if kinds else groups) / place.lstrip("/")
+            for one in (folder, *folder.parents):
+                with suppress(OSError, ValueError):  # of the outermost there is none, and "max" is no number
+                    most, used = (int((one / f"memory.{name}").read_text()) for name in most_used)
+                    idle = re.findall(r"(?m)^inactive_file (\d+)", (one / "memory.stat").read_text())
+                    left.append(most - used + sum(map(int, idle)))
+    return max(0, min(left, default=0))

@@ -16,10 +16,8 @@ import io
 import json
 import logging
 import math
-import re
 import secrets
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import methodcaller
@@ -39,6 +37,7 @@ from manyheads.config.training import Background
 from manyheads.data.datamodule import TextData
 from manyheads.distributed.collectives import Votes, from_first, gathered
 from manyheads.distributed.heartbeat import phase
+from manyheads.distributed.ranks import spare_memory
 from manyheads.distributed.signals import Stop, Stopped, ending, fault
 from manyheads.runs.checkpoints import Write, fitting, json_or_none, save, take_over
 from manyheads.runs.folder import replace_file
@@ -376,24 +375,3 @@ class Checkpoint(Callback):
     def _said(self, stopped: Stopped, place: dict[str, Any]) -> Stopped:
         log.info("stopped by %s at step %d: resume=auto goes on from there", stopped.why, place["step"])
         return stopped
-
-
-def spare_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that this machine has left, and the control groups of this process, of either version, allow; 0 where
-    nothing says so. What files take in memory is given back when it is asked for, but for those read lately."""
-    left: list[int] = []
-    with suppress(OSError):
-        known = re.findall(r"(?m)^MemAvailable: +(\d+) kB", (proc / "meminfo").read_text())
-        left += [1024 * int(one) for one in known]
-        for line in (proc / "self" / "cgroup").read_text().splitlines():
-            _, kinds, place = line.split(":", 2)
-            if kinds and "memory" not in kinds.split(","):
-                continue
-            most_used = ("limit_in_bytes", "usage_in_bytes") if kinds else ("max", "current")
-            folder = (groups / "memory" if kinds else groups) / place.lstrip("/")
-            for one in (folder, *folder.parents):
-                with suppress(OSError, ValueError):  # of the outermost there is none, and "max" is no number
-                    most, used = (int((one / f"memory.{name}").read_text()) for name in most_used)
-                    idle = re.findall(r"(?m)^inactive_file (\d+)", (one / "memory.stat").read_text())
-                    left.append(most - used + sum(map(int, idle)))
-    return max(0, min(left, default=0))
