@@ -45,7 +45,7 @@ MISTAKES = [
     ),
     (
         "logger=tensorboard",
-        "logger.kind=tensorboard needs a package that is not installed: pip install 'manyheads[track]'",
+        "logger=tensorboard needs a package that is not installed: pip install 'manyheads[track]'",
     ),
     (
         "hardware.precision=fp16",

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import Resume, RunConfig, Task
-from manyheads.config.fields import to_plain
+from manyheads.config.fields import plain_settings, to_plain
 from manyheads.data.rows import Splits
 from manyheads.data.texts import read_rows
 from manyheads.distributed.heartbeat import watched
@@ -41,6 +41,7 @@ from manyheads.training.before import (
 
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
+    from lightning.pytorch.loggers import Logger
     from tokenizers import Tokenizer
 
     from manyheads.data.tokens import Tokens
@@ -122,11 +123,13 @@ def train_here(
     """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
     from manyheads.data.cache import prepare_tokens
     from manyheads.evaluation.evaluate import data_name
+    from manyheads.evaluation.metrics import plain
     from manyheads.evaluation.results import card_figures, card_notes, evaluate_run, show_summary
     from manyheads.inference.folder import judged_card
     from manyheads.training.module import assemble_network
     from manyheads.training.objectives import check_held_out
     from manyheads.training.sizing import plan_figures, settle_batch, settle_budget, settled_notes, show_plan
+    from manyheads.training.trackers import tracked
     from manyheads.training.trainer import check_tokens, check_trainer
 
     check_trainer(run)
@@ -141,8 +144,9 @@ def train_here(
     if run.dry:
         return show_plan(plan_figures(run, splits, tokens, network), splits.notes)
     check_tokens(start, tokens)
-    with run_folder(run, [*splits.notes, *start.notes, *changed, *settled_notes(asked, run)]) as folder:
-        network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began, callbacks)
+    notes = [*splits.notes, *start.notes, *changed, *settled_notes(asked, run)]
+    with run_folder(run, notes) as folder, tracked(run.logger, plain_settings(run), folder) as trackers:
+        network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began, callbacks, trackers)
         if training is None:
             return None
         deliverable = ship(run, splits, tokenizer, tokens, network, training, folder / "model")
@@ -153,6 +157,8 @@ def train_here(
         judged = judged_card(card.read_text(encoding="utf-8"), *said)
         with replace_file(card) as part:
             part.write_text(judged, encoding="utf-8")
+        for one in trackers:
+            one.judged({"validation": plain(summary.validation), "test": plain(summary.test)}, summary.steps)
     show_summary(summary, folder / "run.log")
     return summary
 
@@ -167,6 +173,7 @@ def fit_on(
     start: Start,
     started: float,
     callbacks: "Sequence[Callback]",
+    trackers: "Sequence[Logger]",
 ) -> "tuple[Network, dict[str, Any] | None]":
     """The network and the figures of its training, begun again from the newest checkpoint where a guard asks for it."""
     import torch
@@ -177,7 +184,8 @@ def fit_on(
     while True:
         try:
             with watched(folder / RANKS, run.hardware.timeout):
-                return network, fit(run, network, tokens, splits.labels, folder, start, started, callbacks)
+                labels = splits.labels
+                return network, fit(run, network, tokens, labels, folder, start, started, callbacks, trackers)
         except StartAgain:
             if this_process().n_ranks > 1:
                 raise

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from manyheads.config import Balance, DataConfig, LoggerConfig, LoggerKind, Long
+from manyheads.config import Balance, DataConfig, LoggerConfig, Long
 from manyheads.data.rows import Rows, Splits
 from manyheads.training import before as checks
 
@@ -24,18 +24,18 @@ def test_training_needs_an_end(trainer):
     checks.check_end({"max_epochs": -1, "max_steps": 3})
 
 
-@pytest.mark.parametrize("kind", ["tensorboard", "wandb"])
+@pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb", "trackio"])
 def test_a_logger_that_is_not_installed_is_one_sentence(kind, monkeypatch):
     monkeypatch.setattr(checks, "find_spec", lambda name: None)
-    assert complaint(checks.check_logger, LoggerConfig(kind=LoggerKind[kind])) == (
-        f"logger.kind={kind} needs a package that is not installed: pip install 'manyheads[track]'"
+    assert complaint(checks.check_logger, LoggerConfig(**{kind: True})) == (
+        f"logger={kind} needs a package that is not installed: pip install 'manyheads[track]'"
     )
     checks.check_logger(LoggerConfig())
 
 
 def test_either_package_of_tensorboard_will_do(monkeypatch):
     monkeypatch.setattr(checks, "find_spec", lambda name: name == "tensorboardX" or None)
-    checks.check_logger(LoggerConfig(kind=LoggerKind.tensorboard))
+    checks.check_logger(LoggerConfig(tensorboard=True))
 
 
 def test_a_weight_for_no_class_is_one_sentence():

@@ -1,16 +1,20 @@
 """metrics.csv as other programs read it; the meter counts what the batches hold."""
 
 import csv
+import io
+import logging
+import re
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from manyheads.config import LoggerConfig, LoggerKind
+from manyheads.config import Metric
 from manyheads.data.batches import Batch
 from manyheads.layout import Packed
 from manyheads.training import logs as meter_module
-from manyheads.training.logs import Meter, MetricsFile, make_loggers
+from manyheads.training.logs import Bar, Meter, MetricsFile
 
 
 def read(path):
@@ -56,36 +60,35 @@ def test_steps_are_written_with_their_epoch_or_at_the_end(tmp_path):
     assert len(read(path)) == 4
 
 
-def test_metrics_csv_is_always_written(tmp_path):
-    (log,) = make_loggers(LoggerConfig(), tmp_path)
-    assert isinstance(log, MetricsFile)
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
-def test_a_logger_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
-    import lightning.pytorch.loggers as loggers
-
-    def missing(*args, **kwargs):
-        raise ModuleNotFoundError("tensorboard")
-
-    monkeypatch.setattr(loggers, "TensorBoardLogger", missing)
-    with pytest.raises(
-        ValueError, match=r"^logger\.kind=tensorboard needs a package that is not installed: pip install"
-    ):
-        make_loggers(LoggerConfig(kind=LoggerKind.tensorboard), tmp_path)
-
-
-def test_a_run_that_goes_on_goes_on_in_wandb(tmp_path, monkeypatch):
-    import lightning.pytorch.loggers as loggers
-
-    given = []
-    monkeypatch.setattr(loggers, "WandbLogger", lambda **words: given.append(words["version"]))
-    settings = LoggerConfig(kind=LoggerKind.wandb)
-    make_loggers(settings, tmp_path)
-    for name in ("run-20261122_101500-zz12ab34", "offline-run-20261122_101600-ab12cd34"):
-        (tmp_path / "wandb" / name).mkdir(parents=True)
-    (tmp_path / "wandb" / "latest-run").symlink_to("run-20261122_101500-zz12ab34")
-    make_loggers(settings, tmp_path)
-    assert given == [None, "ab12cd34"]
+def test_the_bar_has_rate_time_left_and_the_validation_figure_and_lines_stand_above_it(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    bar, handler = Bar(Metric.accuracy), logging.StreamHandler()
+    meter_module.log.addHandler(handler)
+    trainer = SimpleNamespace(global_step=100, callback_metrics={"loss": 0.51239, "validation_accuracy": 0.875})
+    try:
+        bar.on_train_start(trainer, SimpleNamespace(n_steps=400))
+        bar.began -= 10.0
+        trainer.global_step = 150
+        bar.on_train_batch_end(trainer, None, None, None, 20)
+        bar.progress.refresh()
+        meter_module.log.warning("a line of the log")
+        bar.on_validation_end(trainer, None)
+        bar.on_exception(trainer, None, KeyboardInterrupt())
+    finally:
+        meter_module.log.removeHandler(handler)
+    assert handler.stream is screen
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert "150 of 400 steps" in shown
+    assert "5.0/s, 0:00:50 left, loss 0.5124, validation accuracy 0.8750" in shown
+    assert re.search(r"\ra line of the log *\n", shown)
 
 
 def batch_of(lengths):

@@ -20,6 +20,7 @@ from manyheads.config.fields import checked_flag, convert, interpolation_sentenc
 from manyheads.config.sweep import is_range
 
 ASIDE = "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr"  # the log of the jobs: stdout is theirs
+TOGETHER = "logger"  # the group of which several presets may be read at once: logger=[tensorboard,mlflow]
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
 
 
@@ -191,6 +192,12 @@ def _take_group(typed: Typed, verb: str, group: str, value: str, parsed: Parsed,
         return
     several = ["null" if one is None else str(one) for one in parsed.values] or names
     picked = several if parsed.sweep else [value]
+    if group == TOGETHER and value.startswith("["):
+        for name in value.strip("[]").split(","):
+            if name.strip() not in names:
+                raise ValueError(_no_choice(verb, group, name.strip(), names))
+        typed.choose(group, f"[{value.strip('[]')}]")
+        return
     for name in picked:
         if name not in names:
             raise ValueError(_no_choice(verb, group, name, names))

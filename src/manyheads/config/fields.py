@@ -27,7 +27,7 @@ OUR_FLAGS = {  # flags that other settings stand for
     "strategy": "set hardware.strategy",
     "precision": "set hardware.precision",
     "accumulate_grad_batches": "set batch.accumulate",
-    "logger": "set logger.kind",
+    "logger": "name trackers, such as logger=[tensorboard,mlflow]",
     "log_every_n_steps": "set logger.every",
     "default_root_dir": "set output",
     "callbacks": "set checkpoint.metric and checkpoint.patience",

@@ -281,16 +281,23 @@ class HardwareConfig:
         )
 
 
-LoggerKind = StrEnum("LoggerKind", "csv tensorboard wandb")
+TRACKERS = ("tensorboard", "mlflow", "wandb", "trackio")
 
 
 @section("logger.")
 class LoggerConfig:
-    """metrics.csv is always written; another logger may be added to it."""
+    """metrics.csv is always written; any of the trackers may be added to it: `logger=[tensorboard,mlflow]`."""
 
-    kind: LoggerKind = setting(LoggerKind.csv, "csv alone, or csv and one more")
+    tensorboard: bool = setting(False, "write what TensorBoard reads, too, into the run folder")
+    mlflow: bool = setting(False, "log to MLflow, too: where MLFLOW_TRACKING_URI points")
+    wandb: bool = setting(False, "log to Weights & Biases, too; WANDB_MODE=offline keeps it here")
+    trackio: bool = setting(False, "log to Trackio, too: its store on this machine, or where TRACKIO_SPACE_ID points")
     every: int = setting(50, "steps between two logged lines", ge=1)
-    project: str = setting("manyheads", "project name of a hosted logger")
+    project: str = setting("manyheads", "project of wandb and trackio, experiment of mlflow", may_be_empty=False)
+
+    def trackers(self) -> list[str]:
+        """Those that were asked for."""
+        return [name for name in TRACKERS if getattr(self, name)]
 
 
 @section("slurm.")

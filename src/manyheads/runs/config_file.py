@@ -20,6 +20,7 @@ REMOVED = {  # settings of earlier versions, and the value at which a run is wha
     "optim.teacher_weight": 0.5,
     "optim.teacher_temperature": 2.0,
     "pretrain.before": "",
+    "logger.kind": "csv",
 }
 
 

@@ -11,7 +11,6 @@ from manyheads.config import (
     Balance,
     DataConfig,
     LoggerConfig,
-    LoggerKind,
     Long,
     PairKind,
     RunConfig,
@@ -19,11 +18,6 @@ from manyheads.config import (
 )
 from manyheads.data.rows import Splits
 
-PACKAGES = {  # any one of them
-    LoggerKind.csv: (),
-    LoggerKind.tensorboard: ("tensorboard", "tensorboardX"),
-    LoggerKind.wandb: ("wandb",),
-}
 SHOWN = 12  # class names in a sentence
 BYTES_JUDGED, BYTES_CONFUSED = 20, 16  # of an answer, as logits and probabilities; of a cell, as a number and in a list
 BYTES_MARKED, BYTES_DRAWN = 73, 73_000  # where a row has any number of labels: of an answer; of a label, resampled
@@ -38,15 +32,10 @@ def check_end(trainer: dict[str, Any]) -> None:
 
 
 def check_logger(logger: LoggerConfig) -> None:
-    """The package of `logger.kind` must be installed."""
-    packages = PACKAGES[logger.kind]
-    if packages and not any(find_spec(name) for name in packages):
-        raise ValueError(missing_package(logger))
-
-
-def missing_package(logger: LoggerConfig) -> str:
-    """The sentence for a logger whose package is not installed."""
-    return f"logger.kind={logger.kind.name} needs a package that is not installed: pip install 'manyheads[track]'"
+    """The package of each tracker, which has its name, must be installed."""
+    for name in logger.trackers():
+        if not find_spec(name) and not (name == "tensorboard" and find_spec("tensorboardX")):
+            raise ValueError(f"logger={name} needs a package that is not installed: pip install 'manyheads[track]'")
 
 
 def check_rows(run: RunConfig | TuneConfig, splits: Splits) -> None:

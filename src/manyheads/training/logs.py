@@ -1,4 +1,4 @@
-"""Figures while a run trains: throughput, metrics.csv always, another logger on request, lines or a bar on the screen.
+"""Figures while a run trains: throughput, metrics.csv, lines or a bar on the screen. Trackers are in trackers.py.
 
 Throughput is real tokens, padding and seconds of the loop, counted on the host, so no GPU is waited for in a step.
 """
@@ -7,6 +7,7 @@ import csv
 import logging
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,16 +16,18 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
-from manyheads.config import LoggerConfig, LoggerKind
+from manyheads.config import Metric
 from manyheads.data.batches import Batch
 from manyheads.runs.folder import replace_file
-from manyheads.training.before import missing_package
 
 if TYPE_CHECKING:
     from manyheads.training.module import LitModule  # which imports what this file is imported by
 
 log = logging.getLogger("manyheads")
+BAR_EVERY = 20  # steps between two looks of the bar at the loss, each of which waits for a GPU
 
 
 class Meter(Callback):
@@ -146,30 +149,55 @@ class MetricsFile(Logger):
             table.writerows(rows)
 
 
-def make_loggers(logger: LoggerConfig, folder: Path) -> list[Logger]:
-    """metrics.csv, and the one `logger.kind` adds, whose package must be installed."""
-    loggers: list[Logger] = [MetricsFile(folder / "metrics.csv")]
-    try:
-        if logger.kind is LoggerKind.tensorboard:
-            from lightning.pytorch.loggers import TensorBoardLogger
-
-            loggers.append(TensorBoardLogger(folder, name="", version="tensorboard"))
-        elif logger.kind is LoggerKind.wandb:
-            from lightning.pytorch.loggers import WandbLogger
-
-            begun = [path.name.rpartition("run-")[2] for path in (folder / "wandb").glob("*run-*-*")]
-            same = (
-                max(begun).rpartition("-")[2] if begun else None
-            )  # of run-20261122_101500-NAME: it goes on there, too
-            loggers.append(WandbLogger(project=logger.project, save_dir=folder, name=folder.name, version=same))
-    except ModuleNotFoundError as missing:
-        raise ValueError(missing_package(logger)) from missing
-    return loggers
-
-
 def shows_bar() -> bool:
     """A bar on a terminal, plain lines elsewhere."""
     return sys.stderr.isatty() and sys.stdout.isatty()
+
+
+class Bar(Callback):
+    """On a terminal: the steps of the whole run, their rate, the time left, the loss and the validation figure. The
+    lines of the log appear above it."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.began, self.first = time.monotonic(), trainer.global_step
+        text = "{task.completed:,.0f} of {task.total:,.0f} steps", "{task.fields[figures]}"
+        done, figures = (TextColumn(one, markup=False) for one in text)
+        self.progress = Progress(done, BarColumn(), figures, console=Console(stderr=True), transient=True)
+        self.n_steps = cast("LitModule", pl_module).n_steps
+        self.task = self.progress.add_task("", total=self.n_steps, completed=self.first, figures="")
+        self.screens = [(one, one.stream) for one in log.handlers if type(one) is logging.StreamHandler]
+        self.progress.start()
+        for screen, _ in self.screens:
+            screen.setStream(sys.stderr)  # what rich has put in its place
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        if batch_idx % BAR_EVERY == 0:
+            self._show(trainer)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._show(trainer)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.progress.stop()
+        for screen, stream in self.screens:
+            screen.setStream(stream)
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        if hasattr(self, "progress"):
+            self.on_train_end(trainer, pl_module)
+
+    def _show(self, trainer: pl.Trainer) -> None:
+        step, seen = trainer.global_step, trainer.callback_metrics
+        rate = max(step - self.first, 1) / (time.monotonic() - self.began)
+        left = timedelta(seconds=round((self.n_steps - step) / rate))
+        names = {"loss": "loss", f"validation_{self.metric.name}": f"validation {self.metric.name}"}
+        shown = [f"{words} {float(seen[name]):.4f}" for name, words in names.items() if name in seen]
+        self.progress.update(self.task, completed=step, figures=", ".join([f"{rate:.1f}/s", f"{left} left", *shown]))
 
 
 class EpochLines(Callback):

@@ -14,7 +14,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback, EarlyStopping, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException  # pyright: ignore[reportPrivateImportUsage]
 from torch import nn
@@ -45,7 +45,7 @@ from manyheads.nn.transformer import Decoder, Encoder, make_walk
 from manyheads.runs.resume import Start
 from manyheads.training.checkpoint import Checkpoint, KeepBest
 from manyheads.training.guard import Guard
-from manyheads.training.logs import EpochLines, Meter, MetricsFile, make_loggers, shows_bar
+from manyheads.training.logs import Bar, EpochLines, Meter, MetricsFile, shows_bar
 from manyheads.training.module import LitModule, Network, are_few, begin_head, make_task
 from manyheads.training.optim import Average
 from manyheads.training.state import hash_tokens
@@ -60,7 +60,6 @@ cold start, won back after about 600 steps. On a CPU nothing was won where it wa
 GRAPHS_BELOW = 8192
 """Mean tokens of a batch below which a GPU waits for its launches, so that CUDA graphs pay: published, 1.5 times the
 steps of compiling alone where launches are all, nothing where products are."""
-BAR_EVERY = 20  # steps between two looks of the bar at the loss, each of which waits for a GPU
 LIGHTNING_NOISE = (  # warnings about what Lightning does itself, or what we mean to do
     ".*does not have many workers",
     ".*`broadcast_buffers` is deprecated",  # what stands in for it is not in torch 2.11
@@ -202,7 +201,7 @@ def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback]
         flags["check_val_every_n_epoch"] = None  # so that the interval may be longer than an epoch
     seconds_of(flags.pop("max_time", None))  # kept by distributed/signals.py: Lightning ends as if the run were done
     shows, watched = shows_bar(), [Marks()] if this_process().n_ranks > 1 else []
-    after: list[Callback] = [EpochLines(), *([TQDMProgressBar(refresh_rate=BAR_EVERY)] if shows else [])]
+    after: list[Callback] = [EpochLines(), *([Bar(run.checkpoint.metric)] if shows else [])]
     if patience := run.checkpoint.patience:
         metric = run.checkpoint.metric
         mode = "min" if metric is Metric.loss else "max"
@@ -212,7 +211,7 @@ def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback]
             accumulate_grad_batches=run.batch.accumulate,
             callbacks=[*watched, BetweenSteps(), *callbacks, *after],
             logger=loggers,
-            enable_progress_bar=shows,
+            enable_progress_bar=False,
             log_every_n_steps=run.logger.every,
             default_root_dir=folder,
             use_distributed_sampler=False,
@@ -263,6 +262,7 @@ def fit(
     start: Start,
     started: float,
     callbacks: Sequence[Callback] = (),
+    trackers: Sequence[Logger] = (),
 ) -> dict[str, Any] | None:
     """Train `network` in place and leave it with the best epoch's weights, on the CPU. Returns the figures of Summary
     that only the training loop knows, in the first process alone.
@@ -271,6 +271,7 @@ def fit(
         start: what it goes on from, if anything.
         started: `perf_counter()` when the run began, less what it took before.
         callbacks: the user's own.
+        trackers: loggers beside metrics.csv.
 
     Raises:
         ValueError: training diverged, or memory runs out whatever the size of a batch.
@@ -284,10 +285,10 @@ def fit(
     stop = Stop(seconds_of(run.trainer.get("max_time")))
     votes = Votes(run.hardware.timeout)
     checkpoint = Checkpoint(run.checkpoint, stop, votes, keep, start, data=hash_tokens(tokens), started=started)
-    loggers = make_loggers(run.logger, folder)
+    metrics = MetricsFile(folder / "metrics.csv")
     ours = [guard, meter, keep]
     try:
-        module = run_trainer(run, network, tokens, labels, ours, folder, loggers, checkpoint, callbacks)
+        module = run_trainer(run, network, tokens, labels, ours, folder, [metrics, *trackers], checkpoint, callbacks)
     except RuntimeError as error:
         if again := guard.answered():
             raise again from error
@@ -297,9 +298,8 @@ def fit(
         return None
     network.cpu().eval()
     best = keep.restore()
-    rows = next(one.rows.values() for one in loggers if isinstance(one, MetricsFile))
     epoch = best.get("epoch", trainer.current_epoch)  # from 1
-    kept = [row for row in rows if row.get("epoch") == epoch - 1 and "train_loss" in row]
+    kept = [row for row in metrics.rows.values() if row.get("epoch") == epoch - 1 and "train_loss" in row]
     return {
         "parameters": count_parameters(network),
         "epochs": trainer.current_epoch,

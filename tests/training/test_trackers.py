@@ -1,0 +1,340 @@
+"""Trackers: what reaches them, in which record, and that none can end a run. The real ones, where they are installed,
+are read by their own readers."""
+
+import csv
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from manyheads import compose, train
+from manyheads.config import LoggerConfig
+from manyheads.distributed.signals import Stopped
+from manyheads.training import trackers
+from manyheads.training.trackers import CLIENTS, Tracker, tracked
+
+TINY = ["debug=fast", "hardware=cpu", "logger=[tensorboard,mlflow]"]
+JUDGED = {"test": {"accuracy": {"value": 0.5, "low": 0.25, "high": 0.75}}}
+SETTINGS = {"model.n_heads": 2, "data.path": "/data/rows.csv", "optim.head_lr": None}
+
+
+def recording(calls, fails_at=None, problem=None):
+    """A client that notes its calls; the one called `fails_at` raises."""
+
+    class Recording:
+        def __init__(self, project, folder):
+            self.note("init", project)
+
+        def note(self, *call):
+            calls.append(call)
+            if call[0] == fails_at:
+                raise problem or RuntimeError("no route to https://me:password123@host/x")
+
+        def begin(self, record, settings):
+            self.note("begin", record, settings)
+            return record or "r1"
+
+        def log(self, figures, step):
+            self.note("log", figures, step)
+
+        def keep(self, report, model):
+            self.note("keep", report, model)
+            assert report.is_file()
+            assert (model / "model.safetensors").is_file()
+
+        def end(self, status):
+            self.note("end", status)
+
+    return Recording
+
+
+def logged(calls, name):
+    return {call[2]: call[1][name] for call in calls if call[0] == "log" and name in call[1]}
+
+
+def test_a_run_tells_its_trackers_all_that_its_folder_holds(tmp_path, monkeypatch, capsys):
+    calls, broken = [], []
+    monkeypatch.setitem(CLIENTS, "tensorboard", recording(broken, "init"))
+    monkeypatch.setitem(CLIENTS, "mlflow", recording(calls))
+    monkeypatch.setattr("manyheads.training_run.check_logger", lambda logger: None)
+    summary = train(compose("train", [*TINY, f"output={tmp_path / 'run'}", "logger.project=cats"]))
+    assert [call[0] for call in calls if call[0] != "log"] == ["init", "begin", "keep", "end"]
+    assert calls[0] == ("init", "cats")
+    assert calls[1][2]["model.n_heads"] == 2
+    assert calls[-1] == ("end", "FINISHED")
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        for row in csv.DictReader(file):
+            for name in set(row) - {"step", "epoch"}:
+                assert not row[name] or logged(calls, name)[int(row["step"])] == float(row[name])
+    for end, name in {"": "value", "_low": "low", "_high": "high"}.items():
+        assert logged(calls, f"test/macro_f1{end}") == {summary.steps: getattr(summary.test["macro_f1"], name)}
+    assert broken == [("init", "cats")]
+    said = capsys.readouterr().err
+    assert said.count("logger=tensorboard failed (RuntimeError: no route to https://host/x)") == 1
+    assert "password123" not in said
+
+
+def test_a_run_that_goes_on_does_so_in_the_same_record_and_tells_no_step_twice(tmp_path, monkeypatch):
+    from lightning.pytorch.callbacks import Callback
+
+    class Stop(Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            if trainer.global_step == 6:
+                raise Stopped("a test", 130)
+
+    monkeypatch.setattr("manyheads.training_run.check_logger", lambda logger: None)
+    words = [
+        "debug=fast",
+        "hardware=cpu",
+        "logger=trackio",
+        "trainer.max_epochs=2",
+        "checkpoint.every=3",
+        "linear=false",
+    ]
+    words += [f"output={tmp_path / 'run'}", "resume=auto", "test=false"]
+    calls = []
+    monkeypatch.setitem(CLIENTS, "trackio", recording(calls))
+    with pytest.raises(Stopped):
+        train(compose("train", words), callbacks=[Stop()])
+    assert calls[-1] == ("end", "KILLED")
+    first = len(calls)
+    train(compose("train", words))
+    assert [call[1] for call in calls if call[0] == "begin"] == ["", "r1"]
+    steps = [call[2] for call in calls if call[0] == "log" and "loss" in call[1]]
+    assert steps == sorted(set(steps)) == list(range(8))
+    assert any(call[0] == "log" for call in calls[first:])
+
+
+@pytest.mark.parametrize("call", ["init", "begin", "log", "keep", "end"])
+@pytest.mark.parametrize("problem", [ConnectionError("gone"), ModuleNotFoundError("sqlalchemy"), MemoryError()])
+def test_one_that_fails_is_left_out_and_said_once(call, problem, tmp_path, monkeypatch, caplog):
+    bad, good = [], []
+    monkeypatch.setitem(CLIENTS, "tensorboard", recording(bad, call, problem))
+    monkeypatch.setitem(CLIENTS, "wandb", recording(good))
+    run_folder(tmp_path)
+    with (
+        caplog.at_level(logging.WARNING, "manyheads"),
+        tracked(ask("tensorboard", "wandb"), SETTINGS, tmp_path) as all_,
+    ):
+        for step in range(3):
+            for one in all_:
+                one.log_metrics({"loss": 1.0}, step)
+        for one in all_:
+            one.judged(JUDGED, 3)
+    said = [one.message for one in caplog.records]
+    assert len(said) == 1
+    assert said[0].startswith(f"logger=tensorboard failed ({type(problem).__name__}: ")
+    assert [one[0] for one in bad].count(call) == 1
+    assert bad[-1][0] == call
+    assert [one[0] for one in good] == ["init", "begin", "log", "log", "log", "log", "keep", "end"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"record": "../../x"}', '{"record": 3}', "{", '{"record": "a/b"}'])
+def test_a_record_that_nobody_wrote_is_begun_anew(content, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setitem(CLIENTS, "wandb", recording(calls))
+    (tmp_path / "trackers").mkdir()
+    (tmp_path / "trackers" / "wandb.json").write_text(content)
+    with tracked(ask("wandb"), SETTINGS, tmp_path):
+        pass
+    assert calls[1][:2] == ("begin", "" if content != '{"record": 3}' else "3")
+
+
+def test_other_processes_have_no_tracker(tmp_path, monkeypatch):
+    monkeypatch.setattr(trackers, "is_first_process", lambda: False)
+    with tracked(ask(*CLIENTS), SETTINGS, tmp_path) as none:
+        assert none == []
+
+
+def ask(*names):
+    return LoggerConfig(**dict.fromkeys(names, True))
+
+
+def run_folder(folder):
+    (folder / "model").mkdir()
+    (folder / "model" / "model.safetensors").write_bytes(b"weights")
+    (folder / "report.html").write_text("<title>report</title>")
+
+
+def stopped(kind, folder):
+    with tracked(ask(kind), SETTINGS, folder) as (one,):
+        for step in (3, 6, 9):
+            one.log_metrics({"loss": 1 / step, "epoch": 0}, step)
+        assert not one.failed
+        raise Stopped("a test", 130)
+
+
+def interrupted_and_finished(kind, folder):
+    """Two processes' worth of a run: stopped after step 9, gone on with from step 6."""
+    run_folder(folder)
+    with pytest.raises(Stopped):
+        stopped(kind, folder)
+    with tracked(ask(kind), SETTINGS | {"model.n_heads": 4}, folder) as (one,):
+        for step in (6, 9, 12):
+            one.log_metrics({"loss": 1 / step, "epoch": 0}, step)
+        one.judged(JUDGED, 13)
+    assert not one.failed
+    return one.record
+
+
+STEPS = [(3, 1 / 3), (6, 1 / 6), (9, 1 / 9), (12, 1 / 12)]
+ENDS = {"test/accuracy": 0.5, "test/accuracy_low": 0.25, "test/accuracy_high": 0.75}
+
+
+@pytest.fixture
+def real(tmp_path, monkeypatch):
+    """A run folder whose trackers have no server but what a test starts, and secrets that none may write."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "store"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("WANDB_API_KEY", "0123fake456fake789fake0123fake456fake789")
+    monkeypatch.setenv("HF_TOKEN", "hf_FakeButSecret0123456789abcdef")
+    monkeypatch.setattr(sys, "argv", ["program", "--password=correct-horse-battery-staple"])
+    folder = tmp_path / "cats"
+    folder.mkdir()
+    yield folder
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert not [one for one in (b"0123fake", b"hf_FakeBut", b"correct-horse") if one in content], path
+
+
+def needs(package):
+    return pytest.mark.skipif(
+        not find_spec(package), reason=f"{package} is not installed: pip install 'manyheads[track]', and mlflow"
+    )
+
+
+@pytest.mark.slow
+@needs("tensorboard")
+def test_tensorboards_own_reader_finds_one_run(real):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    interrupted_and_finished("tensorboard", real)
+    found = EventAccumulator(str(real / "tensorboard"))
+    found.Reload()
+    assert [(one.step, one.value) for one in found.Scalars("loss")] == [(at, pytest.approx(x)) for at, x in STEPS]
+    assert {name: found.Scalars(name)[0].value for name in ENDS} == ENDS
+    (text,) = found.Tensors("settings/text_summary")
+    assert b"model.n_heads: 2" in text.tensor_proto.string_val[0]
+
+
+@pytest.mark.slow
+@needs("sqlalchemy")
+@needs("flask")
+@needs("mlflow")
+def test_a_server_of_mlflow_has_one_run(real, tmp_path, monkeypatch):
+    from mlflow import MlflowClient
+
+    with serving(tmp_path) as (address, server):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        record = interrupted_and_finished("mlflow", real)
+        client = MlflowClient(address)
+        (run,) = client.search_runs([client.get_experiment_by_name("manyheads").experiment_id])
+        assert (run.info.run_id, run.info.status, run.info.run_name) == (record, "FINISHED", "cats")
+        assert [(one.step, one.value) for one in client.get_metric_history(record, "loss")] == STEPS
+        assert ENDS.items() <= run.data.metrics.items()
+        assert run.data.params == {name: str(value) for name, value in SETTINGS.items()}
+        assert [one.path for one in client.list_artifacts(record)] == ["model", "report.html"]
+        assert [one.path for one in client.list_artifacts(record, "model")] == ["model/model.safetensors"]
+        one = Tracker("mlflow", "manyheads", real)
+        one.begin(SETTINGS)
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+        began = time.monotonic()
+        one.log_metrics({"loss": 0.1}, 20)
+        assert one.failed
+        assert time.monotonic() - began < 60
+
+
+class serving:  # noqa: N801 - used as a function
+    """A server of MLflow on loopback, with SQLite and a folder for files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        store = ["--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db", "--artifacts-destination", "artifacts"]
+        command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1", *store]
+        self.server = subprocess.Popen(command, cwd=self.folder, start_new_session=True)
+        address, until = f"http://127.0.0.1:{port}", time.monotonic() + 180
+        while True:
+            try:
+                with urllib.request.urlopen(f"{address}/health", timeout=5):
+                    return address, self.server
+            except OSError:
+                assert time.monotonic() < until, "the server did not start"
+                assert self.server.poll() is None
+                time.sleep(0.5)
+
+    def __exit__(self, *args):
+        with suppress(ProcessLookupError):
+            os.killpg(self.server.pid, signal.SIGKILL)
+        self.server.wait()
+
+
+@pytest.mark.slow
+@needs("wandb")
+def test_weights_and_biases_offline_files_are_of_one_run(real):
+    record = interrupted_and_finished("wandb", real)
+    files = sorted((real / "wandb").glob("offline-run-*/*.wandb"))
+    assert [file.name for file in files] == [f"run-{record}.wandb"] * 2
+    history, names, settings, ends = [], [], {}, []
+    for one in (record for file in files for record in wandb_records(file)):
+        if (kind := one.WhichOneof("record_type")) == "history":
+            items = {item.key or "/".join(item.nested_key): item.value_json for item in one.history.item}
+            history.append({name: json.loads(value) for name, value in items.items()})
+        elif kind == "artifact":
+            names += [entry.path for entry in one.artifact.manifest.contents]
+        elif kind == "config":
+            settings |= {item.key: json.loads(item.value_json) for item in one.config.update}
+        elif kind == "exit":
+            ends.append(one.exit.exit_code)
+    assert [(row["trainer/global_step"], row["loss"]) for row in history if "loss" in row] == STEPS
+    assert ENDS.items() <= next(row for row in history if "test/accuracy" in row).items()
+    assert sorted(names) == ["model/model.safetensors", "report.html"]
+    assert settings["data.path"] == "/data/rows.csv"
+    assert ends == [1, 0]
+
+
+def wandb_records(path):
+    """The records of a file of W&B, by its own protobuf: a log in the manner of LevelDB, in blocks of 32 KiB."""
+    from wandb.proto import wandb_internal_pb2
+
+    data, at, part = path.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        if (left := 2**15 - at % 2**15) < 7:
+            at += left
+            continue
+        _, size, kind = struct.unpack_from("<IHB", data, at)
+        part, at = part + data[at + 7 : at + 7 + size], at + 7 + size
+        if kind in (1, 4):  # whole, or the last piece
+            yield wandb_internal_pb2.Record.FromString(part)
+            part = b""
+
+
+@pytest.mark.slow
+@needs("trackio")
+def test_trackios_own_store_has_one_run(real):
+    from trackio.sqlite_storage import SQLiteStorage
+
+    record = interrupted_and_finished("trackio", real)
+    assert SQLiteStorage.get_runs("manyheads") == [record]
+    rows = SQLiteStorage.get_logs("manyheads", record)
+    assert [(row["step"], row["loss"]) for row in rows if "loss" in row] == STEPS
+    assert ENDS.items() <= next(row for row in rows if "test/accuracy" in row).items()
+    assert SQLiteStorage.get_run_config("manyheads", record)["data.path"] == "/data/rows.csv"
