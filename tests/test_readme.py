@@ -13,6 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -226,7 +227,7 @@ def test_command_on_data_of_real_size(command, real, monkeypatch, capsys):
     if "--help" in words or "--cfg" in words or command in DONE:
         return
     if not typed_for_real(command):
-        pytest.skip("needs a GPU, several machines or the hub")
+        pytest.skip("needs a GPU, several machines, the hub or a tracker")
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -270,6 +271,8 @@ def with_few_steps(verb, words):
     several = hardware and hardware.devices != 1 and hardware.accelerator is not Accelerator.cpu
     if hardware and (several or hardware.accelerator is Accelerator.gpu or hardware.nodes > 1):
         return None
+    if isinstance(asked, RunConfig) and asked.logger.trackers():
+        return None
     if "resume=auto" in words or "dry=true" in words:
         return words
     if verb == "ablate":
@@ -294,6 +297,9 @@ def run_training(command, words, home, capsys):
             f"data.hub={config.data.hub} needs the network, which is off or cannot reach the Hugging Face hub: "
             "connect, or read a local copy by data.path=<file or folder>\n"
         )
+    elif missing := [name for name in config.logger.trackers() if not find_spec(name)]:
+        assert cli.main(["train", *words]) == 2
+        assert capsys.readouterr().err.startswith(f"logger={missing[0]} needs a package that is not installed: ")
     elif hardware.accelerator is Accelerator.gpu or (hardware.devices, hardware.nodes) != (1, 1):
         check_values(config, words)
     elif command == TRAINING:  # done by `trained`

