@@ -22,6 +22,7 @@ LAYERS = (  # a room imports itself and what stands above it, not even inside a 
     ("evaluation",),
     ("training_run",),
     ("interpret", "sweep", "explain"),
+    ("serving",),
 )
 TOGETHER = {"runs", "distributed", "terminal"}  # of one layer, and may import each other
 LIGHT = set(sys.stdlib_module_names)
@@ -42,7 +43,15 @@ SHIPPED = {
     "huggingface/torch_predict.py": {"torch", "tokenizers"},
 }  # a script beside what is exported
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
-    *("cli/main.py", "cli/verbs.py", "cli/errors.py", "cli/launched.py", "training_run.py", "sweep/ablate.py"),
+    *(
+        "cli/main.py",
+        "cli/verbs.py",
+        "cli/errors.py",
+        "cli/launched.py",
+        "training_run.py",
+        "sweep/ablate.py",
+        "serving/serve.py",
+    ),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
     *("data/sources.py", "data/rows.py", "data/demo.py", "data/opening.py", "huggingface/shapes.py"),
 )

@@ -61,6 +61,7 @@ NEEDED = {
     "evaluate": ["run=x"],
     "predict": ["run=x"],
     "look": ["run=x"],
+    "serve": ["run=x"],
     "export": ["run=x"],
     "tune": ["optim.lr=1e-3,1e-4"],
 }
@@ -173,7 +174,7 @@ def test_command(command, reader, capsys):
         run_prediction(words, capsys)
     elif verb == "look":
         run_look(words, reader)
-    elif verb in ("ablate", "explain", "tune", "pretrain", "export"):  # their own tests run them, small
+    elif verb in ("ablate", "explain", "tune", "pretrain", "export", "serve"):  # their own tests run them, small
         compose(verb, words)
     else:
         pytest.fail(f"no rule for {command}")

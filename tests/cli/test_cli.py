@@ -19,6 +19,7 @@ from manyheads.config import (
     LookConfig,
     PredictConfig,
     RunConfig,
+    ServeConfig,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,7 @@ CONFIGS = {
     "evaluate": EvaluateConfig,
     "predict": PredictConfig,
     "look": LookConfig,
+    "serve": ServeConfig,
     "export": ExportConfig,
     "ablate": AblateConfig,
     "explain": ExplainConfig,
@@ -53,6 +55,7 @@ def calls(monkeypatch):
         ("evaluate", ["run=x"]),
         ("predict", ["run=x", "text=hello, world"]),
         ("look", ["run=x", "text=hello, world"]),
+        ("serve", ["run=x", "port=0"]),
         ("export", ["run=x", "output=y"]),
     ],
 )

@@ -17,6 +17,7 @@ NEEDED = {
     "evaluate": ["run=x"],
     "predict": ["run=x"],
     "look": ["run=x"],
+    "serve": ["run=x"],
     "export": ["run=x"],
     "train": [],
     "pretrain": [],

@@ -16,6 +16,7 @@ from manyheads.config import (
     LookConfig,
     PredictConfig,
     RunConfig,
+    ServeConfig,
     TuneConfig,
 )
 from manyheads.config.facts import settings
@@ -28,6 +29,7 @@ def test_entries_are_modules_of_the_package():
         "evaluate": EvaluateConfig,
         "predict": PredictConfig,
         "look": LookConfig,
+        "serve": ServeConfig,
         "export": ExportConfig,
         "ablate": AblateConfig,
         "tune": TuneConfig,

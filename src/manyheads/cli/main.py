@@ -178,8 +178,9 @@ def _read_flags(verb: str, words: list[str]) -> _Asked:
     if flags and len(doing) != 1:
         remedy = "give one of them" if doing else "add --cfg job"
         raise ValueError(f"{' '.join(doing or flags)}: -m, --cfg and --info each do one thing: {remedy}")
-    if verb == "tune" and "-m" in flags:
-        raise ValueError("-m does nothing in tune, which runs one training after another itself: remove it")
+    alone = {"tune": "runs one training after another itself", "serve": "runs until it is ended"}
+    if verb in alone and "-m" in flags:
+        raise ValueError(f"-m does nothing in {verb}, which {alone[verb]}: remove it")
     return _Asked(overrides, flags, config_dir)
 
 

@@ -111,7 +111,7 @@ def refuse_many_devices(config: Config) -> None:
             raise ValueError(f"{word} is refused under -m, {why}: {remedy}")
 
 
-def check_jobs(verb: str, jobs: Iterable[Config], typed: Typed) -> None:
+def check_jobs(verb: str, jobs: Iterable[Any], typed: Typed) -> None:
     """Refuse what a job of a sweep cannot have, before the first is done."""
     refuse_missing_launcher(typed)
     refuse_twice(typed)
@@ -131,7 +131,7 @@ def refuse_twice(typed: Typed) -> None:
                 raise ValueError(f"{name} is given {show(value)} twice: name each value once")
 
 
-def refuse_shared_output(config: Config, typed: Typed) -> None:
+def refuse_shared_output(config: Any, typed: Typed) -> None:
     """Refuse an output that several jobs would write to: the second would fail once the first has trained."""
     if config.output in ("", "-"):
         return
@@ -145,7 +145,7 @@ def refuse_shared_output(config: Config, typed: Typed) -> None:
         )
 
 
-def placed(config: Config, typed: Typed, folder: str, choices: Mapping[str, Any]) -> Config:
+def placed(config: Any, typed: Typed, folder: str, choices: Mapping[str, Any]) -> Config:
     """A job with its output: the settings and presets that it names filled in; of a run without one, what varies.
 
     Args:
@@ -195,7 +195,7 @@ def _part(value: Any) -> str:
     return show(value).replace("/", "-")
 
 
-def _filled(config: Config, choices: Mapping[str, Any]) -> str:
+def _filled(config: Any, choices: Mapping[str, Any]) -> str:
     """`config.output` with a value for each `${name}`."""
     known = plain_settings(config)
 

@@ -15,13 +15,22 @@ from manyheads.config import (
     LookConfig,
     PredictConfig,
     RunConfig,
+    ServeConfig,
     TuneConfig,
 )
 from manyheads.config.facts import Setting, settings
 from manyheads.config.fields import KIND_WORDS, show, unwrap
 
 Config = (
-    RunConfig | EvaluateConfig | PredictConfig | LookConfig | ExportConfig | AblateConfig | ExplainConfig | TuneConfig
+    RunConfig
+    | EvaluateConfig
+    | PredictConfig
+    | LookConfig
+    | ServeConfig
+    | ExportConfig
+    | AblateConfig
+    | ExplainConfig
+    | TuneConfig
 )
 
 FLAGS = """\
@@ -133,6 +142,19 @@ VERBS = {
         ),
         dict.fromkeys(("ddp", "fsdp"), "several devices, but look uses one") | {"slurm": "a job of training"},
         {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
+    ),
+    "serve": Verb(
+        ServeConfig,
+        "manyheads.serving.serve:serve",
+        "answer texts over HTTP, with a page to try the model",
+        {"hardware": "auto"},
+        (
+            "manyheads serve run=outputs/reviews",
+            "manyheads serve run=outputs/reviews port=8080 workers=2 hardware.threads=1 exact=false",
+        ),
+        dict.fromkeys(("ddp", "fsdp"), "several devices, but each worker of serve uses one")
+        | {"slurm": "a job of training"},
+        {"hardware.devices": "each worker has one device"},
     ),
     "export": Verb(
         ExportConfig,

@@ -36,6 +36,7 @@ from manyheads.config.run import PredictConfig as PredictConfig
 from manyheads.config.run import Resume as Resume
 from manyheads.config.run import Rounding as Rounding
 from manyheads.config.run import RunConfig as RunConfig
+from manyheads.config.run import ServeConfig as ServeConfig
 from manyheads.config.run import TextColumns as TextColumns
 from manyheads.config.run import run_data as run_data
 from manyheads.config.sweep import AblateConfig as AblateConfig

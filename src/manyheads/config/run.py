@@ -1,4 +1,4 @@
-"""One dataclass a verb: all settings of `train`, `evaluate`, `predict`, `look`, `explain` and `export`."""
+"""One dataclass a verb: all settings of `train`, `evaluate`, `predict`, `look`, `serve`, `explain` and `export`."""
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -250,6 +250,31 @@ class LookConfig:
     seed: int = setting(0, "seed of rows and tokens drawn at random and of the resamples", ge=0, lt=2**32)
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
+
+
+@section()
+class ServeConfig:
+    """All settings of `manyheads serve`."""
+
+    run: str = finished_run("to serve")
+    host: str = setting(
+        "127.0.0.1", "address or name to listen at; one that others reach needs a token in $MANYHEADS_TOKEN",
+        may_be_empty=False,
+    )  # fmt: skip
+    port: int = setting(8000, "port to listen at; 0: a free one, which is printed", ge=0, le=65535)
+    names: list[str] = setting(list, "further names by which clients may call this host")
+    workers: int = setting(1, "processes that hold the model; they share its file in memory", ge=1, le=256)
+    exact: bool = setting(
+        True, "each text is read by itself, so that no bit of an answer hangs on the others; false: batches, faster"
+    )
+    wait: float = setting(2.0, "most milliseconds that a text waits for others, with exact=false", ge=0.0, le=100.0)
+    max_body: int = setting(2**22, "most bytes of a request", ge=1024, le=2**30)
+    max_texts: int = setting(1024, "most texts of a request", ge=1)
+    max_characters: int = setting(100_000, "most characters of a text", ge=1)
+    max_queue: int = setting(4096, "most texts that wait", ge=1)
+    page: bool = setting(True, "serve the page at / as well, and what it asks for at /look")
+    batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
+    hardware: InferenceHardware = setting(InferenceHardware, "processor of a worker")
 
 
 class Claim(Enum):

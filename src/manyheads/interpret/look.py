@@ -1,7 +1,10 @@
 """The verb `look`: what a trained model attends to, as pages of single texts or as figures over a split."""
 
 import re
+from base64 import b64encode
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
 from importlib.util import find_spec
 from itertools import islice, repeat
 from pathlib import Path
@@ -15,6 +18,7 @@ from manyheads.inference.reading import check_texts, opened_texts
 from manyheads.runs.folder import within
 from manyheads.terminal import as_text, console, progress_bar, show_files
 
+SCRIPTS = ("data.js", "text.js", "lines.js", "matrix.js", "main.js", "start.js")  # of a page, in their order
 WAYS = 'text="...", input=FILE or split=validation'
 NO_CAPTUM = "attribution=true needs a package that is not installed: pip install 'manyheads[attribute]'"
 
@@ -193,3 +197,15 @@ def study(config: LookConfig) -> dict[str, Any]:
     show_study(found, f"{task.name}, {task.split}: the heads over {len(rows):,} rows")
     show_files(folder, ["study.json", "heads.csv", "study.html"])
     return written
+
+
+def viewer() -> tuple[str, str]:
+    """The style and the script of a page."""
+    folder = files("manyheads.interpret") / "viewer"
+    script = "\n".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    return (folder / "style.css").read_text(encoding="utf-8"), script
+
+
+def digest(text: str) -> str:
+    """How a content security policy names the one script, or style, that may be used."""
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}"

@@ -13,8 +13,6 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
-from importlib.resources import files
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -29,7 +27,7 @@ from torch.nn.functional import adaptive_max_pool2d
 from manyheads.config import Long
 from manyheads.evaluation.report import GREY, INK, png, templates
 from manyheads.inference.classifier import TextClassifier
-from manyheads.interpret.look import Chosen
+from manyheads.interpret.look import Chosen, digest, viewer
 from manyheads.interpret.maps import (
     Call,
     LayerMaps,
@@ -46,7 +44,6 @@ from manyheads.runs.folder import refuse_unwritable, replace_file
 if TYPE_CHECKING:
     from manyheads.interpret.attribution import Attribution
 
-SCRIPTS = ("data.js", "text.js", "lines.js", "matrix.js", "main.js", "start.js")
 STEPS = 65535  # a weight is kept as a whole number of such parts: the error is below 1.6e-5
 SMALL = 48  # pixels of the small maps
 LISTED = 5  # classes named beside the text
@@ -227,9 +224,7 @@ def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, Layer
     Returns:
         The largest difference from the fast kernel, by name of the layer.
     """
-    viewer = files("manyheads.interpret") / "viewer"
-    style = (viewer / "style.css").read_text(encoding="utf-8")
-    script = "\n".join((viewer / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    style, script = viewer()
     names = ["A, the first text", "B, the second text"][: len(content.texts)] if len(content.texts) > 1 else [""]
     blocks: list[dict[str, Any]] = []  # of the layers that are written
 
@@ -244,7 +239,7 @@ def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, Layer
         .get_template("look.html.j2")
         .generate(
             content=content,
-            digests=[_digest(style), _digest(script)],
+            digests=[digest(style), digest(script)],
             style=Markup(style),  # noqa: S704
             script=Markup(script),  # noqa: S704
             headline=_headline(content.texts[0]),
@@ -300,11 +295,6 @@ def _headline(text: str) -> str:
         return words
     first = words[:HEADLINE].rpartition(" ")[0] or words[: HEADLINE - 1]  # a text of one word is cut within it
     return f"{first}\u2026"
-
-
-def _digest(text: str) -> str:
-    """How a content security policy names the one script, or style, that may be used."""
-    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}"
 
 
 def draw_map(weights_LM: Tensor, queries: Sequence[Word], keys: Sequence[Word], title: str) -> bytes:

@@ -63,6 +63,7 @@ function legend() {
 
 // `#block=1&head=2&view=matrix&token=5&way=to`: a link to what is shown. Anything else in it is passed over.
 function remember() {
+  if (location.protocol === "about:") return; // within a page of `manyheads serve`, which has its own address
   const { block, head, view, token, way } = state;
   history.replaceState(null, "", `#${new URLSearchParams({ block, head, view, token, way })}`);
 }

@@ -1,0 +1,8 @@
+"""Answer texts over HTTP: the same door as `manyheads serve`."""
+
+import sys
+
+from manyheads.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(["serve", *sys.argv[1:]]))

@@ -1,0 +1,361 @@
+"""What is asked over HTTP: POST /predict and /look, GET /health, /metadata, /metrics, /openapi.json and the page at /.
+
+Everything passes the `Gate` first: who may ask, how much may be sent, what is counted. No answer lets another site read
+it (there is no CORS), and a name that is not this server's own is refused, so that no foreign page reaches it by a name
+that it has pointed here (DNS rebinding).
+"""
+
+import asyncio
+import hmac
+import json
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from importlib.resources import files
+from ipaddress import ip_address
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from manyheads import __version__
+from manyheads.config import ServeConfig
+from manyheads.interpret.look import digest, viewer
+from manyheads.serving.crew import Crew, TooManyError
+
+BODY_SECONDS = 10.0  # in which a body must have come
+OPEN = ("/", "/page.css", "/page.js", "/health")  # need no token: they say nothing of the model
+MOST_LOOKS = 8  # pages that are made or wait
+TYPES = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Question(BaseModel):
+    """One text, or many; of a model of pairs with the second texts."""
+
+    model_config = ConfigDict(extra="forbid")
+    text: str | None = Field(None, description="one text")
+    pair: str | None = Field(None, description="its second text, for a model of pairs")
+    texts: list[str] | None = Field(None, description="many texts, in place of text")
+    pairs: list[str] | None = Field(None, description="their second texts, one for each")
+    top_k: int = Field(0, ge=0, description="most probable classes whose probabilities are given; 0: all")
+    thresholds: Share | dict[str, Share] | None = Field(
+        None, description="probability from which a label is given, of all or by name, for a model of several labels"
+    )
+    members: bool = Field(False, description="also the probabilities of network and linear model, each asked alone")
+
+
+class LookedAt(BaseModel):
+    """One text, and what is shown of it."""
+
+    model_config = ConfigDict(extra="forbid")
+    text: str = Field(description="the text")
+    pair: str | None = Field(None, description="its second text, for a model of pairs")
+    layers: str = Field("", description="counted from 1, such as 2 or 1,3-4; empty: all")
+    heads: str = Field("", description="counted from 1, such as 2 or 1,3-4; empty: all")
+    attribution: bool = Field(False, description="also what each token adds (integrated gradients)")
+
+
+class Prediction(BaseModel):
+    """`label`, or `labels` where a text has any number of them."""
+
+    label: str | None = None
+    labels: list[str] | None = None
+    probabilities: dict[str, float]
+    members: dict[str, dict[str, float]] | None = None
+
+
+class Predictions(BaseModel):
+    predictions: list[Prediction]
+
+
+def figures(registry: CollectorRegistry, crew: Crew) -> tuple[Counter, Histogram, Counter]:
+    """Requests, their seconds, and texts; the state of the processes is read when it is asked for."""
+    where: Any = {"registry": registry}
+    ProcessCollector(registry=registry)
+    disable_created_metrics()
+    for name, what, read in (
+        ("manyheads_waiting_texts", "texts that wait", lambda: crew.n_waiting),
+        ("manyheads_workers_ready", "processes that answer", lambda: crew.ready),
+        ("manyheads_worker_restarts", "processes that were started again", lambda: crew.restarts),
+        ("manyheads_batches", "batches handed to the processes", lambda: crew.batches),
+    ):
+        Gauge(name, what, **where).set_function(read)
+    return (
+        Counter("manyheads_requests", "requests", ["path", "status"], **where),
+        Histogram("manyheads_request_seconds", "seconds of a request", ["path"], buckets=SECONDS, **where),
+        Counter("manyheads_texts", "texts that were answered", **where),
+    )
+
+
+class RefusedError(Exception):
+    """A request that is not answered: status and the one sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Gate:
+    """Before the application: names, token, sizes, and after it the headers and figures."""
+
+    def __init__(self, app: Any, config: ServeConfig, token: str, measured: tuple[Counter, Histogram, Counter]) -> None:
+        self.app, self.config, self.token = app, config, token.encode()
+        self.requests, self.seconds, _ = measured
+        self.names = {"localhost", config.host.lower(), *(name.lower() for name in config.names)}
+        self.active = 0  # requests that were accepted and are not answered
+        self.closing = False
+        self.policy = ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun, status = time.perf_counter(), 500
+        headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
+        known = next((one.path for one in self.app.routes if one.path == scope["path"]), "other")
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                more = HEADERS | {"content-security-policy": self.policy}
+                more |= {"connection": "close"} if self.closing else {}
+                message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in more.items())]
+            await send(message)
+
+        accepted = False
+        try:
+            self._admit(scope, headers)
+            body = await self._body(headers, receive)
+            if self.closing and scope["path"] != "/metrics":
+                raise RefusedError(503, "the server is shutting down: ask another one, or again later")
+            self.active, accepted = self.active + 1, True
+            await self.app(scope, _once(body, receive), sent)
+        except RefusedError as refused:
+            await _say(refused.status, str(refused))(scope, receive, sent)
+        finally:
+            self.active -= accepted
+            self.requests.labels(known, status).inc()
+            self.seconds.labels(known).observe(time.perf_counter() - begun)
+
+    def _admit(self, scope: Scope, headers: dict[str, bytes]) -> None:
+        host = headers.get("host", b"").decode("latin-1").lower()
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
+        if name not in self.names and not _is_address(name):
+            raise RefusedError(
+                421, "this server does not go by the name in the Host header: start it with names=[NAME]"
+            )
+        if self.token and scope["path"] not in OPEN:
+            given = headers.get("authorization", b"").partition(b" ")
+            if given[0].lower() != b"bearer" or not hmac.compare_digest(given[2].strip(), self.token):
+                raise RefusedError(401, "a token is needed: send the header Authorization: Bearer TOKEN")
+        if scope["method"] == "POST" and headers.get("content-type", b"").partition(b";")[0].strip().lower() != (
+            b"application/json"
+        ):
+            raise RefusedError(415, "the body is not said to be JSON: send the header Content-Type: application/json")
+
+    async def _body(self, headers: dict[str, bytes], receive: Receive) -> bytes:
+        """All of the body, which must be small enough and come in time."""
+        most = self.config.max_body
+        too_large = RefusedError(
+            413, f"the body is larger than max_body={most} bytes: send fewer or shorter texts at a time"
+        )
+        if int(headers.get("content-length", b"0") or 0) > most:
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise RefusedError(400, "the client left before its request was whole")
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(body) > most:
+                        raise too_large
+        except TimeoutError:
+            raise RefusedError(408, f"the body did not come within {BODY_SECONDS:g} seconds: send it again") from None
+        return bytes(body)
+
+
+def _once(body: bytes, receive: Receive) -> Receive:
+    """The body in one message, then what else the client does."""
+    left = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> Message:
+        return left.pop() if left else await receive()
+
+    return received
+
+
+def _is_address(name: str) -> bool:
+    """An address is nobody's to point elsewhere."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _say(status: int, sentence: str) -> Response:
+    extra = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "5"}}
+    if status in (408, 413):  # what is left of the body is not read
+        extra[status] = {"connection": "close"}
+    return JSONResponse({"detail": sentence}, status, headers=extra.get(status))
+
+
+def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
+    """The application and its gate, for processes that are up."""
+    registry = CollectorRegistry()
+    measured = figures(registry, crew)
+    app = FastAPI(
+        title=f"manyheads: {crew.about['name']}",
+        version=__version__,
+        description="A text classifier. Mistakes are answered by a sentence in `detail`.",
+        docs_url=None,  # these pages load their script from elsewhere: the schema is at /openapi.json
+        redoc_url=None,
+    )
+    gate = Gate(app, config, token, measured)
+    style, script = map(digest, viewer())  # of the page of attention, which the page shows in a frame
+    gate.policy = (
+        f"default-src 'none'; script-src 'self' '{script}'; style-src 'self' '{style}'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    _questions(app, config, crew, measured[2])
+
+    @app.exception_handler(RequestValidationError)
+    async def wrong(request: Any, error: RequestValidationError) -> Response:
+        return _say(422, _sentence(error.errors()[0]))
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Any, error: HTTPException) -> Response:
+        known = {404: "there is no such page: see /openapi.json", 405: "this page is not asked in this way"}
+        return _say(error.status_code, known.get(error.status_code, str(error.detail)))
+
+    @app.exception_handler(Exception)
+    async def failed(request: Any, error: Exception) -> Response:
+        return _say(500, "the server failed at this request: its log says how")
+
+    @app.get("/health")
+    async def health() -> Response:
+        """Whether any process can answer."""
+        if not crew.ready:
+            return _say(503, "no worker is up: another is being started")
+        return JSONResponse({"status": "ok", "workers": crew.ready})
+
+    @app.get("/metadata")
+    async def metadata() -> dict[str, Any]:
+        """What the model is: labels, limits, and how it computes."""
+        return crew.about
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """Figures, as Prometheus reads them."""
+        return Response(generate_latest(registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return gate
+
+
+def _questions(app: FastAPI, config: ServeConfig, crew: Crew, texts_answered: Counter) -> None:
+    """POST /predict and, with the page, /look and the page itself."""
+
+    async def asked(question: dict[str, Any], media_type: str = "application/json") -> Response:
+        for name in ("texts", "pairs"):
+            if any("\ud800" <= letter <= "\udfff" for text in question[name] or () for letter in text):
+                return _say(422, f"{name} has half of a surrogate pair, which is no letter: send whole ones")
+            longest = max(map(len, question[name] or ()), default=0)
+            if longest > config.max_characters:
+                return _say(
+                    422, f"{name} has one of {longest:,} characters, but max_characters={config.max_characters}: cut it"
+                )
+        if len(question["texts"]) > config.max_texts:
+            n = len(question["texts"])
+            return _say(422, f"there are {n:,} texts, but max_texts={config.max_texts}: send fewer at a time")
+        try:
+            status, body = await crew.ask(question)
+        except TooManyError:
+            return _say(429, f"max_queue={config.max_queue} texts wait already: ask again in a second")
+        if status != 200:
+            return _say(status, body.decode())
+        texts_answered.inc(len(question["texts"]))
+        return Response(body, media_type=media_type)
+
+    @app.post("/predict", response_model=Predictions)
+    async def predict(question: Question) -> Response:
+        """Classes and probabilities, with all their digits, as manyheads.load(...).predict gives them."""
+        if (question.text is None) == (question.texts is None):
+            return _say(422, "give either text or texts")
+        if (question.pair if question.texts is not None else question.pairs) is not None:
+            return _say(422, "pair goes with text, and pairs with texts: give those that belong together")
+        texts = question.texts if question.text is None else [question.text]
+        pairs = question.pairs if question.pair is None else [question.pair]
+        given = question.model_dump(include={"top_k", "thresholds", "members"})
+        return await asked({"kind": "predict", "texts": texts, "pairs": pairs, **given})
+
+    if not config.page:
+        return
+    looking = 0
+
+    @app.post("/look", response_class=Response)
+    async def look(question: LookedAt) -> Response:
+        """Where heads look in a text, as a page of HTML."""
+        nonlocal looking
+        if looking >= MOST_LOOKS:
+            return _say(429, f"{MOST_LOOKS} pages are being made already: ask again in a second")
+        looking += 1
+        try:
+            pairs = None if question.pair is None else [question.pair]
+            given = question.model_dump(include={"layers", "heads", "attribution"})
+            return await asked({"kind": "look", "texts": [question.text], "pairs": pairs, **given}, "text/plain")
+        finally:
+            looking -= 1
+
+    for name, kind in TYPES.items():
+        content = files("manyheads.serving").joinpath("page", name).read_bytes()
+        path = "/" if name == "index.html" else f"/{name}"
+        app.add_api_route(path, _page(content, kind), methods=["GET"], include_in_schema=False)
+
+
+def _page(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
+    async def page() -> Response:
+        return Response(content, media_type=f"{kind}; charset=utf-8")
+
+    return page
+
+
+def _sentence(error: dict[str, Any]) -> str:
+    """What pydantic found first, as one sentence."""
+    place = ".".join(str(one) for one in error["loc"] if one != "body")
+    if error["type"] == "json_invalid":
+        return "the body is not JSON: send an object such as " + json.dumps({"text": "worth every minute"})
+    if error["type"] == "extra_forbidden":
+        return f"{place} is not known here: see /openapi.json"
+    said = error["msg"]
+    return f"{place or 'the body'}: {said[:1].lower()}{said[1:]}"

@@ -1,0 +1,214 @@
+"""The queue of questions, and the processes that answer them: each takes what waits as soon as it is free.
+
+A question that was taken is answered, whatever becomes of the process: where that dies, or gives no answer in time,
+another is started and asked the same, by itself from then on. What ends several processes is given up.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from manyheads.config import ServeConfig
+from manyheads.config.fields import to_plain
+
+MOST_TRIES = 3  # processes that a question may end
+LETTERS = 4  # of a token, about: it is counted before texts are read
+LARGEST = 2**28  # bytes of an answer
+PROGRAM = ("-P", "-m", "manyheads.serving.worker")
+PATIENCE = 5.0  # most seconds between two starts of a process that does not come up
+Answer = tuple[int, bytes]
+
+
+class TooManyError(Exception):
+    """More texts wait than may."""
+
+
+@dataclass(eq=False, slots=True)
+class Asked:
+    """A question; `tokens` is how many it has, about."""
+
+    question: dict[str, Any]
+    answer: "asyncio.Future[Answer]"
+    arrived: float
+    tokens: int
+    tries: int = 0
+
+    @property
+    def n_texts(self) -> int:
+        return len(self.question["texts"])
+
+    @property
+    def alone(self) -> bool:
+        return self.tries > 0 or self.question["kind"] != "predict"
+
+
+@dataclass(eq=False, slots=True)
+class Crew:
+    """The processes; `about` is what the first of them said of the model. Leaving the block ends them."""
+
+    config: ServeConfig
+    about: dict[str, Any] = field(default_factory=dict)
+    mistake: str = ""
+    ready: int = 0  # processes that answer
+    restarts: int = 0
+    batches: int = 0
+    closing: bool = False
+    _waiting: deque[Asked] = field(default_factory=deque)
+    _n_waiting: int = 0  # texts
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    _first: asyncio.Event = field(default_factory=asyncio.Event)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def __aenter__(self) -> "Crew":
+        self._tasks = [asyncio.create_task(self._employ()) for _ in range(self.config.workers)]
+        await self._first.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def n_waiting(self) -> int:
+        """Texts that wait."""
+        return self._n_waiting
+
+    async def ask(self, question: dict[str, Any]) -> Answer:
+        """Status and body of the answer; `TooManyError` where too many wait."""
+        texts = [*question["texts"], *(question["pairs"] or ())]
+        if self._n_waiting and self._n_waiting + len(question["texts"]) > self.config.max_queue:
+            raise TooManyError
+        loop = asyncio.get_running_loop()
+        asked = Asked(question, loop.create_future(), loop.time(), sum(2 + len(text) // LETTERS for text in texts))
+        self._waiting.append(asked)
+        self._n_waiting += asked.n_texts
+        self._arrived.set()
+        return await asked.answer
+
+    async def _employ(self) -> None:
+        """One process after another, for as long as the server runs."""
+        pause = 0.1
+        while not self.closing:
+            process = await _started(self.config)
+            try:
+                status, body = await _answer(process)
+                if status != 200:
+                    self.mistake = self.mistake or body.decode()
+                self.about = self.about or (json.loads(body) if status == 200 else {})
+                self._first.set()
+                if status == 200:
+                    pause, self.ready = 0.1, self.ready + 1
+                    try:
+                        await self._work(process)
+                    finally:
+                        self.ready -= 1
+            except (EOFError, OSError, asyncio.IncompleteReadError, TimeoutError) as error:
+                print(f"a worker {_end(process, error)}: another is started", file=sys.stderr, flush=True)
+                if not self.about and self.restarts + 1 >= MOST_TRIES:
+                    self.mistake = "workers end before they have opened the model: what they said stands above"
+                    self._first.set()
+            finally:
+                assert process.stdin is not None
+                process.stdin.close()  # at which it leaves by itself, if it still can
+                if not self.closing:
+                    with suppress(ProcessLookupError):
+                        process.kill()
+                await process.wait()
+            self.restarts += 1
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, PATIENCE)
+
+    async def _work(self, process: asyncio.subprocess.Process) -> None:
+        """Hand on what waits, and the answers back, until the process ends."""
+        ended = asyncio.ensure_future(process.wait())
+        while True:
+            batch = await self._gather(ended)
+            try:
+                async with asyncio.timeout(self.config.hardware.timeout):
+                    await _send(process, [one.question for one in batch])
+                    for asked in batch:
+                        answer = await _answer(process)
+                        if not asked.answer.done():
+                            asked.answer.set_result(answer)
+            finally:
+                self._again([one for one in batch if not one.answer.done()])
+
+    async def _gather(self, ended: "asyncio.Future[int]") -> list[Asked]:
+        """The questions that are answered next: those that wait, up to about `batch.tokens` tokens; the first may have
+        more. Where batches are made, they wait for each other, though no longer than `wait`."""
+        while not self._waiting:
+            self._arrived.clear()
+            arrival = asyncio.ensure_future(self._arrived.wait())
+            await asyncio.wait((arrival, ended), return_when=asyncio.FIRST_COMPLETED)
+            arrival.cancel()
+            if ended.done():
+                raise EOFError
+        loop, first = asyncio.get_running_loop(), self._waiting[0]
+        until = first.arrived + self.config.wait / 1000
+        if not self.config.exact and not self._full_enough() and loop.time() < until:
+            await asyncio.sleep(until - loop.time())
+            if not self._waiting:  # another process was quicker
+                return await self._gather(ended)
+        batch = [self._waiting.popleft()]
+        tokens = batch[0].tokens
+        while self._waiting and not batch[0].alone and not self._waiting[0].alone:
+            tokens += self._waiting[0].tokens
+            if tokens > self.config.batch.tokens:
+                break
+            batch.append(self._waiting.popleft())
+        self._n_waiting -= sum(one.n_texts for one in batch)
+        self.batches += 1
+        return batch
+
+    def _full_enough(self) -> bool:
+        return self._waiting[0].alone or sum(one.tokens for one in self._waiting) >= self.config.batch.tokens
+
+    def _again(self, unanswered: list[Asked]) -> None:
+        """Put back what a process that ended was asked, in front of all others."""
+        for asked in reversed(unanswered):
+            asked.tries += 1
+            if asked.tries >= MOST_TRIES:
+                asked.answer.set_result((500, b"several workers ended at this question: it is given up"))
+            else:
+                self._waiting.appendleft(asked)
+                self._n_waiting += asked.n_texts
+        self._arrived.set()
+
+
+async def _started(config: ServeConfig) -> asyncio.subprocess.Process:
+    threads = config.hardware.threads or max(1, len(os.sched_getaffinity(0)) // config.workers)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *PROGRAM, stdin=-1, stdout=-1, start_new_session=True, limit=LARGEST,
+        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+    )  # fmt: skip
+    plain = to_plain(config)
+    plain["hardware"]["threads"] = threads
+    await _send(process, plain)
+    return process
+
+
+async def _send(process: asyncio.subprocess.Process, content: Any) -> None:
+    assert process.stdin is not None
+    message = json.dumps(content).encode()
+    process.stdin.write(len(message).to_bytes(4, "big") + message)
+    await process.stdin.drain()
+
+
+async def _answer(process: asyncio.subprocess.Process) -> Answer:
+    assert process.stdout is not None
+    size = int.from_bytes(await process.stdout.readexactly(4), "big")
+    message = await process.stdout.readexactly(size)
+    return int(message[:3]), message[3:]
+
+
+def _end(process: asyncio.subprocess.Process, error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "gave no answer in hardware.timeout seconds"
+    return f"ended (exit code {process.returncode})" if process.returncode is not None else "closed its pipe"

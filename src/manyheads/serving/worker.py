@@ -1,0 +1,231 @@
+"""A process that holds the model: questions come in by its standard input, answers leave by its standard output.
+
+A message is four bytes that say how long it is, then JSON. The first is the settings, answered by what is known of the
+model or by a user's mistake; each further one is a list of questions, answered one by one, in order: a status of HTTP,
+then the body. Where the input ends, as with the server itself, the process leaves.
+"""
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
+
+from safetensors.torch import load_file
+
+from manyheads import __version__
+from manyheads.config import Precision, ServeConfig
+from manyheads.config.fields import from_plain
+from manyheads.inference.classifier import GraphNetwork, Prediction, TextClassifier
+from manyheads.inference.folder import load, place
+from manyheads.inference.format import WEIGHTS, open_folder
+from manyheads.nn.cost import count_parameters
+
+MOST_CELLS = 2**22  # weights of all maps of a page: 8 MiB
+Question = dict[str, Any]
+Answer = tuple[int, str]  # a status, and JSON or, of a page, HTML
+
+
+def main() -> None:
+    """Answer until the input ends. What libraries print goes to standard error."""
+    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    for one in (signal.SIGINT, signal.SIGTERM):  # the server says when it is over: what is under way is finished
+        signal.signal(one, signal.SIG_IGN)
+    config = from_plain(ServeConfig, read(questions))
+    try:
+        predictor = opened(config)
+    except ValueError as mistake:
+        write(answers, (422, str(mistake)))
+        return
+    write(answers, (200, json.dumps(about(predictor, config))))
+    while batch := read(questions):
+        for answer in answered(predictor, batch, config):
+            write(answers, answer)
+
+
+def read(stream: BinaryIO) -> Any:
+    """The next message; None at the end."""
+    size = stream.read(4)
+    return json.loads(stream.read(int.from_bytes(size, "big"))) if len(size) == 4 else None
+
+
+def write(stream: BinaryIO, answer: Answer) -> None:
+    status, body = answer
+    message = f"{status}{body}".encode(errors="replace")
+    stream.write(len(message).to_bytes(4, "big") + message)
+    stream.flush()
+
+
+def opened(config: ServeConfig) -> TextClassifier:
+    """The classifier, ready to answer. Its weights are those of the file, mapped: all workers share them in memory, but
+    for matrices that are cast to another type."""
+    folder = open_folder(config.run, TextClassifier.task, graph=True)
+    predictor = load(folder)
+    assert isinstance(predictor, TextClassifier), "it is of the task that was asked for"
+    if not isinstance(predictor.network, GraphNetwork):
+        predictor.network.load_state_dict(load_file(folder.path / WEIGHTS), assign=True)
+        predictor.network.requires_grad_(False)
+    predictor = place(predictor, config.hardware, fast=True)
+    predictor.predict(["a text"], ["its pair"] if predictor.pairs else None)  # the first call is slow
+    return predictor
+
+
+def about(predictor: TextClassifier, config: ServeConfig) -> dict[str, Any]:
+    """What /metadata says, and the server itself needs to know."""
+    run, settings, network = Path(config.run), predictor.settings, predictor.network
+    no_maps = ""
+    if isinstance(network, GraphNetwork):
+        no_maps = "This model is a graph for onnxruntime, whose attention cannot be read: serve the run it came from."
+    elif predictor.model.is_recurrent:
+        no_maps = f"This model is recurrent (model.encoder={predictor.model.encoder.name}) and has no attention heads."
+    kind = str(predictor.autocast or Precision.fp32.name).removeprefix("torch.")
+    return {
+        "name": (run.parent if run.name == "model" else run).name,
+        "version": __version__,
+        "labels": predictor.labels,
+        "thresholds": dict(zip(predictor.labels, predictor.thresholds, strict=True)) if predictor.thresholds else None,
+        "pairs": predictor.pairs,
+        "max_length": predictor.max_length,
+        "long": settings.long.name,
+        "members": list(predictor.members),
+        "linear_share": predictor.share,
+        "parameters": None if isinstance(network, GraphNetwork) else count_parameters(network),
+        "layers": 0 if no_maps else settings.model.n_layers + settings.model.n_cross_layers,
+        "heads": 0 if no_maps else settings.model.n_heads,
+        "no_maps": no_maps,
+        "computes": {"type": kind, "device": str(next(network.parameters()).device), "exact": config.exact},
+        "limits": {name: getattr(config, f"max_{name}") for name in ("body", "texts", "characters", "queue")},
+    }
+
+
+def answered(predictor: TextClassifier, batch: list[Question], config: ServeConfig) -> Iterator[Answer]:
+    """An answer for each question. With `exact` each text is read by itself, as `predict` of one text reads it;
+    otherwise all texts of the batch are read together, if they can be."""
+    if not config.exact and len(batch) > 1 and all(one["kind"] == "predict" and not one["members"] for one in batch):
+        together = Together(predictor, batch, config.batch.tokens)
+        yield from (_one(predictor, question, config, together) for question in batch)
+    else:
+        yield from (_one(predictor, question, config) for question in batch)
+
+
+class Together:
+    """The predictions of all questions of a batch, of whose texts batches of `tokens` tokens are made; nothing where
+    one of them cannot be answered: each is then asked by itself."""
+
+    def __init__(self, predictor: TextClassifier, batch: list[Question], tokens: int) -> None:
+        texts = [text for one in batch for text in one["texts"]]
+        pairs = [pair for one in batch for pair in one["pairs"] or ()] if predictor.pairs else None
+        self.left: list[Any] = []
+        if all((one["pairs"] is not None) == predictor.pairs for one in batch):
+            self.left = list(predictor.predict(texts, pairs, tokens=tokens))
+
+    def next(self, n: int) -> list[Any]:
+        found, self.left = self.left[:n], self.left[n:]
+        return found
+
+
+def _one(
+    predictor: TextClassifier, question: Question, config: ServeConfig, together: Together | None = None
+) -> Answer:
+    try:
+        if question["kind"] == "look":
+            return 200, look(predictor, question, config)
+        return 200, json.dumps(predicted(predictor, question, config, together), ensure_ascii=False)
+    except ValueError as mistake:
+        return 422, f"{mistake}"
+    except Exception:  # of one text, which must not end the process: it is shown where the server's errors are
+        traceback.print_exc()
+        return 500, "the model failed on this text: the server's log says how"
+
+
+def predicted(
+    predictor: TextClassifier, question: Question, config: ServeConfig, together: Together | None = None
+) -> dict[str, Any]:
+    """What POST /predict answers; probabilities have all their digits."""
+    texts, pairs, thresholds = question["texts"], question["pairs"], question["thresholds"]
+    chosen = _thresholds(predictor, thresholds)
+    predictor.check(texts, pairs)
+    found = together.next(len(texts)) if together and together.left else _predictions(predictor, texts, pairs, config)
+    rows: list[dict[str, Any]] = []
+    for one in found:
+        ranked = sorted(one.probabilities.items(), key=lambda pair: -pair[1])
+        said: dict[str, Any] = {"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels}
+        if chosen is not None:
+            said = {"labels": [name for name, value in ranked if value >= chosen[name]]}
+        shown = ranked[: question["top_k"]] if question["top_k"] else one.probabilities.items()
+        rows.append({**said, "probabilities": dict(shown)})
+    if question["members"]:
+        _add_members(predictor, texts, pairs, rows)
+    return {"predictions": rows}
+
+
+def _predictions(
+    predictor: TextClassifier, texts: list[str], pairs: list[str] | None, config: ServeConfig
+) -> list[Any]:
+    if not config.exact:
+        return list(predictor.predict(texts, pairs, tokens=config.batch.tokens))
+    seconds = [None] * len(texts) if pairs is None else [[one] for one in pairs]
+    return [predictor.predict([text], pair)[0] for text, pair in zip(texts, seconds, strict=True)]
+
+
+def _thresholds(predictor: TextClassifier, asked: float | dict[str, float] | None) -> dict[str, float] | None:
+    if asked is None:
+        return None
+    if predictor.thresholds is None:
+        raise ValueError("thresholds are given, but the model gives each text one class: leave them out")
+    if not isinstance(asked, dict):
+        return dict.fromkeys(predictor.labels, asked)
+    if unknown := [name for name in asked if name not in predictor.labels]:
+        raise ValueError(f"thresholds names {unknown[0]!r}, which is no label of the model: see labels of /metadata")
+    return dict(zip(predictor.labels, predictor.thresholds, strict=True)) | asked
+
+
+def _add_members(
+    predictor: TextClassifier, texts: list[str], pairs: list[str] | None, rows: list[dict[str, Any]]
+) -> None:
+    """To each row the probabilities of whoever answers, asked alone, and of both together."""
+    for at, (text, row) in enumerate(zip(texts, rows, strict=True)):
+        of = predictor.member_logits([text], None if pairs is None else [pairs[at]])
+        row["members"] = {
+            name: dict(zip(predictor.labels, predictor.probabilities(logits_1C)[0].tolist(), strict=True))
+            for name, logits_1C in of.items()
+        }
+
+
+def look(predictor: TextClassifier, question: Question, config: ServeConfig) -> str:
+    """The page of `manyheads look` for one text: maps of the heads that are asked for, and what each token adds."""
+    from manyheads.interpret.attribution import attribute
+    from manyheads.interpret.look import choose
+    from manyheads.interpret.maps import read_words
+    from manyheads.interpret.page import look_at
+
+    facts = about(predictor, config)
+    if facts["no_maps"]:
+        raise ValueError(facts["no_maps"])
+    text, seconds = question["texts"][0], question["pairs"]
+    pair = seconds[0] if seconds else None
+    predictor.check([text], seconds)
+    chosen = choose(predictor.model, question["layers"], question["heads"])
+    reading = read_words(predictor.tokenizer, text, pair, predictor.max_length, predictor.cutting)
+    n_maps, n_cells = len(chosen.layers) * len(chosen.heads), sum(one**2 for one in reading.lengths)
+    if n_maps * n_cells > MOST_CELLS:
+        raise ValueError(
+            f"{n_maps} maps of {len(reading.words)} tokens are too many for a page: choose fewer layers or heads, such "
+            f"as layers={predictor.model.n_layers} and heads=1"
+        )
+    exactly = predictor.on(next(predictor.network.parameters()).device)  # in fp32, as `manyheads look`
+    label = max((found := _predictions(predictor, [text], seconds, config)[0].probabilities), key=found.__getitem__)
+    added = attribute(exactly, text, pair, label=label) if question["attribution"] else None
+    with TemporaryDirectory() as scratch:
+        page = look_at(exactly, text, pair, chosen, folder=Path(scratch), source=facts["name"], attribution=added)
+        return page.files[0].read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)
