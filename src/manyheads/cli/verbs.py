@@ -21,17 +21,8 @@ from manyheads.config import (
 from manyheads.config.facts import Setting, settings
 from manyheads.config.fields import KIND_WORDS, show, unwrap
 
-Config = (
-    RunConfig
-    | EvaluateConfig
-    | PredictConfig
-    | LookConfig
-    | ServeConfig
-    | ExportConfig
-    | AblateConfig
-    | ExplainConfig
-    | TuneConfig
-)
+Asking = EvaluateConfig | PredictConfig | LookConfig | ServeConfig  # a finished model
+Config = RunConfig | Asking | ExportConfig | AblateConfig | ExplainConfig | TuneConfig
 
 FLAGS = """\
 flags

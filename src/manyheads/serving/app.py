@@ -10,6 +10,8 @@ import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from functools import partial
 from importlib.resources import files
 from ipaddress import ip_address
 from typing import Annotated, Any
@@ -48,10 +50,15 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
-Scope = MutableMapping[str, Any]
+WITH = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "5"}}
+WITH |= {status: {"connection": "close"} for status in (408, 413)}  # what is left of the body is not read
+SENTENCES = {
+    400: "the body cannot be read as JSON: it may be nested too deeply",
+    404: "there is no such page: see /openapi.json",
+    405: "this page is not asked in this way",
+}
 Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+Channel = Callable[..., Awaitable[Any]]  # what receives messages, or sends one
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -132,7 +139,7 @@ class Gate:
         self.closing = False
         self.policy = ""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Channel, send: Channel) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -164,10 +171,12 @@ class Gate:
             self.requests.labels(known, status).inc()
             self.seconds.labels(known).observe(time.perf_counter() - begun)
 
-    def _admit(self, scope: Scope, headers: dict[str, bytes]) -> None:
+    def _admit(self, scope: Message, headers: dict[str, bytes]) -> None:
         host = headers.get("host", b"").decode("latin-1").lower()
-        name = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
-        if name not in self.names and not _is_address(name):
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        with suppress(ValueError):
+            name = "localhost" if ip_address(name) else name  # an address is nobody's to point elsewhere
+        if name not in self.names:
             raise RefusedError(
                 421, "this server does not go by the name in the Host header: start it with names=[NAME]"
             )
@@ -180,7 +189,7 @@ class Gate:
         ):
             raise RefusedError(415, "the body is not said to be JSON: send the header Content-Type: application/json")
 
-    async def _body(self, headers: dict[str, bytes], receive: Receive) -> bytes:
+    async def _body(self, headers: dict[str, bytes], receive: Channel) -> bytes:
         """All of the body, which must be small enough and come in time."""
         most = self.config.max_body
         too_large = RefusedError(
@@ -205,7 +214,7 @@ class Gate:
         return bytes(body)
 
 
-def _once(body: bytes, receive: Receive) -> Receive:
+def _once(body: bytes, receive: Channel) -> Channel:
     """The body in one message, then what else the client does."""
     left = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -215,20 +224,8 @@ def _once(body: bytes, receive: Receive) -> Receive:
     return received
 
 
-def _is_address(name: str) -> bool:
-    """An address is nobody's to point elsewhere."""
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
 def _say(status: int, sentence: str) -> Response:
-    extra = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "5"}}
-    if status in (408, 413):  # what is left of the body is not read
-        extra[status] = {"connection": "close"}
-    return JSONResponse({"detail": sentence}, status, headers=extra.get(status))
+    return JSONResponse({"detail": sentence}, status, headers=WITH.get(status))
 
 
 def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
@@ -256,8 +253,7 @@ def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
 
     @app.exception_handler(HTTPException)
     async def refused(request: Any, error: HTTPException) -> Response:
-        known = {404: "there is no such page: see /openapi.json", 405: "this page is not asked in this way"}
-        return _say(error.status_code, known.get(error.status_code, str(error.detail)))
+        return _say(error.status_code, SENTENCES.get(error.status_code, str(error.detail)))
 
     @app.exception_handler(Exception)
     async def failed(request: Any, error: Exception) -> Response:
@@ -340,13 +336,11 @@ def _questions(app: FastAPI, config: ServeConfig, crew: Crew, texts_answered: Co
     for name, kind in TYPES.items():
         content = files("manyheads.serving").joinpath("page", name).read_bytes()
         path = "/" if name == "index.html" else f"/{name}"
-        app.add_api_route(path, _page(content, kind), methods=["GET"], include_in_schema=False)
+        page = Response(content, media_type=f"{kind}; charset=utf-8")
+        app.add_api_route(path, partial(_same, page), methods=["GET"], include_in_schema=False)
 
 
-def _page(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
-    async def page() -> Response:
-        return Response(content, media_type=f"{kind}; charset=utf-8")
-
+async def _same(page: Response) -> Response:
     return page
 
 

@@ -20,6 +20,7 @@ MOST_TRIES = 3  # processes that a question may end
 LETTERS = 4  # of a token, about: it is counted before texts are read
 LARGEST = 2**28  # bytes of an answer
 PROGRAM = ("-P", "-m", "manyheads.serving.worker")
+GRACE = 2.0  # seconds in which a process may leave by itself
 PATIENCE = 5.0  # most seconds between two starts of a process that does not come up
 Answer = tuple[int, bytes]
 
@@ -39,10 +40,6 @@ class Asked:
     tries: int = 0
 
     @property
-    def n_texts(self) -> int:
-        return len(self.question["texts"])
-
-    @property
     def alone(self) -> bool:
         return self.tries > 0 or self.question["kind"] != "predict"
 
@@ -57,9 +54,9 @@ class Crew:
     ready: int = 0  # processes that answer
     restarts: int = 0
     batches: int = 0
+    n_waiting: int = 0  # texts
     closing: bool = False
     _waiting: deque[Asked] = field(default_factory=deque)
-    _n_waiting: int = 0  # texts
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
     _first: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -75,20 +72,15 @@ class Crew:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    @property
-    def n_waiting(self) -> int:
-        """Texts that wait."""
-        return self._n_waiting
-
     async def ask(self, question: dict[str, Any]) -> Answer:
         """Status and body of the answer; `TooManyError` where too many wait."""
         texts = [*question["texts"], *(question["pairs"] or ())]
-        if self._n_waiting and self._n_waiting + len(question["texts"]) > self.config.max_queue:
+        if self.n_waiting and self.n_waiting + len(question["texts"]) > self.config.max_queue:
             raise TooManyError
         loop = asyncio.get_running_loop()
         asked = Asked(question, loop.create_future(), loop.time(), sum(2 + len(text) // LETTERS for text in texts))
         self._waiting.append(asked)
-        self._n_waiting += asked.n_texts
+        self.n_waiting += len(asked.question["texts"])
         self._arrived.set()
         return await asked.answer
 
@@ -96,8 +88,9 @@ class Crew:
         """One process after another, for as long as the server runs."""
         pause = 0.1
         while not self.closing:
-            process = await _started(self.config)
+            process, plain = await _started(self.config)
             try:
+                await _send(process, plain)
                 status, body = await _answer(process)
                 if status != 200:
                     self.mistake = self.mistake or body.decode()
@@ -109,18 +102,20 @@ class Crew:
                         await self._work(process)
                     finally:
                         self.ready -= 1
-            except (EOFError, OSError, asyncio.IncompleteReadError, TimeoutError) as error:
-                print(f"a worker {_end(process, error)}: another is started", file=sys.stderr, flush=True)
+            except (EOFError, OSError) as error:
+                how = "gave no answer in hardware.timeout seconds" if isinstance(error, TimeoutError) else "ended"
+                print(f"a worker {how}: another is started", file=sys.stderr, flush=True)
                 if not self.about and self.restarts + 1 >= MOST_TRIES:
                     self.mistake = "workers end before they have opened the model: what they said stands above"
                     self._first.set()
             finally:
                 assert process.stdin is not None
                 process.stdin.close()  # at which it leaves by itself, if it still can
-                if not self.closing:
-                    with suppress(ProcessLookupError):
-                        process.kill()
-                await process.wait()
+                with suppress(TimeoutError, asyncio.CancelledError):
+                    await asyncio.wait_for(process.wait(), GRACE)
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
             self.restarts += 1
             await asyncio.sleep(pause)
             pause = min(2 * pause, PATIENCE)
@@ -152,7 +147,8 @@ class Crew:
                 raise EOFError
         loop, first = asyncio.get_running_loop(), self._waiting[0]
         until = first.arrived + self.config.wait / 1000
-        if not self.config.exact and not self._full_enough() and loop.time() < until:
+        is_full = first.alone or sum(one.tokens for one in self._waiting) >= self.config.batch.tokens
+        if not self.config.exact and not is_full and loop.time() < until:
             await asyncio.sleep(until - loop.time())
             if not self._waiting:  # another process was quicker
                 return await self._gather(ended)
@@ -163,12 +159,9 @@ class Crew:
             if tokens > self.config.batch.tokens:
                 break
             batch.append(self._waiting.popleft())
-        self._n_waiting -= sum(one.n_texts for one in batch)
+        self.n_waiting -= sum(len(one.question["texts"]) for one in batch)
         self.batches += 1
         return batch
-
-    def _full_enough(self) -> bool:
-        return self._waiting[0].alone or sum(one.tokens for one in self._waiting) >= self.config.batch.tokens
 
     def _again(self, unanswered: list[Asked]) -> None:
         """Put back what a process that ended was asked, in front of all others."""
@@ -178,11 +171,12 @@ class Crew:
                 asked.answer.set_result((500, b"several workers ended at this question: it is given up"))
             else:
                 self._waiting.appendleft(asked)
-                self._n_waiting += asked.n_texts
+                self.n_waiting += len(asked.question["texts"])
         self._arrived.set()
 
 
-async def _started(config: ServeConfig) -> asyncio.subprocess.Process:
+async def _started(config: ServeConfig) -> tuple[asyncio.subprocess.Process, dict[str, Any]]:
+    """A process, and the settings that it is to be sent."""
     threads = config.hardware.threads or max(1, len(os.sched_getaffinity(0)) // config.workers)
     process = await asyncio.create_subprocess_exec(
         sys.executable, *PROGRAM, stdin=-1, stdout=-1, start_new_session=True, limit=LARGEST,
@@ -190,8 +184,7 @@ async def _started(config: ServeConfig) -> asyncio.subprocess.Process:
     )  # fmt: skip
     plain = to_plain(config)
     plain["hardware"]["threads"] = threads
-    await _send(process, plain)
-    return process
+    return process, plain
 
 
 async def _send(process: asyncio.subprocess.Process, content: Any) -> None:
@@ -206,9 +199,3 @@ async def _answer(process: asyncio.subprocess.Process) -> Answer:
     size = int.from_bytes(await process.stdout.readexactly(4), "big")
     message = await process.stdout.readexactly(size)
     return int(message[:3]), message[3:]
-
-
-def _end(process: asyncio.subprocess.Process, error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
-        return "gave no answer in hardware.timeout seconds"
-    return f"ended (exit code {process.returncode})" if process.returncode is not None else "closed its pipe"

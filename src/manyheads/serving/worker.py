@@ -8,7 +8,6 @@ then the body. Where the input ends, as with the server itself, the process leav
 import json
 import os
 import signal
-import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,8 +54,7 @@ def read(stream: BinaryIO) -> Any:
 
 
 def write(stream: BinaryIO, answer: Answer) -> None:
-    status, body = answer
-    message = f"{status}{body}".encode(errors="replace")
+    message = f"{answer[0]}{answer[1]}".encode(errors="replace")
     stream.write(len(message).to_bytes(4, "big") + message)
     stream.flush()
 
@@ -106,36 +104,24 @@ def about(predictor: TextClassifier, config: ServeConfig) -> dict[str, Any]:
 def answered(predictor: TextClassifier, batch: list[Question], config: ServeConfig) -> Iterator[Answer]:
     """An answer for each question. With `exact` each text is read by itself, as `predict` of one text reads it;
     otherwise all texts of the batch are read together, if they can be."""
-    if not config.exact and len(batch) > 1 and all(one["kind"] == "predict" and not one["members"] for one in batch):
-        together = Together(predictor, batch, config.batch.tokens)
-        yield from (_one(predictor, question, config, together) for question in batch)
-    else:
-        yield from (_one(predictor, question, config) for question in batch)
-
-
-class Together:
-    """The predictions of all questions of a batch, of whose texts batches of `tokens` tokens are made; nothing where
-    one of them cannot be answered: each is then asked by itself."""
-
-    def __init__(self, predictor: TextClassifier, batch: list[Question], tokens: int) -> None:
+    found: list[Any] = []
+    fits = all(one["kind"] == "predict" and (one["pairs"] is not None) == predictor.pairs for one in batch)
+    if fits and not config.exact:
         texts = [text for one in batch for text in one["texts"]]
-        pairs = [pair for one in batch for pair in one["pairs"] or ()] if predictor.pairs else None
-        self.left: list[Any] = []
-        if all((one["pairs"] is not None) == predictor.pairs for one in batch):
-            self.left = list(predictor.predict(texts, pairs, tokens=tokens))
+        pairs = [pair for one in batch for pair in one["pairs"]] if predictor.pairs else None
+        if pairs is None or len(pairs) == len(texts):
+            found = list(predictor.predict(texts, pairs, tokens=config.batch.tokens))
+    for question in batch:
+        n = len(question["texts"])
+        yield _one(predictor, question, config, found[:n])
+        found = found[n:]
 
-    def next(self, n: int) -> list[Any]:
-        found, self.left = self.left[:n], self.left[n:]
-        return found
 
-
-def _one(
-    predictor: TextClassifier, question: Question, config: ServeConfig, together: Together | None = None
-) -> Answer:
+def _one(predictor: TextClassifier, question: Question, config: ServeConfig, found: list[Any]) -> Answer:
     try:
         if question["kind"] == "look":
             return 200, look(predictor, question, config)
-        return 200, json.dumps(predicted(predictor, question, config, together), ensure_ascii=False)
+        return 200, json.dumps(predicted(predictor, question, config, found), ensure_ascii=False)
     except ValueError as mistake:
         return 422, f"{mistake}"
     except Exception:  # of one text, which must not end the process: it is shown where the server's errors are
@@ -143,24 +129,25 @@ def _one(
         return 500, "the model failed on this text: the server's log says how"
 
 
-def predicted(
-    predictor: TextClassifier, question: Question, config: ServeConfig, together: Together | None = None
-) -> dict[str, Any]:
-    """What POST /predict answers; probabilities have all their digits."""
+def predicted(predictor: TextClassifier, question: Question, config: ServeConfig, found: list[Any]) -> dict[str, Any]:
+    """What POST /predict answers; probabilities have all their digits. `found`: what is known of the texts already."""
     texts, pairs, thresholds = question["texts"], question["pairs"], question["thresholds"]
     chosen = _thresholds(predictor, thresholds)
     predictor.check(texts, pairs)
-    found = together.next(len(texts)) if together and together.left else _predictions(predictor, texts, pairs, config)
     rows: list[dict[str, Any]] = []
-    for one in found:
+    for at, one in enumerate(found or _predictions(predictor, texts, pairs, config)):
         ranked = sorted(one.probabilities.items(), key=lambda pair: -pair[1])
         said: dict[str, Any] = {"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels}
         if chosen is not None:
             said = {"labels": [name for name, value in ranked if value >= chosen[name]]}
         shown = ranked[: question["top_k"]] if question["top_k"] else one.probabilities.items()
         rows.append({**said, "probabilities": dict(shown)})
-    if question["members"]:
-        _add_members(predictor, texts, pairs, rows)
+        if question["members"]:
+            of = predictor.member_logits([texts[at]], None if pairs is None else [pairs[at]])
+            rows[-1]["members"] = {
+                name: dict(zip(predictor.labels, predictor.probabilities(logits_1C)[0].tolist(), strict=True))
+                for name, logits_1C in of.items()
+            }
     return {"predictions": rows}
 
 
@@ -183,18 +170,6 @@ def _thresholds(predictor: TextClassifier, asked: float | dict[str, float] | Non
     if unknown := [name for name in asked if name not in predictor.labels]:
         raise ValueError(f"thresholds names {unknown[0]!r}, which is no label of the model: see labels of /metadata")
     return dict(zip(predictor.labels, predictor.thresholds, strict=True)) | asked
-
-
-def _add_members(
-    predictor: TextClassifier, texts: list[str], pairs: list[str] | None, rows: list[dict[str, Any]]
-) -> None:
-    """To each row the probabilities of whoever answers, asked alone, and of both together."""
-    for at, (text, row) in enumerate(zip(texts, rows, strict=True)):
-        of = predictor.member_logits([text], None if pairs is None else [pairs[at]])
-        row["members"] = {
-            name: dict(zip(predictor.labels, predictor.probabilities(logits_1C)[0].tolist(), strict=True))
-            for name, logits_1C in of.items()
-        }
 
 
 def look(predictor: TextClassifier, question: Question, config: ServeConfig) -> str:
@@ -228,4 +203,3 @@ def look(predictor: TextClassifier, question: Question, config: ServeConfig) -> 
 
 if __name__ == "__main__":
     main()
-    sys.exit(0)

@@ -1,0 +1,352 @@
+"""`manyheads serve` beside the transformers pipeline behind the same FastAPI, and a soak: serving.json.
+
+    pip install 'manyheads[serve,bench]'
+    MANYHEADS_DATA=<folder of NAME/{train,test}.csv> python benchmarks/serving.py [speed] [soak=SECONDS]
+
+The network is BERT's, 4 layers of d_model 256 and 4 heads, random, then trained by manyheads for 20 steps on
+ag_news_10k without a linear member; the pipeline opens what `manyheads export` writes of that run, so both compute the
+same. Test texts of ag_news_10k, one a request, go over loopback from one process of `CLIENTS` clients, each of which
+asks again as soon as it is answered; all share the machine's cores with the server. Contestants take turns; of each
+turn the first half second is not counted. The pipeline's server is a plain endpoint, as its users write it, which
+FastAPI runs in threads.
+
+`soak` sends 80 % of the requests a second that the server was seen to answer, evenly spread, and meanwhile kills
+workers, sends malformed bodies, opens connections that say nothing and leaves before answers. Each request that was
+sent whole must be answered by the bits that the text was answered by at first.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import psutil
+from contestants.tables import fill_document, markdown
+from machine import machine
+from prediction import bert_of, read, spread
+
+RESULTS = Path(__file__).with_suffix(".json")
+DOCUMENT = RESULTS.parents[1] / "docs" / "serving.md"
+CLIENTS, ROUNDS, SECONDS, SKIPPED = (1, 8, 64), 3, 4.0, 0.5
+OURS = {
+    "manyheads": (),
+    "manyheads, workers=2": ("workers=2",),
+    "manyheads, exact=false": ("exact=false",),
+}
+THEIRS = {"pipeline fp32": "float32", "pipeline bf16": "bfloat16"}
+PEER = """
+import sys
+import torch, uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+from transformers import pipeline
+
+class Question(BaseModel):
+    text: str
+
+app = FastAPI()
+classify = pipeline("text-classification", sys.argv[1], dtype=getattr(torch, sys.argv[2]), device="cpu", top_k=None)
+
+@app.post("/predict")
+def predict(question: Question):
+    return classify(question.text, truncation=True)
+
+uvicorn.run(app, port=int(sys.argv[3]), log_level="warning")
+"""
+
+
+def main() -> None:
+    data = os.environ.get("MANYHEADS_DATA")
+    if not data:
+        sys.exit("MANYHEADS_DATA is not set: it names the folder that holds ag_news_10k/{train,test}.csv")
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results["machine"] = machine()
+    packages = ("torch", "transformers", "fastapi", "uvicorn", "manyheads")
+    results["versions"] = {name: version(name) for name in packages}
+    with tempfile.TemporaryDirectory() as scratch:
+        run, texts = made(Path(data) / "ag_news_10k", Path(scratch))
+        for word in sys.argv[1:] or ["speed"]:
+            name, _, seconds = word.partition("=")
+            if name == "soak":
+                results[name] = asyncio.run(soak(run, texts[:200], float(seconds)))
+            else:
+                results[name] = speed(run, texts)
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+            print(json.dumps(results[name], indent=1), flush=True)
+    fill_document(DOCUMENT, {"serving": table(results["speed"])})
+
+
+def made(data: Path, scratch: Path) -> tuple[Path, list[str]]:
+    """The run, with its export in bert/, and the texts."""
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer, texts = read(data)
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    bert_of(tokenizer).save_pretrained(scratch / "begin")
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=512, **names)
+    wrapped.save_pretrained(scratch / "begin")
+    run = scratch / "run"
+    steps = ["trainer.max_steps=20", "trainer.max_epochs=-1", "linear=false", "test=false", "data.rows=2000"]
+    for words in (
+        ["train", f"data.path={data}", f"init_from={scratch / 'begin'}", f"output={run}", *steps],
+        ["export", f"run={run}", f"output={run / 'bert'}"],
+    ):
+        subprocess.run([sys.executable, "-m", "manyheads", *words], check=True, stdout=subprocess.DEVNULL)
+    return run, texts
+
+
+def started(command: list[str], log: Path, stack: ExitStack) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(command, stdout=log.open("wb"), stderr=subprocess.STDOUT)
+    stack.callback(process.wait)
+    stack.callback(process.terminate)
+    return process
+
+
+def our_server(run: Path, words: tuple[str, ...], stack: ExitStack) -> tuple[int, subprocess.Popen[bytes]]:
+    """Its port, and the process."""
+    log = run / f"serve-{time.monotonic_ns()}.log"
+    process = started([sys.executable, "-m", "manyheads", "serve", f"run={run}", "port=0", *words], log, stack)
+    while not (found := re.search(r":(\d+)/ \(", log.read_text())):
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.1)
+    return int(found[1]), process
+
+
+def speed(run: Path, texts: list[str]) -> dict[str, Any]:
+    """Requests a second and milliseconds, of each number of clients."""
+    turns: dict[str, dict[int, list[tuple[float, list[float]]]]] = {}
+    with ExitStack() as stack:
+        ports = {name: our_server(run, words, stack)[0] for name, words in OURS.items()}
+        for at, (name, kind) in enumerate(THEIRS.items()):
+            ports[name] = 20100 + at
+            words = [sys.executable, "-c", PEER, str(run / "bert"), kind, str(ports[name])]
+            started(words, run / f"{kind}.log", stack)
+            asyncio.run(up(ports[name]))
+        check(asyncio.run(answers_of(ports, texts[:20])))
+        for _ in range(ROUNDS):
+            for n_clients in CLIENTS:
+                for name, port in ports.items():
+                    found = asyncio.run(turn(port, texts, n_clients))
+                    turns.setdefault(name, {}).setdefault(n_clients, []).append(found)
+    found: dict[str, Any] = {"seconds of a turn": SECONDS, "rounds": ROUNDS}
+    for name, of in turns.items():
+        for n_clients, rounds in of.items():
+            taken = sorted(one for _, each in rounds for one in each)
+            cuts = quantiles(taken, n=100)
+            found.setdefault(name, {})[str(n_clients)] = {
+                "requests/s": spread([rate for rate, _ in rounds]),
+                "p50 ms": round(cuts[49], 2),
+                "p99 ms": round(cuts[98], 2),
+            }
+    found["ratio of each round"] = {
+        f"{ours} / {theirs}, {n} clients": spread(
+            [mine / other for (mine, _), (other, _) in zip(turns[ours][n], turns[theirs][n], strict=True)]
+        )
+        for ours in OURS
+        for theirs in THEIRS
+        for n in CLIENTS
+    }
+    return found
+
+
+def check(answers: dict[str, list[dict[str, float]]]) -> None:
+    """Both compute the same network."""
+    exact = answers["pipeline fp32"]
+    for name, found in answers.items():
+        for one, other in zip(found, exact, strict=True):
+            assert max(abs(one[label] - other[label]) for label in other) < 0.02, name
+
+
+async def answers_of(ports: dict[str, int], texts: list[str]) -> dict[str, list[dict[str, float]]]:
+    found: dict[str, list[dict[str, float]]] = {}
+    for name, port in ports.items():
+        async with Client(port) as client:
+            for text in texts:
+                said = json.loads((await client.ask(text))[1])
+                row = said["predictions"][0]["probabilities"] if "predictions" in said else {
+                    one["label"]: one["score"] for one in (said[0] if isinstance(said[0], list) else said)
+                }  # fmt: skip
+                found.setdefault(name, []).append(row)
+    return found
+
+
+class Client:
+    """One connection that stays open."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def __aenter__(self) -> "Client":
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.writer.close()
+        with suppress(OSError):
+            await self.writer.wait_closed()
+
+    def send(self, text: str) -> None:
+        body = json.dumps({"text": text}).encode()
+        head = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+        self.writer.write(f"{head}{len(body)}\r\n\r\n".encode() + body)
+
+    async def ask(self, text: str) -> tuple[int, bytes]:
+        """Status and body."""
+        self.send(text)
+        head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
+        found = re.search(rb"content-length: (\d+)", head)
+        assert found is not None
+        return int(head[9:12]), await self.reader.readexactly(int(found[1]))
+
+
+async def up(port: int) -> None:
+    for _ in range(600):
+        with suppress(OSError):
+            async with Client(port) as client:
+                await client.ask("up")
+                return
+        await asyncio.sleep(0.1)
+    raise SystemExit("the pipeline's server does not come up")
+
+
+async def turn(port: int, texts: list[str], n_clients: int, seconds: float = SECONDS) -> tuple[float, list[float]]:
+    """Requests a second, and the milliseconds of each."""
+    taken: list[float] = []
+    begun = time.perf_counter()
+    counted = begun + SKIPPED
+
+    async def client(first: int) -> None:
+        async with Client(port) as connection:
+            at = first
+            while (sent := time.perf_counter()) < begun + seconds:
+                status, _ = await connection.ask(texts[at % len(texts)])
+                assert status == 200, status
+                if (now := time.perf_counter()) > counted:
+                    taken.append(1000 * (now - sent))
+                at += n_clients
+
+    await asyncio.gather(*(client(first) for first in range(n_clients)))
+    return round(len(taken) / (time.perf_counter() - counted), 1), taken
+
+
+async def soak(run: Path, texts: list[str], seconds: float, workers: int = 2) -> dict[str, Any]:
+    """What became of all requests, and the memory of all processes."""
+    with ExitStack() as stack:
+        port, process = our_server(run, (f"workers={workers}", "hardware.threads=1"), stack)
+        async with Client(port) as client:
+            expected = [(await client.ask(text))[1] for text in texts]
+        capacity = (await turn(port, texts, 16, 5.0))[0]
+        rate, begun = 0.8 * capacity, time.perf_counter()
+        end, counts = begun + seconds, dict.fromkeys(("sent", "answered", "refused", "lost", "other bits"), 0)
+        memory: list[tuple[float, float, float]] = []
+        taken: list[float] = []
+
+        async def one(at: int) -> None:
+            sent = time.perf_counter()
+            counts["sent"] += 1
+            try:
+                async with Client(port) as client:
+                    status, body = await client.ask(texts[at % len(texts)])
+            except (OSError, EOFError):
+                counts["lost"] += 1
+                return
+            taken.append(1000 * (time.perf_counter() - sent))
+            counts["answered" if status == 200 else "refused"] += 1
+            counts["other bits"] += status == 200 and body != expected[at % len(texts)]
+
+        others = {"kills": 0, "malformed": 0, "slow": 0, "left": 0}
+        nuisance = asyncio.create_task(disturb(port, process.pid, end, others))
+        asked: set[asyncio.Task[None]] = set()
+        at = 0
+        while (now := time.perf_counter()) < end:
+            while at < (now - begun) * rate:
+                asked.add(asyncio.create_task(one(at)))
+                asked = {task for task in asked if not task.done()} if at % 500 == 0 else asked
+                at += 1
+            if now - begun > 10 * len(memory):
+                memory.append((round(now - begun), *used(process.pid)))
+            await asyncio.sleep(0.002)
+        await asyncio.gather(*asked, nuisance)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(60)
+    cuts, quarter = quantiles(taken, n=100), len(memory) // 4 + 1
+    ends = [round(median(one[1] for one in part), 1) for part in (memory[:quarter], memory[-quarter:])]
+    return {
+        "seconds": seconds,
+        "workers": workers,
+        "requests/s seen": capacity,
+        "requests/s sent": round(rate, 1),
+        **counts,
+        **others,
+        "exit code": code,
+        "p50 ms": round(cuts[49], 1),
+        "p99 ms": round(cuts[98], 1),
+        "MiB of the server, first and last quarter": ends,
+        "MiB of server and of workers, by second": memory,
+    }
+
+
+def used(pid: int) -> tuple[float, float]:
+    """MiB of the server, and of all workers, of which shared pages count by share."""
+    server = psutil.Process(pid)
+    of_workers = 0.0
+    for child in server.children():
+        with suppress(psutil.Error):
+            of_workers += child.memory_full_info().pss
+    return round(server.memory_info().rss / 2**20, 1), round(of_workers / 2**20, 1)
+
+
+async def disturb(port: int, pid: int, end: float, counts: dict[str, int]) -> None:
+    """A worker is killed every 15 seconds; every half second somebody sends nonsense, says nothing, or leaves."""
+    silent: list[Client] = []
+    at = 0
+    while time.perf_counter() < end - 2:
+        await asyncio.sleep(0.5)
+        at += 1
+        with suppress(OSError, EOFError):
+            if at % 30 == 15 and (children := psutil.Process(pid).children()):
+                children[at // 30 % len(children)].kill()
+                counts["kills"] += 1
+            client = await Client(port).__aenter__()
+            kind = ("malformed", "slow", "left")[at % 3]
+            counts[kind] += 1
+            if kind == "malformed":
+                client.writer.write(b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n{[\xff")
+                assert (await client.reader.readline()).split()[1] in (b"415", b"422")
+            elif kind == "slow":
+                client.writer.write(b"POST /predict HTTP/1.1\r\nHost: lo")
+                silent.append(client)
+            else:
+                client.send("a text whose sender does not wait for the answer")
+                await client.writer.drain()
+            if kind != "slow":
+                await client.__aexit__()
+    for client in silent:
+        await client.__aexit__()
+
+
+def table(found: dict[str, Any]) -> str:
+    """Requests a second, and milliseconds."""
+    lines = []
+    for name in (*OURS, *THEIRS):
+        cells = []
+        for n in map(str, CLIENTS):
+            one = found[name][n]
+            rate = "{median:,.0f} ({min:,.0f}-{max:,.0f})".format(**one["requests/s"])
+            cells.append(f"{rate}; {one['p50 ms']:,.1f} / {one['p99 ms']:,.1f}")
+        lines.append([name, *cells])
+    return markdown(["requests/s (least-most); p50 / p99 ms", *(f"{n} clients" for n in CLIENTS)], lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The server as it is run: answers under load, a worker that is killed, an end in good order; the page in a browser."""
+
+import json
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import manyheads
+from manyheads.cli.main import main
+
+TEXTS = [f"{first} {second} film" for first in ("good", "bad", "not so good", "very awful") for second in ("a", "the")]
+
+
+@pytest.fixture(scope="module")
+def server(serving, model_folder):
+    return serving(model_folder, "workers=2", "hardware.threads=1")
+
+
+@pytest.fixture(scope="module")
+def expected(model_folder):
+    """What `predict` of one text says, as the server should."""
+    classifier = manyheads.load(model_folder)
+    return {text: classifier.predict([text])[0].probabilities for text in TEXTS}
+
+
+def test_many_clients_get_the_bits_of_predict(server, expected):
+    def ask(at):
+        text = TEXTS[at % len(TEXTS)]
+        status, _, said = server.ask({"texts": [text] * (1 + at % 3)})
+        return status == 200 and all(row["probabilities"] == expected[text] for row in said["predictions"])
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(ask, range(96)))
+    assert len(server.workers()) == 2
+
+
+def all_up(server, seconds=90):
+    end = time.monotonic() + seconds
+    while server.ask(path="/health", method="GET")[2] != {"status": "ok", "workers": 2}:
+        assert time.monotonic() < end, server.log.read_text()
+        time.sleep(0.05)
+
+
+def test_nothing_that_was_accepted_is_lost_where_workers_are_killed(server, expected):
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(server.ask, {"texts": TEXTS * 40}) for _ in range(8)]
+        for number in (signal.SIGKILL, signal.SIGSEGV):
+            time.sleep(0.3)
+            os.kill(server.workers()[0], number)
+            all_up(server)
+        found = [one.result() for one in asked]
+    assert [status for status, _, _ in found] == [200] * 8
+    for _, _, said in found:
+        assert [row["probabilities"] for row in said["predictions"]] == [expected[text] for text in TEXTS * 40]
+    assert server.log.read_text().count("another is started") == 2
+
+
+def test_slow_clients_and_those_that_leave_do_no_harm(server):
+    opened = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+    for at, one in enumerate(opened):
+        one.send(b"POST /predict HTTP/1.1\r\nHost: localhost\r\n" + b"Content-Length: 99\r\n\r\n{" * (at % 2))
+    assert server.ask({"text": "good film"})[0] == 200
+    for one in opened:
+        one.close()
+    assert server.ask({"text": "good film"})[0] == 200
+
+
+def test_the_page_answers_by_the_keyboard_and_says_what_is_wrong(server, chromium):
+    address = f"http://127.0.0.1:{server.port}/"
+    for wide in (1280, 390):
+        chromium.open(address, wide=wide, high=844, dark=wide == 390)
+        chromium.wait("document.title.includes('manyheads') && document.getElementById('facts').textContent.length > 9")
+        assert chromium.value("document.activeElement.id") == "text"
+        chromium.send("Input.insertText", text="good <b>film</b>")
+        chromium.press("Tab", "Enter")  # to the button, and press it
+        chromium.wait("!document.getElementById('answer').hidden")
+        chromium.wait(
+            "document.getElementById('look').contentDocument?.querySelectorAll('#text .token small').length > 3"
+            " && !document.getElementById('look').hidden",
+            40,
+        )
+        assert chromium.value("document.querySelectorAll('#members tbody tr').length") == 3
+        assert chromium.value("document.documentElement.scrollWidth") <= wide
+        assert chromium.value("document.getElementById('look').contentDocument.body.scrollWidth") <= wide
+        shown = "document.getElementById('look').contentDocument.body.textContent"
+        assert "What does each token add" in chromium.value(shown)
+        assert chromium.findings() == []
+        chromium.value("document.getElementById('layers').value = '9'")
+        chromium.value("document.getElementById('ask').requestSubmit()")
+        chromium.wait("document.getElementById('note').textContent.includes('out of range')")
+        elsewhere = [one for one in chromium.complaints if not one.startswith(f"asked for {address}")]
+        assert [one for one in elsewhere if "asked for" in one and "about:srcdoc" not in one] == []
+        assert [one for one in elsewhere if "asked for" not in one and "status of 422" not in one] == []
+
+
+def test_an_end_in_good_order(serving, model_folder):
+    server = serving(model_folder, "hardware.threads=1")
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(server.ask({"texts": TEXTS * 100})))
+    thread.start()
+    connection = socket.create_connection(("127.0.0.1", server.port))
+    while "manyheads_batches 1.0" not in server.ask(path="/metrics", method="GET")[2]:
+        time.sleep(0.005)
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    body = json.dumps({"text": "good"}).encode()
+    head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    connection.send(head.encode() + b"\r\n\r\n" + body)
+    assert b"503" in connection.recv(4096).partition(b"\r\n")[0]
+    thread.join()
+    assert answers[0][0] == 200
+    assert len(answers[0][2]["predictions"]) == 800
+    assert server.process.wait(30) == 0
+    assert "all that was accepted is answered" in server.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run=nowhere"], "run=.*nowhere is not a run folder"),
+        (["host=0.0.0.0"], "host=0.0.0.0 can be reached by others, who must have a token: set \\$MANYHEADS_TOKEN"),
+        (["host=no such name"], "host=no such name is not a name or an address of this machine"),
+        (["host=192.0.2.1"], "can be reached by others"),
+        (["port=70000"], "port=70000 is out of range"),
+        (["-m", "port=1,2"], "-m does nothing in serve, which runs until it is ended"),
+    ],
+)
+def test_mistakes_before_it_begins(words, sentence, model_folder, capsys, monkeypatch):
+    monkeypatch.delenv("MANYHEADS_TOKEN", raising=False)
+    run = [] if words[0].startswith("run=") else [f"run={model_folder}"]
+    assert main(["serve", *run, *words]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert re.search(sentence, said), said
+
+
+def test_a_port_that_is_taken_a_short_token_and_a_model_of_another_kind(model_folder, text_folder, capsys, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", f"run={model_folder}", f"port={port}"]) == 2
+        assert f"port={port} cannot be listened at: Address already in use" in capsys.readouterr().err
+    assert main(["serve", f"run={text_folder}"]) == 2
+    assert "a classifier is needed here" in capsys.readouterr().err
+    monkeypatch.setenv("MANYHEADS_TOKEN", "short")
+    assert main(["serve", f"run={model_folder}", "host=0.0.0.0"]) == 2
+    assert "$MANYHEADS_TOKEN is short" in capsys.readouterr().err

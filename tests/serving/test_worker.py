@@ -1,0 +1,84 @@
+"""What a process with a model answers, beside `manyheads.load(...).predict`."""
+
+import json
+
+import pytest
+
+import manyheads
+from manyheads.config import ServeConfig
+from manyheads.serving.worker import answered, opened
+
+TEXTS = ["good film", "a bad film", "not so good", "", "very very awful film a film", "zebra"]
+PAIRS = [*TEXTS[1:], TEXTS[0]]
+PLAIN = {"kind": "predict", "pairs": None, "top_k": 0, "thresholds": None, "members": False}
+
+
+def ask(folder, *questions, **settings):
+    """The answers to questions that come together, as status and what the JSON holds."""
+    config = ServeConfig(run=str(folder), **settings)
+    found = list(answered(opened(config), [PLAIN | one for one in questions], config))
+    return [(status, json.loads(body) if status == 200 and body.startswith("{") else body) for status, body in found]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_answers_are_those_of_load(model_folder, pair_folder, exact):
+    for folder, pairs in ((model_folder, None), (pair_folder, PAIRS)):
+        seconds = [None if pairs is None else [one] for one in pairs or TEXTS]
+        together = [{"texts": [text], "pairs": pair} for text, pair in zip(TEXTS, seconds, strict=True)]
+        answers = ask(folder, {"texts": TEXTS, "pairs": pairs}, *together, exact=exact)
+        rows = [row for status, said in answers for row in said["predictions"]]
+        expected = [
+            manyheads.load(folder).predict([text], pair)[0] for text, pair in zip(TEXTS, seconds, strict=True)
+        ] * 2
+        assert [row["label"] for row in rows] == [one.label for one in expected]
+        for row, one in zip(rows, expected, strict=True):
+            if exact:
+                assert row["probabilities"] == one.probabilities  # to the last bit
+            else:
+                assert row["probabilities"] == pytest.approx(one.probabilities, abs=5e-3)
+
+
+def test_top_k_and_members(model_folder):
+    ((_, said),) = ask(model_folder, {"texts": ["good film"], "top_k": 2, "members": True})
+    (row,) = said["predictions"]
+    (one,) = manyheads.load(model_folder).predict(["good film"])
+    ranked = sorted(one.probabilities.items(), key=lambda pair: -pair[1])
+    assert list(row["probabilities"].items()) == ranked[:2]
+    assert row["members"] == {"network": one.probabilities}
+
+
+def test_thresholds_of_labels(label_folder, model_folder):
+    (one,) = manyheads.load(label_folder).predict(["good film"])
+    first, second, third = sorted(one.probabilities, key=lambda name: -one.probabilities[name])
+    middle = one.probabilities[second]
+    (_, all_three), (_, own), (_, some), (_, unknown) = ask(
+        label_folder,
+        {"texts": ["good film"], "thresholds": 0.0},
+        {"texts": ["good film"]},
+        {"texts": ["good film"], "thresholds": {first: 1.0, second: middle, third: 1.0}},
+        {"texts": ["good film"], "thresholds": {"other": 0.5}},
+    )
+    assert all_three["predictions"][0]["labels"] == [first, second, third]
+    assert own["predictions"][0]["labels"] == one.labels
+    assert some["predictions"][0]["labels"] == [second]
+    assert "'other', which is no label" in unknown
+    ((status, said),) = ask(model_folder, {"texts": ["good film"], "thresholds": 0.5})
+    assert status == 422
+    assert "leave them out" in said
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_question_that_does_not_fit_takes_none_of_the_others_with_it(model_folder, exact):
+    answers = ask(model_folder, {"texts": ["good"]}, {"texts": ["a"], "pairs": ["b"]}, {"texts": ["bad"]}, exact=exact)
+    assert [status for status, _ in answers] == [200, 422, 200]
+    assert answers[1][1] == "the model was trained on single texts, but pairs are given"
+
+
+def test_a_page_shows_the_heads_that_are_asked_for(model_folder):
+    asked = {"kind": "look", "texts": ["good <b>film"], "layers": "2", "heads": "1", "attribution": True}
+    ((status, page), (_, wrong)) = ask(model_folder, asked, asked | {"layers": "7"})
+    assert status == 200
+    assert "good &lt;b&gt;film" in page
+    assert page.count('id="map-') == 1
+    assert "Integrated gradients" in page
+    assert wrong == "layers=7 is out of range: the model has layers 1 to 2"
