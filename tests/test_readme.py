@@ -26,7 +26,7 @@ from manyheads.config import Accelerator, Resume, RunConfig, Source
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ("quickstart", "data", "models", "training", "evaluation", "interpretation", "presets", "library")
-MORE = ("pretraining", "seq2seq", "tuning", "ablations", "troubleshooting")
+MORE = ("pretraining", "seq2seq", "tuning", "ablations", "troubleshooting", "serving")
 PAGES = {"README": (ROOT / "README.md").read_text(encoding="utf-8")}
 PAGES |= {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in (*GUIDE, *MORE)}
 FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```\n")
