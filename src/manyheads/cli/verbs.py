@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 from manyheads import __version__
 from manyheads.config import (
     AblateConfig,
+    AuditConfig,
     EvaluateConfig,
     ExplainConfig,
     ExportConfig,
@@ -22,7 +23,7 @@ from manyheads.config.facts import Setting, settings
 from manyheads.config.fields import KIND_WORDS, show, unwrap
 
 Asking = EvaluateConfig | PredictConfig | LookConfig | ServeConfig  # a finished model
-Config = RunConfig | Asking | ExportConfig | AblateConfig | ExplainConfig | TuneConfig
+Config = RunConfig | Asking | ExportConfig | AuditConfig | AblateConfig | ExplainConfig | TuneConfig
 
 FLAGS = """\
 flags
@@ -156,6 +157,19 @@ VERBS = {
             "manyheads export run=outputs/reviews",
             "manyheads export run=outputs/reviews format=onnx",
         ),
+    ),
+    "audit": Verb(
+        AuditConfig,
+        "manyheads.evaluation.audit:audit",
+        "look at texts and labels before training on them",
+        {"data": "demo"},
+        (
+            "manyheads audit data.path=reviews.csv data.text=review data.label=stars",
+            "manyheads audit data.path=reviews.csv data.max_length=128 output=outputs/reviews-audit",
+        ),
+        FINISHED | {"dates": "texts for texts, which have no labels"},
+        {"data.target": "labels are looked at", "data.cache": "no tokens are cached"}
+        | dict.fromkeys(("data.long", "data.stride", "data.windows"), "texts are counted as they are"),
     ),
     "ablate": Verb(
         AblateConfig,

@@ -24,6 +24,7 @@ from manyheads.config.model import Score as Score
 from manyheads.config.model import Segments as Segments
 from manyheads.config.model import Task as Task
 from manyheads.config.model import Terms as Terms
+from manyheads.config.run import AuditConfig as AuditConfig
 from manyheads.config.run import Claim as Claim
 from manyheads.config.run import EvaluateConfig as EvaluateConfig
 from manyheads.config.run import ExplainConfig as ExplainConfig

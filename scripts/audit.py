@@ -1,0 +1,8 @@
+"""Look at texts and labels before training on them: the same door as `manyheads audit`."""
+
+import sys
+
+from manyheads.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(["audit", *sys.argv[1:]]))
