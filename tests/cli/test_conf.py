@@ -22,6 +22,7 @@ NEEDED = {
     "train": [],
     "pretrain": [],
     "ablate": ["vary=optim.warmup", "values=[0,0.5]"],
+    "audit": [],
     "explain": [],
     "tune": ["trainer.gradient_clip_val=0.5,1"],
 }

@@ -10,6 +10,7 @@ from manyheads.cli.compose import compose
 from manyheads.cli.verbs import VERBS, choices, conf_folder, folder_url, top_help, verb_help
 from manyheads.config import (
     AblateConfig,
+    AuditConfig,
     EvaluateConfig,
     ExplainConfig,
     ExportConfig,
@@ -31,6 +32,7 @@ def test_entries_are_modules_of_the_package():
         "look": LookConfig,
         "serve": ServeConfig,
         "export": ExportConfig,
+        "audit": AuditConfig,
         "ablate": AblateConfig,
         "tune": TuneConfig,
         "explain": ExplainConfig,

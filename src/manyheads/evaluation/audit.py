@@ -1,8 +1,8 @@
 """The verb `audit`: one page on labelled texts before anything is trained on them.
 
 Classes, lengths, scripts, repeated and nearly repeated texts, leaks between splits, contradicting and probably wrong
-labels, personal data by its patterns (counted, never shown), and what more rows would bring. A linear model stands for
-the classifiers to come. Of a large split a sample is looked at, which the page says.
+labels, personal data by its patterns (counted, and masked on the page), and what more rows would bring. A linear model
+stands for the classifiers to come. Of a large split a sample is looked at, which the page says.
 
 n rows . C classes or labels . R resamples
 """
@@ -13,7 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -47,17 +47,17 @@ from manyheads.terminal import console, show_files
 MISSING = "not looked for: pip install 'manyheads[audit]'"
 ALIKE = 0.8  # Jaccard similarity of the runs of letters of two texts
 RUN = 5  # letters
-HASHES = 64  # of a signature: similarities are estimated to ±.05, those of candidates are then computed
+CANDIDATES, HASHES = 0.65, 128  # their similarity by a signature of so many hashes: of candidates it is then computed
 SHOWN = 10  # of each kind of finding
 SHARES = (0.125, 0.25, 0.5, 1.0)  # of the training rows
 TABLE = 30  # classes on the page
 PERSONAL = {
+    "IBAN": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b",
+    "payment card": r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)",
     "e-mail address": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "web address": r"https?://\S+|www\.\w\S*",
     "telephone number": r"(?<![\w.])(?:\+|00)\d{1,3}[ /().-]{0,2}\d(?:[ /().-]{0,2}\d){6,12}(?!\w)"
     r"|(?<![\w-])\(?\d{3}\)?[ -]\d{3}-\d{4}(?![\w-])",
-    "IBAN": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b",
-    "payment card": r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)",
     "IP address": r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.])",
 }
 PATTERNS = {name: re.compile(pattern) for name, pattern in PERSONAL.items()}
@@ -173,12 +173,25 @@ def scripts(rows: Rows) -> dict[str, int]:
 
 
 def personal(rows: Rows) -> dict[str, int]:
-    """Rows in which a pattern of personal data is found; IBANs and cards by their check digits, too."""
-    counts = dict.fromkeys(PATTERNS, 0)
-    for text in both_texts(rows):
-        for name, pattern in PATTERNS.items():
-            counts[name] += any(CHECKS.get(name, bool)(one[0]) for one in pattern.finditer(text))
-    return {name: count for name, count in counts.items() if count}
+    """Rows in which personal data is found, by its kind."""
+    counts = Counter(kind for text in both_texts(rows) for kind in masked(text)[1])
+    return {kind: counts[kind] for kind in PATTERNS if counts[kind]}
+
+
+def masked(text: str) -> tuple[str, set[str]]:
+    """The text with personal data replaced by what it is, and the kinds of it. Patterns are tried in their order, IBANs
+    and cards also by their check digits."""
+    kinds = set[str]()
+
+    def said(found: re.Match[str], kind: str) -> str:
+        if not CHECKS.get(kind, bool)(found[0]):
+            return found[0]
+        kinds.add(kind)
+        return f"[{kind}]"
+
+    for kind, pattern in PATTERNS.items():
+        text = pattern.sub(partial(said, kind=kind), text)
+    return text, kinds
 
 
 def is_iban(text: str) -> bool:
@@ -212,7 +225,7 @@ def near_repeats(some: dict[str, Rows]) -> dict[str, list[tuple[str, int, str, i
     """
     from datasketch import MinHash, MinHashLSH
 
-    index, texts = MinHashLSH(threshold=ALIKE, num_perm=HASHES), dict[tuple[str, int], str]()
+    index, texts = MinHashLSH(threshold=CANDIDATES, num_perm=HASHES, weights=(0.1, 0.9)), dict[tuple[str, int], str]()
     first: dict[str, tuple[str, int]] = {}
     alike: dict[str, list[tuple[str, int, str, int, float]]] = {name: [] for name in some}
     for name, rows in some.items():
@@ -266,18 +279,17 @@ def out_of_fold(rows: Rows, n_classes: int, n_folds: int, seed: int) -> np.ndarr
 def likely_wrong(rows: Rows, probabilities_nC: np.ndarray) -> list[int]:
     """Rows whose label is probably wrong, the worst first: Northcutt, Jiang and Chuang (2021), "Confident Learning:
     Estimating Uncertainty in Dataset Labels", by cleanlab."""
-    from cleanlab.filter import find_label_issues
+    if rows.sets is None:
+        from cleanlab.filter import find_label_issues
 
-    several = rows.sets is not None
-    labels: Any = np.array(rows.labels) if rows.sets is None else [list(one) for one in rows.sets]
-    ranked = find_label_issues(
-        labels,
-        probabilities_nC,
-        return_indices_ranked_by="self_confidence" if several else "normalized_margin",
-        multi_label=several,
-        n_jobs=1,
-    )
-    return np.asarray(ranked).tolist()
+        by, labels = "normalized_margin", np.array(rows.labels)
+        found = find_label_issues(labels, probabilities_nC, return_indices_ranked_by=by, n_jobs=1)
+    else:
+        from cleanlab.multilabel_classification.filter import find_label_issues
+
+        by, sets = "self_confidence", [list(one) for one in rows.sets]
+        found = find_label_issues(sets, probabilities_nC, return_indices_ranked_by=by, n_jobs=1)
+    return np.asarray(found).tolist()
 
 
 def learning_curve(train: Rows, validation: Rows, n_classes: int, seed: int) -> dict[str, Any]:
@@ -416,7 +428,7 @@ def repeats_sections(some: dict[str, Rows], alike: dict[str, list[Any]] | None) 
     pairs = sorted((one for of in (alike or {}).values() for one in of), key=lambda one: (one[0] == one[2], -one[4]))
     shown = []
     for name, at, other, there, share in pairs[:SHOWN]:
-        texts = [next(both_texts(some[split].pick([row]))) for split, row in ((name, at), (other, there))]
+        texts = [masked(next(both_texts(some[split].pick([row]))))[0] for split, row in ((name, at), (other, there))]
         place = f"{share:.0%} alike: {name} row {some[name].numbers[at]:,}, {other} row {some[other].numbers[there]:,}"
         shown.append(Example(place, texts))
     return [Section("Nearly the same text", examples=shown, long=True)] if shown else []
@@ -433,7 +445,7 @@ def suspects_sections(suspects: tuple[Rows, Suspects] | None, labels: list[str])
     ):
         likelier = int(found.probabilities_nC[at].argmax())
         place = f"{found.probabilities_nC[at, likelier]:.0%} sure, row {number:,}"
-        shown.append(Example(place, [text], own, labels[likelier]))
+        shown.append(Example(place, [masked(text)[0]], own, labels[likelier]))
     note = (
         "The label, and the answer of a linear model that has not learnt from the row. suspects.csv has all of them, "
         "the worst first. Read them before you change any: a right label of an unusual text looks the same."

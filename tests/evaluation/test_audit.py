@@ -1,0 +1,168 @@
+"""The page before training: what was planted in the data is found, and nothing else; personal data is not shown."""
+
+import csv
+import json
+import random
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manyheads.cli import main as cli
+from manyheads.data.rows import Rows
+from manyheads.evaluation.audit import (
+    extrapolated,
+    is_card,
+    is_iban,
+    likely_wrong,
+    masked,
+    near_repeats,
+    out_of_fold,
+    personal,
+    scripts,
+)
+
+GOOD = ["a", "fine", "good", "lovely", "warm", "film", "with", "charm", "and", "wit", "that", "delights"]
+BAD = ["an", "awful", "bad", "dull", "cold", "film", "with", "gloom", "and", "noise", "that", "annoys"]
+
+
+def rows_of(texts, labels=None, sets=None):
+    return Rows(list(texts), None, labels or [0] * len(texts), "x.csv", range(2, len(texts) + 2), sets=sets)
+
+
+def reviews(n, seed=0):
+    """Texts and labels, no text twice."""
+    draw = random.Random(seed)
+    labels = [at % 2 for at in range(n)]
+    return [f"{' '.join(draw.choices((BAD, GOOD)[label], k=9))} {at}" for at, label in enumerate(labels)], labels
+
+
+def test_planted_labels_are_found():
+    texts, labels = reviews(200)
+    planted = [3, 50, 51, 120, 199]
+    wrong = [1 - label if at in planted else label for at, label in enumerate(labels)]
+    rows = rows_of(texts, wrong)
+    probabilities_nC = out_of_fold(rows, 2, 5, 0)
+    assert sorted(likely_wrong(rows, probabilities_nC)[:5]) == planted
+    assert out_of_fold(rows_of(texts[:6], [0, 0, 0, 0, 0, 1]), 2, 5, 0) is None
+
+
+def test_planted_labels_of_several_are_found():
+    texts, labels = reviews(200)
+    sets = [((0,), (1,))[label] for label in labels]
+    sets[7], sets[8] = (0,), (1,)  # their texts have the other
+    rows = rows_of(texts, [one[0] for one in sets], sets)
+    assert {7, 8} <= {*likely_wrong(rows, out_of_fold(rows, 2, 5, 0))}
+
+
+def test_near_repeats_are_those_of_the_definition():
+    draw = random.Random(1)
+    texts = [" ".join(draw.choices(GOOD + BAD, k=30)) for _ in range(60)]
+    texts += [text.replace("film", "movie", 1) for text in texts[:20]] + [texts[0].upper(), "x", "y", "xy"]
+    train, test = rows_of(texts[:70]), rows_of(texts[70:])
+
+    def runs(text):
+        letters = " ".join(text.lower().split())
+        return {letters[at : at + 5] for at in range(max(1, len(letters) - 4))}
+
+    found = near_repeats({"train": train, "test": test})
+    named = {
+        (name, at): text for name, rows in (("train", train), ("test", test)) for at, text in enumerate(rows.texts)
+    }
+    alike = {
+        (later, earlier)
+        for earlier, later in combinations(named, 2)
+        if named[earlier].lower() != named[later].lower()
+        and len(runs(named[earlier]) & runs(named[later])) / len(runs(named[earlier]) | runs(named[later])) >= 0.8
+    }
+    pairs = {((name, at), (other, there)) for of in found.values() for name, at, other, there, _ in of}
+    assert pairs <= alike
+    assert {later for later, _ in pairs} == {later for later, _ in alike} - {
+        ("test", 10)
+    }  # which equals an earlier row
+    assert len(pairs) == 20
+    assert all(share >= 0.8 for of in found.values() for *_, share in of)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("write to ada.lovelace@example.org now", "e-mail address"),
+        ("see https://example.org/a?b=c", "web address"),
+        ("call +44 20 7946 0958 today", "telephone number"),
+        ("call (212) 555-0142", "telephone number"),
+        ("pay DE89 3704 0044 0532 0130 00 please", "IBAN"),
+        ("card 4111 1111 1111 1111 expires", "payment card"),
+        ("from 192.168.0.1 and on", "IP address"),
+    ],
+)
+def test_personal_data_is_counted_and_masked(text, what):
+    assert personal(rows_of([text, "nothing here"])) == {what: 1}
+    assert f"[{what}]" in masked(text)[0]
+
+
+def test_numbers_that_are_nobodys_are_left_alone():
+    texts = ["in 1984 and 2001", "version 1.2.3", "rated 4.5 of 5", "1111 1111 1111 1111", "4111 1111 1111 1112",
+             "GB83WEST12345698765432", "999.1.1.1", "12 3456 of 78"]  # fmt: skip
+    assert personal(rows_of(texts)) == {}
+    assert [masked(text) for text in texts] == [(text, set()) for text in texts]
+    assert is_card("4012-8888-8888-1881")
+    assert not is_card("4012-8888-8888-1882")
+    assert is_iban("GB82WEST12345698765432")
+    assert not is_iban("GB82WEST12345698765433")
+
+
+def test_scripts_are_those_of_most_letters():
+    assert scripts(rows_of(["hello", "привет мир ok", "你好", "123", "नमस्ते", "ok then"])) == {
+        "Latin": 2,
+        "Cyrillic": 1,
+        "CJK": 1,
+        "no letters": 1,
+        "Devanagari": 1,
+    }
+
+
+def test_a_power_law_is_continued():
+    counts = np.array([100, 200, 400, 800])
+    errors = 2.0 * counts**-0.5
+    assert extrapolated(counts, np.stack([errors, errors * 1.1]), 1600, 1000) == pytest.approx([0.05, 0.055])
+    assert extrapolated(counts, errors[None, ::-1], 1600, 1000) == pytest.approx(np.exp(np.log(errors).mean()))
+
+
+def test_the_verb(tmp_path: Path, capsys):
+    texts, labels = reviews(300)
+    labels[5] = 1 - labels[5]
+    texts[5] += " bob@example.org"
+    texts[40] = texts[41]
+    with (tmp_path / "reviews.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("text", "label", "place"), *zip(texts, labels, range(300), strict=True)])
+    words = ["audit", f"data.path={tmp_path}/reviews.csv", f"output={tmp_path}/out", "data.max_length=11"]
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out
+    found = json.loads((tmp_path / "out/audit.json").read_text())
+    assert found["rows"] == {"train": 240, "validation": 30, "test": 30}
+    assert found["lengths"]["train"]["cut"] > 0.5
+    assert found["curve"]["rows"] == [30, 60, 120, 240]
+    assert sum(of.get("e-mail address", 0) for of in found["personal"].values()) == 1
+    page = (tmp_path / "out/audit.html").read_text()
+    assert "bob@example.org" not in page + said
+    with (tmp_path / "out/suspects.csv").open(newline="", encoding="utf-8") as file:
+        suspects = list(csv.DictReader(file))
+    assert suspects[0]["label"] != suspects[0]["likelier"]
+    assert suspects[0]["place"] == str(int(suspects[0]["row"]) - 2)
+    before = page
+    assert cli.main(words) == 2
+    assert "output=" in capsys.readouterr().err
+    assert (tmp_path / "out/audit.html").read_text() == before
+
+
+@pytest.mark.parametrize("package", ["cleanlab", "datasketch"])
+def test_without_the_packages_the_rest_is_said(package, tmp_path, monkeypatch, capsys):
+    from manyheads.evaluation import audit
+
+    found = audit.find_spec
+    monkeypatch.setattr(audit, "find_spec", lambda name: None if name == package else found(name))
+    words = ["audit", "data=demo", "data.rows=60", f"output={tmp_path}/out"]
+    assert cli.main(words) == 0
+    assert "pip install 'manyheads[audit]'" in capsys.readouterr().out
