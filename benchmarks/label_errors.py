@@ -19,7 +19,7 @@ import numpy as np
 from machine import machine
 
 from manyheads.data.rows import Rows
-from manyheads.evaluation.audit import likely_wrong, out_of_fold
+from manyheads.evaluation.facts import likely_wrong, out_of_fold
 from manyheads.evaluation.metrics import plain, share_interval
 
 SHARE, ROWS, SEEDS, FOLDS = 0.03, 8000, (0, 1, 2), 5

@@ -11,7 +11,7 @@ import pytest
 
 from manyheads.cli import main as cli
 from manyheads.data.rows import Rows
-from manyheads.evaluation.audit import (
+from manyheads.evaluation.facts import (
     extrapolated,
     is_card,
     is_iban,

@@ -1,0 +1,232 @@
+"""Facts of labelled texts that an audit tells: lengths, scripts, personal data, near repeats, labels that may be wrong,
+and what more rows would bring. A linear model stands for the classifiers to come.
+
+n rows . C classes or labels . S sizes of the training rows . R resamples
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from manyheads.config import AuditConfig
+from manyheads.data.rows import Rows
+from manyheads.data.tokenizer import train_tokenizer
+from manyheads.data.tokens import load_tokenizer, marks_of
+from manyheads.evaluation.metrics import Interval, interval, plain, resamples, share_interval
+from manyheads.linear.fit import fit_linear
+from manyheads.linear.model import folded, linear_logits
+
+ALIKE = 0.8  # Jaccard similarity of the runs of letters of two texts
+RUN = 5  # letters
+CANDIDATES, HASHES = 0.65, 128  # their similarity by a signature of so many hashes: of candidates it is then computed
+SHARES = (0.125, 0.25, 0.5, 1.0)  # of the training rows
+PERSONAL = {
+    "IBAN": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b",
+    "payment card": r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)",
+    "e-mail address": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "web address": r"https?://\S+|www\.\w\S*",
+    "telephone number": r"(?<![\w.])(?:\+|00)\d{1,3}[ /().-]{0,2}\d(?:[ /().-]{0,2}\d){6,12}(?!\w)"
+    r"|(?<![\w-])\(?\d{3}\)?[ -]\d{3}-\d{4}(?![\w-])",
+    "IP address": r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.])",
+}
+PATTERNS = {name: re.compile(pattern) for name, pattern in PERSONAL.items()}
+
+
+def both_texts(rows: Rows) -> Iterator[str]:
+    """Of each row its text, or those of a pair as one."""
+    yield from rows.texts if rows.pairs is None else map("{} {}".format, rows.texts, rows.pairs)
+
+
+def lengths(some: dict[str, Rows], config: AuditConfig) -> dict[str, dict[str, float]]:
+    """Tokens of the texts by split: least, quantiles, most; and the share of texts that `data.max_length` cuts."""
+    pairs = some["train"].pairs is not None
+    path = config.tokenizer.path
+    tokenizer = load_tokenizer(path, pairs=pairs) if path else train_tokenizer(some["train"], config.tokenizer)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    found = {}
+    for name, rows in some.items():
+        texts = list(rows.texts if rows.pairs is None else zip(rows.texts, rows.pairs, strict=True))
+        counts_n = np.array([len(one.ids) for one in tokenizer.encode_batch(texts)])
+        least, low, middle, high, most = np.quantile(counts_n, (0, 0.05, 0.5, 0.95, 1)).tolist()
+        found[name] = {"least": least, "5 %": low, "median": middle, "95 %": high, "most": most}
+        found[name] |= {"cut": float((counts_n > config.data.max_length).mean())}
+    return found
+
+
+@cache
+def script_of(letter: str) -> str:
+    """The writing system of a letter by its Unicode name, such as Latin or CJK; empty of what is no letter."""
+    return unicodedata.name(letter, "").split(" ")[0].capitalize().replace("Cjk", "CJK") if letter.isalpha() else ""
+
+
+def scripts(rows: Rows) -> dict[str, int]:
+    """Rows by the script that most letters of each are of."""
+    counts: Counter[str] = Counter()
+    for text in both_texts(rows):
+        of_text = Counter(map(script_of, text))
+        of_text.pop("", None)
+        counts[of_text.most_common(1)[0][0] if of_text else "no letters"] += 1
+    return dict(counts.most_common())
+
+
+def personal(rows: Rows) -> dict[str, int]:
+    """Rows in which personal data is found, by its kind."""
+    counts = Counter(kind for text in both_texts(rows) for kind in masked(text)[1])
+    return {kind: counts[kind] for kind in PATTERNS if counts[kind]}
+
+
+def masked(text: str) -> tuple[str, set[str]]:
+    """The text with personal data replaced by what it is, and the kinds of it. Patterns are tried in their order, IBANs
+    and cards also by their check digits."""
+    kinds = set[str]()
+
+    def said(found: re.Match[str], kind: str) -> str:
+        if not CHECKS.get(kind, bool)(found[0]):
+            return found[0]
+        kinds.add(kind)
+        return f"[{kind}]"
+
+    for kind, pattern in PATTERNS.items():
+        text = pattern.sub(partial(said, kind=kind), text)
+    return text, kinds
+
+
+def is_iban(text: str) -> bool:
+    """ISO 7064, modulo 97: letters count from 10, the first four characters come last."""
+    bare = text.replace(" ", "")
+    return 15 <= len(bare) <= 34 and int("".join(str(int(one, 36)) for one in bare[4:] + bare[:4])) % 97 == 1
+
+
+def is_card(text: str) -> bool:
+    """ISO/IEC 7812: every second digit from the right is doubled, its digits added up (Luhn)."""
+    digits = [int(one) for one in text if one.isdigit()][::-1]
+    doubled = (sum(divmod(2 * one, 10)) for one in digits[1::2])
+    return len({*digits}) > 1 and (sum(digits[::2]) + sum(doubled)) % 10 == 0
+
+
+CHECKS: dict[str, Callable[[str], bool]] = {"IBAN": is_iban, "payment card": is_card}
+
+
+def runs_of(text: str) -> set[int]:
+    """Hashes of its runs of five letters, composed and in lower case; of a shorter text the whole."""
+    letters = " ".join(folded(text).split())
+    return {crc32(letters[at : at + RUN].encode()) for at in range(max(1, len(letters) - RUN + 1))}
+
+
+def near_repeats(some: dict[str, Rows]) -> dict[str, list[tuple[str, int, str, int, float]]]:
+    """By split its rows that nearly repeat an earlier row of it, or one of a split before: the row, the split and row
+    that it is like, and their Jaccard similarity. Equal texts are no near repeats.
+
+    MinHash finds candidates (Broder, 1997, "On the resemblance and containment of documents"), whose similarity is
+    then computed.
+    """
+    from datasketch import MinHash, MinHashLSH
+
+    index, texts = MinHashLSH(threshold=CANDIDATES, num_perm=HASHES, weights=(0.1, 0.9)), dict[tuple[str, int], str]()
+    first: dict[str, tuple[str, int]] = {}
+    alike: dict[str, list[tuple[str, int, str, int, float]]] = {name: [] for name in some}
+    for name, rows in some.items():
+        for at, text in enumerate(both_texts(rows)):
+            plain_text = " ".join(folded(text).split())
+            if plain_text in first:
+                continue
+            place = first[plain_text] = (name, at)
+            runs = runs_of(text)
+            signature = MinHash(HASHES, hashfunc=int)
+            signature.update_batch(runs)
+            candidates: list[Any] = index.query(signature)
+            near = [(jaccard(runs, runs_of(texts[one])), one) for one in candidates]
+            if near and (best := max(near))[0] >= ALIKE:
+                alike[name].append((name, at, *best[1], best[0]))
+            texts[place] = text
+            index.insert(place, signature)
+    return alike
+
+
+def jaccard(one: set[int], other: set[int]) -> float:
+    """How much of both is in both."""
+    return len(one & other) / len(one | other)
+
+
+def answers_of(rows: Rows, n_classes: int) -> np.ndarray:
+    """Class ids `(n,)`, or marks `(n, C)`."""
+    return np.array(rows.labels) if rows.sets is None else marks_of(rows.sets, n_classes).bool().numpy()
+
+
+def out_of_fold(rows: Rows, n_classes: int, n_folds: int, seed: int) -> np.ndarray | None:
+    """The probability `(n, C)` of each class by a linear model of the other folds; None where a class has not enough
+    rows to be in all of them. Rows of one text are in one fold, classes are spread over the folds."""
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    if min(one for one in Counter(rows.labels).values()) < n_folds:
+        return None
+    probabilities_nC = np.zeros((len(rows), n_classes))
+    groups = [folded(text) for text in both_texts(rows)]
+    folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
+    for others, own in folds.split(groups, rows.labels, groups):
+        model = fit_linear(rows.pick(others.tolist()), n_classes)
+        if model is None:
+            return None
+        part = rows.pick(own.tolist())
+        logits_nC = linear_logits(model, part.texts, part.pairs).double()
+        probabilities_nC[own] = (logits_nC.softmax(-1) if rows.sets is None else logits_nC.sigmoid()).numpy()
+    return probabilities_nC
+
+
+def likely_wrong(rows: Rows, probabilities_nC: np.ndarray) -> list[int]:
+    """Rows whose label is probably wrong, the worst first: Northcutt, Jiang and Chuang (2021), "Confident Learning:
+    Estimating Uncertainty in Dataset Labels", by cleanlab."""
+    if rows.sets is None:
+        from cleanlab.filter import find_label_issues
+
+        by, labels = "normalized_margin", np.array(rows.labels)
+        found = find_label_issues(labels, probabilities_nC, return_indices_ranked_by=by, n_jobs=1)
+    else:
+        from cleanlab.multilabel_classification.filter import find_label_issues
+
+        by, sets = "self_confidence", [list(one) for one in rows.sets]
+        found = find_label_issues(sets, probabilities_nC, return_indices_ranked_by=by, n_jobs=1)
+    return np.asarray(found).tolist()
+
+
+def learning_curve(train: Rows, validation: Rows, n_classes: int, seed: int) -> dict[str, Any]:
+    """Errors of a linear model on validation rows by the number of training rows, and what twice as many would make of
+    them: a power law through the errors, its interval by resampled validation rows. Nothing where a model cannot be
+    fitted; Hestness et al. (2017), "Deep Learning Scaling is Predictable, Empirically"."""
+    order = np.random.default_rng(seed).permutation(len(train))
+    truth, wrong, counts = answers_of(validation, n_classes), [], []
+    for share in SHARES:
+        part = train.pick(np.sort(order[: max(1, round(share * len(train)))]).tolist())
+        model = fit_linear(part, n_classes)
+        if model is None:
+            continue
+        logits_nC = linear_logits(model, validation.texts, validation.pairs).numpy()
+        given = logits_nC.argmax(1) if validation.sets is None else logits_nC > 0
+        wrong.append(given != truth if validation.sets is None else (given != truth).any(1))
+        counts.append(len(part))
+    if len(counts) < 3:
+        return {}
+    wrong_Sn = np.array(wrong, dtype=np.float64)
+    error_RS = np.array([wrong_Sn @ times_n / len(validation) for times_n in resamples(len(validation), 1000, seed)])
+    errors = [share_interval(round(float(one.sum())), len(validation)) for one in wrong_Sn]
+    more = interval(extrapolated(np.array(counts), error_RS, 2 * len(train), len(validation)))
+    return {
+        "rows": counts,
+        "accuracy": [plain({"": Interval(1 - one.value, 1 - one.high, 1 - one.low)})[""] for one in errors],
+        "twice": {"rows": 2 * len(train)} | plain({"": Interval(1 - more.value, 1 - more.high, 1 - more.low)})[""],
+    }
+
+
+def extrapolated(counts_S: np.ndarray, error_RS: np.ndarray, n_rows: int, n_judged: int) -> np.ndarray:
+    """The error at `n_rows` of a power law, a line through the logarithms, that does not rise."""
+    x_S, y_RS = np.log(counts_S), np.log(np.maximum(error_RS, 0.5 / n_judged))
+    from_S = x_S - x_S.mean()
+    slope_R = np.minimum(y_RS @ from_S / (from_S @ from_S), 0.0)
+    return np.exp(y_RS.mean(1) + slope_R * (np.log(n_rows) - x_S.mean()))
