@@ -174,7 +174,15 @@ def test_command(command, reader, capsys):
         run_prediction(words, capsys)
     elif verb == "look":
         run_look(words, reader)
-    elif verb in ("ablate", "audit", "explain", "tune", "pretrain", "export", "serve"):  # their own tests run them, small
+    elif verb in (
+        "ablate",
+        "audit",
+        "explain",
+        "tune",
+        "pretrain",
+        "export",
+        "serve",
+    ):  # their own tests run them, small
         compose(verb, words)
     else:
         pytest.fail(f"no rule for {command}")
