@@ -31,7 +31,7 @@ from manyheads.config import BatchConfig, HardwareConfig, ModelConfig, OptimConf
 from manyheads.config.training import Compile
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
-from manyheads.nn.cost import flops_per_token
+from manyheads.nn.assemble import flops_per_token
 from manyheads.training.trainer import run_trainer
 
 RESULTS = Path(__file__).with_suffix(".json")

@@ -363,7 +363,7 @@ def run_look(words, home):
     n_texts = 1 if config.text else len(Path(config.input).read_text().splitlines()) if config.input else 0
     assert sum(path.suffix == ".html" and path.stem.isdigit() for path in made) == n_texts
     assert any(path.name == "study.json" for path in made) == bool(config.split)
-    assert any(path.name.endswith("attribution.png") for path in made) == config.attribution
+    assert any(path.name.endswith("attribution.json") for path in made) == config.attribution
 
 
 def check_values(config: RunConfig, words):

@@ -54,9 +54,9 @@ def test_words_are_learnt_in_reverse_and_the_folder_answers(more, epochs, revers
     assert {"train_token_accuracy", "validation_exact_match", "validation_loss"} <= set(columns)
     assert "validation exact_match" in (output / "run.log").read_text()
     capsys.readouterr()
-    assert main(["predict", f"run={output}", "text=abc", "generate.n_beams=2"]) == 0
+    assert main(["predict", f"run={output}", "text=abc", "generate.max_length=2"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer == {"text": "abc", "generated": manyheads.load(output).generate(["abc"], n_beams=2)[0]}
+    assert answer == {"text": "abc", "generated": manyheads.load(output).generate(["abc"], max_length=2)[0]}
     assert main(["evaluate", f"run={output}", "split=test"]) == 0
     metrics = json.loads((output / "evaluate" / "words-test" / "metrics.json").read_text())
     assert metrics["exact_match"] == written["test"]["exact_match"]

@@ -72,7 +72,7 @@ def test_texts_may_be_longer_where_positions_have_no_end(model_folder):
         ("tokenizer.vocab_size=99", "tokenizer.vocab_size=99 does nothing with init_from"),
         ("tokenizer.path=other.json", "tokenizer.path=other.json, but the weights of .* know the ids of their own"),
         ("optim.freeze=3", r"optim.freeze=3 is more than the model.n_layers=2"),
-        ("task=seq2seq", "begins with the weights of an encoder, but task=seq2seq"),
+        ("task=seq2seq", "does nothing with task=seq2seq: remove it"),
     ],
 )
 def test_what_the_weights_fix_is_refused_in_a_sentence(model_folder, word, sentence):

@@ -89,7 +89,7 @@ LINES = [
     ("train experiment=dates linear=true", "linear=true does nothing with task=seq2seq: remove it"),
     (
         "train experiment=dates data.long=windows",
-        "data.long=windows is a way to sort long texts into classes, but task=seq2seq has none: remove it",
+        "data.long=windows does nothing with task=seq2seq: remove it",
     ),
     ("train data.path=", "data.path= is empty: write data.path=VALUE, or remove it"),
     ("train data.hub=", "data.hub= is empty: write data.hub=VALUE, or remove it"),

@@ -1,4 +1,4 @@
-"""Marks, words and the rest of words, beside what the tokenizers library says of a text."""
+"""Marks and words, beside what the tokenizers library says of a text."""
 
 import pytest
 import torch
@@ -16,21 +16,6 @@ def learnt(kind, vocab_size=70):
     return train_tokenizer(rows, TokenizerConfig(kind=TokenizerKind[kind], vocab_size=vocab_size))
 
 
-@pytest.mark.parametrize(("kind", "size"), [("wordpiece", 70), ("bpe", 290), ("unigram", 60)])
-def test_words_begin_where_the_tokenizer_cuts_words(kind, size):
-    tokenizer = learnt(kind, size)
-    known = vocabulary(tokenizer, pairs=False)
-    for text in TEXTS[:3]:
-        found = tokenizer.encode(text)
-        begins = [bool(known.begins_V[at]) for at in found.ids]
-        words = found.word_ids
-        for at in range(2, len(words) - 1):
-            if text[found.offsets[at][0]].isalnum() and text[max(0, found.offsets[at][0] - 1)].isalnum():
-                assert begins[at] == (words[at] != words[at - 1]), (text, found.tokens[at])
-            elif kind == "wordpiece":
-                assert begins[at]
-
-
 def test_marks_are_special_and_words_are_not():
     tokenizer = learnt("wordpiece")
     known = vocabulary(tokenizer, pairs=True)
@@ -40,13 +25,6 @@ def test_marks_are_special_and_words_are_not():
     ]  # fmt: skip
     assert (known.mask, known.n_marks) == (4, 3)
     assert vocabulary(tokenizer, pairs=False).n_marks == 2
-
-
-def test_characters_make_words_of_letters():
-    tokenizer = learnt("characters")
-    known = vocabulary(tokenizer, pairs=False)
-    begins = [bool(known.begins_V[at]) for at in tokenizer.encode("of bad").ids]
-    assert begins == [True, False, False, True, False, False, False, True]
 
 
 def test_an_id_without_an_entry_is_no_word_and_a_tokenizer_needs_a_mask():

@@ -110,8 +110,8 @@ def test_every_row_is_answered_and_told(text_folder, monkeypatch):
     translator = load(text_folder)
     texts = ["a good film", "very bad", "so", "fine", "not so bad"]
     heard = []
-    found = generate(translator, rows_of(texts, texts), GenerateConfig(n_beams=2, max_length=4), progress=heard.append)
-    assert found.answers == translator.generate(texts, n_beams=2, max_length=4)
+    found = generate(translator, rows_of(texts, texts), GenerateConfig(max_length=4), progress=heard.append)
+    assert found.answers == translator.generate(texts, max_length=4)
     assert np.array(found.followed) == pytest.approx(np.array(translator.follow(texts, texts)))
     assert heard == [3, 2]
 
@@ -152,8 +152,8 @@ WRONG = [
     (
         "model_folder",
         {},
-        {"n_beams": 2},
-        "generate.n_beams=2 does nothing here, as the model of run answers by classes",
+        {"max_length": 2},
+        "generate.max_length=2 does nothing here, as the model of run answers by classes",
     ),
     (
         "text_folder",
@@ -178,12 +178,10 @@ def test_settings_of_the_other_kind_are_one_sentence(folder, data, generate, sen
 def test_predict_writes_the_generated_text(text_folder, model_folder, tmp_path):
     path = write(tmp_path / "in.csv", [("source", "generated"), ("a good film", "x"), ("bad", "y")])
     out = tmp_path / "out.jsonl"
-    config = PredictConfig(
-        run=str(text_folder), input=path, output=str(out), generate=GenerateConfig(n_beams=2, max_length=3)
-    )
+    config = PredictConfig(run=str(text_folder), input=path, output=str(out), generate=GenerateConfig(max_length=3))
     assert predict(config) == 2
     rows = [json.loads(line) for line in out.read_text().splitlines()]
-    expected = load(text_folder).generate(["a good film", "bad"], n_beams=2, max_length=3)
+    expected = load(text_folder).generate(["a good film", "bad"], max_length=3)
     assert rows == [
         {"source": "a good film", "input_generated": "x", "generated": expected[0]},
         {"source": "bad", "input_generated": "y", "generated": expected[1]},

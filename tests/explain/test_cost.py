@@ -18,7 +18,7 @@ from manyheads.explain.cost import (
     peak_bytes,
     textbook,
 )
-from manyheads.nn.cost import count_parameters
+from manyheads.nn.assemble import count_parameters
 
 D, T = 64, 32
 

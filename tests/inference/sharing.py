@@ -79,7 +79,7 @@ def answers(folder: Path, kind: str, seen: list[list[int]]) -> list[Any] | None:
 
     def of_rows(model: Any, n: int) -> Any:
         if kind == "texts":
-            said = model.generate(TEXTS[:n], n_beams=1 + n % 2, tokens=TOKENS)
+            said = model.generate(TEXTS[:n], tokens=TOKENS)
             return [said, model.follow(TEXTS[:n], PAIRS[:n], tokens=TOKENS)]
         return model.logits(TEXTS[:n], PAIRS[:n] if kind == "pairs" else None, tokens=TOKENS).tolist()
 
@@ -97,9 +97,9 @@ def predictions(classifier: Path, translator: Path, rank: int) -> None:
     few = {"batch": InferenceBatch(tokens=200), "hardware": CPU}
     n_rows = predict(PredictConfig(run=str(classifier), input="in.txt", output="classes.jsonl", **few))
     assert n_rows == (0 if rank else 1100)
-    beams = GenerateConfig(n_beams=2)
+    short = GenerateConfig(max_length=3)
     Path("few.txt").write_text("\n".join(TEXTS))
-    predict(PredictConfig(run=str(translator), input="few.txt", output="texts.jsonl", generate=beams, **few))
+    predict(PredictConfig(run=str(translator), input="few.txt", output="texts.jsonl", generate=short, **few))
     read, write = os.pipe()
     sys.stdin = None if rank else io.TextIOWrapper(os.fdopen(read, "rb"))
     typing = threading.Thread(target=type_slowly, args=(write,))

@@ -50,7 +50,7 @@ def test_it_says_what_the_encoder_is(model: ModelConfig, words: str) -> None:
 def test_other_tasks_have_cards_of_their_own() -> None:
     card = card_of(labels=[], task=Task.seq2seq)
     assert "\nA Transformer encoder and decoder of 7 parameters: 2 layers, 4 heads" in card
-    assert 'print(translator.generate(["a text"], n_beams=1))' in card
+    assert 'print(translator.generate(["a text"]))' in card
     settings = Settings(vocab_size=9, task=Task.pretrain)
     card = write_card(settings, n_parameters=7, mask="[MASK]", figures={"validation loss": "3.2"})
     assert "A classifier starts from it: `manyheads train init_from=FOLDER`.\n\n## Figures\n" in card

@@ -15,7 +15,7 @@ from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.interpret import statistics as module
 from manyheads.interpret.maps import batches, look_at_batch, tokens_of
-from manyheads.interpret.statistics import faithfulness, first_order, how_many, noise, ranks, received
+from manyheads.interpret.statistics import faithfulness, how_many, noise, ranks, received
 from manyheads.layout import Packed
 
 TEXTS = [
@@ -83,20 +83,6 @@ def maps_alone(model: TextClassifier, ids_L: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def test_the_first_order_fall_is_a_small_step_along_the_word(model: TextClassifier) -> None:
-    (batch,) = batches(model, tokens_of(model, rows_of(TEXTS[:1])), budget=4096)
-    ours_N = first_order(model, batch)
-    whole = model.logits(TEXTS[:1])[0]
-    words, answer = model.network.embeddings.words, int(whole.argmax())
-    for at in range(1, 4):
-        step = torch.ones(5, 1)
-        step[at] = 1 - 1e-2
-        handle = words.register_forward_hook(lambda module, args, output, step=step: output * step)
-        fall = float(whole[answer] - model.logits(TEXTS[:1])[0, answer]) / 1e-2
-        handle.remove()
-        assert float(ours_N[at]) == pytest.approx(fall, rel=0.1, abs=0.01)
-
-
 def test_falls_are_those_of_an_edited_embedding(model: TextClassifier) -> None:
     """By hand: the most attended word of each text, every word a different one, zeroed in the table."""
     texts = ["a good film", "very bad", "not so awful the film"]
@@ -115,7 +101,7 @@ def test_falls_are_those_of_an_edited_embedding(model: TextClassifier) -> None:
         flips.append(bool(before.argmax() != after.argmax()))
     tokens = tokens_of(model, rows_of(texts))
     ours = faithfulness(model, tokens, amounts=[1], n_resamples=20)[0]
-    assert (ours.ranking, ours.amount, ours.n_rows) == ("attention", 1, 3)
+    assert (ours.amount, ours.n_rows) == (1, 3)
     assert ours.ranked.value == pytest.approx(np.mean(falls), abs=1e-5)
     assert ours.ranked_flips == pytest.approx(np.mean(flips))
     assert ours.difference.value == pytest.approx(ours.ranked.value - ours.random.value)
@@ -124,9 +110,7 @@ def test_falls_are_those_of_an_edited_embedding(model: TextClassifier) -> None:
 def test_rows_without_a_choice_are_left_out(model: TextClassifier) -> None:
     tokens = tokens_of(model, rows_of(TEXTS))  # 3, 0, 4, 5, 10, 1 and 5 words
     ours = faithfulness(model, tokens, n_resamples=20)
-    n_rows = {(one.ranking, one.amount): one.n_rows for one in ours}
-    for ranking in ("attention", "gradient"):
-        assert [n_rows[ranking, amount] for amount in (1, 2, 4, 0.1)] == [5, 5, 3, 5]
+    assert [(one.amount, one.n_rows) for one in ours] == [(1, 5), (2, 5), (4, 3), (0.1, 5)]
     assert faithfulness(model, tokens, amounts=[10], n_resamples=20) == []
 
 
@@ -172,15 +156,5 @@ def test_pairs_read_apart(apart: TextClassifier) -> None:
     received_N = received(look_at_batch(apart, batch), len(batch.ids_N))
     of_pair = [float(one.sum()) for one in received_N.split(batch.layout.lengths_B.tolist())]
     assert of_pair == pytest.approx([2.0] * 3, abs=1e-5)  # what both texts have to give
-    falls = first_order(apart, batch)
-    whole = apart.logits(firsts, seconds)
-    for one in batch.ids_N.unique().tolist():
-        handle = apart.network.embeddings.words.register_forward_hook(
-            lambda words, args, output, one=one: output * torch.where(args[0] == one, 1 - 1e-2, 1.0)[:, None]
-        )
-        fall_n = (whole - apart.logits(firsts, seconds)).gather(-1, whole.argmax(-1, keepdim=True)) / 1e-2
-        handle.remove()
-        expected = float(fall_n.sum())
-        assert float(falls[batch.ids_N == one].sum()) == pytest.approx(expected, rel=0.1, abs=0.02)
     ours = faithfulness(apart, tokens_of(apart, rows), amounts=[1], n_resamples=20)
-    assert [one.n_rows for one in ours] == [3, 3]
+    assert [one.n_rows for one in ours] == [3]

@@ -68,7 +68,10 @@ def test_mistakes_are_one_sentence_each_and_write_nothing(run, tmp_path):
         ({"split": "train"}, r"split=train is not a split to look at: choose validation or test"),
         ({"text": "good", "rows": 3}, r"rows=3 does nothing with text, which is one: remove it"),
         ({"text": "good", "bootstrap": 500}, r"bootstrap=500 does nothing without split=: remove it"),
-        ({"split": "test", "png": True}, r"png=true does nothing with split=test, of which all heads are measured"),
+        (
+            {"split": "test", "attribution": True},
+            r"attribution=true does nothing with split=test, of which all heads are measured",
+        ),
         ({"split": "test", "heads": "1"}, r"heads=1 does nothing with split=test"),
         ({"text": "good", "layers": "9"}, r"layers=9 is out of range: the model has layers 1 to 2"),
         ({"text": "good", "heads": "3"}, r"heads=3 is out of range: the model has heads 1 to 2"),

@@ -174,7 +174,7 @@ def test_a_page_holds_the_maps_of_its_text(model_folder, tmp_path):
     assert looked.probability == pytest.approx(expected.probabilities[expected.label], abs=1e-6)
     assert list(looked.errors) == ["Layer 1", "Layer 2"]
     assert max(looked.errors.values()) < 1e-5
-    (page,) = looked.files
+    page = looked.page
     assert page == tmp_path / "look" / "1.html"
     said = told(page)
     assert [one["text"] for one in said["tokens"]] == ["[CLS]", "a", "Good", "film", "[SEP]"]
@@ -193,7 +193,7 @@ def test_numbers_go_on_and_nothing_is_overwritten(model_folder, tmp_path):
     (tmp_path / "9-layer-1-head-1.png").write_text("precious")
     (tmp_path / "notes.html").write_text("precious")
     for expected in ("10.html", "11.html"):
-        (page,) = look_at(deliverable, "good", None, ALL, folder=tmp_path, source="run").files
+        page = look_at(deliverable, "good", None, ALL, folder=tmp_path, source="run").page
         assert page.name == expected
     assert (tmp_path / "7.html").read_text() == "precious"
     assert len(list(tmp_path.iterdir())) == 5
@@ -211,18 +211,16 @@ def test_a_failure_leaves_no_page(model_folder, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_pictures_of_the_chosen_maps(model_folder, tmp_path):
+def test_the_chosen_maps_alone_are_shown(model_folder, tmp_path):
     chosen = Chosen([1], [0, 1])
-    looked = look_at(load(model_folder), "a $good^ film", None, chosen, folder=tmp_path, source="run", png=True)
-    assert [one.name for one in looked.files] == ["1.html", "1-layer-2-head-1.png", "1-layer-2-head-2.png"]
-    assert all(one.read_bytes().startswith(b"\x89PNG") for one in looked.files[1:])
-    (block,) = told(looked.files[0])["blocks"]
+    looked = look_at(load(model_folder), "a $good^ film", None, chosen, folder=tmp_path, source="run")
+    (block,) = told(looked.page)["blocks"]
     assert (block["name"], [one["head"] for one in block["heads"]]) == ("Layer 2", [1, 2])
 
 
 def test_a_joined_pair_is_told_apart(pair_folder, tmp_path):
     looked = look_at(load(pair_folder), "good film", "bad", ALL, folder=tmp_path, source="run")
-    said = told(looked.files[0])
+    said = told(looked.page)
     assert [(one["text"], one["part"]) for one in said["tokens"]] == [
         ("[CLS]", 0), ("good", 0), ("film", 0), ("[SEP]", 0), ("bad", 1), ("[SEP]", 1)
     ]  # fmt: skip
@@ -234,13 +232,13 @@ def test_a_pair_read_apart_has_maps_of_each_text_and_across(ship_model, tmp_path
     deliverable = load(ship_model(tmp_path / "model", pairs=True, shape=shape))
     chosen = Chosen(list(range(1 + shape.n_cross_layers)), [0, 1])
     looked = look_at(deliverable, "good film", "bad", chosen, folder=tmp_path / "look", source="run")
-    said = told(looked.files[0])
+    said = told(looked.page)
     assert [one["text"] for one in said["tokens"]] == ["[CLS]", "good", "film", "[SEP]", "[CLS]", "bad", "[SEP]"]
     first, second = [0, 4], [4, 7]
     assert [(one["short"], one["queries"], one["keys"]) for one in said["blocks"]][:4] == [
         ("1 A", first, first), ("1 B", second, second), ("2 A→B", first, second), ("2 B→A", second, first)
     ]  # fmt: skip
-    assert cells(looked.files[0], 2, 0).size == 4 * 3
+    assert cells(looked.page, 2, 0).size == 4 * 3
     assert max(looked.errors.values()) < 1e-5
     (expected,) = deliverable.predict(["good film"], ["bad"])
     assert looked.label == expected.label
@@ -248,5 +246,5 @@ def test_a_pair_read_apart_has_maps_of_each_text_and_across(ship_model, tmp_path
 
 def test_a_long_text_says_what_was_cut(model_folder, tmp_path):
     looked = look_at(load(model_folder), "good " * 30, None, ALL, folder=tmp_path, source="run")
-    assert "20 tokens at the end were cut off: the model reads 12." in looked.files[0].read_text()
-    assert len(told(looked.files[0])["tokens"]) == 12
+    assert "20 tokens at the end were cut off: the model reads 12." in looked.page.read_text()
+    assert len(told(looked.page)["tokens"]) == 12

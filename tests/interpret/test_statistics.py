@@ -14,11 +14,10 @@ from manyheads.config import ModelConfig, PairKind
 from manyheads.data.rows import Rows
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.interpret.maps import Head, Maps, batches, distributions, find_marks, look_at_batch, tokens_of
+from manyheads.interpret.maps import Maps, batches, distributions, find_marks, look_at_batch, tokens_of
 from manyheads.interpret.statistics import (
     FIGURES,
     ablate_heads,
-    divergence,
     faithfulness,
     head_statistics,
     text_figures,
@@ -89,19 +88,6 @@ def test_a_head_across_two_texts_is_measured_by_the_keys_of_the_other() -> None:
         assert {name: float(ours[name][0, row]) for name in FIGURES} == pytest.approx(expected, abs=1e-5)
 
 
-def test_divergence_is_that_of_the_formula() -> None:
-    lengths = [5, 8]
-    weights = some_weights(lengths, 4)
-    ours = divergence(distributions(weights))
-    for row, n in enumerate(lengths):
-        p, q = (weights[row, head, :n, :n].double().numpy() for head in (1, 3))
-        m = (p + q) / 2
-        expected = ((p * np.log(p / m)).sum(1) / 2 + (q * np.log(q / m)).sum(1) / 2).mean()
-        assert float(ours[1, 3, row]) == pytest.approx(expected, abs=1e-5)
-        assert float(ours[3, 1, row]) == float(ours[1, 3, row])
-    assert ours.diagonal().abs().max() == 0
-
-
 def test_hand_made_heads() -> None:
     n = 6
     even, first, itself = torch.full((n, n), 1 / n), torch.zeros(n, n), torch.eye(n)
@@ -113,8 +99,6 @@ def test_hand_made_heads() -> None:
     assert ours["distance"] == pytest.approx([(n * n - 1) / (3 * n), (n - 1) / 2, 0], abs=1e-6)
     assert ours["first"] == pytest.approx([1 / n, 1, 1 / n])
     assert ours["separators"] == pytest.approx([1 / n, 0, 1 / n])
-    apart = divergence(distributions(weights)).squeeze(-1)
-    assert float(apart[1, 2]) == pytest.approx((n - 1) / n * math.log(2))  # only the first query agrees
 
 
 def test_nothing_attended_to_counts_nowhere() -> None:
@@ -127,18 +111,13 @@ def test_nothing_attended_to_counts_nowhere() -> None:
 
 def test_a_corpus_is_the_mean_of_its_documents_in_any_batch(model_folder: Path) -> None:
     model = load(model_folder)
-    whole = head_statistics(model, tokens_of(model, rows_of(TEXTS)))
     alone = [head_statistics(model, tokens_of(model, rows_of([text]))) for text in TEXTS]
     for budget in (1, 9, 4096):
         ours = head_statistics(model, tokens_of(model, rows_of(TEXTS)), budget=budget)
         assert (ours.n_texts, ours.n_tokens) == (5, 5 + 2 + 6 + 8 + 12)
-        np.testing.assert_allclose(ours.divergence_PP, whole.divergence_PP, atol=1e-6)
         for name in FIGURES:
-            each = np.array([[one.mean for one in document.figures[name]] for document in alone])
-            mean, deviation = zip(*((one.mean, one.deviation) for one in ours.figures[name]), strict=True)
-            np.testing.assert_allclose(mean, each.mean(0), atol=1e-5)
-            np.testing.assert_allclose(deviation, each.std(0), atol=1e-4)
-            assert ours.uniform[name] == pytest.approx(np.mean([one.uniform[name] for one in alone]))
+            each = np.array([document.figures[name] for document in alone])
+            np.testing.assert_allclose(ours.figures[name], each.mean(0), atol=1e-5)
 
 
 @pytest.mark.parametrize("pair", list(PairKind))
@@ -153,36 +132,22 @@ def test_batches_that_a_cpu_fills_up_give_the_same_figures(
     assert FILL_FROM < int(tokens.lengths.sum()) < 4096
     assert int(tokens.lengths.sum()) % FILL
     whole, parts = (head_statistics(model, tokens, budget=budget) for budget in (4096, 300))
-    np.testing.assert_allclose(whole.divergence_PP, parts.divergence_PP, atol=1e-6)
     for name in FIGURES:
-        assert [one.mean for one in whole.figures[name]] == pytest.approx(
-            [one.mean for one in parts.figures[name]], abs=1e-5, nan_ok=True
-        )
+        assert whole.figures[name] == pytest.approx(parts.figures[name], abs=1e-5, nan_ok=True)
     few = {"amounts": [2], "n_draws": 1, "n_resamples": 10}
     figures = [faithfulness(model, tokens, budget=budget, **few) for budget in (4096, 300)]
     assert [one.ranked.value for one in figures[0]] == pytest.approx([one.ranked.value for one in figures[1]], abs=1e-5)
 
 
-def test_an_even_head_is_reckoned_beside(model_folder: Path) -> None:
-    model = load(model_folder)
-    lengths = [5, 2, 6, 8, 12]
-    ours = head_statistics(model, tokens_of(model, rows_of(TEXTS))).uniform
-    assert ours["entropy"] == pytest.approx(np.mean(np.log(lengths)))
-    assert ours["evenness"] == pytest.approx(1)
-    assert ours["distance"] == pytest.approx(np.mean([(n * n - 1) / (3 * n) for n in lengths]))
-    assert ours["first"] == ours["separators"] == pytest.approx(np.mean([1 / n for n in lengths]))
-
-
 def test_heads_without_queries_are_even(model_folder: Path) -> None:
     model = load(model_folder)
     silence_queries(model)
-    ours = head_statistics(model, tokens_of(model, rows_of(TEXTS)))
-    for name in FIGURES:
-        assert [one.mean for one in ours.figures[name]] == pytest.approx([ours.uniform[name]] * 4, abs=1e-5)
-    np.testing.assert_allclose(ours.divergence_PP, 0, atol=1e-6)
-    agreement = ours.agreement(2)
-    assert agreement is not None
-    assert agreement[0] == pytest.approx(1)
+    ours, lengths = head_statistics(model, tokens_of(model, rows_of(TEXTS))).figures, [5, 2, 6, 8, 12]
+    assert ours["entropy"] == pytest.approx([np.mean(np.log(lengths))] * 4)
+    assert ours["evenness"] == pytest.approx([1] * 4)
+    assert ours["distance"] == pytest.approx([np.mean([(n * n - 1) / (3 * n) for n in lengths])] * 4)
+    assert ours["first"] == pytest.approx([np.mean([1 / n for n in lengths])] * 4)
+    assert ours["separators"] == pytest.approx(ours["first"])
 
 
 def silence_queries(model: TextClassifier) -> None:
@@ -199,8 +164,9 @@ def test_marks_are_what_the_tokenizer_adds(model_folder: Path, pair_folder: Path
         marks = find_marks(load(folder))
         assert (marks.every.tolist(), marks.separators.tolist()) == ([2, 3], [3])
     pair = load(pair_folder)
-    shares = head_statistics(pair, tokens_of(pair, rows_of(["good film"], ["bad"]))).uniform
-    assert shares["separators"] == pytest.approx(2 / 6)  # [CLS] good film [SEP] bad [SEP]
+    silence_queries(pair)
+    shares = head_statistics(pair, tokens_of(pair, rows_of(["good film"], ["bad"]))).figures
+    assert shares["separators"] == pytest.approx([2 / 6] * 4)  # [CLS] good film [SEP] bad [SEP]
 
 
 def test_pairs_read_apart_are_two_texts(ship_model: Callable[..., Path], tmp_path: Path) -> None:
@@ -210,17 +176,12 @@ def test_pairs_read_apart_are_two_texts(ship_model: Callable[..., Path], tmp_pat
     ours = head_statistics(model, tokens)
     assert [str(head) for head in ours.heads] == ["1.1", "1.2", "2.1", "2.2", "3.1", "3.2"]
     assert ours.n_texts == 6
-    distances = [one.mean for one in ours.figures["distance"]]
+    distances = ours.figures["distance"]
     assert not any(math.isnan(one) for one in distances[:4])
     assert all(math.isnan(one) for one in distances[4:])
-    assert math.isnan(ours.divergence_PP[0][4])
-    nearest = ours.agreement(5)
-    assert nearest is not None
-    assert nearest[1] == Head(3, 1)
-    assert ours.uniform["first"] == pytest.approx(np.mean([1 / 4, 1 / 3, 1 / 5, 1 / 3, 1 / 4, 1 / 3]))
     for budget in (1, 13):
         again = head_statistics(model, tokens, budget=budget)
-        np.testing.assert_allclose(again.divergence_PP, ours.divergence_PP, atol=1e-6)
+        np.testing.assert_allclose(again.figures["entropy"], ours.figures["entropy"], atol=1e-6)
 
 
 def test_what_is_looked_at_is_the_formula_and_the_answer_stays(model_folder: Path) -> None:

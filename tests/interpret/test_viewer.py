@@ -14,10 +14,8 @@ TEXT = 'a good <script>alert(1)</script> film\u2028so "fine"'
 @pytest.fixture(scope="module")
 def page(model_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("look")
-    (page,) = look_at(
-        load(model_folder), TEXT, None, Chosen([0, 1], [0, 1]), folder=folder, source="a <b>run</b>"
-    ).files
-    return page
+    chosen = Chosen([0, 1], [0, 1])
+    return look_at(load(model_folder), TEXT, None, chosen, folder=folder, source="a <b>run</b>").page
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +156,7 @@ def long_page(ship_model, tmp_path_factory):
     shape = ModelConfig(n_layers=2, n_heads=4, d_model=16, d_k=4, d_v=4, d_ff=16)
     deliverable = load(ship_model(folder / "model", data=DataConfig(max_length=512), shape=shape))
     text = " ".join(["good", "bad", "so", "film", "not", "very", "a"][at % 7] for at in range(600))
-    return look_at(deliverable, text, None, Chosen([0, 1], [0, 1, 2, 3]), folder=folder, source="run").files[0]
+    return look_at(deliverable, text, None, Chosen([0, 1], [0, 1, 2, 3]), folder=folder, source="run").page
 
 
 SCROLL = """
@@ -203,7 +201,7 @@ def test_texts_read_apart_are_queries_and_keys(chromium, ship_model, tmp_path):
     deliverable = load(ship_model(tmp_path / "model", pairs=True, shape=shape))
     chosen = Chosen(list(range(1 + shape.n_cross_layers)), [0, 1])
     looked = look_at(deliverable, "good film", "bad", chosen, folder=tmp_path / "look", source="run")
-    chromium.open(looked.files[0], "#block=2&head=1")
+    chromium.open(looked.page, "#block=2&head=1")
     assert chromium.value("document.getElementById('chosen').textContent") == "Layer 2, text A to text B, head 2"
     parts = chromium.value("[...document.querySelectorAll('#text .part > b')].map(one => one.textContent)")
     assert parts == ["A, the first text", "B, the second text"]
@@ -226,7 +224,7 @@ def test_a_short_text_leaves_no_blank_area_and_a_long_title_is_seen_whole(chromi
     chromium.open(page, high=900)
     assert chromium.value("document.getElementById('text').clientHeight") < 200
     long = " ".join(["Wonderfully"] * 20)  # 239 letters, several lines of the title
-    (other,) = look_at(load(model_folder), long, None, Chosen([0], [0]), folder=tmp_path, source="a run").files
+    other = look_at(load(model_folder), long, None, Chosen([0], [0]), folder=tmp_path, source="a run").page
     chromium.open(other, wide=1100)
     words = "document.querySelector('.words')"
     assert chromium.value(f"{words}.scrollHeight <= {words}.clientHeight")

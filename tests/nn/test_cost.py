@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from manyheads.config import Score
 from manyheads.layout import Packed
 from manyheads.nn import assemble
-from manyheads.nn.cost import OF_TWO_TOKENS, count_parameters, flops_per_answer, flops_per_token, keys_per_query
+from manyheads.nn.assemble import OF_TWO_TOKENS, count_parameters, flops_per_answer, flops_per_token, keys_per_query
 from manyheads.nn.kernels import near
 from manyheads.nn.language_models import assemble_seq2seq
 

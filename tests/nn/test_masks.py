@@ -2,7 +2,7 @@
 
 import torch
 
-from manyheads.nn.language_models import HELD_OUT_SHARE, choose, choose_words, hide, hide_mixed, hold_out, settled_draws
+from manyheads.nn.language_models import HELD_OUT_SHARE, choose, hide, hold_out, settled_draws
 
 MASK = 99
 
@@ -26,38 +26,12 @@ def test_every_place_is_chosen_equally_often():
     assert ((times / 2000 - 0.3).abs() < 0.05).all()
 
 
-def test_words_are_hidden_whole():
-    begins = draws(2000, 1) < 0.6
-    begins[0] = True
-    barred = (draws(2000, 2) < 0.1) & begins
-    word = begins.cumsum(0)
-    places = choose_words(draws(2000), begins, barred, 400)
-    hidden = torch.zeros(2000, dtype=torch.bool).index_fill(0, places, True)
-    for one in word[places].unique():
-        assert (hidden | barred)[word == one].all()
-    assert 400 <= places.numel() < 410
-    assert not barred[places].any()
-
-
 def test_hidden_words_are_told_apart_from_what_stands_there():
     ids = torch.arange(10)
     hidden = hide(ids, torch.tensor([2, 5]), MASK)
     assert hidden.ids_N.tolist() == [0, 1, MASK, 3, 4, MASK, 6, 7, 8, 9]
     assert hidden.words_P.tolist() == [2, 5]
     assert ids.tolist() == list(range(10))
-
-
-def test_of_mixed_ones_four_fifths_are_masks_a_tenth_others_and_a_tenth_themselves():
-    torch.manual_seed(0)
-    ids, places = torch.full((20_000,), 7), torch.arange(0, 20_000, 2)
-    hidden = hide_mixed(ids, places, MASK, torch.arange(10, 50), draws(10_000))
-    seen = hidden.ids_N[places]
-    shares = [float((seen == MASK).double().mean()), float((seen == 7).double().mean())]
-    assert abs(shares[0] - 0.8) < 0.02
-    assert abs(shares[1] - 0.1) < 0.02
-    others = seen[(seen != MASK) & (seen != 7)]
-    assert set(others.tolist()) == set(range(10, 50))
-    assert (hidden.ids_N[1::2] == 7).all()
 
 
 def test_of_held_out_texts_the_same_words_are_hidden_in_any_batch():

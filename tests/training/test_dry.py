@@ -10,7 +10,7 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 from manyheads.nn import assemble
-from manyheads.nn.cost import flops_per_answer
+from manyheads.nn.assemble import flops_per_answer
 from manyheads.training import sizing as dry
 from manyheads.training.sizing import activation_bytes, of_task
 

@@ -99,7 +99,7 @@ def test_all_depths_follow_the_schedule():
         ({"optim": {"freeze": 4}, "model": {"n_layers": 3}}, "optim.freeze=4 is more than the model.n_layers=3"),
         (
             {"optim": {"layer_decay": 0.9}, "model": {"encoder": "gru"}},
-            "optim.layer_decay=0.9 sets the layers of self-attention and the head apart",
+            "optim.layer_decay=0.9 does nothing with model.encoder=gru: remove it",
         ),
     ],
 )

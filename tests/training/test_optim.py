@@ -126,9 +126,7 @@ def test_steps_that_are_told_to_change_nothing_are_as_if_they_had_not_been():
 
 
 def test_a_translator_has_no_head_to_begin_with():
-    with pytest.raises(
-        ValueError, match=r"optim\.few=9 fits the head of a classifier, which task=seq2seq does not have"
-    ):
+    with pytest.raises(ValueError, match=r"optim\.few=9 does nothing with task=seq2seq: remove it"):
         compose("train", ["experiment=dates", "optim.few=9"])
 
 

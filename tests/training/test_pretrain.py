@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from manyheads.config import BatchConfig, Hide, ModelConfig, OptimConfig, PretrainConfig
+from manyheads.config import BatchConfig, ModelConfig, OptimConfig, PretrainConfig
 from manyheads.data.batches import WHOLE, Planned, gather, in_pieces
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokenizer import vocabulary
@@ -45,7 +45,7 @@ def batch_of(tokens, rows=None, scale=1.0):
     )
 
 
-@pytest.mark.parametrize("more", [{}, {"whole_words": True}, {"hide": Hide.mixed}, {"mask_share": 0.4}])
+@pytest.mark.parametrize("more", [{}, {"mask_share": 0.4}])
 def test_losses_are_cross_entropies_of_the_hidden_words_alone(more, tokens, tokenizer, network):
     task, batch = lesson(tokenizer, **more), batch_of(tokens)
     torch.manual_seed(3)
@@ -67,7 +67,7 @@ def test_held_out_figures_do_not_hang_on_batches_or_on_what_training_hides(token
     found = []
     for rows, more in (
         ([*range(len(tokens))], {}),
-        ([*range(len(tokens))][::-1], {"mask_share": 0.8, "whole_words": True}),
+        ([*range(len(tokens))][::-1], {"mask_share": 0.8}),
     ):
         task = lesson(tokenizer, **more)
         parts = [task.check(network.eval(), batch_of(tokens, rows[at : at + 5])) for at in range(0, len(rows), 5)]
@@ -126,10 +126,9 @@ def test_pairs_have_their_marks_counted(tokenizer):
     assert task.hidden(batch.ids_N, batch.layout).places_P.numel() == 30
 
 
-@pytest.mark.parametrize("more", [{}, {"whole_words": True}, {"hide": Hide.mixed}])
-def test_a_batch_without_rows_adds_zeros_to_the_gradient(more, tokens, tokenizer, network):
+def test_a_batch_without_rows_adds_zeros_to_the_gradient(tokens, tokenizer, network):
     """A rank gets such a batch where there are too few rows."""
-    losses = lesson(tokenizer, **more).learn(network, batch_of(tokens, []))
+    losses = lesson(tokenizer).learn(network, batch_of(tokens, []))
     assert losses.shape == (0,)
     losses.sum().backward()
     assert all((one.grad == 0).all() for one in network.parameters() if one.grad is not None)

@@ -153,7 +153,7 @@ def run_hydra(
     experiment = _of_experiment(typed.groups, config_dir)
     own = [*hydra_words(typed), ASIDE] if sweep else []
     jobs = ({}, *typed.later) if sweep else ()
-    check_jobs(verb, (_resolved(verb, copy.deepcopy(values), typed.values | one, experiment) for one in jobs), typed)
+    check_jobs((_resolved(verb, copy.deepcopy(values), typed.values | one, experiment) for one in jobs), typed)
     _refuse_hydra_settings(verb, typed, own, config_dir)
     words = [word for word in typed.words if word not in own and not word.startswith("search=")]
     words += search_words(values) + own
@@ -181,7 +181,7 @@ def _one_job(
     job = HydraConfig.get().runtime
     values, own = of_one_job(VERBS[verb].config, _values(config), typed)
     experiment = _of_experiment(job.choices, config_dir)
-    return task(lambda: placed(_resolved(verb, values, own, experiment), typed, job.output_dir, job.choices))
+    return task(lambda: placed(_resolved(verb, values, own, experiment), job.output_dir))
 
 
 def _parse(text: str) -> Parsed:

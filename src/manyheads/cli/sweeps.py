@@ -1,14 +1,12 @@
 """Several runs from one line (`-m`): where each goes, what the jobs must not share, and which of Hydra's own settings
-are taken. A run goes to `<hydra.sweep.dir>/<what varies>`, such as n_heads=2,seed=1, unless `output` says where, in
-which `${model.n_heads}` stands for a setting of the job and `${model}` for a preset.
+are taken. A run goes to `<hydra.sweep.dir>/<what varies>`, such as model.n_heads=2,seed=1.
 
 Hydra imports and calls what its own settings name. They come from Hydra alone; a person may type those below.
 """
 
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -21,9 +19,8 @@ from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having
-from manyheads.config.fields import by_name, plain_settings, show
+from manyheads.config.fields import by_name, show
 
-NAMED = re.compile(r"\$\{([\w.]+)\}")
 LAUNCHERS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}  # Hydra's, by package
 
 
@@ -111,13 +108,12 @@ def refuse_many_devices(config: Config) -> None:
             raise ValueError(f"{word} is refused under -m, {why}: {remedy}")
 
 
-def check_jobs(verb: str, jobs: Iterable[Any], typed: Typed) -> None:
+def check_jobs(jobs: Iterable[Any], typed: Typed) -> None:
     """Refuse what a job of a sweep cannot have, before the first is done."""
     refuse_missing_launcher(typed)
     refuse_twice(typed)
     for config in jobs:
         refuse_many_devices(config)
-        _filled(_with_output(config, typed, "0"), VERBS[verb].groups)
         refuse_shared_output(config, typed)
     refuse_ranges(typed)
 
@@ -133,48 +129,20 @@ def refuse_twice(typed: Typed) -> None:
 
 def refuse_shared_output(config: Any, typed: Typed) -> None:
     """Refuse an output that several jobs would write to: the second would fail once the first has trained."""
-    if config.output in ("", "-"):
-        return
-    named = {"output", *NAMED.findall(config.output)}
-    shared = [name for name in (*typed.swept_groups, *typed.swept) if name not in named]
-    if shared:
-        missing = "-".join(f"${{{name}}}" for name in shared)
+    shared = {*typed.swept_groups, *typed.swept} - {"output"}
+    if config.output not in ("", "-") and shared:
         raise ValueError(
-            f"output={config.output} would be shared by the jobs of -m, but each needs its own: remove it, or name "
-            f"in it what varies, as in 'output={Path(config.output).name}-{missing}' with its quotes"
+            f"output={config.output} would be shared by the jobs of -m, but each needs its own: remove it, and name "
+            "the folder of them all by hydra.sweep.dir=FOLDER"
         )
 
 
-def placed(config: Any, typed: Typed, folder: str, choices: Mapping[str, Any]) -> Config:
-    """A job with its output: the settings and presets that it names filled in; of a run without one, what varies.
-
-    Args:
-        folder: the number of the job in the folder of the sweep, made by Hydra and removed here while it is empty: a
-            run makes its own.
-    """
+def placed(config: Any, folder: str) -> Config:
+    """A job with its output: of a run without one the `folder` that Hydra has made, which is removed here while it is
+    empty: a run makes its own."""
     with suppress(OSError):
         os.rmdir(folder)
-    config = _with_output(config, typed, folder)
-    config.output = _filled(config, choices)
-    return config
-
-
-def _with_output(config: Config, typed: Typed, folder: str) -> Config:
-    """A job whose output, unless it was typed, is named by what varies, in place of the numbered `folder`."""
-    if not isinstance(config, RunConfig) or config.output:
-        return config
-    above, number = os.path.split(folder)
-    return replace(config, output=os.path.join(above, _name_of_job(typed, number)))
-
-
-def _name_of_job(typed: Typed, number: str) -> str:
-    """What varies, such as n_heads=${model.n_heads},seed=${seed}; the number of the job stands for paths, mappings, and
-    values that a name would not tell apart."""
-    full = [*typed.swept_groups, *(name for name in typed.swept if _fits(typed, name))]
-    short = [name.rpartition(".")[2] for name in full]
-    names = short if len(set(short)) == len(short) else full
-    numbered = [number] if len(full) < len(typed.swept_groups) + len(typed.swept) or not full else []
-    return ",".join([*numbered, *(f"{name}=${{{to}}}" for name, to in zip(names, full, strict=True))])
+    return replace(config, output=folder) if isinstance(config, RunConfig) and not config.output else config
 
 
 def _values(typed: Typed, name: str) -> list[Any]:
@@ -183,32 +151,11 @@ def _values(typed: Typed, name: str) -> list[Any]:
 
 
 def _fits(typed: Typed, name: str) -> bool:
-    """Whether each value of a swept setting has a part of its own in a file name."""
+    """Whether each value of a swept setting can be a part of a file name."""
     values = _values(typed, name)
-    parts = {_part(one) for one in values}
-    as_typed = name in having(RunConfig, verbatim=True)
-    return not as_typed and len(parts) == len(values) and not any(isinstance(one, dict) for one in values)
-
-
-def _part(value: Any) -> str:
-    """A value as a part of a file name."""
-    return show(value).replace("/", "-")
-
-
-def _filled(config: Any, choices: Mapping[str, Any]) -> str:
-    """`config.output` with a value for each `${name}`."""
-    known = plain_settings(config)
-
-    def value_of(name: re.Match[str]) -> str:
-        if name[1] in known:
-            return _part(known[name[1]])
-        if name[1] in choices:
-            return str(choices[name[1]])
-        raise ValueError(
-            f"output={config.output} names {name[0]}, which is no setting of the job: write one, such as ${{seed}}"
-        )
-
-    return NAMED.sub(value_of, config.output)
+    return name not in having(RunConfig, verbatim=True) and not any(
+        isinstance(one, dict) or "/" in str(one) for one in values
+    )
 
 
 def refuse_ranges(typed: Typed) -> None:
@@ -254,7 +201,11 @@ def hydra_words(typed: Typed) -> list[str]:
         "hydra/job_logging=none",
     ]
     own = [word for word in typed.words if word.startswith(("hydra.", "hydra/"))]
-    keys = {word.partition("=")[0] for word in own}
+    keys, swept = {word.partition("=")[0] for word in own}, {*typed.swept_groups, *typed.swept}
+    if swept and all(_fits(typed, name) for name in typed.swept):  # else by their number
+        shared = [key for word in typed.words if (key := word.partition("=")[0]) not in swept and word not in own]
+        quiet.append(f"hydra.job.config.override_dirname.exclude_keys=[{','.join(dict.fromkeys(shared))}]")
+        quiet.append("hydra.sweep.subdir=${hydra.job.override_dirname}")
     return own + [word for word in quiet if word.partition("=")[0] not in keys]
 
 

@@ -49,7 +49,6 @@ from manyheads.config.training import Accelerator as Accelerator
 from manyheads.config.training import CheckpointConfig as CheckpointConfig
 from manyheads.config.training import GuardConfig as GuardConfig
 from manyheads.config.training import HardwareConfig as HardwareConfig
-from manyheads.config.training import Hide as Hide
 from manyheads.config.training import LoggerConfig as LoggerConfig
 from manyheads.config.training import Metric as Metric
 from manyheads.config.training import Nonfinite as Nonfinite

@@ -27,8 +27,6 @@ ELSEWHERE = {  # what other programs call them
     "num_layers": "model.n_layers",
     "hidden_size": "model.d_model",
     "max_seq_length": "data.max_length",
-    "num_beams": "generate.n_beams",
-    "beam_size": "generate.n_beams",
     "max_new_tokens": "generate.max_length",
     "gpus": "hardware.devices",
     "dataset": "data",
@@ -58,8 +56,6 @@ class Facts(NamedTuple):
     written_to: bool = False  # a place outside the run folder that a run writes to
     by_data: bool = False  # limits the training by what the data turns out to be
     null: str | None = None  # the setting that counts where this one is null
-    given: str = ""  # the choice without which it changes nothing: "model.positions=rotary"
-    listed: str = ""  # the setting that takes its place where it lists one value a layer
     resume: Literal["free", "warn", "refuse"] | None = None
     weights: Literal["fixed", "default", "free", "unused"] | None = None
     tasks: tuple[str, ...] | None = None  # that read it; None: all

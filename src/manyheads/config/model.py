@@ -1,6 +1,5 @@
 """The model: the choice of each block, counts and widths, and how a model that answers by texts finds its answer."""
 
-from dataclasses import fields
 from enum import Enum, StrEnum
 
 from manyheads.config.facts import having, require, section, setting
@@ -9,7 +8,6 @@ from manyheads.config.fields import show
 WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends before memory is asked for
 MOST_TABLE = 2**27  # numbers in tables of positions: a model with more could not be loaded again
 CROSS_LAYERS = 1  # after the encoder, where two texts are read apart
-LENGTH_PENALTY = 0.6
 
 
 Score = StrEnum("Score", "scaled_dot dot cosine additive general concat distance")
@@ -41,33 +39,16 @@ class Task(Enum):
 
 @section("generate.")
 class GenerateConfig:
-    """The search for an answer, token after token; classifiers read nothing of it."""
+    """The answer of a model that writes texts; classifiers read nothing of it."""
 
-    n_beams: int = setting(1, "answers followed at a time; 1: the likeliest token at every step", ge=1, le=256)
-    length_penalty: float = setting(
-        LENGTH_PENALTY, "how much beams favour long answers; 0: not at all", ge=0.0, le=10.0
-    )
     max_length: int = setting(0, "most tokens of an answer; 0: data.max_length of the training", ge=0, le=2**20)
 
-    def __post_init__(self) -> None:
-        require(
-            self.n_beams > 1 or self.length_penalty == LENGTH_PENALTY,
-            f"generate.length_penalty={self.length_penalty} does nothing with generate.n_beams=1: "
-            "follow several answers, such as generate.n_beams=4, or remove it",
-        )
-
     def check_read(self, *, by_texts: bool) -> None:
-        """Refuse what is set for a model that does not answer `by_texts`, and reads nothing of it.
-
-        Raises:
-            ValueError: a setting differs from its default.
-        """
-        default = GenerateConfig()
-        typed = next((one.name for one in fields(self) if getattr(self, one.name) != getattr(default, one.name)), None)
+        """Refuse what is set for a model that does not answer `by_texts`, and reads nothing of it."""
         require(
-            by_texts or typed is None,
-            f"generate.{typed}={getattr(self, str(typed), None)} does nothing here, as the model of run answers by "
-            "classes: remove it",
+            by_texts or not self.max_length,
+            f"generate.max_length={self.max_length} does nothing here, as the model of run answers by classes: "
+            "remove it",
         )
 
 
@@ -91,9 +72,7 @@ class ModelConfig:
     d_k: int = setting(32, "width of one head's queries and keys", ge=1, le=WIDEST, needs="transformer")
     d_v: int = setting(32, "width of one head's values", ge=1, le=WIDEST, needs="transformer")
     d_ff: int = setting(512, "inner width of the feed-forward block", ge=1, le=4 * WIDEST, needs="transformer")
-    score: Score = setting(
-        Score.scaled_dot, "how a query is compared with a key", needs="attention", listed="model.scores"
-    )
+    score: Score = setting(Score.scaled_dot, "how a query is compared with a key", needs="attention")
     scores: list[Score] = setting(list, "one score a layer, repeated in turn; empty: score in all", needs="heads")
     normaliser: Normaliser = setting(Normaliser.softmax, "how the scores of a query become weights", needs="attention")
     scale: float | None = setting(
@@ -106,7 +85,6 @@ class ModelConfig:
         "a token attends to those at most this many places to either side; 0: to all",
         ge=0,
         needs="heads",
-        listed="model.windows",
     )
     windows: list[int] = setting(
         list, "one window a layer, repeated in turn; empty: window in all", ge=0, needs="heads"
@@ -118,13 +96,11 @@ class ModelConfig:
         10_000.0,
         "rotary positions: the longest wavelength is near 2π times this",
         gt=0.0,
-        given="model.positions=rotary",
     )
     rotary_base_window: float | None = setting(
         None,
         "rotary_base of layers with a window; null: the same as of the others",
         gt=0.0,
-        given="model.positions=rotary",
     )
     segments: Segments = setting(
         Segments.pairs,
@@ -148,7 +124,7 @@ class ModelConfig:
     placement: Placement = setting(
         Placement.pre, "norm before a block, after it, or both: LN(x + MHA(LN(x)))", needs="transformer"
     )
-    norm_bias: bool = setting(True, "biases in norms of kind layer", needs="transformer", given="model.norm=layer")
+    norm_bias: bool = setting(True, "biases in norms of kind layer", needs="transformer")
     norm_embedding: bool = setting(
         False, "a norm after the embeddings in place of the one before the first attention; of placement pre or both"
     )

@@ -25,29 +25,14 @@ from manyheads.config.training import (
 )
 
 Resume = StrEnum("Resume", "never auto must")
-NO_CLASSES = "classes, but task={task} has none: remove it"
-NO_LAYERS = "sets the layers of self-attention and the head apart, which this model does not have: remove it"
-MISSING = (  # a task, or a kind of model; a setting of what it does not have; why it is refused
-    ("seq2seq", "optim.class_weights", f"weighs {NO_CLASSES}"),
-    ("pretrain", "optim.class_weights", f"weighs {NO_CLASSES}"),
-    ("seq2seq", "optim.focal_gamma", f"weighs rows by {NO_CLASSES}"),
-    ("pretrain", "optim.focal_gamma", f"weighs rows by {NO_CLASSES}"),
-    ("seq2seq", "batch.balance", f"balances {NO_CLASSES}"),
-    ("pretrain", "batch.balance", f"balances {NO_CLASSES}"),
-    ("seq2seq", "init_from", "begins with the weights of an encoder, but task=seq2seq has a decoder, too: remove it"),
-    ("seq2seq", "data.long", f"is a way to sort long texts into {NO_CLASSES}"),
-    ("seq2seq", "optim.few", "fits the head of a classifier, which task=seq2seq does not have: remove it"),
-    ("seq2seq", "optim.layer_decay", NO_LAYERS),
-    ("seq2seq", "optim.freeze", NO_LAYERS),
-    ("recurrent", "optim.layer_decay", NO_LAYERS),
-    ("recurrent", "optim.freeze", NO_LAYERS),
-    (
-        "recurrent",
-        "hardware.recompute",
-        "computes layers of self-attention again, which model.encoder={encoder} does not have: remove it",
+MISSING = {  # settings that a run of a task, or of a recurrent model, does not have
+    "seq2seq": (
+        *("optim.class_weights", "optim.focal_gamma", "batch.balance", "init_from", "data.long"),
+        *("optim.few", "optim.layer_decay", "optim.freeze"),
     ),
-    ("pretrain", "model.pair", "is of a classifier of pairs, which task=pretrain is not: remove it"),
-)
+    "pretrain": ("optim.class_weights", "optim.focal_gamma", "batch.balance", "model.pair"),
+    "recurrent": ("optim.layer_decay", "optim.freeze", "hardware.recompute"),
+}
 
 
 @section()
@@ -138,12 +123,14 @@ class RunConfig:
 
     def _check_kind(self) -> None:
         """Refuse what a run of this task, or a recurrent model, does not have."""
-        kinds = (self.task.name, "recurrent" if self.model.is_recurrent else "")
-        for kind, name, why in MISSING:
-            value = attrgetter(name)(self)
-            if kind in kinds and value != settings(RunConfig)[name].default:
-                why = why.format(task=self.task.name, encoder=self.model.encoder.name)
-                raise ValueError(f"{name}={show(value)} {why}")
+        kinds = {self.task.name: f"task={self.task.name}"}
+        if self.model.is_recurrent:
+            kinds["recurrent"] = f"model.encoder={self.model.encoder.name}"
+        for kind, chosen in kinds.items():
+            for name in MISSING.get(kind, ()):
+                value = attrgetter(name)(self)
+                if value != settings(RunConfig)[name].default:
+                    raise ValueError(f"{name}={show(value)} does nothing with {chosen}: remove it")
 
 
 @section("hardware.")
@@ -265,7 +252,6 @@ class LookConfig:
     output: str = setting("", "folder of the pages and figures; empty: <run>/look", path=True)
     layers: str = setting("", "layers to show, counted from 1, such as 2 or 1,3-4; empty: all")
     heads: str = setting("", "heads to show, counted from 1, such as 2 or 1,3-4; empty: all")
-    png: bool = setting(False, "also draw each map that is shown as a PNG")
     attribution: bool = setting(False, "also say what each token of a text adds to the answer (integrated gradients)")
     bootstrap: int = setting(1000, "resamples of each interval, over a split", ge=100, le=100_000)
     seed: int = setting(0, "seed of rows and tokens drawn at random and of the resamples", ge=0, lt=2**32)

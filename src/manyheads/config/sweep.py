@@ -276,7 +276,7 @@ class TuneConfig:
         )
 
 
-Equal = StrEnum("Equal", "parameters flops tokens seconds")
+Equal = StrEnum("Equal", "parameters flops tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +295,9 @@ class AblateConfig:
     values: Any = setting(
         list, "its values, the first is what the others are compared with; of several settings: lists"
     )
-    equal: Equal = setting(Equal.parameters, "what all rows have in common: the solver picks a width, steps or a time")
+    equal: Equal = setting(Equal.parameters, "what all rows have in common: the solver picks a width or steps")
     tolerance: float = setting(0.01, "largest relative difference from the first row's budget", gt=0.0, le=0.1)
-    seconds: float = setting(30.0, "training time of a run: its budget under equal=seconds, else its limit", gt=0.0)
+    seconds: float = setting(30.0, "most training time of a run", gt=0.0)
     seeds: int = setting(3, "runs of each row, with the seeds from seed upwards", ge=1, le=100)
     seed: int = setting(0, "the first seed; also that of carved-out splits, which all runs share", ge=0, lt=2**31)
     sets: list[str] = setting(list, "data: demo, a file or folder, or a name in $MANYHEADS_DATA; empty: as data says")

@@ -91,9 +91,7 @@ class OptimConfig:
     eps: float = setting(1e-8, "AdamW's epsilon", gt=0.0)
     warmup: float = setting(0.06, "share of all steps in which the rate rises", ge=0.0, le=1.0)
     schedule: Schedule = setting(Schedule.linear, "decay after the warm-up; wsd stays at the peak and falls at the end")
-    decay_share: float = setting(
-        0.2, "share of all steps in which wsd falls", gt=0.0, le=1.0, given="optim.schedule=wsd"
-    )
+    decay_share: float = setting(0.2, "share of all steps in which wsd falls", gt=0.0, le=1.0)
     average: int = setting(
         300, "the weights that are evaluated and kept are a mean over about this many last steps; 0: the last", ge=0
     )
@@ -201,21 +199,13 @@ class CheckpointConfig:
         return self
 
 
-class Hide(Enum):
-    mask = "mask"  # the mask token stands at every chosen place
-    mixed = "mixed"  # at 80 % of them; at 10 % another token, at 10 % the token itself (BERT)
-
-
 @section("pretrain.")
 class PretrainConfig:
     """Masked language modelling: Devlin et al. (2019), "BERT", section 3.1. Small models learn best from 15 to 20 % of
-    the tokens, and need no mixture: Wettig et al. (2023), "Should You Mask 15% in Masked Language Modeling?"."""
+    the tokens, and need no mixture of masks, other tokens and the token itself: Wettig et al. (2023), "Should You Mask
+    15% in Masked Language Modeling?"."""
 
     mask_share: float = setting(0.15, "share of the tokens that are hidden and predicted", gt=0.0, lt=1.0)
-    hide: Hide = setting(
-        Hide.mask, "what stands there: mask, or mixed: 80 % mask, 10 % any token, 10 % the token itself"
-    )
-    whole_words: bool = setting(False, "a word is hidden with all of its tokens, or with none")
     also: list[str] = setting(
         list, "further files or folders of texts to learn from, read like data.path", path=True, resume="free"
     )

@@ -11,200 +11,12 @@ nothing but the figures themselves says which is the day. A quarter of the texts
 words around the two and their order say which is meant. No date that is meant occurs twice, in whatever spelling.
 """
 
+import json
 import random
-from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
-
-
-@dataclass(frozen=True, slots=True)
-class Sense:
-    """One sense of an ambiguous word: who and where it belongs to, and clauses that show it by themselves."""
-
-    people: tuple[str, ...]
-    places: tuple[str, ...]
-    clauses: tuple[str, ...]
-
-
-SENSES: dict[str, dict[str, Sense]] = {
-    "check": {
-        "bank": Sense(
-            ("bank teller", "cashier", "loan officer", "accountant", "bookkeeper"),
-            ("savings bank", "credit union", "cashier's office", "branch office", "accounting department"),
-            (
-                "cashed the check before the counter closed",
-                "signed the check and paid the rent with it",
-                "deposited the check in a new account",
-                "lost the check together with the wallet",
-                "wrote a check for two hundred dollars",
-                "waited three days for the check to clear",
-            ),
-        ),
-        "chess": Sense(
-            ("chess master", "grandmaster", "chess champion", "tournament player", "chess coach"),
-            ("chess club", "tournament hall", "chess academy", "chess cafe", "championship room"),
-            (
-                "gave check with the black queen",
-                "escaped the check by moving the king",
-                "answered the check with a clever knight",
-                "saw the check too late and lost the game",
-                "blocked the check with a bishop",
-                "announced check after the rook had moved",
-            ),
-        ),
-        "homework": Sense(
-            ("math teacher", "tutor", "schoolgirl", "pupil", "headmaster"),
-            ("classroom", "primary school", "study hall", "school library", "staff room"),
-            (
-                "got a red check beside every correct answer",
-                "put a check next to the finished exercise",
-                "wanted a check under the essay about whales",
-                "earned a check for the spelling list",
-                "left no check on the unfinished worksheet",
-                "counted the check marks in the notebook, and one check was missing",
-            ),
-        ),
-    },
-    "station": {
-        "train": Sense(
-            ("train driver", "railway guard", "ticket inspector", "commuter", "signalman"),
-            ("railway depot", "ticket hall", "dining car", "signal box", "railway museum"),
-            (
-                "got off the express at the next station",
-                "missed the last train at the station",
-                "waited on the platform of the station",
-                "bought a ticket to the final station",
-                "met an old friend on the rails behind the station",
-                "slept in the carriage and passed the station",
-            ),
-        ),
-        "fuel": Sense(
-            ("trucker", "pump attendant", "taxi driver", "car mechanic", "motorcyclist"),
-            ("repair garage", "truck stop", "car wash", "tyre shop", "parking garage"),
-            (
-                "filled the tank at the station",
-                "bought diesel at the cheapest station",
-                "ran out of petrol before the station",
-                "checked the tyre pressure at the station",
-                "paid for oil and a car wash at the station",
-                "found every pump of the station empty",
-            ),
-        ),
-        "radio": Sense(
-            ("newsreader", "disc jockey", "announcer", "sound engineer", "talk show host"),
-            ("recording studio", "newsroom", "broadcasting house", "control room", "listening booth"),
-            (
-                "tuned in to the station for the evening news",
-                "heard a favourite song on the station",
-                "turned the dial until the station came in",
-                "called the station to win a concert ticket",
-                "listened to a jazz station all night",
-                "complained about the advertisements on the station",
-            ),
-        ),
-    },
-    "pitch": {
-        "music": Sense(
-            ("violinist", "singer", "choirmaster", "piano tuner", "cellist"),
-            ("concert hall", "rehearsal room", "opera house", "music school", "organ loft"),
-            (
-                "sang the high note with perfect pitch",
-                "raised the pitch of the guitar string",
-                "could not hold the pitch in the second verse",
-                "heard the flute fall below the pitch",
-                "set the pitch with a tuning fork",
-                "learned to hear the pitch of every chord",
-            ),
-        ),
-        "baseball": Sense(
-            ("catcher", "batter", "umpire", "outfielder", "shortstop"),
-            ("ballpark", "dugout", "batting cage", "locker room", "bullpen"),
-            (
-                "hit the first pitch over the fence",
-                "swung at a curving pitch and missed",
-                "threw the last pitch of the ninth inning",
-                "caught a wild pitch behind the plate",
-                "struck out on a fast pitch",
-                "ran to first base after the pitch",
-            ),
-        ),
-        "sales": Sense(
-            ("salesman", "investor", "advertising agent", "startup founder", "marketing director"),
-            ("boardroom", "trade fair", "sales office", "advertising agency", "start-up hub"),
-            (
-                "closed the deal after a short pitch",
-                "bored every customer with the pitch",
-                "practised the pitch for the new product",
-                "won two clients with one pitch",
-                "ended the pitch with a discount",
-                "printed slides for the pitch to the buyers",
-            ),
-        ),
-    },
-}
-
-NAMES = (
-    *(
-        "Ada",
-        "Amir",
-        "Anna",
-        "Bela",
-        "Carlos",
-        "Chen",
-        "Clara",
-        "David",
-        "Elena",
-        "Emma",
-        "Farid",
-        "Grace",
-        "Hana",
-        "Ivan",
-    ),
-    *(
-        "Jonas",
-        "Julia",
-        "Kofi",
-        "Lara",
-        "Leo",
-        "Lucia",
-        "Marta",
-        "Mei",
-        "Mila",
-        "Nadia",
-        "Nora",
-        "Omar",
-        "Oscar",
-        "Paula",
-    ),
-    *("Priya", "Rosa", "Samir", "Sofia", "Tariq", "Tom", "Vera", "Viktor", "Yara", "Zoe"),
-)
-CITIES = (
-    *(
-        "Oslo",
-        "Lima",
-        "Cairo",
-        "Boston",
-        "Prague",
-        "Nairobi",
-        "Lisbon",
-        "Kyoto",
-        "Dublin",
-        "Toronto",
-        "Athens",
-        "Hanoi",
-    ),
-    *("Vienna", "Quito", "Sydney", "Warsaw", "Lagos", "Madrid", "Seoul", "Geneva"),
-)
-SITES = (
-    *("near the river", "on the hill", "behind the park", "across the street", "by the old bridge", "in the suburbs"),
-    *("next to the bakery", "at the corner", "beside the hotel"),
-    *("around the block", "under the arches", "in the old town"),
-)
-TIMES = (
-    *("", "", "on Monday", "on Friday night", "last week", "yesterday", "this morning", "before lunch", "after dinner"),
-    *("in the rain", "for the second time", "without a word", "once more", "in May", "at noon"),
-)
-
+from importlib.resources import files
+from typing import Any
 
 N_ROWS = {"train": 4000, "validation": 500, "test": 1000}
 
@@ -233,10 +45,17 @@ SHOWN = (
 
 
 @cache
+def words() -> dict[str, Any]:
+    """What sentences are made of (sentences.json): of each sense of an ambiguous word who and where it belongs to, and
+    clauses that show it by themselves; names, cities, sites and times."""
+    return json.loads((files("manyheads.data") / "sentences.json").read_text(encoding="utf-8"))
+
+
+@cache
 def demo_splits(seed: int = 0) -> dict[str, list[tuple[str, str]]]:
     """Rows `(sentence, label)` of train, validation and test; no sentence occurs twice, classes are even."""
     draw = random.Random(f"demo {seed}")  # noqa: S311 - sentences, not secrets
-    senses = [(word, name) for word, by_name in SENSES.items() for name in by_name]
+    senses = [(word, name) for word, by_name in words()["senses"].items() for name in by_name]
     rows: dict[str, str] = {}
     turn = 0
     while len(rows) < sum(N_ROWS.values()):
@@ -254,35 +73,36 @@ def demo_splits(seed: int = 0) -> dict[str, list[tuple[str, str]]]:
 
 
 def _sentence(draw: random.Random, word: str, name: str) -> str:
-    sense = SENSES[word][name]
-    other = SENSES[word][draw.choice([one for one in SENSES[word] if one != name])]
+    senses = words()["senses"]
+    sense = senses[word][name]
+    other = senses[word][draw.choice([one for one in senses[word] if one != name])]
     kind = draw.randrange(4)
     if kind < 2:
-        elsewhere = SENSES[draw.choice([one for one in SENSES if one != word])]
+        elsewhere = senses[draw.choice([one for one in senses if one != word])]
         stranger = draw.choice(list(elsewhere.values()))
-        slots = {"clause": draw.choice(sense.clauses), "elsewhere": _place(draw, stranger.places)}
-        return _fill(draw, draw.choice(SHOWN), slots | {"person": _person(draw, stranger.people)})
+        slots = {"clause": draw.choice(sense["clauses"]), "elsewhere": _place(draw, stranger["places"])}
+        return _fill(draw, draw.choice(SHOWN), slots | {"person": _person(draw, stranger["people"])})
     if kind < 3:
         frame = draw.choice(TOLD + DENIED)
-        slots = {"owner": _person(draw, sense.people), "other": _person(draw, other.people)}
+        slots = {"owner": _person(draw, sense["people"]), "other": _person(draw, other["people"])}
     else:
         frame = draw.choice(WENT)
-        slots = {"owner": _place(draw, sense.places), "other": _place(draw, other.places)}
+        slots = {"owner": _place(draw, sense["places"]), "other": _place(draw, other["places"])}
     return _fill(draw, frame, slots | {"word": word})
 
 
 def _fill(draw: random.Random, frame: str, slots: dict[str, str]) -> str:
-    text = frame.format(name=draw.choice(NAMES), time=draw.choice(TIMES), **slots)
+    text = frame.format(name=draw.choice(words()["names"]), time=draw.choice(words()["times"]), **slots)
     text = text.strip().replace(" ,", ",")
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _person(draw: random.Random, people: tuple[str, ...]) -> str:
-    return f"the {draw.choice(people)} from {draw.choice(CITIES)}"
+def _person(draw: random.Random, people: list[str]) -> str:
+    return f"the {draw.choice(people)} from {draw.choice(words()['cities'])}"
 
 
-def _place(draw: random.Random, places: tuple[str, ...]) -> str:
-    return f"the {draw.choice(places)} {draw.choice(SITES)}"
+def _place(draw: random.Random, places: list[str]) -> str:
+    return f"the {draw.choice(places)} {draw.choice(words()['sites'])}"
 
 
 N_DATES = {"train": 16000, "validation": 500, "test": 1000}

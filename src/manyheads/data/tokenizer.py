@@ -32,11 +32,10 @@ MOST_LETTERS = 1000  # of a word; BERT's 100 is a short sentence of Thai, which 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """`mask` is the id that stands for a hidden token. Marks such as [CLS] are `special_V`, as are ids without an
-    entry; a token of `begins_V` is not the rest of a word. A text has `n_marks` of them around."""
+    entry. A text has `n_marks` of them around."""
 
     mask: int
     special_V: Tensor
-    begins_V: Tensor
     n_marks: int
 
 
@@ -56,24 +55,7 @@ def vocabulary(tokenizer: Tokenizer, *, pairs: bool) -> Vocabulary:
     special = {at for at, one in tokenizer.get_added_tokens_decoder().items() if one.special} | {mask}
     special_V = torch.ones(reach(tokenizer, pairs=pairs).ids, dtype=torch.bool)
     special_V[[at for at in entries.values() if at not in special]] = False
-    goes_on = _rest_of_word(tokenizer, [name for name, at in entries.items() if at not in special])
-    begins_V = torch.ones_like(special_V)
-    begins_V[[at for name, at in entries.items() if at not in special and goes_on(name)]] = False
-    return Vocabulary(mask, special_V, begins_V, tokenizer.num_special_tokens_to_add(pairs))
-
-
-def _rest_of_word(tokenizer: Tokenizer, names: list[str]) -> Callable[[str], bool]:
-    """Tells whether a token goes on with the word before it, as this kind of tokenizer writes that."""
-    model = json.loads(tokenizer.to_str())["model"]
-    prefix = model.get("continuing_subword_prefix")
-    if prefix:
-        return lambda name: name.startswith(prefix)
-    opening = next((one for one in ("\u0120", "\u2581") if any(name.startswith(one) for name in names)), None)
-    if opening:
-        return lambda name: not name.startswith(opening) and name[:1].isalnum()
-    if all(len(name) == 1 for name in names):  # characters
-        return str.isalnum
-    return lambda name: False
+    return Vocabulary(mask, special_V, tokenizer.num_special_tokens_to_add(pairs))
 
 
 def train_tokenizer(rows: Rows, config: TokenizerConfig) -> Tokenizer:

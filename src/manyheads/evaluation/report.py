@@ -22,7 +22,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from manyheads.config.fields import show
 from manyheads.evaluation.metrics import Figures, Scores
@@ -291,9 +291,6 @@ def png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-TEAL = "#2a9d8f"
-
-
 def draw(n_rows: int, n_columns: int, *, width: float, height: float, **grid: Any) -> tuple[Figure, np.ndarray]:
     """A figure of `width` x `height` inches and its panels `(n_rows, n_columns)`."""
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -308,26 +305,6 @@ def draw(n_rows: int, n_columns: int, *, width: float, height: float, **grid: An
 def name(axes: Axes, title: str) -> None:
     """What a panel shows, above it on the left."""
     axes.set_title(title, fontsize=10, color=INK, loc="left", parse_math=False)
-
-
-def lines(
-    axes: Axes,
-    x: Sequence[float],
-    looks: dict[str, tuple[str, str, str]],
-    values: dict[str, list[float]],
-    width: float = 1.5,
-) -> None:
-    """A line over `x` for each key of `looks`, by its label, colour and matplotlib's format."""
-    for key, (label, colour, form) in looks.items():
-        axes.plot(x, values[key], form, color=colour, label=label, markersize=4, linewidth=width)
-
-
-def powers_of_two(axes: Axes, ticks: Sequence[int], label: str) -> None:
-    """A logarithmic axis with the ticks named by their plain numbers."""
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(list(ticks), [f"{tick:,}" for tick in ticks])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel(label)
 
 
 def heatmap(

@@ -27,8 +27,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from manyheads.config import ExplainConfig
 from manyheads.explain.explain import Finding
 from manyheads.layout import Packed
+from manyheads.nn.assemble import count_parameters
 from manyheads.nn.attention import attend
-from manyheads.nn.cost import count_parameters
 from manyheads.nn.multihead import MultiHeadAttention
 
 Work = Callable[[], object]

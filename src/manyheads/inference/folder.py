@@ -36,7 +36,7 @@ from manyheads.linear.blend import Blend, Tuned
 from manyheads.linear.model import FILE as LINEAR
 from manyheads.linear.model import read_linear, tensors_in, write_linear
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.cost import count_parameters
+from manyheads.nn.assemble import count_parameters
 from manyheads.nn.language_models import MaskedLM, Seq2Seq, assemble_masked, assemble_seq2seq
 from manyheads.runs.folder import replace_folder
 
@@ -125,7 +125,7 @@ def write_card(
     kind, positions = "recurrent" if model.is_recurrent else "Transformer", f"{model.positions.name} positions"
     of_labels: list[str] = []
     if settings.task is Task.seq2seq:
-        title, name, call = "A model that answers texts by texts", "translator", 'generate(["a text"], n_beams=1)'
+        title, name, call = "A model that answers texts by texts", "translator", 'generate(["a text"])'
         what = f"A {kind} encoder and decoder {of}: {shape} on either side, {positions}."
     elif settings.task is Task.pretrain:
         title, name, call = "A model that predicts hidden words", "guesser", f'fill(["a {mask} text"])'

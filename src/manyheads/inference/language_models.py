@@ -14,15 +14,14 @@ from torch.nn import functional as F
 
 from manyheads.config import Task
 from manyheads.config.fields import show
-from manyheads.config.model import LENGTH_PENALTY
 from manyheads.data.batches import ANSWER_TOKENS, WHOLE, Batch, in_pieces
 from manyheads.data.tokenizer import Vocabulary, decode, marks
 from manyheads.data.tokens import Tokens, encode
 from manyheads.inference.predictor import NONE, Predictor
-from manyheads.nn.language_models import Hidden, MaskedLM, Seq2Seq, beam_search, greedy, hold_out
+from manyheads.nn.language_models import Hidden, MaskedLM, Seq2Seq, greedy, hold_out
 
 TOKENS = 8192  # most of a batch of texts that are answered by texts
-ROWS = 256  # most rows, or beams, of a batch
+ROWS = 256  # most rows of a batch
 
 
 class Followed(NamedTuple):
@@ -40,20 +39,11 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
 
     task: ClassVar[Task] = Task.seq2seq
 
-    def generate(
-        self,
-        texts: list[str],
-        *,
-        n_beams: int = 1,
-        length_penalty: float = LENGTH_PENALTY,
-        max_length: int = 0,
-        tokens: int = TOKENS,
-    ) -> list[str]:
-        """One answer a text, in order; a text beyond the model's `max_length` is cut.
+    def generate(self, texts: list[str], *, max_length: int = 0, tokens: int = TOKENS) -> list[str]:
+        """One answer a text, in order, of the likeliest token at every step; a text beyond the model's `max_length` is
+        cut.
 
         Args:
-            n_beams: answers followed at a time; 1 takes the likeliest token at every step.
-            length_penalty: how much a beam favours long answers (`nn.generate.beam_search`).
             max_length: most tokens of an answer; 0: as many as the model has positions for.
             tokens: most source tokens of a batch. Answers do not depend on it.
 
@@ -68,10 +58,8 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
             )
         found = self.run(
             encode(self.tokenizer, texts, None, None, self.max_length),
-            tokens=max(1, tokens // n_beams),
-            rows=max(1, ROWS // n_beams),
-            n_beams=n_beams,
-            length_penalty=length_penalty,
+            tokens=tokens,
+            rows=ROWS,
             max_length=max_length or self.max_length,
         )
         return decode(self.tokenizer, [ids_T[ids_T != NONE].tolist() for ids_T in found.values])
@@ -94,12 +82,9 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
         """How the targets were followed `(B, 3)`; where there are none, the tokens of the answers, `(B, T)`."""
         return self._generate(batch, **asked) if batch.targets is None else self._follow(batch, batch.targets)
 
-    def _generate(self, batch: Batch, n_beams: int, length_penalty: float, max_length: int) -> Tensor:
+    def _generate(self, batch: Batch, max_length: int) -> Tensor:
         start, end = self.marks
-        limits: dict[str, Any] = {"start": start, "end": end, "max_length": max_length}
-        if n_beams > 1:
-            limits |= {"n_beams": n_beams, "length_penalty": length_penalty}
-        answers = (beam_search if n_beams > 1 else greedy)(self.network, batch.ids_N, batch.layout, **limits)
+        answers = greedy(self.network, batch.ids_N, batch.layout, start=start, end=end, max_length=max_length)
         ids_BT = torch.full((len(answers), max(map(len, answers), default=0)), NONE)
         for row, ids in enumerate(answers):
             ids_BT[row, : len(ids)] = torch.tensor(ids, dtype=torch.int64)

@@ -19,11 +19,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from manyheads.data.batches import Batch
-from manyheads.evaluation.report import BLUE, GREY, INK, RED, png, quiet
 from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.look import NO_CAPTUM
 from manyheads.interpret.maps import look_at_batch, only_batch, places, read_words
@@ -171,34 +169,12 @@ def integrated_gradients(
     return added_L, steps
 
 
-def write_attribution(page: Path, found: Attribution) -> list[Path]:
-    """Write `<page>-attribution.png` and `.json` beside the page; each appears whole or not at all."""
-    picture, record = (page.with_name(f"{page.stem}-attribution.{end}") for end in ("png", "json"))
-    with replace_file(picture) as part:
-        part.write_bytes(draw_attribution(found))
+def write_attribution(page: Path, found: Attribution) -> Path:
+    """Write `<page>-attribution.json` beside the page, whole or not at all."""
+    record = page.with_name(f"{page.stem}-attribution.json")
     with replace_file(record) as part:
         part.write_text(json.dumps(asdict(found), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return [picture, record]
-
-
-def draw_attribution(found: Attribution) -> bytes:
-    """Tokens downward; what each adds on the left, red below zero, and the attention it gets on the right."""
-    tokens, added, _, attention = zip(*found.rows, strict=True)
-    at = range(len(tokens))
-    figure = Figure(figsize=(7.0, 1.0 + 0.22 * max(len(tokens), 3)), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    left.barh(at, added, color=[BLUE if value >= 0 else RED for value in added])
-    left.axvline(0, color=GREY, linewidth=0.8)
-    right.barh(at, attention, color=GREY)
-    left.set_yticks(at, list(map(short, tokens)), parse_math=False)
-    left.set_ylim(len(tokens) - 0.4, -0.6)
-    left.set_title(short(f"adds to the logit of {found.label}", 48), fontsize=9, color=INK, parse_math=False)
-    right.set_title("attention it gets, mean of all heads", fontsize=9, color=INK)
-    for axes in (left, right):
-        quiet(axes)
-        axes.grid(visible=False, axis="y")
-        axes.grid(visible=True, axis="x", color="#e6e9ef", linewidth=0.8)
-    return png(figure)
+    return record
 
 
 def show_attribution(found: Attribution) -> None:

@@ -70,14 +70,14 @@ def look(config: LookConfig) -> Any:
     written: list[Path] = []
     for one in texts:
         found = attribute(deliverable, *one) if config.attribution else None
-        page = look_at(deliverable, *one, chosen, folder=folder, source=source, png=config.png, attribution=found)
-        written += page.files
-        shell.print(as_text(f"{page.files[0]}: {page.label} {page.probability:.1%}"), soft_wrap=True)
+        page = look_at(deliverable, *one, chosen, folder=folder, source=source, attribution=found)
+        written.append(page.page)
+        shell.print(as_text(f"{page.page}: {page.label} {page.probability:.1%}"), soft_wrap=True)
         checks = ", ".join(f"{re.sub('^Layer', 'layer', name)} {error:.1e}" for name, error in page.errors.items())
         shell.print(as_text(f"  largest |map · V - fast path|: {checks}"), soft_wrap=True)
         if found is not None:
             show_attribution(found)
-            written += write_attribution(page.files[0], found)
+            written.append(write_attribution(page.page, found))
     return written
 
 
@@ -93,7 +93,7 @@ def _check(config: LookConfig) -> None:
     if config.text and config.rows:
         raise ValueError(f"rows={config.rows} does nothing with text, which is one: remove it")
     usual = LookConfig(run=config.run)
-    for name in ("layers", "heads", "png", "attribution") if config.split else ("seed", "bootstrap", "batch"):
+    for name in ("layers", "heads", "attribution") if config.split else ("seed", "bootstrap", "batch"):
         if getattr(config, name) != getattr(usual, name):
             typed = "batch.tokens" if name == "batch" else f"{name}={show(getattr(config, name))}"
             why = f"with split={config.split}, of which all heads are measured" if config.split else "without split="
@@ -154,8 +154,8 @@ def _numbers(setting: str, typed: str, most: int) -> list[int]:
 def study(config: LookConfig) -> dict[str, Any]:
     """Study the heads over the run's own rows; returns the content of study.json.
 
-    Writes study.json, heads.csv, study.png and study.html to <run>/look/<split>/, or <output>/<split>/, all of them
-    or none; what was there is replaced.
+    Writes study.json and study.html to <run>/look/<split>/, or <output>/<split>/, both or none; what was there is
+    replaced.
 
     Raises:
         ValueError: one sentence; the run, its data, a model without heads, or the folder. Mistakes in the data are
@@ -195,7 +195,7 @@ def study(config: LookConfig) -> dict[str, Any]:
     folder = Path(config.output, config.split) if config.output else within(home, "look", config.split)
     written = write_study(folder, found, task)
     show_study(found, f"{task.name}, {task.split}: the heads over {len(rows):,} rows")
-    show_files(folder, ["study.json", "heads.csv", "study.html"])
+    show_files(folder, ["study.json", "study.html"])
     return written
 
 

@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 from markupsafe import Markup
-from matplotlib.colors import LinearSegmentedColormap, PowerNorm
-from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import adaptive_max_pool2d
 
 from manyheads.config import Long
-from manyheads.evaluation.report import GREY, INK, png, templates
+from manyheads.evaluation.report import templates
 from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.look import Chosen, digest, viewer
 from manyheads.interpret.maps import (
@@ -50,18 +48,15 @@ LISTED = 5  # classes named beside the text
 HEADLINE = 60  # letters of the title at most
 LONG = 240  # letters from which a text is set smaller
 JSON_ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-RAMP = LinearSegmentedColormap.from_list("map", ["#f5f3ee", "#cfe1e6", "#8fbfd0", "#4a91b4", "#1d5f8e", "#10325c"])
-LABELLED = 80  # tokens up to which each is named in a picture
-INCHES = 0.24  # of a cell beside which its token is named
 LETTERS = 18  # most of a token
 
 
 @dataclass(slots=True)
 class Looked:
-    """A page that was written, its pictures after it, and what it says: class or labels, and the probability of the
-    likeliest; `errors` by name of the layer."""
+    """A page that was written, and what it says: class or labels, and the probability of the likeliest; `errors` by
+    name of the layer."""
 
-    files: list[Path]
+    page: Path
     label: str
     probability: float
     errors: dict[str, float]
@@ -98,10 +93,9 @@ def look_at(
     *,
     folder: Path,
     source: str,
-    png: bool = False,
     attribution: "Attribution | None" = None,
 ) -> Looked:
-    """Write the page of a text, or pair, into `folder`, and with `png` a picture of each of its maps.
+    """Write the page of a text, or pair, into `folder`.
 
     One layer's maps are held at a time. `attribution` is a section below them.
     """
@@ -126,13 +120,11 @@ def look_at(
         note=_note(reading, deliverable.cutting.long, deliverable.share),
         attribution=attribution,
     )
-    pictures: list[Path] = []
     with _next_page(folder) as (part, page):
         layers = _layers(calls, chosen, documents, windows=pair is None)
-        layers = _pictured(layers, words, page, pictures) if png else layers
         with part.open("w", encoding="utf-8", errors="replace", newline="\n") as file:
             errors = write_page(file, content, layers)
-    return Looked([page, *pictures], label, probabilities[likeliest], errors)
+    return Looked(page, label, probabilities[likeliest], errors)
 
 
 def _note(reading: Reading, long: Long, linear: float) -> str:
@@ -180,21 +172,6 @@ def _layers(
                 keys = documents[1 - at]
                 name, short = f"{name}, text {'AB'[at]} to text {'BA'[at]}", f"{short} {'AB'[at]}→{'BA'[at]}"
             yield Block(name, short, queries, keys), layer_maps(call, chosen.heads, at)
-
-
-def _pictured(
-    layers: Iterator[tuple[Block, LayerMaps]], words: list[Word], page: Path, written: list[Path]
-) -> Iterator[tuple[Block, LayerMaps]]:
-    """The same layers, each drawn as it comes by."""
-    for block, maps in layers:
-        for head, weights_LM in zip(maps.heads, maps.weights_HLM, strict=True):
-            title = f"{block.name}, head {head + 1}"
-            name = re.sub(r"\W+", "-", title.lower())
-            path = page.with_name(f"{page.stem}-{name}.png")
-            with replace_file(path) as part:
-                part.write_bytes(draw_map(weights_LM, words[slice(*block.queries)], words[slice(*block.keys)], title))
-            written.append(path)
-        yield block, maps
 
 
 @contextmanager
@@ -295,34 +272,6 @@ def _headline(text: str) -> str:
         return words
     first = words[:HEADLINE].rpartition(" ")[0] or words[: HEADLINE - 1]  # a text of one word is cut within it
     return f"{first}\u2026"
-
-
-def draw_map(weights_LM: Tensor, queries: Sequence[Word], keys: Sequence[Word], title: str) -> bytes:
-    """Queries down, keys across; shades go with the square root of the weight, from 0 to the largest of the map."""
-    named = max(len(queries), len(keys)) <= LABELLED
-    high, wide = (INCHES * len(side) if named else 5.0 for side in (queries, keys))
-    figure = Figure(figsize=(max(wide, 1.2) + 2.0, max(high, 1.2) + 1.4), layout="constrained")
-    axes = figure.add_subplot()
-    norm = PowerNorm(0.5, vmin=0.0, vmax=max(weights_LM.max().item(), 1e-12))
-    image = axes.imshow(weights_LM.numpy(), cmap=RAMP, norm=norm, interpolation="nearest")
-    axes.set_title(title, fontsize=9, color=INK, loc="left")
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0, labelsize=8, colors=INK)
-    if named:
-        axes.set_xticks(range(len(keys)), [short(one.text) for one in keys], rotation=90, parse_math=False)
-        axes.set_yticks(range(len(queries)), [short(one.text) for one in queries], parse_math=False)
-        axes.set_xticks([at - 0.5 for at in range(1, len(keys))], minor=True)
-        axes.set_yticks([at - 0.5 for at in range(1, len(queries))], minor=True)
-        axes.grid(which="minor", color="white", linewidth=0.8)
-        axes.tick_params(which="minor", length=0)
-    else:
-        axes.set_xlabel("token attended to", fontsize=8, color=INK)
-        axes.set_ylabel("token that attends", fontsize=8, color=INK)
-    bar = figure.colorbar(image, ax=axes, shrink=0.8, aspect=24, pad=0.02)
-    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-    bar.ax.tick_params(length=2, labelsize=7, colors=GREY)
-    bar.set_label("weight", fontsize=8, color=INK)
-    return png(figure)
 
 
 def short(text: str, most: int = LETTERS) -> str:

@@ -8,17 +8,16 @@ Heads Really Better than One?", section 3.2.
 
 Faithfulness: the k tokens that receive most attention are silenced, and beside them k drawn at random: if attention is
 faithful, the logit of the predicted class falls further for the first. Serrano and Smith (2019), "Is Attention
-Interpretable?", section 4; Jain and Wallace (2019), "Attention is not Explanation". For a scale, the same is done to
-the k tokens whose silence should lower the logit most by its gradient, to first order. Marks such as [CLS] and [SEP]
-are never silenced, neither by attention nor at random.
+Interpretable?", section 4; Jain and Wallace (2019), "Attention is not Explanation". Marks such as [CLS] and [SEP] are
+never silenced, neither by attention nor at random.
 
 n rows . N tokens of a batch . B documents . T texts . L query positions . M key positions . P heads of all layers
-F figures . R rankings . C classes
+F figures . R attention, then random draws . C classes
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -33,11 +32,9 @@ from manyheads.interpret.maps import (
     Maps,
     answer_batch,
     batches,
-    distributions,
     find_marks,
     heads,
     look_at_batch,
-    places,
     with_silence,
     without_head,
 )
@@ -51,68 +48,33 @@ FIGURES = {
 }
 AMOUNTS: tuple[int | float, ...] = (1, 2, 4, 0.1)
 N_DRAWS = 5
-RANKINGS = ("attention", "gradient")
-
-
-@dataclass(slots=True)
-class Spread:
-    """Mean and standard deviation of a figure over texts."""
-
-    mean: float
-    deviation: float
 
 
 @dataclass(slots=True)
 class HeadStatistics:
-    """Figures of all heads, `figures[name][p]` of the head `heads[p]`, and what they would be if every token of a text
-    got an equal weight. `divergence_PP` is the mean Jensen-Shannon divergence between two heads in nats, at most log 2
-    (Clark et al., 2019, "What Does BERT Look At?", section 6); NaN between one within a text and one across texts.
-    """
+    """Figures of all heads, `figures[name][p]` of the head `heads[p]`: the mean over texts."""
 
     heads: list[Head]
     n_texts: int
     n_tokens: int
-    figures: dict[str, list[Spread]]
-    uniform: dict[str, float]
-    divergence_PP: list[list[float]]
-
-    def agreement(self, p: int) -> tuple[float, Head] | None:
-        """How much alike head p and the head nearest to it are, 1 where they are equal; None where it is alone."""
-        others = [(value, at) for at, value in enumerate(self.divergence_PP[p]) if at != p and not math.isnan(value)]
-        if not others:
-            return None
-        least, nearest = min(others)
-        return 1 - least / math.log(2), self.heads[nearest]
+    figures: dict[str, list[float]]
 
 
 def head_statistics(deliverable: TextClassifier, tokens: Tokens, *, budget: int = 4096) -> HeadStatistics:
     """Read every row once; memory is bounded by `maps.CELLS`, whatever the number of rows."""
     separators, n_texts = find_marks(deliverable).separators, 0
-    uniform_F, first_FP, second_FP, apart_PP = (torch.zeros((), dtype=torch.float64) for _ in range(4))  # sums
+    sums_FP = torch.zeros((), dtype=torch.float64)
     for batch in batches(deliverable, tokens, budget=budget, maps=True):
         maps = look_at_batch(deliverable, batch)
         separator_N = torch.isin(batch.ids_N[maps.place_N], separators)
-        keep_TL = maps.layout.keep_BL
-        even_1TLM = distributions((keep_TL[:, None, :, None] & keep_TL[:, None, None]).float())
-        even = replace(maps, shares_PTLM=even_1TLM, across=[False])
-        figures_FPT = torch.stack(list(text_figures(maps, separator_N).values()))
         n_texts += maps.layout.n_documents
-        uniform_F = uniform_F + torch.stack(list(text_figures(even, separator_N).values())).sum((1, 2)).cpu()
-        first_FP = first_FP + figures_FPT.sum(-1).cpu()
-        second_FP = second_FP + figures_FPT.square().sum(-1).cpu()
-        across_P = torch.tensor(maps.across)
-        between_PP = divergence(maps.shares_PTLM).sum(-1).cpu()
-        apart_PP = apart_PP + between_PP.masked_fill(across_P[:, None] != across_P, torch.nan)
-    mean_FP = first_FP / n_texts
-    deviation_FP = (second_FP / n_texts - mean_FP.square()).clamp(min=0).sqrt()
-    spreads = torch.stack([mean_FP, deviation_FP], -1).tolist()
+        sums_FP = sums_FP + torch.stack(list(text_figures(maps, separator_N).values())).sum(-1).cpu()
+    means = (sums_FP / n_texts).tolist()
     return HeadStatistics(
         heads=heads(deliverable.network),
         n_texts=n_texts,
         n_tokens=int(tokens.lengths.sum()),
-        figures={name: [Spread(*both) for both in of_heads] for name, of_heads in zip(FIGURES, spreads, strict=True)},
-        uniform=dict(zip(FIGURES, (uniform_F / n_texts).tolist(), strict=True)),
-        divergence_PP=(apart_PP / n_texts).tolist(),
+        figures=dict(zip(FIGURES, means, strict=True)),
     )
 
 
@@ -135,22 +97,6 @@ def text_figures(maps: Maps, separator_N: Tensor) -> dict[str, Tensor]:
         "first": received_PTM[..., 0] / n_queries_PT,
         "separators": (received_PTM * separator_PTM).sum(-1) / n_queries_PT,
     }
-
-
-def divergence(shares_PTLM: Tensor) -> Tensor:
-    """Jensen-Shannon divergence between heads: `(P, P, T)` in fp64, nats, the mean over queries.
-
-    H((p + q) / 2) - (H(p) + H(q)) / 2, one head against all later ones at a time.
-    """
-    entropy_PT = torch.special.entr(shares_PTLM).sum((2, 3)).double()
-    n_heads, n_queries_PT = len(shares_PTLM), _n_queries(shares_PTLM)
-    divergence_PPT = entropy_PT.new_zeros(n_heads, n_heads, shares_PTLM.size(1))
-    for p in range(n_heads - 1):
-        for q in range(p + 1, n_heads):
-            middle_T = torch.special.entr((shares_PTLM[p] + shares_PTLM[q]) / 2).sum((1, 2)).double()
-            both_T = (middle_T - (entropy_PT[p] + entropy_PT[q]) / 2) / n_queries_PT[p]
-            divergence_PPT[p, q] = divergence_PPT[q, p] = both_T.clamp(min=0)
-    return divergence_PPT
 
 
 def _n_queries(shares_PTLM: Tensor) -> Tensor:
@@ -213,14 +159,14 @@ def ablate_heads(
 
 @dataclass(slots=True)
 class Faithfulness:
-    """k tokens silenced by one ranking beside k random ones, over the rows that have more than k to choose from.
+    """The k tokens that get most attention silenced beside k random ones, over the rows that have more than k to choose
+    from.
 
     `ranked` and `random` are mean falls of the predicted class's logit, `difference` the mean of the first less the
     second, paired row by row (a row's random fall is the mean over draws); `*_flips` shares of rows whose answer
     changes. `amount` below 1 is a share of the row's tokens, rounded up.
     """
 
-    ranking: str
     amount: int | float
     n_rows: int
     ranked: Interval
@@ -241,21 +187,19 @@ def faithfulness(
     seed: int = 0,
     progress: Callable[[int], None] = lambda n_rows: None,
 ) -> list[Faithfulness]:
-    """Silence tokens of every row, by each ranking and each of `amounts`; amounts that no row has tokens for are left
-    out. A row's random tokens depend on `seed` and its number alone, and those of a larger amount hold those of a
-    smaller one.
+    """Silence tokens of every row, by attention and at random, each of `amounts`; amounts that no row has tokens for
+    are left out. A row's random tokens depend on `seed` and its number alone, and those of a larger amount hold those
+    of a smaller one.
     """
     marks, network = find_marks(deliverable).every, deliverable.network
-    n_rankings = len(RANKINGS) + n_draws
-    falls = np.full((len(amounts), n_rankings, len(tokens)), np.nan)
-    flips = np.zeros((len(amounts), n_rankings, len(tokens)))
+    falls = np.full((len(amounts), 1 + n_draws, len(tokens)), np.nan)
+    flips = np.zeros((len(amounts), 1 + n_draws, len(tokens)))
     for batch in batches(deliverable, tokens, budget=budget, maps=True):
         maps = look_at_batch(deliverable, batch)
         received_N, logits_BC = received(maps, len(batch.ids_N)), maps.logits_BC
         del maps
         lengths_B, answer_B1 = batch.layout.rows.lengths_B, logits_BC.argmax(-1, keepdim=True)
-        rankings = [received_N, first_order(deliverable, batch), *noise(batch, n_draws, seed)]
-        for ranking, score_N in enumerate(rankings):
+        for ranking, score_N in enumerate([received_N, *noise(batch, n_draws, seed)]):
             rank_N, n_choices_B = ranks(score_N, ~torch.isin(batch.ids_N, marks), batch)
             for at, amount in enumerate(amounts):
                 k_B = how_many(amount, n_choices_B)
@@ -267,27 +211,25 @@ def faithfulness(
                 flips[at, ranking, batch.rows_B] = silenced_BC.argmax(-1) != answer_B1.squeeze(-1)
         progress(len(batch.rows_B))
 
-    def compare(at: int, ranking: int) -> Faithfulness:
+    def compare(at: int) -> Faithfulness:
         enough_n = ~np.isnan(falls[at, 0])
         fall_Rn, flip_Rn = falls[at][:, enough_n], flips[at][:, enough_n]
-        ranked_n, random_n = fall_Rn[ranking], fall_Rn[len(RANKINGS) :].mean(0)
+        ranked_n, random_n = fall_Rn[0], fall_Rn[1:].mean(0)
         ranked, random, difference = (
             mean_interval(values, n_resamples=n_resamples, seed=seed)
             for values in (ranked_n, random_n, ranked_n - random_n)
         )
         return Faithfulness(
-            ranking=RANKINGS[ranking],
             amount=amounts[at],
             n_rows=int(enough_n.sum()),
             ranked=ranked,
             random=random,
             difference=difference,
-            ranked_flips=float(flip_Rn[ranking].mean()),
-            random_flips=float(flip_Rn[len(RANKINGS) :].mean()),
+            ranked_flips=float(flip_Rn[0].mean()),
+            random_flips=float(flip_Rn[1:].mean()),
         )
 
-    some = [at for at in range(len(amounts)) if not np.isnan(falls[at]).all()]
-    return [compare(at, ranking) for ranking in range(len(RANKINGS)) for at in some]
+    return [compare(at) for at in range(len(amounts)) if not np.isnan(falls[at]).all()]
 
 
 def received(maps: Maps, n_tokens: int) -> Tensor:
@@ -297,22 +239,6 @@ def received(maps: Maps, n_tokens: int) -> Tensor:
     across_P11 = torch.tensor(maps.across, device=got_PTM.device)[:, None, None]
     own_PTM = torch.where(across_P11, got_PTM.roll(got_PTM.size(1) // 2, 1), got_PTM)
     return torch.zeros(n_tokens, device=got_PTM.device).index_add_(0, maps.place_N, maps.layout.flat(own_PTM.mean(0)))
-
-
-def first_order(deliverable: TextClassifier, batch: Batch) -> Tensor:
-    """How far the predicted class's logit would fall to first order if a token's word vector were zero: `(N,)`."""
-    vectors: list[Tensor] = []
-
-    def keep(embedding: torch.nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
-        vectors.append(output.detach().requires_grad_())
-        return vectors[-1]
-
-    with deliverable.network.embeddings.words.register_forward_hook(keep), torch.enable_grad():
-        logits_BC = answer_batch(deliverable, batch)
-        (grad_ND,) = torch.autograd.grad(logits_BC.max(-1).values.sum(), vectors)
-    fall_N = (grad_ND * vectors[0].detach()).sum(-1)
-    place_N = places(deliverable.network, batch.layout, batch.segments_N)
-    return torch.zeros(len(batch.ids_N), device=fall_N.device).index_add_(0, place_N, fall_N.float())
 
 
 def noise(batch: Batch, n_draws: int, seed: int) -> list[Tensor]:

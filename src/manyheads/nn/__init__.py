@@ -7,7 +7,7 @@ from manyheads.nn.assemble import assemble, initialise
 from manyheads.nn.attention import attend, attention_weights, make_score
 from manyheads.nn.classifier import AttentionPooling, Classifier, Pooling
 from manyheads.nn.embeddings import Alibi, LearnedPositions, Rotary, SinusoidalPositions
-from manyheads.nn.language_models import Seq2Seq, assemble_seq2seq, beam_search, greedy
+from manyheads.nn.language_models import Seq2Seq, assemble_seq2seq, greedy
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.recurrent import Recurrent
 from manyheads.nn.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, Residual
@@ -33,7 +33,6 @@ __all__ = [
     "assemble_seq2seq",
     "attend",
     "attention_weights",
-    "beam_search",
     "greedy",
     "initialise",
     "make_score",

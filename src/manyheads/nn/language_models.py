@@ -4,12 +4,12 @@ Masked language modelling (Devlin et al., 2019, "BERT", section 3.1): which toke
 and always the same in texts that are held out, and the model that predicts them.
 
 One text to another: an encoder reads, a decoder writes (Sutskever et al., 2014; Vaswani et al., 2017, section 3).
-Both are Transformers, or both recurrent with attention between them, by `model.encoder`. Greedy and beam search work
+Both are Transformers, or both recurrent with attention between them, by `model.encoder`. A greedy search works
 with any model that starts from its source and then steps: ids of the last tokens in, logits of the next out. It should
-be in eval mode. Ties are broken towards the lower id and the better hypothesis: the same model gives the same answer.
+be in eval mode. Ties are broken towards the lower id: the same model gives the same answer.
 
 ... tokens in a layout (N packed, or B L padded) . P hidden tokens . B documents . D d_model . E width of the word
-embeddings . K beams . R rows, one a hypothesis (B K of them) . T tokens so far . V vocabulary . C candidates (K V)
+embeddings . R rows, of documents whose answer has not ended . V vocabulary
 """
 
 from dataclasses import replace
@@ -60,28 +60,9 @@ def choose(draws_N: Tensor, barred_N: Tensor, n: int) -> Tensor:
     return draws_N.topk(min(n, draws_N.numel()), largest=False, sorted=False).indices.sort().values
 
 
-def choose_words(draws_N: Tensor, begins_N: Tensor, barred_N: Tensor, n: int) -> Tensor:
-    """At least `n` places, in order, and with each of them all places of its word: a word has the draw of the token
-    that begins it. The host waits for their number."""
-    every_N = torch.arange(draws_N.numel(), device=draws_N.device)
-    if not draws_N.numel():
-        return every_N
-    draws_N = draws_N[every_N.mul(begins_N).cummax(0).values].masked_fill(barred_N, 2.0)
-    last = draws_N.topk(min(n, draws_N.numel()), largest=False).values.max()
-    return (draws_N <= last).nonzero().squeeze(1)
-
-
 def hide(ids_N: Tensor, places_P: Tensor, mask: int) -> Hidden:
     """`mask` stands at the places."""
     return Hidden(ids_N.index_fill(0, places_P, mask), places_P, ids_N[places_P])
-
-
-def hide_mixed(ids_N: Tensor, places_P: Tensor, mask: int, words_W: Tensor, draws_P: Tensor) -> Hidden:
-    """At 80 % of the places stands `mask`, at 10 % any of `words_W`; 10 % are left as they are. Draws are uniform."""
-    others_P = words_W[torch.randint(words_W.numel(), places_P.shape, device=ids_N.device)]
-    kept_P = ids_N[places_P]
-    seen_P = torch.where(draws_P < 0.8, mask, torch.where(draws_P < 0.9, others_P, kept_P))
-    return Hidden(ids_N.index_copy(0, places_P, seen_P), places_P, kept_P)
 
 
 def settled_draws(rows_N: Tensor, positions_N: Tensor) -> Tensor:
@@ -190,112 +171,6 @@ def greedy(
             rows = torch.tensor(going, dtype=torch.int64, device=ids.device)
             ids, state, documents = ids[rows], state.take(rows), [documents[row] for row in going]
     return answers
-
-
-@torch.inference_mode()
-def beam_search(
-    model: Stepwise[Memory],
-    source_ids: Tensor,
-    source_layout: Layout,
-    *,
-    start: int,
-    end: int,
-    max_length: int,
-    n_beams: int,
-    length_penalty: float = 0.6,
-) -> list[list[int]]:
-    """The best of the hypotheses that end in a beam of `n_beams`: Sutskever et al. (2014), section 3.2.
-
-    A hypothesis that ends leaves the beam, which narrows by one; so a beam of one is `greedy`. The best has the
-    largest log P / ((5 + n) / 6)^length_penalty, where n counts its tokens with the end (Wu et al., 2016, section 7,
-    equation 14). Where none has ended after `max_length` steps, those in the beam compete as they are.
-
-    Args:
-        start, end, max_length: see `greedy`.
-        n_beams: hypotheses of a document that are followed at a time, at least 1.
-
-    Returns:
-        One answer a document. Documents whose beam is empty leave the batch.
-    """
-    n_rows = source_layout.n_documents * n_beams
-    search = _Search(source_layout.n_documents, n_beams, end, length_penalty, source_ids.device)
-    state = model.start(source_ids, source_layout)
-    state = state.take(torch.arange(n_rows, device=source_ids.device) // n_beams)
-    ids_R = source_ids.new_full((n_rows,), start)
-    for _ in range(max_length):
-        if not search.documents:
-            break
-        logits_RV, state = model.step(ids_R, state)
-        parents_R, ids_R = search.extend(logits_RV.double().log_softmax(-1))
-        state = state.take(parents_R)
-    return search.answers()
-
-
-class _Search:
-    """The beams of all documents that still have one, and the best ended hypothesis of every document."""
-
-    def __init__(self, n_documents: int, n_beams: int, end: int, length_penalty: float, device: torch.device) -> None:
-        assert n_beams >= 1, "an empty beam finds nothing"
-        self.end, self.length_penalty = end, length_penalty
-        self.documents = list(range(n_documents))
-        self.best: list[tuple[float, list[int]] | None] = [None] * n_documents
-        self.places_K = torch.arange(n_beams, device=device)
-        self.width_B = torch.full((n_documents,), n_beams, device=device)
-        self.totals_BK = torch.full((n_documents, n_beams), -torch.inf, dtype=torch.float64, device=device)
-        self.totals_BK[:, 0] = 0.0  # one empty hypothesis; a place at -inf holds none
-        self.said_RT = torch.empty(n_documents * n_beams, 0, dtype=torch.int64, device=device)
-
-    def extend(self, log_RV: Tensor) -> tuple[Tensor, Tensor]:
-        """One token more: rows the next hypotheses come from and their last ids, both `(R,)`, of what goes on."""
-        n_beams, n_vocabulary = len(self.places_K), log_RV.size(1)
-        totals_BC = (self.totals_BK.unsqueeze(-1) + log_RV.unflatten(0, (-1, n_beams))).flatten(1)
-        totals_BK, choice_BK = highest(totals_BC, n_beams)
-        totals_BK = totals_BK.masked_fill(self.places_K >= self.width_B[:, None], -torch.inf)
-        first_B1 = n_beams * torch.arange(len(choice_BK), device=choice_BK.device)[:, None]
-        parents_R, ids_BK = (first_B1 + choice_BK // n_vocabulary).flatten(), choice_BK % n_vocabulary
-        said_RT = torch.cat((self.said_RT[parents_R], ids_BK.flatten()[:, None]), dim=1)
-        ended_BK = (ids_BK == self.end) & (totals_BK > -torch.inf)
-        self._record(ended_BK, totals_BK, said_RT, drop=1)
-        totals_BK = totals_BK.masked_fill(ended_BK, -torch.inf)
-        going_B = (totals_BK > -torch.inf).any(1).nonzero().squeeze(1)
-        rows_R = (n_beams * going_B[:, None] + self.places_K).flatten()
-        self.documents = [self.documents[at] for at in going_B.tolist()]
-        self.width_B = (self.width_B - ended_BK.sum(1))[going_B]
-        self.totals_BK, self.said_RT = totals_BK[going_B], said_RT[rows_R]
-        return parents_R[rows_R], self.said_RT[:, -1]
-
-    def answers(self) -> list[list[int]]:
-        """The best hypothesis of every document, the cut ones where none has ended."""
-        open_B = [self.best[document] is None for document in self.documents]
-        open_B1 = torch.tensor(open_B, dtype=torch.bool, device=self.totals_BK.device).view(-1, 1)
-        self._record(open_B1 & (self.totals_BK > -torch.inf), self.totals_BK, self.said_RT, drop=0)
-        return [[] if best is None else best[1] for best in self.best]
-
-    def _record(self, which_BK: Tensor, totals_BK: Tensor, said_RT: Tensor, *, drop: int) -> None:
-        """Keep the hypotheses `which_BK` that are better than what their documents have, without the last `drop`."""
-        n_tokens = said_RT.size(1)
-        penalty = ((5 + n_tokens) / 6) ** self.length_penalty
-        rows = which_BK.flatten().nonzero().squeeze(1)
-        totals, texts = totals_BK.flatten()[rows].tolist(), said_RT[rows, : n_tokens - drop].tolist()
-        for row, total, text in zip(rows.tolist(), totals, texts, strict=True):
-            document = self.documents[row // len(self.places_K)]
-            best = self.best[document]
-            if best is None or total / penalty > best[0]:
-                self.best[document] = total / penalty, text
-
-
-def highest(x_BC: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The `n` highest values of each row and where they are, in falling order, ties by place: both `(B, n)`.
-
-    `topk` alone says nothing of ties.
-    """
-    least_B1 = x_BC.topk(n, dim=1).values[:, -1:]
-    above_BC, equal_BC = x_BC > least_B1, x_BC == least_B1
-    n_equal_B1 = n - above_BC.sum(1, keepdim=True)
-    chosen_BC = above_BC | (equal_BC & (equal_BC.cumsum(1) <= n_equal_B1))
-    places_Bn = chosen_BC.nonzero()[:, 1].view(-1, n)
-    values_Bn, order_Bn = x_BC.gather(1, places_Bn).sort(dim=1, descending=True, stable=True)
-    return values_Bn, places_Bn.gather(1, order_Bn)
 
 
 DecodingState = DecoderState | RecurrentState

@@ -1,6 +1,6 @@
 """Multi-head attention: Vaswani et al. (2017), section 3.2.2; and the keys and values of a decoder, computed once.
 
-... tokens in a layout (N packed, or B L padded) . B documents (or beams) . L query positions . M key positions
+... tokens in a layout (N packed, or B L padded) . B documents . L query positions . M key positions
 H query heads . G key/value heads . K d_k . V d_v . D d_model
 """
 

@@ -1,7 +1,7 @@
 """The Transformer's encoder and decoder (Vaswani et al., 2017, section 3.1): residual blocks around attention and
 feed-forward, their norms, how training goes through the layers, and one step of a decoder beside what it remembers.
 
-... tokens in a layout (N packed, or B L padded) . B documents (or beams) . D d_model . F d_ff . H heads
+... tokens in a layout (N packed, or B L padded) . B documents . D d_model . F d_ff . H heads
 T positions so far
 """
 

@@ -21,6 +21,8 @@ REMOVED = {  # settings of earlier versions, and the value at which a run is wha
     "optim.teacher_temperature": 2.0,
     "pretrain.before": "",
     "logger.kind": "csv",
+    "pretrain.hide": "mask",
+    "pretrain.whole_words": False,
 }
 
 

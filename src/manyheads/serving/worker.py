@@ -22,7 +22,7 @@ from manyheads.config.fields import from_plain
 from manyheads.inference.classifier import GraphNetwork, Prediction, TextClassifier
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
-from manyheads.nn.cost import count_parameters
+from manyheads.nn.assemble import count_parameters
 
 MOST_CELLS = 2**22  # weights of all maps of a page: 8 MiB
 Question = dict[str, Any]
@@ -198,7 +198,7 @@ def look(predictor: TextClassifier, question: Question, config: ServeConfig) -> 
     added = attribute(exactly, text, pair, label=label) if question["attribution"] else None
     with TemporaryDirectory() as scratch:
         page = look_at(exactly, text, pair, chosen, folder=Path(scratch), source=facts["name"], attribution=added)
-        return page.files[0].read_text(encoding="utf-8")
+        return page.page.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,10 +19,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import AblateConfig, Accelerator, DataConfig, Equal, HardwareConfig, RunConfig, Source
+from manyheads.config import AblateConfig, Accelerator, DataConfig, HardwareConfig, RunConfig, Source
 from manyheads.config.fields import plain_settings
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
+from manyheads.runs.config_file import REMOVED
 from manyheads.runs.folder import replace_file
 from manyheads.terminal import as_text, console, print_sheet, shown
 from manyheads.training.before import check_end, check_rows
@@ -70,7 +71,6 @@ def ablate(config: AblateConfig) -> "Record":
     with shown(log), locked(path.with_name(f".{path.name}.lock"), in_use):
         if path.exists() and (dropped := take_over(record, read_record(path))):
             log.info("%d finished runs no longer fit the settings and are made again", dropped)
-        check_same_machine(record, path)
         run_missing(config, rows, data, record, path)
     for sheet in sheets(record):
         print_sheet(sheet)
@@ -84,7 +84,6 @@ def run_missing(
     """All rows of one seed before the next, so that a stop leaves whole comparisons behind."""
     from manyheads.sweep.equal_budget import train_run, warm_up
 
-    paces = config.equal is Equal.seconds
     missing = [(row, seed) for seed in record.seeds for row in rows if str(seed) not in row.measured.runs]
     record.write(path)
     if missing:
@@ -93,7 +92,7 @@ def run_missing(
 
     for at, (row, seed) in enumerate(missing, start=1):
         measured = row.measured
-        figures = train_run(replace(row.run, seed=seed), data[measured.set], config.seconds, paces=paces)
+        figures = train_run(replace(row.run, seed=seed), data[measured.set], config.seconds)
         measured.runs[str(seed)] = replace(figures, machine=machine_words(record.machine))
         record.write(path)
         log.info(
@@ -318,8 +317,8 @@ def take_over(record: Record, before: Record) -> int:
 
 
 def _same(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Equal settings; one that did not exist when the file was written counts as its default."""
-    usual, names = decisive(RunConfig()), old.keys() | new.keys()
+    """Equal settings; one that did not exist when the file was written, or exists no more, counts as its default."""
+    usual, names = REMOVED | decisive(RunConfig()), old.keys() | new.keys()
     return all(old.get(name, usual.get(name)) == new.get(name, usual.get(name)) for name in names)
 
 
@@ -335,23 +334,6 @@ def check_same_question(record: Record, path: Path, config: AblateConfig) -> Non
                 f"output={path} holds a comparison with {name}={held}, not {name}={asked}: "
                 "name another file by output=FILE"
             )
-
-
-def check_same_machine(record: Record, path: Path) -> None:
-    """Times of one machine and version are no budget on another: there a comparison at equal seconds does not go on.
-
-    Raises:
-        ValueError: runs are missing, and some of those there were made elsewhere.
-    """
-    asked = [record.at(name, row).runs for name in record.sets for row in record.rows]
-    is_whole = all(str(seed) in runs for runs in asked for seed in record.seeds)
-    here = machine_words(record.machine)
-    others = [run.machine for runs in asked for run in runs.values() if run.machine != here]
-    if record.equal == Equal.seconds.name and others and not is_whole:
-        raise ValueError(
-            f"output={path} holds runs made on {others[0]}, but this is {here}, where equal=seconds pays for other "
-            "work: go on there, or name another file by output=FILE"
-        )
 
 
 def decisive(run: RunConfig) -> dict[str, Any]:

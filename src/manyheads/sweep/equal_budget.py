@@ -1,5 +1,5 @@
-"""The same budget for every row of a comparison: a width or a number of steps at which the costs agree, or a time; and
-one run that keeps to it.
+"""The same budget for every row of a comparison: a width or a number of steps at which the costs agree; and one run
+that keeps to it.
 
 n validation rows . C classes
 """
@@ -25,19 +25,15 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.inference.predictor import network_logits
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.cost import count_parameters, flops_per_token
+from manyheads.nn.assemble import count_parameters, flops_per_token
 from manyheads.sweep.ablate import Figures, Measured, Prepared, decisive
 from manyheads.training.guard import DivergedError, Guard
 from manyheads.training.logs import Meter
 from manyheads.training.module import LitModule, are_few, begin_head
-from manyheads.training.optim import rate_factor
 from manyheads.training.sizing import limited_by_data
 from manyheads.training.trainer import run_trainer
 
 Cost = Callable[[ModelConfig], float]
-NARROWEST = 0.25  # share of its d_ff that a model keeps before d_model gives way too
-PACES = 10_000  # parts into which a budget of time is cut for the learning rate
-ENDLESS = 10**9  # steps of a run that the clock ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +69,6 @@ def plan_rows(config: AblateConfig, prepared: Prepared) -> list[Row]:
     Raises:
         ValueError: a budget that cannot be met; names the row.
     """
-    timed = {"seconds": config.seconds} if config.equal is Equal.seconds else {}
     rows: list[Row] = []
     for variant in config.variants():
         run = replace(config.run(variant), data=prepared.data)
@@ -84,7 +79,7 @@ def plan_rows(config: AblateConfig, prepared: Prepared) -> list[Row]:
             set=prepared.name,
             row=variant.name,
             data=prepared.digest,
-            settings=decisive(run) | timed,
+            settings=decisive(run),
             width={"d_model": run.model.d_model, "d_ff": run.model.d_ff},
             difference=difference,
             parameters=parameters(run.model, prepared.sizes),
@@ -98,7 +93,7 @@ def _at_budget(
     config: AblateConfig, variant: Variant, run: RunConfig, first: Row | None, prepared: Prepared
 ) -> tuple[RunConfig, float]:
     """The run with the width or the steps of its budget, and how far that is off."""
-    if first is None or config.equal is Equal.seconds:
+    if first is None:
         return run, 0.0
     by_size = config.equal is Equal.parameters
     levers = [name for name in WIDTHS if name not in config.varied]
@@ -149,9 +144,8 @@ def _tokens_of_steps(run: RunConfig, prepared: Prepared) -> Iterator[int]:
 def match_width(model: ModelConfig, target: float, cost: Cost, *, levers: list[str], tolerance: float) -> Match:
     """`model` at another width, so that `cost` is as near to `target` as a whole number allows.
 
-    `d_ff` is tried first, since it changes nothing else of the model; where that does not meet the target, or would
-    leave less than a quarter of `d_ff` or ask for more than four times of it, `d_model` moves, `d_ff` in proportion,
-    and `d_ff` then makes up for what is left.
+    That is `d_ff`, since it changes nothing else of the model; `d_model` where the cost does not depend on `d_ff`, as
+    of recurrent layers, or `d_ff` is not among the `levers`.
 
     Args:
         cost: rises with each width.
@@ -161,41 +155,15 @@ def match_width(model: ModelConfig, target: float, cost: Cost, *, levers: list[s
     Raises:
         ValueError: no width comes within the tolerance; names the nearest.
     """
-    found: list[Match] = []
-    by_d_ff = _by_d_ff(model, target, cost) if "model.d_ff" in levers else None
-    if by_d_ff is not None:
-        found.append(by_d_ff)
-        kept = by_d_ff.model.d_ff / model.d_ff
-        if abs(by_d_ff.difference) <= tolerance and NARROWEST <= kept <= 1 / NARROWEST:
-            return by_d_ff
-    if "model.d_model" in levers and model.project and model.project_output:  # else d_model is that of the heads
-        found.insert(0, _by_d_model(model, target, cost, both=by_d_ff is not None))
-    for match in found:
-        if abs(match.difference) <= tolerance:
-            return match
-    raise ValueError(_out_of_reach(target, min(found, key=lambda one: abs(one.difference), default=None), tolerance))
-
-
-def _by_d_ff(model: ModelConfig, target: float, cost: Cost) -> Match | None:
-    """None where the model's cost does not depend on d_ff."""
-
-    def wide(width: int) -> ModelConfig:
-        return replace(model, d_ff=width)
-
-    return _nearest(target, cost, wide, 4 * WIDEST) if cost(wide(1)) < cost(wide(2)) else None
-
-
-def _by_d_model(model: ModelConfig, target: float, cost: Cost, *, both: bool) -> Match:
-    share = model.d_ff / model.d_model if both else 0
     grain = 2 if model.is_recurrent and model.bidirectional else 1  # half of d_model for each direction
-
-    def wide(step: int) -> ModelConfig:
-        width = grain * step
-        return replace(model, d_model=width, d_ff=max(1, round(share * width)) if both else model.d_ff)
-
-    coarse = _nearest(target, cost, wide, int(WIDEST / max(share / 4, 1)) // grain)
-    fine = _by_d_ff(coarse.model, target, cost) if both else None
-    return coarse if fine is None else min(coarse, fine, key=lambda one: abs(one.difference))
+    found = None
+    if "model.d_ff" in levers and cost(replace(model, d_ff=1)) < cost(replace(model, d_ff=2)):
+        found = _nearest(target, cost, lambda width: replace(model, d_ff=width), 4 * WIDEST)
+    elif "model.d_model" in levers and model.project and model.project_output:  # else d_model is that of the heads
+        found = _nearest(target, cost, lambda step: replace(model, d_model=grain * step), WIDEST // grain)
+    if found is None or abs(found.difference) > tolerance:
+        raise ValueError(_out_of_reach(target, found, tolerance))
+    return found
 
 
 def _nearest(target: float, cost: Cost, wide: Callable[[int], ModelConfig], widest: int) -> Match:
@@ -243,30 +211,15 @@ def untrained(model: ModelConfig, sizes: Sizes) -> Classifier:
 
 
 class Deadline(Callback):
-    """Ends training when `seconds` have passed since its first step.
+    """Ends training when `seconds` have passed since its first step."""
 
-    With `paces` the learning rate follows the share of the time that has passed instead of the share of the steps
-    ("budgeted training": Li et al., 2020), so that it has come down when the time is over.
-    """
-
-    def __init__(self, seconds: float, *, paces: bool) -> None:
-        self.seconds, self.paces = seconds, paces
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
         self.is_over = False
         self._since = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._since = time.perf_counter()
-
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        assert isinstance(pl_module, LitModule)
-        if not self.paces:
-            return
-        share = min(1.0, (time.perf_counter() - self._since) / self.seconds)
-        factor = rate_factor(int(share * (PACES - 1)), PACES, pl_module.optim)
-        for group in trainer.optimizers[0].param_groups:
-            group["lr"] = factor * group["initial_lr"]
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -275,14 +228,13 @@ class Deadline(Callback):
             self.is_over = trainer.should_stop = True
 
 
-def train_run(run: RunConfig, prepared: Prepared, seconds: float, *, paces: bool = False) -> Figures:
-    """Train as `run` says, for `seconds` at the most; with `paces` for exactly so long, whatever its steps.
+def train_run(run: RunConfig, prepared: Prepared, seconds: float) -> Figures:
+    """Train as `run` says, for `seconds` at the most.
 
     Weights, order of rows and dropout are drawn by `run.seed`. No epoch is chosen by its validation figures.
     """
-    meter, deadline = Meter(), Deadline(seconds, paces=paces)
-    limits = {"max_epochs": -1, "max_steps": ENDLESS} if paces else {}
-    module, diverged = _fit(run, prepared, [meter, deadline], limits)
+    meter, deadline = Meter(), Deadline(seconds)
+    module, diverged = _fit(run, prepared, [meter, deadline], {})
     steps = module.trainer.global_step
     right_n, loss = judge(cast(Classifier, module.network.cpu().eval()), prepared.tokens["validation"])
     figures = Figures(
@@ -292,7 +244,7 @@ def train_run(run: RunConfig, prepared: Prepared, seconds: float, *, paces: bool
         tokens=meter.tokens,
         seconds=meter.seconds,
         tokens_per_s=meter.tokens_per_s,
-        stopped=deadline.is_over and not paces and steps < module.n_steps,
+        stopped=deadline.is_over and steps < module.n_steps,
         diverged=diverged,
         right="".join("01"[right] for right in right_n.tolist()),
     )

@@ -1,12 +1,16 @@
-"""What the runs of a sweep come to: intervals, paired tests without assumptions on distributions, and tables.
+"""What the runs of a sweep come to: intervals, paired tests without assumptions on distributions, tables, and what a
+search leaves behind beside its runs: report.html and trials.csv.
+
+No ranking of settings by importance is made: of a few dozen trials such numbers are mostly noise.
 
 S seeds . n rows, or pairs
 """
 
+import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, stdev
-from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,8 @@ from scipy.special import stdtrit
 
 from manyheads.config import Metric, TuneConfig
 from manyheads.config.fields import show_list
+from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
+from manyheads.runs.folder import replace_file
 from manyheads.sweep.ablate import Figures, Measured, Record, machine_words
 from manyheads.sweep.journal import Outcome, State
 from manyheads.terminal import Sheet
@@ -152,6 +158,43 @@ def sheet_of_search(config: TuneConfig, ranked: Sequence[Ranked], most: int | No
     return _sheet(f"{len(ranked)} settings by validation {metric}", columns, lines, notes)
 
 
+def write_results(
+    folder: Path, config: TuneConfig, ranked: Sequence[Ranked], outcomes: Sequence[Outcome], command: str
+) -> list[str]:
+    """Write report.html and trials.csv, each file whole; returns their names."""
+    write_csv(folder / "trials.csv", config, outcomes)
+    write_page(folder / "report.html", page_of(config, ranked, command))
+    return ["report.html", "trials.csv"]
+
+
+def page_of(config: TuneConfig, ranked: Sequence[Ranked], command: str) -> Page:
+    """The report."""
+    sheet = sheet_of_search(config, ranked)
+    kinds = "n" * len(sheet.columns)
+    kinds = kinds[:-1] + "w" if sheet.columns[-1] == "remarks" else kinds
+    sections = [Section(sheet.title, Table(sheet.columns, sheet.lines, kinds, own=0), sheet.notes, long=True)]
+    if command:
+        sections.append(Section("Train the best setting, and judge it on the test split", command=command))
+    spaces = {name: given if isinstance(given, str) else ", ".join(map(show_list, given))
+              for name, given in config.search.items()}  # fmt: skip
+    rules = {"method": config.chosen.name, "prune": config.prune.name, "seeds": config.seeds, "minutes": config.minutes}
+    sections += value_sections({"Searched": spaces, "How": rules, "Versions": installed_versions()})
+    subtitle = f"{len(ranked)} settings, {config.seeds} run(s) each"
+    return Page(title="A search for settings", subtitle=subtitle, sections=sections)
+
+
+def write_csv(path: Path, config: TuneConfig, outcomes: Sequence[Outcome]) -> None:
+    """Every run in the order of its trial."""
+    figures = [config.checkpoint.metric.name, "low", "high", "epochs", "steps", "seconds", "why"]
+    with replace_file(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["trial", "seed", *config.search, "state", *figures])
+        for one in outcomes:
+            setting = [show_list(one.setting[name]) for name in config.search]
+            values = [one.value, one.low, one.high, one.epochs, one.steps, round(one.seconds, 1), one.why]
+            table.writerow([one.trial, one.seed, *setting, one.state.name, *values])
+
+
 def sheets(record: Record) -> list[Sheet]:
     """The tables of all data that has a finished run, and the one over several."""
     begun = [name for name in record.sets if any(_runs(record, name, row) for row in record.rows)]
@@ -173,7 +216,7 @@ def sheet_of_set(record: Record, name: str) -> Sheet:
         deviation = f"{stdev(accuracies):.4f}" if len(runs) > 1 else ""
         against = [_points([runs[seed].accuracy - first[seed].accuracy for seed in both]), adjusted.get(row, "")]
         budget = _budget_cells(record, record.at(name, row), runs)
-        lines.append([row, *budget, mean, deviation, *against, speed, _remarks(record, name, runs)])
+        lines.append([row, *budget, mean, deviation, *against, speed, _remarks(record, runs)])
     columns = [_axis(record), *_budget_columns(record), "accuracy", "sd", "to first", "p", "tokens/s"]
     return _sheet(f"{name}: {record.vary}, equal {record.equal}", columns, lines, _notes(record, name))
 
@@ -281,7 +324,7 @@ def _points(differences: Sequence[float]) -> str:
 
 
 def _budget_columns(record: Record) -> list[str]:
-    lever = {"tokens": ["steps"], "seconds": ["steps", "seconds"]}.get(record.equal, _moved_widths(record))
+    lever = ["steps"] if record.equal == "tokens" else _moved_widths(record)
     return [*lever, "off by", "parameters", "FLOPs/token"]
 
 
@@ -292,17 +335,12 @@ def _moved_widths(record: Record) -> list[str]:
 
 
 def _budget_cells(record: Record, measured: Measured, runs: dict[str, Figures]) -> list[str]:
-    steps = f"{fmean(run.steps for run in runs.values()):,.0f}" if runs else ""
-    difference = measured.difference
-    if record.equal == "seconds":
-        seconds = fmean(run.seconds for run in runs.values()) if runs else record.seconds
-        difference = seconds / record.seconds - 1
-        lever = [steps, f"{seconds:.2f}"]
-    elif record.equal == "tokens":
-        lever = [steps]
+    if record.equal == "tokens":
+        lever = [f"{fmean(run.steps for run in runs.values()):,.0f}" if runs else ""]
     else:
         lever = [str(measured.width[name]) for name in _moved_widths(record)]
-    return [*lever, f"{difference:+.2%}", f"{measured.parameters:,}", f"{measured.flops_per_token:,.0f}"]
+    figures = f"{measured.difference:+.2%}", f"{measured.parameters:,}", f"{measured.flops_per_token:,.0f}"
+    return [*lever, *figures]
 
 
 def _machines(record: Record, name: str) -> list[str]:
@@ -312,32 +350,27 @@ def _machines(record: Record, name: str) -> list[str]:
     return list(dict.fromkeys(found)) or [own]
 
 
-def _remarks(record: Record, name: str, runs: dict[str, Figures]) -> str:
+def _remarks(record: Record, runs: dict[str, Figures]) -> str:
     n_seeds = len(record.seeds)
     said = [f"{len(runs)} of {n_seeds} seeds"] if len(runs) < n_seeds else []
     stopped = [run.steps for run in runs.values() if run.stopped]
     said += [f"{len(stopped)} stopped by the limit, after {min(stopped)} steps"] if stopped else []
     diverged = sum(run.diverged for run in runs.values())
     said += [f"{diverged} diverged"] if diverged else []
-    for letter, one in zip(ascii_uppercase[1:], _machines(record, name)[1:], strict=False):
-        seeds = [seed for seed, run in runs.items() if run.machine == one]
-        said += [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} on {letter}"] if seeds else []
     return ", ".join(said)
 
 
 def _notes(record: Record, name: str) -> list[str]:
-    by_width = "d_ff, and d_model where d_ff alone cannot, is chosen so that"
+    by_width = "d_ff (of recurrent layers d_model) is chosen so that"
     within = f"within {record.tolerance:.0%}"
     chosen = {
         "parameters": f"{by_width} all rows have as many parameters as the first, {within}, and take the same steps",
         "flops": f"{by_width} a token costs as many operations as in the first row, {within}; all take the same steps",
         "tokens": f"steps are chosen so that all rows read as many tokens as the first, {within}",
-        "seconds": f"every run trains for {record.seconds:g} s; its learning rate falls with the time that has passed",
     }[record.equal]
     seeds, machines = ", ".join(map(str, record.seeds)), _machines(record, name)
-    lettered = "; ".join(f"{letter}: {one}" for letter, one in zip(ascii_uppercase, machines, strict=False))
     made_on = (
-        f"Runs of {len(machines)} machines or versions, whose tokens/s do not compare: {lettered}."
+        f"Runs of {len(machines)} machines or versions, whose tokens/s do not compare: {'; '.join(machines)}."
         if len(machines) > 1
         else f"Speed: {machines[0]}."
     )

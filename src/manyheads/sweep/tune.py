@@ -1,7 +1,6 @@
 """The verb `tune`: a process for each setting and seed, ranked by the validation split. It trains nothing itself.
 
-The settings are a grid, draws, or Optuna's (optuna.py). No two of them may train the same run, which would be ranked
-against itself.
+The settings are a grid, draws, or Optuna's (optuna.py).
 """
 
 import json
@@ -9,7 +8,7 @@ import logging
 import random
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.cli.compose import GRAMMAR, preset_values
 from manyheads.cli.errors import refuse_unused
-from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS, searched_settings
+from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
 from manyheads.config import Method, RunConfig, Task, TuneConfig
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import by_name, plain_settings, show
@@ -60,7 +59,6 @@ def tune(config: TuneConfig) -> "list[Ranked]":
     """
     check_search(config)
     planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
-    check_distinct(config, planned)
     splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
     asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
     check_rows(config, splits)
@@ -72,8 +70,7 @@ def tune(config: TuneConfig) -> "list[Ranked]":
         with stop.listening():
             search.run(stop)
         outcomes = queue.outcomes
-    from manyheads.sweep.page import write_results
-    from manyheads.sweep.tables import MOST_LINES, rank, sheet_of_search
+    from manyheads.sweep.tables import MOST_LINES, rank, sheet_of_search, write_results
 
     ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric)
     best = ranked[0] if ranked and ranked[0].values else None
@@ -137,57 +134,6 @@ def plan_settings(config: TuneConfig) -> list[dict[str, Any]]:
         if in_vain >= PATIENCE and not finite:
             raise ValueError(_too_narrow(config, len(made)))
     return list(made.values())
-
-
-def check_distinct(config: TuneConfig, planned: Sequence[dict[str, Any]] | None) -> None:
-    """Every two settings of a search must train different runs.
-
-    Args:
-        planned: those that are tried; None: they are drawn later, and each value is looked at beside the first others.
-
-    Raises:
-        ValueError: two of them come to the same run, as one setting makes another irrelevant.
-    """
-    seen: dict[str, dict[str, Any]] = {}
-    for setting in planned if planned is not None else searched_settings({"search": config.search}):
-        try:
-            run = config.run(setting)
-        except ValueError:
-            continue  # this trial fails with its sentence
-        same = seen.setdefault(repr(resolved(run)), setting)
-        if same != setting:
-            raise ValueError(_same_run(config, same, setting))
-
-
-def resolved(run: RunConfig) -> dict[str, Any]:
-    """The settings that a run reads, in one spelling of each: two runs that differ in none of them are the same."""
-    known, plain, model = settings(RunConfig), plain_settings(run), run.model
-    found = read_settings(run)
-    if not model.is_recurrent:
-        found["model.n_kv_heads"] = model.kv_heads
-    found.pop("model.dropout", None)  # those of the three places stand for it
-    if not any(map(model.window_of, range(model.n_layers))):
-        found.pop("model.rotary_base_window", None)
-    for name in [name for name in found if name in known]:
-        facts = known[name].facts
-        given, _, choice = facts.given.partition("=")
-        by_another = (facts.by_data and run.budget) or (facts.weights == "unused" and run.tokenizer.path)
-        if by_another or (given and plain[given] != choice) or plain.get(facts.listed):
-            del found[name]
-        elif found[name] is None and facts.null:
-            found[name] = plain[facts.null]
-    return found
-
-
-def _same_run(config: TuneConfig, one: dict[str, Any], other: dict[str, Any]) -> str:
-    differ = [name for name in one if one[name] != other[name]]
-    first, second = (" ".join(f"{name}={show(setting[name])}" for name in differ) for setting in (one, other))
-    shared = "".join(f" {name}={show(value)}" for name, value in one.items() if name not in differ)
-    beside = f" with{shared}" if shared else f" with budget={config.budget}" if config.budget else ""
-    return (
-        f"{first} and {second} train the same run{beside}, which would be ranked against itself: search values that "
-        "change the run"
-    )
 
 
 def _too_narrow(config: TuneConfig, n_found: int) -> str:
@@ -284,11 +230,6 @@ def as_words(run: RunConfig) -> list[str]:
         is_plain = name in as_typed or (name in texts and value != "null" and not QUOTED.fullmatch(value))
         words.append(f"{name}={value if is_plain else _typed(value)}")
     return words
-
-
-def read_settings(run: RunConfig) -> dict[str, Any]:
-    """`plain_settings` without those that nothing reads."""
-    return {name: value for name, value in plain_settings(run).items() if _is_read(run, name, value)}
 
 
 def _usual_settings(run: RunConfig) -> dict[str, Any]:

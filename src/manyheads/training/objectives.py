@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import Metric, MetricCollection
 
-from manyheads.config import Hide, PretrainConfig
+from manyheads.config import PretrainConfig
 from manyheads.data.batches import Batch
 from manyheads.data.tokenizer import Vocabulary
 from manyheads.data.tokens import Tokens
@@ -28,10 +28,8 @@ from manyheads.nn.language_models import (
     MaskedLM,
     Seq2Seq,
     choose,
-    choose_words,
     greedy,
     hide,
-    hide_mixed,
     hold_out,
 )
 
@@ -270,19 +268,15 @@ def exact_matches(seq2seq: Seq2Seq, batch: Batch) -> Tensor:
 
 class Pretrain(nn.Module):
     """Cross-entropy of hidden words. In training they are drawn anew for each batch; of texts that are held out they
-    are always the same, and the mask stands for all of them, however training hides them: so runs can be compared.
+    are always the same: so runs can be compared.
     """
 
     special_V: Tensor
-    begins_V: Tensor
-    words_W: Tensor
 
     def __init__(self, config: PretrainConfig, vocabulary: Vocabulary) -> None:
         super().__init__()
         self.config, self.mask, self.n_marks = config, vocabulary.mask, vocabulary.n_marks
         self.register_buffer("special_V", vocabulary.special_V, persistent=False)
-        self.register_buffer("begins_V", vocabulary.begins_V, persistent=False)
-        self.register_buffer("words_W", (~vocabulary.special_V).nonzero().squeeze(1), persistent=False)
         self.train_metrics = make_shares("masked_accuracy")
         self.validation_metrics = make_shares("masked_accuracy")
 
@@ -301,13 +295,7 @@ class Pretrain(nn.Module):
         draws_N, special_N = torch.rand(ids_N.shape, device=ids_N.device), self.special_V[ids_N]
         special_N[layout.n_tokens :] = True
         n = max(1, round(self.config.mask_share * (layout.n_tokens - layout.n_documents * self.n_marks)))
-        if self.config.whole_words:
-            places_P = choose_words(draws_N, self.begins_V[ids_N], special_N, n)
-        else:
-            places_P = choose(draws_N, special_N, n)
-        if self.config.hide is Hide.mask:
-            return hide(ids_N, places_P, self.mask)
-        return hide_mixed(ids_N, places_P, self.mask, self.words_W, torch.rand(places_P.shape, device=ids_N.device))
+        return hide(ids_N, choose(draws_N, special_N, n), self.mask)
 
 
 def check_held_out(tokens: Tokens) -> None:

@@ -27,7 +27,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.distributed.signals import Stop, ending
 from manyheads.inference.precision import autocast_type, uses_gpu
 from manyheads.layout import Packed
-from manyheads.nn.cost import count_parameters, flops_per_answer, flops_per_token
+from manyheads.nn.assemble import count_parameters, flops_per_answer, flops_per_token
 from manyheads.nn.language_models import MaskedLM, Seq2Seq
 from manyheads.terminal import as_text, console
 from manyheads.training.module import Lesson, Network, are_few, make_task

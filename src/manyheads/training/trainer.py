@@ -40,7 +40,7 @@ from manyheads.inference.precision import (
     without_tf32,
 )
 from manyheads.nn import Classifier
-from manyheads.nn.cost import count_parameters
+from manyheads.nn.assemble import count_parameters
 from manyheads.nn.transformer import Decoder, Encoder, make_walk
 from manyheads.runs.resume import Start
 from manyheads.training.checkpoint import Checkpoint, KeepBest

@@ -18,7 +18,7 @@ def trained(monkeypatch, make_figures):
     """Names and seeds of the runs that are made, with figures out of nowhere."""
     made = []
 
-    def train_run(run, data, seconds, *, paces=False):
+    def train_run(run, data, seconds):
         made.append((data.name, run.model.placement.name, run.seed))
         n_rows = len(data.tokens["validation"])
         return make_figures(("10" * n_rows)[len(made) % 2 :][:n_rows])

@@ -10,7 +10,6 @@ from manyheads.cli.compose import compose
 from manyheads.sweep import equal_budget
 from manyheads.sweep.ablate import prepare, read_sets
 from manyheads.sweep.equal_budget import train_run
-from manyheads.training.optim import rate_factor
 from manyheads.training.trainer import build_trainer
 
 
@@ -49,7 +48,7 @@ def test_the_weights_at_the_end_are_judged_as_lightning_judges_them(prepared, mo
 
 @pytest.fixture
 def rates(monkeypatch):
-    """The learning rate of each step, each of which takes a second of the clock that limits a run."""
+    """The rate of each step, each of which takes a second of the clock that limits a run."""
     found, step = [], torch.optim.AdamW.step
 
     def watch(optimizer, closure=None):
@@ -69,17 +68,6 @@ def test_a_limit_ends_a_run_and_says_so(prepared, rates):
     assert figures.stopped
     assert figures.steps == len(rates) == 30
     assert figures.seconds > 0
-
-
-def test_a_budget_of_time_is_used_up_and_the_rate_comes_down_with_it(prepared, rates):
-    run, data = prepared
-    figures = train_run(run, data, 60.0, paces=True)
-    assert not figures.stopped
-    assert figures.steps == len(rates) == 60
-    by_share = [run.optim.lr * rate_factor(step, 60, run.optim) for step in range(60)]
-    assert rates[4:] == pytest.approx(by_share[4:], abs=2e-5)  # behind the warm-up, which 60 steps cut coarsely
-    assert max(rates) == pytest.approx(run.optim.lr, rel=0.15)
-    assert rates[-1] < 0.05 * run.optim.lr
 
 
 def test_rows_without_a_finite_answer_are_wrong(prepared):

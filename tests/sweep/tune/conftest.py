@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from manyheads.cli.compose import compose
-from manyheads.sweep import page, scheduler
+from manyheads.sweep import scheduler
 from manyheads.sweep.tune import tune
 
-BLANK = b"\x89PNG\r\n\x1a\n"
 STAND_IN = """
 import csv, json, os, pathlib, signal, sys, time
 
@@ -110,16 +109,8 @@ class Place:
 
 
 @pytest.fixture
-def draws() -> None:
-    """The searches of this test draw their picture."""
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch, request) -> Place:
-    """Searches whose picture is blank, as drawing takes longer than all else, but in tests that use `draws`."""
+def place(tmp_path, monkeypatch) -> Place:
     made = Place(tmp_path)
-    if "draws" not in request.fixturenames:
-        monkeypatch.setattr(page, "draw_search", lambda config, judged: BLANK)
     monkeypatch.setattr(scheduler, "COMMAND", (sys.executable, str(made.script)))
     monkeypatch.setattr(scheduler, "PAUSE", 0.01)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
