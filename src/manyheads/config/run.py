@@ -310,15 +310,16 @@ class ExplainConfig:
 
 
 class Format(Enum):
-    huggingface = "huggingface"  # a classifier of transformers
+    transformers = "transformers"  # a classifier of transformers
     sentence_transformers = "sentence_transformers"  # an encoder and its pooling, which give a text a vector
     torch = "torch"  # a program of torch.export, with a script that answers without manyheads
     onnx = "onnx"  # a graph for onnxruntime, with a script that answers without torch
 
 
 class Members(Enum):
-    auto = "auto"  # the network, and what is left out is said first
-    network = "network"  # the network alone is asked for
+    auto = "auto"  # all that the format carries, and what it leaves out is said first
+    network = "network"  # the network alone
+    all = "all"  # the network and the linear model, as the run answers
 
 
 class Rounding(Enum):
@@ -333,11 +334,11 @@ class ExportConfig:
     run: str = finished_run("to export")
     output: str = setting("", "a new folder; empty: <run>/<format>", path=True)
     format: Format = setting(
-        Format.huggingface,
+        Format.transformers,
         "a classifier of its family, an encoder for vectors, or a graph",
     )
     members: Members = setting(
-        Members.auto, "what of the run is exported; network: its linear model is not asked after"
+        Members.auto, "who of the run is exported; all: refused where the format cannot carry its linear model"
     )
     precision: Rounding = setting(Rounding.fp32, "of the matrices, with format=onnx")
     max_changed: float = setting(
