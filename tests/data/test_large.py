@@ -21,12 +21,12 @@ from safetensors.torch import load_file
 
 from manyheads.config import Cutting, DataConfig, Long, OnBadRow, RunConfig, Task, TokenizerConfig
 from manyheads.config.data import CUT
-from manyheads.data import blocks, cache, files, large
+from manyheads.data import blocks, cache, files, table
 from manyheads.data.cache import cached_tokens, prepare_tokens
 from manyheads.data.files import read_file
-from manyheads.data.large import Column, in_memory, repeats, shared
+from manyheads.data.rows import repeats, shared
 from manyheads.data.sources import read_split, read_splits
-from manyheads.data.table import coded
+from manyheads.data.table import Column, chained, coded, in_memory
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import forget
 
@@ -41,7 +41,7 @@ def in_blocks(monkeypatch, tmp_path):
     def start(n_bytes: int = 97) -> None:
         monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
         for module, name, value in (
-            (files, "LARGE", -1), (blocks, "BLOCK", n_bytes), (large, "KEPT", -1), (large, "AT_ONCE", 5),
+            (files, "LARGE", -1), (blocks, "BLOCK", n_bytes), (table, "KEPT", -1), (table, "AT_ONCE", 5),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, value)
 
@@ -247,7 +247,7 @@ def test_a_column_is_a_sequence(tmp_path, in_blocks):
     assert list(some.take([1, 3])) == [texts[50], texts[98]]
     assert column.take([5, 2, 5]) == [texts[5], texts[2], texts[5]]
     assert column[::-1] == texts[::-1]
-    assert list(large.chained([some, in_memory(["x"]), column])) == [*some, "x", *texts]
+    assert list(chained([some, in_memory(["x"]), column])) == [*some, "x", *texts]
     assert column.identity == read_file(tmp_path / "all.csv").column("text").identity != some.identity
 
 
@@ -337,7 +337,7 @@ def test_another_file_of_the_same_size_and_time_is_one_sentence(tmp_path, in_blo
 
 @given(st.lists(st.one_of(st.sampled_from("abc"), st.integers(0, 2), st.booleans(), st.none(), st.floats(0, 1))))
 def test_cells_that_are_held_once_are_what_they_were(cells):
-    held: Any = coded(large.chained([cells[:3], cells[3:]]) if cells else large.chained([[]]))
+    held: Any = coded(chained([cells[:3], cells[3:]]) if cells else chained([[]]))
     assert [(type(one), one) for one in held] == [(type(one), one) for one in cells]
     assert repr(held) == repr(cells), "by which tune knows its data"
     assert len({(type(one), one) for one in held.values}) == len(held.values)

@@ -7,9 +7,9 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 from manyheads.config import DataConfig
 from manyheads.config.fields import show
 from manyheads.data.columns import class_names
-from manyheads.data.files import LARGE, most_unpacked, require_unchanged
-from manyheads.data.table import Table
+from manyheads.data.files import most_unpacked, require_unchanged
+from manyheads.data.seen import fingerprint
+from manyheads.data.table import Column, Table, sliced
 
 CELL = 8  # bytes of a list that each takes
 
@@ -27,8 +28,8 @@ SAVED_MARKS = ("dataset_dict.json", "state.json")
 SECONDS_TO_CONNECT = 5.0
 
 
-def read_parquet(path: Path, *, large: bool = False) -> Table:
-    """Read the schema now, a column when it is asked for or, where it is `large`, row group by row group.
+def read_parquet(path: Path, *, large: bool) -> Table:
+    """Read the schema now, a column when it is asked for, row group by row group; a file that is not `large` is held.
 
     Class names that `datasets` wrote into the schema are kept.
 
@@ -40,43 +41,50 @@ def read_parquet(path: Path, *, large: bool = False) -> Table:
 
     damaged = f"{path} cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
     try:
-        file = pyarrow.parquet.ParquetFile(path)
+        content = path if large else pyarrow.BufferReader(path.read_bytes())
+        file = pyarrow.parquet.ParquetFile(content)
         schema = file.schema_arrow
         texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
-        packed = pyarrow.parquet.ParquetFile(path, read_dictionary=texts)
+        packed = pyarrow.parquet.ParquetFile(content, read_dictionary=texts)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
         raise ValueError(damaged) from None
     most, facts = most_unpacked(path), path.stat()
 
-    @lru_cache(1)
-    def array(name: str, groups: range) -> Any:
-        require_unchanged(path, facts)
+    def check(name: str, groups: Sequence[int]) -> None:
+        if large:
+            require_unchanged(path, facts)
         if _n_bytes(packed, name, most, [*groups]) > most:
             much = f"{most:,} bytes once decompressed"
             raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
-        return file.read_row_groups([*groups], columns=[name]).column(name)
 
-    def cells(name: str, groups: range, rows: slice) -> list[Any]:
+    @lru_cache(1)
+    def array(name: str, group: int) -> Any:
+        if large:
+            check(name, [group])
+        return file.read_row_group(group, columns=[name]).column(name)
+
+    @contextmanager
+    def readable(name: str) -> Iterator[None]:
         try:
-            return array(name, groups)[rows].to_pylist()
+            yield
         except UnicodeDecodeError:
             named = f"the column '{show(name)}'"
             raise ValueError(f"{path}: {named} holds text that is not UTF-8; write it as UTF-8") from None
         except (pyarrow.ArrowException, OSError, KeyError):
             raise ValueError(damaged) from None
 
-    def column(name: str) -> Any:
-        n_groups = file.num_row_groups
-        if not large:
-            return cells(name, range(n_groups), slice(None))
-        from manyheads.data.large import sliced
-        from manyheads.data.seen import fingerprint
+    def cells(name: str, group: int, rows: slice) -> list[Any]:
+        with readable(name):
+            return array(name, group)[rows].to_pylist()
 
-        groups = [file.metadata.row_group(at) for at in range(n_groups)]
+    @lru_cache
+    def column(name: str) -> Column:
+        groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
+        if not large:  # all of it will be held
+            with readable(name):
+                check(name, range(len(groups)))
         weight = sum(one.total_byte_size for one in groups) / max(1, file.metadata.num_rows)
-        sizes = [one.num_rows for one in groups]
-        identity = f"{fingerprint(path)} {name}"
-        return sliced(lambda at, rows: cells(name, range(at, at + 1), rows), sizes, identity, weight)
+        return sliced(partial(cells, name), [one.num_rows for one in groups], f"{fingerprint(path)} {name}", weight)
 
     return Table(
         names=schema.names,
@@ -84,7 +92,6 @@ def read_parquet(path: Path, *, large: bool = False) -> Table:
         numbers=range(1, file.metadata.num_rows + 1),
         source=path.name,
         classes=_classes(schema.metadata or {}),
-        large=large,
     )
 
 
@@ -177,12 +184,9 @@ def table_of(dataset: Any, source: str) -> Table:
     """
     stored, n_bytes = dataset.with_format("arrow"), dataset.data.nbytes
 
-    def column(name: str) -> Any:
+    @lru_cache
+    def column(name: str) -> Column:
         one = stored.select_columns([name])
-        if n_bytes <= LARGE:
-            return one[:].column(name).to_pylist()
-        from manyheads.data.large import sliced
-
         return sliced(
             lambda at, rows: one[rows].column(name).to_pylist(),
             [len(dataset)],
@@ -196,7 +200,6 @@ def table_of(dataset: Any, source: str) -> Table:
         numbers=range(1, len(dataset) + 1),
         source=source,
         classes=class_names(dataset.features.to_dict()),
-        large=n_bytes > LARGE,
     )
 
 

@@ -1,7 +1,7 @@
 """What was found in large data, on disk, so that the second start reads none of it, and of several processes one does.
 
 A file of the cache is named by all that it depends on. Files of data are known by their size, the time of their last
-change and a hash of places all over them. Standard library only, but for what is large.
+change and a hash of places all over them.
 """
 
 import json
@@ -16,6 +16,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
+
+import numpy as np
 
 from manyheads.config import DataConfig
 from manyheads.data.rows import Rows, Splits
@@ -83,8 +85,6 @@ def remembered(
 ) -> dict[str, Any]:
     """Arrays and what JSON holds, from the cache where they were made before and `fits` says yes, or fails on nothing;
     or as they are made now."""
-    import numpy as np
-
     if folder is None:
         return make()
     path = folder / f"{name}-{blake2b(repr((FORMAT, key)).encode(), digest_size=16).hexdigest()}.npz"
@@ -148,8 +148,6 @@ def splits_seen(
 
 def _told(name: str, rows: Rows, every: Any) -> dict[str, Any]:
     """What of the rows of a large table its columns do not say; `every` is that of all its texts."""
-    import numpy as np
-
     texts: Any = rows.texts
     found: dict[str, Any] = {f"{name} labels": np.asarray(rows.labels)}
     if len(texts) < len(every):

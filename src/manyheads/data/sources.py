@@ -1,6 +1,6 @@
 """From `DataConfig` to checked rows: read, map columns, name classes, carve what is missing, audit.
 
-Standard library only: files are read, and their mistakes reported, before torch is imported.
+Files are read, and their mistakes reported, before torch is imported.
 """
 
 import logging
@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from manyheads.config import DataConfig, OnBadRow, Task
 from manyheads.config.fields import listed, show
@@ -60,8 +62,10 @@ def read_splits(
         audit(splits)
         return _shortened(splits, data.rows, seed)
 
-    every = [table, *(tables[role]() for role in roles if table.large)]
-    if not all(one.large and {*columns.by_key().values()} <= {*one.names} for one in every):
+    names = {*columns.by_key().values()}
+    is_kept = all(table.column(name).is_kept for name in names)
+    every = [table, *(tables[role]() for role in roles if not is_kept)]
+    if is_kept or not all(names <= {*one.names} for one in every):
         return make()
     by_role = dict(zip([whole, *roles], every, strict=True))
     asked = (replace(data, cache=""), seed, task, with_test, notes)
@@ -140,9 +144,11 @@ def _known(rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, no
     """
     found, known = natural_order(set(_names(answers))), {*labels}
     strange = [name for name in found if name not in known]
-    good = [at for at, one in enumerate(answers) if known.issuperset(_parts(one))]
-    if strange and (not good or on_bad_row is OnBadRow["raise"]):
-        drop = ", or leave such rows out by data.on_bad_row=drop" if good else ""
+    good = np.flatnonzero(
+        np.array([known.issuperset(_parts(one)) for one in answers.values], dtype=bool)[answers.codes]
+    )
+    if strange and (not len(good) or on_bad_row is OnBadRow["raise"]):
+        drop = ", or leave such rows out by data.on_bad_row=drop" if len(good) else ""
         raise ValueError(
             f"{rows.source} has labels the model does not know: the data's labels are {listed(found)}, the model's are "
             f"{listed(labels)}; rename the data's labels, or choose another column by data.label{drop}"

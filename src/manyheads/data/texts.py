@@ -1,4 +1,4 @@
-"""Texts to learn from without their labels: those of a run, and more of them. Standard library only.
+"""Texts to learn from without their labels: those of a run, and more of them.
 
 What the run itself is judged on stays out: its validation and test rows, wherever their texts occur once more.
 """
@@ -9,14 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from manyheads.config import DataConfig, RunConfig, Source, Task
 from manyheads.config.fields import listed
 from manyheads.data.columns import MULTI_LABEL, find_columns
 from manyheads.data.opening import Tables, notes_of_folder, open_tables
-from manyheads.data.rows import Rows, Splits, check_texts, hashed, no_labels, screen
+from manyheads.data.rows import Rows, Splits, among, check_texts, hashed, no_labels, screen
 from manyheads.data.sources import read_splits
 from manyheads.data.splits import carve, shorten
-from manyheads.data.table import Table, end_to_end
+from manyheads.data.table import Table, chained
 from manyheads.terminal import one_line
 
 
@@ -169,20 +171,16 @@ def _joined(parts: list[Rows]) -> Rows:
     first = parts[0]
     if len(parts) == 1:
         return first
-    texts = end_to_end([rows.texts for rows in parts])
+    texts = chained([rows.texts for rows in parts])
     return Rows(
         texts=texts,
-        pairs=None if first.pairs is None else end_to_end([rows.pairs or [] for rows in parts]),
+        pairs=None if first.pairs is None else chained([rows.pairs or [] for rows in parts]),
         labels=no_labels(texts),
         source=f"{first.source} and {len(parts) - 1} more",
-        numbers=[number for rows in parts for number in rows.numbers],
+        numbers=np.concatenate([np.asarray(rows.numbers) for rows in parts]),  # pyright: ignore[reportArgumentType]
     )
 
 
 def _not_in(rows: Rows, others: list[Rows]) -> Any:
     """The rows whose texts, or pairs, are none of `others`."""
-    import numpy as np
-
-    from manyheads.data.large import among
-
     return np.delete(np.arange(len(rows)), among(hashed(rows), np.concatenate([hashed(one) for one in others])))
