@@ -80,7 +80,7 @@ LIGHT = [  # a command line, its exit code, and what of the heavy packages it ma
     (["--help"], 0, set()),
     (["train", "--help"], 0, set()),
     (["train", "model.n_haeds=4"], 2, {"hydra", "omegaconf"}),
-    (["train", "data.path=nowhere.csv"], 2, {"hydra", "omegaconf", "numpy"}),
+    (["train", "data.path=nowhere.csv"], 2, {"hydra", "omegaconf"}),
     (["predict", "run=nowhere", "text=good"], 2, {"hydra", "omegaconf"}),
     (
         ["predict", "run=RUN", "text=a good film"],

@@ -60,7 +60,11 @@ def test_a_local_copy_joins_its_labels(folder):
 
 def test_rows_are_carved_by_the_rarest_of_their_labels(folder):
     splits = read_splits(DataConfig(path=str(folder)), 0)
-    assert list(splits.train.labels) == [0, 1, 2] * 8 + [0, 3, 2]  # of joy and anger, nine rows each, the first; 3 is none
+    assert list(splits.train.labels) == [0, 1, 2] * 8 + [
+        0,
+        3,
+        2,
+    ]  # of joy and anger, nine rows each, the first; 3 is none
 
 
 def test_one_label_a_training_row_is_a_class_like_any_other(folder):

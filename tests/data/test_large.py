@@ -21,12 +21,12 @@ from safetensors.torch import load_file
 
 from manyheads.config import Cutting, DataConfig, Long, OnBadRow, RunConfig, Task, TokenizerConfig
 from manyheads.config.data import CUT
-from manyheads.data import blocks, cache, files, table
+from manyheads.data import blocks, cache, column, files
 from manyheads.data.cache import cached_tokens, prepare_tokens
+from manyheads.data.column import Column, chained, in_memory, repeats, shared
 from manyheads.data.files import read_file
-from manyheads.data.rows import repeats, shared
 from manyheads.data.sources import read_split, read_splits
-from manyheads.data.table import Column, chained, coded, in_memory
+from manyheads.data.table import coded
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import forget
 
@@ -41,7 +41,7 @@ def in_blocks(monkeypatch, tmp_path):
     def start(n_bytes: int = 97) -> None:
         monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
         for module, name, value in (
-            (files, "LARGE", -1), (blocks, "BLOCK", n_bytes), (table, "KEPT", -1), (table, "AT_ONCE", 5),
+            (files, "LARGE", -1), (blocks, "BLOCK", n_bytes), (column, "KEPT", -1), (column, "AT_ONCE", 5),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, value)
 

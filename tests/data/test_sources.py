@@ -228,7 +228,12 @@ def test_one_split_is_read_for_a_model(tmp_path, write, two_classes):
     test = write(tmp_path / "test.csv", [("hi", "yes"), ("ho", "yes")])
     for data in (DataConfig(path=str(tmp_path)), DataConfig(path=str(test))):
         rows = read_split(data, "test", ["yes", "maybe", "no"])
-        assert (rows.texts, list(rows.labels), rows.source, list(rows.numbers)) == (["hi", "ho"], [0, 0], "test.csv", [2, 3])
+        assert (rows.texts, list(rows.labels), rows.source, list(rows.numbers)) == (
+            ["hi", "ho"],
+            [0, 0],
+            "test.csv",
+            [2, 3],
+        )
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
         read_split(DataConfig(path=str(tmp_path)), "validation", ["yes", "no"])
     assert str(caught.value) == "split=validation is not in the data, which holds train, test: choose one of them"

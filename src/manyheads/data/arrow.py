@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from manyheads.config.fields import show
 from manyheads.data.columns import class_names
 from manyheads.data.files import most_unpacked, require_unchanged
 from manyheads.data.seen import fingerprint
-from manyheads.data.table import Column, Table, sliced
+from manyheads.data.table import Table
 
 CELL = 8  # bytes of a list that each takes
 
@@ -39,6 +39,8 @@ def read_parquet(path: Path, *, large: bool) -> Table:
     import pyarrow
     import pyarrow.parquet
 
+    from manyheads.data.column import sliced
+
     damaged = f"{path} cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
     try:
         content = path if large else pyarrow.BufferReader(path.read_bytes())
@@ -48,19 +50,19 @@ def read_parquet(path: Path, *, large: bool) -> Table:
         packed = pyarrow.parquet.ParquetFile(content, read_dictionary=texts)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
         raise ValueError(damaged) from None
-    most, facts = most_unpacked(path), path.stat()
+    most, facts, checked = most_unpacked(path), path.stat(), set[tuple[str, int]]()
 
     def check(name: str, groups: Sequence[int]) -> None:
-        if large:
-            require_unchanged(path, facts)
         if _n_bytes(packed, name, most, [*groups]) > most:
             much = f"{most:,} bytes once decompressed"
             raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
 
-    @lru_cache(1)
     def array(name: str, group: int) -> Any:
         if large:
+            require_unchanged(path, facts)
+        if large and (name, group) not in checked:
             check(name, [group])
+            checked.add((name, group))
         return file.read_row_group(group, columns=[name]).column(name)
 
     @contextmanager
@@ -75,10 +77,10 @@ def read_parquet(path: Path, *, large: bool) -> Table:
 
     def cells(name: str, group: int, rows: slice) -> list[Any]:
         with readable(name):
-            return array(name, group)[rows].to_pylist()
+            return _array(array, name, group)[rows].to_pylist()
 
     @lru_cache
-    def column(name: str) -> Column:
+    def column(name: str) -> Any:
         groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
         if not large:  # all of it will be held
             with readable(name):
@@ -93,6 +95,11 @@ def read_parquet(path: Path, *, large: bool) -> Table:
         source=path.name,
         classes=_classes(schema.metadata or {}),
     )
+
+
+@lru_cache(maxsize=2)
+def _array(read: Callable[[str, int], Any], name: str, group: int) -> Any:
+    return read(name, group)
 
 
 def _n_bytes(packed: Any, name: str, most: int, groups: list[int]) -> int:
@@ -182,10 +189,12 @@ def table_of(dataset: Any, source: str) -> Table:
 
     Cells are what is stored: to decode a picture or a sound would open the file or the address that a cell names.
     """
+    from manyheads.data.column import sliced
+
     stored, n_bytes = dataset.with_format("arrow"), dataset.data.nbytes
 
     @lru_cache
-    def column(name: str) -> Column:
+    def column(name: str) -> Any:
         one = stored.select_columns([name])
         return sliced(
             lambda at, rows: one[rows].column(name).to_pylist(),

@@ -19,10 +19,13 @@ import pyarrow
 import pyarrow.csv
 
 from manyheads.data import files
+from manyheads.data.column import Column
 from manyheads.data.delimited import (
     MOST_CELL,
     MOST_SIGNS,
+    Cells,
     Header,
+    Part,
     are_quotes,
     cells_of_records,
     csv_reader,
@@ -32,35 +35,12 @@ from manyheads.data.delimited import (
     refuse_wide,
     row_of,
 )
-from manyheads.data.files import (
-    MARK,
-    OPENERS,
-    encoding_rule,
-    goes_on,
-    most_unpacked,
-    read_json_array,
-    read_json_lines,
-    read_lines,
-    reading,
-    require_bounded,
-    require_unchanged,
-)
+from manyheads.data.files import OPENERS, by_elements, by_lines, encoding_rule, reading, require_unchanged
 from manyheads.data.seen import fingerprint, remembered
-from manyheads.data.table import Cells, Column, Table
+from manyheads.data.table import Table
 
 BLOCK = 2**23  # bytes that are parsed at once
-MOST_OBJECT = 2**26  # bytes in which one JSON object ends
 LF, CR, QUOTE = b'\n\r"'
-
-
-class Part(NamedTuple):
-    """What was read of the beginning of some bytes: `n_bytes` of them, with so many rows or lines that numbers count.
-    `plain`: Arrow reads them."""
-
-    cells: Cells
-    n_bytes: int
-    n_numbers: int
-    plain: bool = False
 
 
 Parse = Callable[[bytes, int, bool, bool], Part | None]
@@ -113,33 +93,6 @@ def _joined(numbers: list[Sequence[int]]) -> Sequence[int]:
     if all(isinstance(one, range) for one in held) and all(one[-1] + 1 == other[0] for one, other in pairwise(held)):
         return range(held[0][0], held[-1][-1] + 1) if held else range(0)
     return np.concatenate([np.asarray(one, dtype=np.int64) for one in held])  # pyright: ignore[reportReturnType]
-
-
-def by_lines(path: Path, marked: bool | None, raw: bytes, number: int, last: bool, plain: bool) -> Part | None:
-    """Whole lines of text, `marked` or not, or, if that is None, of JSON objects."""
-    n_bytes = len(raw) if last else raw.rfind(b"\n") + 1
-    if not n_bytes and not last:
-        return None
-    text, n_lines = raw[:n_bytes].decode(), raw.count(b"\n", 0, n_bytes)
-    if marked is not None:
-        return Part(read_lines(path, text, number, marked=marked), n_bytes, n_lines, True)
-    if number == 1 and not last and len(raw) < MOST_OBJECT and goes_on(text):
-        return None  # until the sentence is known: one object is spread over the lines
-    whole = number == 1 and last and not plain
-    return Part(read_json_lines(path, text, number, whole=whole), n_bytes, n_lines, True)
-
-
-def by_elements(path: Path, raw: bytes, number: int, last: bool, plain: bool) -> Part | None:
-    """Whole elements of a JSON array."""
-    text = codecs.getincrementaldecoder("utf-8")().decode(raw, last)
-    ends = (last or len(raw) >= MOST_OBJECT) and not plain
-    cells, end = read_json_array(path, text, number, opens=number == 1, last=ends and last)
-    n_rows = len(cells.numbers)
-    if not n_rows and not last:
-        if ends:
-            read_json_array(path, text, number, opens=number == 1, last=True)  # which says why
-        return None
-    return Part(cells, len(raw) if end == len(text) else len(text[:end].encode()), n_rows, True)
 
 
 class Delimited:
@@ -308,7 +261,7 @@ class Source:
                 self._stream, self._process = self._open(), os.getpid()
             self._stream.seek(offset)
             found = self._stream.read(n_bytes)
-        require_bounded(self.path, offset + len(found) if self.is_packed else 0)
+        files.require_bounded(self.path, offset + len(found) if self.is_packed else 0)
         return found
 
     @contextmanager
@@ -384,7 +337,7 @@ def read_in_blocks(path: Path, kind: str, cache: Path | None, *, large: bool) ->
         begin, number = len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0, 1
         head = b"" if is_table else raw[begin:].lstrip()
         if kind == ".txt":
-            source.parse = partial(by_lines, path, head.startswith(MARK.encode()))
+            source.parse = partial(by_lines, path, head.startswith(files.MARK.encode()))
         elif kind == ".json" and head.startswith(b"["):
             source.parse = partial(by_elements, path)
         elif not is_table:
@@ -410,7 +363,7 @@ def read_in_blocks(path: Path, kind: str, cache: Path | None, *, large: bool) ->
         if blocks.dtype != np.int64 or blocks.shape[1:] != (5,) or blocks.min(initial=0) < 0:
             return False
         ends = blocks[:, 0] + blocks[:, 1]
-        most = most_unpacked(path) if source.is_packed else path.stat().st_size
+        most = files.most_unpacked(path) if source.is_packed else path.stat().st_size
         follows = np.array_equal([begin, *ends[:-1]], blocks[:, 0])
         ends_there = ends[-1] <= most if source.is_packed else ends[-1] == most
         names = source.parse.header.names if isinstance(source.parse, Delimited) else found["names"]

@@ -7,12 +7,12 @@ U+2028 inside a text.
 import csv
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from manyheads.config.fields import show
-from manyheads.data.table import Cells
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 SIGNS = ",;\t"  # that separate cells
@@ -20,6 +20,25 @@ MOST_COLUMNS = 2**18
 MOST_SIGNS = 2**20  # in a line, of which each may begin a cell of some sixty bytes
 MOST_CELL = min(sys.maxsize, 2**31 - 1)  # characters
 Records = list[list[str]]
+
+
+class Cells(NamedTuple):
+    """The cells of a block of rows, by column; the numbers of the rows, and by index why one is broken."""
+
+    names: list[str]
+    column: Callable[[str], list[Any]]
+    numbers: Sequence[int]
+    broken: Mapping[int, str] = MappingProxyType({})
+
+
+class Part(NamedTuple):
+    """What was read of the beginning of some bytes: `n_bytes` of them, with so many rows or lines that numbers count.
+    `plain`: Arrow reads them."""
+
+    cells: Cells
+    n_bytes: int
+    n_numbers: int
+    plain: bool = False
 
 
 def tab_reader(anew: Callable[[], Iterable[str]]) -> Any:

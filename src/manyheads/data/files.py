@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config.fields import listed, show
-from manyheads.data.table import Cells, Table
+from manyheads.data.delimited import Cells, Part
+from manyheads.data.table import Table
 
 ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
 
@@ -35,6 +36,7 @@ OPENERS: dict[str, Callable[[Path], Packed]] = {".gz": gzip.GzipFile, ".bz2": bz
 MOST_BYTES = 2**32  # of a decompressed file: a small one may unpack to more than any memory holds
 MOST_TIMES = 100  # its own size, where that is more than FREE_BYTES: texts come to a tenth or a third
 FREE_BYTES = 2**27
+MOST_OBJECT = 2**26  # bytes in which one JSON object ends
 LARGE = 2**26  # bytes of files from which they are not held in memory, but read again
 PACKED = 4  # bytes of text that one of a compressed file is taken for
 TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
@@ -204,6 +206,33 @@ def require_unchanged(path: Path, before: os.stat_result) -> None:
 def most_unpacked(path: Path) -> int:
     """Bytes that a file of this size may hold once decompressed."""
     return min(MOST_BYTES, max(FREE_BYTES, MOST_TIMES * path.stat().st_size))
+
+
+def by_lines(path: Path, marked: bool | None, raw: bytes, number: int, last: bool, plain: bool) -> Part | None:
+    """Whole lines of text, `marked` or not, or, if that is None, of JSON objects."""
+    n_bytes = len(raw) if last else raw.rfind(b"\n") + 1
+    if not n_bytes and not last:
+        return None
+    text, n_lines = raw[:n_bytes].decode(), raw.count(b"\n", 0, n_bytes)
+    if marked is not None:
+        return Part(read_lines(path, text, number, marked=marked), n_bytes, n_lines, True)
+    if number == 1 and not last and len(raw) < MOST_OBJECT and goes_on(text):
+        return None  # until the sentence is known: one object is spread over the lines
+    whole = number == 1 and last and not plain
+    return Part(read_json_lines(path, text, number, whole=whole), n_bytes, n_lines, True)
+
+
+def by_elements(path: Path, raw: bytes, number: int, last: bool, plain: bool) -> Part | None:
+    """Whole elements of a JSON array."""
+    text = codecs.getincrementaldecoder("utf-8")().decode(raw, last)
+    ends = (last or len(raw) >= MOST_OBJECT) and not plain
+    cells, end = read_json_array(path, text, number, opens=number == 1, last=ends and last)
+    n_rows = len(cells.numbers)
+    if not n_rows and not last:
+        if ends:
+            read_json_array(path, text, number, opens=number == 1, last=True)  # which says why
+        return None
+    return Part(cells, len(raw) if end == len(text) else len(text[:end].encode()), n_rows, True)
 
 
 def read_json_lines(path: Path, text: str, number: int, *, whole: bool) -> Cells:

@@ -7,8 +7,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from manyheads.config import DataConfig, Source
 from manyheads.config.fields import listed, show
 from manyheads.data.arrow import is_saved, open_hub, open_saved, table_of
@@ -27,7 +25,7 @@ from manyheads.data.splits import (
     take_typed_names,
     typed_split,
 )
-from manyheads.data.table import Coded, Table, coded, in_memory, joined, sliced, taken
+from manyheads.data.table import Coded, Table, coded, joined, taken
 
 NO_CLASS = "unsup"
 COLUMN = "split"
@@ -64,6 +62,8 @@ def read_class_folders(folder: Path) -> Table:
     Raises:
         ValueError: a file cannot be read; names it.
     """
+    from manyheads.data.column import in_memory, sliced
+
     files = [path for one in _classes(folder) for path in _texts(one)]
     facts = [(str(path), path.stat()) for path in files]
     known = blake2b(repr([(path, one.st_size, one.st_mtime_ns) for path, one in facts]).encode()).hexdigest()
@@ -163,6 +163,8 @@ def _shards(files: list[Path], data: DataConfig) -> Table:
 
 def _made(source: str, names: list[str], rows: list[tuple[str, str]]) -> Table:
     """A table of generated rows of two columns."""
+    from manyheads.data.column import in_memory
+
     cells = {name: in_memory([row[at] for row in rows]) for at, name in enumerate(names)}
     return Table(names, cells.__getitem__, range(1, len(rows) + 1), source)
 
@@ -177,6 +179,8 @@ def parts_of(table: Table, data: DataConfig) -> dict[str, Callable[[], Table]]:
     named = next((name for name in table.names if name.casefold() == COLUMN), None)
     if named is None or named in (data.text, data.text_pair, data.label, data.target):
         return whole
+    import numpy as np
+
     said = _said(table, named, data)
     typed = {one.lower(): one for role in ALIASES if (one := typed_split(data, role))}
     known = typed | ROLES
@@ -222,15 +226,15 @@ def _said(table: Table, named: str, data: DataConfig) -> Coded:
 
     def fits(found: dict[str, Any]) -> bool:
         codes = found["codes"]
-        is_whole = codes.shape == (len(column),) and codes.dtype == np.int32
+        is_whole = codes.shape == (len(column),) and codes.dtype.kind == "i"
         return is_whole and 0 <= codes.min() <= codes.max() < len(found["values"])
 
     found = remembered(None if column.is_kept else cache_folder(data), "column", column.identity, make, fits)
     return Coded(found["codes"], found["values"])
 
 
-def _part(table: Table, indices: np.ndarray) -> Table:
-    places = {at: int(np.searchsorted(indices, at)) for at in table.broken}
+def _part(table: Table, indices: Any) -> Table:
+    places = {at: int(indices.searchsorted(at)) for at in table.broken}
     return Table(
         names=table.names,
         column=lambda name: table.column(name).take(indices),

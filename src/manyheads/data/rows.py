@@ -1,8 +1,7 @@
 """The shapes data takes on its way, and what is wrong with it, said before the first step.
 
-Rows that were checked, the splits of a run. Errors name file and row, warnings are counted. A mistake is reported
-before torch is imported. Texts are told apart by 64-bit hashes (SipHash): of 10 million texts two are the same once in
-400,000 times.
+Rows that were checked, the splits of a run. Errors name file and row, warnings are counted.
+Standard library at first: a mistake is reported before torch is imported.
 """
 
 import re
@@ -13,8 +12,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import combinations, islice, repeat
 from typing import Any
-
-import numpy as np
 
 from manyheads.config import OnBadRow
 from manyheads.data.table import Table, Unread, parts_of, taken
@@ -35,7 +32,7 @@ class Rows:
     `labels` the rarest of each, by which splits are carved: as many as there are classes where
     it has none. `unread` is the rest of the table, where that was asked for.
 
-    All are sequences: texts, pairs and targets of a table are read again when they are asked for (`table.Column`), its
+    All are sequences: texts, pairs and targets of a table are read again when they are asked for (`column.Column`), its
     labels and numbers are arrays, its sets are held once (`table.Coded`). `hashes` tell texts, or pairs, apart.
     """
 
@@ -121,6 +118,8 @@ def check_texts(texts: Any, pairs: Any) -> tuple[Any, dict[int, str]]:
     hashes, faults = checked(texts, "the text")
     if pairs is None:
         return hashes, faults
+    from manyheads.data.column import of_pairs
+
     of_pair, others = checked(pairs, "the second text")
     return of_pairs(hashes, of_pair), faults | others
 
@@ -137,6 +136,8 @@ def checked(cells: Any, what: str) -> tuple["array[int]", dict[int, str]]:
 
 def no_labels(like: Any) -> Any:
     """A class id for each row where there are no classes: 0."""
+    import numpy as np
+
     return np.zeros(len(like), dtype=np.int32)
 
 
@@ -189,12 +190,14 @@ def label_names(cells: Sequence[Any], classes: list[str] | None) -> tuple[list[s
     return names, faults
 
 
-def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: list[str]) -> np.ndarray:
+def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: list[str]) -> Any:
     """Indices of the good rows of a table with `faults`; a count of the others is added to `notes`.
 
     Raises:
         ValueError: a row is bad under `raise`, or no row is good; names file and row.
     """
+    import numpy as np
+
     n_rows = len(table.numbers)
     if faults:
         first = min(faults)
@@ -241,6 +244,8 @@ def _scores(splits: Splits) -> Iterable[str]:
 
 def _audit_train(splits: Splits) -> None:
     """Repeated texts and contradicting answers inside train."""
+    from manyheads.data.column import repeats
+
     train = splits.train
     later, firsts = (one.tolist() for one in repeats(hashed(train)))
     if not later:
@@ -274,60 +279,15 @@ def label_words(rows: Rows, labels: list[str]) -> list[str]:
 
 def hashed(rows: Rows) -> Any:
     """Hashes of the texts, or pairs: an int64 array."""
+    import numpy as np
+
     return np.asarray(check_texts(rows.texts, rows.pairs)[0] if rows.hashes is None else rows.hashes)
-
-
-def of_pairs(first: Sequence[int], second: Sequence[int]) -> np.ndarray:
-    """Hashes of pairs by those of both texts: int64."""
-    former, latter = (np.asarray(one, dtype=np.int64).view(np.uint64) for one in (first, second))
-    both = former * np.uint64(0x9E3779B97F4A7C15) + latter
-    return ((both ^ (both >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)).view(np.int64)
-
-
-def repeats(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that hold the text of an earlier one, ascending, and for each the first row that holds it."""
-    ordered = np.sort(hashes)  # far faster than to sort their places, too
-    several = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    order = np.flatnonzero(several[np.searchsorted(several[:-1], hashes)] == hashes) if len(several) else several
-    order = order[np.argsort(hashes[order], kind="stable")]
-    ordered = hashes[order]
-    is_first = np.ones(len(order), dtype=bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    later = order[~is_first]
-    firsts = order[is_first][np.cumsum(is_first)[~is_first] - 1]
-    back = np.argsort(later)
-    return later[back], firsts[back]
-
-
-def shared(hashes: np.ndarray, others: np.ndarray) -> tuple[int, int, int]:
-    """How many rows hold a text that `others` hold, the first of them, and the first there."""
-    found = among(hashes, others)
-    if not len(found):
-        return 0, 0, 0
-    return len(found), int(found[0]), int(np.flatnonzero(others == hashes[found[0]])[0])
-
-
-def among(hashes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The rows that hold a text that `others` hold, ascending. By sorting: tables of hashes do not fit into a cache."""
-    order, known = np.argsort(hashes), np.sort(others)
-    asked = hashes[order]
-    at = np.searchsorted(known, asked)
-    at[at == len(known)] = 0
-    return np.sort(order[known[at] == asked] if len(known) else order[:0])
-
-
-def firsts_by_class(labels: Sequence[int], later: np.ndarray) -> dict[int, np.ndarray]:
-    """The rows but the `later` ones, ascending, by their class; classes in the order in which they occur."""
-    firsts = np.delete(np.arange(len(labels)), later)
-    of_firsts = np.asarray(labels)[firsts]
-    order = np.argsort(of_firsts, kind="stable")
-    classes, starts = np.unique(of_firsts[order], return_index=True)
-    rows = dict(zip(classes.tolist(), np.split(firsts[order], starts[1:]), strict=True))
-    return dict(sorted(rows.items(), key=lambda one: one[1][0]))
 
 
 def _overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:
     """Texts of split `name` that are also in the split `earlier`."""
+    from manyheads.data.column import shared
+
     n_shared, here, there = shared(hashed(rows), hashed(others))
     if n_shared:
         yield (

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-import numpy as np
-
 from manyheads.config import DataConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.table import Coded, Table, Unread, taken
@@ -85,6 +83,8 @@ def remembered(
 ) -> dict[str, Any]:
     """Arrays and what JSON holds, from the cache where they were made before and `fits` says yes, or fails on nothing;
     or as they are made now."""
+    import numpy as np
+
     if folder is None:
         return make()
     path = folder / f"{name}-{blake2b(repr((FORMAT, key)).encode(), digest_size=16).hexdigest()}.npz"
@@ -148,6 +148,8 @@ def splits_seen(
 
 def _told(name: str, rows: Rows, every: Any) -> dict[str, Any]:
     """What of the rows of a large table its columns do not say; `every` is that of all its texts."""
+    import numpy as np
+
     texts: Any = rows.texts
     found: dict[str, Any] = {f"{name} labels": np.asarray(rows.labels)}
     if len(texts) < len(every):

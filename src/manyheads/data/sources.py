@@ -9,8 +9,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from manyheads.config import DataConfig, OnBadRow, Task
 from manyheads.config.fields import listed, show
 from manyheads.data.columns import (
@@ -142,6 +140,8 @@ def _known(rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, no
     Raises:
         ValueError: there are others under `raise`, or no row is left.
     """
+    import numpy as np
+
     found, known = natural_order(set(_names(answers))), {*labels}
     strange = [name for name in found if name not in known]
     good = np.flatnonzero(

@@ -13,12 +13,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, TypeVar
 
-import numpy as np
-
 from manyheads.config import DataConfig
 from manyheads.config.fields import listed, show
 from manyheads.data.files import kind_of, stem_of, why_empty
-from manyheads.data.rows import Rows, firsts_by_class, hashed, repeats
+from manyheads.data.rows import Rows, hashed
 
 T = TypeVar("T")
 ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
@@ -246,6 +244,10 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
     Raises:
         ValueError: there are too few rows to carve one out, or no two of a class.
     """
+    import numpy as np
+
+    from manyheads.data.column import firsts_by_class, repeats
+
     later, firsts = repeats(hashed(rows))
     others: dict[int, list[int]] = defaultdict(list)
     for row, first in zip(later.tolist(), firsts.tolist(), strict=True):
@@ -272,6 +274,8 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
 
 def shuffled(rows: Any, key: str) -> list[int]:
     """What `random.Random(key).shuffle` makes of the rows: the same draws of the same Mersenne Twister, by numpy."""
+    import numpy as np
+
     n_rows, others = len(rows), _drawn_below(len(rows), key)
     # step i, from the last to 1, swaps the rows at i and others[i - 1]; here by the place and the step
     swaps = np.sort((others << 32) | np.arange(1, n_rows))
@@ -297,6 +301,8 @@ def _drawn_below(n_rows: int, key: str) -> Any:
     It takes as many bits as the bound has, again and again until they are below it. Which of its draws these are
     depends on how many were before them, so that it is found by iteration.
     """
+    import numpy as np
+
     *state, at = random.Random(key).getstate()[1]  # noqa: S311 - a draw, not a secret
     source = np.random.MT19937()
     source.state = {"bit_generator": "MT19937", "state": {"key": np.array(state, dtype=np.uint32), "pos": at}}

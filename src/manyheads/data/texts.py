@@ -9,16 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from manyheads.config import DataConfig, RunConfig, Source, Task
 from manyheads.config.fields import listed
 from manyheads.data.columns import MULTI_LABEL, find_columns
 from manyheads.data.opening import Tables, notes_of_folder, open_tables
-from manyheads.data.rows import Rows, Splits, among, check_texts, hashed, no_labels, screen
+from manyheads.data.rows import Rows, Splits, check_texts, hashed, no_labels, screen
 from manyheads.data.sources import read_splits
 from manyheads.data.splits import carve, shorten
-from manyheads.data.table import Table, chained
+from manyheads.data.table import Table
 from manyheads.terminal import one_line
 
 
@@ -168,6 +166,10 @@ def _bare(rows: Rows) -> Rows:
 
 def _joined(parts: list[Rows]) -> Rows:
     """Rows of several files as those of one: all single texts, or all pairs."""
+    import numpy as np
+
+    from manyheads.data.column import chained
+
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -183,4 +185,8 @@ def _joined(parts: list[Rows]) -> Rows:
 
 def _not_in(rows: Rows, others: list[Rows]) -> Any:
     """The rows whose texts, or pairs, are none of `others`."""
+    import numpy as np
+
+    from manyheads.data.column import among
+
     return np.delete(np.arange(len(rows)), among(hashed(rows), np.concatenate([hashed(one) for one in others])))
