@@ -38,10 +38,10 @@ def cache_folder(data: DataConfig) -> Path:
 
 
 @contextmanager
-def turn(path: Path, patience: float) -> Iterator[None]:
+def turn(path: Path, patience: float) -> Iterator[bool]:
     """One process at a time computes `path`, unless it is there. The kernel holds the lock, on a file beside it, so
     that a process that is killed leaves it free. Who has waited for `patience` seconds goes on all the same, as does
-    everybody on a disk without locks."""
+    everybody on a disk without locks; they do not have it, which is what is given."""
     from filelock import FileLock
 
     lock = FileLock(path.with_suffix(".lock"), timeout=patience, fallback_to_soft=False)
@@ -50,7 +50,7 @@ def turn(path: Path, patience: float) -> Iterator[None]:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire()
     try:
-        yield
+        yield lock.is_locked
     finally:
         if lock.is_locked:
             with suppress(OSError):
