@@ -26,8 +26,6 @@ from manyheads.config.fields import show
 
 PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 HEAD = 4  # one token in so many is of the head where head and tail are kept
-
-
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
 ROWS_AT_ONCE = 4096
