@@ -16,14 +16,16 @@ from urllib.parse import urlsplit
 
 from manyheads.config import DataConfig
 from manyheads.config.fields import show
-from manyheads.data.columns import class_names
+from manyheads.data.columns import class_names, find_columns
 from manyheads.data.files import most_unpacked, require_unchanged
-from manyheads.data.seen import fingerprint
-from manyheads.data.table import Table
+from manyheads.data.rows import text_faults
+from manyheads.data.seen import cache_folder, fingerprint, remembered
+from manyheads.data.table import AT_ONCE, Coded, Table, coded
 
 CELL = 8  # bytes of a list that each takes
 
 
+SAMPLE = 200_000  # rows of a stream whose texts are kept
 SAVED_MARKS = ("dataset_dict.json", "state.json")
 SECONDS_TO_CONNECT = 5.0
 
@@ -150,7 +152,8 @@ def open_saved(folder: Path) -> dict[str, Any]:
 
 
 def open_hub(data: DataConfig) -> dict[str, Any]:
-    """Splits of a hub dataset by name, from the local copy `datasets` keeps where there is no network.
+    """Splits of a hub dataset by name, from the local copy `datasets` keeps where there is no network; with
+    `data.streaming` nothing of them is stored.
 
     Raises:
         ValueError: no network and no copy, no such dataset, config or revision.
@@ -169,12 +172,16 @@ def open_hub(data: DataConfig) -> dict[str, Any]:
     # a revision converted to parquet keeps each config in a folder of its own and declares none
     converted = data.revision.startswith("refs/convert")
     try:
-        loaded = datasets.load_dataset(
+        load: Any = datasets.load_dataset_builder if data.streaming else datasets.load_dataset
+        loaded = load(
             data.hub,
             None if converted else data.hub_config or None,
             data_dir=data.hub_config or None if converted else None,
             revision=data.revision or None,
         )
+        if data.streaming:
+            loaded, known = loaded.as_streaming_dataset(), loaded.cache_dir
+            return {name: Stream(one, f"{known} {name}") for name, one in _by_name(loaded).items()}
     except (OSError, ValueError, RuntimeError, DatasetsError) as problem:
         raise ValueError(
             f"data.hub={data.hub} cannot be loaded ({_first_line(problem)}): check data.hub, "
@@ -210,6 +217,131 @@ def table_of(dataset: Any, source: str) -> Table:
         source=source,
         classes=class_names(dataset.features.to_dict()),
     )
+
+
+class Stream:
+    """A split that `datasets` streams, in blocks of `AT_ONCE` rows: one after another, or from the beginning again.
+
+    Args:
+        known: stands for what it holds.
+    """
+
+    def __init__(self, dataset: Any, known: str) -> None:
+        self.dataset, self.known = dataset, known
+        self._at, self._coming = 0, iter(())
+
+    def blocks(self, first: int) -> Iterator[Any]:
+        """From block `first` on."""
+        import pyarrow
+
+        rest: list[Any] = []
+        for table in self.dataset.skip(first * AT_ONCE).with_format("arrow").iter(batch_size=AT_ONCE):
+            rest.append(table)
+            while (n_rows := sum(map(len, rest))) >= AT_ONCE:
+                whole = pyarrow.concat_tables(rest, promote_options="default")
+                yield whole[:AT_ONCE]
+                rest = [whole[AT_ONCE:]] if n_rows > AT_ONCE else []
+        if rest:
+            yield pyarrow.concat_tables(rest, promote_options="default")
+
+    def cells(self, at: int, name: str) -> list[Any]:
+        """Those of a column in a block."""
+        return _block(self, at).column(name).to_pylist()
+
+    def block(self, at: int) -> Any:
+        """One block."""
+        if at != self._at or not at:
+            self._coming = self.blocks(at)
+        self._at = at + 1
+        return next(self._coming)
+
+
+@lru_cache(maxsize=2)
+def _block(stream: Stream, at: int) -> Any:
+    return stream.block(at)
+
+
+def streamed(stream: Stream, data: DataConfig, source: str) -> Table:
+    """A stream as a table: hashes and labels of all its rows are found in one pass, which the cache remembers, and the
+    texts of at most `SAMPLE` rows are kept, those with the smallest hashes. Its texts are streamed again to be
+    tokenised.
+
+    Raises:
+        ValueError: it cannot be read, or lacks a column.
+    """
+    import numpy as np
+
+    from manyheads.data.column import Column, Sampled
+
+    features = stream.dataset.features
+    names = [*features] if features else next(stream.blocks(0)).column_names
+    columns = find_columns(Table(names, lambda name: [], range(0), source), data)
+    texts = [one for one in (columns.text, columns.pair) if one]
+
+    def fits(found: dict[str, Any]) -> bool:
+        n_rows, held, codes = found["n_rows"], found["held"], found["codes"]
+        shapes = found["hashes"].shape == (len(texts), n_rows) and codes.shape == (n_rows,)
+        within = (codes < len(found["values"])).all() and (held < n_rows).all()
+        return bool(shapes and within and all(len(one) == len(held) for one in found["cells"]))
+
+    key = stream.known, source, texts, columns.answer, SAMPLE
+    found = remembered(cache_folder(data), "stream", key, lambda: _passed(stream, texts, columns.answer), fits)
+    n_rows, starts = found["n_rows"], np.append(np.arange(0, found["n_rows"], AT_ONCE), found["n_rows"])
+    weight = sum(len(cell or "") for cell in found["cells"][0]) / max(1, len(found["held"]))
+
+    @lru_cache
+    def column(name: str) -> Any:
+        if name == columns.answer:
+            return Coded(found["codes"], found["values"])
+        reads = [partial(stream.cells, at, name) for at in range(len(starts) - 1)]
+        whole = Column(reads, starts, f"{stream.known} {name}", weight)
+        if name not in texts:
+            return whole
+        at = texts.index(name)
+        checked = found["hashes"][at], {int(row): why for row, why in found["faults"][at]}
+        return Sampled(whole, found["held"], found["cells"][at], checked)
+
+    table = Table(names, column, range(1, n_rows + 1), source, class_names(features.to_dict() if features else {}))
+    if len(found["held"]) < n_rows:
+        table.notes.append(
+            f"{source}: {n_rows:,} rows are streamed; the texts of {len(found['held']):,} are kept, from which the "
+            "tokenizer and the linear model learn and on which the model is judged"
+        )
+    return table
+
+
+def _passed(stream: Stream, texts: list[str], answer: str) -> dict[str, Any]:
+    """What is remembered of a stream."""
+    import numpy as np
+
+    from manyheads.data.column import of_pairs, stable
+
+    known, values, codes, n_rows = dict[Any, int](), list[Any](), list[Any](), 0
+    hashes: list[list[Any]] = [[] for _ in texts]
+    faults: list[list[tuple[int, str]]] = [[] for _ in texts]
+    order, held, kept = np.empty(0, np.uint64), np.empty(0, np.int64), [list[Any]() for _ in texts]
+    for block in stream.blocks(0):
+        every = [block.column(name).to_pylist() for name in texts]
+        for at, cells in enumerate(every):
+            hashes[at].append(stable(cells))
+            said = text_faults(cells, ("the text", "the second text")[at])
+            faults[at] += [(n_rows + row, why) for row, why in said.items()]
+        labels = coded(block.column(answer).to_pylist())
+        for value in labels.values:
+            if known.setdefault((type(value), repr(value)), len(known)) == len(values):
+                values.append(value)
+        codes.append(labels.numbers([known[type(one), repr(one)] for one in labels.values]))
+        of_rows = hashes[0][-1] if len(texts) == 1 else of_pairs(hashes[0][-1], hashes[1][-1])
+        order = np.concatenate([order, of_rows.view(np.uint64)])
+        held = np.concatenate([held, np.arange(n_rows, n_rows + len(block))])
+        kept = [of_one + cells for of_one, cells in zip(kept, every, strict=True)]
+        n_rows += len(block)
+        if len(order) > SAMPLE:  # equal texts are kept, or not, together
+            some = np.flatnonzero(order < np.partition(order, SAMPLE)[SAMPLE])
+            order, held, kept = order[some], held[some], [[one[at] for at in some.tolist()] for one in kept]
+    found = {"n_rows": n_rows, "values": values, "faults": faults, "cells": kept, "held": held}
+    whole = np.stack([np.concatenate(one) for one in hashes]) if n_rows else np.empty((len(texts), 0), np.int64)
+    return found | {"hashes": whole, "codes": np.concatenate(codes) if codes else np.empty(0, np.int32)}
 
 
 def _by_name(loaded: Any) -> dict[str, Any]:

@@ -86,8 +86,8 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
 
 def tokenizer_rows(splits: Splits) -> Rows:
     """The training rows that a tokenizer is learned from: at most `MOST_LEARNT`, evenly spread."""
-    n_rows = len(splits.train)
-    return splits.train if n_rows <= MOST_LEARNT else splits.train.pick(np.arange(MOST_LEARNT) * n_rows // MOST_LEARNT)
+    rows = splits.train.readable()
+    return rows if len(rows) <= MOST_LEARNT else rows.pick(np.arange(MOST_LEARNT) * len(rows) // MOST_LEARNT)
 
 
 def _in_pieces(
@@ -196,12 +196,12 @@ def cached_tokens(
             return encoded(start, stop) if found is None else found
 
         if len(parts) > 1:  # its file alone holds it
-            _put(path, lambda part: _write_parts(part, starmap(made, parts)))
+            _put(path, lambda part: _write(part, starmap(made, parts)))
             rmtree(folder, ignore_errors=True)
             if (found := _read(path, labels, n_ids, paired=rows.pairs is not None)) is not None:
                 return found
         tokens = replace(encoded(0, len(rows)), labels=labels)
-        _put(path, lambda part: _write(part, tokens))
+        _put(path, lambda part: _write(part, iter([tokens])))
         return tokens
 
 
@@ -221,7 +221,7 @@ def _share(path: Path, parts: list[tuple[int, int]], make: Callable[[int, int], 
             with turn(part, seconds) as mine:
                 if part.is_file() or path.is_file() or not (mine or seconds):
                     continue
-                _put(part, lambda file, rows=(start, stop): _write(file, make(*rows)))
+                _put(part, lambda file, rows=(start, stop): _write(file, iter([make(*rows)])))
             if not part.is_file():  # nothing can be written here
                 return folder
     return folder
@@ -252,17 +252,7 @@ def _put(path: Path, write: Callable[[Path], object]) -> None:
         log.warning("the cache %s cannot be written (%s): choose another folder by data.cache", path.parent, problem)
 
 
-def _write(path: Path, tokens: Tokens) -> None:
-    tensors = {"ids": tokens.ids_N, "offsets": tokens.offsets}
-    if tokens.segments_N is not None:
-        tensors["segments"] = tokens.segments_N
-    if tokens.windows is not None:
-        tensors |= {"bounds": tokens.windows.bounds, "firsts": tokens.windows.firsts}
-    facts = {"n_truncated": str(tokens.n_truncated), "checksum": _checksum(tensors)}
-    safetensors.torch.save_file(tensors, path, metadata=facts)
-
-
-def _write_parts(path: Path, parts: Iterator[Tokens]) -> None:
+def _write(path: Path, parts: Iterator[Tokens]) -> None:
     """Write tokens as they come, in the format of safetensors: the ids first, how many they are when all are known."""
     bounds, firsts = array("q", [0]), array("q", [0])
     n_truncated = n_segments = 0

@@ -123,6 +123,30 @@ class Column(Sequence[Any]):
         return [cells[one] for one in back.tolist()]
 
 
+class Sampled(Column):
+    """Cells of a stream, which are read from its beginning on, but for those of a few `held` rows, ascending, which are
+    at hand. `checked` is what `rows.checked` would find in all of them."""
+
+    def __init__(self, column: Column, held: np.ndarray, cells: list[Any], checked: Any) -> None:
+        super().__init__(column.reads, column.starts, column._identity, column.weight, column.rows)
+        self.held, self.cells, self.checked = held, cells, checked
+
+    def readable(self) -> np.ndarray:
+        """Which of the cells are at hand."""
+        rows = np.arange(len(self)) if self.rows is None else self.rows
+        return np.flatnonzero(np.isin(rows, self.held, assume_unique=True))
+
+    def take(self, indices: Any) -> Column:
+        """The cells at `indices`, which ascend."""
+        indices = np.asarray(indices, dtype=np.int64)
+        rows = indices if self.rows is None else self.rows[indices]
+        places = np.searchsorted(self.held, rows)
+        if len(rows) and places[-1] < len(self.held) and np.array_equal(self.held[places], rows):
+            return in_memory([self.cells[at] for at in places.tolist()])
+        part = Column(self.reads, self.starts, self._identity, self.weight, rows)
+        return Sampled(part, self.held, self.cells, None)
+
+
 @lru_cache(maxsize=3)
 def _cells(read: Callable[[], list[Any]]) -> list[Any]:
     return read()
@@ -156,6 +180,12 @@ def in_memory(cells: Sequence[Any]) -> Column:
     """A list as a column of one block."""
     held = list(cells)
     return Column([lambda: held], np.array([0, len(held)]), "", 0.0, None, held)
+
+
+def stable(cells: list[Any]) -> np.ndarray:
+    """Hashes of texts that are the same in every process, unlike Python's: int64. What is no text has that of none."""
+    texts = (cell.encode("utf-8", "surrogatepass") if isinstance(cell, str) else b"" for cell in cells)
+    return np.frombuffer(b"".join(blake2b(text, digest_size=8).digest() for text in texts), dtype=np.int64)
 
 
 def of_pairs(first: Sequence[int], second: Sequence[int]) -> np.ndarray:

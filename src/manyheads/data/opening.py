@@ -9,7 +9,7 @@ from typing import Any
 
 from manyheads.config import DataConfig, Source
 from manyheads.config.fields import listed, show
-from manyheads.data.arrow import is_saved, open_hub, open_saved, table_of
+from manyheads.data.arrow import Stream, is_saved, open_hub, open_saved, streamed, table_of
 from manyheads.data.demo import dates_splits, demo_splits
 from manyheads.data.files import KINDS_IN_WORDS, is_large, kind_of, read_file, text_of, why_unread
 from manyheads.data.seen import cache_folder, remembered
@@ -122,7 +122,7 @@ def _opened(data: DataConfig) -> Tables:
     if data.source is Source.hub:
         splits = open_hub(data)
         roles = name_dataset_splits(splits, data, data.hub)
-        return {role: lambda name=name: table_of(splits[name], f"{data.hub}/{name}") for role, name in roles.items()}
+        return {role: _of_dataset(splits[name], data, f"{data.hub}/{name}") for role, name in roles.items()}
     is_demo = data.source is Source.demo
     names, splits = (["text", "label"], demo_splits()) if is_demo else (["source", "target"], dates_splits())
     made = data.source.name
@@ -131,6 +131,11 @@ def _opened(data: DataConfig) -> Tables:
 
 def _local(data: DataConfig) -> Tables:
     path = Path(data.path).expanduser()
+    if data.streaming and not (path.is_dir() and is_saved(path)):
+        raise ValueError(
+            f"data.streaming=true streams datasets of the Hub and of save_to_disk, but data.path={data.path} is "
+            "neither: remove it, as large files are read where they are"
+        )
     if path.is_dir():
         return _saved(path, data) if is_saved(path) else _folder(path, data)
     if not path.exists():
@@ -146,7 +151,13 @@ def _local(data: DataConfig) -> Tables:
 def _saved(path: Path, data: DataConfig) -> Tables:
     splits = open_saved(path)
     roles = {"all": "all"} if "all" in splits else name_dataset_splits(splits, data, f"data.path={data.path}")
-    return {role: lambda name=name: table_of(splits[name], f"{path.name}/{name}") for role, name in roles.items()}
+    if data.streaming:
+        splits = {name: Stream(one.to_iterable_dataset(), one._fingerprint) for name, one in splits.items()}
+    return {role: _of_dataset(splits[name], data, f"{path.name}/{name}") for role, name in roles.items()}
+
+
+def _of_dataset(split: Any, data: DataConfig, source: str) -> Callable[[], Table]:
+    return lambda: streamed(split, data, source) if data.streaming else table_of(split, source)
 
 
 def _folder(path: Path, data: DataConfig) -> Tables:

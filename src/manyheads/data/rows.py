@@ -67,6 +67,11 @@ class Rows:
             hashes=None if self.hashes is None else hashed(self).take(indices),
         )
 
+    def readable(self) -> "Rows":
+        """Those whose texts can be read again: all but for a stream, of which some are kept."""
+        found = getattr(self.texts, "readable", None)
+        return self if found is None else self.pick(found())
+
     def contents(self) -> list[Any]:
         """What makes two rows the same text: the text, or the pair of texts."""
         return self.texts if self.pairs is None else list(zip(self.texts, self.pairs, strict=True))
@@ -79,8 +84,11 @@ class Rows:
             answers = ("|".join(sorted(labels[id] for id in one)) if labels else "" for one in self.sets)
         else:
             answers = (labels[id] for id in self.labels) if labels else repeat("", len(self))
-        pairs = repeat("", len(self)) if self.pairs is None else self.pairs
-        rows, found = map("{}\0{}\0{}\0".format, self.texts, pairs, answers), blake2b(digest_size=8)
+        pairs: Iterable[Any] = repeat("", len(self)) if self.pairs is None else self.pairs
+        texts: Iterable[Any] = self.texts
+        if hasattr(texts, "readable"):
+            texts, pairs = hashed(self).tolist(), repeat("", len(self))
+        rows, found = map("{}\0{}\0{}\0".format, texts, pairs, answers), blake2b(digest_size=8)
         while some := "".join(islice(rows, ROWS_AT_ONCE)):
             found.update(some.encode())
         return found.hexdigest()
@@ -126,6 +134,8 @@ def check_texts(texts: Any, pairs: Any) -> tuple[Any, dict[int, str]]:
 
 def checked(cells: Any, what: str) -> tuple["array[int]", dict[int, str]]:
     """A hash of each cell, and by index why one cannot be a text: what `text_faults` says."""
+    if getattr(cells, "checked", None) is not None:
+        return cells.checked
     hashes, faults = array("q"), dict[int, str]()
     for part in parts_of(cells):
         found = text_faults(part, what)

@@ -23,7 +23,7 @@ from manyheads.data.table import Coded, Table, Unread, taken
 from manyheads.runs.folder import replace_file
 
 FORMAT = "1"
-PATIENCE = 600.0  # seconds
+PATIENCE = 86_400.0  # seconds, as a lock is left by who is killed
 SAMPLES, SAMPLED = 64, 2**16  # places of a file that are hashed, and bytes of each
 DAMAGE = (  # what numpy, zip and JSON raise for a file that is not what they wrote
     OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError, MemoryError,

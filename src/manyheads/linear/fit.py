@@ -49,6 +49,7 @@ def fit_linear(
         weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
         validation: rows by whose likelihood the terms are chosen; None: words.
     """
+    rows = rows.readable()
     if (rows.sets is None and len(set(rows.labels)) < 2) or too_many(rows, n_classes):
         return None
     terms = Terms.words if validation is None else chosen(rows, n_classes, weights_C, validation)
