@@ -46,18 +46,21 @@ def read_parquet(path: Path, *, large: bool) -> Table:
     damaged = f"{path} cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
     try:
         content = path if large else pyarrow.BufferReader(path.read_bytes())
-        file = pyarrow.parquet.ParquetFile(content)
-        schema = file.schema_arrow
+        with pyarrow.parquet.ParquetFile(content) as file:
+            schema, metadata = file.schema_arrow, file.metadata
         texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
-        packed = pyarrow.parquet.ParquetFile(content, read_dictionary=texts)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
         raise ValueError(damaged) from None
     most, facts, checked = most_unpacked(path), path.stat(), set[tuple[str, int]]()
 
+    def opened(**how: Any) -> Any:  # anew, as an open file keeps what was read of it
+        return pyarrow.parquet.ParquetFile(content, metadata=metadata, **how)
+
     def check(name: str, groups: Sequence[int]) -> None:
-        if _n_bytes(packed, name, most, [*groups]) > most:
-            much = f"{most:,} bytes once decompressed"
-            raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
+        with opened(read_dictionary=texts) as packed:
+            if _n_bytes(packed, name, most, [*groups]) > most:
+                much = f"{most:,} bytes once decompressed"
+                raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
 
     def array(name: str, group: int) -> Any:
         if large:
@@ -65,7 +68,8 @@ def read_parquet(path: Path, *, large: bool) -> Table:
         if large and (name, group) not in checked:
             check(name, [group])
             checked.add((name, group))
-        return file.read_row_group(group, columns=[name]).column(name)
+        with opened() as file:
+            return file.read_row_group(group, columns=[name]).column(name)
 
     @contextmanager
     def readable(name: str) -> Iterator[None]:
@@ -83,17 +87,17 @@ def read_parquet(path: Path, *, large: bool) -> Table:
 
     @lru_cache
     def column(name: str) -> Any:
-        groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
+        groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         if not large:  # all of it will be held
             with readable(name):
                 check(name, range(len(groups)))
-        weight = sum(one.total_byte_size for one in groups) / max(1, file.metadata.num_rows)
+        weight = sum(one.total_byte_size for one in groups) / max(1, metadata.num_rows)
         return sliced(partial(cells, name), [one.num_rows for one in groups], f"{fingerprint(path)} {name}", weight)
 
     return Table(
         names=schema.names,
         column=column,
-        numbers=range(1, file.metadata.num_rows + 1),
+        numbers=range(1, metadata.num_rows + 1),
         source=path.name,
         classes=_classes(schema.metadata or {}),
     )

@@ -177,7 +177,7 @@ def _few(rows: Rows, most: int, most_letters: int) -> Rows:
 
 def _letters(rows: Rows) -> int:
     """Letters of all texts; of a large table, which is read for them, as its first texts have them."""
-    if not isinstance(rows.texts, list):
+    if not getattr(rows.texts, "is_kept", True):
         first = rows.pick(range(min(len(rows), ROWS_TO_COUNT)))
         return (
             sum(len(text) for column in (first.texts, first.pairs or []) for text in column) * len(rows) // len(first)
