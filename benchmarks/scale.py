@@ -28,9 +28,11 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
 
+from contestants.tables import fill_document, markdown
 from machine import machine
 
 RESULTS = Path(__file__).with_suffix(".json")
+DOCUMENT = Path(__file__).parents[1] / "docs" / "data.md"
 LETTERS, CLASSES, SHARDS = "etaoinshrdlucmfwyp", ("alpha", "beta", "gamma", "delta"), 64
 BYTES = 210  # of a row
 POLL = 0.2  # seconds
@@ -69,6 +71,41 @@ def main() -> None:
                     found[who] = measured(who, data, scratch, n_rows * BYTES / 1e6, typed.limit, found.get(who, {}))
                     print(n_rows, kind, who, json.dumps(found[who]), flush=True)
                     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    fill_document(DOCUMENT, {"scale": table(results)})
+
+
+def table(results: dict[str, Any]) -> str:
+    """A column for each set of rows, a line for each stage; what was not measured is -."""
+    sets = {name: found for name, found in results.items() if " rows, " in name}
+
+    def seconds(who: list[str], *stages: str) -> list[str]:
+        cells = []
+        for found in sets.values():
+            one = next((found[name] for name in who if name in found and f"{stages[-1]} s" in found[name]), None)
+            took = None if one is None or "killed" in one else sum(one[f"{stage} s"] for stage in stages)
+            cells.append("-" if took is None else f"{took:,.1f} s")
+        return cells
+
+    def peaks(who: list[str], at: str) -> list[str]:
+        found = [max((one[name][at] for name in who if name in one), default=None) for one in sets.values()]
+        return ["-" if one is None else f"{one / 1000:.2f} GB" for one in found]
+
+    parts, again = ["ours", "read", "tokenise", "linear"], ["again"]
+    rates = [next((f"{one[who]['read MB/s']:.0f} MB/s" for who in parts if who in one), "-") for one in sets.values()]
+    lines = [
+        ["reading, audit and splitting", *seconds(parts, "read")],
+        ["", *rates],
+        ["learn the tokenizer", *seconds(parts, "learn")],
+        ["tokenise", *seconds(["ours", "tokenise"], "tokenise")],
+        ["`datasets`: load and map, two processes", *seconds(["datasets"], "load", "map")],
+        ["second start: rows, splits, tokens", *seconds(again, "read", "tokenise")],
+        ["plan an epoch", *seconds(again, "plan")],
+        ["linear model", *seconds(["ours", "linear"], "linear")],
+        ["peak, one process", *peaks([*parts, *again], "peak resident MB")],
+        ["peak, two processes", *peaks(["ranks", "ranks read", "ranks again"], "peak resident MB")],
+        ["the same, shared pages counted once", *peaks(["ranks", "ranks read", "ranks again"], "peak proportional MB")],
+    ]
+    return markdown(["", *sets], lines)
 
 
 def generated(folder: Path, n_rows: int, kind: str) -> Path:

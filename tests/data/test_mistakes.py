@@ -124,7 +124,7 @@ def test_mistakes_are_found_before_torch_and_within_a_second(tmp_path, write):
     write(tmp_path / "train.csv", [*((f"text {i} of many", i % 5) for i in range(20_000)), ("", 1)])
     code = f"""
 import sys, time
-start = time.perf_counter()
+start = time.process_time()
 from manyheads.config import DataConfig
 from manyheads.data.sources import read_splits
 try:
@@ -132,7 +132,7 @@ try:
 except ValueError as problem:
     print(problem)
 heavy = {{"torch", "pandas", "datasets", "lightning"}} & set(sys.modules)
-print(sorted(heavy), time.perf_counter() - start < 1)
+print(sorted(heavy), time.process_time() - start < 1)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines() == [
