@@ -124,6 +124,35 @@ def test_a_run_of_a_stream_says_what_it_learns_from(sampled, tmp_path, capsys):
     assert (tmp_path / "run" / "report.html").is_file()
 
 
+def test_a_stream_that_ends_too_early_is_one_sentence(tmp_path):
+    def rows():
+        yield {"text": "a", "label": "x"}
+        raise ConnectionError("the peer is gone")
+
+    stream = arrow.Stream(datasets.IterableDataset.from_generator(rows), "known")
+    with pytest.raises(ValueError, match=r"ends too early \(.*the peer is gone.*\): start again") as caught:
+        list(stream.blocks(0))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_stream_goes_forwards_in_one_pass(monkeypatch):
+    monkeypatch.setattr(arrow, "AT_ONCE", 4)
+    read = []
+
+    def rows():
+        for at in range(30):
+            read.append(at)
+            yield {"text": str(at)}
+
+    stream = arrow.Stream(datasets.IterableDataset.from_generator(rows), "known")
+    assert [stream.cells(at, "text") for at in (1, 5, 7)] == [
+        ["4", "5", "6", "7"], ["20", "21", "22", "23"], ["28", "29"],
+    ]  # fmt: skip
+    assert read.count(29) == 1
+    assert read.count(0) <= 2, "of which one may be a look at the columns"
+    assert stream.cells(0, "text") == ["0", "1", "2", "3"]
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

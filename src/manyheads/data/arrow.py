@@ -235,28 +235,41 @@ class Stream:
         self._at, self._coming = 0, iter(())
 
     def blocks(self, first: int) -> Iterator[Any]:
-        """From block `first` on."""
+        """From block `first` on.
+
+        Raises:
+            ValueError: the library fails, as where the network does.
+        """
         import pyarrow
 
         rest: list[Any] = []
-        for table in self.dataset.skip(first * AT_ONCE).with_format("arrow").iter(batch_size=AT_ONCE):
-            rest.append(table)
-            while (n_rows := sum(map(len, rest))) >= AT_ONCE:
+        coming = self.dataset.skip(first * AT_ONCE).with_format("arrow").iter(batch_size=AT_ONCE)
+        while True:
+            try:
+                table = next(coming, None)
+            except Exception as problem:  # of any network, file system or format
+                said = f"the stream of the dataset ends too early ({_first_line(problem)})"
+                raise ValueError(f"{said}: start again; tokens that are made are kept") from problem
+            rest += [] if table is None else [table]
+            while (n_rows := sum(map(len, rest))) >= AT_ONCE or (n_rows and table is None):
                 whole = pyarrow.concat_tables(rest, promote_options="default")
                 yield whole[:AT_ONCE]
-                rest = [whole[AT_ONCE:]] if n_rows > AT_ONCE else []
-        if rest:
-            yield pyarrow.concat_tables(rest, promote_options="default")
+                rest = [whole[AT_ONCE:]]
+            if table is None:
+                return
 
     def cells(self, at: int, name: str) -> list[Any]:
         """Those of a column in a block."""
         return _block(self, at).column(name).to_pylist()
 
     def block(self, at: int) -> Any:
-        """One block."""
-        if at != self._at or not at:
-            self._coming = self.blocks(at)
-        self._at = at + 1
+        """One block: forwards from where the last ended nothing is streamed twice."""
+        if at < self._at or not self._at:
+            self._at, self._coming = at, self.blocks(at)
+        while self._at < at:
+            next(self._coming)
+            self._at += 1
+        self._at += 1
         return next(self._coming)
 
 
@@ -285,7 +298,7 @@ def streamed(stream: Stream, data: DataConfig, source: str) -> Table:
     def fits(found: dict[str, Any]) -> bool:
         n_rows, held, codes = found["n_rows"], found["held"], found["codes"]
         shapes = found["hashes"].shape == (len(texts), n_rows) and codes.shape == (n_rows,)
-        within = (codes < len(found["values"])).all() and (held < n_rows).all()
+        within = ((codes >= 0) & (codes < len(found["values"]))).all() and (held < n_rows).all()
         return bool(shapes and within and all(len(one) == len(held) for one in found["cells"]))
 
     key = stream.known, source, texts, columns.answer, SAMPLE

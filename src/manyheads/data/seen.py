@@ -101,7 +101,7 @@ def remembered(
             log.warning("%s is damaged and is made again", path)
         made = make()
         arrays: dict[str, Any] = {one: value for one, value in made.items() if isinstance(value, np.ndarray)}
-        about = json.dumps({one: value for one, value in made.items() if one not in arrays}).encode()
+        about = json.dumps({one: value for one, value in made.items() if one not in arrays}, default=str).encode()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with replace_file(path) as part, part.open("wb") as file:
