@@ -1,12 +1,14 @@
 """Time and memory of 100 thousand, 1 million and 10 million rows of 210 bytes, beside `datasets.map`: scale.json.
 
     python benchmarks/scale.py [--rows 100000 1000000] [--kinds csv parquet] [--who ours again ranks datasets]
-                               [--folder FOLDER]
+                               [--folder FOLDER] [--limit SECONDS]
 
 Rows are generated, as one csv or as 64 shards of parquet. `read` is reading, audit and splitting; `learn` the
 tokenizer, `tokenise` all texts to ids on disk, `plan` the steps of an epoch, `batches` 2,000 of them, `linear` the
-linear model.
-`again` is the second start: what `read` and `tokenise` found before. `ranks` are two processes that start together.
+linear model. `ours` is all of it; `read`, `tokenise` and `linear` are its parts, one after another, and `again` the
+second start, which finds what these left. `ranks` are two processes that start together, `ranks read` and
+`ranks again` the same in parts. What takes longer than `--limit` is killed, and goes on when it is asked for again; the
+seconds are added. `datasets` is what a script of that library does with the same tokenizer.
 Peaks are of the whole tree of processes: resident memory as `ps` counts it, in which pages of mapped files that two
 processes share count twice, and the proportional set, in which they count once.
 """
@@ -15,6 +17,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,13 +28,19 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
 
+from contestants.tables import fill_document, markdown
 from machine import machine
 
 RESULTS = Path(__file__).with_suffix(".json")
+DOCUMENT = Path(__file__).parents[1] / "docs" / "data.md"
 LETTERS, CLASSES, SHARDS = "etaoinshrdlucmfwyp", ("alpha", "beta", "gamma", "delta"), 64
 BYTES = 210  # of a row
 POLL = 0.2  # seconds
 BATCHES = 2000
+EVERY = ("read", "learn", "tokenise", "plan", "batches")
+STAGES = {"ours": (*EVERY, "linear"), "read": EVERY[:2], "tokenise": EVERY, "linear": ("read", "linear")}
+STAGES |= {"again": EVERY, "ranks": EVERY, "ranks read": EVERY[:1], "ranks again": EVERY}
+FRESH = ("ours", "read", "ranks", "ranks read")  # begin without a cache
 
 
 def main() -> None:
@@ -40,6 +49,7 @@ def main() -> None:
     asked.add_argument("--kinds", nargs="+", default=["csv", "parquet"])
     asked.add_argument("--who", nargs="+", default=["ours", "again", "ranks", "datasets"])
     asked.add_argument("--folder", default="")
+    asked.add_argument("--limit", type=float, default=1e9)
     asked.add_argument("--child", nargs=3)
     typed = asked.parse_args()
     if typed.child:
@@ -57,9 +67,45 @@ def main() -> None:
                 data = generated(folder, n_rows, kind)
                 found = results.setdefault(f"{n_rows:,} rows, {kind}", {})
                 for who in typed.who:
-                    found[who] = measured(who, data, folder / f"scratch-{n_rows}-{kind}", n_rows * BYTES / 1e6)
+                    scratch = folder / f"scratch-{n_rows}-{kind}{'-read' * (who == 'ranks read')}"
+                    found[who] = measured(who, data, scratch, n_rows * BYTES / 1e6, typed.limit, found.get(who, {}))
                     print(n_rows, kind, who, json.dumps(found[who]), flush=True)
                     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    fill_document(DOCUMENT, {"scale": table(results)})
+
+
+def table(results: dict[str, Any]) -> str:
+    """A column for each set of rows, a line for each stage; what was not measured is -."""
+    sets = {name: found for name, found in results.items() if " rows, " in name}
+
+    def seconds(who: list[str], *stages: str) -> list[str]:
+        cells = []
+        for found in sets.values():
+            one = next((found[name] for name in who if name in found and f"{stages[-1]} s" in found[name]), None)
+            took = None if one is None or "killed" in one else sum(one[f"{stage} s"] for stage in stages)
+            cells.append("-" if took is None else f"{took:,.1f} s")
+        return cells
+
+    def peaks(who: list[str], at: str) -> list[str]:
+        found = [max((one[name][at] for name in who if name in one), default=None) for one in sets.values()]
+        return ["-" if one is None else f"{one / 1000:.2f} GB" for one in found]
+
+    parts, again = ["ours", "read", "tokenise", "linear"], ["again"]
+    rates = [next((f"{one[who]['read MB/s']:.0f} MB/s" for who in parts if who in one), "-") for one in sets.values()]
+    lines = [
+        ["reading, audit and splitting", *seconds(parts, "read")],
+        ["", *rates],
+        ["learn the tokenizer", *seconds(parts, "learn")],
+        ["tokenise", *seconds(["ours", "tokenise"], "tokenise")],
+        ["`datasets`: load and map, two processes", *seconds(["datasets"], "load", "map")],
+        ["second start: rows, splits, tokens", *seconds(again, "read", "tokenise")],
+        ["plan an epoch", *seconds(again, "plan")],
+        ["linear model", *seconds(["ours", "linear"], "linear")],
+        ["peak, one process", *peaks([*parts, *again], "peak resident MB")],
+        ["peak, two processes", *peaks(["ranks", "ranks read", "ranks again"], "peak resident MB")],
+        ["the same, shared pages counted once", *peaks(["ranks", "ranks read", "ranks again"], "peak proportional MB")],
+    ]
+    return markdown(["", *sets], lines)
 
 
 def generated(folder: Path, n_rows: int, kind: str) -> Path:
@@ -93,46 +139,61 @@ def a_row(draw: random.Random, phrases: list[str], at: int) -> tuple[str, str]:
     """A text, every third one quoted with a comma inside, and its label: `BYTES` bytes in all, about."""
     label = CLASSES[draw.randrange(4)]
     text = f"{label} {' '.join(draw.choices(phrases, k=4))}"
-    text = f"{text[: BYTES - 20 - len(label)]} {at % 1000}"
+    text = f"{text[: BYTES - 8 - len(label)]} {at % 1000}"
     return (f'"{text}, so"' if at % 3 == 0 else text), label
 
 
-def measured(who: str, data: Path, scratch: Path, megabytes: float) -> dict[str, Any]:
-    """Seconds by stage, and the peaks of memory, in MB."""
-    if who != "again":
+def measured(
+    who: str, data: Path, scratch: Path, megabytes: float, limit: float, before: dict[str, Any]
+) -> dict[str, Any]:
+    """Seconds by stage, and the peaks of memory, in MB; `before`: the same of what was killed and now goes on."""
+    if who in (*FRESH, "datasets"):
         subprocess.run(["rm", "-rf", str(scratch if who != "datasets" else scratch / "hf")], check=True)
     scratch.mkdir(parents=True, exist_ok=True)
     words = [sys.executable, __file__, "--child", who, str(data), str(scratch)]
-    peaks, stage = {}, ["start"]
-    n_processes = 2 if who == "ranks" else 1
-    children = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(n_processes)]
+    peaks, stage, begun = {}, ["start"], perf_counter()
+    n_processes = 2 if who.startswith("ranks") else 1
+    pipe = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True}
+    children = [subprocess.Popen(words, **pipe) for _ in range(n_processes)]
     over = threading.Event()
 
     def watch() -> None:
         while not over.is_set():
             rss, pss = (sum(one) / 1024 for one in zip(*(memory(child.pid) for child in children), strict=True))
-            before = peaks.get(stage[0], (0.0, 0.0))
-            peaks[stage[0]] = (max(before[0], rss), max(before[1], pss))
+            most = peaks.get(stage[0], (0.0, 0.0))
+            peaks[stage[0]] = (max(most[0], rss), max(most[1], pss))
+            if perf_counter() - begun > limit:
+                for child in children:
+                    os.killpg(child.pid, signal.SIGKILL)
             sleep(POLL)
 
     thread = threading.Thread(target=watch)
     thread.start()
     seconds: dict[str, float] = {}
+    begun_stage = begun
     assert children[0].stdout is not None
     for line in children[0].stdout:
         name, _, took = line.strip().partition(" ")
         if took:
             seconds[name] = float(took)
         else:
-            stage[0] = name
+            stage[0], begun_stage = name, perf_counter()
     codes = [child.wait() for child in children]
     over.set()
     thread.join()
-    assert not any(codes), f"{who} ended with {codes}"
+    killed = perf_counter() - begun > limit
+    assert killed or not any(codes), f"{who} ended with {codes}"
+    if killed:
+        seconds[stage[0]] = perf_counter() - begun_stage
+    for name, took in before.get("killed", {}).items():
+        seconds[name] = seconds.get(name, 0.0) + took
+        peaks[name] = tuple(map(max, peaks.get(name, (0, 0)), before["peak MB"][name]))
     found: dict[str, Any] = {f"{name} s": round(took, 2) for name, took in seconds.items()}
     for name in ("read", "tokenise", "map"):
         if name in seconds:
             found[f"{name} MB/s"] = round(megabytes / max(seconds[name], 0.01), 1)
+    if killed:
+        found["killed"] = {stage[0]: seconds[stage[0]]}
     found["peak MB"] = {name: [round(one) for one in of_stage] for name, of_stage in peaks.items()}
     found["peak resident MB"], found["peak proportional MB"] = (
         round(max(of_stage[at] for of_stage in peaks.values())) for at in (0, 1)
@@ -173,24 +234,28 @@ def ours(data: Path, scratch: Path, who: str) -> None:
     from manyheads.config import DataConfig, RunConfig
     from manyheads.data.sources import read_splits
 
-    run = RunConfig(data=DataConfig(path=str(data), cache=str(scratch)))
+    run, stages = RunConfig(data=DataConfig(path=str(data), cache=str(scratch))), STAGES[who]
     with Stage("read"):
         splits = read_splits(run.data, run.seed)
+    if len(stages) == 1:
+        return
     with Stage("import"):
         from manyheads.data.cache import cached_tokenizer, prepare_tokens, tokenizer_rows
         from manyheads.data.datamodule import TextData
         from manyheads.linear.fit import fit_linear
-    with Stage("learn"):
-        cached_tokenizer(tokenizer_rows(splits), run.tokenizer, scratch)
-    with Stage("tokenise"):
-        _, tokens = prepare_tokens(splits, run)
-    batches = TextData(tokens, run.batch, run.seed)
-    with Stage("plan"):
-        batches.n_steps(1)
-    with Stage("batches"):
-        for _ in zip(range(BATCHES), batches.train_dataloader(), strict=False):
-            pass
-    if who == "ours":
+    if "learn" in stages:
+        with Stage("learn"):
+            cached_tokenizer(tokenizer_rows(splits), run.tokenizer, scratch)
+    if "tokenise" in stages:
+        with Stage("tokenise"):
+            _, tokens = prepare_tokens(splits, run)
+        batches = TextData(tokens, run.batch, run.seed)
+        with Stage("plan"):
+            batches.n_steps(1)
+        with Stage("batches"):
+            for _ in zip(range(BATCHES), batches.train_dataloader(), strict=False):
+                pass
+    if "linear" in stages:
         with Stage("linear"):
             fit_linear(splits.train, len(splits.labels), None, splits.validation)
 

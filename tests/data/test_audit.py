@@ -66,7 +66,7 @@ def test_a_bad_row_stops_or_is_left_out_and_counted():
         "correct it, or leave such rows out by data.on_bad_row=drop"
     )
     notes: list[str] = []
-    assert screen(table_of(5), faults, DROP, notes) == [0, 2, 4]
+    assert list(screen(table_of(5), faults, DROP, notes)) == [0, 2, 4]
     assert notes == ["train.csv: 2 of 5 rows left out (first: row 3: the label is empty)"]
 
 

@@ -101,7 +101,7 @@ def test_tokens_that_cannot_be_of_these_rows_are_made_again(tmp_path, tokenizer,
     wrong = cached_tokens(ROWS, tokenizer, 64, tmp_path)
     if change != "place":
         (wrong.offsets if change == "offsets" else wrong.ids_N)[3] += 10**9
-        cache._write(path, wrong)
+        cache._put(path, lambda part: cache._write(part, iter([wrong])))
     else:  # one byte of more than is checked at once
         monkeypatch.setattr(cache, "AT_ONCE", 64)
         raw = bytearray(path.read_bytes())
@@ -130,7 +130,7 @@ def test_the_library_failing_to_write_costs_time_alone(tmp_path, tokenizer, capl
     def full(*args, **kwargs) -> None:
         raise SafetensorError("No space left on device")
 
-    monkeypatch.setattr(cache.safetensors.torch, "save_file", full)
+    monkeypatch.setattr(cache.safetensors, "safe_open", full)
     with caplog.at_level(logging.WARNING):
         assert len(cached_tokens(ROWS, tokenizer, 64, tmp_path / "new")) == 50
     assert caplog.messages == [
@@ -277,3 +277,43 @@ def test_a_broken_tokenizer_is_named_as_it_was_typed(tmp_path):
     )
     with pytest.raises(ValueError, match=rf"^tokenizer\.path={path} is not a tokenizer\.json: name one"):
         prepare_tokens(splits, replace(run, init_from=""))
+
+
+SHARE = """
+import sys, time
+from pathlib import Path
+from manyheads.data import cache
+from manyheads.data.tokens import load_tokenizer
+from test_cache import ROWS
+folder, name, made = Path(sys.argv[1]), sys.argv[2], []
+cache.PART, encode = 5, cache.encode
+Path(folder, "ready-" + name).touch()
+while not Path(folder, "go").exists():
+    time.sleep(0.01)
+def slow(*words):
+    made.append(len(words[1]))
+    print(len(made), flush=True)
+    time.sleep(600 if name == "victim" and len(made) == 2 else 0.1)
+    return encode(*words)
+cache.encode = slow
+tokens = cache.cached_tokens(ROWS, load_tokenizer(folder / "tokenizer.json"), 64, folder / "cache")
+print("sum", tokens.ids_N.sum().item(), "of", len(tokens))
+"""
+
+
+def test_processes_share_the_parts_and_take_over_those_of_one_that_is_killed(ranks_run, tokenizer, tmp_path):
+    folder = ranks_run.folder
+    tokenizer.save(str(folder / "tokenizer.json"))
+    words = [sys.executable, "-c", SHARE, str(folder)]
+    jobs = [ranks_run.start([*words, name], PYTHONPATH=str(Path(__file__).parent)) for name in ("victim", "other")]
+    jobs[0].until(lambda: len(list(folder.glob("ready-*"))) == 2)
+    (folder / "go").touch()
+    jobs[0].until(lambda: "2" in jobs[0].out)
+    jobs[1].until(lambda: len(list(folder.glob("cache/*/*.safetensors"))) == 9)
+    jobs[0].process.kill()
+    assert (jobs[0].code(), jobs[1].code()) == (-9, 0), jobs[1].err
+    expected = cached_tokens(ROWS, tokenizer, 64, tmp_path / "alone")
+    *counts, said = jobs[1].out.splitlines()
+    assert said == f"sum {expected.ids_N.sum().item()} of 50"
+    assert len(counts) == 9, "nine parts of ten: one was made by the other before it was killed"
+    assert [path.suffix for path in (folder / "cache").iterdir()] == [".safetensors"], "no part is left"

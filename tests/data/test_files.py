@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from manyheads.data import files
+from manyheads.data import blocks, files
 from manyheads.data.files import kind_of, read_file, stem_of
 
 ODD = ["plain", 'with "quotes", commas', "two\nlines", "next\u0085line", "para\u2029graph", "tab\there", "naïve 東京"]
@@ -260,7 +260,7 @@ def test_damaged_compression_is_one_sentence(tmp_path, kind, damage):
 @pytest.mark.parametrize("kind", [".csv.gz", ".csv.bz2", ".csv.xz"])
 def test_a_file_that_unpacks_without_end_is_one_sentence(tmp_path, kind, monkeypatch):
     path = write_kind(tmp_path, kind)
-    monkeypatch.setattr(files, "BLOCK", 10)
+    monkeypatch.setattr(blocks, "BLOCK", 10)
     assert read_file(path).column("text") == ODD
     monkeypatch.setattr(files, "MOST_BYTES", 2**6)
     assert complaint(path) == (
@@ -305,7 +305,7 @@ def test_parquet_that_is_not_utf8_is_one_sentence(tmp_path):
     text = pyarrow.array([b"\xff\xfe"], pyarrow.binary()).view(pyarrow.string())
     pyarrow.parquet.write_table(pyarrow.table({"text": text}), path)
     with pytest.raises(ValueError, match=r"the column 'text' holds text that is not UTF-8; write it as UTF-8$"):
-        read_file(path).column("text")
+        list(read_file(path).column("text"))
 
 
 def test_class_names_written_by_datasets_are_kept(tmp_path):

@@ -60,7 +60,11 @@ def test_a_local_copy_joins_its_labels(folder):
 
 def test_rows_are_carved_by_the_rarest_of_their_labels(folder):
     splits = read_splits(DataConfig(path=str(folder)), 0)
-    assert splits.train.labels == [0, 1, 2] * 8 + [0, 3, 2]  # of joy and anger, nine rows each, the first; 3 is none
+    assert list(splits.train.labels) == [0, 1, 2] * 8 + [
+        0,
+        3,
+        2,
+    ]  # of joy and anger, nine rows each, the first; 3 is none
 
 
 def test_one_label_a_training_row_is_a_class_like_any_other(folder):
@@ -71,7 +75,7 @@ def test_one_label_a_training_row_is_a_class_like_any_other(folder):
     )
     splits = read_splits(DataConfig(path=str(folder), on_bad_row=OnBadRow["drop"]), 0)
     assert not splits.multi
-    assert splits.train.labels == [1, 0, 2]
+    assert list(splits.train.labels) == [1, 0, 2]
     assert splits.test.sets is None
 
 
@@ -106,7 +110,7 @@ def test_a_label_named_twice_makes_no_set_of_a_class(folder):
         (folder / f"{name}.csv").write_text("text,labels\na,joy|joy\nb,anger\nc,neutral\nd,joy\n")
     splits = read_splits(DataConfig(path=str(folder)), 0)
     assert not splits.multi
-    assert splits.train.labels == [1, 0, 2, 1]
+    assert list(splits.train.labels) == [1, 0, 2, 1]
     assert splits.notes[0] == "train.csv: 1 row names a label twice, which counts once (first: row 2)"
 
 

@@ -48,7 +48,7 @@ def test_hub_splits_are_read_by_name(asked):
     assert asked == [(("no/such", "big"), {"data_dir": None, "revision": "v2"})]
     assert (len(splits.train), len(splits.validation), len(splits.test or [])) == (40, 6, 8)
     assert (splits.labels, splits.train.source, splits.train.numbers[0]) == (["neg", "pos"], "no/such/train", 1)
-    assert read_split(config(), "test", ["pos", "neg"]).labels == [1, 0] * 4
+    assert list(read_split(config(), "test", ["pos", "neg"]).labels) == [1, 0] * 4
 
 
 def test_a_config_of_a_converted_revision_is_a_folder(asked):

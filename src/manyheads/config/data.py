@@ -56,6 +56,11 @@ class DataConfig:
     hub: str = setting("", "dataset id on the Hugging Face hub", may_be_empty=False)
     hub_config: str = setting("", "configuration name of the hub dataset", needs="hub")
     revision: str = setting("", "revision of the hub dataset", needs="hub")
+    streaming: bool = setting(
+        False,
+        "of a hub dataset or save_to_disk folder that is too large to store keep the tokens, and the texts of a sample",
+        tasks=("classify",),
+    )
     text: str = setting("text", "column of the text; empty, of evaluate alone: that of training")
     text_pair: str = setting(
         "text_pair", "column of the second text; used where it exists, empty: never", tasks=("classify", "pretrain")
@@ -108,6 +113,10 @@ class DataConfig:
             not self.hub or HUB_ID.fullmatch(self.hub) is not None,
             f"data.hub={show(self.hub)} is no dataset id, such as stanfordnlp/imdb: name one, or local files by "
             "data.path=<file or folder>",
+        )
+        require(
+            not self.streaming or bool(self.hub or self.path) or self.source is Source.run,
+            "data.streaming=true streams datasets of the Hub and of save_to_disk: name one by data.hub= or data.path=",
         )
         require(
             self.source is not Source.files or bool(self.path),

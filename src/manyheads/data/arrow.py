@@ -7,28 +7,31 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from manyheads.config import DataConfig
 from manyheads.config.fields import show
-from manyheads.data.columns import class_names
-from manyheads.data.files import LARGE, most_unpacked, require_unchanged
-from manyheads.data.table import Table
+from manyheads.data.columns import class_names, find_columns
+from manyheads.data.files import most_unpacked, require_unchanged
+from manyheads.data.rows import text_faults
+from manyheads.data.seen import cache_folder, fingerprint, remembered
+from manyheads.data.table import AT_ONCE, Coded, Table, coded
 
 CELL = 8  # bytes of a list that each takes
 
 
+SAMPLE = 200_000  # rows of a stream whose texts are kept
 SAVED_MARKS = ("dataset_dict.json", "state.json")
 SECONDS_TO_CONNECT = 5.0
 
 
-def read_parquet(path: Path, *, large: bool = False) -> Table:
-    """Read the schema now, a column when it is asked for or, where it is `large`, row group by row group.
+def read_parquet(path: Path, *, large: bool) -> Table:
+    """Read the schema now, a column when it is asked for, row group by row group; a file that is not `large` is held.
 
     Class names that `datasets` wrote into the schema are kept.
 
@@ -38,54 +41,71 @@ def read_parquet(path: Path, *, large: bool = False) -> Table:
     import pyarrow
     import pyarrow.parquet
 
+    from manyheads.data.column import sliced
+
     damaged = f"{path} cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        schema = file.schema_arrow
+        content = path if large else pyarrow.BufferReader(path.read_bytes())
+        with pyarrow.parquet.ParquetFile(content) as file:
+            schema, metadata = file.schema_arrow, file.metadata
         texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
-        packed = pyarrow.parquet.ParquetFile(path, read_dictionary=texts)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
         raise ValueError(damaged) from None
-    most, facts = most_unpacked(path), path.stat()
+    most, facts, checked = most_unpacked(path), path.stat(), set[tuple[str, int]]()
 
-    @lru_cache(1)
-    def array(name: str, groups: range) -> Any:
-        require_unchanged(path, facts)
-        if _n_bytes(packed, name, most, [*groups]) > most:
-            much = f"{most:,} bytes once decompressed"
-            raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
-        return file.read_row_groups([*groups], columns=[name]).column(name)
+    def opened(**how: Any) -> Any:  # anew, as an open file keeps what was read of it
+        return pyarrow.parquet.ParquetFile(content, metadata=metadata, **how)
 
-    def cells(name: str, groups: range, rows: slice) -> list[Any]:
+    def check(name: str, groups: Sequence[int]) -> None:
+        with opened(read_dictionary=texts) as packed:
+            if _n_bytes(packed, name, most, [*groups]) > most:
+                much = f"{most:,} bytes once decompressed"
+                raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
+
+    def array(name: str, group: int) -> Any:
+        if large:
+            require_unchanged(path, facts)
+        if large and (name, group) not in checked:
+            check(name, [group])
+            checked.add((name, group))
+        with opened() as file:
+            return file.read_row_group(group, columns=[name]).column(name)
+
+    @contextmanager
+    def readable(name: str) -> Iterator[None]:
         try:
-            return array(name, groups)[rows].to_pylist()
+            yield
         except UnicodeDecodeError:
             named = f"the column '{show(name)}'"
             raise ValueError(f"{path}: {named} holds text that is not UTF-8; write it as UTF-8") from None
         except (pyarrow.ArrowException, OSError, KeyError):
             raise ValueError(damaged) from None
 
-    def column(name: str) -> Any:
-        n_groups = file.num_row_groups
-        if not large:
-            return cells(name, range(n_groups), slice(None))
-        from manyheads.data.large import sliced
-        from manyheads.data.seen import fingerprint
+    def cells(name: str, group: int, rows: slice) -> list[Any]:
+        with readable(name):
+            return _array(array, name, group)[rows].to_pylist()
 
-        groups = [file.metadata.row_group(at) for at in range(n_groups)]
-        weight = sum(one.total_byte_size for one in groups) / max(1, file.metadata.num_rows)
-        sizes = [one.num_rows for one in groups]
-        identity = f"{fingerprint(path)} {name}"
-        return sliced(lambda at, rows: cells(name, range(at, at + 1), rows), sizes, identity, weight)
+    @lru_cache
+    def column(name: str) -> Any:
+        groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+        if not large:  # all of it will be held
+            with readable(name):
+                check(name, range(len(groups)))
+        weight = sum(one.total_byte_size for one in groups) / max(1, metadata.num_rows)
+        return sliced(partial(cells, name), [one.num_rows for one in groups], f"{fingerprint(path)} {name}", weight)
 
     return Table(
         names=schema.names,
         column=column,
-        numbers=range(1, file.metadata.num_rows + 1),
+        numbers=range(1, metadata.num_rows + 1),
         source=path.name,
         classes=_classes(schema.metadata or {}),
-        large=large,
     )
+
+
+@lru_cache(maxsize=2)
+def _array(read: Callable[[str, int], Any], name: str, group: int) -> Any:
+    return read(name, group)
 
 
 def _n_bytes(packed: Any, name: str, most: int, groups: list[int]) -> int:
@@ -136,7 +156,8 @@ def open_saved(folder: Path) -> dict[str, Any]:
 
 
 def open_hub(data: DataConfig) -> dict[str, Any]:
-    """Splits of a hub dataset by name, from the local copy `datasets` keeps where there is no network.
+    """Splits of a hub dataset by name, from the local copy `datasets` keeps where there is no network; with
+    `data.streaming` nothing of them is stored.
 
     Raises:
         ValueError: no network and no copy, no such dataset, config or revision.
@@ -155,12 +176,16 @@ def open_hub(data: DataConfig) -> dict[str, Any]:
     # a revision converted to parquet keeps each config in a folder of its own and declares none
     converted = data.revision.startswith("refs/convert")
     try:
-        loaded = datasets.load_dataset(
+        load: Any = datasets.load_dataset_builder if data.streaming else datasets.load_dataset
+        loaded = load(
             data.hub,
             None if converted else data.hub_config or None,
             data_dir=data.hub_config or None if converted else None,
             revision=data.revision or None,
         )
+        if data.streaming:
+            loaded, known = loaded.as_streaming_dataset(), loaded.cache_dir
+            return {name: Stream(one, f"{known} {name}") for name, one in _by_name(loaded).items()}
     except (OSError, ValueError, RuntimeError, DatasetsError) as problem:
         raise ValueError(
             f"data.hub={data.hub} cannot be loaded ({_first_line(problem)}): check data.hub, "
@@ -175,14 +200,13 @@ def table_of(dataset: Any, source: str) -> Table:
 
     Cells are what is stored: to decode a picture or a sound would open the file or the address that a cell names.
     """
+    from manyheads.data.column import sliced
+
     stored, n_bytes = dataset.with_format("arrow"), dataset.data.nbytes
 
+    @lru_cache
     def column(name: str) -> Any:
         one = stored.select_columns([name])
-        if n_bytes <= LARGE:
-            return one[:].column(name).to_pylist()
-        from manyheads.data.large import sliced
-
         return sliced(
             lambda at, rows: one[rows].column(name).to_pylist(),
             [len(dataset)],
@@ -196,8 +220,145 @@ def table_of(dataset: Any, source: str) -> Table:
         numbers=range(1, len(dataset) + 1),
         source=source,
         classes=class_names(dataset.features.to_dict()),
-        large=n_bytes > LARGE,
     )
+
+
+class Stream:
+    """A split that `datasets` streams, in blocks of `AT_ONCE` rows: one after another, or from the beginning again.
+
+    Args:
+        known: stands for what it holds.
+    """
+
+    def __init__(self, dataset: Any, known: str) -> None:
+        self.dataset, self.known = dataset, known
+        self._at, self._coming = 0, iter(())
+
+    def blocks(self, first: int) -> Iterator[Any]:
+        """From block `first` on.
+
+        Raises:
+            ValueError: the library fails, as where the network does.
+        """
+        import pyarrow
+
+        rest: list[Any] = []
+        coming = self.dataset.skip(first * AT_ONCE).with_format("arrow").iter(batch_size=AT_ONCE)
+        while True:
+            try:
+                table = next(coming, None)
+            except Exception as problem:  # of any network, file system or format
+                said = f"the stream of the dataset ends too early ({_first_line(problem)})"
+                raise ValueError(f"{said}: start again; tokens that are made are kept") from problem
+            rest += [] if table is None else [table]
+            while (n_rows := sum(map(len, rest))) >= AT_ONCE or (n_rows and table is None):
+                whole = pyarrow.concat_tables(rest, promote_options="default")
+                yield whole[:AT_ONCE]
+                rest = [whole[AT_ONCE:]]
+            if table is None:
+                return
+
+    def cells(self, at: int, name: str) -> list[Any]:
+        """Those of a column in a block."""
+        return _block(self, at).column(name).to_pylist()
+
+    def block(self, at: int) -> Any:
+        """One block: forwards from where the last ended nothing is streamed twice."""
+        if at < self._at or not self._at:
+            self._at, self._coming = at, self.blocks(at)
+        while self._at < at:
+            next(self._coming)
+            self._at += 1
+        self._at += 1
+        return next(self._coming)
+
+
+@lru_cache(maxsize=2)
+def _block(stream: Stream, at: int) -> Any:
+    return stream.block(at)
+
+
+def streamed(stream: Stream, data: DataConfig, source: str) -> Table:
+    """A stream as a table: hashes and labels of all its rows are found in one pass, which the cache remembers, and the
+    texts of at most `SAMPLE` rows are kept, those with the smallest hashes. Its texts are streamed again to be
+    tokenised.
+
+    Raises:
+        ValueError: it cannot be read, or lacks a column.
+    """
+    import numpy as np
+
+    from manyheads.data.column import Column, Sampled
+
+    features = stream.dataset.features
+    names = [*features] if features else next(stream.blocks(0)).column_names
+    columns = find_columns(Table(names, lambda name: [], range(0), source), data)
+    texts = [one for one in (columns.text, columns.pair) if one]
+
+    def fits(found: dict[str, Any]) -> bool:
+        n_rows, held, codes = found["n_rows"], found["held"], found["codes"]
+        shapes = found["hashes"].shape == (len(texts), n_rows) and codes.shape == (n_rows,)
+        within = ((codes >= 0) & (codes < len(found["values"]))).all() and (held < n_rows).all()
+        return bool(shapes and within and all(len(one) == len(held) for one in found["cells"]))
+
+    key = stream.known, source, texts, columns.answer, SAMPLE
+    found = remembered(cache_folder(data), "stream", key, lambda: _passed(stream, texts, columns.answer), fits)
+    n_rows, starts = found["n_rows"], np.append(np.arange(0, found["n_rows"], AT_ONCE), found["n_rows"])
+    weight = sum(len(cell or "") for cell in found["cells"][0]) / max(1, len(found["held"]))
+
+    @lru_cache
+    def column(name: str) -> Any:
+        if name == columns.answer:
+            return Coded(found["codes"], found["values"])
+        reads = [partial(stream.cells, at, name) for at in range(len(starts) - 1)]
+        whole = Column(reads, starts, f"{stream.known} {name}", weight)
+        if name not in texts:
+            return whole
+        at = texts.index(name)
+        checked = found["hashes"][at], {int(row): why for row, why in found["faults"][at]}
+        return Sampled(whole, found["held"], found["cells"][at], checked)
+
+    table = Table(names, column, range(1, n_rows + 1), source, class_names(features.to_dict() if features else {}))
+    if len(found["held"]) < n_rows:
+        table.notes.append(
+            f"{source}: {n_rows:,} rows are streamed; the texts of {len(found['held']):,} are kept, from which the "
+            "tokenizer and the linear model learn and on which the model is judged"
+        )
+    return table
+
+
+def _passed(stream: Stream, texts: list[str], answer: str) -> dict[str, Any]:
+    """What is remembered of a stream."""
+    import numpy as np
+
+    from manyheads.data.column import of_pairs, stable
+
+    known, values, codes, n_rows = dict[Any, int](), list[Any](), list[Any](), 0
+    hashes: list[list[Any]] = [[] for _ in texts]
+    faults: list[list[tuple[int, str]]] = [[] for _ in texts]
+    order, held, kept = np.empty(0, np.uint64), np.empty(0, np.int64), [list[Any]() for _ in texts]
+    for block in stream.blocks(0):
+        every = [block.column(name).to_pylist() for name in texts]
+        for at, cells in enumerate(every):
+            hashes[at].append(stable(cells))
+            said = text_faults(cells, ("the text", "the second text")[at])
+            faults[at] += [(n_rows + row, why) for row, why in said.items()]
+        labels = coded(block.column(answer).to_pylist())
+        for value in labels.values:
+            if known.setdefault((type(value), repr(value)), len(known)) == len(values):
+                values.append(value)
+        codes.append(labels.numbers([known[type(one), repr(one)] for one in labels.values]))
+        of_rows = hashes[0][-1] if len(texts) == 1 else of_pairs(hashes[0][-1], hashes[1][-1])
+        order = np.concatenate([order, of_rows.view(np.uint64)])
+        held = np.concatenate([held, np.arange(n_rows, n_rows + len(block))])
+        kept = [of_one + cells for of_one, cells in zip(kept, every, strict=True)]
+        n_rows += len(block)
+        if len(order) > SAMPLE:  # equal texts are kept, or not, together
+            some = np.flatnonzero(order < np.partition(order, SAMPLE)[SAMPLE])
+            order, held, kept = order[some], held[some], [[one[at] for at in some.tolist()] for one in kept]
+    found = {"n_rows": n_rows, "values": values, "faults": faults, "cells": kept, "held": held}
+    whole = np.stack([np.concatenate(one) for one in hashes]) if n_rows else np.empty((len(texts), 0), np.int64)
+    return found | {"hashes": whole, "codes": np.concatenate(codes) if codes else np.empty(0, np.int32)}
 
 
 def _by_name(loaded: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Large files of text, cut into blocks of whole rows once, and read again block by block.
+"""Files of text, cut into blocks of whole rows once, and read again block by block.
 
 Arrow parses a block of a csv or tsv where it cannot but read it as the csv module does; else the csv module reads it.
 """
@@ -18,46 +18,29 @@ import numpy as np
 import pyarrow
 import pyarrow.csv
 
+from manyheads.data import files
+from manyheads.data.column import Column
 from manyheads.data.delimited import (
     MOST_CELL,
     MOST_SIGNS,
+    Cells,
     Header,
+    Part,
+    are_quotes,
+    cells_of_records,
     csv_reader,
     header_of,
     lines_of,
     quote_rule,
     refuse_wide,
     row_of,
-    tab_reader,
-    table_of_records,
 )
-from manyheads.data.files import (
-    MARK,
-    OPENERS,
-    encoding_rule,
-    most_unpacked,
-    read_json_lines,
-    read_lines,
-    reading,
-    require_bounded,
-    require_unchanged,
-)
-from manyheads.data.large import Column
+from manyheads.data.files import OPENERS, by_elements, by_lines, encoding_rule, reading, require_unchanged
 from manyheads.data.seen import fingerprint, remembered
 from manyheads.data.table import Table
 
 BLOCK = 2**23  # bytes that are parsed at once
 LF, CR, QUOTE = b'\n\r"'
-
-
-class Part(NamedTuple):
-    """What was read of the beginning of some bytes: `n_bytes` of them, with so many rows or lines that numbers count.
-    `plain`: Arrow reads them."""
-
-    table: Table
-    n_bytes: int
-    n_numbers: int
-    plain: bool = False
 
 
 Parse = Callable[[bytes, int, bool, bool], Part | None]
@@ -87,18 +70,17 @@ def _scanned(source: "Source", offset: int, number: int) -> Index:
         wanted = max(BLOCK, len(rest))  # twice as much where that held no whole row
         more = source.read(at, wanted)
         at += len(more)
-        require_bounded(source.path, at if source.is_packed else 0)
         raw, last = rest + more, len(more) < wanted
         with source.decoding(raw, offset, number):
             part = source.parse(raw, number, last, False)
         if part is None:
             rest = raw
             continue
-        n_here = len(part.table.numbers)
+        n_here = len(part.cells.numbers)
         blocks.append((offset, part.n_bytes, n_here, number, part.plain))
-        names |= dict.fromkeys(part.table.names)
-        numbers.append(part.table.numbers)
-        broken |= {n_rows + one: why for one, why in part.table.broken.items()}
+        names |= dict.fromkeys(part.cells.names)
+        numbers.append(part.cells.numbers)
+        broken |= {n_rows + one: why for one, why in part.cells.broken.items()}
         n_rows, number, offset = n_rows + n_here, number + part.n_numbers, offset + part.n_bytes
         rest = raw[part.n_bytes :]
         if last and not rest:
@@ -113,16 +95,6 @@ def _joined(numbers: list[Sequence[int]]) -> Sequence[int]:
     return np.concatenate([np.asarray(one, dtype=np.int64) for one in held])  # pyright: ignore[reportReturnType]
 
 
-def by_lines(read: Callable[..., Table], path: Path, raw: bytes, number: int, last: bool, plain: bool) -> Part | None:
-    """Blocks of whole lines, which `read` makes a table of: path, text and the number of its first line."""
-    n_bytes = len(raw) if last else raw.rfind(b"\n") + 1
-    if not n_bytes and not last:
-        return None
-    whole = {} if read is not read_json_lines else {"whole": last and not plain and number == 1}
-    table = read(path, raw[:n_bytes].decode("utf-8"), number, **whole)
-    return Part(table, n_bytes, raw.count(b"\n", 0, n_bytes), True)
-
-
 class Delimited:
     """Blocks of rows of a csv or tsv.
 
@@ -131,13 +103,15 @@ class Delimited:
         ValueError: it has no header, or one that is not closed.
     """
 
-    def __init__(self, source: "Source", head: str, *, whole: bool) -> None:
+    def __init__(self, source: "Source", head: str, cache: Path | None, *, whole: bool) -> None:
         csv.field_size_limit(MOST_CELL)
         self.path = path = source.path
-        reader = csv_reader([], next(lines_of(head), ""))
-        if path.name.lower().removesuffix(path.suffix.lower() if source.is_packed else "").endswith(".tsv"):
-            reader = tab_reader(lambda: refuse_wide(source.lines(), str(path)))
-        self.dialect = reader.dialect
+        self.dialect = csv_reader([], next(lines_of(head), "")).dialect
+        if files.kind_of(path) == ".tsv":
+            key, known = (path.name, fingerprint(path)), lambda found: found["quoted"] in (True, False)
+            found = remembered(cache, "quotes", key, lambda: {"quoted": are_quotes(source.wide_lines)}, known)
+            quoting = csv.QUOTE_MINIMAL if found["quoted"] else csv.QUOTE_NONE
+            self.dialect = csv.reader([], delimiter="\t", quoting=quoting, strict=True).dialect
         lines = _Counted(refuse_wide(lines_of(head), str(path)))
         try:
             records = [record for _, record in zip(range(1), csv.reader(lines, self.dialect), strict=False)]
@@ -152,7 +126,7 @@ class Delimited:
 
     def __call__(self, raw: bytes, number: int, last: bool, plain: bool) -> Part | None:
         if plain:
-            return Part(self._table(memoryview(raw), range(0)), len(raw), 0, True)
+            return Part(self._cells(memoryview(raw), range(0)), len(raw), 0, True)
         return self._by_arrow(raw, number, last) or self._by_csv(raw, number, last)
 
     def _by_arrow(self, raw: bytes, number: int, last: bool) -> Part | None:
@@ -184,13 +158,13 @@ class Delimited:
             return None
         if whole is not None and whole.num_rows != len(numbers):
             return None
-        return Part(self._table(memoryview(raw)[:end], numbers), end, n_numbers, True)  # pyright: ignore[reportArgumentType]
+        return Part(self._cells(memoryview(raw)[:end], numbers), end, n_numbers, True)  # pyright: ignore[reportArgumentType]
 
-    def _table(self, raw: memoryview, numbers: Sequence[int]) -> Table:
+    def _cells(self, raw: memoryview, numbers: Sequence[int]) -> Cells:
         def column(name: str) -> list[Any]:
             return self._parsed(raw, self.header.where[name]).column(0).to_pylist()
 
-        return Table(self.header.names, column, numbers, self.path.name)
+        return Cells(self.header.names, column, numbers)
 
     def _parsed(self, raw: memoryview, at: int | None) -> pyarrow.Table:
         names = [str(one) for one in range(self.header.width)]
@@ -228,8 +202,8 @@ class Delimited:
                 raise ValueError(f"{self.path}, row {number + len(records)}: {quote_rule(problem)}") from None
         if not records and not last:
             return None
-        table = table_of_records(self.path, self.header, records, number)
-        return Part(table, len(text[:n_read].encode()) if n_read < len(text) else len(text.encode()), len(records))
+        cells = cells_of_records(self.header, records, number)
+        return Part(cells, len(text[:n_read].encode()) if n_read < len(text) else len(text.encode()), len(records))
 
 
 class _Counted:
@@ -257,28 +231,38 @@ def _are_closed(bytes_N: np.ndarray, quotes: np.ndarray, around: tuple[int, ...]
 
 
 class Source:
-    """A file of text that is read in blocks, compressed or not."""
+    """A file of text that is read in blocks, compressed or not; one that is not `large` is held in memory."""
 
-    def __init__(self, path: Path, *, is_table: bool) -> None:
+    def __init__(self, path: Path, *, is_table: bool, large: bool) -> None:
         self.path, self.is_table = path, is_table
         self.is_packed = path.suffix.lower() in OPENERS
         self.parse: Parse = lambda raw, number, last, plain: None
         self._stream, self._process = None, 0
         self._facts: os.stat_result | None = None
+        self._held: bytes | None = None
+        content = b""
+        while not large and len(content) <= files.LARGE and (more := self.read(len(content), BLOCK)):
+            content += more
+        if not large and len(content) <= files.LARGE:
+            self._held, self._stream = content, None
 
     def read(self, offset: int, n_bytes: int) -> bytes:
         """Bytes of the file once decompressed; forwards from where the last ended is cheap.
 
         Raises:
-            ValueError: it cannot be read, or is not what it was.
+            ValueError: it cannot be read, holds more than it may, or is not what it was.
         """
+        if self._held is not None:
+            return self._held[offset : offset + n_bytes]
         with reading(self.path):
             self._facts = self._facts or self.path.stat()
             require_unchanged(self.path, self._facts)
             if self._stream is None or self._process != os.getpid():
                 self._stream, self._process = self._open(), os.getpid()
             self._stream.seek(offset)
-            return self._stream.read(n_bytes)
+            found = self._stream.read(n_bytes)
+        files.require_bounded(self.path, offset + len(found) if self.is_packed else 0)
+        return found
 
     @contextmanager
     def decoding(self, raw: bytes, offset: int, number: int) -> Iterator[None]:
@@ -295,20 +279,25 @@ class Source:
             raise ValueError(encoding_rule(self.path, raw, start, offset, row)) from None
 
     def _open(self) -> Any:
+        if self._held is not None:
+            return io.BytesIO(self._held)
         return OPENERS[self.path.suffix.lower()](self.path) if self.is_packed else self.path.open("rb")
 
-    def lines(self) -> Iterator[str]:
-        """All lines of the file as they are, whatever cannot be decoded, which is told when it is parsed."""
+    def wide_lines(self) -> Iterator[str]:
+        """All lines of the file as they are, whatever cannot be decoded, which is told when it is parsed.
+
+        Raises:
+            ValueError: as of `refuse_wide`.
+        """
         with reading(self.path), io.TextIOWrapper(self._open(), "utf-8-sig", "replace", newline="") as lines:
-            yield from lines
+            yield from refuse_wide(lines, str(self.path))
 
     def cells(self, block: tuple[int, ...], name: str) -> list[Any]:
         """The cells of a column in a block."""
-        offset, n_bytes, n_rows, number, plain = block
         with suppress(UnicodeDecodeError, pyarrow.ArrowInvalid):
-            part = self.parse(self.read(offset, n_bytes), number, True, bool(plain))
-            cells = part.table.column(name) if part else []
-            if len(cells) == n_rows:
+            part = _part(self, block)
+            cells = part.cells.column(name) if part else []
+            if len(cells) == block[2]:
                 return cells
         raise ValueError(
             f"{self.path} is not what it was at its time of last change: touch it, so that it is read anew"
@@ -325,35 +314,42 @@ class Source:
             reads = [partial(self.cells, block, name) for block in blocks]
             return Column(reads, starts, f"{identity} {name}", weight)
 
-        return Table(index.names, column, index.numbers, self.path.name, broken=index.broken, large=True)
+        return Table(index.names, column, index.numbers, self.path.name, broken=index.broken)
 
 
-def read_in_blocks(path: Path, kind: str, cache: Path | None = None) -> Table | None:
-    """The table of a large csv, tsv, jsonl, json or txt; None: it is one JSON array, which cannot be cut.
+@lru_cache(maxsize=2)
+def _part(source: Source, block: tuple[int, ...]) -> Part | None:
+    offset, n_bytes, _, number, plain = block
+    return source.parse(source.read(offset, n_bytes), number, True, bool(plain))
+
+
+def read_in_blocks(path: Path, kind: str, cache: Path | None, *, large: bool) -> Table:
+    """The table of a csv, tsv, jsonl, json or txt.
 
     Raises:
         ValueError: as of `files.read_file`.
     """
     is_table, n_bytes = kind in (".csv", ".tsv"), BLOCK
-    source = Source(path, is_table=is_table)
+    source = Source(path, is_table=is_table, large=large)
+    cache = cache if large else None
     while True:
         raw = source.read(0, n_bytes)
         begin, number = len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0, 1
-        head = raw[begin:].lstrip()
+        head = b"" if is_table else raw[begin:].lstrip()
         if kind == ".txt":
-            source.parse = partial(by_lines, partial(read_lines, marked=head.startswith(MARK.encode())), path)
+            source.parse = partial(by_lines, path, head.startswith(files.MARK.encode()))
+        elif kind == ".json" and head.startswith(b"["):
+            source.parse = partial(by_elements, path)
         elif not is_table:
-            source.parse = partial(by_lines, read_json_lines, path)
+            source.parse = partial(by_lines, path, None)
         else:
             with source.decoding(raw, 0, number), suppress(EOFError):
                 text = codecs.getincrementaldecoder("utf-8")().decode(raw)[bool(begin) :]
-                source.parse = rows = Delimited(source, text, whole=len(raw) < n_bytes)
+                source.parse = rows = Delimited(source, text, cache, whole=len(raw) < n_bytes)
                 begin, number = begin + rows.begin, 2
         if number == 2 or not is_table:
             break
         n_bytes *= 2
-    if kind == ".json" and head.startswith(b"["):
-        return None
 
     def scan() -> dict[str, Any]:
         index = _scanned(source, begin, number)
@@ -367,7 +363,7 @@ def read_in_blocks(path: Path, kind: str, cache: Path | None = None) -> Table | 
         if blocks.dtype != np.int64 or blocks.shape[1:] != (5,) or blocks.min(initial=0) < 0:
             return False
         ends = blocks[:, 0] + blocks[:, 1]
-        most = most_unpacked(path) if source.is_packed else path.stat().st_size
+        most = files.most_unpacked(path) if source.is_packed else path.stat().st_size
         follows = np.array_equal([begin, *ends[:-1]], blocks[:, 0])
         ends_there = ends[-1] <= most if source.is_packed else ends[-1] == most
         names = source.parse.header.names if isinstance(source.parse, Delimited) else found["names"]

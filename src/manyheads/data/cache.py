@@ -1,8 +1,8 @@
 """Token ids and trained tokenizers on disk, so that the second start tokenizes nothing.
 
 A file is named by a hash of everything it depends on and is put in place whole. Of processes that start together one
-computes it, under a lock, and the others wait and read; where there are no locks two may write it, and either file is
-right. A damaged file is made again.
+computes it, under a lock, and the others wait and read; the tokens of many rows they make together, part by part. Where
+there are no locks two may write a file, and either is right. A damaged file is made again.
 """
 
 import hashlib
@@ -12,8 +12,10 @@ import mmap
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
-from shutil import copyfileobj
+from shutil import copyfileobj, rmtree
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
@@ -28,6 +30,7 @@ from torch import Tensor
 from manyheads.config import Cutting, DataConfig, Long, RunConfig, Task, TokenizerConfig
 from manyheads.config.data import CUT
 from manyheads.data.batches import WHOLE, held_out, in_pieces
+from manyheads.data.column import Column
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.seen import cache_folder, turn
 from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer, vocabulary
@@ -35,7 +38,7 @@ from manyheads.data.tokens import Tokens, Windows, encode, forget, load_tokenize
 from manyheads.runs.folder import replace_file
 
 PATIENCE = 600.0  # seconds
-PART = 2**17  # rows that are tokenized before they are written
+PART, PART_BYTES = 2**17, 2**26  # rows, and bytes of them, that a process tokenizes before they are written
 MOST_LEARNT = 1_000_000  # rows that a tokenizer is learned from
 HEADER = 1024  # bytes
 TYPES = {"I32": torch.int32, "I64": torch.int64, "U8": torch.uint8}
@@ -83,8 +86,8 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
 
 def tokenizer_rows(splits: Splits) -> Rows:
     """The training rows that a tokenizer is learned from: at most `MOST_LEARNT`, evenly spread."""
-    n_rows = len(splits.train)
-    return splits.train if n_rows <= MOST_LEARNT else splits.train.pick(np.arange(MOST_LEARNT) * n_rows // MOST_LEARNT)
+    rows = splits.train.readable()
+    return rows if len(rows) <= MOST_LEARNT else rows.pick(np.arange(MOST_LEARNT) * len(rows) // MOST_LEARNT)
 
 
 def _in_pieces(
@@ -170,27 +173,58 @@ def cached_tokens(
         settings.append(f"{cutting.long.name} {cutting.stride} {cutting.windows}")
     path = folder / f"tokens-{_key(settings, rows)}.safetensors"
     labels, n_ids = torch.as_tensor(rows.labels, dtype=torch.int32), reach(tokenizer).ids
+    weight = rows.texts.weight if isinstance(rows.texts, Column) else 0.0
+    n_each = min(PART, int(PART_BYTES // max(1.0, weight)) + 1)
+    parts = [(start, min(start + n_each, len(rows))) for start in range(0, len(rows), n_each)]
+
+    def encoded(start: int, stop: int) -> Tokens:
+        pairs = None if rows.pairs is None else rows.pairs[start:stop]
+        return encode(tokenizer, rows.texts[start:stop], pairs, None, max_length, cutting)
+
+    folder = _share(path, parts if len(parts) > 1 else [], encoded, patience)
     with turn(path, patience):
         if path.is_file():
             found = _read(path, labels, n_ids, paired=rows.pairs is not None)
             if found is not None:
+                rmtree(folder, ignore_errors=True)  # which who came late made again
                 return found
             log.warning("%s is damaged and is made again", path)
-        if not isinstance(rows.texts, list):  # what is large is held by its file alone
-            _put(path, lambda part: _write_parts(part, _encoded(rows, tokenizer, max_length, cutting)))
+
+        def made(start: int, stop: int) -> Tokens:
+            some = torch.zeros(stop - start, dtype=torch.int32)
+            found = _read(_part(folder, start), some, n_ids, paired=rows.pairs is not None)
+            return encoded(start, stop) if found is None else found
+
+        if len(parts) > 1:  # its file alone holds it
+            _put(path, lambda part: _write(part, starmap(made, parts)))
+            rmtree(folder, ignore_errors=True)
             if (found := _read(path, labels, n_ids, paired=rows.pairs is not None)) is not None:
                 return found
-        tokens = encode(tokenizer, rows.texts, rows.pairs, rows.labels, max_length, cutting)
-        _put(path, lambda part: _write(part, tokens))
+        tokens = replace(encoded(0, len(rows)), labels=labels)
+        _put(path, lambda part: _write(part, iter([tokens])))
         return tokens
 
 
-def _encoded(rows: Rows, tokenizer: Tokenizer, max_length: int, cutting: Cutting) -> Iterator[Tokens]:
-    """The tokens of the rows, part by part."""
-    for start in range(0, len(rows), PART):
-        part = slice(start, start + PART)
-        pairs = None if rows.pairs is None else rows.pairs[part]
-        yield encode(tokenizer, rows.texts[part], pairs, None, max_length, cutting)
+def _part(folder: Path, start: int) -> Path:
+    return folder / f"{start}.safetensors"
+
+
+def _share(path: Path, parts: list[tuple[int, int]], make: Callable[[int, int], Tokens], patience: float) -> Path:
+    """The folder of the tokens of these parts of rows: each of the processes that are here together makes those that no
+    other has begun, and then those that are given up by one that was killed."""
+    folder = path.with_suffix(".parts")
+    for seconds in (0.0, patience):
+        for start, stop in parts:
+            part = _part(folder, start)
+            if part.is_file() or path.is_file():  # which is in place before its parts are removed
+                continue
+            with turn(part, seconds) as mine:
+                if part.is_file() or path.is_file() or not (mine or seconds):
+                    continue
+                _put(part, lambda file, rows=(start, stop): _write(file, iter([make(*rows)])))
+            if not part.is_file():  # nothing can be written here
+                return folder
+    return folder
 
 
 def _key(settings: Iterable[str], rows: Rows) -> str:
@@ -201,7 +235,8 @@ def _key(settings: Iterable[str], rows: Rows) -> str:
     """
     digest = hashlib.sha256()
     for part in (list(settings), rows.texts, rows.pairs or [], rows.targets or []):
-        part = part if isinstance(part, list) else [part.identity]  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(part, Column):
+            part = part[:] if part.is_kept else [part.identity]
         digest.update(",".join(map(str, map(len, part))).encode() + b";")
         digest.update("".join(part).encode())
     return digest.hexdigest()[:32]
@@ -217,17 +252,7 @@ def _put(path: Path, write: Callable[[Path], object]) -> None:
         log.warning("the cache %s cannot be written (%s): choose another folder by data.cache", path.parent, problem)
 
 
-def _write(path: Path, tokens: Tokens) -> None:
-    tensors = {"ids": tokens.ids_N, "offsets": tokens.offsets}
-    if tokens.segments_N is not None:
-        tensors["segments"] = tokens.segments_N
-    if tokens.windows is not None:
-        tensors |= {"bounds": tokens.windows.bounds, "firsts": tokens.windows.firsts}
-    facts = {"n_truncated": str(tokens.n_truncated), "checksum": _checksum(tensors)}
-    safetensors.torch.save_file(tensors, path, metadata=facts)
-
-
-def _write_parts(path: Path, parts: Iterator[Tokens]) -> None:
+def _write(path: Path, parts: Iterator[Tokens]) -> None:
     """Write tokens as they come, in the format of safetensors: the ids first, how many they are when all are known."""
     bounds, firsts = array("q", [0]), array("q", [0])
     n_truncated = n_segments = 0

@@ -1,19 +1,18 @@
-"""The text of a csv or tsv file to one `Table`. Standard library only.
+"""The rows of a csv or tsv as the csv module reads them.
 
-It is split into rows by the csv module or at line feeds, never by `str.splitlines`, which also breaks at U+0085 and
+A text is split into rows by the csv module or at line feeds, never by `str.splitlines`, which also breaks at U+0085 and
 U+2028 inside a text.
 """
 
 import csv
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from manyheads.config.fields import show
-from manyheads.data.table import Table
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 SIGNS = ",;\t"  # that separate cells
@@ -23,37 +22,32 @@ MOST_CELL = min(sys.maxsize, 2**31 - 1)  # characters
 Records = list[list[str]]
 
 
-def read_csv(path: Path, text: str) -> Table:
-    """Cells as `csv_reader` reads them.
+class Cells(NamedTuple):
+    """The cells of a block of rows, by column; the numbers of the rows, and by index why one is broken."""
 
-    Raises:
-        ValueError: broken quotes, or no header; names the file and the row.
-    """
-    csv.field_size_limit(MOST_CELL)
-    try:
-        header = next(lines_of(text), "")
-        return _table(path, list(csv_reader(refuse_wide(lines_of(text), str(path)), header)))
-    except csv.Error as problem:
-        raise ValueError(f"{path}, {_place(text)}: {quote_rule(problem)}") from None
+    names: list[str]
+    column: Callable[[str], list[Any]]
+    numbers: Sequence[int]
+    broken: Mapping[int, str] = MappingProxyType({})
 
 
-def read_tsv(path: Path, text: str) -> Table:
-    """Quoted like csv where the quotes fit together, else quotes are plain characters.
+class Part(NamedTuple):
+    """What was read of the beginning of some bytes: `n_bytes` of them, with so many rows or lines that numbers count.
+    `plain`: Arrow reads them."""
 
-    Raises:
-        ValueError: there is no header.
-    """
-    csv.field_size_limit(MOST_CELL)
-    return _table(path, list(tab_reader(lambda: refuse_wide(lines_of(text), str(path)))))
+    cells: Cells
+    n_bytes: int
+    n_numbers: int
+    plain: bool = False
 
 
 def tab_reader(anew: Callable[[], Iterable[str]]) -> Any:
     """The csv module's reader of lines with tabs, which are asked for `anew` to tell what their quotes are."""
-    quoting = csv.QUOTE_MINIMAL if _are_quotes(anew) else csv.QUOTE_NONE
+    quoting = csv.QUOTE_MINIMAL if are_quotes(anew) else csv.QUOTE_NONE
     return csv.reader(anew(), delimiter="\t", quoting=quoting, strict=True)
 
 
-def _are_quotes(anew: Callable[[], Iterable[str]]) -> bool:
+def are_quotes(anew: Callable[[], Iterable[str]]) -> bool:
     """Whether quotes are quotes, not plain characters: they fit together, and of the lines that they join to others
     most have not as many cells as the header, or there is one column alone, of which nothing tells."""
     quoted, plain = (
@@ -120,19 +114,6 @@ def row_of(text: str) -> int:
     return sum(1 for _ in csv.reader(lines_of(f"{text}x")))
 
 
-def _of_commas(text: str) -> Any:
-    return csv_reader(lines_of(text), next(lines_of(text), ""))
-
-
-def _place(text: str) -> str:
-    """The row at which the csv reader gives up."""
-    row = 0
-    with suppress(csv.Error):  # it says where
-        for _ in _of_commas(text):
-            row += 1
-    return f"row {row + 1}"
-
-
 def quote_rule(problem: csv.Error) -> str:
     if "unexpected end" in str(problem):
         return "a quoted text is never closed; the file is truncated, or a quote inside a text is not doubled"
@@ -166,8 +147,8 @@ def header_of(path: Path, records: Records) -> Header:
     return Header(names, where, max(where.values()) + 1, len(header))
 
 
-def table_of_records(path: Path, header: Header, body: Records, number: int) -> Table:
-    """The table of the rows `body`, the first of which is `number`; empty ones are none."""
+def cells_of_records(header: Header, body: Records, number: int) -> Cells:
+    """The cells of the rows `body`, the first of which is `number`; empty ones are none."""
     numbers: Any = range(number, number + len(body))
     if [] in body:
         numbers = [number for number, record in zip(numbers, body, strict=True) if record]
@@ -180,12 +161,6 @@ def table_of_records(path: Path, header: Header, body: Records, number: int) -> 
 
     def column(name: str) -> list[str]:
         at = where[name]
-        if not broken:
-            return [record[at] for record in body]
         return [record[at] if at < len(record) else "" for record in body]
 
-    return Table(names=header.names, column=column, numbers=numbers, source=path.name, broken=broken)
-
-
-def _table(path: Path, records: Records) -> Table:
-    return table_of_records(path, header_of(path, records), records[1:], 2)
+    return Cells(header.names, column, numbers, broken)

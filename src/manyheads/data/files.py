@@ -1,7 +1,7 @@
 """One local file to one `Table`: csv, tsv, json lines, lines of text (all also compressed) and parquet.
 
 A .txt file holds a text a line, or lines as fastText writes them. A file of another kind is refused by what can be
-done about it. Standard library only.
+done about it.
 """
 
 import bz2
@@ -12,13 +12,13 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from manyheads.config.fields import listed, show
-from manyheads.data.delimited import read_csv, read_tsv, row_of
+from manyheads.data.delimited import Cells, Part
 from manyheads.data.table import Table
 
 ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
@@ -30,13 +30,14 @@ TREC = (
     "is in TREC's format, CLASS:kind text: write it as .tsv, as by "
     r"(printf 'label\ttext\n'; iconv -f latin1 -t utf-8 FILE | sed 's/:[^ ]* /\t/') > NEW.tsv"
 )
+SPACES = re.compile(r"[ \t\n\r]*")  # of JSON
 Packed = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 OPENERS: dict[str, Callable[[Path], Packed]] = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}
 MOST_BYTES = 2**32  # of a decompressed file: a small one may unpack to more than any memory holds
 MOST_TIMES = 100  # its own size, where that is more than FREE_BYTES: texts come to a tenth or a third
 FREE_BYTES = 2**27
-BLOCK = 2**24  # bytes decompressed at once
-LARGE = 2**26  # bytes of files from which rows are not held as Python objects, which takes four times as many
+MOST_OBJECT = 2**26  # bytes in which one JSON object ends
+LARGE = 2**26  # bytes of files from which they are not held in memory, but read again
 PACKED = 4  # bytes of text that one of a compressed file is taken for
 TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 KINDS = (*TEXT_KINDS, ".parquet")
@@ -72,31 +73,30 @@ def why_empty(folder: Path) -> str:
     return f"its {known[0]} {known[1]}" if known else f"put files of {KINDS_IN_WORDS} into it"
 
 
-def read_lines(path: Path, text: str, number: int = 1, *, marked: bool | None = None) -> Table:
+def read_lines(path: Path, text: str, number: int, *, marked: bool) -> Cells:
     """One text a line, the first of which is line `number`, in the column `text`; lines of white space alone are none.
-    Where the first starts with `__label__`, as of fastText, or they are `marked`, the names behind such marks are the
-    column `labels`.
+    Where they are `marked` by `__label__`, as of fastText, the names behind such marks are the column `labels`.
 
     Raises:
         ValueError: the lines are TREC's.
     """
     lines = {at: line.strip("\r") for at, line in enumerate(text.split("\n"), start=number) if line.strip()}
     texts = [*lines.values()]
-    if marked or (marked is None and texts and texts[0].startswith(MARK)):
-        return _marked(texts, [*lines], path.name)
+    if marked:
+        return _marked(texts, [*lines])
     if number == 1 and texts and all(map(OF_TREC.match, texts)):
         raise ValueError(f"{path} {TREC}")
-    return Table(names=["text"], column=lambda name: texts, numbers=[*lines], source=path.name)
+    return Cells(["text"], lambda name: texts, [*lines])
 
 
-def _marked(lines: list[str], numbers: list[int], source: str) -> Table:
+def _marked(lines: list[str], numbers: list[int]) -> Cells:
     words = [re.match(rf"((?:{MARK}\S*\s*)*)(.*)", line, re.DOTALL) for line in lines]
     cells = {
         "text": [found[2] if found else "" for found in words],
         "labels": [found[1].replace(MARK, " ").split() or [""] if found else [""] for found in words],
     }
     broken = {at: f"does not start with {MARK}" for at, line in enumerate(lines) if not line.startswith(MARK)}
-    return Table(names=["text", "labels"], column=cells.__getitem__, numbers=numbers, source=source, broken=broken)
+    return Cells(["text", "labels"], cells.__getitem__, numbers, broken)
 
 
 def kind_of(path: Path) -> str | None:
@@ -117,7 +117,7 @@ def stem_of(path: Path) -> str:
 
 
 def is_large(paths: Iterable[Path]) -> bool:
-    """Whether the rows of these files together are read block by block, as they would fill the memory."""
+    """Whether these files are not held, as they would fill the memory together."""
     n_bytes = 0
     for path in paths:
         with reading(path):
@@ -126,8 +126,8 @@ def is_large(paths: Iterable[Path]) -> bool:
 
 
 def read_file(path: Path, *, large: bool | None = None, cache: Path | None = None) -> Table:
-    """Read a file whose `kind_of` is known; `large`: block by block, by default where it `is_large`. Where its blocks
-    are is kept in the folder `cache`.
+    """Read a file whose `kind_of` is known. One that is not `large`, by default as `is_large` says, is held in memory;
+    of another, where its rows are is kept in the folder `cache`.
 
     Raises:
         ValueError: the file is unreadable, truncated, undecodable or has no header; names file and row.
@@ -138,19 +138,9 @@ def read_file(path: Path, *, large: bool | None = None, cache: Path | None = Non
         from manyheads.data.arrow import read_parquet
 
         return read_parquet(path, large=large)
-    if large:
-        from manyheads.data.blocks import read_in_blocks
+    from manyheads.data.blocks import read_in_blocks
 
-        if (table := read_in_blocks(path, str(kind), cache)) is not None:
-            return table
-    read = {
-        ".csv": read_csv,
-        ".tsv": read_tsv,
-        ".jsonl": read_json_lines,
-        ".json": _read_json,
-        ".txt": read_lines,
-    }[str(kind)]
-    return read(path, text_of(path, is_table=kind in (".csv", ".tsv")))
+    return read_in_blocks(path, str(kind), cache, large=large)
 
 
 @contextmanager
@@ -172,21 +162,19 @@ def reading(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read: {problem.strerror or problem}; check its permissions") from None
 
 
-def text_of(path: Path, *, is_table: bool) -> str:
-    """The content of a text file, decompressed.
+def text_of(path: Path) -> str:
+    """The content of a text file.
 
     Raises:
-        ValueError: it cannot be read, is truncated, or not UTF-8; names file and row.
+        ValueError: it cannot be read, or is not UTF-8; names file and line.
     """
     with reading(path):
-        raw = _unpacked(path) if path.suffix.lower() in OPENERS else path.read_bytes()
+        raw = path.read_bytes()
     try:
-        return raw.decode("utf-8-sig")
+        return raw.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as problem:
-        start = problem.start + (len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0)
-        before = raw[:start].decode("utf-8-sig")
-        row = row_of(before) if is_table else before.count("\n") + 1
-        raise ValueError(encoding_rule(path, raw, start, 0, row)) from None
+        row = raw.count(b"\n", 0, problem.start) + 1
+        raise ValueError(encoding_rule(path, raw, problem.start, 0, row)) from None
 
 
 def encoding_rule(path: Path, raw: bytes, start: int, offset: int, row: int) -> str:
@@ -197,17 +185,6 @@ def encoding_rule(path: Path, raw: bytes, start: int, offset: int, row: int) -> 
         f"{path}, row {row}: byte {raw[start]:#04x} at position {offset + start:,} is not UTF-8; save the file as "
         "UTF-8, if it is Latin-1 by iconv -f latin1 -t utf-8 FILE > NEW"
     )
-
-
-def _unpacked(path: Path) -> bytes:
-    """The decompressed content, block by block, so that what is too large is refused before it fills the memory."""
-    blocks, n_bytes = [], 0
-    with OPENERS[path.suffix.lower()](path) as file:
-        while block := file.read(BLOCK):
-            blocks.append(block)
-            n_bytes += len(block)
-            require_bounded(path, n_bytes)
-    return b"".join(blocks)
 
 
 def require_bounded(path: Path, n_bytes: int) -> None:
@@ -231,45 +208,100 @@ def most_unpacked(path: Path) -> int:
     return min(MOST_BYTES, max(FREE_BYTES, MOST_TIMES * path.stat().st_size))
 
 
-def _read_json(path: Path, text: str) -> Table:
-    """A JSON array of objects, or one object a line."""
-    if not text.lstrip().startswith("["):
-        return read_json_lines(path, text)
-    try:
-        objects = json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise ValueError(
-            f"{path} is not JSON ({problem}): it must hold an array of objects, or one object a line"
-        ) from None
-    return _from_objects(path, objects, range(1, len(objects) + 1), {})
+def by_lines(path: Path, marked: bool | None, raw: bytes, number: int, last: bool, plain: bool) -> Part | None:
+    """Whole lines of text, `marked` or not, or, if that is None, of JSON objects."""
+    n_bytes = len(raw) if last else raw.rfind(b"\n") + 1
+    if not n_bytes and not last:
+        return None
+    text, n_lines = raw[:n_bytes].decode(), raw.count(b"\n", 0, n_bytes)
+    if marked is not None:
+        return Part(read_lines(path, text, number, marked=marked), n_bytes, n_lines, True)
+    if number == 1 and not last and len(raw) < MOST_OBJECT and goes_on(text):
+        return None  # until the sentence is known: one object is spread over the lines
+    whole = number == 1 and last and not plain
+    return Part(read_json_lines(path, text, number, whole=whole), n_bytes, n_lines, True)
 
 
-def read_json_lines(path: Path, text: str, number: int = 1, *, whole: bool = True) -> Table:
+def by_elements(path: Path, raw: bytes, number: int, last: bool, plain: bool) -> Part | None:
+    """Whole elements of a JSON array."""
+    text = codecs.getincrementaldecoder("utf-8")().decode(raw, last)
+    ends = (last or len(raw) >= MOST_OBJECT) and not plain
+    cells, end = read_json_array(path, text, number, opens=number == 1, last=ends and last)
+    n_rows = len(cells.numbers)
+    if not n_rows and not last:
+        if ends:
+            read_json_array(path, text, number, opens=number == 1, last=True)  # which says why
+        return None
+    return Part(cells, len(raw) if end == len(text) else len(text[:end].encode()), n_rows, True)
+
+
+def read_json_lines(path: Path, text: str, number: int, *, whole: bool) -> Cells:
     """One object a line, the first of which is line `number`; `whole`: there are no more."""
     objects: list[Any] = []
     numbers: list[int] = []
     broken: dict[int, str] = {}
-    first = number
-    for number, line in enumerate(text.split("\n"), start=first):
+    for at, line in enumerate(text.split("\n"), start=number):
         if not line or line.isspace():
             continue
         try:
             objects.append(json.loads(line))
         except (ValueError, RecursionError) as problem:
-            if not objects and first == 1:
-                _refuse_one_object(path, text if whole else text_of(path, is_table=False))
+            if not objects and whole:
+                _refuse_one_object(path, text)
             together = "Extra data" in str(problem) and line.lstrip().startswith("{")
             broken[len(objects)] = "holds more than one JSON object" if together else f"is not JSON ({problem})"
             objects.append({})
-        numbers.append(number)
-    if (
-        whole
-        and first == len(objects) == 1
-        and isinstance(objects[0], dict)
-        and _are((list, dict), objects[0].values())
-    ):
+        numbers.append(at)
+    if whole and len(objects) == 1 and isinstance(objects[0], dict) and _are((list, dict), objects[0].values()):
         raise ValueError(_one_object(path, objects[0]))
-    return _from_objects(path, objects, numbers, broken)
+    return cells_of_objects(objects, numbers, broken)
+
+
+def goes_on(text: str) -> bool:
+    """Whether the first line begins a JSON object that it does not end."""
+    line = next((line for line in text.split("\n") if line.strip()), "")
+    try:
+        json.loads(line)
+    except json.JSONDecodeError as problem:
+        return problem.pos >= len(line.rstrip())
+    except RecursionError:
+        pass  # it is told as a broken row
+    return False
+
+
+def read_json_array(path: Path, text: str, number: int, *, opens: bool, last: bool) -> tuple[Cells, int]:
+    """The elements of an array, the first of which is row `number`, and where those end that are whole. It `opens` with
+    the text, and closes with the `last` one.
+
+    Raises:
+        ValueError: it is no such array.
+    """
+    decode, objects, wrong = json.JSONDecoder().raw_decode, list[Any](), None
+    at = _behind_spaces(text, _behind_spaces(text, 0) + opens)
+    closed = opens and text.startswith("]", at)
+    end = _behind_spaces(text, at + closed)
+    try:
+        while end < len(text) and not closed:
+            one, at = decode(text, end)
+            at = _behind_spaces(text, at)
+            closed = text.startswith("]", at)
+            if not closed and not text.startswith(",", at):
+                raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
+            objects.append(one)
+            end = _behind_spaces(text, at + 1)
+        if not closed or end < len(text):
+            raise json.JSONDecodeError("Extra data" if closed else "Expecting value", text, end)
+    except (json.JSONDecodeError, RecursionError) as problem:
+        wrong = problem
+    if last and wrong is not None:
+        why = f"{wrong}" if number == 1 else f"row {number + len(objects)}: {getattr(wrong, 'msg', wrong)}"
+        raise ValueError(f"{path} is not JSON ({why}): it must hold an array of objects, or one object a line")
+    return cells_of_objects(objects, range(number, number + len(objects)), {}), end
+
+
+def _behind_spaces(text: str, at: int) -> int:
+    found = SPACES.match(text, at)
+    return found.end() if found else at
 
 
 def _refuse_one_object(path: Path, text: str) -> None:
@@ -300,7 +332,8 @@ def _are(kind: type | tuple[type, ...], values: Iterable[Any]) -> bool:
     return bool(found) and all(isinstance(one, kind) for one in found)
 
 
-def _from_objects(path: Path, objects: list[Any], numbers: Any, broken: dict[int, str]) -> Table:
+def cells_of_objects(objects: list[Any], numbers: Sequence[int], broken: dict[int, str]) -> Cells:
+    """The cells of objects, by their keys."""
     names: dict[str, None] = {}
     for index, one in enumerate(objects):
         if not isinstance(one, dict):
@@ -312,4 +345,4 @@ def _from_objects(path: Path, objects: list[Any], numbers: Any, broken: dict[int
     def column(name: str) -> list[Any]:
         return [one.get(name) for one in objects]
 
-    return Table(names=list(names), column=column, numbers=numbers, source=path.name, broken=broken)
+    return Cells([*names], column, numbers, broken)

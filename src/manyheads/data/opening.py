@@ -1,19 +1,18 @@
-"""The tables that the settings name: files, folders of files or of classes, datasets, rows that are made.
-
-Standard library only.
-"""
+"""The tables that the settings name: files, folders of files or of classes, datasets, rows that are made."""
 
 import difflib
 from collections import Counter
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from manyheads.config import DataConfig, Source
 from manyheads.config.fields import listed, show
-from manyheads.data.arrow import is_saved, open_hub, open_saved, table_of
+from manyheads.data.arrow import Stream, is_saved, open_hub, open_saved, streamed, table_of
 from manyheads.data.demo import dates_splits, demo_splits
 from manyheads.data.files import KINDS_IN_WORDS, is_large, kind_of, read_file, text_of, why_unread
-from manyheads.data.seen import cache_folder
+from manyheads.data.seen import cache_folder, remembered
 from manyheads.data.splits import (
     ALIASES,
     KNOWN,
@@ -26,7 +25,7 @@ from manyheads.data.splits import (
     take_typed_names,
     typed_split,
 )
-from manyheads.data.table import Table, joined, taken
+from manyheads.data.table import Coded, Table, coded, joined, taken
 
 NO_CLASS = "unsup"
 COLUMN = "split"
@@ -63,9 +62,18 @@ def read_class_folders(folder: Path) -> Table:
     Raises:
         ValueError: a file cannot be read; names it.
     """
+    from manyheads.data.column import in_memory, sliced
+
     files = [path for one in _classes(folder) for path in _texts(one)]
-    texts = [text_of(path, is_table=False).strip() for path in files]
-    cells = {"text": texts, "label": [path.parent.name for path in files]}
+    facts = [(str(path), path.stat()) for path in files]
+    known = blake2b(repr([(path, one.st_size, one.st_mtime_ns) for path, one in facts]).encode()).hexdigest()
+    weight = sum(one.st_size for _, one in facts) / max(1, len(files))
+
+    def read(_: int, rows: slice) -> list[str]:
+        return [text_of(path).strip() for path in files[rows]]
+
+    texts = sliced(read, [len(files)], known, weight)
+    cells = {"text": texts, "label": in_memory([path.parent.name for path in files])}
     left_out = len(_texts(folder / NO_CLASS)) if (folder / NO_CLASS).is_dir() else 0
     return Table(
         names=["text", "label"],
@@ -114,7 +122,7 @@ def _opened(data: DataConfig) -> Tables:
     if data.source is Source.hub:
         splits = open_hub(data)
         roles = name_dataset_splits(splits, data, data.hub)
-        return {role: lambda name=name: table_of(splits[name], f"{data.hub}/{name}") for role, name in roles.items()}
+        return {role: _of_dataset(splits[name], data, f"{data.hub}/{name}") for role, name in roles.items()}
     is_demo = data.source is Source.demo
     names, splits = (["text", "label"], demo_splits()) if is_demo else (["source", "target"], dates_splits())
     made = data.source.name
@@ -123,6 +131,11 @@ def _opened(data: DataConfig) -> Tables:
 
 def _local(data: DataConfig) -> Tables:
     path = Path(data.path).expanduser()
+    if data.streaming and not (path.is_dir() and is_saved(path)):
+        raise ValueError(
+            f"data.streaming=true streams datasets of the Hub and of save_to_disk, but data.path={data.path} is "
+            "neither: remove it, as large files are read where they are"
+        )
     if path.is_dir():
         return _saved(path, data) if is_saved(path) else _folder(path, data)
     if not path.exists():
@@ -138,7 +151,13 @@ def _local(data: DataConfig) -> Tables:
 def _saved(path: Path, data: DataConfig) -> Tables:
     splits = open_saved(path)
     roles = {"all": "all"} if "all" in splits else name_dataset_splits(splits, data, f"data.path={data.path}")
-    return {role: lambda name=name: table_of(splits[name], f"{path.name}/{name}") for role, name in roles.items()}
+    if data.streaming:
+        splits = {name: Stream(one.to_iterable_dataset(), one._fingerprint) for name, one in splits.items()}
+    return {role: _of_dataset(splits[name], data, f"{path.name}/{name}") for role, name in roles.items()}
+
+
+def _of_dataset(split: Any, data: DataConfig, source: str) -> Callable[[], Table]:
+    return lambda: streamed(split, data, source) if data.streaming else table_of(split, source)
 
 
 def _folder(path: Path, data: DataConfig) -> Tables:
@@ -155,7 +174,9 @@ def _shards(files: list[Path], data: DataConfig) -> Table:
 
 def _made(source: str, names: list[str], rows: list[tuple[str, str]]) -> Table:
     """A table of generated rows of two columns."""
-    cells = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    from manyheads.data.column import in_memory
+
+    cells = {name: in_memory([row[at] for row in rows]) for at, name in enumerate(names)}
     return Table(names, cells.__getitem__, range(1, len(rows) + 1), source)
 
 
@@ -169,20 +190,25 @@ def parts_of(table: Table, data: DataConfig) -> dict[str, Callable[[], Table]]:
     named = next((name for name in table.names if name.casefold() == COLUMN), None)
     if named is None or named in (data.text, data.text_pair, data.label, data.target):
         return whole
-    said = ["train" if at in table.broken else str(cell).strip().lower() for at, cell in enumerate(table.column(named))]
+    import numpy as np
+
+    said = _said(table, named, data)
     typed = {one.lower(): one for role in ALIASES if (one := typed_split(data, role))}
     known = typed | ROLES
-    names = [known.get(one) for one in said]
-    counts = Counter(name for name in names if name)
+    n_rows = np.bincount(said.codes, minlength=len(said.values)).tolist()
+    names = [known.get(one) if n else "" for one, n in zip(said.values, n_rows, strict=True)]
+    counts = Counter({name: 0 for name in names if name})
+    for name, n in zip(names, n_rows, strict=True):
+        counts.update({name: n} if name else {})
     found = {role: role for role in ALIASES if role in counts}
     take_typed_names(found, {name: name for name in counts}, data)
     if "train" not in found or len(counts) < 2:
         return whole
     if Path(data.path).expanduser().is_file():  # else it is the name of a file, or of a split
         where = f"in no row of the column {show(named)} of data.path={data.path}"
-        require_typed_names(sorted({typed.get(one, one) for one in said}), data, where, "its rows are of")
+        require_typed_names(sorted({str(typed.get(one, one)) for one in said.used()}), data, where, "its rows are of")
     if None in names:
-        others = listed(sorted({one for one, name in zip(said, names, strict=True) if name is None}))
+        others = listed(sorted({str(one) for one, name in zip(said.values, names, strict=True) if name is None}))
         table.notes.append(
             f"{table.source}: its column {show(named)} is not followed, as it also holds {others or 'nothing'}"
         )
@@ -194,22 +220,41 @@ def parts_of(table: Table, data: DataConfig) -> dict[str, Callable[[], Table]]:
     )
 
     def rows_of(name: str) -> Callable[[], Table]:
-        return lambda: _part(table, [at for at, one in enumerate(names) if one == name])
+        return lambda: _part(table, np.flatnonzero(np.array([one == name for one in names])[said.codes]))
 
     return {role if len(found) > 1 else "all": rows_of(name) for role, name in found.items()}
 
 
-def _part(table: Table, indices: list[int]) -> Table:
+def _said(table: Table, named: str, data: DataConfig) -> Coded:
+    """What a column says of each row, in lower case; of a row that is broken train."""
+    column = table.column(named)
+
+    def make() -> dict[str, Any]:
+        every = coded(column)
+        codes = every.codes.copy()
+        codes[[*table.broken]] = len(every.values)
+        return {"codes": codes, "values": [*(str(one).strip().lower() for one in every.values), "train"]}
+
+    def fits(found: dict[str, Any]) -> bool:
+        codes = found["codes"]
+        is_whole = codes.shape == (len(column),) and codes.dtype.kind == "i"
+        return is_whole and 0 <= codes.min() <= codes.max() < len(found["values"])
+
+    found = remembered(None if column.is_kept else cache_folder(data), "column", column.identity, make, fits)
+    return Coded(found["codes"], found["values"])
+
+
+def _part(table: Table, indices: Any) -> Table:
+    places = {at: int(indices.searchsorted(at)) for at in table.broken}
     return Table(
         names=table.names,
-        column=lambda name: taken(table.column(name), indices),
+        column=lambda name: table.column(name).take(indices),
         numbers=taken(table.numbers, indices),
         source=table.source,
         classes=table.classes,
-        broken={new: table.broken[at] for new, at in enumerate(indices) if at in table.broken},
+        broken={new: table.broken[at] for at, new in places.items() if new < len(indices) and indices[new] == at},
         notes=table.notes,
         positions=indices,
-        large=table.large,
     )
 
 

@@ -1,7 +1,7 @@
 """The shapes data takes on its way, and what is wrong with it, said before the first step.
 
 Rows that were checked, the splits of a run. Errors name file and row, warnings are counted.
-Standard library only: a mistake is reported before torch is imported.
+Standard library at first: a mistake is reported before torch is imported.
 """
 
 import re
@@ -32,8 +32,8 @@ class Rows:
     `labels` the rarest of each, by which splits are carved: as many as there are classes where
     it has none. `unread` is the rest of the table, where that was asked for.
 
-    Of a large table texts, pairs and targets are read again when they are asked for (`large.Column`), labels and
-    numbers are arrays. Different sets are held once (`table.Coded`), and `hashes` tell texts, or pairs, apart.
+    All are sequences: texts, pairs and targets of a table are read again when they are asked for (`column.Column`), its
+    labels and numbers are arrays, its sets are held once (`table.Coded`). `hashes` tell texts, or pairs, apart.
     """
 
     texts: list[str]
@@ -52,9 +52,6 @@ class Rows:
     def pick(self, indices: Any) -> "Rows":
         """The rows at `indices`, in that order."""
 
-        if isinstance(self.texts, list) and hasattr(indices, "tolist"):
-            indices = indices.tolist()
-
         def some(column: Any) -> Any:
             return column if column is None or not len(column) else taken(column, indices)
 
@@ -70,6 +67,11 @@ class Rows:
             hashes=None if self.hashes is None else hashed(self).take(indices),
         )
 
+    def readable(self) -> "Rows":
+        """Those whose texts can be read again: all but for a stream, of which some are kept."""
+        found = getattr(self.texts, "readable", None)
+        return self if found is None else self.pick(found())
+
     def contents(self) -> list[Any]:
         """What makes two rows the same text: the text, or the pair of texts."""
         return self.texts if self.pairs is None else list(zip(self.texts, self.pairs, strict=True))
@@ -82,8 +84,11 @@ class Rows:
             answers = ("|".join(sorted(labels[id] for id in one)) if labels else "" for one in self.sets)
         else:
             answers = (labels[id] for id in self.labels) if labels else repeat("", len(self))
-        pairs = repeat("", len(self)) if self.pairs is None else self.pairs
-        rows, found = map("{}\0{}\0{}\0".format, self.texts, pairs, answers), blake2b(digest_size=8)
+        pairs: Iterable[Any] = repeat("", len(self)) if self.pairs is None else self.pairs
+        texts: Iterable[Any] = self.texts
+        if hasattr(texts, "readable"):
+            texts, pairs = hashed(self).tolist(), repeat("", len(self))
+        rows, found = map("{}\0{}\0{}\0".format, texts, pairs, answers), blake2b(digest_size=8)
         while some := "".join(islice(rows, ROWS_AT_ONCE)):
             found.update(some.encode())
         return found.hexdigest()
@@ -121,7 +126,7 @@ def check_texts(texts: Any, pairs: Any) -> tuple[Any, dict[int, str]]:
     hashes, faults = checked(texts, "the text")
     if pairs is None:
         return hashes, faults
-    from manyheads.data.large import of_pairs
+    from manyheads.data.column import of_pairs
 
     of_pair, others = checked(pairs, "the second text")
     return of_pairs(hashes, of_pair), faults | others
@@ -129,6 +134,8 @@ def check_texts(texts: Any, pairs: Any) -> tuple[Any, dict[int, str]]:
 
 def checked(cells: Any, what: str) -> tuple["array[int]", dict[int, str]]:
     """A hash of each cell, and by index why one cannot be a text: what `text_faults` says."""
+    if getattr(cells, "checked", None) is not None:
+        return cells.checked
     hashes, faults = array("q"), dict[int, str]()
     for part in parts_of(cells):
         found = text_faults(part, what)
@@ -139,8 +146,6 @@ def checked(cells: Any, what: str) -> tuple["array[int]", dict[int, str]]:
 
 def no_labels(like: Any) -> Any:
     """A class id for each row where there are no classes: 0."""
-    if isinstance(like, list):
-        return [0] * len(like)
     import numpy as np
 
     return np.zeros(len(like), dtype=np.int32)
@@ -195,12 +200,14 @@ def label_names(cells: Sequence[Any], classes: list[str] | None) -> tuple[list[s
     return names, faults
 
 
-def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: list[str]) -> Sequence[int]:
+def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: list[str]) -> Any:
     """Indices of the good rows of a table with `faults`; a count of the others is added to `notes`.
 
     Raises:
         ValueError: a row is bad under `raise`, or no row is good; names file and row.
     """
+    import numpy as np
+
     n_rows = len(table.numbers)
     if faults:
         first = min(faults)
@@ -210,8 +217,8 @@ def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: li
             more = f" ({others:,} more {'row is' if others == 1 else 'rows are'} bad)" if others else ""
             raise ValueError(f"{table.source}, {place}{more}; {REMEDY}")
         notes.append(f"{table.source}: {len(faults):,} of {n_rows:,} rows left out (first: {place})")
-    good = [index for index in range(n_rows) if index not in faults] if faults else range(n_rows)
-    if not good:
+    good = np.delete(np.arange(n_rows), [*faults])
+    if not len(good):
         raise ValueError(f"{table.source} has no {'usable ' if n_rows else ''}row: a split needs at least one")
     return good
 
@@ -247,7 +254,7 @@ def _scores(splits: Splits) -> Iterable[str]:
 
 def _audit_train(splits: Splits) -> None:
     """Repeated texts and contradicting answers inside train."""
-    from manyheads.data.large import repeats
+    from manyheads.data.column import repeats
 
     train = splits.train
     later, firsts = (one.tolist() for one in repeats(hashed(train)))
@@ -289,7 +296,7 @@ def hashed(rows: Rows) -> Any:
 
 def _overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:
     """Texts of split `name` that are also in the split `earlier`."""
-    from manyheads.data.large import shared
+    from manyheads.data.column import shared
 
     n_shared, here, there = shared(hashed(rows), hashed(others))
     if n_shared:

@@ -1,7 +1,7 @@
 """What was found in large data, on disk, so that the second start reads none of it, and of several processes one does.
 
 A file of the cache is named by all that it depends on. Files of data are known by their size, the time of their last
-change and a hash of places all over them. Standard library only, but for what is large.
+change and a hash of places all over them.
 """
 
 import json
@@ -23,7 +23,7 @@ from manyheads.data.table import Coded, Table, Unread, taken
 from manyheads.runs.folder import replace_file
 
 FORMAT = "1"
-PATIENCE = 600.0  # seconds
+PATIENCE = 86_400.0  # seconds, as a lock is left by who is killed
 SAMPLES, SAMPLED = 64, 2**16  # places of a file that are hashed, and bytes of each
 DAMAGE = (  # what numpy, zip and JSON raise for a file that is not what they wrote
     OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError, MemoryError,
@@ -38,10 +38,10 @@ def cache_folder(data: DataConfig) -> Path:
 
 
 @contextmanager
-def turn(path: Path, patience: float) -> Iterator[None]:
+def turn(path: Path, patience: float) -> Iterator[bool]:
     """One process at a time computes `path`, unless it is there. The kernel holds the lock, on a file beside it, so
     that a process that is killed leaves it free. Who has waited for `patience` seconds goes on all the same, as does
-    everybody on a disk without locks."""
+    everybody on a disk without locks; they do not have it, which is what is given."""
     from filelock import FileLock
 
     lock = FileLock(path.with_suffix(".lock"), timeout=patience, fallback_to_soft=False)
@@ -50,7 +50,7 @@ def turn(path: Path, patience: float) -> Iterator[None]:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire()
     try:
-        yield
+        yield lock.is_locked
     finally:
         if lock.is_locked:
             with suppress(OSError):
@@ -101,7 +101,7 @@ def remembered(
             log.warning("%s is damaged and is made again", path)
         made = make()
         arrays: dict[str, Any] = {one: value for one, value in made.items() if isinstance(value, np.ndarray)}
-        about = json.dumps({one: value for one, value in made.items() if one not in arrays}).encode()
+        about = json.dumps({one: value for one, value in made.items() if one not in arrays}, default=str).encode()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with replace_file(path) as part, part.open("wb") as file:

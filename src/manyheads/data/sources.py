@@ -1,6 +1,6 @@
 """From `DataConfig` to checked rows: read, map columns, name classes, carve what is missing, audit.
 
-Standard library only: files are read, and their mistakes reported, before torch is imported.
+Files are read, and their mistakes reported, before torch is imported.
 """
 
 import logging
@@ -33,6 +33,7 @@ from manyheads.data.splits import carve, shorten
 from manyheads.data.table import Coded, Table, Unread, coded, taken
 from manyheads.terminal import one_line
 
+MOST_OF_SAMPLE = 0.25  # of the rows of a stream whose texts are kept, that are carved out
 Answer = Any  # the name of a class, a tuple of those of all labels of a row, or a target
 
 
@@ -60,8 +61,11 @@ def read_splits(
         audit(splits)
         return _shortened(splits, data.rows, seed)
 
-    every = [table, *(tables[role]() for role in roles if table.large)]
-    if not all(one.large and {*columns.by_key().values()} <= {*one.names} for one in every):
+    names = {*columns.by_key().values()}
+    is_stream = hasattr(table.column(columns.text), "readable")  # which remembers by itself
+    is_kept = is_stream or all(table.column(name).is_kept for name in names)
+    every = [table, *(tables[role]() for role in roles if not is_kept)]
+    if is_kept or not all(names <= {*one.names} for one in every):
         return make()
     by_role = dict(zip([whole, *roles], every, strict=True))
     asked = (replace(data, cache=""), seed, task, with_test, notes)
@@ -101,9 +105,21 @@ def _drawn(
             raise ValueError(f"{why}; {_without_test('validation' in tables)}")
         others[role], answers = _checked(other, columns, data.on_bad_row, notes, known=labels, with_unread=with_unread)
         _answer(others[role], answers, labels)
+        others[role] = _readable(others[role], role, notes)
     if len(labels) != 1 or columns.multi:
         train = _carve_missing(train, others, tables, data, seed, notes)
     return Splits(train, others.get("validation", train), others.get("test") if with_test else None, labels, notes)
+
+
+def _readable(rows: Rows, role: str, notes: list[str]) -> Rows:
+    """The rows that can be judged on, as their texts can be read again."""
+    some = rows.readable()
+    if len(some) < len(rows):
+        notes.append(
+            f"{role}: {len(some):,} of {len(rows):,} rows of {rows.source} are judged on, those whose texts are kept "
+            "(data.streaming=true)"
+        )
+    return some
 
 
 def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool = False) -> Rows:
@@ -127,6 +143,7 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     if labels:
         rows, answers = _known(rows, answers, labels, data.on_bad_row, notes)
     _answer(rows, answers, labels)
+    rows = _readable(rows, split, notes)
     for note in notes:
         logging.getLogger(__name__).warning("%s", one_line(note))
     return shorten(rows, data.rows, seed=0)
@@ -138,11 +155,15 @@ def _known(rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, no
     Raises:
         ValueError: there are others under `raise`, or no row is left.
     """
+    import numpy as np
+
     found, known = natural_order(set(_names(answers))), {*labels}
     strange = [name for name in found if name not in known]
-    good = [at for at, one in enumerate(answers) if known.issuperset(_parts(one))]
-    if strange and (not good or on_bad_row is OnBadRow["raise"]):
-        drop = ", or leave such rows out by data.on_bad_row=drop" if good else ""
+    good = np.flatnonzero(
+        np.array([known.issuperset(_parts(one)) for one in answers.values], dtype=bool)[answers.codes]
+    )
+    if strange and (not len(good) or on_bad_row is OnBadRow["raise"]):
+        drop = ", or leave such rows out by data.on_bad_row=drop" if len(good) else ""
         raise ValueError(
             f"{rows.source} has labels the model does not know: the data's labels are {listed(found)}, the model's are "
             f"{listed(labels)}; rename the data's labels, or choose another column by data.label{drop}"
@@ -183,7 +204,7 @@ def _checked(
     rows.hashes, found = check_texts(texts, pairs)
     faults |= found | table.broken
     good = screen(table, faults, on_bad_row, notes)
-    if with_unread:
+    if with_unread and not hasattr(texts, "readable"):
         names = [name for name in table.names if name not in columns.by_key().values()]
         rows.unread = Unread(table, names, range(len(texts)))
     if len(good) == len(texts):
@@ -252,10 +273,16 @@ def _carve_missing(
     Raises:
         ValueError: as of `carve`, or the shares leave nothing to learn from.
     """
+    import numpy as np
+
     n_rows = len(train)
 
     def carved(role: str, share: float) -> Rows:
-        kept, part = carve(train, share * (n_rows / len(train)), seed, role)
+        some = train.readable()
+        of_some = share * n_rows / len(some)
+        kept, part = carve(some, min(of_some, MOST_OF_SAMPLE) if len(some) < len(train) else of_some, seed, role)
+        if len(some) < len(train):
+            kept = train.pick(np.flatnonzero(~np.isin(train.numbers, part.numbers)))
         notes.append(
             f"{role}: {len(part):,} of {n_rows:,} rows of {train.source} carved out"
             f"{' by class' if train.targets is None else ''} (data.{role}_share={share}, seed={seed})"

@@ -1,6 +1,6 @@
 """Which rows are train, validation and test: by the names of files or splits, by a column `split`, or carved out.
 
-Carving and shortening go by class and seed; equal texts stay together. Standard library only.
+Carving and shortening go by class and seed; equal texts stay together.
 """
 
 import os
@@ -246,7 +246,7 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
     """
     import numpy as np
 
-    from manyheads.data.large import firsts_by_class, repeats
+    from manyheads.data.column import firsts_by_class, repeats
 
     later, firsts = repeats(hashed(rows))
     others: dict[int, list[int]] = defaultdict(list)

@@ -1,10 +1,8 @@
-"""A table as it was read: one split, or a shard of it; and what all columns are asked, held or not.
-
-The cells of a small table are a list, those of a large one a `large.Column`. Standard library only.
-"""
+"""A table as it was read: one split, or a shard of it; what its columns are asked. Standard library at first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate, chain
 from operator import eq
 from typing import Any, TypeVar
@@ -19,9 +17,9 @@ AT_ONCE = 2**15  # rows that are made Python objects at once
 class Table:
     """One split as it was read: nothing is checked yet.
 
-    `column(name)` gives one cell per row, in a list or, of a large table, as `large.Column`; `classes` holds the class
-    names of columns whose cells are class ids; `broken` says, by index, why a row could not be read, and `notes` what
-    else was noticed.
+    `column(name)` gives one cell per row, as a `column.Column` or `Coded`; `numbers` are a range or an array; `classes`
+    holds the class names of columns whose cells are class ids; `broken` says, by index, why a row could not be read,
+    and `notes` what else was noticed.
     """
 
     names: list[str]
@@ -31,8 +29,7 @@ class Table:
     classes: dict[str, list[str]] = field(default_factory=dict)
     broken: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    positions: Sequence[int] = ()  # of its rows among those of the file, from 0; empty: as they are
-    large: bool = False
+    positions: Any = ()  # of its rows among those of the file, from 0; empty: as they are
 
 
 def taken(column: Any, indices: Any) -> Any:
@@ -66,8 +63,6 @@ class Coded(Sequence[Any]):
         return map(self.values.__getitem__, self._numbers())
 
     def _numbers(self) -> Iterator[int]:
-        if isinstance(self.codes, list):
-            return iter(self.codes)
         return chain.from_iterable(
             self.codes[start : start + AT_ONCE].tolist() for start in range(0, len(self), AT_ONCE)
         )
@@ -102,8 +97,6 @@ class Coded(Sequence[Any]):
 
     def numbers(self, of_value: list[int]) -> Any:
         """A number for each cell, by that of its value."""
-        if isinstance(self.codes, list):
-            return [of_value[code] for code in self.codes]
         import numpy as np
 
         return np.array([-1 if one is None else one for one in of_value], dtype=np.int32)[self.codes]
@@ -128,8 +121,6 @@ def coded(cells: Sequence[Any]) -> Coded:
             if known.setdefault(key, len(known)) == len(values):
                 values.append(cell)
         codes.append([*map(known.__getitem__, keys)])
-    if isinstance(cells, list):
-        return Coded(codes[0], values)
     import numpy as np
 
     return Coded(np.concatenate([np.array(part, dtype=np.int32) for part in codes]), values)
@@ -143,27 +134,19 @@ def joined(shards: list[Table]) -> Table:
     """
     if len(shards) == 1:
         return shards[0]
+    from manyheads.data.column import chained
+
     _require_alike(shards)
     ends = list(accumulate(len(shard.numbers) for shard in shards))
     starts = [0, *ends[:-1]]
     return Table(
         names=shards[0].names,
-        column=lambda name: end_to_end([shard.column(name) for shard in shards]),
+        column=lru_cache(lambda name: chained([shard.column(name) for shard in shards])),
         numbers=range(1, ends[-1] + 1),
         source=f"{shards[0].source} and {len(shards) - 1} more",
         classes=shards[0].classes,
-        large=any(shard.large for shard in shards),
         broken={start + i: why for start, shard in zip(starts, shards, strict=True) for i, why in shard.broken.items()},
     )
-
-
-def end_to_end(columns: list[Any]) -> Any:
-    """The cells of several columns as those of one."""
-    if all(isinstance(one, list) for one in columns):
-        return [cell for one in columns for cell in one]
-    from manyheads.data.large import chained
-
-    return chained(columns)
 
 
 def _require_alike(shards: list[Table]) -> None:

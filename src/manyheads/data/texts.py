@@ -1,4 +1,4 @@
-"""Texts to learn from without their labels: those of a run, and more of them. Standard library only.
+"""Texts to learn from without their labels: those of a run, and more of them.
 
 What the run itself is judged on stays out: its validation and test rows, wherever their texts occur once more.
 """
@@ -16,7 +16,7 @@ from manyheads.data.opening import Tables, notes_of_folder, open_tables
 from manyheads.data.rows import Rows, Splits, check_texts, hashed, no_labels, screen
 from manyheads.data.sources import read_splits
 from manyheads.data.splits import carve, shorten
-from manyheads.data.table import Table, end_to_end
+from manyheads.data.table import Table
 from manyheads.terminal import one_line
 
 
@@ -166,16 +166,20 @@ def _bare(rows: Rows) -> Rows:
 
 def _joined(parts: list[Rows]) -> Rows:
     """Rows of several files as those of one: all single texts, or all pairs."""
+    import numpy as np
+
+    from manyheads.data.column import chained
+
     first = parts[0]
     if len(parts) == 1:
         return first
-    texts = end_to_end([rows.texts for rows in parts])
+    texts = chained([rows.texts for rows in parts])
     return Rows(
         texts=texts,
-        pairs=None if first.pairs is None else end_to_end([rows.pairs or [] for rows in parts]),
+        pairs=None if first.pairs is None else chained([rows.pairs or [] for rows in parts]),
         labels=no_labels(texts),
         source=f"{first.source} and {len(parts) - 1} more",
-        numbers=[number for rows in parts for number in rows.numbers],
+        numbers=np.concatenate([np.asarray(rows.numbers) for rows in parts]),  # pyright: ignore[reportArgumentType]
     )
 
 
@@ -183,6 +187,6 @@ def _not_in(rows: Rows, others: list[Rows]) -> Any:
     """The rows whose texts, or pairs, are none of `others`."""
     import numpy as np
 
-    from manyheads.data.large import among
+    from manyheads.data.column import among
 
     return np.delete(np.arange(len(rows)), among(hashed(rows), np.concatenate([hashed(one) for one in others])))

@@ -8,9 +8,10 @@ import json
 import mmap
 from array import array
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, islice, pairwise
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +26,6 @@ from manyheads.config.fields import show
 
 PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 HEAD = 4  # one token in so many is of the head where head and tail are kept
-
-
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
 ROWS_AT_ONCE = 4096
@@ -318,16 +317,32 @@ def encode(
     if cutting.long is Long.cut:  # the library cuts texts at their end, which is faster than to cut them afterwards
         tokenizer.enable_truncation(max_length, strategy="longest_first")
     try:
-        for start in range(0, len(texts), ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
-            batch = texts[rows] if pairs is None else list(zip(texts[rows], pairs[rows], strict=True))
-            with tokenizing("the tokenizer fails on a text: use another one"):
-                encodings = tokenizer.encode_batch_fast(batch)
-            for encoding in encodings:
-                read.add(encoding, max_length, cutting)
+        for encodings in _ahead(tokenizer, texts, pairs):
+            read.extend(encodings, max_length, cutting)
     finally:
         tokenizer.no_truncation()
     return read.tokens(labels if labels is not None else [0] * len(texts))
+
+
+def _ahead(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None) -> Iterator[list[Encoding]]:
+    """The encodings of `ROWS_AT_ONCE` rows after another: the library, which uses all cores, is at the next ones while
+    one thread takes the ids of the last out of its objects."""
+
+    def read(start: int) -> list[Encoding]:
+        rows = slice(start, start + ROWS_AT_ONCE)
+        batch = texts[rows] if pairs is None else list(zip(texts[rows], pairs[rows], strict=True))
+        with tokenizing("the tokenizer fails on a text: use another one"):
+            return tokenizer.encode_batch_fast(batch)
+
+    starts = range(0, len(texts), ROWS_AT_ONCE)
+    if len(starts) < 2:
+        return (yield from map(read, starts))
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(read, 0)
+        for start in starts[1:]:
+            last, coming = coming.result(), thread.submit(read, start)
+            yield last
+        yield coming.result()
 
 
 class _Read:
@@ -338,6 +353,19 @@ class _Read:
         self.ids, self.segments, self.marks = array("i"), bytearray(), marks
         self.bounds, self.firsts = [0], [0]
         self.n_truncated = 0
+
+    def extend(self, encodings: list[Encoding], max_length: int, cutting: Cutting) -> None:
+        """More rows."""
+        rows = [encoding.ids for encoding in encodings]
+        if self.marks is not None or max(map(len, rows), default=0) >= max_length:
+            for encoding in encodings:
+                self.add(encoding, max_length, cutting)
+            return
+        for ids in rows:  # none is cut
+            self.ids.extend(ids)
+        n_documents = len(self.bounds)
+        self.bounds += islice(accumulate(map(len, rows), initial=self.bounds[-1]), 1, None)
+        self.firsts += range(n_documents, len(self.bounds))
 
     def add(self, encoding: Encoding, max_length: int, cutting: Cutting) -> None:
         """One more row."""

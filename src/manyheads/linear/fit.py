@@ -49,6 +49,7 @@ def fit_linear(
         weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
         validation: rows by whose likelihood the terms are chosen; None: words.
     """
+    rows = rows.readable()
     if (rows.sets is None and len(set(rows.labels)) < 2) or too_many(rows, n_classes):
         return None
     terms = Terms.words if validation is None else chosen(rows, n_classes, weights_C, validation)
@@ -176,7 +177,7 @@ def _few(rows: Rows, most: int, most_letters: int) -> Rows:
 
 def _letters(rows: Rows) -> int:
     """Letters of all texts; of a large table, which is read for them, as its first texts have them."""
-    if not isinstance(rows.texts, list):
+    if not getattr(rows.texts, "is_kept", True):
         first = rows.pick(range(min(len(rows), ROWS_TO_COUNT)))
         return (
             sum(len(text) for column in (first.texts, first.pairs or []) for text in column) * len(rows) // len(first)

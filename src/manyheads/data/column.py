@@ -1,6 +1,6 @@
-"""Columns of tables that are too large to be held as Python objects: read again by row number; rows told apart.
+"""Columns of tables, which are read again block by block; rows told apart by hashes, and by class.
 
-Texts are told apart by 64-bit hashes (SipHash): of 10 million texts two are the same once in 400,000 times.
+Hashes have 64 bits (SipHash): of 10 million texts two are the same once in 400,000 times.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ KEPT = 2**25  # bytes of cells of a column that are kept once they were read
 
 
 class Column(Sequence[Any]):
-    """Cells of a large table, read again whenever they are asked for, but few of them, which are kept.
+    """Cells of a table, read again whenever they are asked for, but few of them, which are kept.
 
     Args:
         reads: give the cells of each block.
@@ -35,11 +35,11 @@ class Column(Sequence[Any]):
         identity: str,
         weight: float,
         rows: np.ndarray | None = None,
+        kept: list[Any] | None = None,
     ) -> None:
         self.reads, self.starts, self.rows = reads, starts, rows
         self.weight = weight
-        self._identity = identity
-        self._kept: list[Any] | None = None
+        self._identity, self._kept = identity, kept
 
     def __len__(self) -> int:
         return int(self.starts[-1]) if self.rows is None else len(self.rows)
@@ -54,15 +54,29 @@ class Column(Sequence[Any]):
 
     @property
     def identity(self) -> str:
+        """The same for the same cells, where they are kept; else for the same cells of the same files."""
+        if self.is_kept:
+            return blake2b(repr(self[:]).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return self.origin
+
+    @property
+    def origin(self) -> str:
         """The same for the same cells of the same files."""
+        if not self._identity:
+            return self.identity
         digest = blake2b(self._identity.encode(), digest_size=16)
         digest.update(b"" if self.rows is None else np.ascontiguousarray(self.rows).data)
         return digest.hexdigest()
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the cells are so few that they stay in memory."""
+        return self._kept is not None or self.weight * len(self) <= KEPT
+
     def parts(self, start: int = 0, stop: int | None = None) -> Iterator[list[Any]]:
         """The cells from `start` on, in lists."""
         stop = len(self) if stop is None else stop
-        if self._kept is None and self.weight * len(self) <= KEPT:
+        if self._kept is None and self.is_kept:
             self._kept = list(chain.from_iterable(self._read(0, len(self))))
         if self._kept is not None:
             yield self._kept[start:stop]
@@ -71,6 +85,7 @@ class Column(Sequence[Any]):
 
     def _read(self, start: int, stop: int) -> Iterator[list[Any]]:
         if start >= stop:
+            yield []
             return
         first, last = (at if self.rows is None else int(self.rows[at]) for at in (start, stop - 1))
         begin, end = np.searchsorted(self.starts, [first, last], "right") - 1
@@ -101,10 +116,35 @@ class Column(Sequence[Any]):
         indices = np.asarray(indices, dtype=np.int64)
         rows = indices if self.rows is None else self.rows[indices]
         if np.all(rows[1:] > rows[:-1]):
-            return Column(self.reads, self.starts, self._identity, self.weight, rows)
+            kept = None if self._kept is None else [self._kept[at] for at in indices.tolist()]
+            return Column(self.reads, self.starts, self._identity, self.weight, rows, kept)
         found, back = np.unique(rows, return_inverse=True)
         cells = list(Column(self.reads, self.starts, self._identity, self.weight, found))
         return [cells[one] for one in back.tolist()]
+
+
+class Sampled(Column):
+    """Cells of a stream, which are read from its beginning on, but for those of a few `held` rows, ascending, which are
+    at hand. `checked` is what `rows.checked` would find in all of them."""
+
+    def __init__(self, column: Column, held: np.ndarray, cells: list[Any], checked: Any) -> None:
+        super().__init__(column.reads, column.starts, column._identity, column.weight, column.rows)
+        self.held, self.cells, self.checked = held, cells, checked
+
+    def readable(self) -> np.ndarray:
+        """Which of the cells are at hand."""
+        rows = np.arange(len(self)) if self.rows is None else self.rows
+        return np.flatnonzero(np.isin(rows, self.held, assume_unique=True))
+
+    def take(self, indices: Any) -> Column:
+        """The cells at `indices`, which ascend."""
+        indices = np.asarray(indices, dtype=np.int64)
+        rows = indices if self.rows is None else self.rows[indices]
+        places = np.searchsorted(self.held, rows)
+        if len(rows) and places[-1] < len(self.held) and np.array_equal(self.held[places], rows):
+            return in_memory([self.cells[at] for at in places.tolist()])
+        part = Column(self.reads, self.starts, self._identity, self.weight, rows)
+        return Sampled(part, self.held, self.cells, None)
 
 
 @lru_cache(maxsize=3)
@@ -121,7 +161,7 @@ def sliced(read: Callable[[int, slice], list[Any]], sizes: list[int], identity: 
     return Column([partial(read, *place) for place in places], ends, identity, weight)
 
 
-def chained(columns: list[Sequence[Any]]) -> Column:
+def chained(columns: list[Any]) -> Any:
     """The cells of several columns as those of one."""
     parts = [one if isinstance(one, Column) else in_memory(one) for one in columns]
     ends = np.cumsum([0, *(int(one.starts[-1]) for one in parts)])
@@ -130,7 +170,7 @@ def chained(columns: list[Sequence[Any]]) -> Column:
         every = [np.arange(int(one.starts[-1])) if one.rows is None else one.rows for one in parts]
         rows = np.concatenate([of_one + end for of_one, end in zip(every, ends[:-1], strict=True)])
     starts = [one.starts[:-1] + end for one, end in zip(parts, ends[:-1], strict=True)]
-    identity = blake2b(repr([one.identity for one in parts]).encode(), digest_size=16).hexdigest()
+    identity = blake2b(repr([one.origin for one in parts]).encode(), digest_size=16).hexdigest()
     weight = sum(one.weight * len(one) for one in parts) / max(1, sum(map(len, parts)))
     reads = [read for one in parts for read in one.reads]
     return Column(reads, np.concatenate([*starts, ends[-1:]]), identity, weight, rows)
@@ -139,10 +179,13 @@ def chained(columns: list[Sequence[Any]]) -> Column:
 def in_memory(cells: Sequence[Any]) -> Column:
     """A list as a column of one block."""
     held = list(cells)
-    digest = blake2b(digest_size=16)
-    for cell in held:
-        digest.update(f"{cell!r}\0".encode("utf-8", "surrogatepass"))
-    return Column([lambda: held], np.array([0, len(held)]), digest.hexdigest(), 0.0)
+    return Column([lambda: held], np.array([0, len(held)]), "", 0.0, None, held)
+
+
+def stable(cells: list[Any]) -> np.ndarray:
+    """Hashes of texts that are the same in every process, unlike Python's: int64. What is no text has that of none."""
+    texts = (cell.encode("utf-8", "surrogatepass") if isinstance(cell, str) else b"" for cell in cells)
+    return np.frombuffer(b"".join(blake2b(text, digest_size=8).digest() for text in texts), dtype=np.int64)
 
 
 def of_pairs(first: Sequence[int], second: Sequence[int]) -> np.ndarray:
