@@ -310,6 +310,7 @@ class AblateConfig:
     model: ModelConfig = setting(ModelConfig, "the encoder classifier of all rows, but for what varies")
     optim: OptimConfig = setting(OptimConfig, "the optimiser")
     hardware: HardwareConfig = setting(HardwareConfig, "processor: one device")
+    slurm: ArrayConfig = setting(ArrayConfig, "the jobs that hardware=slurm writes", needs="slurm")
     trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
 
     def __post_init__(self) -> None:
@@ -317,6 +318,11 @@ class AblateConfig:
             not (self.sets and (self.data.path or self.data.hub)),
             f"sets={show_list(self.sets)} and data.{'path' if self.data.path else 'hub'}="
             f"{show(self.data.path or self.data.hub)} both name data: give one of them",
+        )
+        require(
+            not (self.slurm.script and self.equal is Equal.seconds and self.slurm.tasks > 1),
+            f"equal=seconds compares times of one machine, but slurm.tasks={self.slurm.tasks} are several: use "
+            "slurm.tasks=1, or another budget such as equal=flops",
         )
         for name, count in (("devices", self.hardware.devices), ("nodes", self.hardware.nodes)):
             require(

@@ -1,7 +1,8 @@
 """The verb `ablate`: every row of a comparison trained at an equal budget, over seeds and data, and the results file.
 
 The data is found and read before torch is imported, then tokenized once for all runs. The results file is JSON that is
-written after every run and continued by the next start:
+written after every run and continued by the next start, or at the same time by the same command elsewhere: who makes a
+run holds its lock, and who writes the file takes over what others have written.
 
 {"vary": "model.score", "equal": "parameters", ..., "sets": [...], "rows": [...], "seeds": [...], "machine": {...},
  "measured": [{"set": ..., "row": ..., "data": digest, "settings": {...}, "parameters": ..., "runs": {seed: figures}}]}
@@ -14,6 +15,7 @@ import os
 import platform
 import re
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +25,7 @@ from manyheads.config import AblateConfig, Accelerator, DataConfig, Equal, Hardw
 from manyheads.config.fields import plain_settings
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
+from manyheads.distributed.slurm import refuse_unwritten
 from manyheads.runs.folder import replace_file
 from manyheads.terminal import as_text, console, print_sheet, shown
 from manyheads.training.before import check_end, check_rows
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 ROOT = "MANYHEADS_DATA"
 ELSEWHERE = ("seed", "output", "test", "dry", "logger.", "checkpoint.", "data.path", "data.cache", "hardware.threads")
+PATIENCE = 60.0  # seconds for which another may be writing the results file
 log = logging.getLogger("manyheads.ablate")
 
 
@@ -40,12 +44,14 @@ def ablate(config: AblateConfig) -> "Record":
     """Run what the results file lacks, one run after another in this process; print the tables.
 
     The file is replaced whole after every run, so a stop at any moment loses the running one alone; the next start
-    continues with that one. A run is made again only if one of its own settings, or its data, has changed.
+    continues with that one. A run is made again only if one of its own settings, or its data, has changed. Processes
+    that do the same at the same time make different runs, but where times are compared, which they would share.
 
     Raises:
         ValueError: one sentence; the settings, the data, a budget that no width meets, or a results file that holds
             another comparison, or is in use. All are found before the first run.
     """
+    refuse_unwritten(config)
     check_end(config.trainer)
     found, runs = read_sets(config), [config.run(variant) for variant in config.variants()]
     for one in found:
@@ -61,16 +67,17 @@ def ablate(config: AblateConfig) -> "Record":
     path = Path(config.output or f"outputs/ablate/{_file_name(config)}").absolute()
     path = path if path.suffix == ".json" else path.with_name(f"{path.name}.json")
     if path.exists():
-        check_same_question(read_record(path), path, config)
+        check_same_question(read_record(path), path, config.vary_name, config.equal.name)
     data = {one.name: prepare(one, runs[0]) for one in found}
     rows = [row for prepared in data.values() for row in plan_rows(config, prepared)]
     record = start_record(config, rows, data)
     path.parent.mkdir(parents=True, exist_ok=True)
     in_use = f"output={path} is in use by another comparison: wait for its end, or name another file"
-    with shown(log), locked(path.with_name(f".{path.name}.lock"), in_use):
-        if path.exists() and (dropped := take_over(record, read_record(path))):
+    with shown(log), ExitStack() as stack:
+        if config.equal is Equal.seconds:
+            stack.enter_context(locked(path.with_name(f".{path.name}.seconds.lock"), in_use))
+        if dropped := share(record, path):
             log.info("%d finished runs no longer fit the settings and are made again", dropped)
-        check_same_machine(record, path)
         run_missing(config, rows, data, record, path)
     for sheet in sheets(record):
         print_sheet(sheet)
@@ -83,24 +90,52 @@ def run_missing(
 ) -> None:
     """All rows of one seed before the next, so that a stop leaves whole comparisons behind."""
     from manyheads.sweep.equal_budget import train_run, warm_up
+    from manyheads.sweep.journal import locked
 
     paces = config.equal is Equal.seconds
     missing = [(row, seed) for seed in record.seeds for row in rows if str(seed) not in row.measured.runs]
-    record.write(path)
     if missing:
         first = missing[0][0]
         warm_up(first.run, data[first.measured.set])
 
     for at, (row, seed) in enumerate(missing, start=1):
         measured = row.measured
-        figures = train_run(replace(row.run, seed=seed), data[measured.set], config.seconds, paces=paces)
-        measured.runs[str(seed)] = replace(figures, machine=machine_words(record.machine))
-        record.write(path)
+        mark = hashlib.blake2b(f"{measured.set} {measured.row} {seed}".encode(), digest_size=8).hexdigest()
+        with ExitStack() as claim:
+            try:
+                claim.enter_context(locked(path.with_name(f".{path.name}.{mark}.lock"), "another makes it"))
+            except ValueError:
+                continue
+            share(record, path)
+            if str(seed) in measured.runs:
+                continue
+            figures = train_run(replace(row.run, seed=seed), data[measured.set], config.seconds, paces=paces)
+            measured.runs[str(seed)] = replace(figures, machine=machine_words(record.machine))
+            share(record, path)
         log.info(
             "run %d of %d: %s, %s, seed %d: accuracy %.4f after %d steps in %.1f s",
             *(at, len(missing), measured.set, measured.row),
             *(seed, figures.accuracy, figures.steps, figures.seconds),
         )
+    share(record, path)
+    left = sum(str(seed) not in row.measured.runs for seed in record.seeds for row in rows)
+    if left:
+        log.info("%d run(s) are left to other processes with this results file: the tables lack them", left)
+
+
+def share(record: "Record", path: Path) -> int:
+    """Take over what the results file holds, and write it with what is new here. Returns what `take_over` does."""
+    from manyheads.sweep.journal import locked
+
+    dropped, in_use = 0, f"output={path} has been written by another process for {PATIENCE:g} s: see what it is at"
+    with locked(path.with_name(f".{path.name}.lock"), in_use, wait=PATIENCE):
+        if path.exists():
+            before = read_record(path)
+            check_same_question(before, path, record.vary, record.equal)
+            dropped = take_over(record, before)
+        check_same_machine(record, path)
+        record.write(path)
+    return dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,13 +358,13 @@ def _same(old: dict[str, Any], new: dict[str, Any]) -> bool:
     return all(old.get(name, usual.get(name)) == new.get(name, usual.get(name)) for name in names)
 
 
-def check_same_question(record: Record, path: Path, config: AblateConfig) -> None:
+def check_same_question(record: Record, path: Path, vary: str, equal: str) -> None:
     """A file is continued only with the comparison it holds.
 
     Raises:
         ValueError: it holds another.
     """
-    for name, held, asked in (("vary", record.vary, config.vary_name), ("equal", record.equal, config.equal.name)):
+    for name, held, asked in (("vary", record.vary, vary), ("equal", record.equal, equal)):
         if held != asked:
             raise ValueError(
                 f"output={path} holds a comparison with {name}={held}, not {name}={asked}: "
