@@ -319,11 +319,6 @@ class AblateConfig:
             f"sets={show_list(self.sets)} and data.{'path' if self.data.path else 'hub'}="
             f"{show(self.data.path or self.data.hub)} both name data: give one of them",
         )
-        require(
-            not (self.slurm.script and self.equal is Equal.seconds and self.slurm.tasks > 1),
-            f"equal=seconds compares times of one machine, but slurm.tasks={self.slurm.tasks} are several: use "
-            "slurm.tasks=1, or another budget such as equal=flops",
-        )
         for name, count in (("devices", self.hardware.devices), ("nodes", self.hardware.nodes)):
             require(
                 count == 1,

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 ROOT = "MANYHEADS_DATA"
 ELSEWHERE = ("seed", "output", "test", "dry", "logger.", "checkpoint.", "data.path", "data.cache", "hardware.threads")
-PATIENCE = 60.0  # seconds for which another may be writing the results file
 log = logging.getLogger("manyheads.ablate")
 
 
@@ -58,7 +57,7 @@ def ablate(config: AblateConfig) -> "Record":
         for run in runs:
             check_rows(run, one.splits)
 
-    from manyheads.sweep.equal_budget import plan_rows
+    from manyheads.sweep.equal_budget import plan_rows, run_missing, share
     from manyheads.sweep.journal import locked
     from manyheads.sweep.tables import sheets
     from manyheads.training.trainer import check_trainer
@@ -67,7 +66,7 @@ def ablate(config: AblateConfig) -> "Record":
     path = Path(config.output or f"outputs/ablate/{_file_name(config)}").absolute()
     path = path if path.suffix == ".json" else path.with_name(f"{path.name}.json")
     if path.exists():
-        check_same_question(read_record(path), path, config.vary_name, config.equal.name)
+        check_same_question(read_record(path), path, config)
     data = {one.name: prepare(one, runs[0]) for one in found}
     rows = [row for prepared in data.values() for row in plan_rows(config, prepared)]
     record = start_record(config, rows, data)
@@ -76,66 +75,13 @@ def ablate(config: AblateConfig) -> "Record":
     with shown(log), ExitStack() as stack:
         if config.equal is Equal.seconds:
             stack.enter_context(locked(path.with_name(f".{path.name}.seconds.lock"), in_use))
-        if dropped := share(record, path):
+        if dropped := share(record, path, config):
             log.info("%d finished runs no longer fit the settings and are made again", dropped)
         run_missing(config, rows, data, record, path)
     for sheet in sheets(record):
         print_sheet(sheet)
     console().print(as_text(path), soft_wrap=True)
     return record
-
-
-def run_missing(
-    config: AblateConfig, rows: "list[Row]", data: "dict[str, Prepared]", record: "Record", path: Path
-) -> None:
-    """All rows of one seed before the next, so that a stop leaves whole comparisons behind."""
-    from manyheads.sweep.equal_budget import train_run, warm_up
-    from manyheads.sweep.journal import locked
-
-    paces = config.equal is Equal.seconds
-    missing = [(row, seed) for seed in record.seeds for row in rows if str(seed) not in row.measured.runs]
-    if missing:
-        first = missing[0][0]
-        warm_up(first.run, data[first.measured.set])
-
-    for at, (row, seed) in enumerate(missing, start=1):
-        measured = row.measured
-        mark = hashlib.blake2b(f"{measured.set} {measured.row} {seed}".encode(), digest_size=8).hexdigest()
-        with ExitStack() as claim:
-            try:
-                claim.enter_context(locked(path.with_name(f".{path.name}.{mark}.lock"), "another makes it"))
-            except ValueError:
-                continue
-            share(record, path)
-            if str(seed) in measured.runs:
-                continue
-            figures = train_run(replace(row.run, seed=seed), data[measured.set], config.seconds, paces=paces)
-            measured.runs[str(seed)] = replace(figures, machine=machine_words(record.machine))
-            share(record, path)
-        log.info(
-            "run %d of %d: %s, %s, seed %d: accuracy %.4f after %d steps in %.1f s",
-            *(at, len(missing), measured.set, measured.row),
-            *(seed, figures.accuracy, figures.steps, figures.seconds),
-        )
-    share(record, path)
-    left = sum(str(seed) not in row.measured.runs for seed in record.seeds for row in rows)
-    if left:
-        log.info("%d run(s) are left to other processes with this results file: the tables lack them", left)
-
-
-def share(record: "Record", path: Path) -> int:
-    """Take over what the results file holds, and write it with what is new here. Returns what `take_over` does."""
-    from manyheads.sweep.journal import locked
-
-    dropped, in_use = 0, f"output={path} has been written by another process for {PATIENCE:g} s: see what it is at"
-    with locked(path.with_name(f".{path.name}.lock"), in_use, wait=PATIENCE):
-        if path.exists():
-            before = read_record(path)
-            check_same_question(before, path, record.vary, record.equal)
-            dropped = take_over(record, before)
-        check_same_machine(record, path)
-        record.write(path)
-    return dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,13 +304,13 @@ def _same(old: dict[str, Any], new: dict[str, Any]) -> bool:
     return all(old.get(name, usual.get(name)) == new.get(name, usual.get(name)) for name in names)
 
 
-def check_same_question(record: Record, path: Path, vary: str, equal: str) -> None:
+def check_same_question(record: Record, path: Path, config: AblateConfig) -> None:
     """A file is continued only with the comparison it holds.
 
     Raises:
         ValueError: it holds another.
     """
-    for name, held, asked in (("vary", record.vary, vary), ("equal", record.equal, equal)):
+    for name, held, asked in (("vary", record.vary, config.vary_name), ("equal", record.equal, config.equal.name)):
         if held != asked:
             raise ValueError(
                 f"output={path} holds a comparison with {name}={held}, not {name}={asked}: "
