@@ -133,19 +133,46 @@ def test_a_killed_process_is_started_again_and_the_end_is_the_same(start, home, 
     assert result(home / "killed") == result(launched)
 
 
-@pytest.mark.slow
-def test_two_machines_are_one_run(start, home, launched):
-    """Two torchrun of this one."""
+def two_agents(start, *words: str) -> list[subprocess.Popen[str]]:
+    """Two torchrun of this machine, as of two."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     place = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
-    words = [SCRIPT, *LONG, "output=machines", "hardware.nodes=2"]
-    both = [start(*TORCHRUN, *place, f"--node-rank={node}", *words) for node in (0, 1)]
-    for one in both:
+    words = (SCRIPT, *LONG, "hardware.nodes=2", *words)
+    return [start(*TORCHRUN, *place, f"--node-rank={node}", *words) for node in (0, 1)]
+
+
+@pytest.mark.slow
+def test_two_machines_are_one_run(start, home, launched):
+    for one in two_agents(start, "output=machines"):
         finished(one)
     assert result(home / "machines") == result(launched)
     assert [path.name for path in (home / "machines").glob("ranks/*.log")] == ["rank-1.log"]
+
+
+@pytest.mark.slow
+def test_one_of_two_torchrun_is_killed_and_both_go_on(start, home, launched):
+    """With all it has started, in the midst of the run."""
+    folder = home / "agents"
+    both = two_agents(start, "output=agents", "resume=auto")
+    until = time.monotonic() + WAIT
+    while newest(folder / "checkpoints") is None:
+        assert time.monotonic() < until
+        assert both[0].poll() is None, finished(both[0])
+        time.sleep(0.1)
+    for one in [*family(both[1].pid), both[1]]:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    since = time.monotonic()
+    said = finished(both[0], code=1)  # that of torchrun itself, of a process that left with 69
+    assert time.monotonic() - since < 30, "seen at once, not after hardware.timeout"
+    assert said.count("rank 1 died at step") == 1, said
+    assert "the run ends, and resume=auto goes on from its newest checkpoint" in said
+    assert "/manyheads/" not in said, "no traceback of ours"
+    again = two_agents(start, "output=agents", "resume=auto")
+    assert [finished(one).count("resumed at step") for one in again] == [1, 0]
+    assert result(folder) == result(launched)
 
 
 TIMEOUT = 20  # seconds: hardware.timeout

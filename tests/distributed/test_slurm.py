@@ -242,13 +242,35 @@ def test_a_search_is_an_array_of_the_same_words(tmp_path, capsys):
     assert "storage.journal" not in script.read_text()
 
 
+def test_a_comparison_is_an_array_of_the_same_words(tmp_path, capsys):
+    """Its jobs share a results file, beside which the script lies."""
+    words = ["vary=model.score", "values=[dot,cosine]", "slurm.tasks=3", "hardware.threads=2", "slurm.time=60"]
+    assert cli.main(["ablate", "hardware=slurm", *words, "output=tables/scores.json"]) == 0
+    script = Path(shlex.split(capsys.readouterr().out)[1])
+    assert script == tmp_path / "tables" / "scores.sbatch"
+    assert asked(script) == [
+        "--signal=USR1@90", "--job-name=scores", "--nodes=1", "--ntasks-per-node=1", "--array=1-3", "--time=60",
+        "--cpus-per-task=2", f'--output="{tmp_path}/tables/scores-slurm-%A_%a.out"', "--open-mode=append", "--requeue",
+    ]  # fmt: skip
+    (line,) = [line for line in script.read_text().splitlines() if "srun" in line]
+    assert shlex.split(line)[2:] == [
+        "-m", "manyheads", "ablate", "hardware=slurm", *words, f"output={tmp_path}/tables/scores",
+    ]  # fmt: skip
+    assert 'scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"' in script.read_text()
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
         ("tune hardware=slurm optim.lr=1e-3,3e-3", "which find each other by their folder: add output=FOLDER"),
         ("tune slurm.tasks=2 optim.lr=1e-3,3e-3", "slurm.tasks=2 does nothing without hardware=slurm: add that"),
-        ("train hardware=slurm slurm.tasks=2", "slurm.tasks=2 is a setting of tune, not of train"),
-        ("ablate hardware=slurm", "submit that one by sbatch --wrap='manyheads ablate ...': choose auto"),
+        ("train hardware=slurm slurm.tasks=2", "slurm.tasks=2 is a setting of ablate, not of train"),
+        ("ablate hardware=slurm vary=model.score values=[dot,cosine]", "by their results file: add output=FILE, on"),
+        ("ablate slurm.tasks=2 vary=model.score values=[dot,cosine]", "slurm.tasks=2 does nothing without hardware"),
+        (
+            "ablate hardware=slurm vary=model.score values=[dot,cosine] equal=seconds output=r",
+            "equal=seconds compares times of one machine, but slurm.tasks=4 are several: use slurm.tasks=1, or another",
+        ),
     ],
 )
 def test_what_is_no_array_is_one_sentence(line, sentence, tmp_path, capsys):

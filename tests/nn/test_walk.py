@@ -102,7 +102,7 @@ def test_compiled_steps_learn_as_layers_as_written_do(small, flash_on_cpu):
         model = assemble(small(n_layers=3, windows=[0, 2], d_v=4), vocab_size=20, n_classes=3, max_length=16)
         model.encoder.walk = walk
         optimizer, found = torch.optim.AdamW(model.parameters(), lr=1e-2), []
-        for step in range(24):
+        for step in range(50):
             lengths = (torch.randperm(9)[: 3 + step % 4] + 1).tolist()
             layout = Packed.of_lengths(lengths).rounded(8)
             layout.bounds  # noqa: B018 - made once a batch, outside of what is compiled

@@ -56,7 +56,8 @@ def run_of(strategy: Strategy = FSDP, **more: Any) -> RunConfig:
         data=DataConfig(path="nowhere.csv"),
         model=ModelConfig(n_layers=2, n_heads=2, d_model=10, d_k=4, d_v=4, d_ff=11, **shape),
         batch=BatchConfig(rows=4, accumulate=more.pop("accumulate", 2)),
-        optim=OptimConfig(lr=1e-2, eps=1e-2, average=more.pop("average", 0)),  # ε: no step is made of rounding alone
+        optim=OptimConfig(lr=1e-2, eps=1e-2, average=more.pop("average", 0), few=more.pop("few", 0)),  # ε: no step is
+        # made of rounding alone
         checkpoint=CheckpointConfig(every=7, patience=0, metric=Metric.loss),
         hardware=HardwareConfig(
             accelerator=Accelerator[more.pop("accelerator", "cpu")],
@@ -181,12 +182,13 @@ def assert_close(one: Any, other: Any, tolerance: float) -> None:
 
 
 def job_plain(folder: Path) -> None:
-    train(folder / "fsdp", run_of(FSDP))
-    train(folder / "ddp", run_of(DDP))
+    """The head is fitted by the first rank, whose weights the other gets."""
+    train(folder / "fsdp", run_of(FSDP, few=50))
+    train(folder / "ddp", run_of(DDP, few=50))
 
 
 def test_parts_train_as_the_whole_does_on_two_ranks_and_on_one(two, tmp_path):
-    train(tmp_path / "alone", run_of(ALONE))
+    train(tmp_path / "alone", run_of(ALONE, few=50))
     folder = two("plain")
     assert_same_run(folder / "fsdp", folder / "ddp")
     torch.testing.assert_close(losses(folder / "fsdp"), losses(folder / "alone"), rtol=0, atol=1e-5)

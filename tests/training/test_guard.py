@@ -281,11 +281,11 @@ def test_what_is_refused():
 class Out(Guard):
     """As if memory had run out in step 3, in a batch of `rows` rows."""
 
-    def ran_out(self, rows: int) -> "Out":
+    def ran_out(self, rows: int, error: Exception | None = None) -> "Out":
         trainer: Any = SimpleNamespace(global_step=2, world_size=2, global_rank=1)
         module = LitModule.__new__(LitModule)
         object.__setattr__(module, "n_rows", rows)
-        self.on_exception(trainer, module, torch.OutOfMemoryError("CUDA out of memory"))
+        self.on_exception(trainer, module, error or torch.OutOfMemoryError("CUDA out of memory"))
         return self
 
 
@@ -299,6 +299,21 @@ def test_halves_are_written_down_and_what_cannot_be_halved_is_one_sentence(tmp_p
     off = run_of("raise", halve=False)
     with pytest.raises(ValueError, match=r"^step 3 .*: set guard\.halve=true, use a smaller batch\.tokens, or use a"):
         Out(off, tmp_path).ran_out(5).answered()
+
+
+CUBLAS = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+
+
+def test_memory_is_out_in_whatever_words_torch_says_so(tmp_path: Path):
+    with pytest.raises(RuntimeError) as of_cpu:
+        torch.empty(2**50)
+    for error in (torch.AcceleratorError("CUDA error: out of memory"), RuntimeError(CUBLAS), of_cpu.value):
+        ended = Out(run_of(), tmp_path).ran_out(5, error).answered()
+        assert ended
+        assert ended.again.split == 2
+        (tmp_path / "again.json").unlink()
+    for error in (RuntimeError("CUDA error: an illegal memory access was encountered"), OSError("out of memory")):
+        assert Out(run_of(), tmp_path).ran_out(5, error).answered() is None
 
 
 def test_a_rank_that_lost_one_whose_memory_ran_out_starts_again_as_well(tmp_path):

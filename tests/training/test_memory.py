@@ -99,11 +99,15 @@ def test_a_try_leaves_weights_gradients_generators_and_figures_as_they_are(small
     assert int(task.train_metrics.rows_C.sum()) == 0
 
 
-def test_other_mistakes_are_not_taken_for_memory(monkeypatch):
+@pytest.mark.parametrize("error", [ZeroDivisionError(), RuntimeError("CUDA error: device-side assert triggered")])
+def test_other_mistakes_are_not_taken_for_memory(error, monkeypatch):
+    def fail(*_):
+        raise error
+
     (network, task), tokens = parts(), rows(4)
-    monkeypatch.setattr(Classify, "learn", lambda *_: 1 / 0)
+    monkeypatch.setattr(Classify, "learn", fail)
     batch = TextData({"train": tokens}, run_of(10**4).batch, 0).largest_batch()
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(type(error)):
         memory.tried(network, task, batch, CPU, None, copies=0)
 
 

@@ -19,7 +19,7 @@ from types import CodeType
 from typing import Any
 
 from manyheads.cli.verbs import Config
-from manyheads.config import DataConfig, EvaluateConfig, Long, RunConfig, Source, Task, TuneConfig
+from manyheads.config import AblateConfig, DataConfig, EvaluateConfig, Long, RunConfig, Source, Task, TuneConfig
 from manyheads.config.facts import Setting, settings
 from manyheads.config.fields import leaves, one_of, show, unknown_sentence
 from manyheads.terminal import one_line
@@ -137,7 +137,7 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
                 f"here, where data={data.source.name} is read: name a dataset of the Hugging Face hub by data.hub=, or "
                 "remove it"
             )
-    if facts.needs == "slurm" and isinstance(config, RunConfig | TuneConfig) and not config.slurm.script:
+    if facts.needs == "slurm" and isinstance(config, RunConfig | TuneConfig | AblateConfig) and not config.slurm.script:
         return "without hardware=slurm: add that, or remove it"
     if not isinstance(config, RunConfig):
         return ""

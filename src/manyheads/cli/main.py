@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from manyheads import __version__
 from manyheads.cli.errors import user_sentence
 from manyheads.cli.verbs import VERBS, Config, top_help, verb_help
-from manyheads.config import RunConfig, TuneConfig
+from manyheads.config import AblateConfig, RunConfig, TuneConfig
 from manyheads.config.facts import nearest, nearest_setting, settings
 from manyheads.config.fields import one_of
 from manyheads.distributed.ranks import this_process
@@ -129,7 +129,7 @@ def _run(words: list[str]) -> int:
         show_jobs([score.summary for score in scores if score is not None])
         return 0
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
-    if isinstance(config, RunConfig | TuneConfig) and is_for_the_queue(config):
+    if isinstance(config, RunConfig | TuneConfig | AblateConfig) and is_for_the_queue(config):
         print(write_job(config, asked.overrides, asked.config_dir))
     else:
         call(verb, config)

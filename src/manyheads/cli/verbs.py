@@ -184,8 +184,6 @@ VERBS = {
         FINISHED
         | dict.fromkeys(("ddp", "fsdp"), "several devices, but ablate compares runs of one device")
         | {
-            "slurm": "no choice for ablate, whose results file one process writes, run after run; submit that one by "
-            "sbatch --wrap='manyheads ablate ...'",
             "dates": "a task of texts for texts, but ablate compares classifiers",
         },
         {

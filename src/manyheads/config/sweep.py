@@ -310,6 +310,7 @@ class AblateConfig:
     model: ModelConfig = setting(ModelConfig, "the encoder classifier of all rows, but for what varies")
     optim: OptimConfig = setting(OptimConfig, "the optimiser")
     hardware: HardwareConfig = setting(HardwareConfig, "processor: one device")
+    slurm: ArrayConfig = setting(ArrayConfig, "the jobs that hardware=slurm writes", needs="slurm")
     trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
 
     def __post_init__(self) -> None:

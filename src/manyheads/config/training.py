@@ -326,6 +326,6 @@ class SlurmConfig:
 
 @section("slurm.")
 class ArrayConfig(SlurmConfig):
-    """The script of an array of jobs, one machine each, which share a search."""
+    """The script of an array of jobs, one machine each, which share a search or a comparison."""
 
     tasks: int = setting(4, "jobs of the array", ge=1, le=1000)

@@ -1,7 +1,8 @@
 """The verb `ablate`: every row of a comparison trained at an equal budget, over seeds and data, and the results file.
 
 The data is found and read before torch is imported, then tokenized once for all runs. The results file is JSON that is
-written after every run and continued by the next start:
+written after every run and continued by the next start, or at the same time by the same command elsewhere: who makes a
+run holds its lock, and who writes the file takes over what others have written.
 
 {"vary": "model.score", "equal": "parameters", ..., "sets": [...], "rows": [...], "seeds": [...], "machine": {...},
  "measured": [{"set": ..., "row": ..., "data": digest, "settings": {...}, "parameters": ..., "runs": {seed: figures}}]}
@@ -23,6 +24,7 @@ from manyheads.config import AblateConfig, Accelerator, DataConfig, HardwareConf
 from manyheads.config.fields import plain_settings
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
+from manyheads.distributed.slurm import refuse_unwritten
 from manyheads.runs.config_file import REMOVED
 from manyheads.runs.folder import replace_file
 from manyheads.terminal import as_text, console, print_sheet, shown
@@ -41,20 +43,21 @@ def ablate(config: AblateConfig) -> "Record":
     """Run what the results file lacks, one run after another in this process; print the tables.
 
     The file is replaced whole after every run, so a stop at any moment loses the running one alone; the next start
-    continues with that one. A run is made again only if one of its own settings, or its data, has changed.
+    continues with that one. A run is made again only if one of its own settings, or its data, has changed. Processes
+    that do the same at the same time make different runs.
 
     Raises:
         ValueError: one sentence; the settings, the data, a budget that no width meets, or a results file that holds
             another comparison, or is in use. All are found before the first run.
     """
+    refuse_unwritten(config)
     check_end(config.trainer)
     found, runs = read_sets(config), [config.run(variant) for variant in config.variants()]
     for one in found:
         for run in runs:
             check_rows(run, one.splits)
 
-    from manyheads.sweep.equal_budget import plan_rows
-    from manyheads.sweep.journal import locked
+    from manyheads.sweep.equal_budget import plan_rows, run_missing, share
     from manyheads.sweep.tables import sheets
     from manyheads.training.trainer import check_trainer
 
@@ -67,39 +70,14 @@ def ablate(config: AblateConfig) -> "Record":
     rows = [row for prepared in data.values() for row in plan_rows(config, prepared)]
     record = start_record(config, rows, data)
     path.parent.mkdir(parents=True, exist_ok=True)
-    in_use = f"output={path} is in use by another comparison: wait for its end, or name another file"
-    with shown(log), locked(path.with_name(f".{path.name}.lock"), in_use):
-        if path.exists() and (dropped := take_over(record, read_record(path))):
+    with shown(log):
+        if dropped := share(record, path, config):
             log.info("%d finished runs no longer fit the settings and are made again", dropped)
         run_missing(config, rows, data, record, path)
     for sheet in sheets(record):
         print_sheet(sheet)
     console().print(as_text(path), soft_wrap=True)
     return record
-
-
-def run_missing(
-    config: AblateConfig, rows: "list[Row]", data: "dict[str, Prepared]", record: "Record", path: Path
-) -> None:
-    """All rows of one seed before the next, so that a stop leaves whole comparisons behind."""
-    from manyheads.sweep.equal_budget import train_run, warm_up
-
-    missing = [(row, seed) for seed in record.seeds for row in rows if str(seed) not in row.measured.runs]
-    record.write(path)
-    if missing:
-        first = missing[0][0]
-        warm_up(first.run, data[first.measured.set])
-
-    for at, (row, seed) in enumerate(missing, start=1):
-        measured = row.measured
-        figures = train_run(replace(row.run, seed=seed), data[measured.set], config.seconds)
-        measured.runs[str(seed)] = replace(figures, machine=machine_words(record.machine))
-        record.write(path)
-        log.info(
-            "run %d of %d: %s, %s, seed %d: accuracy %.4f after %d steps in %.1f s",
-            *(at, len(missing), measured.set, measured.row),
-            *(seed, figures.accuracy, figures.steps, figures.seconds),
-        )
 
 
 @dataclass(frozen=True, slots=True)

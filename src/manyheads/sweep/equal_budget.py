@@ -1,15 +1,19 @@
-"""The same budget for every row of a comparison: a width or a number of steps at which the costs agree; and one run
-that keeps to it.
+"""The same budget for every row of a comparison: a width or a number of steps at which the costs agree; one run that
+keeps to it; and all that a results file lacks, which several processes divide.
 
 n validation rows . C classes
 """
 
 import gc
+import hashlib
+import logging
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count, islice
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import lightning.pytorch as pl
@@ -26,7 +30,19 @@ from manyheads.data.tokens import Tokens
 from manyheads.inference.predictor import network_logits
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.assemble import count_parameters, flops_per_token
-from manyheads.sweep.ablate import Figures, Measured, Prepared, decisive
+from manyheads.sweep.ablate import (
+    Figures,
+    Measured,
+    Prepared,
+    Record,
+    check_same_machine,
+    check_same_question,
+    decisive,
+    machine_words,
+    read_record,
+    take_over,
+)
+from manyheads.sweep.journal import locked
 from manyheads.training.guard import DivergedError, Guard
 from manyheads.training.logs import Meter
 from manyheads.training.module import LitModule, are_few, begin_head
@@ -34,6 +50,8 @@ from manyheads.training.sizing import limited_by_data
 from manyheads.training.trainer import run_trainer
 
 Cost = Callable[[ModelConfig], float]
+PATIENCE = 60.0  # seconds for which another may be writing the results file
+log = logging.getLogger("manyheads.ablate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,3 +299,48 @@ def judge(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:
     logits_nC = network_logits(classifier, tokens)
     right_n = (logits_nC.argmax(-1) == tokens.labels) & logits_nC.isfinite().all(-1)
     return right_n, float(F.cross_entropy(logits_nC, tokens.labels.long()))
+
+
+def run_missing(config: AblateConfig, rows: list[Row], data: dict[str, Prepared], record: Record, path: Path) -> None:
+    """All rows of one seed before the next, so that a stop leaves whole comparisons behind."""
+    missing = [(row, seed) for seed in record.seeds for row in rows if str(seed) not in row.measured.runs]
+    if missing:
+        first = missing[0][0]
+        warm_up(first.run, data[first.measured.set])
+
+    for at, (row, seed) in enumerate(missing, start=1):
+        measured = row.measured
+        mark = hashlib.blake2b(f"{measured.set} {measured.row} {seed}".encode(), digest_size=8).hexdigest()
+        with ExitStack() as claim:
+            try:
+                claim.enter_context(locked(path.with_name(f".{path.name}.{mark}.lock"), "another makes it"))
+            except ValueError:
+                continue
+            share(record, path, config)
+            if str(seed) in measured.runs:
+                continue
+            figures = train_run(replace(row.run, seed=seed), data[measured.set], config.seconds)
+            measured.runs[str(seed)] = replace(figures, machine=machine_words(record.machine))
+            share(record, path, config)
+        log.info(
+            "run %d of %d: %s, %s, seed %d: accuracy %.4f after %d steps in %.1f s",
+            *(at, len(missing), measured.set, measured.row),
+            *(seed, figures.accuracy, figures.steps, figures.seconds),
+        )
+    share(record, path, config)
+    left = sum(str(seed) not in row.measured.runs for seed in record.seeds for row in rows)
+    if left:
+        log.info("%d run(s) are left to other processes with this results file: the tables lack them", left)
+
+
+def share(record: Record, path: Path, config: AblateConfig) -> int:
+    """Take over what the results file holds, and write it with what is new here. Returns what `take_over` does."""
+    dropped, in_use = 0, f"output={path} has been written by another process for {PATIENCE:g} s: see what it is at"
+    with locked(path.with_name(f".{path.name}.lock"), in_use, wait=PATIENCE):
+        if path.exists():
+            before = read_record(path)
+            check_same_question(before, path, config)
+            dropped = take_over(record, before)
+        check_same_machine(record, path)
+        record.write(path)
+    return dropped

@@ -139,16 +139,16 @@ def open_journal(folder: Path, question: dict[str, Any]) -> Iterator[Journal]:
 
 
 @contextmanager
-def locked(path: Path, in_use: str) -> Iterator[None]:
+def locked(path: Path, in_use: str, *, wait: float = 0) -> Iterator[None]:
     """Nobody else holds the lock `path`, a file, while the block lasts. It is the kernel's, so that a process that is
     killed leaves it free; a disk without locks holds none.
 
     Raises:
-        ValueError: somebody does; says `in_use`.
+        ValueError: somebody does, after `wait` seconds still; says `in_use`.
     """
     from filelock import FileLock, Timeout  # mistakes in the settings do not wait for it
 
-    lock = FileLock(path, timeout=0, fallback_to_soft=False)
+    lock = FileLock(path, timeout=wait, fallback_to_soft=False)
     try:
         lock.acquire()
     except Timeout as error:

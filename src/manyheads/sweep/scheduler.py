@@ -73,7 +73,7 @@ class Search:
                 time.sleep(PAUSE)
                 gone = self.shared.tend() if self.shared else ()
                 for one in [one for one in running if one.trial.number in gone]:
-                    _end_all([one])
+                    one.kill()  # another may be writing into its folder
                     running.remove(one)
                 for one in list(running):
                     if (outcome := one.look()) is not None:

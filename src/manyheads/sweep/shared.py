@@ -107,6 +107,7 @@ class SharedStudy(Study):
         super().__init__(config, seeds, folder, study)
         self._signs: dict[int, tuple[Any, float]] = {}  # of other machines' trials: the last, and when it was new here
         self._looked = self._beaten = self._waited = -LOST
+        self._clock = 0.0  # of the wall when it last gave one: the other stands still while a machine sleeps
 
     def take(self) -> Trial | None:
         if not self._ready and time.monotonic() - self._looked <= LOOK:
@@ -141,12 +142,12 @@ class SharedStudy(Study):
         """Give signs of life, and give back what other machines have lost.
 
         Returns:
-            Settings that others have given back, whose runs are to end.
+            Settings that others have given back, whose runs are to be killed.
         """
         now, gone = time.monotonic(), set()
-        if now - self._beaten < BEAT:
+        if now - self._beaten < BEAT and abs(time.time() - self._clock) < LOST:
             return gone
-        self._beaten = now
+        self._beaten, self._clock = now, time.time()
         for number, trial in list(self._own.items()):
             try:
                 trial.set_user_attr("beat", trial.user_attrs.get("beat", 0) + 1)

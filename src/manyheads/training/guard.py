@@ -9,6 +9,7 @@ the step in which figures are logged, or for a validation. On a CPU they are rea
 import json
 import logging
 import math
+import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +27,7 @@ from manyheads.training.module import LitModule
 from manyheads.training.optim import rate_factor
 
 FILE = "nonfinite.json"
+NO_MEMORY = re.compile(r"out of memory|STATUS_ALLOC_FAILED|can't allocate memory")
 SCALINGS = 40  # steps in a row after which the factor of fp16's losses, halved in each, explains no overflow any more
 log = logging.getLogger("manyheads")
 
@@ -117,7 +119,7 @@ class Guard(Callback):
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         assert isinstance(pl_module, LitModule)
-        if isinstance(exception, torch.OutOfMemoryError):
+        if is_out_of_memory(exception):
             self._rows = pl_module.n_rows
             self._out_of_memory = f"step {trainer.global_step + 1} ran out of memory"
             if trainer.world_size > 1:
@@ -209,6 +211,14 @@ class Guard(Callback):
             remedy += ", or leave such steps out by guard.nonfinite=skip"
         kept = f": {self.folder} keeps the figures so far and holds no model" if self.folder else ""
         raise DivergedError(f"training diverged {what}; {remedy}{kept}", module)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Also where not the allocator of GPU memory but CUDA itself, cuBLAS, cuDNN or that of the CPU found none, which
+    torch says in a `RuntimeError`."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
+    )
 
 
 def rate_of(step: Step, module: LitModule) -> float:

@@ -30,6 +30,7 @@ from manyheads.layout import Packed
 from manyheads.nn.assemble import count_parameters, flops_per_answer, flops_per_token
 from manyheads.nn.language_models import MaskedLM, Seq2Seq
 from manyheads.terminal import as_text, console
+from manyheads.training.guard import is_out_of_memory
 from manyheads.training.module import Lesson, Network, are_few, make_task
 from manyheads.training.trainer import compile_mode, count_devices, run_trainer, set_walks, trainer_hardware
 
@@ -121,7 +122,9 @@ def tried(
             torch.autograd.grad(losses_B.sum(), weights, allow_unused=True)
             del kept
         return True
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         return False
     finally:
         task.train_metrics.reset()

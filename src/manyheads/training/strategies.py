@@ -190,6 +190,10 @@ class Sharded(Joined):
         module = self.lightning_module
         assert module is not None
         self._plain: Any = module.network
+        for tensor in self._plain.state_dict().values():  # those of the first, as DDP has it
+            of_first = tensor.to(self.root_device)
+            dist.broadcast(of_first, 0)
+            tensor.copy_(of_first)
         mesh = init_device_mesh(self.root_device.type, (self.world_size,))
         module.network = in_parts(self._plain, mesh)
         super().model_to_device()

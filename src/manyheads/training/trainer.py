@@ -117,14 +117,13 @@ def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
     precision = pick_precision(hardware.precision, on_gpu=on_gpu)
     ranks, spread = this_process(), Sharded if hardware.strategy is Strategy.fsdp else Joined
     backend, timeout = "nccl" if on_gpu else "gloo", timedelta(seconds=hardware.timeout)
-    several = ranks.n_ranks > 1 or hardware.strategy is Strategy.ddp
     joined = spread(process_group_backend=backend, timeout=timeout, broadcast_buffers=False)  # which no step changes
     return {
         "accelerator": "gpu" if on_gpu else "cpu",
         "devices": ranks.n_local,
         "num_nodes": max(1, ranks.n_ranks // ranks.n_local),
         "plugins": [Started()],
-        "strategy": joined if several else "auto",
+        "strategy": joined if ranks.n_ranks > 1 else "auto",
         "precision": LIGHTNING_PRECISION[precision],
     }
 
@@ -278,7 +277,8 @@ def fit(
         StartAgain: it is to go on from its newest checkpoint in another way, which is written down.
         Stopped: it was asked to end, and its state is saved.
     """
-    if start.checkpoint is None and isinstance(network, Classifier) and are_few(run, tokens["train"], labels):
+    anew = start.checkpoint is None and this_process().is_first  # whose weights the others get
+    if anew and isinstance(network, Classifier) and are_few(run, tokens["train"], labels):
         begin_head(run, network, tokens["train"])
     guard = Guard(run, folder, start.again)
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")

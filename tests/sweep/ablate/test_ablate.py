@@ -2,7 +2,12 @@
 
 import fcntl
 import gc
+import hashlib
 import json
+import re
+import subprocess
+import sys
+import time
 
 import psutil
 import pytest
@@ -141,9 +146,54 @@ def test_a_results_file_of_another_comparison_is_refused_and_kept(words, trained
     assert (tmp_path / "results.json").read_bytes() == before
 
 
-def test_of_two_in_one_results_file_the_second_is_refused(words, trained, tmp_path, capsys):
-    """Each would write what the other does not know of."""
-    with (tmp_path / ".results.json.lock").open("w") as held:
+COMMAND = """
+import sys, time
+from manyheads.cli.main import main
+from manyheads.sweep import equal_budget
+train = equal_budget.train_run
+def slow(*given, **named):
+    time.sleep(1.0)
+    return train(*given, **named)
+equal_budget.train_run = slow
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_share_a_results_file_make_each_run_once(words, tmp_path):
+    """Three, one of which is killed: its run is left to the next start."""
+    command = [sys.executable, "-c", COMMAND, "ablate", *words, "seeds=4", "values=[pre,post]"]
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    results, until = tmp_path / "results.json", time.monotonic() + 240
+    while not results.is_file() or '"accuracy"' not in results.read_text():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    started[0].kill()
+    said = [one.communicate(timeout=240)[1] for one in started]
+    assert [one.returncode for one in started[1:]] == [0, 0], said
+    made = [re.findall(r"run \d+ of \d+: (\S+ \S+ seed \d)", one) for one in said]
+    assert sum(map(len, made)) == len({run for of in made for run in of}), "none twice"
+    assert all(made[1:]), "the others had some each"
+    assert main(["ablate", *words, "seeds=4", "values=[pre,post]"]) == 0
+    content = json.loads((tmp_path / "results.json").read_text())
+    assert [sorted(one["runs"]) for one in content["measured"]] == [["0", "1", "2", "3"]] * 2
+    assert not [*tmp_path.glob(".results.json*")]
+
+
+def test_a_run_that_another_process_makes_is_left_to_it(words, trained, tmp_path, monkeypatch, capsys):
+    mark = hashlib.blake2b(b"rows post 0", digest_size=8).hexdigest()
+    with (tmp_path / f".results.json.{mark}.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        record = verb.ablate(compose("ablate", words))
+    assert [sorted(one.runs) for one in record.measured] == [["0", "1"], ["1"]]
+    assert "1 run(s) are left to other processes with this results file" in capsys.readouterr().err
+    assert len(verb.ablate(compose("ablate", words)).measured[1].runs) == 2
+
+
+def test_where_times_are_compared_the_second_of_two_is_refused(words, trained, tmp_path, capsys):
+    """They would share the processor."""
+    words = [*words, "equal=seconds"]
+    with (tmp_path / ".results.json.seconds.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert main(["ablate", *words]) == 2
     assert capsys.readouterr().err == (
@@ -151,7 +201,7 @@ def test_of_two_in_one_results_file_the_second_is_refused(words, trained, tmp_pa
     )
     assert trained == []
     assert main(["ablate", *words]) == 0, "who was killed leaves it free"
-    assert not (tmp_path / ".results.json.lock").exists()
+    assert not [*tmp_path.glob(".results.json*")]
 
 
 @pytest.mark.parametrize(

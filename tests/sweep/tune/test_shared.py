@@ -5,8 +5,10 @@ import os
 import signal
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
 optuna = pytest.importorskip("optuna")
@@ -159,6 +161,47 @@ def test_who_was_given_up_for_lost_leaves_its_trial(tmp_path, monkeypatch):
         assert again == mine
         assert other.add(Outcome(*again, State.done, 0.5))
         assert [one.trial for one in other.outcomes] == [1]
+
+
+def test_a_machine_that_has_slept_looks_at_once_whether_its_trial_is_still_its_own(tmp_path, monkeypatch):
+    config = compose("tune", ["optim.lr=1e-3,3e-3", f"storage={tmp_path / 'search.journal'}"])
+    joined = [config, plan_settings(config), range(1), tmp_path / "search", {}]
+    monkeypatch.setattr(shared, "BEAT", 1e9)
+    with join_search(*joined) as slow, join_search(*joined) as other:
+        slow._beaten, slow._clock = time.monotonic(), time.time()
+        slow.take()
+        assert other._give_back(slow._frozen(1), 1)
+        assert slow.tend() == set()
+        monkeypatch.setattr(shared, "LOST", -1.0)  # as if longer had passed by the clock of the wall
+        assert slow.tend() == {1}
+
+
+@pytest.mark.slow
+def test_a_machine_that_was_frozen_kills_what_others_have_taken_over(place):
+    place.behave({1e-3: "wait"})
+    words = ["optim.lr=1e-3,2e-3", storage(place)]
+    frozen = place.start(*words, first=QUICK.format(lost=2.0))
+    waits = place.output / "trials" / "001-seed-0" / "waits"
+    try:
+        place.wait_for(lambda: waits.exists() and waits.read_text())
+        run = psutil.Process(int(waits.read_text()))
+        for one in (psutil.Process(frozen.pid), run):
+            one.suspend()
+        place.behave({})
+        other = place.start(*words, first=QUICK.format(lost=2.0))
+        _, err = other.communicate(timeout=240)
+        assert other.returncode == 0, err
+        assert "trial 1 is given back" in err
+        assert run.is_running()
+        for one in (run, psutil.Process(frozen.pid)):
+            one.resume()
+        _, err = frozen.communicate(timeout=60)
+        assert "trial 1 was given back to other machines" in err
+        assert not run.is_running()
+    finally:
+        if frozen.poll() is None:
+            os.killpg(frozen.pid, signal.SIGKILL)
+    assert frozen.returncode == 0
 
 
 @pytest.mark.parametrize("drawn_again", [True, False])
