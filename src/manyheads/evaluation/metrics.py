@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -293,6 +292,8 @@ def mean_interval(values: ArrayLike, *, skewed: bool = False) -> Interval:
     """The mean of a figure a row, such as a difference of paired rows, with Student's interval. That of a loss, which
     is `skewed`, never negative and decided by few rows, would end too low: Hall (1992), "On the Removal of Skewness by
     Transformation", takes the skewness out of t by a cubic, whose inverse gives the ends."""
+    from scipy.special import stdtrit  # which takes long to import
+
     value_n = np.asarray(values, dtype=np.float64)
     n = len(value_n)
     if not n:
