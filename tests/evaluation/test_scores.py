@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 from sklearn import metrics
 from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_calibration_error
@@ -17,6 +17,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from manyheads.evaluation.metrics import (
     Interval,
     change_of_answers,
+    gap_interval,
     mean_interval,
     reliability,
     score,
@@ -116,15 +117,50 @@ def test_intervals_are_those_of_a_plain_bootstrap() -> None:
     labels, probabilities, names = some_rows(400, 4)
     scores = score(labels, probabilities, names, n_resamples=1500, seed=3)
     random, answers = np.random.default_rng(9), probabilities.argmax(1)
+    draws = [random.integers(400, size=400) for _ in range(250)]
+    macro_f1 = [metrics.f1_score(labels[rows], answers[rows], average="macro", zero_division=0) for rows in draws]
+    interval = scores.figures["macro_f1"]
+    width = interval.high - interval.low
+    assert np.allclose((interval.low, interval.high), np.percentile(macro_f1, (2.5, 97.5)), atol=0.15 * width)
+
+
+def test_the_interval_of_a_loss_is_that_of_a_studentised_bootstrap() -> None:
+    labels, probabilities, names = some_rows(400, 4, skill=3.0)
+    found = score(labels, probabilities, names, n_resamples=1).figures["loss"]
     losses = -np.log(probabilities[np.arange(400), labels])
-    draws = [random.integers(400, size=400) for _ in range(1500)]
-    macro_f1 = [metrics.f1_score(labels[rows], answers[rows], average="macro", zero_division=0) for rows in draws[:250]]
-    for interval, resampled in (
-        (scores.figures["macro_f1"], macro_f1),
-        (scores.figures["loss"], [losses[rows].mean() for rows in draws]),
-    ):
-        width = interval.high - interval.low
-        assert np.allclose((interval.low, interval.high), np.percentile(resampled, (2.5, 97.5)), atol=0.15 * width)
+    drawn = losses[np.random.default_rng(9).integers(400, size=(4000, 400))]
+    t = (drawn.mean(1) - losses.mean()) / (drawn.std(1) / 20)
+    low, high = losses.mean() - np.percentile(t, (97.5, 2.5)) * losses.std() / 20
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.05 * (high - low))
+
+
+def test_the_interval_of_a_skewed_mean_holds_it_as_often_as_it_says() -> None:
+    drawn = np.random.default_rng(0).lognormal(0.0, 1.0, size=(1000, 50))
+    true = np.exp(0.5)
+    skewed, plain = ([mean_interval(one, skewed=way) for one in drawn] for way in (True, False))
+    held, by_student = (np.mean([one.low <= true <= one.high for one in found]) for found in (skewed, plain))
+    assert held > 0.92 > by_student
+    assert min(one.low for one in skewed) > 0
+
+
+def test_the_interval_of_a_calibration_error_holds_it_as_often_as_it_says() -> None:
+    random, bins = np.random.default_rng(0), np.arange(10)
+    sure = 0.5 + bins / 20
+    for right, error in ((sure, 0.0), (sure - 0.1, 0.1)):
+        held = []
+        for at in range(100):
+            bin_n = random.integers(10, size=200)
+            found = gap_interval(bin_n, sure[bin_n], random.random(200) < right[bin_n], n_resamples=100, seed=at)
+            held.append(found.low <= error + 1e-9 and found.high >= error)
+        assert 0.9 <= np.mean(held) <= 1
+
+
+@pytest.mark.parametrize("confidence", [1.0, 0.9999])
+def test_sure_answers_that_are_all_right_leave_a_doubt_of_calibration(confidence) -> None:
+    found = gap_interval(np.zeros(20, dtype=int), np.full(20, confidence), np.ones(20, dtype=bool))
+    assert found.value == pytest.approx(1 - confidence)
+    assert found.low == 0
+    assert found.high == pytest.approx(1 - 0.025 ** (1 / 20), abs=0.02)  # all of twenty, with 2.5 %
 
 
 @given(st.integers(1, 40), st.integers(2, 5), st.integers(0, 99))
@@ -162,7 +198,7 @@ def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
     n_rows = 16 / (1 / np.bincount(labels)).sum(), 300
     for at, interval in enumerate((ours["macro_f1"], ours["accuracy"])):
         size = n_rows[at] / (n_rows[at] + 2)
-        added = 2 / (n_rows[at] + 2) ** 2 + 2 * n_rows[at] * whole[at] ** 2 / (n_rows[at] + 2) ** 3
+        added = 1 / (n_rows[at] + 2) ** 2 + 2 * n_rows[at] * whole[at] ** 2 / (n_rows[at] + 2) ** 3
         half = 1.959964 * np.sqrt(drawn[:, at].var() * size**2 + added)
         expected = (whole[at], size * whole[at] - half, size * whole[at] + half)
         np.testing.assert_allclose((interval.value, interval.low, interval.high), expected)
@@ -171,11 +207,11 @@ def test_a_change_of_answers_is_a_paired_bootstrap() -> None:
 
 
 @pytest.mark.parametrize(("n_lost", "n_won", "n_rows"), [(10, 30, 80), (0, 10, 10), (1, 30, 40)])
-def test_the_interval_of_a_change_of_accuracy_is_bonetts_and_prices(n_lost: int, n_won: int, n_rows: int) -> None:
+def test_the_interval_of_a_change_of_accuracy_is_agrestis_and_mins(n_lost: int, n_won: int, n_rows: int) -> None:
     labels, before = np.zeros(n_rows, dtype=int), np.repeat([0, 1], [n_rows - n_won, n_won])
     after = np.repeat([1, 0], [n_lost, n_rows - n_lost])
     (change,) = change_of_answers(labels, before, [after], 2, n_resamples=6_000)
-    lost, won = (n_lost + 1) / (n_rows + 2), (n_won + 1) / (n_rows + 2)  # one row more each, of two rows more
+    lost, won = (n_lost + 0.5) / (n_rows + 2), (n_won + 0.5) / (n_rows + 2)  # half a row more each, of two rows more
     half = 1.959964 * np.sqrt((lost + won - (won - lost) ** 2) / (n_rows + 2))
     assert change["accuracy"].value == (n_won - n_lost) / n_rows
     expected = won - lost - half, min(1, won - lost + half)
@@ -185,7 +221,7 @@ def test_the_interval_of_a_change_of_accuracy_is_bonetts_and_prices(n_lost: int,
 def test_equal_answers_are_not_known_to_be_equally_good() -> None:
     labels, probabilities, _ = some_rows(80, 3)
     answers = probabilities.argmax(1)
-    half = 1.959964 * 2**0.5 / 82
+    half = 1.959964 / 82
     for change in change_of_answers(labels, answers, [answers, answers], 3, n_resamples=50):
         assert (change["accuracy"].value, change["accuracy"].low, change["accuracy"].high) == pytest.approx(
             (0, -half, half)
@@ -194,17 +230,14 @@ def test_equal_answers_are_not_known_to_be_equally_good() -> None:
         assert change["macro_f1"].low < -half
     assert change_of_answers(labels, answers, [], 3, n_resamples=50) == []
     (five,) = change_of_answers([0, 0, 0, 0, 1], [0, 0, 0, 0, 1], [[0, 0, 0, 0, 1]], 2, n_resamples=50)
-    assert five["accuracy"].high == pytest.approx(0.396, abs=1e-3)
+    assert five["accuracy"].high == pytest.approx(0.28, abs=1e-3)
 
 
-def test_the_interval_of_a_mean_is_the_normal_one() -> None:
-    values = np.random.default_rng(0).normal(2.0, 3.0, size=1000)
-    interval = mean_interval(values, n_resamples=2000)
-    spread = 1.96 * values.std() / np.sqrt(1000)
-    assert interval.value == pytest.approx(values.mean())
-    assert interval.low == pytest.approx(values.mean() - spread, abs=0.1 * spread)
-    assert interval.high == pytest.approx(values.mean() + spread, abs=0.1 * spread)
-    assert mean_interval([4.0], n_resamples=10) == Interval(4.0, 4.0, 4.0)
+def test_the_interval_of_a_mean_is_students() -> None:
+    values = np.random.default_rng(0).normal(2.0, 3.0, size=10)
+    interval, peer = mean_interval(values), ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (interval.low, interval.value, interval.high) == pytest.approx((peer.low, values.mean(), peer.high))
+    assert mean_interval([4.0]) == mean_interval([4.0, 4.0], skewed=True) == Interval(4.0, 4.0, 4.0)
 
 
 def test_json_is_plain_and_whole() -> None:

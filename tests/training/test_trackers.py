@@ -33,17 +33,14 @@ def recording(calls, fails_at=None, problem=None):
     """A client that notes its calls; the one called `fails_at` raises."""
 
     class Recording:
-        def __init__(self, project, folder):
-            self.note("init", project)
+        def __init__(self, project, folder, record, settings):
+            self.note("init", project, record, settings)
+            self.record = record or "r1"
 
         def note(self, *call):
             calls.append(call)
             if call[0] == fails_at:
                 raise problem or RuntimeError("no route to https://me:password123@host/x")
-
-        def begin(self, record, settings):
-            self.note("begin", record, settings)
-            return record or "r1"
 
         def log(self, figures, step):
             self.note("log", figures, step)
@@ -69,9 +66,9 @@ def test_a_run_tells_its_trackers_all_that_its_folder_holds(tmp_path, monkeypatc
     monkeypatch.setitem(CLIENTS, "mlflow", recording(calls))
     monkeypatch.setattr("manyheads.training_run.check_logger", lambda logger: None)
     summary = train(compose("train", [*TINY, f"output={tmp_path / 'run'}", "logger.project=cats"]))
-    assert [call[0] for call in calls if call[0] != "log"] == ["init", "begin", "keep", "end"]
-    assert calls[0] == ("init", "cats")
-    assert calls[1][2]["model.n_heads"] == 2
+    assert [call[0] for call in calls if call[0] != "log"] == ["init", "keep", "end"]
+    assert calls[0][1:3] == ("cats", "")
+    assert calls[0][3]["model.n_heads"] == 2
     assert calls[-1] == ("end", "FINISHED")
     with (tmp_path / "run" / "metrics.csv").open() as file:
         for row in csv.DictReader(file):
@@ -79,7 +76,7 @@ def test_a_run_tells_its_trackers_all_that_its_folder_holds(tmp_path, monkeypatc
                 assert not row[name] or logged(calls, name)[int(row["step"])] == float(row[name])
     for end, name in {"": "value", "_low": "low", "_high": "high"}.items():
         assert logged(calls, f"test/macro_f1{end}") == {summary.steps: getattr(summary.test["macro_f1"], name)}
-    assert broken == [("init", "cats")]
+    assert [call[0] for call in broken] == ["init"]
     said = capsys.readouterr().err
     assert said.count("logger=tensorboard failed (RuntimeError: no route to https://host/x)") == 1
     assert "password123" not in said
@@ -110,13 +107,13 @@ def test_a_run_that_goes_on_does_so_in_the_same_record_and_tells_no_step_twice(t
     assert calls[-1] == ("end", "KILLED")
     first = len(calls)
     train(compose("train", words))
-    assert [call[1] for call in calls if call[0] == "begin"] == ["", "r1"]
+    assert [call[2] for call in calls if call[0] == "init"] == ["", "r1"]
     steps = [call[2] for call in calls if call[0] == "log" and "loss" in call[1]]
     assert steps == sorted(set(steps)) == list(range(8))
     assert any(call[0] == "log" for call in calls[first:])
 
 
-@pytest.mark.parametrize("call", ["init", "begin", "log", "keep", "end"])
+@pytest.mark.parametrize("call", ["init", "log", "keep", "end"])
 @pytest.mark.parametrize("problem", [ConnectionError("gone"), ModuleNotFoundError("sqlalchemy"), MemoryError()])
 def test_one_that_fails_is_left_out_and_said_once(call, problem, tmp_path, monkeypatch, caplog):
     bad, good = [], []
@@ -137,7 +134,7 @@ def test_one_that_fails_is_left_out_and_said_once(call, problem, tmp_path, monke
     assert said[0].startswith(f"logger=tensorboard failed ({type(problem).__name__}: ")
     assert [one[0] for one in bad].count(call) == 1
     assert bad[-1][0] == call
-    assert [one[0] for one in good] == ["init", "begin", "log", "log", "log", "log", "keep", "end"]
+    assert [one[0] for one in good] == ["init", "log", "log", "log", "log", "keep", "end"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"record": "../../x"}', '{"record": 3}', "{", '{"record": "a/b"}'])
@@ -148,7 +145,7 @@ def test_a_record_that_nobody_wrote_is_begun_anew(content, tmp_path, monkeypatch
     (tmp_path / "trackers" / "wandb.json").write_text(content)
     with tracked(ask("wandb"), SETTINGS, tmp_path):
         pass
-    assert calls[1][:2] == ("begin", "" if content != '{"record": 3}' else "3")
+    assert calls[0][2] == ("" if content != '{"record": 3}' else "3")
 
 
 def test_other_processes_have_no_tracker(tmp_path, monkeypatch):

@@ -191,19 +191,16 @@ def _take_group(typed: Typed, verb: str, group: str, value: str, parsed: Parsed,
         typed.groups[group] = None
         return
     several = ["null" if one is None else str(one) for one in parsed.values] or names
-    picked = several if parsed.sweep else [value]
-    if group == TOGETHER and value.startswith("["):
-        for name in value.strip("[]").split(","):
-            if name.strip() not in names:
-                raise ValueError(_no_choice(verb, group, name.strip(), names))
-        typed.choose(group, f"[{value.strip('[]')}]")
-        return
+    together = group == TOGETHER and value.startswith("[")
+    listed = [name.strip() for name in value.strip("[]").split(",")]
+    picked = listed if together else several if parsed.sweep else [value]
     for name in picked:
         if name not in names:
             raise ValueError(_no_choice(verb, group, name, names))
-    typed.choose(group, picked[0])
+    value = f"[{','.join(picked)}]" if together else value
+    typed.choose(group, value if together else picked[0])
     typed.words[-1] = f"{group}={value}"
-    if len(picked) > 1:
+    if len(picked) > 1 and not together:
         typed.swept_groups[group] = list(picked)
 
 

@@ -105,7 +105,7 @@ def score_texts(found: Generated, **draws: Any) -> Figures:
     return {
         "exact_match": share_interval(sum(found.right), len(followed)),
         "token_accuracy": ratio_interval(right, all_tokens, share=True, **draws),
-        "loss": mean_interval([one.loss for one in followed], **draws),
+        "loss": mean_interval([one.loss for one in followed], skewed=True),
     }
 
 
@@ -210,7 +210,7 @@ def score_masked(found: list[Guessed], **draws: Any) -> Figures:
     if not hidden:
         raise ValueError("the texts are too few and short to hide a word in them and judge by it: give more of them")
     n_hidden = [one.n_hidden for one in hidden]
-    loss = ratio_interval([one.loss for one in hidden], n_hidden, **draws)
+    loss = ratio_interval([one.loss for one in hidden], n_hidden)
     return {
         "masked_accuracy": ratio_interval([one.n_right for one in hidden], n_hidden, share=True, **draws),
         "perplexity": Interval(*(math.exp(min(one, 700.0)) for one in (loss.value, loss.low, loss.high))),

@@ -29,10 +29,9 @@ EDGES = np.linspace(0, 1, N_BINS + 1)[1:-1]
 
 @dataclass(slots=True)
 class Interval:
-    """A figure and its 95 % interval: of a share of rows Wilson's, of a mean over classes `class_interval`, as a
-    bootstrap of rows that are all right knows of no doubt, of a change `change_interval`. Of losses and the calibration
-    error it holds the 2.5 % and 97.5 % points of the bootstrap, and the figure itself, since the calibration error is
-    biased in a resample."""
+    """A figure and its 95 % interval: of a share of rows Wilson's, of a mean over classes `class_interval`, of a change
+    `change_interval`, of a loss `mean_interval`, of the calibration error `gap_interval`. How often each holds the
+    figure of all texts is in docs/evaluation.md. It always holds the figure itself."""
 
     value: float
     low: float
@@ -114,20 +113,16 @@ def score(
     probabilities_nC = np.asarray(probabilities, dtype=np.float64)
     assert probabilities_nC.shape == (len(labels_n), len(names)), "one row of probabilities a label"
     answers_n, confidence_n = probabilities_nC.argmax(1), probabilities_nC.max(1)
-    right_n, bin_n = answers_n == labels_n, np.digitize(confidence_n, EDGES)
+    right_n, n_classes = answers_n == labels_n, len(names)
     own_n = probabilities_nC[np.arange(len(labels_n)), labels_n]
-    loss_n, gap_n = -np.log(np.maximum(own_n, np.finfo(np.float64).tiny)), confidence_n - right_n
-
-    def further(times_n: Ints) -> dict[str, float]:
-        gaps = np.bincount(bin_n, weights=times_n * gap_n, minlength=N_BINS)
-        n = len(times_n)
-        return {"loss": float(times_n @ loss_n) / n, "calibration_error": float(np.abs(gaps).sum()) / n}
-
-    n_classes = len(names)
-    resampled = _of_classes(labels_n, answers_n, n_classes, further, n_resamples=n_resamples, seed=seed)
+    loss_n = -np.log(np.maximum(own_n, np.finfo(np.float64).tiny))
+    draws = {"n_resamples": n_resamples, "seed": seed}
+    resampled = _of_classes(labels_n, answers_n, n_classes, **draws)
+    found = resampled.intervals() | {"loss": mean_interval(loss_n, skewed=True)}
+    found["calibration_error"] = gap_interval(np.digitize(confidence_n, EDGES), confidence_n, right_n, **draws)
     confusion_CC = np.bincount(labels_n * n_classes + answers_n, minlength=n_classes**2).reshape(n_classes, n_classes)
     return Scores(
-        resampled.intervals(OF_CLASSES),
+        {name: found[name] for name in OF_CLASSES},
         n_rows=len(labels_n),
         labels=list(names),
         per_class=[ClassScore(*row) for row in zip(names, *resampled.by_class(), strict=True)],
@@ -144,9 +139,10 @@ def score_labels(
     kind = np.finfo(np.float64)  # a probability next to one has no digits left for what is wanting to it
     own_nC = np.where(marks_nC, np.maximum(probabilities_nC, kind.tiny), np.maximum(1 - probabilities_nC, kind.eps / 2))
     loss_n, given_nC = -np.log(own_nC).sum(1), probabilities_nC >= np.array(thresholds)
-    resampled = _of_labels(marks_nC, given_nC, loss_n, **draws)
+    resampled = _of_labels(marks_nC, given_nC, **draws)
+    found = resampled.intervals() | {"loss": mean_interval(loss_n, skewed=True)}
     per_class = [LabelScore(*row) for row in zip(names, *resampled.by_class(), thresholds, strict=True)]
-    return Scores(resampled.intervals(OF_LABELS), len(marks_nC), list(names), per_class)
+    return Scores({name: found[name] for name in OF_LABELS}, len(marks_nC), list(names), per_class)
 
 
 def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws: int) -> Figures:
@@ -170,7 +166,7 @@ def change_of_answers(
 @dataclass(slots=True)
 class _Resampled:
     """Of each class or label the rows that have it, those answered by it, and those of them that are right, `(R, C)`;
-    the rows whose answer is all right `(R,)`, and `further` figures `(R,)`."""
+    the rows whose answer is all right `(R,)`."""
 
     support_RC: Floats
     given_RC: Floats
@@ -178,7 +174,6 @@ class _Resampled:
     right_R: Floats
     n_rows: int
     multi: bool
-    further: dict[str, Floats] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Floats]:
         """Every figure `(R,)`: macro ones are means over the classes that rows have or are given."""
@@ -189,17 +184,17 @@ class _Resampled:
         if self.multi:
             right_R = self.right_RC.sum(1)
             micro = {f"micro_{name}": ratio(right_R, whole_RC.sum(1)) for name, whole_RC in wholes.items()}
-        return {"accuracy": accuracy_R, **macro, **micro, **self.further}
+        return {"accuracy": accuracy_R, **macro, **micro}
 
-    def intervals(self, names: Iterable[str] = ()) -> Figures:
-        """The figures `names`, in this order, or all, each with its interval.
+    def intervals(self) -> Figures:
+        """Every figure with its interval.
 
         In macro figures a class counts with the mean of the rows it has and those answered so: the whole of which its
         F1 is a share. Labels of one row are not independent, so all classes together count as no more than the rows, as
         does the whole of which a micro figure is a share.
         """
         figures, right = self.figures(), share_interval(int(self.right_R[0]), self.n_rows)
-        found = {name: interval(figures[name]) for name in self.further} | {"accuracy": right}
+        found = {"accuracy": right}
         wholes = {name: whole_RC[0] for name, whole_RC in self._wholes().items()}
         n_C = wholes["f1"] * min(1.0, self.n_rows / effective_rows(wholes["f1"]))
         for name, whole_C in wholes.items():
@@ -208,8 +203,7 @@ class _Resampled:
             if self.multi:
                 n_1 = np.array([min(float(whole_C.sum()), self.n_rows)])
                 found[micro] = class_interval(figures[micro], figures[micro][:1], n_1)
-        found |= {} if self.multi else {"micro_f1": right}
-        return {name: found[name] for name in names or found}
+        return found if self.multi else found | {"micro_f1": right}
 
     def by_class(self) -> Iterator[list[Any]]:
         """Precision, recall, F1 and support, each of all classes."""
@@ -227,37 +221,31 @@ def _resampled(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws: i
     """Of bare answers."""
     ids, given = np.asarray(labels), np.asarray(answers)
     if ids.ndim == 2:
-        return _of_labels(ids, given, None, **draws)
-    return _of_classes(ids.astype(np.int64), given.astype(np.int64), n_classes, lambda times_n: {}, **draws)
+        return _of_labels(ids, given, **draws)
+    return _of_classes(ids.astype(np.int64), given.astype(np.int64), n_classes, **draws)
 
 
-def _of_classes(
-    labels_n: Ints, answers_n: Ints, n_classes: int, further: Callable[[Ints], dict[str, float]], **draws: int
-) -> _Resampled:
+def _of_classes(labels_n: Ints, answers_n: Ints, n_classes: int, **draws: int) -> _Resampled:
     """Counted by the pairs of class and answer that occur: of thousands of classes there is no matrix."""
     cells_P, pair_n = np.unique(labels_n * n_classes + answers_n, return_inverse=True)
     classes_P, answers_P = np.divmod(cells_P, n_classes)
     right_P = classes_P == answers_P
-    counts, others = [], []
+    counts = []
     for times_n in resamples(len(labels_n), **draws):
         counts_P = np.bincount(pair_n, weights=times_n, minlength=len(cells_P))
         every = ((classes_P, counts_P), (answers_P, counts_P), (classes_P[right_P], counts_P[right_P]))
         counts.append([np.bincount(ids, weights=some, minlength=n_classes) for ids, some in every])
-        others.append(further(times_n))
     support_RC, given_RC, right_RC = (np.stack(one) for one in zip(*counts, strict=True))
-    found = {name: np.array([one[name] for one in others]) for name in others[0]}
-    return _Resampled(support_RC, given_RC, right_RC, right_RC.sum(1), len(labels_n), False, found)
+    return _Resampled(support_RC, given_RC, right_RC, right_RC.sum(1), len(labels_n), False)
 
 
-def _of_labels(marks_nC: Bools, given_nC: Bools, loss_n: Floats | None, **draws: int) -> _Resampled:
+def _of_labels(marks_nC: Bools, given_nC: Bools, **draws: int) -> _Resampled:
     n, n_labels = marks_nC.shape
     per_row = [marks_nC & given_nC, given_nC, marks_nC, (marks_nC == given_nC).all(1)[:, None]]
-    per_row += [] if loss_n is None else [loss_n[:, None]]
     of_rows = np.concatenate([np.asarray(one, dtype=np.float64) for one in per_row], axis=1)
     sums = np.stack([times_n @ of_rows for times_n in resamples(n, **draws)])
     right_RC, given_RC, support_RC = (sums[:, at * n_labels : (at + 1) * n_labels] for at in range(3))
-    further = {} if loss_n is None else {"loss": sums[:, -1] / n}
-    return _Resampled(support_RC, given_RC, right_RC, sums[:, 3 * n_labels], n, True, further)
+    return _Resampled(support_RC, given_RC, right_RC, sums[:, -1], n, True)
 
 
 def effective_rows(n_C: NDArray[Any]) -> float:
@@ -289,20 +277,76 @@ def class_interval(value_R: Floats, value_C: Floats, n_C: Floats) -> Interval:
 def change_interval(value_R: Floats, n_rows: float) -> Interval:
     """Of the difference of two figures of the same `n_rows` (effective) rows: as it is, entry 0, and of its resamples.
 
-    Bonett and Price (2012), "Adjusted Wald Confidence Interval for a Difference of Binomial Proportions Based on Paired
-    Data": as if of two further rows each model alone had one right. So two models that answer every row alike are not
-    known to be equally good. Of an accuracy it is theirs, but for the noise of the resamples, which give the variance.
+    Agresti and Min (2005), "Simple Improved Confidence Intervals for Comparing Matched Proportions": as if two further
+    rows were shared out evenly over both right, both wrong, and either alone right. So models that answer every row
+    alike are not known to be equally good. Of an accuracy it is theirs, but for noise: the resamples give the variance.
     """
     value, shrunk = float(value_R[0]), n_rows / (n_rows + 2)
-    added = 2 / (n_rows + 2) ** 2 * (1 + value**2 / (1 + 2 / n_rows))  # by the two rows
+    added = (1 + 2 * value**2 / (1 + 2 / n_rows)) / (n_rows + 2) ** 2  # by the two rows
     half = Z * math.sqrt(value_R[1:].var() * shrunk**2 + added) if len(value_R) > 1 else 1.0
     low, high = (value * shrunk + sign * half for sign in (-1, 1))
     return Interval(value, min(value, max(-1.0, low)), max(value, min(1.0, high)))
 
 
-def mean_interval(values: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) -> Interval:
-    """The mean of a figure a row, on the resamples that `score` draws for `seed`; of differences it is paired."""
-    return ratio_interval(values, np.ones(np.shape(values)), n_resamples=n_resamples, seed=seed)
+def mean_interval(values: ArrayLike, *, skewed: bool = False) -> Interval:
+    """The mean of a figure a row, such as a difference of paired rows, with Student's interval. That of a loss, which
+    is `skewed`, never negative and decided by few rows, would end too low: Hall (1992), "On the Removal of Skewness by
+    Transformation", takes the skewness out of t by a cubic, whose inverse gives the ends."""
+    from scipy.special import stdtrit  # which takes long to import
+
+    value_n = np.asarray(values, dtype=np.float64)
+    n = len(value_n)
+    if not n:
+        raise ValueError(NO_ROWS)
+    mean, deviation = float(value_n.mean()), float(value_n.std(ddof=1)) if n > 1 else 0.0
+    if not deviation > 0:
+        return Interval(mean, mean, mean)
+    ends_t = [sign * float(stdtrit(n - 1, 0.975)) for sign in (1, -1)]
+    skew = float(((value_n - mean) ** 3).mean()) / (deviation**3 * math.sqrt(n)) if skewed else 0.0
+    if skew:
+        ends_t = [3 / skew * (math.cbrt(1 + skew * (end - skew / 6)) - 1) for end in ends_t]
+    low, high = (mean - end * deviation / math.sqrt(n) for end in ends_t)
+    return Interval(mean, min(mean, max(low, 0.0) if skewed else low), max(mean, high))
+
+
+def gap_interval(
+    bin_n: Ints, confidence_n: Floats, right_n: Bools, *, n_resamples: int = 1000, seed: int = 0
+) -> Interval:
+    """The calibration error over the bins `bin_n`: their gaps of confidence and share of right rows, weighted by rows.
+
+    Noise makes gaps where there are none, and resampled rows bring it in once more. So the interval holds the errors
+    which could well have looked like the one seen: Carpenter (1999), "Test Inversion Bootstrap Confidence Intervals".
+    The gaps are a multiple of those seen, each with two rows of the mean gap added; rows are drawn into the bins and
+    right as often as confidence less gap says, as in Bröcker and Smith (2007), "Increasing the Reliability of
+    Reliability Diagrams". At either end 2.5 % of the draws lie as far out as what is seen. K bins that hold rows
+    """
+    _, bin_n, n_K = np.unique(bin_n, return_inverse=True, return_counts=True)
+    n = len(bin_n)
+    sure_K = np.bincount(bin_n, weights=confidence_n) / n_K
+    gaps_K = np.bincount(bin_n, weights=confidence_n - right_n)
+    value, held_K = float(np.abs(gaps_K).sum()) / n, (gaps_K + 2 * gaps_K.sum() / n) / (n_K + 2)
+    ones_K = np.ones_like(held_K)
+    held_K = held_K / np.abs(held_K).max() if held_K.any() else ones_K
+
+    def end(towards_K: Floats, reached: Callable[[Floats], bool]) -> tuple[float, float]:
+        """The least multiple of the gaps `towards_K` whose draws are `reached`, by halving, 16 where none is; and its
+        error."""
+        below, above = 0.0, 16.0
+        for step in range(16):
+            middle = (below + above) / 2 if step else 0.0
+            random = np.random.default_rng(seed)
+            n_RK = random.multinomial(n, n_K / n, size=n_resamples)
+            right_RK = random.binomial(n_RK, np.clip(sure_K - middle * towards_K, 0, 1))
+            if reached(np.abs(n_RK * sure_K - right_RK).sum(1) / n):
+                above = middle
+            else:
+                below = middle
+        return above, float(n_K @ np.abs(sure_K - np.clip(sure_K - above * towards_K, 0, 1))) / n
+
+    _, low = end(held_K, lambda value_R: float(np.mean(value_R >= value - 1e-12)) > 0.025)
+    highs = (end(one, lambda value_R: float(np.mean(value_R <= value + 1e-12)) < 0.025) for one in (held_K, ones_K))
+    high = next((error for multiple, error in highs if multiple < 16), 1.0)  # rows that are all right lead to no end
+    return Interval(value, min(value, low), max(value, high))
 
 
 def share_interval(n_some: int, n: int) -> Interval:
@@ -322,10 +366,13 @@ def ratio_interval(
     """The sum of `parts` by that of `wholes`, a number a row each; with `share` a part of each whole, such as right
     tokens by tokens, of which as many as there are rows count as independent."""
     part_n, whole_n = (np.asarray(values, dtype=np.float64) for values in (parts, wholes))
+    if not share:  # the mean of what each row moves it by, to first order
+        total = part_n.sum() / whole_n.sum()
+        return mean_interval(total + (part_n - total * whole_n) / whole_n.mean(), skewed=True)
     ratio_R = np.array(
         [times_n @ part_n / (times_n @ whole_n) for times_n in resamples(len(part_n), n_resamples, seed)]
     )
-    return class_interval(ratio_R, ratio_R[:1], np.array([float(len(part_n))])) if share else interval(ratio_R)
+    return class_interval(ratio_R, ratio_R[:1], np.array([float(len(part_n))]))
 
 
 def reliability(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool_]) -> list[Bin]:
@@ -353,10 +400,3 @@ def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
 def ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
     """One by the other; 0 without a denominator."""
     return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
-
-
-def interval(value_R: Floats) -> Interval:
-    """Of a figure as it is, entry 0, and of its resamples."""
-    value = float(value_R[0])
-    low, high = np.percentile(value_R[1:], (2.5, 97.5)).tolist() if len(value_R) > 1 else (value, value)
-    return Interval(value, min(low, value), max(high, value))

@@ -183,7 +183,6 @@ def faithfulness(
     amounts: Sequence[int | float] = AMOUNTS,
     n_draws: int = N_DRAWS,
     budget: int = 4096,
-    n_resamples: int = 1000,
     seed: int = 0,
     progress: Callable[[int], None] = lambda n_rows: None,
 ) -> list[Faithfulness]:
@@ -215,10 +214,7 @@ def faithfulness(
         enough_n = ~np.isnan(falls[at, 0])
         fall_Rn, flip_Rn = falls[at][:, enough_n], flips[at][:, enough_n]
         ranked_n, random_n = fall_Rn[0], fall_Rn[1:].mean(0)
-        ranked, random, difference = (
-            mean_interval(values, n_resamples=n_resamples, seed=seed)
-            for values in (ranked_n, random_n, ranked_n - random_n)
-        )
+        ranked, random, difference = (mean_interval(values) for values in (ranked_n, random_n, ranked_n - random_n))
         return Faithfulness(
             amount=amounts[at],
             n_rows=int(enough_n.sum()),

@@ -95,11 +95,11 @@ def study_rows(
     if not len(rows):
         raise ValueError("there are no rows to look at: give a split that holds at least one")
     tokens = tokens_of(deliverable, rows)
-    asked: dict[str, Any] = {"budget": budget, "n_resamples": n_resamples, "seed": seed, "progress": progress}
+    asked: dict[str, Any] = {"budget": budget, "seed": seed, "progress": progress}
     return Study(
         n_rows=len(rows),
         statistics=head_statistics(deliverable, tokens, budget=budget),
-        ablation=ablate_heads(deliverable, tokens, **asked),
+        ablation=ablate_heads(deliverable, tokens, n_resamples=n_resamples, **asked),
         faithfulness=faithfulness(deliverable, tokens, **asked),
         share=deliverable.share,
     )

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 from manyheads.config import Metric, TuneConfig
 from manyheads.config.fields import show_list
+from manyheads.evaluation.metrics import mean_interval
 from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
 from manyheads.runs.folder import replace_file
 from manyheads.sweep.ablate import Figures, Measured, Record, machine_words
@@ -26,12 +26,6 @@ from manyheads.sweep.journal import Outcome, State
 from manyheads.terminal import Sheet
 
 MOST_LINES = 20  # on the screen
-
-
-def half_width(values: Sequence[float]) -> float:
-    """Half the 95 % interval of the mean of a few values, by Student's t."""
-    n = len(values)
-    return float(stdtrit(n - 1, 0.975)) * stdev(values) / n**0.5
 
 
 def sign_flip(differences: ArrayLike) -> float:
@@ -117,8 +111,8 @@ class Ranked:
             return None if low is None or high is None else (low, high)
         if len(self.values) < 2:
             return None
-        mean, half = fmean(self.values), half_width(self.values)
-        return mean - half, mean + half
+        found = mean_interval(self.values)
+        return found.low, found.high
 
     @property
     def shown(self) -> float | None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
@@ -34,37 +34,19 @@ IN_ADDRESS = re.compile(r"//[^/\s]*@")  # a name, and perhaps a password
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}  # MLflow's own: minutes
 
 
-class Client(Protocol):
-    """What a tracker can be asked for. Any call may raise anything."""
-
-    def __init__(self, project: str, folder: Path) -> None: ...
-
-    def begin(self, record: str, settings: dict[str, Any]) -> str:
-        """Open the record of this id, or a new one where it is empty, and return its id."""
-        ...
-
-    def log(self, figures: Mapping[str, float], step: int) -> None: ...
-
-    def keep(self, report: Path, model: Path) -> None:
-        """Take the page and the folder as they are now."""
-        ...
-
-    def end(self, status: str) -> None:
-        """FINISHED, FAILED or KILLED, as MLflow has it."""
-        ...
+# A client opens the record of the id `record`, or a new one where that is empty, and keeps its id; then it is given
+# figures to `log`, page and model to `keep`, and how the run ended: FINISHED, FAILED or KILLED. Any call may raise.
 
 
 class TensorBoard:
     """Writes to `<output>/tensorboard`. It keeps no files: page and model lie beside it."""
 
-    def __init__(self, project: str, folder: Path) -> None:
+    def __init__(self, project: str, folder: Path, record: str, settings: dict[str, Any]) -> None:
         self.logger = TensorBoardLogger(folder, name="", version="tensorboard", default_hp_metric=False)
-
-    def begin(self, record: str, settings: dict[str, Any]) -> str:
+        self.record = "tensorboard"
         if not record:
             text = "\n".join(f"    {name}: {value}" for name, value in settings.items())  # Markdown for: as it is
             self.logger.experiment.add_text("settings", text)
-        return "tensorboard"
 
     def log(self, figures: Mapping[str, float], step: int) -> None:
         self.logger.log_metrics(dict(figures), step)
@@ -80,61 +62,48 @@ class TensorBoard:
 class MLflow:
     """Writes to where MLFLOW_TRACKING_URI points, else to MLflow's own default."""
 
-    def __init__(self, project: str, folder: Path) -> None:
+    def __init__(self, project: str, folder: Path, record: str, settings: dict[str, Any]) -> None:
         for name, value in PATIENCE.items():
             os.environ.setdefault(name, value)
-        self.project, self.name, self.mlflow = project, folder.name, import_module("mlflow")
-
-    def begin(self, record: str, settings: dict[str, Any]) -> str:
-        where = {"tracking_uri": self.mlflow.get_tracking_uri(), "run_id": record or None}
-        self.logger = MLFlowLogger(self.project, self.name, **where)
+        where = {"tracking_uri": import_module("mlflow").get_tracking_uri(), "run_id": record or None}
+        self.logger = MLFlowLogger(project, folder.name, **where)
         if record:  # whose settings MLflow does not let anybody change
             self.logger.experiment.update_run(record, status="RUNNING")
         else:
             self.logger.log_hyperparams(settings)
-        return str(self.logger.run_id)
+        self.record = str(self.logger.run_id)
 
     def log(self, figures: Mapping[str, float], step: int) -> None:
         self.logger.log_metrics(figures, step)
 
     def keep(self, report: Path, model: Path) -> None:
-        self.logger.experiment.log_artifact(self.logger.run_id, str(report))
-        self.logger.experiment.log_artifacts(self.logger.run_id, str(model), model.name)
+        self.logger.experiment.log_artifact(self.record, str(report))
+        self.logger.experiment.log_artifacts(self.record, str(model), model.name)
 
     def end(self, status: str) -> None:
-        self.logger.experiment.set_terminated(self.logger.run_id, status)
+        self.logger.experiment.set_terminated(self.record, status)
 
 
 class WandB:
     """Writes to `<output>/wandb`, and on to its server unless WANDB_MODE=offline."""
 
-    def __init__(self, project: str, folder: Path) -> None:
-        self.project, self.name, self.folder = project, folder.name, folder
-        self.wandb = import_module("wandb")
-
-    def begin(self, record: str, settings: dict[str, Any]) -> str:
-        self.id = record or secrets.token_hex(4)
+    def __init__(self, project: str, folder: Path, record: str, settings: dict[str, Any]) -> None:
+        self.wandb, self.record = import_module("wandb"), record or secrets.token_hex(4)
         words = {
             "console": "off",
             "disable_git": True,
             "disable_code": True,
             "x_disable_meta": True,
         }  # of other programs
-        quiet = self.wandb.Settings(**words, init_timeout=60)
-        self.logger = WandbLogger(
-            self.name, self.folder, version=self.id, project=self.project, settings=quiet, reinit="create_new"
-        )
+        more = {"settings": self.wandb.Settings(**words, init_timeout=60), "reinit": "create_new"}
+        self.logger = WandbLogger(folder.name, folder, version=self.record, project=project, **more)
         self.logger.log_hyperparams(settings)
-        return self.id
 
     def log(self, figures: Mapping[str, float], step: int) -> None:
         self.logger.log_metrics(figures, step)
 
     def keep(self, report: Path, model: Path) -> None:
-        artifact = self.wandb.Artifact(f"run-{self.id}", type="model")
-        artifact.add_dir(str(model), model.name)
-        artifact.add_file(str(report))
-        self.logger.experiment.log_artifact(artifact)
+        self.logger.experiment.log_artifact(filled(self.wandb.Artifact(f"run-{self.record}", "model"), report, model))
 
     def end(self, status: str) -> None:
         self.logger.experiment.finish(exit_code=0 if status == "FINISHED" else 1)
@@ -143,30 +112,29 @@ class WandB:
 class Trackio:
     """Writes to Trackio's own store on this machine, or where TRACKIO_SPACE_ID or TRACKIO_SERVER_URL point."""
 
-    def __init__(self, project: str, folder: Path) -> None:
-        self.project, self.name, self.trackio = project, folder.name, import_module("trackio")
-
-    def begin(self, record: str, settings: dict[str, Any]) -> str:
-        name = record or f"{self.name}-{secrets.token_hex(4)}"
-        self.run = self.trackio.init(
-            self.project, name, config=settings, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False
-        )
-        return name
+    def __init__(self, project: str, folder: Path, record: str, settings: dict[str, Any]) -> None:
+        self.trackio, self.record = import_module("trackio"), record or f"{folder.name}-{secrets.token_hex(4)}"
+        off = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
+        self.run = self.trackio.init(project, self.record, config=settings, resume="allow", **off)
 
     def log(self, figures: Mapping[str, float], step: int) -> None:
         self.run.log(dict(figures), step=step)
 
     def keep(self, report: Path, model: Path) -> None:
-        artifact = self.trackio.Artifact(re.sub(r"[^\w.-]", "-", self.run.name, flags=re.ASCII), type="model")
-        artifact.add_dir(str(model), name=model.name)
-        artifact.add_file(str(report))
-        self.run.log_artifact(artifact)
+        name = re.sub(r"[^\w.-]", "-", self.record, flags=re.ASCII)
+        self.run.log_artifact(filled(self.trackio.Artifact(name, "model"), report, model))
 
     def end(self, status: str) -> None:
         self.run.finish()
 
 
-CLIENTS: dict[str, type[Client]] = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WandB, "trackio": Trackio}
+def filled(artifact: Any, report: Path, model: Path) -> Any:
+    artifact.add_dir(str(model), name=model.name)
+    artifact.add_file(str(report))
+    return artifact
+
+
+CLIENTS: dict[str, Any] = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WandB, "trackio": Trackio}
 
 
 class Tracker(Logger):
@@ -178,6 +146,7 @@ class Tracker(Logger):
     def __init__(self, kind: str, project: str, folder: Path) -> None:
         super().__init__()
         self.kind, self.project, self.folder, self.failed = kind, project, folder, False
+        self.client: Any = None
         self.file = folder / "trackers" / f"{kind}.json"
         found = json_or_none(self.file)
         known = found if isinstance(found, dict) and ID.fullmatch(str(found.get("record"))) else {}
@@ -189,12 +158,12 @@ class Tracker(Logger):
         return self.kind
 
     def begin(self, settings: dict[str, Any]) -> None:
-        self._ask(self._begin, settings)
+        def open_client() -> None:
+            self.client = CLIENTS[self.kind](self.project, self.folder, self.record, settings)
+            self.record = self.client.record
+            self._write()
 
-    def _begin(self, settings: dict[str, Any]) -> None:
-        self.client = CLIENTS[self.kind](self.project, self.folder)
-        self.record = self.client.begin(self.record, settings)
-        self._write()
+        self._ask(open_client)
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """`begin` was given the settings."""
