@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from manyheads.config import AblateConfig, Accelerator, Equal, Resume, RunConfig, Task, TuneConfig
+from manyheads.config import AblateConfig, Accelerator, Resume, RunConfig, Task, TuneConfig
 from manyheads.config.fields import show
 from manyheads.runs.folder import refuse_unwritable, replace_file, start_folder
 
@@ -84,11 +84,6 @@ def write_job(run: Queued, words: Sequence[str], config_dir: str | None = None) 
             "that all machines see"
         )
     if isinstance(run, AblateConfig):
-        if run.equal is Equal.seconds and run.slurm.tasks > 1:
-            raise ValueError(
-                f"equal=seconds compares times of one machine, but slurm.tasks={run.slurm.tasks} are several: use "
-                "slurm.tasks=1, or another budget such as equal=flops"
-            )
         target = Path(path.removesuffix(".json"))
         script, log = target.with_name(f"{target.name}.sbatch"), f"{target}-{LOG.format('%A_%a')}"
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from manyheads.config import AuditConfig
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import load_tokenizer, marks_of
-from manyheads.evaluation.metrics import Interval, interval, plain, resamples, share_interval
+from manyheads.evaluation.metrics import Interval, plain, resamples, share_interval
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import folded, linear_logits
 
@@ -216,7 +216,9 @@ def learning_curve(train: Rows, validation: Rows, n_classes: int, seed: int) -> 
     wrong_Sn = np.array(wrong, dtype=np.float64)
     error_RS = np.array([wrong_Sn @ times_n / len(validation) for times_n in resamples(len(validation), 1000, seed)])
     errors = [share_interval(round(float(one.sum())), len(validation)) for one in wrong_Sn]
-    more = interval(extrapolated(np.array(counts), error_RS, 2 * len(train), len(validation)))
+    more_R = extrapolated(np.array(counts), error_RS, 2 * len(train), len(validation))
+    low, high = np.percentile(more_R[1:], (2.5, 97.5)).tolist()
+    more = Interval(float(more_R[0]), low, high)
     return {
         "rows": counts,
         "accuracy": [plain({"": Interval(1 - one.value, 1 - one.high, 1 - one.low)})[""] for one in errors],

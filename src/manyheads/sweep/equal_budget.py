@@ -35,7 +35,6 @@ from manyheads.sweep.ablate import (
     Measured,
     Prepared,
     Record,
-    check_same_machine,
     check_same_question,
     decisive,
     machine_words,
@@ -341,6 +340,5 @@ def share(record: Record, path: Path, config: AblateConfig) -> int:
             before = read_record(path)
             check_same_question(before, path, config)
             dropped = take_over(record, before)
-        check_same_machine(record, path)
         record.write(path)
     return dropped
