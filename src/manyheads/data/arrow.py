@@ -337,6 +337,7 @@ def _passed(stream: Stream, texts: list[str], answer: str) -> dict[str, Any]:
     hashes: list[list[Any]] = [[] for _ in texts]
     faults: list[list[tuple[int, str]]] = [[] for _ in texts]
     order, held, kept = np.empty(0, np.uint64), np.empty(0, np.int64), [list[Any]() for _ in texts]
+    bound = 2**64
     for block in stream.blocks(0):
         every = [block.column(name).to_pylist() for name in texts]
         for at, cells in enumerate(every):
@@ -353,8 +354,10 @@ def _passed(stream: Stream, texts: list[str], answer: str) -> dict[str, Any]:
         held = np.concatenate([held, np.arange(n_rows, n_rows + len(block))])
         kept = [of_one + cells for of_one, cells in zip(kept, every, strict=True)]
         n_rows += len(block)
-        if len(order) > SAMPLE:  # equal texts are kept, or not, together
-            some = np.flatnonzero(order < np.partition(order, SAMPLE)[SAMPLE])
+        if len(order) > SAMPLE:
+            bound = min(bound, int(np.partition(order, SAMPLE)[SAMPLE]))
+        if bound < 2**64:  # it only falls, so that equal texts are kept, or not, together
+            some = np.flatnonzero(order < np.uint64(bound))
             order, held, kept = order[some], held[some], [[one[at] for at in some.tolist()] for one in kept]
     found = {"n_rows": n_rows, "values": values, "faults": faults, "cells": kept, "held": held}
     whole = np.stack([np.concatenate(one) for one in hashes]) if n_rows else np.empty((len(texts), 0), np.int64)
