@@ -23,8 +23,6 @@ from manyheads.data.seen import cache_folder, fingerprint, remembered
 from manyheads.data.table import AT_ONCE, Coded, Table, coded
 
 CELL = 8  # bytes of a list that each takes
-
-
 SAMPLE = 200_000  # rows of a stream whose texts are kept
 SAVED_MARKS = ("dataset_dict.json", "state.json")
 SECONDS_TO_CONNECT = 5.0
@@ -83,7 +81,7 @@ def read_parquet(path: Path, *, large: bool) -> Table:
 
     def cells(name: str, group: int, rows: slice) -> list[Any]:
         with readable(name):
-            return _array(array, name, group)[rows].to_pylist()
+            return _once(array, name, group)[rows].to_pylist()
 
     @lru_cache
     def column(name: str) -> Any:
@@ -104,8 +102,8 @@ def read_parquet(path: Path, *, large: bool) -> Table:
 
 
 @lru_cache(maxsize=2)
-def _array(read: Callable[[str, int], Any], name: str, group: int) -> Any:
-    return read(name, group)
+def _once(read: Callable[..., Any], *words: Any) -> Any:
+    return read(*words)
 
 
 def _n_bytes(packed: Any, name: str, most: int, groups: list[int]) -> int:
@@ -225,10 +223,7 @@ def table_of(dataset: Any, source: str) -> Table:
 
 class Stream:
     """A split that `datasets` streams, in blocks of `AT_ONCE` rows: one after another, or from the beginning again.
-
-    Args:
-        known: stands for what it holds.
-    """
+    `known` stands for what it holds."""
 
     def __init__(self, dataset: Any, known: str) -> None:
         self.dataset, self.known = dataset, known
@@ -260,7 +255,7 @@ class Stream:
 
     def cells(self, at: int, name: str) -> list[Any]:
         """Those of a column in a block."""
-        return _block(self, at).column(name).to_pylist()
+        return _once(self.block, at).column(name).to_pylist()
 
     def block(self, at: int) -> Any:
         """One block: forwards from where the last ended nothing is streamed twice."""
@@ -271,11 +266,6 @@ class Stream:
             self._at += 1
         self._at += 1
         return next(self._coming)
-
-
-@lru_cache(maxsize=2)
-def _block(stream: Stream, at: int) -> Any:
-    return stream.block(at)
 
 
 def streamed(stream: Stream, data: DataConfig, source: str) -> Table:
