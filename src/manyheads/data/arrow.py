@@ -22,6 +22,7 @@ from manyheads.data.rows import text_faults
 from manyheads.data.seen import cache_folder, fingerprint, remembered
 from manyheads.data.table import AT_ONCE, Coded, Table, coded
 
+DAMAGED = "cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
 CELL = 8  # bytes of a list that each takes
 SAMPLE = 200_000  # rows of a stream whose texts are kept
 SAVED_MARKS = ("dataset_dict.json", "state.json")
@@ -41,14 +42,13 @@ def read_parquet(path: Path, *, large: bool) -> Table:
 
     from manyheads.data.column import sliced
 
-    damaged = f"{path} cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
     try:
         content = path if large else pyarrow.BufferReader(path.read_bytes())
         with pyarrow.parquet.ParquetFile(content) as file:
             schema, metadata = file.schema_arrow, file.metadata
         texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
-        raise ValueError(damaged) from None
+        raise ValueError(f"{path} {DAMAGED}") from None
     most, facts, checked = most_unpacked(path), path.stat(), set[tuple[str, int]]()
 
     def opened(**how: Any) -> Any:  # anew, as an open file keeps what was read of it
@@ -69,25 +69,15 @@ def read_parquet(path: Path, *, large: bool) -> Table:
         with opened() as file:
             return file.read_row_group(group, columns=[name]).column(name)
 
-    @contextmanager
-    def readable(name: str) -> Iterator[None]:
-        try:
-            yield
-        except UnicodeDecodeError:
-            named = f"the column '{show(name)}'"
-            raise ValueError(f"{path}: {named} holds text that is not UTF-8; write it as UTF-8") from None
-        except (pyarrow.ArrowException, OSError, KeyError):
-            raise ValueError(damaged) from None
-
     def cells(name: str, group: int, rows: slice) -> list[Any]:
-        with readable(name):
+        with _decoding(path, name):
             return _once(array, name, group)[rows].to_pylist()
 
     @lru_cache
     def column(name: str) -> Any:
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         if not large:  # all of it will be held
-            with readable(name):
+            with _decoding(path, name):
                 check(name, range(len(groups)))
         weight = sum(one.total_byte_size for one in groups) / max(1, metadata.num_rows)
         return sliced(partial(cells, name), [one.num_rows for one in groups], f"{fingerprint(path)} {name}", weight)
@@ -99,6 +89,19 @@ def read_parquet(path: Path, *, large: bool) -> Table:
         source=path.name,
         classes=_classes(schema.metadata or {}),
     )
+
+
+@contextmanager
+def _decoding(path: Path, name: str) -> Iterator[None]:
+    """Say in a sentence that a column of a parquet file cannot be read."""
+    import pyarrow
+
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: the column '{show(name)}' holds text that is not UTF-8; write it as UTF-8") from None
+    except (pyarrow.ArrowException, OSError, KeyError):
+        raise ValueError(f"{path} {DAMAGED}") from None
 
 
 @lru_cache(maxsize=2)
