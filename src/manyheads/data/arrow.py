@@ -22,9 +22,8 @@ from manyheads.data.rows import text_faults
 from manyheads.data.seen import cache_folder, fingerprint, remembered
 from manyheads.data.table import AT_ONCE, Coded, Table, coded
 
+DAMAGED = "cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
 CELL = 8  # bytes of a list that each takes
-
-
 SAMPLE = 200_000  # rows of a stream whose texts are kept
 SAVED_MARKS = ("dataset_dict.json", "state.json")
 SECONDS_TO_CONNECT = 5.0
@@ -43,14 +42,13 @@ def read_parquet(path: Path, *, large: bool) -> Table:
 
     from manyheads.data.column import sliced
 
-    damaged = f"{path} cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
     try:
         content = path if large else pyarrow.BufferReader(path.read_bytes())
         with pyarrow.parquet.ParquetFile(content) as file:
             schema, metadata = file.schema_arrow, file.metadata
         texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
-        raise ValueError(damaged) from None
+        raise ValueError(f"{path} {DAMAGED}") from None
     most, facts, checked = most_unpacked(path), path.stat(), set[tuple[str, int]]()
 
     def opened(**how: Any) -> Any:  # anew, as an open file keeps what was read of it
@@ -71,25 +69,15 @@ def read_parquet(path: Path, *, large: bool) -> Table:
         with opened() as file:
             return file.read_row_group(group, columns=[name]).column(name)
 
-    @contextmanager
-    def readable(name: str) -> Iterator[None]:
-        try:
-            yield
-        except UnicodeDecodeError:
-            named = f"the column '{show(name)}'"
-            raise ValueError(f"{path}: {named} holds text that is not UTF-8; write it as UTF-8") from None
-        except (pyarrow.ArrowException, OSError, KeyError):
-            raise ValueError(damaged) from None
-
     def cells(name: str, group: int, rows: slice) -> list[Any]:
-        with readable(name):
-            return _array(array, name, group)[rows].to_pylist()
+        with _decoding(path, name):
+            return _once(array, name, group)[rows].to_pylist()
 
     @lru_cache
     def column(name: str) -> Any:
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         if not large:  # all of it will be held
-            with readable(name):
+            with _decoding(path, name):
                 check(name, range(len(groups)))
         weight = sum(one.total_byte_size for one in groups) / max(1, metadata.num_rows)
         return sliced(partial(cells, name), [one.num_rows for one in groups], f"{fingerprint(path)} {name}", weight)
@@ -103,9 +91,22 @@ def read_parquet(path: Path, *, large: bool) -> Table:
     )
 
 
+@contextmanager
+def _decoding(path: Path, name: str) -> Iterator[None]:
+    """Say in a sentence that a column of a parquet file cannot be read."""
+    import pyarrow
+
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: the column '{show(name)}' holds text that is not UTF-8; write it as UTF-8") from None
+    except (pyarrow.ArrowException, OSError, KeyError):
+        raise ValueError(f"{path} {DAMAGED}") from None
+
+
 @lru_cache(maxsize=2)
-def _array(read: Callable[[str, int], Any], name: str, group: int) -> Any:
-    return read(name, group)
+def _once(read: Callable[..., Any], *words: Any) -> Any:
+    return read(*words)
 
 
 def _n_bytes(packed: Any, name: str, most: int, groups: list[int]) -> int:
@@ -225,10 +226,7 @@ def table_of(dataset: Any, source: str) -> Table:
 
 class Stream:
     """A split that `datasets` streams, in blocks of `AT_ONCE` rows: one after another, or from the beginning again.
-
-    Args:
-        known: stands for what it holds.
-    """
+    `known` stands for what it holds."""
 
     def __init__(self, dataset: Any, known: str) -> None:
         self.dataset, self.known = dataset, known
@@ -260,7 +258,7 @@ class Stream:
 
     def cells(self, at: int, name: str) -> list[Any]:
         """Those of a column in a block."""
-        return _block(self, at).column(name).to_pylist()
+        return _once(self.block, at).column(name).to_pylist()
 
     def block(self, at: int) -> Any:
         """One block: forwards from where the last ended nothing is streamed twice."""
@@ -271,11 +269,6 @@ class Stream:
             self._at += 1
         self._at += 1
         return next(self._coming)
-
-
-@lru_cache(maxsize=2)
-def _block(stream: Stream, at: int) -> Any:
-    return stream.block(at)
 
 
 def streamed(stream: Stream, data: DataConfig, source: str) -> Table:
@@ -337,6 +330,7 @@ def _passed(stream: Stream, texts: list[str], answer: str) -> dict[str, Any]:
     hashes: list[list[Any]] = [[] for _ in texts]
     faults: list[list[tuple[int, str]]] = [[] for _ in texts]
     order, held, kept = np.empty(0, np.uint64), np.empty(0, np.int64), [list[Any]() for _ in texts]
+    bound = 2**64
     for block in stream.blocks(0):
         every = [block.column(name).to_pylist() for name in texts]
         for at, cells in enumerate(every):
@@ -353,8 +347,10 @@ def _passed(stream: Stream, texts: list[str], answer: str) -> dict[str, Any]:
         held = np.concatenate([held, np.arange(n_rows, n_rows + len(block))])
         kept = [of_one + cells for of_one, cells in zip(kept, every, strict=True)]
         n_rows += len(block)
-        if len(order) > SAMPLE:  # equal texts are kept, or not, together
-            some = np.flatnonzero(order < np.partition(order, SAMPLE)[SAMPLE])
+        if len(order) > SAMPLE:
+            bound = min(bound, int(np.partition(order, SAMPLE)[SAMPLE]))
+        if bound < 2**64:  # it only falls, so that equal texts are kept, or not, together
+            some = np.flatnonzero(order < np.uint64(bound))
             order, held, kept = order[some], held[some], [[one[at] for at in some.tolist()] for one in kept]
     found = {"n_rows": n_rows, "values": values, "faults": faults, "cells": kept, "held": held}
     whole = np.stack([np.concatenate(one) for one in hashes]) if n_rows else np.empty((len(texts), 0), np.int64)
