@@ -100,7 +100,7 @@ def test_falls_are_those_of_an_edited_embedding(model: TextClassifier) -> None:
         falls.append(float((before - after)[before.argmax()]))
         flips.append(bool(before.argmax() != after.argmax()))
     tokens = tokens_of(model, rows_of(texts))
-    ours = faithfulness(model, tokens, amounts=[1], n_resamples=20)[0]
+    ours = faithfulness(model, tokens, amounts=[1])[0]
     assert (ours.amount, ours.n_rows) == (1, 3)
     assert ours.ranked.value == pytest.approx(np.mean(falls), abs=1e-5)
     assert ours.ranked_flips == pytest.approx(np.mean(flips))
@@ -109,9 +109,9 @@ def test_falls_are_those_of_an_edited_embedding(model: TextClassifier) -> None:
 
 def test_rows_without_a_choice_are_left_out(model: TextClassifier) -> None:
     tokens = tokens_of(model, rows_of(TEXTS))  # 3, 0, 4, 5, 10, 1 and 5 words
-    ours = faithfulness(model, tokens, n_resamples=20)
+    ours = faithfulness(model, tokens)
     assert [(one.amount, one.n_rows) for one in ours] == [(1, 5), (2, 5), (4, 3), (0.1, 5)]
-    assert faithfulness(model, tokens, amounts=[10], n_resamples=20) == []
+    assert faithfulness(model, tokens, amounts=[10]) == []
 
 
 def test_random_against_random_is_nothing(model: TextClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_random_against_random_is_nothing(model: TextClassifier, monkeypatch: py
     for seed in range(12):
         by_chance = lambda maps, n_tokens, seed=seed: noise(of_all, 1, 99 + seed)[0]  # noqa: E731
         monkeypatch.setattr(module, "received", by_chance)
-        ours = faithfulness(model, tokens, amounts=[2], n_draws=3, n_resamples=100, seed=seed)[0].difference
+        ours = faithfulness(model, tokens, amounts=[2], n_draws=3, seed=seed)[0].difference
         away.append(ours.value / ((ours.high - ours.low) / 3.92))
     assert abs(np.mean(away)) < 3 / np.sqrt(12)
     assert np.max(np.abs(away)) < 4
@@ -133,7 +133,7 @@ def test_random_against_random_is_nothing(model: TextClassifier, monkeypatch: py
 def test_nothing_hangs_on_batches_and_the_seed_decides(model: TextClassifier) -> None:
     tokens = tokens_of(model, rows_of(TEXTS))
     heard: list[int] = []
-    few = {"amounts": [1, 0.1], "n_draws": 2, "n_resamples": 20}
+    few = {"amounts": [1, 0.1], "n_draws": 2}
     whole = faithfulness(model, tokens, seed=1, progress=heard.append, **few)
     assert sum(heard) == len(TEXTS)
     for ours, theirs in zip(faithfulness(model, tokens, budget=1, seed=1, **few), whole, strict=True):
@@ -156,5 +156,5 @@ def test_pairs_read_apart(apart: TextClassifier) -> None:
     received_N = received(look_at_batch(apart, batch), len(batch.ids_N))
     of_pair = [float(one.sum()) for one in received_N.split(batch.layout.lengths_B.tolist())]
     assert of_pair == pytest.approx([2.0] * 3, abs=1e-5)  # what both texts have to give
-    ours = faithfulness(apart, tokens_of(apart, rows), amounts=[1], n_resamples=20)
+    ours = faithfulness(apart, tokens_of(apart, rows), amounts=[1])
     assert [one.n_rows for one in ours] == [3]
