@@ -180,11 +180,12 @@ def test_command(command, reader, capsys):
         pytest.fail(f"no rule for {command}")
 
 
-def export_first(words, capsys):
-    """What the page has exported before: the run's network as a graph, in its folder `onnx`."""
-    if "run=outputs/reviews/onnx" in words and not Path("outputs/reviews/onnx").exists():
-        assert cli.main(["export", "run=outputs/reviews", "members=network", "format=onnx"]) == 0
-        capsys.readouterr()
+def export_first(typed, capsys):
+    """What the page has exported before: the run's network, in the folder of its format."""
+    for name in ("onnx", "transformers"):
+        if f"outputs/reviews/{name}" in str(typed) and not Path("outputs/reviews", name).exists():
+            assert cli.main(["export", "run=outputs/reviews", "members=network", f"format={name}"]) == 0
+            capsys.readouterr()
 
 
 NEEDS_DATA = pytest.mark.skipif("MANYHEADS_DATA" not in os.environ, reason="needs $MANYHEADS_DATA, for sst2 and trec6")
@@ -391,6 +392,7 @@ PYTHON = [
 
 @pytest.mark.parametrize("code", PYTHON)
 def test_python_runs_as_it_stands(code, reader, capsys):
+    export_first(code, capsys)
     before = run_folders(reader)
     exec(compile(code, "page.py", "exec"), {"__name__": "page"})
     said = capsys.readouterr().out

@@ -258,7 +258,7 @@ def test_matrices_in_8_bits_are_judged_on_validation_rows(exported, tmp_path):
         graphs.quantise(again, Classifier(again), rows, -1.0)
     with pytest.raises(ValueError, match="judged on the validation rows of the run, whose data cannot be read"):
         graphs.quantise(again, Classifier(again), None, 1.0)
-    with pytest.raises(ValueError, match=r"^precision=int8 needs format=onnx, but format=huggingface: set both"):
+    with pytest.raises(ValueError, match=r"^precision=int8 needs format=onnx, but format=transformers: set both"):
         ExportConfig(run="x", precision=Rounding.int8)
 
 

@@ -303,7 +303,7 @@ class ExplainConfig:
 
 
 class Format(Enum):
-    huggingface = "huggingface"  # a classifier of transformers
+    transformers = "transformers"  # a classifier for it, as one of its own families where that has the shape
     sentence_transformers = "sentence_transformers"  # an encoder and its pooling, which give a text a vector
     torch = "torch"  # a program of torch.export, with a script that answers without manyheads
     onnx = "onnx"  # a graph for onnxruntime, with a script that answers without torch
@@ -326,8 +326,8 @@ class ExportConfig:
     run: str = finished_run("to export")
     output: str = setting("", "a new folder; empty: <run>/<format>", path=True)
     format: Format = setting(
-        Format.huggingface,
-        "a classifier of its family, an encoder for vectors, or a graph",
+        Format.transformers,
+        "a classifier of transformers, an encoder for vectors, or a graph",
     )
     members: Members = setting(
         Members.auto, "what of the run is exported; network: its linear model is not asked after"

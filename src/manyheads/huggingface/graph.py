@@ -120,7 +120,7 @@ def export_graph(folder: Path, predictor: TextClassifier, model: Path, config: E
         if not worst <= BOUND:
             raise ValueError(
                 f"{model} answers otherwise as a graph: the logits of {show(texts[at][:60])} differ by {worst:.1e}, "
-                f"more than {BOUND:.0e}: nothing is written; use format=huggingface, and report the shape"
+                f"more than {BOUND:.0e}: nothing is written; use format=transformers, and report the shape"
             )
         said = f"{compared}: logits differ by at most {worst:.1e}"
         rounded = ""

@@ -1,5 +1,7 @@
 """`manyheads export`: a classifier of ours as a folder of transformers, of sentence-transformers, or as a graph.
 
+What a family of transformers has is written as one of it; any other shape opens after `import manyheads.transformers`.
+
 P positions . D d_model, or width of the tables . C classes
 """
 
@@ -12,10 +14,12 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer, processors
 from torch import Tensor, nn
 
 from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Pooling
+from manyheads.config.fields import to_plain
+from manyheads.data.tokens import PROBE, segments_of, texts_of_marks
 from manyheads.huggingface.families import FAMILIES, Marks
 from manyheads.huggingface.graph import READERS, check_graph, export_graph
 from manyheads.huggingface.shapes import Described, describe
@@ -44,6 +48,8 @@ MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
     "mask": ("[MASK]", "<mask>"),
     "unk": ("[UNK]", "<unk>"),
 }
+OWN = "ManyheadsForSequenceClassification"
+"""The class of `manyheads.transformers` for shapes of no family."""
 OWN_POOLERS = ("bert", "roberta", "xlm-roberta")
 """Encoders to which transformers adds a layer that nothing here reads: without weights it would warn of random ones."""
 
@@ -61,36 +67,40 @@ def export(config: ExportConfig) -> Path:
     """Write the folder that `config` asks for, whole or not at all, and say how it is opened.
 
     Raises:
-        ValueError: the run is no classifier, or of a shape that no family has; the folder holds something.
+        ValueError: the run is no classifier, or of a shape that the format does not have; the folder holds something.
     """
     model = find_model(Path(config.run).expanduser())
     typed = Path(config.output).expanduser().resolve() if config.output else None  # what a link leads to is filled
     folder = typed or (run_folder(model) or model) / config.format.name
     refuse_taken(str(folder), by_training=False)
     predictor = load(model, TextClassifier)
-    is_graph, pooled = config.format in READERS, config.format is Format.huggingface
+    is_graph, of_vectors = config.format in READERS, config.format is Format.sentence_transformers
     try:
         if is_graph:
             check_graph(predictor, config.format)
-        described = None if is_graph else described_as(predictor, pooled=pooled)
-        modules = [] if is_graph or pooled else modules_of(predictor)
+        described = described_as(predictor, pooled=False) if of_vectors else None if is_graph else family_of(predictor)
+        modules = modules_of(predictor) if of_vectors else []
     except ValueError as error:
         raise ValueError(f"run={config.run} {error}") from error
     if predictor.share and config.members is not Members.network:
         print(
             f"What is exported is the network alone: {predictor.share:.0%} of each answer of the run are those of a "
-            f"linear model, which {'the graph does not hold' if is_graph else 'no family has'}; members=network says "
-            "that this is meant, and a run trained with linear=false answers as its export does",
+            f"linear model, which {'the graph does not hold' if is_graph else 'is no part of it'}; members=network "
+            "says that this is meant, and a run trained with linear=false answers as its export does",
             flush=True,
         )
     with refuse_unwritable(folder):
-        if described is None:
+        if is_graph:
             opened = f"predict.py in it answers by {READERS[config.format]}; compared with the run on "
             opened += export_graph(folder, predictor, model, config)
         else:
             write_family(folder, predictor, described, modules)
-            reader = "sentence_transformers.SentenceTransformer" if modules else f"transformers.{class_of(described)}"
-            opened = f"{reader} opens it" + f" and gives a vector a text; {HEAD} makes logits of it" * bool(modules)
+            opened = f"transformers.{class_of(described)} opens it"
+            if modules:
+                opened = "sentence_transformers.SentenceTransformer opens it and gives a vector a text; "
+                opened += f"{HEAD} makes logits of it"
+            elif described is None:
+                opened = f"transformers opens it as {OWN} after `import manyheads.transformers`"
     print(f"{folder}: {opened}")
     if predictor.cutting.long is not Long.cut:
         print(
@@ -100,8 +110,18 @@ def export(config: ExportConfig) -> Path:
     return folder
 
 
-def class_of(described: Described, *, pooled: bool = True) -> str:
+def family_of(predictor: TextClassifier) -> Described | None:
+    """What a family of transformers says of it; None: no family has its shape."""
+    try:
+        return described_as(predictor)
+    except ValueError:
+        return None
+
+
+def class_of(described: Described | None, *, pooled: bool = True) -> str:
     """Its class in transformers: a classifier, or an encoder alone."""
+    if described is None:
+        return OWN
     return FAMILIES[described.kind].classes + ("ForSequenceClassification" if pooled else "Model")
 
 
@@ -134,10 +154,13 @@ def names_of(tokenizer: Tokenizer) -> dict[str, str]:
     return {mark: name for mark, names in MARKS.items() for name in names if tokenizer.token_to_id(name) is not None}
 
 
-def write_family(folder: Path, predictor: TextClassifier, described: Described, modules: Sequence[Module] = ()) -> None:
+def write_family(
+    folder: Path, predictor: TextClassifier, described: Described | None, modules: Sequence[Module] = ()
+) -> None:
     """The weights, config.json and the tokenizer; the same classifier gives the same bytes.
 
     Args:
+        described: what its family says of it; None: it is written as one of `manyheads.transformers`.
         modules: what follows the encoder, which is then written alone; none: it is a classifier of the family.
     """
     plain = Tokenizer.from_str(predictor.tokenizer.to_str())
@@ -146,13 +169,16 @@ def write_family(folder: Path, predictor: TextClassifier, described: Described, 
     pooled, labels, multi = not modules, predictor.labels, predictor.thresholds is not None
     config = {
         "architectures": [class_of(described, pooled=pooled)],
-        **described.config,
+        **(described.config if described else own_config(predictor)),
         "id2label": {str(at): label for at, label in enumerate(labels)},
         "label2id": {label: at for at, label in enumerate(labels)},
         "problem_type": "multi_label_classification" if multi else "single_label_classification",
         "dtype": "float32",
     }
-    segments = ["token_type_ids"] if described.shape.n_segments == 2 else []
+    has_segments = described.shape.n_segments == 2 if described else predictor.pairs
+    segments = ["token_type_ids"] if has_segments else []
+    if described is None and predictor.pairs:
+        tell_apart(plain)
     of_tokenizer = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": predictor.max_length,
@@ -161,7 +187,7 @@ def write_family(folder: Path, predictor: TextClassifier, described: Described, 
         **{f"{mark}_token": name for mark, name in names_of(predictor.tokenizer).items()},
     }
     with replace_folder(folder) as part:
-        tensors = family_tensors(predictor.network, described, pooled=pooled)
+        tensors = family_tensors(predictor.network, described, pooled=pooled) if described else own_tensors(predictor)
         save_file(tensors, part / "model.safetensors", {"format": "pt"})
         if modules:
             write_modules(part, modules, predictor)
@@ -170,6 +196,45 @@ def write_family(folder: Path, predictor: TextClassifier, described: Described, 
         write_json(part / "config.json", config)
         if predictor.thresholds is not None:
             write_json(part / "thresholds.json", predictor.member_thresholds.get("network", predictor.thresholds))
+
+
+def own_config(predictor: TextClassifier) -> dict[str, Any]:
+    """What `manyheads.transformers.ManyheadsConfig` reads."""
+    sizes = {"vocab_size": predictor.settings.vocab_size, "max_position_embeddings": predictor.max_length}
+    return {"model_type": "manyheads", "model": to_plain(predictor.model), "pairs": predictor.pairs, **sizes}
+
+
+def own_tensors(predictor: TextClassifier) -> dict[str, Tensor]:
+    """All tensors by the names of `manyheads.transformers`."""
+    names = {name: f"model.network.{name}" for name in predictor.network.state_dict()}
+    names |= {name: name.replace("head", "classifier") for name in ("head.weight", "head.bias")}
+    state = predictor.network.state_dict()
+    return {names[name]: tensor.detach().float().cpu().clone() for name, tensor in state.items()}
+
+
+def tell_apart(tokenizer: Tokenizer) -> None:
+    """Let the type ids of a pair be the segments that our network reads: of RoBERTa's kin they do not tell two texts
+    apart, and `token_type_ids` are all that a model of transformers is given."""
+    single, pair = tokenizer.encode(PROBE), tokenizer.encode(PROBE, PROBE)
+    segments = segments_of(pair, texts_of_marks(tokenizer))
+    if segments == pair.type_ids:
+        return
+    places = zip(pair.tokens, pair.ids, pair.sequence_ids, strict=True)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=template(single, single.type_ids),
+        pair=template(pair, segments),
+        special_tokens=list({token: at for token, at, text in places if text is None}.items()),
+    )
+
+
+def template(encoding: Encoding, type_ids: list[int]) -> list[str]:
+    """What stands around the texts, as a `TemplateProcessing` has it: `<s>:0`, `$A:0`, `</s>:0`."""
+    pieces: list[str] = []
+    for token, text, type_id in zip(encoding.tokens, encoding.sequence_ids, type_ids, strict=True):
+        piece = f"{token if text is None else '$' + 'AB'[text]}:{type_id}"
+        if text is None or piece not in pieces:
+            pieces.append(piece)
+    return pieces
 
 
 def family_tensors(classifier: Classifier, described: Described, *, pooled: bool = True) -> dict[str, Tensor]:
