@@ -63,6 +63,7 @@ NEEDED = {
     "look": ["run=x"],
     "serve": ["run=x"],
     "export": ["run=x"],
+    "push": ["run=x", "repo=a/b"],
     "tune": ["optim.lr=1e-3,1e-4"],
 }
 NEEDED |= {"ablate": ["experiment=ablate_scores"]}
@@ -111,6 +112,7 @@ def reader(trained, monkeypatch):
     for name in ("HF_HOME", "HF_DATASETS_CACHE"):
         monkeypatch.setenv(name, str(trained / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
     return trained
 
 
@@ -164,6 +166,9 @@ def test_command(command, reader, capsys):
         assert yaml.safe_load(capsys.readouterr().out)["trainer"]["max_steps"] == 300
     elif "-m" in words:
         run_sweep(verb, words, reader)
+    elif asks_hub(words):
+        assert cli.main([verb, *words]) == 2
+        assert ("$HF_TOKEN is not set" if verb == "push" else "hub cannot be reached") in capsys.readouterr().err
     elif verb == "train":
         run_training(command, words, reader, capsys)
     elif verb == "evaluate":
@@ -174,10 +179,25 @@ def test_command(command, reader, capsys):
         run_prediction(words, capsys)
     elif verb == "look":
         run_look(words, reader)
-    elif verb in ("ablate", "explain", "tune", "pretrain", "export", "serve"):  # their own tests run them, small
+    elif verb in (
+        "ablate",
+        "explain",
+        "tune",
+        "pretrain",
+        "export",
+        "push",
+        "serve",
+    ):  # their own tests run them, small
         compose(verb, words)
     else:
         pytest.fail(f"no rule for {command}")
+
+
+def asks_hub(words):
+    """Whether a model on the hub is meant, the reader's own."""
+    return any(word.startswith(("run=me/", "init_from=me/")) for word in words) or (
+        any(word.startswith("repo=") for word in words) and "dry=true" not in words
+    )
 
 
 def export_first(typed, capsys):
@@ -238,6 +258,8 @@ def typed_for_real(command) -> bool:
     verb, *words = words_of(command)
     settings = dict(word.split("=", 1) for word in words if "=" in word)
     run = settings.get("run", "")
+    if asks_hub(words):
+        return False
     if run and not Path(run).exists() and not typed_for_real(next(one for one in TYPED if folder_of(one) == run)):
         return False
     words = [word.replace("sentence-transformers/all-MiniLM-L6-v2", published()) for word in words]

@@ -285,7 +285,7 @@ def test_a_head_of_other_classes_begins_anew_and_nothing_else(drawn, tmp_path):
         folder, id2label={at: str(at) for at in range(6)}, ignore_mismatched_sizes=True, output_loading_info=True
     )
     assert {name for name, *_ in said["mismatched_keys"]} == {"classifier.weight", "classifier.bias"}
-    assert float(after.classifier.weight.detach().std()) == pytest.approx((2 / (16 + 6)) ** 0.5, rel=0.3)
+    assert float(after.classifier.weight.detach().std()) == pytest.approx(0.02, rel=0.3)
     batch = given(folder)
     assert torch.equal(after.model(**batch).pooler_output, before.model(**batch).pooler_output)
 

@@ -58,8 +58,13 @@ class ManyheadsConfig(PretrainedConfig):
     ) -> None:
         self.model, self.vocab_size, self.pairs = model or {}, vocab_size, pairs
         self.max_position_embeddings = max_position_embeddings
-        self.architecture()
-        super().__init__(**more)
+        found = self.architecture()
+        sizes = {
+            "hidden_size": found.d_model,
+            "num_hidden_layers": found.n_layers,
+            "num_attention_heads": found.n_heads,
+        }
+        super().__init__(**more | sizes)  # as other programs look for them
 
     def architecture(self) -> ModelConfig:
         """Raises ValueError: a value is not of its type or out of range, or tables of positions would be too large."""
@@ -75,18 +80,6 @@ class ManyheadsConfig(PretrainedConfig):
         )
         return model
 
-    @property
-    def hidden_size(self) -> int:
-        return self.architecture().d_model
-
-    @property
-    def num_hidden_layers(self) -> int:
-        return self.architecture().n_layers
-
-    @property
-    def num_attention_heads(self) -> int:
-        return self.architecture().n_heads
-
 
 class ManyheadsPreTrainedModel(PreTrainedModel):
     """What its models share: how tensors begin that no file holds."""
@@ -99,11 +92,6 @@ class ManyheadsPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, SinusoidalPositions | Rotary | Alibi):
             module.fill()
-        elif isinstance(module, nn.Linear):  # a head of other classes than those of the file
-            if not getattr(module.weight, INITIALISED, False):
-                nn.init.xavier_uniform_(module.weight)
-            if module.bias is not None and not getattr(module.bias, INITIALISED, False):
-                nn.init.zeros_(module.bias)
         else:
             super()._init_weights(module)
 
@@ -165,7 +153,12 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
             assert token_type_ids is not None
             segments_N = token_type_ids[keep_BL]
         layout = packed(keep_BL)
-        self._check_length(layout.longest)
+        most = self.config.max_position_embeddings
+        require(
+            layout.longest <= most or self.config.architecture().positions not in TABLES,
+            f"a text has {layout.longest} tokens, but the model knows {most} positions: let the tokenizer cut texts by "
+            "truncation=True",
+        )
         with heard(self.network, wanted=bool(wanted)) as (states, maps):
             vectors_BD = self.network.read(input_ids[keep_BL], layout, segments_N, inputs_embeds[keep_BL])
         apart = self.network.cross is not None
@@ -177,14 +170,6 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
             attentions=tuple(one if apart else spread_maps(one, keep_BL) for one in maps) if wanted else None,
         )
         return output if return_dict or (return_dict is None and self.config.return_dict) else output.to_tuple()
-
-    def _check_length(self, longest: int) -> None:
-        most = self.config.max_position_embeddings
-        require(
-            longest <= most or self.config.architecture().positions not in TABLES,
-            f"a text has {longest} tokens, but the model knows {most} positions: let the tokenizer cut texts by "
-            "truncation=True",
-        )
 
 
 class ManyheadsForSequenceClassification(ManyheadsPreTrainedModel):
@@ -204,13 +189,10 @@ class ManyheadsForSequenceClassification(ManyheadsPreTrainedModel):
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-        **_: Any,
+        **asked: Any,
     ) -> Any:
         """As of `ManyheadsModel`; `labels` are class ids `(B,)`, or of several classes a text their marks `(B, C)`."""
-        asked = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
         read = self.model(input_ids, attention_mask, token_type_ids, inputs_embeds, **asked, return_dict=True)
         logits = self.classifier(self.model.network.dropout(read.pooler_output))
         loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
@@ -262,14 +244,11 @@ def spread(x_ND: Tensor, keep_BL: Tensor) -> Tensor:
 def spread_maps(weights_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
     """Weights between the tokens of each text to their places: `(B, H, L, L)`."""
 
-    def pairs(keep_BL: Tensor) -> Tensor:
-        of_both = keep_BL[:, None, :, None] & keep_BL[:, None, None, :]
-        return of_both.expand(-1, weights_BHMM.size(1), -1, -1)
-
-    n_texts, longest = keep_BL.shape
-    compact_BM = torch.arange(weights_BHMM.size(2), device=keep_BL.device) < keep_BL.sum(1, keepdim=True)
-    whole = weights_BHMM.new_zeros(n_texts, weights_BHMM.size(1), longest, longest)
-    return whole.masked_scatter(pairs(keep_BL), weights_BHMM[pairs(compact_BM)])
+    at_BL = (keep_BL.cumsum(1) - 1).clamp(min=0)
+    shape = (-1, weights_BHMM.size(1), keep_BL.size(1), -1)
+    rows_BHLM = weights_BHMM.gather(2, at_BL[:, None, :, None].expand(*shape[:3], weights_BHMM.size(3)))
+    kept = keep_BL[:, None, :, None] & keep_BL[:, None, None]
+    return rows_BHLM.gather(3, at_BL[:, None, None].expand(shape)).masked_fill(~kept, 0.0)
 
 
 AutoConfig.register(KIND, ManyheadsConfig, exist_ok=True)

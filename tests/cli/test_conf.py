@@ -19,6 +19,7 @@ NEEDED = {
     "look": ["run=x"],
     "serve": ["run=x"],
     "export": ["run=x"],
+    "push": ["run=x", "repo=a/b"],
     "train": [],
     "pretrain": [],
     "ablate": ["vary=optim.warmup", "values=[0,0.5]"],

@@ -113,7 +113,8 @@ def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, mo
         ("predict", "a.csv", "for a file of texts write input=a.csv"),
         ("look", "a.csv", "for a file of texts write input=a.csv"),
         ("export", "a.csv", "write a.csv=VALUE"),
-        *((verb, "run", "for a run write run=run") for verb in ("evaluate", "predict", "look", "serve", "export")),
+        *((verb, "run", "for a run write run=run") for verb in ("evaluate", "predict", "look", "serve", "push")),
+        ("export", "run", "for a run write run=run"),
         ("train", "run", "for local files write data.path=run"),
     ):
         with pytest.raises(ValueError, match=rf"^{word} has no value: {re.escape(remedy)}$"):

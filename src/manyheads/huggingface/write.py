@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from tokenizers import Encoding, Tokenizer, processors
 from torch import Tensor, nn
 
-from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Pooling
+from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Pooling, Task
 from manyheads.config.fields import to_plain
 from manyheads.data.tokens import PROBE, segments_of, texts_of_marks
 from manyheads.huggingface.families import FAMILIES, Marks
@@ -26,7 +26,7 @@ from manyheads.huggingface.shapes import Described, describe
 from manyheads.huggingface.weights import KEYS, NEW, POSITIONS, SEGMENTS, WORDS, theirs
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.inference.format import find_model, run_folder
+from manyheads.inference.format import home_of, open_folder
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import Pooler as PoolerLayer
 from manyheads.nn.embeddings import SinusoidalPositions
@@ -69,11 +69,12 @@ def export(config: ExportConfig) -> Path:
     Raises:
         ValueError: the run is no classifier, or of a shape that the format does not have; the folder holds something.
     """
-    model = find_model(Path(config.run).expanduser())
+    opened = open_folder(config.run, Task.classify)
+    model = opened.path
     typed = Path(config.output).expanduser().resolve() if config.output else None  # what a link leads to is filled
-    folder = typed or (run_folder(model) or model) / config.format.name
+    folder = typed or home_of(config.run, model) / config.format.name
     refuse_taken(str(folder), by_training=False)
-    predictor = load(model, TextClassifier)
+    predictor = load(opened, TextClassifier)
     is_graph, of_vectors = config.format in READERS, config.format is Format.sentence_transformers
     try:
         if is_graph:

@@ -86,7 +86,6 @@ class SinusoidalPositions(nn.Module):
         self.fill()
 
     def fill(self) -> None:
-        """Compute what no file holds."""
         n, d_model = self.table_PD.shape
         angles_PD = torch.arange(n)[:, None] * inverse_wavelengths(d_model)
         self.table_PD.copy_(torch.stack((angles_PD.sin(), angles_PD.cos()), dim=-1).flatten(-2)[:, :d_model])
@@ -122,7 +121,6 @@ class Rotary(nn.Module):
         self.fill()
 
     def fill(self) -> None:
-        """Compute what no file holds."""
         n, d_k = self.cos_PK.shape
         angles = torch.arange(n)[:, None] * inverse_wavelengths(d_k, self.base)
         angles_PK = torch.cat((angles, angles), dim=-1)
@@ -150,7 +148,6 @@ class Alibi(nn.Module):
         self.fill()
 
     def fill(self) -> None:
-        """Compute what no file holds."""
         self.slopes_H.copy_(torch.tensor(alibi_slopes(len(self.slopes_H))))
 
     def forward(self, n_queries: int, n_keys: int) -> Tensor:
