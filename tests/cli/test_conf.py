@@ -78,6 +78,7 @@ TOGETHER = {
 }
 
 OTHER_TEXTS = {"optim.class_weights": "balanced", "data.hub": "imdb", "slurm.time": "60", "slurm.partition": "x"}
+OTHER_TEXTS |= {"repo": "a/c", "revision": "x", "tag": "x"}
 OTHER_TEXTS |= {"slurm.account": "x", "slurm.options": "--mem=4g", "budget": "5min"}
 
 
