@@ -121,7 +121,7 @@ def contestants(tokenizer: Any, texts: list[str], folder: Path) -> dict[str, Ans
     with tempfile.TemporaryDirectory() as scratch:
         ship(Path(scratch) / "model", tokenizer)
         ours = {name: manyheads.load(scratch, precision=name) for name in ("auto", "fp32")}
-        graphs = exported(Path(scratch), ours["fp32"], texts)
+        graphs = exported(Path(scratch))
         their_loops = {
             f"BERT, onnxruntime {name}": loop
             for name, loop in bert_loops(Path(scratch), bert_of(tokenizer), tokenizer).items()
@@ -142,23 +142,20 @@ def contestants(tokenizer: Any, texts: list[str], folder: Path) -> dict[str, Ans
     }
 
 
-def exported(folder: Path, classifier: Any, texts: list[str]) -> dict[str, Answer]:
+def exported(folder: Path) -> dict[str, Answer]:
     """The classifier of `folder` as a graph in fp32 and in int8, opened by us, and in int8 by its own script."""
     import manyheads
     from manyheads.config import ExportConfig, Format
-    from manyheads.data.rows import Rows
     from manyheads.huggingface import graph
-    from manyheads.huggingface.onnx_predict import Classifier
+    from manyheads.huggingface.write import export
 
-    config = ExportConfig(run=str(folder), format=Format.onnx)
     for name in ("fp32", "int8"):
-        graph.export_graph(folder / name, classifier, folder / "model", config)
-    few = Rows(texts[:20], None, [0] * 20, "", range(20))  # random weights: how many answers change says nothing
-    graph.quantise(folder / "int8", Classifier(folder / "int8"), few, 1.0)
+        export(ExportConfig(run=str(folder), output=str(folder / name), format=Format.onnx))
+    graph.quantise(folder / "int8")  # random weights: how many answers change says nothing
     return {
         "manyheads, onnxruntime fp32": manyheads.load(folder / "fp32").predict,
         "manyheads, onnxruntime int8": manyheads.load(folder / "int8").predict,
-        "manyheads, onnxruntime int8, its predict.py": in_batches(Classifier(folder / "int8").predict),
+        "manyheads, onnxruntime int8, its predict.py": in_batches(graph.opened(folder / "int8").predict),
     }
 
 

@@ -40,8 +40,7 @@ PACKAGES = {  # what importing a room may bring in beside the standard library, 
     "interpret": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
 }
 SHIPPED = {
-    "huggingface/onnx_predict.py": {"onnxruntime", "tokenizers", "numpy"},
-    "huggingface/torch_predict.py": {"torch", "tokenizers"},
+    "huggingface/predict_script.py": {"onnxruntime", "torch", "tokenizers", "numpy"},
 }  # a script beside what is exported
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
     *(

@@ -29,20 +29,24 @@ from manyheads.config import (
     ModelConfig,
     Norm,
     Normaliser,
+    PairKind,
     Pooling,
     Positions,
     Precision,
     Rounding,
     Score,
+    Terms,
 )
 from manyheads.data.rows import Rows
 from manyheads.huggingface import graph as graphs
-from manyheads.huggingface import torch_predict
+from manyheads.huggingface.parity import changed_by_rounding
 from manyheads.huggingface.write import export
 from manyheads.inference import classifier
 from manyheads.inference.classifier import TextClassifier
-from manyheads.inference.folder import load, place
+from manyheads.inference.folder import load, place, save
 from manyheads.interpret.look import look
+from manyheads.linear.blend import Blend, Tuned
+from manyheads.linear.model import LinearModel, counted
 
 onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
 
@@ -51,6 +55,7 @@ SHAPE = ModelConfig(
     **SMALL, scores=[Score.additive, Score.cosine], normaliser=Normaliser.entmax15, positions=Positions.rotary,
     windows=[2, 0], pooling=Pooling.attention, activation=Activation.swiglu, norm=Norm.rms,
 )  # fmt: skip
+SECONDS = ["bad film", "good", "", "a film so so", "a very good film"]
 TEXTS = ["good film", "", "a very bad film and not so good a film as the others are", "so", "unknown words \u17a3"]
 
 
@@ -68,10 +73,25 @@ def exported(model: Path) -> Path:
     return write(model, model.parent / "exported")
 
 
-def answered(folder: Path, texts: list[str]) -> torch.Tensor:
-    from manyheads.huggingface.onnx_predict import Classifier
+def answered(folder: Path, texts: list[str], pairs: list[str] | None = None) -> torch.Tensor:
+    return torch.from_numpy(graphs.opened(folder).logits(texts, pairs)).float()
 
-    return torch.from_numpy(Classifier(folder).logits(texts))
+
+def ship_both(
+    folder: Path, ship_model: Callable[..., Path], terms: Terms, *, pairs: bool = False, multi: bool = False
+) -> Path:
+    """A small model with a linear member of the terms of `TEXTS`."""
+    thresholds = [0.3, 0.2, 0.4] if multi else None
+    plain = load(ship_model(folder / "plain", pairs=pairs, thresholds=thresholds), TextClassifier)
+    every = counted(TEXTS, SECONDS if pairs else None, terms).terms_E
+    terms_U, made = torch.tensor(sorted(set(every))[::2]), torch.Generator().manual_seed(3)  # every second is unknown
+    rarity_U, votes_UC = 1 + torch.rand(len(terms_U), generator=made), torch.randn(len(terms_U), 3, generator=made)
+    linear = LinearModel(terms_U, rarity_U, 3 * votes_UC, torch.tensor([0.1, 0.0, -0.2]), terms)
+    members = {"network": [0.5, 0.6, 0.4], "linear": [0.2, 0.5, 0.4]} if multi else {}
+    tuned = Tuned(Blend(linear, 0.4, 1.5), thresholds, members)
+    about: dict[str, Any] = {"tokenizer": plain.tokenizer, "labels": plain.labels, "pairs": pairs, "tuned": tuned}
+    save(folder / "model", plain.network, model=plain.model, data=DataConfig(max_length=12), **about)
+    return folder / "model"
 
 
 def test_it_answers_as_we_do_whatever_the_batch(model, exported):
@@ -99,14 +119,16 @@ def test_the_folder_says_what_it_was_compared_on(exported):
     assert json.loads((exported / "labels.json").read_text()) == ["bad", "good", "so-so"]
 
 
-@pytest.mark.parametrize("thresholds", [None, [0.5, 0.35, 0.6]])
+@pytest.mark.parametrize("thresholds", [None, pytest.param([0.5, 0.35, 0.6], marks=pytest.mark.slow)])
 def test_a_program_of_torch_answers_as_we_do_without_us(thresholds, ship_model, tmp_path):
     model = ship_model(tmp_path / "model", data=DataConfig(max_length=12), shape=SHAPE, thresholds=thresholds)
     folder = write(model, tmp_path / "program", Format.torch)
-    made, ours = torch_predict.Classifier(folder), load(model, TextClassifier)
-    torch.testing.assert_close(made.logits(TEXTS), ours.logits(TEXTS), rtol=0, atol=1e-5)
+    made, ours = graphs.opened(folder), load(model, TextClassifier)
+    torch.testing.assert_close(torch.from_numpy(made.logits(TEXTS)).float(), ours.logits(TEXTS), rtol=0, atol=1e-5)
     for at, text in enumerate(TEXTS):
-        torch.testing.assert_close(made.logits([text]), ours.logits(TEXTS)[at : at + 1], rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            torch.from_numpy(made.logits([text])).float(), ours.logits(TEXTS)[at : at + 1], rtol=0, atol=1e-5
+        )
     barred = "import sys; sys.modules.update(dict.fromkeys(['manyheads', 'transformers', 'onnxruntime']));"
     run = f"{barred} import runpy; sys.argv[1:] = {TEXTS[:3]}; runpy.run_path('predict.py', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", run], cwd=folder, capture_output=True, text=True)
@@ -114,7 +136,7 @@ def test_a_program_of_torch_answers_as_we_do_without_us(thresholds, ship_model, 
     told = [one[0] if thresholds is None else [name for name in ours.labels if name in one[0]] for one in
             ours.predict(TEXTS[:3])]  # fmt: skip
     assert done.stdout.splitlines() == [str(one) for one in told]
-    assert "It needs torch and tokenizers. `model.pt2` takes" in (folder / "README.md").read_text()
+    assert "It needs torch, tokenizers and numpy.\n`model.pt2` takes" in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("kind", [Format.onnx, Format.torch])
@@ -155,6 +177,20 @@ def test_predict_and_evaluate_open_it_like_the_run(thresholds, ship_model, tmp_p
         assert judged[1]["members"]["network"][name] == pytest.approx(figure, abs=1e-4)
 
 
+def test_threads_that_share_out_a_batch_answer_alike(model, exported, monkeypatch):
+    many, ours = TEXTS * 5, load(model, TextClassifier).logits(TEXTS * 5)
+    graph, before = load(exported), torch.get_num_threads()
+    monkeypatch.setattr(classifier, "PART", 20)
+    try:
+        torch.set_num_threads(3)
+        torch.testing.assert_close(graph.logits(many), ours, rtol=0, atol=1e-5)  # type: ignore[union-attr]
+        assert sorted(graph.network.sessions) == [1]  # type: ignore[union-attr]
+        torch.testing.assert_close(graph.logits(TEXTS[2:3]), ours[2:3], rtol=0, atol=1e-5)  # type: ignore[union-attr]
+        assert sorted(graph.network.sessions) == [1, 3]  # type: ignore[union-attr]
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_broken_graph_is_one_sentence(exported, tmp_path, monkeypatch):
     folder = shutil.copytree(exported, tmp_path / "graph")
     config = json.loads((folder / "config.json").read_text())
@@ -164,7 +200,10 @@ def test_a_broken_graph_is_one_sentence(exported, tmp_path, monkeypatch):
         load(folder)
     (folder / "labels.json").write_text('["bad", "good", "so-so"]')
     (folder / "config.json").write_text(json.dumps({**config, "pairs": True}))
-    with pytest.raises(ValueError, match=r"reads single texts, cut at their end, but config\.json says otherwise"):
+    with pytest.raises(ValueError, match="does not make logits of 3 classes out of ids and real and segments"):
+        load(folder)
+    (folder / "config.json").write_text(json.dumps({**config, "long": "windows"}))
+    with pytest.raises(ValueError, match=r"classifies texts cut at their end, but config\.json says otherwise"):
         load(folder)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "model.onnx").write_bytes(b"not a graph")
@@ -215,49 +254,122 @@ def test_what_a_graph_does_not_have_is_refused(exported, tmp_path, monkeypatch):
 def test_a_graph_that_answers_otherwise_is_refused_with_the_text_and_leaves_nothing(
     wrong, model, exported, tmp_path, monkeypatch
 ):
-    def other(file: Path, network: torch.nn.Module, kind: Format) -> None:
+    def other(file: Path, predictor: TextClassifier, kind: Format, *, both: bool) -> list[str]:
         """The graph of another network: its head's bias was changed after the graph was written."""
         file.write_bytes((exported / "model.onnx").read_bytes())
         with torch.no_grad():
-            network.head.bias += wrong  # type: ignore[union-attr, operator]
+            predictor.network.head.bias += wrong
+        return ["ids", "real"]
 
     monkeypatch.setattr(graphs, "write_graph", other)
-    said = r"answers otherwise as a graph: the logits of .* differ by .*, more than 1e-04"
+    said = r"^run=.* answers otherwise by format=onnx: the logits of .* differ by .*, more than 1e-04"
     with pytest.raises(ValueError, match=said):
         write(model, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_graph_cannot_carry_is_said_before_anything_is_written(ship_model, tmp_path, monkeypatch):
-    pairs = ship_model(tmp_path / "pairs", pairs=True)
-    with pytest.raises(ValueError, match="reads pairs of texts, but format=onnx carries single texts alone"):
-        write(pairs, tmp_path / "out")
-    recurrent = ship_model(tmp_path / "gru", shape=ModelConfig(encoder=EncoderKind.gru, d_model=16, n_layers=1))
-    with pytest.raises(ValueError, match=r"has model\.encoder=gru, whose steps format=onnx cannot carry"):
-        write(recurrent, tmp_path / "out")
+@pytest.mark.parametrize("kind", [Format.onnx, pytest.param(Format.torch, marks=pytest.mark.slow)])
+def test_pairs_are_read_like_the_run_does(kind, ship_model, tmp_path):
+    model = ship_model(tmp_path / "model", pairs=True, shape=ModelConfig(**SMALL, pair=PairKind.cross))
+    folder, ours = write(model, tmp_path / "out", kind), load(model, TextClassifier).logits(TEXTS, SECONDS)
+    torch.testing.assert_close(answered(folder, TEXTS, SECONDS), ours, rtol=0, atol=1e-5)
+    for at in range(len(TEXTS)):
+        one = answered(folder, TEXTS[at : at + 1], SECONDS[at : at + 1])
+        torch.testing.assert_close(one, ours[at : at + 1], rtol=0, atol=1e-5)
+    assert "pairs made of its vocabulary" in (folder / "README.md").read_text()
+    if kind is Format.onnx:
+        torch.testing.assert_close(manyheads.load(folder).logits(TEXTS, SECONDS), ours, rtol=0, atol=1e-5)
+        run = ["predict.py", *(text for both in zip(TEXTS[:2], SECONDS[:2], strict=True) for text in both)]
+        done = subprocess.run([sys.executable, *run], cwd=folder, capture_output=True, text=True)
+        expected = [one.label for one in load(model, TextClassifier).predict(TEXTS[:2], SECONDS[:2])]  # type: ignore[union-attr]
+        assert done.stdout.split() == expected
+
+
+@pytest.mark.slow
+def test_a_tokenizer_whose_type_ids_tell_nothing_is_read_like_the_run_does(ship_model, tmp_path):
+    """As RoBERTa's: 0 on both texts."""
+    model = ship_model(tmp_path / "model", pairs=True, shape=ModelConfig(**SMALL))
+    held = (model / "tokenizer.json").read_text().replace('"type_id": 1', '"type_id": 0')
+    (model / "tokenizer.json").write_text(held)
+    folder, ours = write(model, tmp_path / "out"), load(model, TextClassifier).logits(TEXTS, SECONDS)
+    torch.testing.assert_close(answered(folder, TEXTS, SECONDS), ours, rtol=0, atol=1e-5)
+    assert len((folder / "predict.py").read_text().splitlines()) <= 40
+
+
+LETTERS = ["Straße ǅ e\u0301\u00ad x", "น้ำ ผ\u200bค किताब", "", "好的 電影", "a\ufe0fb \ud800", "so  good\nfilm "]
+
+
+@pytest.mark.parametrize(
+    ("terms", "multi"),
+    [
+        (Terms.both, True),
+        *(pytest.param(one, False, marks=pytest.mark.slow) for one in Terms),
+        pytest.param(Terms.words, True, marks=pytest.mark.slow),
+    ],
+)
+def test_the_linear_member_is_inside(terms, multi, ship_model, tmp_path):
+    model = ship_both(tmp_path, ship_model, terms, multi=multi)
+    folder, run = tmp_path / "out", load(model, TextClassifier)
+    export(ExportConfig(run=str(model), output=str(folder), format=Format.onnx, members=Members.all))
+    assert len((folder / "predict.py").read_text().splitlines()) <= 40
+    texts, opened = [*TEXTS, *LETTERS[:4], LETTERS[5]], manyheads.load(folder)
+    for name, ours in run.member_logits(texts).items():
+        torch.testing.assert_close(opened.member_logits(texts)[name], ours, rtol=0, atol=1e-5)
+    theirs = torch.from_numpy(graphs.opened(folder).logits(texts)).float()
+    torch.testing.assert_close(theirs, run.logits(texts), rtol=0, atol=1e-5)
+    for text in texts:
+        torch.testing.assert_close(answered(folder, [text]), run.logits([text]), rtol=0, atol=1e-5)
+    assert list(graphs.opened(folder).predict(texts)) == [
+        one.label if not multi else [label for label in run.labels if label in one.labels] for one in run.predict(texts)
+    ]
+    assert float((run.logits(texts) - run.network_logits(texts, None, tokens=2**10)).abs().max()) > 0.1
+    made = graphs.opened(folder)
+    for text in LETTERS:  # what no tokenizer reads, too
+        expected = counted([text], None, terms)
+        numbers = dict(zip(expected.terms_E, expected.counts_E, strict=True))
+        assert {term: n for _, term, n in made.counted(0, text)} == numbers
+
+
+@pytest.mark.slow
+def test_a_program_of_torch_holds_the_linear_member_too(ship_model, tmp_path):
+    model = ship_both(tmp_path, ship_model, Terms.words)
+    folder = export(ExportConfig(run=str(model), output=str(tmp_path / "out"), format=Format.torch))
+    ours = load(model, TextClassifier).logits(TEXTS)
+    torch.testing.assert_close(answered(folder, TEXTS), ours, rtol=0, atol=1e-5)
+    for at, text in enumerate(TEXTS):
+        torch.testing.assert_close(answered(folder, [text]), ours[at : at + 1], rtol=0, atol=1e-5)
+
+
+def test_what_a_graph_cannot_carry_is_said_before_anything_is_written(ship_model, tmp_path, monkeypatch, capsys):
+    pairs = ship_both(tmp_path, ship_model, Terms.words, pairs=True)
+    for kind in (Format.onnx, Format.transformers):
+        with pytest.raises(ValueError, match=r"^run=.* has a linear model.* use members=network"):
+            export(ExportConfig(run=str(pairs), output=str(tmp_path / "out"), format=kind, members=Members.all))
+    monkeypatch.setattr(graphs, "write_graph", lambda *_, **__: pytest.fail("what is left out was not said"))
+    with pytest.raises(BaseException, match="was not said"):
+        export(ExportConfig(run=str(pairs), output=str(tmp_path / "out"), format=Format.onnx))
+    assert "the network alone: 40% of each answer of the run" in capsys.readouterr().out
     monkeypatch.setattr(graphs, "PACKAGES", {Format.onnx: ("onnx", "no_such_package")})
     with pytest.raises(ValueError, match=r"without the package no_such_package: pip install 'manyheads\[onnx\]'"):
         write(ship_model(tmp_path / "plain"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_matrices_in_8_bits_are_judged_on_validation_rows(exported, tmp_path):
-    from manyheads.huggingface.onnx_predict import Classifier
-
-    rows = Rows(TEXTS, None, [1, 0, 0, 2, 1], "rows.csv", range(2, 7))
+def test_matrices_in_8_bits_are_judged_on_validation_rows(model, exported, tmp_path):
+    rows, run = Rows(TEXTS, None, [1, 0, 0, 2, 1], "rows.csv", range(2, 7)), load(model, TextClassifier)
     folder = shutil.copytree(exported, tmp_path / "int8")
-    said = graphs.quantise(folder, Classifier(folder), rows, 1.0)
-    right = sum(one == Classifier(folder).labels[label] for one, label in
-                zip(Classifier(folder).predict(TEXTS), rows.labels, strict=True))  # fmt: skip
+    graphs.quantise(folder)
+    before, after = (graphs.opened(one).logits for one in (exported, folder))
+    said = changed_by_rounding(run, before, after, rows, 1.0, [])
+    right = sum(int(best) == label for best, label in zip(after(TEXTS).argmax(1), rows.labels, strict=True))
     assert re.match(r"int8 changes the answers to \d+\.0% of 5 validation rows, on which accuracy is ", said)
     assert f"accuracy is {right / 5:.4f} (" in said
     ours, theirs = answered(exported, TEXTS), answered(folder, TEXTS)
     assert 0 < float((ours - theirs).abs().max()) < 0.05 * float(ours.abs().max())
-    again = shutil.copytree(exported, tmp_path / "again")
-    with pytest.raises(ValueError, match=r"changes the answers to .* more than max_changed=-1\.0: nothing is written"):
-        graphs.quantise(again, Classifier(again), rows, -1.0)
-    with pytest.raises(ValueError, match="judged on the validation rows of the run, whose data cannot be read"):
-        graphs.quantise(again, Classifier(again), None, 1.0)
+    with pytest.raises(ValueError, match=r"gives other answers to .* more than max_changed=-1\.0: nothing is written"):
+        changed_by_rounding(run, before, after, rows, -1.0, [])
+    with pytest.raises(ValueError, match="has no validation rows to judge precision=int8 on"):
+        changed_by_rounding(run, before, after, None, 1.0, [])
     with pytest.raises(ValueError, match=r"^precision=int8 needs format=onnx, but format=transformers: set both"):
         ExportConfig(run="x", precision=Rounding.int8)
 
@@ -269,23 +381,59 @@ def test_texts_that_the_run_reads_otherwise_are_compared_as_the_script_cuts_them
     assert "It cuts texts at their end after 6 tokens, where the run reads longer ones by data.long=both" in said
 
 
+CARRIED = [
+    *({"score": score} for score in Score),
+    *({"normaliser": one} for one in Normaliser),
+    *({"positions": one} for one in Positions),
+    *({"pooling": one} for one in Pooling),
+    *({"activation": one} for one in Activation),
+    {"window": 3}, {"causal": True}, {"window": 3, "causal": True}, {"n_kv_heads": 1}, {"qk_norm": True},
+    {"project": False, "d_k": 8, "d_v": 8}, {"project_output": False, "d_v": 8}, {"d_embedding": 6},
+    *({"encoder": one, "bidirectional": ways} for one in (EncoderKind.gru, EncoderKind.lstm) for ways in (False, True)),
+    {"encoder": EncoderKind.gru, "bias": False},
+]  # fmt: skip
+OF_PAIRS = [
+    {}, {"matches": False}, {"pair": PairKind.cross, "positions": Positions.alibi}, {"encoder": EncoderKind.lstm},
+    *({"pair": PairKind.cross, "score": one} for one in Score), {"pair": PairKind.cross, "pooling": Pooling.attention},
+    *({"pair": PairKind.cross, "normaliser": one, "matches": False} for one in Normaliser),
+    {"pair": PairKind.cross, "windows": [2, 0], "positions": Positions.rotary},
+]  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "shape",
-    [
-        *({"score": score} for score in Score),
-        *({"normaliser": one} for one in Normaliser),
-        *({"positions": one} for one in Positions),
-        *({"pooling": one} for one in Pooling),
-        *({"activation": one} for one in Activation),
-        {"window": 3}, {"causal": True}, {"window": 3, "causal": True}, {"n_kv_heads": 1}, {"qk_norm": True},
-        {"project": False, "d_k": 8, "d_v": 8}, {"project_output": False, "d_v": 8}, {"d_embedding": 6},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_every_shape_is_carried(shape: dict[str, Any], ship_model, tmp_path):
-    model = ship_model(tmp_path / "model", data=DataConfig(max_length=12), shape=ModelConfig(**{**SMALL, **shape}))
-    ours = load(model, TextClassifier).logits(TEXTS)
-    torch.testing.assert_close(answered(write(model, tmp_path / "out"), TEXTS), ours, rtol=0, atol=1e-5)
-    program = torch_predict.Classifier(write(model, tmp_path / "program", Format.torch))
-    torch.testing.assert_close(program.logits(TEXTS), ours, rtol=0, atol=1e-5)
+    ("pairs", "shape"), [*((False, one) for one in CARRIED), *((True, one) for one in OF_PAIRS)], ids=str
+)
+def test_every_shape_is_carried(pairs: bool, shape: dict[str, Any], ship_model, tmp_path):
+    kinds = {"d_model": 16, "n_layers": 2} if "encoder" in shape else SMALL
+    data = DataConfig(max_length=12)
+    model = ship_model(tmp_path / "model", pairs=pairs, data=data, shape=ModelConfig(**{**kinds, **shape}))
+    asked = (TEXTS, SECONDS) if pairs else (TEXTS, None)
+    ours = load(model, TextClassifier).logits(*asked)
+    for kind in (Format.onnx, Format.torch):
+        theirs = answered(write(model, tmp_path / kind.name, kind), *asked)
+        torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_script_needs_three_packages_alone(ship_model, tmp_path):
+    """In an environment that holds nothing else, as a user would make it."""
+    made = subprocess.run([sys.executable, "-m", "venv", tmp_path / "alone"], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    python = tmp_path / "alone" / "bin" / "python"
+    pins = Path(graphs.__file__).parents[3] / "constraints.txt"
+    packages = ["onnxruntime", "tokenizers", "numpy"]
+    got = subprocess.run([python, "-m", "pip", "install", "-q", "-c", pins, *packages], capture_output=True, text=True)
+    if got.returncode:
+        pytest.skip(f"needs an index of packages: {got.stderr.splitlines()[-1]}")
+    listed = subprocess.run([python, "-m", "pip", "list", "--format=freeze"], capture_output=True, text=True).stdout
+    assert not re.search("^(torch|manyheads|transformers)==", listed, re.MULTILINE)
+    models = [ship_both(tmp_path / one.name, ship_model, one) for one in Terms]
+    for at, model in enumerate([*models, ship_model(tmp_path / "labels", thresholds=[0.5, 0.35, 0.6])]):
+        folder = export(ExportConfig(run=str(model), output=str(tmp_path / f"out{at}"), format=Format.onnx))
+        done = subprocess.run([python, "predict.py", *TEXTS], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        run = load(model, TextClassifier)
+        labels = [one[0] if run.thresholds is None else [name for name in run.labels if name in one[0]] for one in
+                  run.predict(TEXTS)]  # fmt: skip
+        assert done.stdout.splitlines() == [str(one) for one in labels]

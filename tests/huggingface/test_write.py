@@ -205,7 +205,7 @@ def test_the_verb_writes_beside_the_model_and_never_over_anything(ship_model, tm
     said = capsys.readouterr().out
     assert said.startswith(f"{tmp_path / 'run' / 'transformers'}: transformers.BertForSequenceClassification")
     assert {file.name for file in (tmp_path / "run" / "transformers").iterdir()} == {
-        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip
     assert main(["export", f"run={tmp_path / 'run'}"]) == 2
     assert "is not empty" in capsys.readouterr().err
@@ -228,6 +228,30 @@ def test_the_verb_says_where_long_texts_are_read_otherwise(long, ship_model, tmp
     export(ExportConfig(run=str(run), output=str(tmp_path / "theirs")))
     said = "It cuts texts at their end after 12 tokens, where the run reads longer ones by data.long="
     assert (said in capsys.readouterr().out) is (long is not Long.cut)
+
+
+def test_what_answers_otherwise_is_refused_with_the_text_and_leaves_nothing(shipped, tmp_path, monkeypatch):
+    shipped(BERT)
+    (tmp_path / "new").mkdir()
+
+    def other(*asked: Any, **named: Any) -> dict[str, torch.Tensor]:
+        tensors = family_tensors(*asked, **named)
+        tensors["classifier.bias"][0] += 1e-3
+        return tensors
+
+    monkeypatch.setattr("manyheads.huggingface.write.family_tensors", other)
+    said = r"^run=.* answers otherwise by format=transformers: the logits of .* differ by 1\.0e-03, more than 5e-05"
+    with pytest.raises(ValueError, match=said):
+        export(ExportConfig(run=str(tmp_path / "model"), output=str(tmp_path / "new" / "out")))
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_the_folder_says_what_it_was_compared_on(shipped, tmp_path):
+    shipped(BERT, pairs=True)
+    export(ExportConfig(run=str(tmp_path / "model"), output=str(tmp_path / "out")))
+    said = (tmp_path / "out" / "README.md").read_text()
+    assert "10 pairs made of its vocabulary, as its data cannot be read, and 4 odd ones (empty, one word" in said
+    assert "more than 5e-05 would have been refused" in said
 
 
 def test_a_model_of_another_task_is_refused(text_folder):
@@ -299,10 +323,11 @@ def test_a_linear_model_beside_the_network_stays_behind_and_is_named_first(
 
 def test_the_verb_writes_an_encoder_for_vectors_and_says_how_it_opens(ship_model, tmp_path, capsys):
     ship_model(tmp_path / "run" / "model", data=DataConfig(max_length=12), shape=POOLED["mean"])
+    pytest.importorskip("sentence_transformers")
     assert (
         main(["export", f"run={tmp_path / 'run'}", "format=sentence_transformers", f"output={tmp_path / 'new'}"]) == 0
     )
     said = f"{tmp_path / 'new'}: sentence_transformers.SentenceTransformer opens it and gives a vector a text; "
-    said += "head.safetensors makes logits of it\n"
-    assert capsys.readouterr().out == said
+    said += "head.safetensors makes logits of it; compared with the run on 10 texts made of its vocabulary"
+    assert capsys.readouterr().out.startswith(said)
     assert (tmp_path / "new" / "modules.json").is_file()

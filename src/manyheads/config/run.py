@@ -311,8 +311,9 @@ class Format(Enum):
 
 
 class Members(Enum):
-    auto = "auto"  # the network, and what is left out is said first
-    network = "network"  # the network alone is asked for
+    auto = "auto"  # all that the format carries, and what it leaves out is said first
+    network = "network"  # the network alone
+    all = "all"  # the network and the linear model, as the run answers
 
 
 class Rounding(Enum):
@@ -331,7 +332,7 @@ class ExportConfig:
         "a classifier of transformers, an encoder for vectors, or a graph",
     )
     members: Members = setting(
-        Members.auto, "what of the run is exported; network: its linear model is not asked after"
+        Members.auto, "who of the run is exported; all: refused where the format cannot carry its linear model"
     )
     precision: Rounding = setting(Rounding.fp32, "of the matrices, with format=onnx")
     max_changed: float = setting(

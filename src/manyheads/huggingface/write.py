@@ -7,13 +7,15 @@ P positions . D d_model, or width of the tables . C classes
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Encoding, Tokenizer, processors
 from torch import Tensor, nn
 
@@ -21,7 +23,8 @@ from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Poolin
 from manyheads.config.fields import to_plain
 from manyheads.data.tokens import PROBE, segments_of, texts_of_marks
 from manyheads.huggingface.families import FAMILIES, Marks
-from manyheads.huggingface.graph import READERS, check_graph, export_graph
+from manyheads.huggingface.graph import READERS, carries_linear, check_packages, export_graph
+from manyheads.huggingface.parity import Answer, hold_to_run, rows_to_compare
 from manyheads.huggingface.shapes import Described, describe
 from manyheads.huggingface.weights import KEYS, NEW, POSITIONS, SEGMENTS, WORDS, theirs
 from manyheads.inference.classifier import TextClassifier
@@ -50,6 +53,7 @@ MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
 }
 OWN = "ManyheadsForSequenceClassification"
 """The class of `manyheads.transformers` for shapes of no family."""
+README = "# A text classifier\n\n{opens}.\n\nCompared with the run on {said}.\n"
 OWN_POOLERS = ("bert", "roberta", "xlm-roberta")
 """Encoders to which transformers adds a layer that nothing here reads: without weights it would warn of random ones."""
 
@@ -67,7 +71,8 @@ def export(config: ExportConfig) -> Path:
     """Write the folder that `config` asks for, whole or not at all, and say how it is opened.
 
     Raises:
-        ValueError: the run is no classifier, or of a shape that the format does not have; the folder holds something.
+        ValueError: the run is no classifier, or of a shape that the format does not have; what is written answers
+            otherwise; the folder holds something.
     """
     opened = open_folder(config.run, Task.classify)
     model = opened.path
@@ -75,40 +80,105 @@ def export(config: ExportConfig) -> Path:
     folder = typed or home_of(config.run, model) / config.format.name
     refuse_taken(str(folder), by_training=False)
     predictor = load(opened, TextClassifier)
-    is_graph, of_vectors = config.format in READERS, config.format is Format.sentence_transformers
     try:
-        if is_graph:
-            check_graph(predictor, config.format)
-        described = described_as(predictor, pooled=False) if of_vectors else None if is_graph else family_of(predictor)
-        modules = modules_of(predictor) if of_vectors else []
+        fill, opens, whole = writer(predictor, config, model)
+        say_what_is_left_out(predictor, config, whole=whole)
     except ValueError as error:
         raise ValueError(f"run={config.run} {error}") from error
-    if predictor.share and config.members is not Members.network:
+    with refuse_unwritable(folder), replace_folder(folder) as part:
+        try:
+            said = fill(part)
+        except ValueError as error:
+            raise ValueError(f"run={config.run} {error}") from error
+    print(f"{folder}: {opens}; compared with the run on {said}")
+    return folder
+
+
+def writer(predictor: TextClassifier, config: ExportConfig, model: Path) -> tuple[Callable[[Path], str], str, bool]:
+    """What fills the folder and says how it compares, how the folder is opened, and whether it holds all members.
+
+    Raises:
+        ValueError: the rest of a sentence about the run: the format cannot carry it.
+    """
+    if config.format in READERS:
+        check_packages(config.format)
+        fill = partial(export_graph, predictor=predictor, model=model, config=config)
+        opens = f"predict.py in it answers by {READERS[config.format]}"
+        return fill, opens, carries_linear(predictor, config.members)
+    if predictor.share and config.members is Members.all:
+        raise ValueError(
+            f"has a linear model, which format={config.format.name} cannot carry: use members=network, or format=onnx"
+        )
+    pooled = config.format is Format.transformers
+    described = family_of(predictor) if pooled else described_as(predictor, pooled=False)
+    modules = [] if pooled else modules_of(predictor)
+    package = "transformers" if pooled else "sentence_transformers"
+    if find_spec(package) is None:
+        raise ValueError(f"cannot be exported without the package {package}: pip install 'manyheads[hf]'")
+
+    def family(part: Path) -> str:
+        write_family(part, predictor, described, modules)
+        answer = (by_transformers if pooled else by_sentence_transformers)(part)
+        said = hold_to_run(predictor, answer, rows_to_compare(predictor, model), config.format)
+        (part / "README.md").write_text(README.format(opens=opens, said=said), encoding="utf-8")
+        return said
+
+    opens = f"transformers.{class_of(described)} opens it"
+    if described is None:
+        opens = f"transformers opens it as {OWN} after `import manyheads.transformers`"
+    elif modules:
+        opens = (
+            f"sentence_transformers.SentenceTransformer opens it and gives a vector a text; {HEAD} makes logits of it"
+        )
+    return family, opens, False
+
+
+def say_what_is_left_out(predictor: TextClassifier, config: ExportConfig, *, whole: bool) -> None:
+    """Of the run, before anything is written."""
+    if predictor.share and not whole and config.members is Members.auto:
         print(
             f"What is exported is the network alone: {predictor.share:.0%} of each answer of the run are those of a "
-            f"linear model, which {'the graph does not hold' if is_graph else 'is no part of it'}; members=network "
-            "says that this is meant, and a run trained with linear=false answers as its export does",
+            f"linear model, which format={config.format.name} does not carry{' for pairs' * predictor.pairs}; "
+            "members=network says that this is meant, and a run trained with linear=false answers as its export does",
             flush=True,
         )
-    with refuse_unwritable(folder):
-        if is_graph:
-            opened = f"predict.py in it answers by {READERS[config.format]}; compared with the run on "
-            opened += export_graph(folder, predictor, model, config)
-        else:
-            write_family(folder, predictor, described, modules)
-            opened = f"transformers.{class_of(described)} opens it"
-            if modules:
-                opened = "sentence_transformers.SentenceTransformer opens it and gives a vector a text; "
-                opened += f"{HEAD} makes logits of it"
-            elif described is None:
-                opened = f"transformers opens it as {OWN} after `import manyheads.transformers`"
-    print(f"{folder}: {opened}")
     if predictor.cutting.long is not Long.cut:
         print(
             f"It cuts texts at their end after {predictor.max_length} tokens, where the run reads longer ones by "
-            f"data.long={predictor.cutting.long.name}: to such texts it answers otherwise"
+            f"data.long={predictor.cutting.long.name}: to such texts it answers otherwise",
+            flush=True,
         )
-    return folder
+
+
+def by_transformers(folder: Path) -> Answer:
+    """Logits by the folder's own model and tokenizer."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    import manyheads.transformers  # noqa: F401 (registers shapes of no family)
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+
+    @torch.no_grad()
+    def answer(texts: list[str], pairs: list[str] | None) -> Tensor:
+        given = tokenizer(texts, pairs, padding=True, truncation="longest_first", return_tensors="pt")
+        return model(**given).logits
+
+    return answer
+
+
+def by_sentence_transformers(folder: Path) -> Answer:
+    """Logits by the vectors of the folder's own model and the head beside it."""
+    from sentence_transformers import SentenceTransformer
+
+    model, head = SentenceTransformer(str(folder), device="cpu"), load_file(folder / HEAD)
+
+    def answer(texts: list[str], pairs: list[str] | None) -> Tensor:
+        given = texts if pairs is None else list(zip(texts, pairs, strict=True))
+        vectors_nD = model.encode(given, convert_to_tensor=True, show_progress_bar=False)
+        return vectors_nD.clone() @ head["weight"].T + head["bias"]
+
+    return answer
 
 
 def family_of(predictor: TextClassifier) -> Described | None:
@@ -187,16 +257,16 @@ def write_family(
         "clean_up_tokenization_spaces": False,
         **{f"{mark}_token": name for mark, name in names_of(predictor.tokenizer).items()},
     }
-    with replace_folder(folder) as part:
-        tensors = family_tensors(predictor.network, described, pooled=pooled) if described else own_tensors(predictor)
-        save_file(tensors, part / "model.safetensors", {"format": "pt"})
-        if modules:
-            write_modules(part, modules, predictor)
-        (part / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
-        write_json(part / "tokenizer_config.json", of_tokenizer)
-        write_json(part / "config.json", config)
-        if predictor.thresholds is not None:
-            write_json(part / "thresholds.json", predictor.member_thresholds.get("network", predictor.thresholds))
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = family_tensors(predictor.network, described, pooled=pooled) if described else own_tensors(predictor)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    if modules:
+        write_modules(folder, modules, predictor)
+    (folder / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
+    write_json(folder / "tokenizer_config.json", of_tokenizer)
+    write_json(folder / "config.json", config)
+    if predictor.thresholds is not None:
+        write_json(folder / "thresholds.json", predictor.member_thresholds.get("network", predictor.thresholds))
 
 
 def own_config(predictor: TextClassifier) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, M
 from manyheads.config.fields import one_of
 from manyheads.data.tokenizer import marks, vocabulary
 from manyheads.data.tokens import load_tokenizer, reach
-from manyheads.inference.classifier import GraphNetwork, TextClassifier
+from manyheads.inference.classifier import GraphLinear, GraphNetwork, TextClassifier
 from manyheads.inference.format import (
     GRAPH,
     WEIGHTS,
@@ -218,7 +218,11 @@ def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = Non
         if settings.task is Task.seq2seq and marks(tokenizer) is None:
             raise ValueError(f"{path / 'tokenizer.json'} does not put one mark before a text and another after it")
         network = read_network(path / WEIGHTS, settings) if (path / WEIGHTS).is_file() else read_graph(path, settings)
-        linear = read_linear(path / LINEAR, settings.n_classes, settings.terms) if settings.terms else None
+        linear = None
+        if settings.terms and isinstance(network, GraphNetwork):
+            linear = GraphLinear(network, settings.terms)
+        elif settings.terms:
+            linear = read_linear(path / LINEAR, settings.n_classes, settings.terms)
     if isinstance(network, MaskedLM):
         return MaskedLMPredictor(network, tokenizer, settings, vocabulary(tokenizer, pairs=settings.pairs))
     if isinstance(network, Seq2Seq):
@@ -301,9 +305,10 @@ def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
 def read_graph(folder: Path, settings: Settings) -> Classifier:
     """The network of an exported folder, which answers as a `Classifier` does and has nothing else of it. Errors as of
     `GraphNetwork`, or the model is one that no graph is written of."""
-    if settings.task is not Task.classify or settings.pairs or settings.cutting.long is not Long.cut:
-        raise ValueError(f"{folder / GRAPH} reads single texts, cut at their end, but config.json says otherwise")
-    return cast(Classifier, GraphNetwork(folder / GRAPH, settings.n_classes))
+    if settings.task is not Task.classify or settings.cutting.long is not Long.cut:
+        raise ValueError(f"{folder / GRAPH} classifies texts cut at their end, but config.json says otherwise")
+    both = settings.terms is not None
+    return cast(Classifier, GraphNetwork(folder / GRAPH, settings.n_classes, pairs=settings.pairs, both=both))
 
 
 def read_network(path: Path, settings: Settings) -> AnyNetwork:

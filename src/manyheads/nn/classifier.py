@@ -190,7 +190,8 @@ def part_pairs(ids_N: Tensor, layout: Layout, segments_N: Tensor) -> tuple[Tenso
 
 def compare(text_2BD: Tensor) -> Tensor:
     """[a; b; |a - b|; a b] of each pair, `(B, 4D)`: Conneau et al. (2017), "InferSent", section 3.1."""
-    a_BD, b_BD = text_2BD.chunk(2)
+    n_pairs = text_2BD.size(0) // 2
+    a_BD, b_BD = text_2BD[:n_pairs], text_2BD[n_pairs:]
     return torch.cat([a_BD, b_BD, (a_BD - b_BD).abs(), a_BD * b_BD], dim=-1)
 
 
@@ -226,8 +227,8 @@ class Cross(nn.Module):
 
 def _to_the_left(ids_BL: Tensor, mask_BL: Tensor) -> tuple[Tensor, Tensor]:
     """What the mask holds, moved to the front of its row in the same order; and the mask of it."""
-    order_BL = (~mask_BL).to(torch.uint8).argsort(dim=1, stable=True)
     every_L = torch.arange(mask_BL.size(1), device=mask_BL.device)
+    order_BL = torch.where(mask_BL, every_L, every_L + mask_BL.size(1)).argsort(dim=1)  # no two keys are equal
     return ids_BL.gather(1, order_BL), every_L < mask_BL.sum(1, keepdim=True)
 
 

@@ -174,16 +174,15 @@ def occurs_in_other(ids: Tensor, layout: Layout, segments: Tensor) -> Tensor:
     """Ids and segments (as of `in_second`) `(...)` to 1 where a token occurs in the other text of its pair, else 0:
     what a bag of words cannot see of a pair, and a small encoder learns late (Chen et al., 2017, "Reading Wikipedia",
     section 3.2, "exact match"). Nothing is read back from the device."""
+    second = in_second(segments)
+    if isinstance(layout, Padded):  # every token beside every other, which a graph can hold
+        alike_BLM = (ids[:, :, None] == ids[:, None]) & (second[:, :, None] != second[:, None])
+        return (alike_BLM & layout.keep_BL[:, None]).any(-1).long()
     width = ids.amax() + 1 if ids.numel() else 1
-    if isinstance(layout, Padded):
-        documents = torch.arange(layout.n_documents, device=ids.device)[:, None]
-    else:  # in a tail that of none
-        every_N = torch.arange(ids.size(0), device=ids.device)
-        documents = torch.searchsorted(layout.offsets[1:].contiguous(), every_N, right=True)
-    names = (documents * width + ids) * 2 + in_second(segments)
-    if isinstance(layout, Padded):
-        names = names.masked_fill(~layout.keep_BL, -2)  # whose partner -1 is nowhere
-    known = names.flatten().sort().values
+    every_N = torch.arange(ids.size(0), device=ids.device)
+    documents = torch.searchsorted(layout.offsets[1:].contiguous(), every_N, right=True)  # in a tail that of none
+    names = (documents * width + ids) * 2 + second
+    known = names.sort().values
     asked = names ^ 1
     at = torch.searchsorted(known, asked).clamp(max=max(0, known.numel() - 1))
     return (known[at] == asked).long() if known.numel() else asked

@@ -161,7 +161,9 @@ def fused(
     No kernel sees such a query: some make NaN of it. It attends to all, and its context is zeroed.
     """
     mask, sees_none = keep, None
-    if keep is not None:
+    if keep is not None and torch.compiler.is_exporting() and keep.size(-2) == 1:  # in a graph a text has marks to see
+        mask = keep.expand(-1, -1, q_BHLK.size(2), -1)  # onnxruntime wants every query named
+    elif keep is not None:
         sees_none = ~keep.any(-1, keepdim=True)
         mask = keep | sees_none
     if bias is not None:

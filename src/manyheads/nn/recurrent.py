@@ -47,6 +47,8 @@ class Recurrent(nn.Module):
     def forward(self, x: Tensor, layout: Layout, first: Hidden | None = None) -> Tensor:
         """Tokens `(..., D)` to the top layer's states `(..., D)`; what lies behind a document is never read.
         `first` are the states before the first token; default: zeros."""
+        if torch.compiler.is_exporting() and isinstance(layout, Padded):
+            return self._scanned(x, layout)
         n_documents, longest = layout.n_documents, layout.longest
         none, short = int(n_documents == 0), int(longest == 0)  # torch reads no empty batch and no empty document
         x_BLD = F.pad(self._own(layout.grid(x)), (0, 0, 0, short, 0, none))
@@ -57,6 +59,48 @@ class Recurrent(nn.Module):
         states, _ = self._read(packed, first)
         states_BLD, _ = pad_packed_sequence(states, batch_first=True, total_length=longest + short)
         return self.dropout(layout.flat(states_BLD[:n_documents, :longest]))
+
+    def _scanned(self, x_BLD: Tensor, layout: Padded) -> Tensor:
+        """The same in a graph, which has no packed sequences: each direction of each layer is a loop over positions.
+        What is read backwards is turned round first, so that padding stays behind it."""
+        every_L = torch.arange(x_BLD.size(1), device=x_BLD.device)
+        turned_BL = torch.where(layout.keep_BL, layout.lengths_B[:, None] - 1 - every_L, every_L)
+
+        def turn(x: Tensor) -> Tensor:
+            return x.gather(1, turned_BL[..., None].expand(-1, -1, x.size(-1)))
+
+        for at in range(0, len(self.cells.all_weights), 1 + self.bidirectional):
+            forwards = self._loop(x_BLD, *self.cells.all_weights[at])
+            if self.bidirectional:
+                backwards = turn(self._loop(turn(x_BLD), *self.cells.all_weights[at + 1]))
+                forwards = torch.cat([forwards, backwards], dim=-1)
+            x_BLD = forwards
+        return x_BLD
+
+    def _loop(
+        self, x_BLD: Tensor, w_in: Tensor, w_state: Tensor, b_in: Tensor | None = None, b_state: Tensor | None = None
+    ) -> Tensor:
+        """One layer in one direction: the equations of torch's GRU and LSTM."""
+        from torch._higher_order_ops.scan import scan  # an operator of torch.export, which has no other name yet
+
+        def gru(h: Tensor, gates: Tensor) -> tuple[Tensor, Tensor]:
+            (r, z, n), (r_h, z_h, n_h) = (one.chunk(3, -1) for one in (gates, F.linear(h, w_state, b_state)))
+            new = (n + (r + r_h).sigmoid() * n_h).tanh()
+            h = new + (z + z_h).sigmoid() * (h - new)
+            return h, h.clone()
+
+        def lstm(before: Hidden, gates: Tensor) -> tuple[Hidden, Tensor]:
+            h, cell = before
+            i, f, n, o = (gates + F.linear(h, w_state, b_state)).chunk(4, -1)
+            cell = f.sigmoid() * cell + i.sigmoid() * n.tanh()
+            h = o.sigmoid() * cell.tanh()
+            return (h, cell), h.clone()
+
+        start = x_BLD.new_zeros(x_BLD.size(0), w_state.size(1))
+        gates_LBG = F.linear(x_BLD, w_in, b_in).transpose(0, 1)
+        step, first = (gru, start) if self.n_states == 1 else (lstm, (start, start.clone()))
+        _, states_LBD = scan(step, first, gates_LBG)
+        return states_LBD.transpose(0, 1)
 
     def step(self, x_B1D: Tensor, before: Hidden) -> tuple[Tensor, Hidden]:
         """One token more: the top layer's states `(B, 1, D)`, and those of all layers."""

@@ -1,0 +1,164 @@
+"""What is exported answers as the run does, or nothing is written: the gate of every format.
+
+The rows that are compared are of the run's own validation split, and some odd ones. Graphs also state what rounding
+their matrices to 8 bits changes on those rows.
+
+n rows . C classes
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from manyheads.config import Format
+from manyheads.config.fields import show
+from manyheads.data.rows import Rows
+from manyheads.data.texts import read_rows
+from manyheads.data.tokens import encode
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.format import run_folder
+
+COMPARED, JUDGED = 200, 2000  # rows of the validation split
+TOGETHER = 16  # rows of a batch
+UNKNOWN = "\u17a3\u2603 \u03a9\u0436 \U0001f600"
+BOUNDS = {  # of a logit, fp32 on both sides: sums are rounded in another order, in a graph of tiny operations most
+    Format.transformers: 5e-5,
+    Format.sentence_transformers: 5e-5,
+    Format.torch: 5e-5,
+    Format.onnx: 1e-4,
+}
+BOUND_OF_BOTH = 1e-5  # of a probability where a linear model answers, too: its logits are logarithms without a floor
+Answer = Callable[[list[str], list[str] | None], Any]
+
+
+class Compared(NamedTuple):
+    """Rows that are asked of both sides, and what they are; and the validation rows, if there are any."""
+
+    texts: list[str]
+    pairs: list[str] | None
+    said: str
+    rows: Rows | None
+
+
+def rows_to_compare(predictor: TextClassifier, model: Path) -> Compared:
+    """Of the run whose model/ folder is `model`; where its data cannot be read, texts of the vocabulary."""
+    rows = validation_rows(model)
+    words = [word for word in sorted(predictor.tokenizer.get_vocab()) if word.isalpha()] or ["a"]
+    longest = " ".join(islice(cycle(words), 2 * predictor.max_length))
+    odd, partners = ["", words[0], longest, UNKNOWN], [words[0], "", longest, words[-1]]
+    kind, named = "pairs" if predictor.pairs else "texts", "empty, one word, the longest, unknown letters"
+    if rows is not None:
+        texts, pairs = list(rows.texts[:COMPARED]), list((rows.pairs or [])[:COMPARED])
+        said = f"{len(texts)} {kind} of its validation split"
+    else:
+        step = max(1, len(words) // COMPARED)
+        texts = [" ".join(words[at : at + 12]) for at in range(0, len(words), step)][:COMPARED]
+        pairs = texts[::-1]
+        said = f"{len(texts)} {kind} made of its vocabulary, as its data cannot be read,"
+    both = [*pairs, *partners] if predictor.pairs else None
+    return Compared([*texts, *odd], both, f"{said} and {len(odd)} odd ones ({named})", rows)
+
+
+def validation_rows(model: Path) -> Rows | None:
+    """Those of the run that a model/ folder lies in; None where there is no run, or its data cannot be read."""
+    from manyheads.runs.config_file import read_run  # the one that needs yaml
+
+    home = run_folder(model)
+    try:
+        return None if home is None else read_rows(read_run(home), with_test=False).validation
+    except (ValueError, OSError):
+        return None
+
+
+def hold_to_run(
+    predictor: TextClassifier, exported: Answer, compared: Compared, kind: Format, *, both: bool = False
+) -> str:
+    """What was compared, by how much it differs, and the bound; `exported` gives logits `(n, C)`, of the network alone
+    or of `both` members, whose probabilities are compared.
+
+    Raises:
+        ValueError: the rest of a sentence about the run: a row is answered otherwise.
+    """
+    texts, pairs = compared.texts, compared.pairs
+    encoded = encode(
+        predictor.tokenizer, texts, pairs, None, predictor.max_length
+    )  # cut at the end, as what is written
+    ours_nC = predictor.run(encoded).values
+    theirs_nC = in_batches(exported, texts, pairs)
+    what, bound = "logits", BOUNDS[kind]
+    if both:
+        ours_nC, theirs_nC = (
+            predictor.probabilities(one.double()) for one in (predictor.with_linear(ours_nC, texts, pairs), theirs_nC)
+        )
+        what, bound = "probabilities", BOUND_OF_BOTH
+    apart_n = (ours_nC - theirs_nC).abs().amax(1).nan_to_num(nan=torch.inf)
+    worst, at = float(apart_n.max()), int(apart_n.argmax())
+    if not worst <= bound:
+        pair = f" and {show(pairs[at][:60])}" if pairs else ""
+        raise ValueError(
+            f"answers otherwise by format={kind.name}: the {what} of {show(texts[at][:60])}{pair} differ by "
+            f"{worst:.1e}, more than {bound:.0e}: nothing is written; use another format, and report the shape"
+        )
+    return f"{compared.said}: {what} differ by at most {worst:.1e}, and more than {bound:.0e} would have been refused"
+
+
+def in_batches(answer: Answer, texts: Sequence[str], pairs: Sequence[str] | None) -> Tensor:
+    """Logits `(n, C)` on the CPU, some rows at a time."""
+    parts = [slice(at, at + TOGETHER) for at in range(0, len(texts), TOGETHER)]
+    return torch.cat([torch.as_tensor(answer(list(texts[one]), list(pairs[one]) if pairs else None)) for one in parts])
+
+
+def changed_by_rounding(
+    predictor: TextClassifier,
+    before: Answer,
+    after: Answer,
+    rows: Rows | None,
+    most: float,
+    thresholds: Sequence[float],
+) -> str:
+    """How other answers to the validation rows are `after` rounding, and their accuracy.
+
+    Args:
+        thresholds: of each label, where a row has any number of them; else empty.
+
+    Raises:
+        ValueError: there are no such rows, or more than `most` of them are answered otherwise.
+    """
+    from scipy.stats import binomtest
+
+    if rows is None:
+        raise ValueError(
+            "has no validation rows to judge precision=int8 on, as its data cannot be read: give the data back its "
+            "place, or use precision=fp32"
+        )
+    texts, pairs = [str(text) for text in rows.texts[:JUDGED]], rows.pairs and rows.pairs[:JUDGED]
+    least = torch.tensor(thresholds, dtype=torch.float64)
+
+    def answers(ask: Answer) -> list[Any]:
+        logits_nC = in_batches(ask, texts, pairs)
+        return (logits_nC.double().sigmoid() >= least if thresholds else logits_nC.argmax(1)).tolist()
+
+    first, last = answers(before), answers(after)
+    changed = sum(one != other for one, other in zip(first, last, strict=True)) / len(texts)
+    if changed > most:
+        raise ValueError(
+            f"by precision=int8 gives other answers to {changed:.1%} of {len(texts):,} validation rows, more than "
+            f"max_changed={most}: nothing is written; use precision=fp32"
+        )
+    true: list[Any] = list(rows.labels[: len(texts)])
+    if rows.sets is not None:
+        true = [[label in one for label in range(len(predictor.labels))] for one in rows.sets[: len(texts)]]
+
+    def accuracy(given: list[Any]) -> str:
+        right = sum(one == other for one, other in zip(given, true, strict=True))
+        low, high = binomtest(right, len(true)).proportion_ci(method="wilson")
+        return f"{right / len(true):.4f} ({low:.3f}-{high:.3f})"
+
+    return (
+        f"int8 changes the answers to {changed:.1%} of {len(texts):,} validation rows, on which accuracy is "
+        f"{accuracy(last)} for {accuracy(first)} in fp32"
+    )
