@@ -174,7 +174,7 @@ MISTAKES = [
     ("trian", "trian is not a verb: did you mean train?"),
     (
         "frobnicate",
-        "frobnicate is not a verb: choose train, pretrain, evaluate, predict, look, serve, export, audit, ablate, "
+        "frobnicate is not a verb: choose train, pretrain, evaluate, predict, look, serve, export, push, audit, ablate, "
         "tune or explain",
     ),
     ("seed=3 train", "seed=3 stands before the verb: write manyheads train seed=3 ..."),

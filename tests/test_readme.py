@@ -63,6 +63,7 @@ NEEDED = {
     "look": ["run=x"],
     "serve": ["run=x"],
     "export": ["run=x"],
+    "push": ["run=x", "repo=a/b"],
     "tune": ["optim.lr=1e-3,1e-4"],
 }
 NEEDED |= {"ablate": ["experiment=ablate_scores"]}
@@ -111,6 +112,7 @@ def reader(trained, monkeypatch):
     for name in ("HF_HOME", "HF_DATASETS_CACHE"):
         monkeypatch.setenv(name, str(trained / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
     return trained
 
 
@@ -164,6 +166,9 @@ def test_command(command, reader, capsys):
         assert yaml.safe_load(capsys.readouterr().out)["trainer"]["max_steps"] == 300
     elif "-m" in words:
         run_sweep(verb, words, reader)
+    elif asks_hub(words):
+        assert cli.main([verb, *words]) == 2
+        assert ("$HF_TOKEN is not set" if verb == "push" else "hub cannot be reached") in capsys.readouterr().err
     elif verb == "train":
         run_training(command, words, reader, capsys)
     elif verb == "evaluate":
@@ -181,6 +186,7 @@ def test_command(command, reader, capsys):
         "tune",
         "pretrain",
         "export",
+        "push",
         "serve",
     ):  # their own tests run them, small
         compose(verb, words)
@@ -188,11 +194,19 @@ def test_command(command, reader, capsys):
         pytest.fail(f"no rule for {command}")
 
 
-def export_first(words, capsys):
-    """What the page has exported before: the run's network as a graph, in its folder `onnx`."""
-    if "run=outputs/reviews/onnx" in words and not Path("outputs/reviews/onnx").exists():
-        assert cli.main(["export", "run=outputs/reviews", "members=network", "format=onnx"]) == 0
-        capsys.readouterr()
+def asks_hub(words):
+    """Whether a model on the hub is meant, the reader's own."""
+    return any(word.startswith(("run=me/", "init_from=me/")) for word in words) or (
+        any(word.startswith("repo=") for word in words) and "dry=true" not in words
+    )
+
+
+def export_first(typed, capsys):
+    """What the page has exported before: the run's network, in the folder of its format."""
+    for name in ("onnx", "transformers"):
+        if f"outputs/reviews/{name}" in str(typed) and not Path("outputs/reviews", name).exists():
+            assert cli.main(["export", "run=outputs/reviews", "members=network", f"format={name}"]) == 0
+            capsys.readouterr()
 
 
 NEEDS_DATA = pytest.mark.skipif("MANYHEADS_DATA" not in os.environ, reason="needs $MANYHEADS_DATA, for sst2 and trec6")
@@ -245,6 +259,8 @@ def typed_for_real(command) -> bool:
     verb, *words = words_of(command)
     settings = dict(word.split("=", 1) for word in words if "=" in word)
     run = settings.get("run", "")
+    if asks_hub(words):
+        return False
     if run and not Path(run).exists() and not typed_for_real(next(one for one in TYPED if folder_of(one) == run)):
         return False
     words = [word.replace("sentence-transformers/all-MiniLM-L6-v2", published()) for word in words]
@@ -399,6 +415,7 @@ PYTHON = [
 
 @pytest.mark.parametrize("code", PYTHON)
 def test_python_runs_as_it_stands(code, reader, capsys):
+    export_first(code, capsys)
     before = run_folders(reader)
     exec(compile(code, "page.py", "exec"), {"__name__": "page"})
     said = capsys.readouterr().out

@@ -19,6 +19,7 @@ NEEDED = {
     "look": ["run=x"],
     "serve": ["run=x"],
     "export": ["run=x"],
+    "push": ["run=x", "repo=a/b"],
     "train": [],
     "pretrain": [],
     "ablate": ["vary=optim.warmup", "values=[0,0.5]"],
@@ -78,6 +79,7 @@ TOGETHER = {
 }
 
 OTHER_TEXTS = {"optim.class_weights": "balanced", "data.hub": "imdb", "slurm.time": "60", "slurm.partition": "x"}
+OTHER_TEXTS |= {"repo": "a/c", "revision": "x", "tag": "x"}
 OTHER_TEXTS |= {"slurm.account": "x", "slurm.options": "--mem=4g", "budget": "5min"}
 
 

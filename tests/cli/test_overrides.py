@@ -77,7 +77,7 @@ def test_tune_is_not_told_to_add_what_it_refuses():
 
 def test_what_is_taken_as_it_is_typed():
     taken = {name for verb in VERBS.values() for name in having(verb.config, verbatim=True)}
-    assert taken == {"text", "init_from", "input", "run", "output", "storage"} | {
+    assert taken == {"text", "init_from", "input", "run", "output", "storage", "message"} | {
         "data.path",
         "data.cache",
         "tokenizer.path",
@@ -113,7 +113,8 @@ def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, mo
         ("predict", "a.csv", "for a file of texts write input=a.csv"),
         ("look", "a.csv", "for a file of texts write input=a.csv"),
         ("export", "a.csv", "write a.csv=VALUE"),
-        *((verb, "run", "for a run write run=run") for verb in ("evaluate", "predict", "look", "serve", "export")),
+        *((verb, "run", "for a run write run=run") for verb in ("evaluate", "predict", "look", "serve", "push")),
+        ("export", "run", "for a run write run=run"),
         ("train", "run", "for local files write data.path=run"),
     ):
         with pytest.raises(ValueError, match=rf"^{word} has no value: {re.escape(remedy)}$"):

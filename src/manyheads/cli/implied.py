@@ -14,6 +14,7 @@ from manyheads.config.facts import having, settings
 from manyheads.config.fields import END_FLAGS, convert, held, one_of, show
 from manyheads.config.sweep import make_axis
 from manyheads.huggingface.origin import Origin, find_origin, folder_of
+from manyheads.inference.hub import is_hub_name
 
 LIMITS = tuple(f"trainer.{flag}" for flag in END_FLAGS)
 BY_DATA = having(OptimConfig, by_data=True)
@@ -164,12 +165,13 @@ def settle_limits(values: dict[str, Any], typed: Mapping[str, Any], own: Mapping
 
 def settle_paths(verb: str, values: dict[str, Any]) -> None:
     """Make the paths in settings absolute, so that they mean the same from anywhere."""
+    of_hub = having(VERBS[verb].config, hub=True)
     for name in having(VERBS[verb].config, path=True):
         section, key = held(values, name)
         found = section[key]
         if isinstance(found, list):
             section[key] = [_absolute(one) for one in found]
-        elif found not in (None, "", "-"):
+        elif found not in (None, "", "-") and not (is_hub_name(str(found)) and name in of_hub):
             section[key] = _absolute(found)
 
 

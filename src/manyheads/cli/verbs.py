@@ -15,6 +15,7 @@ from manyheads.config import (
     ExportConfig,
     LookConfig,
     PredictConfig,
+    PushConfig,
     RunConfig,
     ServeConfig,
     TuneConfig,
@@ -23,7 +24,7 @@ from manyheads.config.facts import Setting, settings
 from manyheads.config.fields import KIND_WORDS, show, unwrap
 
 Asking = EvaluateConfig | PredictConfig | LookConfig | ServeConfig  # a finished model
-Config = RunConfig | Asking | ExportConfig | AuditConfig | AblateConfig | ExplainConfig | TuneConfig
+Config = RunConfig | Asking | ExportConfig | PushConfig | AuditConfig | AblateConfig | ExplainConfig | TuneConfig
 
 FLAGS = """\
 flags
@@ -156,6 +157,16 @@ VERBS = {
         (
             "manyheads export run=outputs/reviews",
             "manyheads export run=outputs/reviews format=onnx",
+        ),
+    ),
+    "push": Verb(
+        PushConfig,
+        "manyheads.huggingface.push:push",
+        "upload a trained model to the Hugging Face hub",
+        {},
+        (
+            "manyheads push run=outputs/reviews repo=me/reviews dry=true",
+            "manyheads push run=outputs/reviews repo=me/reviews tag=v1",
         ),
     ),
     "audit": Verb(

@@ -8,6 +8,7 @@ from manyheads.config.facts import require, section, setting
 from manyheads.config.fields import show
 
 HUB_ID = re.compile(r"(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}")  # no path, no address
+HUB_MODEL = re.compile(rf"(?P<id>{HUB_ID.pattern})(@(?P<revision>\w[\w./-]{{0,200}}))?")
 
 
 class Source(Enum):

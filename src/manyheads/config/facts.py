@@ -50,6 +50,7 @@ class Facts(NamedTuple):
     le: float | None = None
     lt: float | None = None
     path: bool = False  # a file or folder, or a list of them: made absolute
+    hub: bool = False  # of a path: may be a model of the Hugging Face hub instead
     verbatim: bool = False  # taken as typed, without a grammar of quotes and commas
     may_be_empty: bool = True  # typed without a value
     required: str = ""  # what to do where it is empty

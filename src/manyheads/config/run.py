@@ -1,11 +1,11 @@
-"""One dataclass a verb: all settings of `train`, `evaluate`, `predict`, `look`, `serve`, `explain` and `export`."""
+"""One dataclass a verb: all settings of train, evaluate, predict, look, serve, explain, export and push."""
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from operator import attrgetter
 from typing import Any
 
-from manyheads.config.data import BatchConfig, DataConfig, Source, TokenizerConfig
+from manyheads.config.data import HUB_MODEL, BatchConfig, DataConfig, Source, TokenizerConfig
 from manyheads.config.facts import require, section, setting, settings
 from manyheads.config.fields import default_trainer, one_of, show
 from manyheads.config.model import MOST_TABLE, GenerateConfig, ModelConfig, Task
@@ -154,7 +154,8 @@ class InferenceBatch:
 def finished_run(what: str) -> Any:
     """The setting that names the run `what`."""
     remedy = f"name the run {what}, for example run=outputs/my-run"
-    return setting("", "run folder, or its model/ folder moved anywhere", path=True, required=remedy)
+    where = "run folder, its model/ folder moved anywhere, or a model of the Hugging Face hub: name/model@revision"
+    return setting("", where, path=True, hub=True, required=remedy)
 
 
 def run_data(**named: Any) -> DataConfig:
@@ -310,7 +311,7 @@ class ExplainConfig:
 
 
 class Format(Enum):
-    transformers = "transformers"  # a classifier of transformers
+    transformers = "transformers"  # a classifier for it, as one of its own families where that has the shape
     sentence_transformers = "sentence_transformers"  # an encoder and its pooling, which give a text a vector
     torch = "torch"  # a program of torch.export, with a script that answers without manyheads
     onnx = "onnx"  # a graph for onnxruntime, with a script that answers without torch
@@ -335,7 +336,7 @@ class ExportConfig:
     output: str = setting("", "a new folder; empty: <run>/<format>", path=True)
     format: Format = setting(
         Format.transformers,
-        "a classifier of its family, an encoder for vectors, or a graph",
+        "a classifier of transformers, an encoder for vectors, or a graph",
     )
     members: Members = setting(
         Members.auto, "who of the run is exported; all: refused where the format cannot carry its linear model"
@@ -350,3 +351,32 @@ class ExportConfig:
             self.precision is Rounding.fp32 or self.format is Format.onnx,
             f"precision={self.precision.name} needs format=onnx, but format={self.format.name}: set both, or neither",
         )
+
+
+@section()
+class PushConfig:
+    """All settings of `manyheads push`."""
+
+    run: str = finished_run("to upload")
+    repo: str = setting(
+        "", "model on the Hugging Face hub, as name/model", required="name it, for example repo=me/reviews"
+    )
+    private: bool = setting(True, "a new repository is seen by its owner alone")
+    revision: str = setting("main", "branch that the commit goes to, made if it is new", may_be_empty=False)
+    tag: str = setting("", "tag of the commit, such as v1; empty: none")
+    message: str = setting("", "message of the commit; empty: manyheads push", verbatim=True)
+    dry: bool = setting(False, "list the files and their sizes, upload nothing")
+
+    def __post_init__(self) -> None:
+        found = HUB_MODEL.fullmatch(self.repo)
+        require(
+            found is not None and "/" in found["id"] and found["revision"] is None,
+            f"repo={show(self.repo)} is no name of a model on the Hugging Face hub: write repo=name/model",
+        )
+        for name in ("revision", "tag"):
+            value = getattr(self, name)
+            require(
+                not value or HUB_MODEL.fullmatch(f"x@{value}") is not None,
+                f"{name}={show(value)} is no name of a {'branch' if name == 'revision' else 'tag'}: use letters, "
+                "digits, dots and dashes",
+            )

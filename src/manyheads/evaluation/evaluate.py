@@ -21,7 +21,7 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows, read_text_split
 from manyheads.distributed.launch import n_to_start, on_all
-from manyheads.inference.format import COLUMNS, Columns, ModelFolder, Settings, open_folder, run_folder
+from manyheads.inference.format import COLUMNS, Columns, ModelFolder, Settings, home_of, open_folder, run_folder
 from manyheads.inference.predict import answer_together
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import read_json, within
@@ -90,10 +90,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """
     if n_local := n_to_start(config.hardware):
         model, settings = open_folder(config.run, graph=True)
-        _check_output(config.output)
+        _check_output(config, model)
         on_all("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
         home = run_folder(model)
-        folder = config.output or within(home or model, "evaluate", results_name(config, home, settings))
+        folder = config.output or within(home_of(config.run, model), "evaluate", results_name(config, home, settings))
         return json.loads(Path(folder, "metrics.json").read_text(encoding="utf-8"))
     return answer_together(partial(_evaluate, config), partial(_opened, config), config.hardware) or {}
 
@@ -102,10 +102,10 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     opened = open_folder(config.run, graph=True)
     model, settings = opened
     home = run_folder(model)
-    _check_output(config.output)
+    _check_output(config, model)
     labels = opened.labels()
     data = find_data(config, home, settings, labels)
-    folder = Path(config.output or within(home or model, "evaluate", data.folder))
+    folder = Path(config.output or within(home_of(config.run, model), "evaluate", data.folder))
 
     from manyheads.evaluation.evaluation import Setup
     from manyheads.evaluation.results import baseline_of, evaluate_rows, write_evaluation
@@ -132,8 +132,8 @@ def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPr
     return place(load(folder or config.run), config.hardware)
 
 
-def _check_output(output: str) -> None:
-    folder = Path(output)
+def _check_output(config: EvaluateConfig, model: Path) -> None:
+    output, folder = config.output, Path(config.output or home_of(config.run, model))
     if output and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "is not empty" if folder.is_dir() else "is a file"
         raise ValueError(f"output={output} {what}: name a new folder, or remove output to write into the run's folder")

@@ -1,6 +1,6 @@
 """Weights to begin with, which `init_from=` names: a folder, a run of our own, or an id of the Hugging Face hub.
 
-They are found by the config.json that lies beside them. Only this file asks the hub for models.
+They are found by the config.json that lies beside them.
 """
 
 import os
@@ -9,70 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import ModelConfig, RunConfig, Task
-from manyheads.config.data import HUB_ID
+from manyheads.config.data import HUB_MODEL
 from manyheads.config.facts import having
 from manyheads.config.fields import show, to_plain
-from manyheads.data.arrow import can_connect
 from manyheads.huggingface.shapes import Shape, read_shape
 from manyheads.inference.format import check_size, read_settings
+from manyheads.inference.hub import hub_folder
 from manyheads.runs.folder import read_json
 
-DESCRIBED = (
-    "config.json",
-    "1_Pooling/config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-)
-INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-SAFE, PICKLED = ("model.safetensors", "model-*.safetensors"), ("pytorch_model.bin", "pytorch_model-*.bin")
-SECONDS = 5.0  # that the hub may take to say what it has
 BYTES = 4  # of a number in weights of ours
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hugging Face hub"
-
-
-def local_folder(name: str) -> Path:
-    """The folder where the model `name` lies: its files are fetched, but for those that are here already.
-
-    Weights are fetched as safetensors, and in PyTorch's own format where there are no others. Without network, or
-    with HF_HUB_OFFLINE=1, what was fetched before is taken.
-
-    Raises:
-        ValueError: no network and no copy, or the hub has no such model, or none with weights, or keeps it closed.
-    """
-    if not can_connect():  # what was fetched before lies as the hub's own library lays it out
-        home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-        cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser() / f"models--{name.replace('/', '--')}"
-        newest = cache / "refs" / "main"
-        found = cache / "snapshots" / newest.read_text(encoding="utf-8").strip() if newest.is_file() else cache
-        if not (found / "config.json").is_file():
-            raise ValueError(
-                f"init_from={name} is no folder here, and the Hugging Face hub cannot be reached, as the network is "
-                "off or down: connect, or name a local folder"
-            )
-        return found
-    folder = _fetched(name, (*DESCRIBED, *INDICES, *SAFE))
-    if not any(folder.glob("model*.safetensors")):
-        folder = _fetched(name, (*DESCRIBED, *INDICES, *PICKLED))
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"init_from={name} has no config.json on the Hugging Face hub: name a model of BERT's family")
-    return folder
-
-
-def _fetched(name: str, files: tuple[str, ...]) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import disable_progress_bars
-
-    disable_progress_bars()
-    try:
-        return Path(snapshot_download(name, allow_patterns=list(files), etag_timeout=SECONDS))
-    except Exception as problem:  # its own errors, those of the network and of the disk have no narrower class
-        first = (str(problem).strip().splitlines() or [type(problem).__name__])[0].rstrip(".")
-        raise ValueError(
-            f"init_from={name} cannot be fetched from the Hugging Face hub ({show(first)}): check the name, "
-            "or name a local folder"
-        ) from problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +98,22 @@ def folder_of(name: str) -> Path:
     """The folder that `init_from=name` means: itself, or the local copy of what the hub has by that name.
 
     Raises:
-        ValueError: neither a folder nor an id, or the hub does not give it.
+        ValueError: neither a folder nor an id, or the hub does not give it, or has no weights of it as safetensors.
     """
     path = os.path.expanduser(name)
     if os.path.isdir(path):
         return Path(path).absolute()
-    if os.path.exists(path) or not HUB_ID.fullmatch(name):
+    found = HUB_MODEL.fullmatch(name)
+    if os.path.exists(path) or found is None:
         what = "a file" if os.path.exists(path) else "neither a folder nor an id on the Hugging Face hub"
         raise ValueError(f"init_from={show(name)} is {what}: {REMEDY}")
-    return local_folder(name)
+    folder = hub_folder(name, "init_from")
+    if (folder / "config.json").is_file() and not any(folder.glob("model*.safetensors")):
+        raise ValueError(
+            f"init_from={name} has no weights as safetensors, and others, which could run code, are not fetched: name "
+            f"a revision that has them, often {found['id']}@refs/pr/1, or a local folder"
+        )
+    return folder
 
 
 def _refuse_missing(name: str, folder: Path, missing: list[str]) -> None:

@@ -162,13 +162,11 @@ def describe(
             return Described(kind, config, shape)
         if not nearest or len(wrong) < len(least):
             nearest, least = kind, wrong
-    otherwise = "or from a model of such a family by init_from"
-    if all(one.startswith(OF_POOLING) for one in least):
-        otherwise = "or add format=sentence_transformers, where an encoder may be pooled in any way"
     classes = FAMILIES[nearest].classes
     raise ValueError(
-        f"has a shape of its own, which transformers does not know; nearest to it is {classes}, which has "
-        f"{listed(least)}: train one with these settings, {otherwise}"
+        f"has a shape of its own, which no family of transformers has; nearest to it is {classes}, which has "
+        f"{listed(least)}: train one with these settings, or from a model of such a family by init_from, or use "
+        "format=transformers"
     )
 
 
@@ -178,15 +176,15 @@ def refuse_foreign(model: ModelConfig) -> None:
     Raises:
         ValueError: as of `describe`.
     """
-    why = "which no model of BERT's family has: train one with model=bert_small, or from a model of such a family"
+    why = "which no model of BERT's family has: use format=transformers, or train one from a model of such a family"
     if model.encoder is not EncoderKind.transformer or model.pair is not PairKind.joint:
         name = "encoder" if model.encoder is not EncoderKind.transformer else "pair"
         raise ValueError(f"has model.{name}={getattr(model, name).name}, {why} by init_from")
     if not model.n_heads * model.d_k == model.n_heads * model.d_v == model.d_model:
         raise ValueError(
             f"has model.n_heads={model.n_heads} with model.d_k={model.d_k} and model.d_v={model.d_v}, which do not "
-            f"share out model.d_model={model.d_model} as in every model of BERT's family: train one where "
-            "d_k = d_v = d_model / n_heads"
+            f"share out model.d_model={model.d_model} as in every model of BERT's family: use format=transformers, or "
+            "train one where d_k = d_v = d_model / n_heads"
         )
 
 

@@ -1,5 +1,7 @@
 """`manyheads export`: a classifier of ours as a folder of transformers, of sentence-transformers, or as a graph.
 
+What a family of transformers has is written as one of it; any other shape opens after `import manyheads.transformers`.
+
 P positions . D d_model, or width of the tables . C classes
 """
 
@@ -14,10 +16,12 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer, processors
 from torch import Tensor, nn
 
-from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Pooling
+from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Pooling, Task
+from manyheads.config.fields import to_plain
+from manyheads.data.tokens import PROBE, segments_of, texts_of_marks
 from manyheads.huggingface.families import FAMILIES, Marks
 from manyheads.huggingface.graph import READERS, carries_linear, check_packages, export_graph
 from manyheads.huggingface.parity import Answer, hold_to_run, rows_to_compare
@@ -25,7 +29,7 @@ from manyheads.huggingface.shapes import Described, describe
 from manyheads.huggingface.weights import KEYS, NEW, POSITIONS, SEGMENTS, WORDS, theirs
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.inference.format import find_model, run_folder
+from manyheads.inference.format import home_of, open_folder
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import Pooler as PoolerLayer
 from manyheads.nn.embeddings import SinusoidalPositions
@@ -47,6 +51,8 @@ MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
     "mask": ("[MASK]", "<mask>"),
     "unk": ("[UNK]", "<unk>"),
 }
+OWN = "ManyheadsForSequenceClassification"
+"""The class of `manyheads.transformers` for shapes of no family."""
 README = "# A text classifier\n\n{opens}.\n\nCompared with the run on {said}.\n"
 OWN_POOLERS = ("bert", "roberta", "xlm-roberta")
 """Encoders to which transformers adds a layer that nothing here reads: without weights it would warn of random ones."""
@@ -65,14 +71,15 @@ def export(config: ExportConfig) -> Path:
     """Write the folder that `config` asks for, whole or not at all, and say how it is opened.
 
     Raises:
-        ValueError: the run is no classifier, or of a shape that no family has; what is written answers otherwise; the
-            folder holds something.
+        ValueError: the run is no classifier, or of a shape that the format does not have; what is written answers
+            otherwise; the folder holds something.
     """
-    model = find_model(Path(config.run).expanduser())
+    opened = open_folder(config.run, Task.classify)
+    model = opened.path
     typed = Path(config.output).expanduser().resolve() if config.output else None  # what a link leads to is filled
-    folder = typed or (run_folder(model) or model) / config.format.name
+    folder = typed or home_of(config.run, model) / config.format.name
     refuse_taken(str(folder), by_training=False)
-    predictor = load(model, TextClassifier)
+    predictor = load(opened, TextClassifier)
     try:
         fill, opens, whole = writer(predictor, config, model)
         say_what_is_left_out(predictor, config, whole=whole)
@@ -103,7 +110,7 @@ def writer(predictor: TextClassifier, config: ExportConfig, model: Path) -> tupl
             f"has a linear model, which format={config.format.name} cannot carry: use members=network, or format=onnx"
         )
     pooled = config.format is Format.transformers
-    described = described_as(predictor, pooled=pooled)
+    described = family_of(predictor) if pooled else described_as(predictor, pooled=False)
     modules = [] if pooled else modules_of(predictor)
     package = "transformers" if pooled else "sentence_transformers"
     if find_spec(package) is None:
@@ -117,7 +124,9 @@ def writer(predictor: TextClassifier, config: ExportConfig, model: Path) -> tupl
         return said
 
     opens = f"transformers.{class_of(described)} opens it"
-    if modules:
+    if described is None:
+        opens = f"transformers opens it as {OWN} after `import manyheads.transformers`"
+    elif modules:
         opens = (
             f"sentence_transformers.SentenceTransformer opens it and gives a vector a text; {HEAD} makes logits of it"
         )
@@ -145,6 +154,8 @@ def by_transformers(folder: Path) -> Answer:
     """Logits by the folder's own model and tokenizer."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+    import manyheads.transformers  # noqa: F401 (registers shapes of no family)
+
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
 
@@ -170,8 +181,18 @@ def by_sentence_transformers(folder: Path) -> Answer:
     return answer
 
 
-def class_of(described: Described, *, pooled: bool = True) -> str:
+def family_of(predictor: TextClassifier) -> Described | None:
+    """What a family of transformers says of it; None: no family has its shape."""
+    try:
+        return described_as(predictor)
+    except ValueError:
+        return None
+
+
+def class_of(described: Described | None, *, pooled: bool = True) -> str:
     """Its class in transformers: a classifier, or an encoder alone."""
+    if described is None:
+        return OWN
     return FAMILIES[described.kind].classes + ("ForSequenceClassification" if pooled else "Model")
 
 
@@ -204,10 +225,13 @@ def names_of(tokenizer: Tokenizer) -> dict[str, str]:
     return {mark: name for mark, names in MARKS.items() for name in names if tokenizer.token_to_id(name) is not None}
 
 
-def write_family(folder: Path, predictor: TextClassifier, described: Described, modules: Sequence[Module] = ()) -> None:
+def write_family(
+    folder: Path, predictor: TextClassifier, described: Described | None, modules: Sequence[Module] = ()
+) -> None:
     """The weights, config.json and the tokenizer; the same classifier gives the same bytes.
 
     Args:
+        described: what its family says of it; None: it is written as one of `manyheads.transformers`.
         modules: what follows the encoder, which is then written alone; none: it is a classifier of the family.
     """
     plain = Tokenizer.from_str(predictor.tokenizer.to_str())
@@ -216,13 +240,16 @@ def write_family(folder: Path, predictor: TextClassifier, described: Described, 
     pooled, labels, multi = not modules, predictor.labels, predictor.thresholds is not None
     config = {
         "architectures": [class_of(described, pooled=pooled)],
-        **described.config,
+        **(described.config if described else own_config(predictor)),
         "id2label": {str(at): label for at, label in enumerate(labels)},
         "label2id": {label: at for at, label in enumerate(labels)},
         "problem_type": "multi_label_classification" if multi else "single_label_classification",
         "dtype": "float32",
     }
-    segments = ["token_type_ids"] if described.shape.n_segments == 2 else []
+    has_segments = described.shape.n_segments == 2 if described else predictor.pairs
+    segments = ["token_type_ids"] if has_segments else []
+    if described is None and predictor.pairs:
+        tell_apart(plain)
     of_tokenizer = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": predictor.max_length,
@@ -231,9 +258,8 @@ def write_family(folder: Path, predictor: TextClassifier, described: Described, 
         **{f"{mark}_token": name for mark, name in names_of(predictor.tokenizer).items()},
     }
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(
-        family_tensors(predictor.network, described, pooled=pooled), folder / "model.safetensors", {"format": "pt"}
-    )
+    tensors = family_tensors(predictor.network, described, pooled=pooled) if described else own_tensors(predictor)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     if modules:
         write_modules(folder, modules, predictor)
     (folder / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
@@ -241,6 +267,45 @@ def write_family(folder: Path, predictor: TextClassifier, described: Described, 
     write_json(folder / "config.json", config)
     if predictor.thresholds is not None:
         write_json(folder / "thresholds.json", predictor.member_thresholds.get("network", predictor.thresholds))
+
+
+def own_config(predictor: TextClassifier) -> dict[str, Any]:
+    """What `manyheads.transformers.ManyheadsConfig` reads."""
+    sizes = {"vocab_size": predictor.settings.vocab_size, "max_position_embeddings": predictor.max_length}
+    return {"model_type": "manyheads", "model": to_plain(predictor.model), "pairs": predictor.pairs, **sizes}
+
+
+def own_tensors(predictor: TextClassifier) -> dict[str, Tensor]:
+    """All tensors by the names of `manyheads.transformers`."""
+    names = {name: f"model.network.{name}" for name in predictor.network.state_dict()}
+    names |= {name: name.replace("head", "classifier") for name in ("head.weight", "head.bias")}
+    state = predictor.network.state_dict()
+    return {names[name]: tensor.detach().float().cpu().clone() for name, tensor in state.items()}
+
+
+def tell_apart(tokenizer: Tokenizer) -> None:
+    """Let the type ids of a pair be the segments that our network reads: of RoBERTa's kin they do not tell two texts
+    apart, and `token_type_ids` are all that a model of transformers is given."""
+    single, pair = tokenizer.encode(PROBE), tokenizer.encode(PROBE, PROBE)
+    segments = segments_of(pair, texts_of_marks(tokenizer))
+    if segments == pair.type_ids:
+        return
+    places = zip(pair.tokens, pair.ids, pair.sequence_ids, strict=True)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=template(single, single.type_ids),
+        pair=template(pair, segments),
+        special_tokens=list({token: at for token, at, text in places if text is None}.items()),
+    )
+
+
+def template(encoding: Encoding, type_ids: list[int]) -> list[str]:
+    """What stands around the texts, as a `TemplateProcessing` has it: `<s>:0`, `$A:0`, `</s>:0`."""
+    pieces: list[str] = []
+    for token, text, type_id in zip(encoding.tokens, encoding.sequence_ids, type_ids, strict=True):
+        piece = f"{token if text is None else '$' + 'AB'[text]}:{type_id}"
+        if text is None or piece not in pieces:
+            pieces.append(piece)
+    return pieces
 
 
 def family_tensors(classifier: Classifier, described: Described, *, pooled: bool = True) -> dict[str, Tensor]:

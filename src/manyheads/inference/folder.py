@@ -242,6 +242,7 @@ def load_to_answer(folder: str | Path, precision: str = "auto") -> AnyPredictor:
     """`manyheads.load`: open a run folder or its model/ folder, wherever it was moved, on the CPU, ready to answer.
 
     Args:
+        folder: or the name of a model of the Hugging Face hub, `name/model` or `name/model@revision`.
         precision: fp32, bf16, or auto: bf16 for a classifier where the processor multiplies in it, else fp32.
 
     Raises:

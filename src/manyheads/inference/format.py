@@ -29,6 +29,7 @@ from manyheads.config.data import MOST_WINDOWS
 from manyheads.config.facts import check_ranges, require, setting
 from manyheads.config.fields import from_plain, show, to_plain
 from manyheads.config.model import MOST_TABLE
+from manyheads.inference.hub import hub_folder, is_hub_name
 from manyheads.runs.folder import read_json
 
 WEIGHTS, GRAPH = "model.safetensors", "model.onnx"
@@ -235,6 +236,17 @@ def run_folder(model: Path) -> Path | None:
     return model.parent if model.name == "model" and (model.parent / "config.yaml").is_file() else None
 
 
+def home_of(run: str, model: Path) -> Path:
+    """Where what is made of a model goes unless `output` says: its run folder, or the model's own where that stands
+    alone. A ValueError where it is the hub's, beside whose copy nothing is written."""
+    if is_hub_name(run):
+        raise ValueError(
+            f"run={run} is a model of the Hugging Face hub, beside whose copy nothing is written: name a folder by "
+            "output="
+        )
+    return run_folder(model) or model
+
+
 @contextmanager
 def readable(place: Path) -> Iterator[None]:
     """Say in a ValueError which file cannot be read."""
@@ -258,7 +270,8 @@ class ModelFolder(NamedTuple):
 def open_folder(folder: str | Path, needed: Task | None = None, *, graph: bool = False) -> ModelFolder:
     """Find the model, as `find_model` does, and read its config.json. A ValueError where there is none, it is not of
     the task `needed`, or a file cannot be read."""
-    path = find_model(Path(folder), graph=graph)
+    is_of_hub = isinstance(folder, str) and is_hub_name(folder)
+    path = find_model(hub_folder(str(folder), "run") if is_of_hub else Path(folder), graph=graph)
     with readable(path):
         settings = read_settings(path / "config.json")
     if needed is not None and needed is not settings.task:

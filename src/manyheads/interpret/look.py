@@ -13,7 +13,7 @@ from typing import Any
 from manyheads.config import EvaluateConfig, LookConfig, ModelConfig, Task
 from manyheads.config.fields import show
 from manyheads.evaluation.evaluate import find_data
-from manyheads.inference.format import open_folder, run_folder
+from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.inference.reading import check_texts, opened_texts
 from manyheads.runs.folder import within
 from manyheads.terminal import as_text, console, progress_bar, show_files
@@ -108,6 +108,7 @@ def _folder(config: LookConfig, model: Path) -> Path:
     """Where pages go."""
     if config.output:
         return Path(config.output)
+    home_of(config.run, model)  # which refuses the hub's copy
     run = Path(config.run)
     if home := run if model != run else run_folder(model):
         return within(home, "look")

@@ -58,21 +58,25 @@ class Classifier(nn.Module):
             layout = Padded(given)
         return layout.pooled(self.head(self.dropout(self.read(ids, layout, segments))))
 
-    def read(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
-        """One vector a document, which the head sees: `(B, D)`, or of a pair read apart `(B, 4D)`."""
+    def read(self, ids: Tensor, layout: Layout, segments: Tensor | None = None, words: Tensor | None = None) -> Tensor:
+        """One vector a document, which the head sees: `(B, D)`, or of a pair read apart `(B, 4D)`. `words` `(..., W)`
+        are read in place of the vectors of the ids."""
         if self.cross is None:
-            return self.pooling(self.encode(ids, layout, segments), layout)
+            return self.pooling(self.encode(ids, layout, segments, words), layout)
         assert segments is not None, "a model that reads two texts apart is built for pairs"
         matched = None
         if self.embeddings.matches is not None:
             matched, _ = part_pairs(occurs_in_other(ids, layout, segments), layout, segments)
+        words = None if words is None else part_pairs(words, layout, segments)[0]
         ids, pairs = part_pairs(ids, layout, segments)
-        x = self.encoder(self.embeddings(ids, pairs.layout, matched=matched), pairs.layout)
+        x = self.encoder(self.embeddings(ids, pairs.layout, matched=matched, words=words), pairs.layout)
         return compare(self.pooling(self.cross(x, pairs), pairs.layout))
 
-    def encode(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
+    def encode(
+        self, ids: Tensor, layout: Layout, segments: Tensor | None = None, words: Tensor | None = None
+    ) -> Tensor:
         """The token vectors above the last layer: `(..., D)`."""
-        return self.encoder(self.embeddings(ids, layout, segments), layout)
+        return self.encoder(self.embeddings(ids, layout, segments, words=words), layout)
 
 
 class Pooling(nn.Module):

@@ -48,17 +48,23 @@ class Embeddings(nn.Module):
         self.scale = math.sqrt(width)
 
     def forward(
-        self, ids: Tensor, layout: Layout, segments: Tensor | None = None, matched: Tensor | None = None
+        self,
+        ids: Tensor,
+        layout: Layout,
+        segments: Tensor | None = None,
+        matched: Tensor | None = None,
+        words: Tensor | None = None,
     ) -> Tensor:
         """Ids `(...)`, and segments `(...)` if the model has them, to vectors `(..., D)`; left out, all are 0.
 
         `matched` `(...)` is 1 where a token occurs in the other text of its pair; found by the segments if left out.
+        `words` `(..., d_embedding)` are used in place of the vectors of the ids.
         """
-        x = self.words(ids) * self.scale
+        x = (self.words(ids) if words is None else words) * self.scale
         if self.training and self.dropout_tokens.p > 0:
             x = x * self.dropout_tokens(x.new_ones(*ids.shape, 1))
         if self.positions is not None:
-            x = x + self.positions(layout.positions)
+            x = x + self.positions(layout.positions).to(x.dtype)
         if self.segments is not None:
             x = x + (self.segments.weight[0] if segments is None else self.segments(segment_rows(segments)))
         if self.matches is not None:
@@ -76,9 +82,13 @@ class SinusoidalPositions(nn.Module):
 
     def __init__(self, *, max_length: int, d_model: int) -> None:
         super().__init__()
-        angles_PD = torch.arange(max_length)[:, None] * inverse_wavelengths(d_model)
-        table_PD = torch.stack((angles_PD.sin(), angles_PD.cos()), dim=-1).flatten(-2)[:, :d_model]
-        self.register_buffer("table_PD", table_PD.float().contiguous(), persistent=False)
+        self.register_buffer("table_PD", torch.empty(max_length, d_model), persistent=False)
+        self.fill()
+
+    def fill(self) -> None:
+        n, d_model = self.table_PD.shape
+        angles_PD = torch.arange(n)[:, None] * inverse_wavelengths(d_model)
+        self.table_PD.copy_(torch.stack((angles_PD.sin(), angles_PD.cos()), dim=-1).flatten(-2)[:, :d_model])
 
     def forward(self, positions: Tensor) -> Tensor:
         """Positions `(...)` from 0 to vectors `(..., D)`."""
@@ -105,10 +115,17 @@ class Rotary(nn.Module):
     def __init__(self, *, max_length: int, d_k: int, base: float = 10_000.0) -> None:
         super().__init__()
         assert d_k % 2 == 0, "ModelConfig refuses an odd d_k with rotary positions"
-        angles = torch.arange(max_length)[:, None] * inverse_wavelengths(d_k, base)
+        self.base = base
+        for name in ("cos_PK", "sin_PK"):
+            self.register_buffer(name, torch.empty(max_length, d_k), persistent=False)
+        self.fill()
+
+    def fill(self) -> None:
+        n, d_k = self.cos_PK.shape
+        angles = torch.arange(n)[:, None] * inverse_wavelengths(d_k, self.base)
         angles_PK = torch.cat((angles, angles), dim=-1)
-        self.register_buffer("cos_PK", angles_PK.cos().float(), persistent=False)
-        self.register_buffer("sin_PK", angles_PK.sin().float(), persistent=False)
+        self.cos_PK.copy_(angles_PK.cos())
+        self.sin_PK.copy_(angles_PK.sin())
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Heads `(..., H, K)` at `positions` `(...)`, turned; the dtype is kept."""
@@ -127,7 +144,11 @@ class Alibi(nn.Module):
 
     def __init__(self, *, n_heads: int) -> None:
         super().__init__()
-        self.register_buffer("slopes_H", torch.tensor(alibi_slopes(n_heads)), persistent=False)
+        self.register_buffer("slopes_H", torch.empty(n_heads), persistent=False)
+        self.fill()
+
+    def fill(self) -> None:
+        self.slopes_H.copy_(torch.tensor(alibi_slopes(len(self.slopes_H))))
 
     def forward(self, n_queries: int, n_keys: int) -> Tensor:
         """The bias of the scaled scores: `(H, L, M)`."""

@@ -1,0 +1,126 @@
+"""`manyheads push`: the model of a run to the Hugging Face hub, where `manyheads.load("name/model")` opens it.
+
+What is uploaded is the model/ folder alone, by a list of its files: no data, no settings, no path of this machine. The
+card beside them says in the hub's own terms, its model-index, what was measured.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from manyheads.config import PushConfig, Task
+from manyheads.inference.format import ModelFolder, open_folder, run_folder
+from manyheads.inference.hub import FILES, in_one_sentence, is_hub_name
+from manyheads.runs.folder import read_json
+from manyheads.terminal import one_line
+
+CARD = "README.md"
+KINDS = {  # a task, by the hub's name of it
+    Task.classify: ("text-classification", "Text classification"),
+    Task.seq2seq: ("text-generation", "Text to text"),
+    Task.pretrain: ("fill-mask", "Hidden words"),
+}
+LEVEL = 0.95  # of the intervals
+
+
+def push(config: PushConfig) -> dict[str, int]:
+    """Upload the model in one commit, and make its repository if there is none; returns the names and sizes of its
+    files. With `dry` nothing is asked of the hub.
+
+    Raises:
+        ValueError: one sentence; the run, no token, a repository that is public, or what the hub answers.
+    """
+    if is_hub_name(config.run):
+        raise ValueError(f"run={config.run} is on the Hugging Face hub already: name a run of this machine")
+    opened = open_folder(config.run)
+    token = os.environ.get("HF_TOKEN", "")
+    if not token and not config.dry:
+        raise ValueError(
+            "$HF_TOKEN is not set, but push needs a token that may write: make one in the settings of your account on "
+            "the Hugging Face hub and export it, or add dry=true"
+        )
+    files: dict[str, bytes | Path] = {CARD: card_of(opened, config.repo).encode()}
+    files |= {name: opened.path / name for name in FILES if (opened.path / name).is_file()}
+    sizes = {name: len(one) if isinstance(one, bytes) else one.stat().st_size for name, one in files.items()}
+    for name, size in sizes.items():
+        print(f"{size:>14,}  {name}")
+    total = f"{len(sizes)} files, {sum(sizes.values()):,} bytes"
+    if config.dry:
+        print(f"{total} would go to {config.repo}@{config.revision}; dry=true, so nothing is uploaded")
+        return sizes
+    print(one_line(f"{total}: {_upload(config, files, token)}"))
+    return sizes
+
+
+def _upload(config: PushConfig, files: dict[str, bytes | Path], token: str) -> str:
+    """The address of what was written."""
+    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    api = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None, token=token)
+    what, otherwise = f"repo={config.repo}", "or name another repository"
+    with in_one_sentence(what, otherwise):
+        try:
+            is_public = api.model_info(config.repo).private is False
+        except RepositoryNotFoundError:
+            api.create_repo(config.repo, private=config.private)
+            is_public = not config.private
+    if is_public and config.private:
+        raise ValueError(
+            f"repo={config.repo} is public, but private=true: add private=false if the model may be seen by anyone, or "
+            "name another repository"
+        )
+    with in_one_sentence(what, otherwise):
+        if config.revision != "main":
+            api.create_branch(config.repo, branch=config.revision, exist_ok=True)
+        done = api.create_commit(
+            config.repo,
+            [CommitOperationAdd(name, one) for name, one in files.items()],
+            commit_message=config.message or "manyheads push",
+            revision=config.revision,
+        )
+        if config.tag:
+            api.create_tag(config.repo, tag=config.tag, revision=done.oid)
+    return f"{config.repo}@{config.tag or done.oid[:12]} ({'public' if is_public else 'private'}), {done.repo_url}"
+
+
+def card_of(opened: ModelFolder, repo: str) -> str:
+    """The card of the model as the hub reads it: the figures in its head, and how to open it from there."""
+    import yaml
+
+    kind, words = KINDS[opened.settings.task]
+    head: dict[str, Any] = {"library_name": "manyheads", "pipeline_tag": kind, "tags": ["manyheads"]}
+    results = _results(opened, kind, words)
+    if results:
+        head["model-index"] = [{"name": repo.rpartition("/")[2], "results": results}]
+    file = opened.path / CARD
+    text = file.read_text(encoding="utf-8") if file.is_file() else f"# {repo}\n"
+    text = text.replace('manyheads.load("this folder")', f'manyheads.load("{repo}")')
+    return f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n{text}"
+
+
+def _results(opened: ModelFolder, kind: str, words: str) -> list[dict[str, Any]]:
+    """The figures of summary.json for the split that was judged, with their intervals; none without a run folder."""
+    home = run_folder(opened.path)
+    if home is None or not (home / "summary.json").is_file():
+        return []
+    from manyheads.runs.config_file import read_run  # the one that needs yaml
+
+    summary, run = read_json(home / "summary.json"), read_run(home).data
+    split = summary.get("judged_on") if isinstance(summary, dict) else None
+    if not isinstance(split, str) or not isinstance(summary.get(split), dict):
+        raise ValueError(f"{home / 'summary.json'} is not what training wrote: copy it again, or remove it")
+    data = run.hub or (Path(run.path).name.partition(".")[0] if run.path else run.source.name)  # without the way to it
+    metrics = [
+        {
+            "type": name,
+            "value": one["value"],
+            "name": f"{name.replace('_', ' ')} (95 % interval {one['low']:.4f} to {one['high']:.4f})",
+            "args": {"low": one["low"], "high": one["high"], "level": LEVEL},
+        }
+        for name, one in summary[split].items()
+    ]
+    dataset = {"type": data, "name": data, "split": split}
+    return [{"task": {"type": kind, "name": words}, "dataset": dataset, "metrics": metrics}]
