@@ -380,9 +380,11 @@ def test_the_verb_writes_a_shape_of_its_own_and_says_how_it_opens(ship_model, tm
     (tmp_path / "run" / "config.yaml").touch()
     assert main(["export", f"run={tmp_path / 'run'}"]) == 0
     folder = tmp_path / "run" / "transformers"
-    assert capsys.readouterr().out == (
-        f"{folder}: transformers opens it as ManyheadsForSequenceClassification after `import manyheads.transformers`\n"
+    said = (
+        f"{folder}: transformers opens it as ManyheadsForSequenceClassification after `import manyheads.transformers`"
     )
+    assert capsys.readouterr().out.startswith(f"{said}; compared with the run on 10 texts ")
+    assert "would have been refused" in (folder / "README.md").read_text(encoding="utf-8")
     theirs, batch = opened(folder), given(folder)
     model = load(run)
     assert isinstance(model, TextClassifier)

@@ -59,7 +59,7 @@ class ManyheadsConfig(PretrainedConfig):
         self.model, self.vocab_size, self.pairs = model or {}, vocab_size, pairs
         self.max_position_embeddings = max_position_embeddings
         found = self.architecture()
-        sizes = {
+        sizes: dict[str, Any] = {
             "hidden_size": found.d_model,
             "num_hidden_layers": found.n_layers,
             "num_attention_heads": found.n_heads,
