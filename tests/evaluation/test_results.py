@@ -12,8 +12,8 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.evaluation.classification import CLASSES
 from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
+from manyheads.evaluation.intervals import Interval
 from manyheads.evaluation.language_models import score_masked
-from manyheads.evaluation.metrics import Interval
 from manyheads.evaluation.results import (
     Summary,
     cell,

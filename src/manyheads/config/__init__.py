@@ -33,6 +33,7 @@ from manyheads.config.run import InferenceHardware as InferenceHardware
 from manyheads.config.run import LookConfig as LookConfig
 from manyheads.config.run import Members as Members
 from manyheads.config.run import PredictConfig as PredictConfig
+from manyheads.config.run import Predictions as Predictions
 from manyheads.config.run import Resume as Resume
 from manyheads.config.run import Rounding as Rounding
 from manyheads.config.run import RunConfig as RunConfig

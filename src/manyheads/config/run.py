@@ -176,6 +176,11 @@ def run_data(**named: Any) -> DataConfig:
     return DataConfig(**(of_run | named))
 
 
+class Predictions(Enum):
+    csv = "csv"
+    parquet = "parquet"
+
+
 @section()
 class EvaluateConfig:
     """All settings of `manyheads evaluate`."""
@@ -185,6 +190,7 @@ class EvaluateConfig:
     split: str = setting("test", "train, validation or test; a single file is judged whole")
     bootstrap: int = setting(1000, "resamples of each interval", ge=100, le=100_000)
     seed: int = setting(0, "seed of the resamples", ge=0, lt=2**32)
+    predictions: Predictions = setting(Predictions.csv, "kind of the file of all answers")
     data: DataConfig = setting(run_data, "texts and labels; default: those of the run")
     generate: GenerateConfig = setting(GenerateConfig, "answers that are texts")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")

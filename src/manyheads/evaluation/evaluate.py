@@ -5,7 +5,8 @@ The rows are read before torch is imported, so that a mistake in the data is fou
 
 import json
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -21,10 +22,11 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows, read_text_split
 from manyheads.distributed.launch import n_to_start, on_all
+from manyheads.inference.answers import Answers, opened_answers
 from manyheads.inference.format import COLUMNS, Columns, ModelFolder, Settings, open_folder, run_folder
-from manyheads.inference.predict import answer_together
+from manyheads.inference.predict import answer_together, fingerprint, origin
 from manyheads.runs.config_file import read_run
-from manyheads.runs.folder import read_json, within
+from manyheads.runs.folder import read_json, refuse_unwritable, within
 from manyheads.terminal import progress_bar
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 
 DEFAULTS = DataConfig()
+PART = "answers"  # of a classifier, while it is judged
 UNREAD = {  # the column of an answer that a model does not give, and by what it does
     Task.classify: ("target", "classes"),
     Task.seq2seq: ("label", "texts"),
@@ -80,9 +83,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Evaluate a run on its own test split, or on any data with its answers; returns the content of metrics.json, of
     several processes in the first.
 
-    Writes metrics.json, predictions.csv, pictures and report.html to `output`, else <run>/evaluate/<data>-<split>/
-    (<data>-all for a single file, of which all rows count), where an earlier evaluation of the same data is replaced
-    file by file.
+    Writes metrics.json, predictions.csv or .parquet, pictures and report.html to `output`, else
+    <run>/evaluate/<data>-<split>/ (<data>-all for a single file, of which all rows count), where an earlier evaluation
+    of the same data is replaced file by file. Answers of a classifier are kept in a hidden part there as they come: the
+    same command, repeated after a kill, goes on after them.
 
     Raises:
         ValueError: one sentence; the run, the data, its labels, or the output. All but broken weights are found
@@ -111,7 +115,7 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     from manyheads.evaluation.results import baseline_of, evaluate_rows, write_evaluation
 
     predictor = replace(_opened(config, opened), workers=workers)
-    with progress_bar(len(data.rows)) as progress:
+    with _kept_answers(config, opened, predictor, data, folder) as answers, progress_bar(len(data.rows)) as progress:
         setup = Setup(
             train=data.splits.train if data.splits else None,
             most_frequent=labels.index(data.most_frequent) if data.most_frequent else None,
@@ -121,9 +125,34 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
             seed=config.seed,
             generate=config.generate,
             progress=progress,
+            answers=answers,
         )
         evaluation = evaluate_rows(predictor, data.rows, setup)
-    return write_evaluation(folder, evaluation, data, config, predictor, home)
+        return write_evaluation(folder, evaluation, data, config, predictor, home)
+
+
+@contextmanager
+def _kept_answers(
+    config: EvaluateConfig, opened: ModelFolder, predictor: "AnyPredictor", data: EvaluationData, folder: Path
+) -> "Iterator[Answers | None]":
+    """A part in the `folder` of results for what a classifier answers, which a killed command has begun maybe."""
+    with refuse_unwritable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        if opened.settings.task is not Task.classify:
+            yield None
+            return
+        from manyheads.linear.model import BASELINE
+
+        home = run_folder(opened.path)
+        files = [one for name in BASELINE if home and (one := home / name).is_file()]
+        plain = {"tokens": config.batch.tokens, "baseline": [fingerprint(one) for one in files]}
+        of = origin(data.rows.digest(opened.labels()), opened, predictor, plain)
+        with opened_answers(str(folder / PART), of=of, kept=False) as answers:
+            yield answers
+    finally:
+        with suppress(OSError):
+            folder.rmdir()  # if nothing came of it
 
 
 def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPredictor":
@@ -134,7 +163,12 @@ def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPr
 
 def _check_output(output: str) -> None:
     folder = Path(output)
-    if output and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    begun = f".{PART}.part"  # by a command that was killed
+    if (
+        output
+        and folder.exists()
+        and (not folder.is_dir() or any(not one.name.startswith(begun) for one in folder.iterdir()))
+    ):
         what = "is not empty" if folder.is_dir() else "is a file"
         raise ValueError(f"output={output} {what}: name a new folder, or remove output to write into the run's folder")
 
@@ -241,7 +275,7 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
         raise ValueError(f"{rows.source} has changed since training, when each row had {had}: give the same data")
     _require_same(splits, config.split, home / "summary.json")
     ids = [labels.index(name) for name in splits.labels]  # that labels have in the model
-    for part in splits.by_name().values() if labels else ():
+    for part in splits.by_name().values() if ids != list(range(len(ids))) else ():
         if part.sets is not None:
             part.sets = [tuple(sorted(ids[label] for label in one)) for one in part.sets]
         part.labels = [label if label == len(ids) else ids[label] for label in part.labels]

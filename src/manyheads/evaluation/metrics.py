@@ -2,10 +2,12 @@
 
 Labels are class ids `(n,)`, or marks `(n, C)`, bool, where a row has any number of labels; answers likewise.
 
-n rows . C classes or labels . R resamples, of which entry 0 is the data as it is . P pairs (class, answer) that occur
+Rows come a chunk at a time and are not kept: `counts.py`.
+
+n rows . C classes or labels . R resamples, of which entry 0 is the data as it is . P cells: rows, or counts of them, or
+pairs (class, answer) that occur . F figures of a row . V values of a row
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,38 +15,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-OF_CLASSES = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
+from manyheads.evaluation.counts import Cells, Sums
+from manyheads.evaluation.intervals import (
+    Bools,
+    Figures,
+    Floats,
+    Ints,
+    change_interval,
+    class_interval,
+    effective_rows,
+    interval,
+    ratio,
+    resamples,
+    share_interval,
+)
+
+OF_CLASSES = (
+    *("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error", "brier"),
+)
 OF_LABELS = (
     *("micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall", "macro_precision", "macro_recall"),
-    "loss",
+    *("loss", "brier"),
 )
-NO_ROWS = "there are no rows to judge: give a split that holds at least one"
-Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
 N_BINS = 15  # of confidence, equally wide
 EDGES = np.linspace(0, 1, N_BINS + 1)[1:-1]
-
-
-@dataclass(slots=True)
-class Interval:
-    """A figure and its 95 % interval: of a share of rows Wilson's, of a mean over classes `class_interval`, as a
-    bootstrap of rows that are all right knows of no doubt, of a change `change_interval`. Of losses and the calibration
-    error it holds the 2.5 % and 97.5 % points of the bootstrap, and the figure itself, since the calibration error is
-    biased in a resample."""
-
-    value: float
-    low: float
-    high: float
-
-
-Figures = dict[str, Interval]  # of one model, by name
-
-
-def plain(figures: Figures) -> dict[str, dict[str, float]]:
-    """Figures as JSON has them."""
-    return {name: asdict(one) for name, one in figures.items()}
 
 
 @dataclass(slots=True)
@@ -110,30 +104,9 @@ def score(
 ) -> Scores:
     """Judge `probabilities` `(n, C)` against class ids `labels` `(n,)`. The bootstrap draws whole rows, so all figures
     of a resample belong together; the same `seed` gives the same intervals. A ValueError where there are no rows."""
-    labels_n = np.asarray(labels, dtype=np.int64)
-    probabilities_nC = np.asarray(probabilities, dtype=np.float64)
-    assert probabilities_nC.shape == (len(labels_n), len(names)), "one row of probabilities a label"
-    answers_n, confidence_n = probabilities_nC.argmax(1), probabilities_nC.max(1)
-    right_n, bin_n = answers_n == labels_n, np.digitize(confidence_n, EDGES)
-    own_n = probabilities_nC[np.arange(len(labels_n)), labels_n]
-    loss_n, gap_n = -np.log(np.maximum(own_n, np.finfo(np.float64).tiny)), confidence_n - right_n
-
-    def further(times_n: Ints) -> dict[str, float]:
-        gaps = np.bincount(bin_n, weights=times_n * gap_n, minlength=N_BINS)
-        n = len(times_n)
-        return {"loss": float(times_n @ loss_n) / n, "calibration_error": float(np.abs(gaps).sum()) / n}
-
-    n_classes = len(names)
-    resampled = _of_classes(labels_n, answers_n, n_classes, further, n_resamples=n_resamples, seed=seed)
-    confusion_CC = np.bincount(labels_n * n_classes + answers_n, minlength=n_classes**2).reshape(n_classes, n_classes)
-    return Scores(
-        resampled.intervals(OF_CLASSES),
-        n_rows=len(labels_n),
-        labels=list(names),
-        per_class=[ClassScore(*row) for row in zip(names, *resampled.by_class(), strict=True)],
-        confusion=confusion_CC.tolist(),
-        reliability=reliability(confidence_n, right_n),
-    )
+    tally = ClassTally(len(names))
+    tally.add(np.asarray(labels, dtype=np.int64), np.asarray(probabilities, dtype=np.float64))
+    return tally.scores(names, n_resamples=n_resamples, seed=seed)
 
 
 def score_labels(
@@ -141,17 +114,86 @@ def score_labels(
 ) -> Scores:
     """Judge labels, given from their `thresholds` on, against those that rows have, their `marks`; the bootstrap, its
     settings and errors are those of `score`."""
-    kind = np.finfo(np.float64)  # a probability next to one has no digits left for what is wanting to it
-    own_nC = np.where(marks_nC, np.maximum(probabilities_nC, kind.tiny), np.maximum(1 - probabilities_nC, kind.eps / 2))
-    loss_n, given_nC = -np.log(own_nC).sum(1), probabilities_nC >= np.array(thresholds)
-    resampled = _of_labels(marks_nC, given_nC, loss_n, **draws)
-    per_class = [LabelScore(*row) for row in zip(names, *resampled.by_class(), thresholds, strict=True)]
-    return Scores(resampled.intervals(OF_LABELS), len(marks_nC), list(names), per_class)
+    tally = LabelTally(thresholds)
+    tally.add(marks_nC, probabilities_nC)
+    return tally.scores(names, **draws)
+
+
+class ClassTally:
+    """Rows with one class each, judged a chunk at a time."""
+
+    def __init__(self, n_classes: int) -> None:
+        self.n_classes, self.cells = n_classes, Cells(3)
+
+    def add(self, labels_n: Ints, probabilities_nC: Floats) -> None:
+        assert probabilities_nC.shape == (len(labels_n), self.n_classes), "one row of probabilities a label"
+        answers_n, confidence_n = probabilities_nC.argmax(1), probabilities_nC.max(1)
+        own_n = probabilities_nC[np.arange(len(labels_n)), labels_n]
+        loss_n = -np.log(np.maximum(own_n, np.finfo(np.float64).tiny))
+        brier_n = (probabilities_nC**2).sum(1) - 2 * own_n + 1
+        key_n = (labels_n * self.n_classes + answers_n) * N_BINS + np.digitize(confidence_n, EDGES)
+        self.cells.add(key_n, np.stack([loss_n, confidence_n, brier_n], 1))
+
+    def scores(self, names: list[str], *, n_resamples: int = 1000, seed: int = 0) -> Scores:
+        """The figures of all rows; as of `score`."""
+        key_P, count_P, mean_PV, variance_PV = self.cells.get()
+        pair_P, bin_P = np.divmod(key_P, N_BINS)
+        labels_P, answers_P = np.divmod(pair_P, self.n_classes)
+        gap_P, n, noise = mean_PV[:, 1] - (labels_P == answers_P), int(count_P.sum()), np.random.default_rng([seed, 1])
+
+        def further(times_P: Ints) -> dict[str, float]:
+            gaps = np.bincount(bin_P, weights=times_P * gap_P, minlength=N_BINS)
+            loss, brier = times_P @ mean_PV[:, 0], times_P @ mean_PV[:, 2]
+            if n > len(count_P) and times_P is not count_P:  # values inside a cell are drawn, too
+                spread = np.sqrt(np.bincount(bin_P, weights=times_P * variance_PV[:, 1], minlength=N_BINS))
+                gaps = gaps + spread * noise.standard_normal(N_BINS)
+                loss, brier = np.array([loss, brier]) + np.sqrt(times_P @ variance_PV[:, ::2]) * noise.standard_normal(
+                    2
+                )
+            return {
+                "loss": float(loss) / n,
+                "calibration_error": float(np.abs(gaps).sum()) / n,
+                "brier": float(brier) / n,
+            }
+
+        draws = {"n_resamples": n_resamples, "seed": seed}
+        resampled = _of_classes(labels_P, answers_P, self.n_classes, further, count_P, **draws)
+        confusion = np.bincount(pair_P, weights=count_P, minlength=self.n_classes**2).astype(np.int64)
+        return Scores(
+            resampled.intervals(OF_CLASSES),
+            n_rows=n,
+            labels=list(names),
+            per_class=[ClassScore(*row) for row in zip(names, *resampled.by_class(), strict=True)],
+            confusion=confusion.reshape(self.n_classes, self.n_classes).tolist(),
+            reliability=reliability(mean_PV[:, 1], labels_P == answers_P, count_P),
+        )
+
+
+class LabelTally:
+    """Rows with any number of labels, given from their `thresholds` on, judged a chunk at a time."""
+
+    def __init__(self, thresholds: list[float]) -> None:
+        self.thresholds, self.sums = thresholds, Sums()
+
+    def add(self, marks_nC: Bools, probabilities_nC: Floats) -> None:
+        kind = np.finfo(np.float64)  # a probability next to one has no digits left for what is wanting to it
+        wrong_nC = np.maximum(1 - probabilities_nC, kind.eps / 2)
+        loss_n = -np.log(np.where(marks_nC, np.maximum(probabilities_nC, kind.tiny), wrong_nC)).sum(1)
+        brier_n = ((probabilities_nC - marks_nC) ** 2).sum(1)
+        self.sums.add(_of_row(marks_nC, probabilities_nC >= np.array(self.thresholds), loss_n, brier_n))
+
+    def scores(self, names: list[str], **draws: int) -> Scores:
+        """The figures of all rows; as of `score_labels`."""
+        resampled = _of_sums(self.sums.resampled(**draws), self.sums.n, len(names), ("loss", "brier"))
+        per_class = [LabelScore(*row) for row in zip(names, *resampled.by_class(), self.thresholds, strict=True)]
+        return Scores(resampled.intervals(OF_LABELS), self.sums.n, list(names), per_class)
 
 
 def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws: int) -> Figures:
     """The figures of bare answers, such as a baseline's, on the resamples that `score` draws for these settings."""
-    return _resampled(labels, answers, n_classes, **draws).intervals()
+    tally = AnswerTally(n_classes)
+    tally.add(np.asarray(labels), np.asarray(answers))
+    return tally.figures(**draws)[0]
 
 
 def change_of_answers(
@@ -160,11 +202,57 @@ def change_of_answers(
     """Each figure of every one of `others` less that of `answers`, on the same rows, with its `change_interval`. The
     bootstrap is paired: a resample draws rows, and takes both answers to each (Efron and Tibshirani, 1993, "An
     Introduction to the Bootstrap", section 8.3)."""
-    before, *after = (_resampled(labels, one, n_classes, **draws) for one in (answers, *others))
-    figures, n_macro = before.figures(), min(float(before.n_rows), effective_rows(before.support_RC[0]))
-    n_rows = {name: n_macro if name.startswith("macro") else before.n_rows for name in figures}
-    found = [one.figures() for one in after]
-    return [{name: change_interval(one[name] - figures[name], n_rows[name]) for name in figures} for one in found]
+    found = []
+    for one in others:
+        tally = AnswerTally(n_classes)
+        tally.add(np.asarray(labels), np.asarray(answers), np.asarray(one))
+        found.append(tally.figures(**draws)[1])
+    return found
+
+
+class AnswerTally:
+    """Bare answers to rows, a chunk at a time, and maybe `others` to the same rows, to be compared with them."""
+
+    def __init__(self, n_classes: int) -> None:
+        self.n_classes, self.cells, self.sums, self.paired = n_classes, Cells(), Sums(), False
+
+    def add(self, labels: NDArray[Any], answers: NDArray[Any], others: NDArray[Any] | None = None) -> None:
+        self.paired = others is not None
+        every = [answers] if others is None else [answers, others]
+        if labels.ndim == 2:
+            self.sums.add(np.concatenate([_of_row(labels, one) for one in every], axis=1))
+            return
+        key_n = labels.astype(np.int64)
+        for one in every:
+            key_n = key_n * self.n_classes + one
+        self.cells.add(key_n)
+
+    def figures(self, **draws: int) -> tuple[Figures, Figures]:
+        """Those of the answers; and those of the others less these, with their `change_interval`."""
+        before, *after = self._resampled(**draws)
+        if not after:
+            return before.intervals(), {}
+        figures, n_macro = before.figures(), min(float(before.n_rows), effective_rows(before.support_RC[0]))
+        n_rows = {name: n_macro if name.startswith("macro") else before.n_rows for name in figures}
+        others = after[0].figures()
+        change = {name: change_interval(others[name] - figures[name], n_rows[name]) for name in figures}
+        return before.intervals(), change
+
+    def _resampled(self, **draws: int) -> list["_Resampled"]:
+        if self.sums.n:
+            sums_RF = self.sums.resampled(**draws)
+            parts = np.split(sums_RF, 2 if self.paired else 1, axis=1)
+            return [_of_sums(one, self.sums.n, self.n_classes) for one in parts]
+        key_P, count_P, _, _ = self.cells.get()
+        answers = []
+        for _ in range(2 if self.paired else 1):
+            key_P, one_P = np.divmod(key_P, self.n_classes)
+            answers.append(one_P)
+        labels_P = key_P
+        return [
+            _of_classes(labels_P, one_P, self.n_classes, lambda times_P: {}, count_P, **draws)
+            for one_P in reversed(answers)
+        ]
 
 
 @dataclass(slots=True)
@@ -223,140 +311,54 @@ class _Resampled:
         return {"f1": (self.given_RC + self.support_RC) / 2, "precision": self.given_RC, "recall": self.support_RC}
 
 
-def _resampled(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws: int) -> _Resampled:
-    """Of bare answers."""
-    ids, given = np.asarray(labels), np.asarray(answers)
-    if ids.ndim == 2:
-        return _of_labels(ids, given, None, **draws)
-    return _of_classes(ids.astype(np.int64), given.astype(np.int64), n_classes, lambda times_n: {}, **draws)
-
-
 def _of_classes(
-    labels_n: Ints, answers_n: Ints, n_classes: int, further: Callable[[Ints], dict[str, float]], **draws: int
+    labels_P: Ints,
+    answers_P: Ints,
+    n_classes: int,
+    further: Callable[[Ints], dict[str, float]],
+    count_P: Ints,
+    **draws: int,
 ) -> _Resampled:
     """Counted by the pairs of class and answer that occur: of thousands of classes there is no matrix."""
-    cells_P, pair_n = np.unique(labels_n * n_classes + answers_n, return_inverse=True)
-    classes_P, answers_P = np.divmod(cells_P, n_classes)
-    right_P = classes_P == answers_P
+    pairs, pair_P = np.unique(labels_P * n_classes + answers_P, return_inverse=True)
+    classes, given = np.divmod(pairs, n_classes)
+    right = classes == given
     counts, others = [], []
-    for times_n in resamples(len(labels_n), **draws):
-        counts_P = np.bincount(pair_n, weights=times_n, minlength=len(cells_P))
-        every = ((classes_P, counts_P), (answers_P, counts_P), (classes_P[right_P], counts_P[right_P]))
+    for times_P in resamples(count_P, **draws):
+        of_pair = np.bincount(pair_P, weights=times_P, minlength=len(pairs))
+        every = ((classes, of_pair), (given, of_pair), (classes[right], of_pair[right]))
         counts.append([np.bincount(ids, weights=some, minlength=n_classes) for ids, some in every])
-        others.append(further(times_n))
+        others.append(further(times_P))
     support_RC, given_RC, right_RC = (np.stack(one) for one in zip(*counts, strict=True))
     found = {name: np.array([one[name] for one in others]) for name in others[0]}
-    return _Resampled(support_RC, given_RC, right_RC, right_RC.sum(1), len(labels_n), False, found)
+    return _Resampled(support_RC, given_RC, right_RC, right_RC.sum(1), int(count_P.sum()), False, found)
 
 
-def _of_labels(marks_nC: Bools, given_nC: Bools, loss_n: Floats | None, **draws: int) -> _Resampled:
-    n, n_labels = marks_nC.shape
-    per_row = [marks_nC & given_nC, given_nC, marks_nC, (marks_nC == given_nC).all(1)[:, None]]
-    per_row += [] if loss_n is None else [loss_n[:, None]]
-    of_rows = np.concatenate([np.asarray(one, dtype=np.float64) for one in per_row], axis=1)
-    sums = np.stack([times_n @ of_rows for times_n in resamples(n, **draws)])
-    right_RC, given_RC, support_RC = (sums[:, at * n_labels : (at + 1) * n_labels] for at in range(3))
-    further = {} if loss_n is None else {"loss": sums[:, -1] / n}
-    return _Resampled(support_RC, given_RC, right_RC, sums[:, 3 * n_labels], n, True, further)
+def _of_row(marks_nC: Bools, given_nC: Bools, *values: Floats) -> Floats:
+    """Of each row its labels that are right, given and had, whether all are right, and `values`: `(n, F)`."""
+    right_n = (marks_nC == given_nC).all(1)
+    parts = [marks_nC & given_nC, given_nC, marks_nC, *(one[:, None] for one in (right_n, *values))]
+    return np.concatenate([np.asarray(one, dtype=np.float64) for one in parts], axis=1)
 
 
-def effective_rows(n_C: NDArray[Any]) -> float:
-    """How many rows one share must have to be known as well as a mean over classes of `n_C` rows each: of classes of
-    one size all their rows, else fewer."""
-    n_C = n_C[n_C > 0]
-    return float(len(n_C) ** 2 / (1 / n_C).sum()) if len(n_C) else 1.0
+def _of_sums(sums_RF: Floats, n: int, n_labels: int, values: Sequence[str] = ()) -> _Resampled:
+    """The inverse of `_of_row`, summed."""
+    right_RC, given_RC, support_RC = (sums_RF[:, at * n_labels : (at + 1) * n_labels] for at in range(3))
+    right_R, *others = sums_RF[:, 3 * n_labels :].T
+    further = {name: of / n for name, of in zip(values, others, strict=True)}
+    return _Resampled(support_RC, given_RC, np.minimum(right_RC, given_RC), right_R, n, True, further)
 
 
-def class_interval(value_R: Floats, value_C: Floats, n_C: Floats) -> Interval:
-    """Of the mean over classes of figures between 0 and 1, such as macro F1: as it is, entry 0, and of its resamples.
-
-    It is Wilson's score interval, taken class by class as Yan and Su (2010), "Stratified Wilson and Newcombe Confidence
-    Intervals for Multiple Binomial Proportions", do: each class shifts the middle by what its `n_C` rows leave in
-    doubt, at its own figure `value_C`. The variance is that of the resamples, so that errors which lower two classes at
-    once count as such. Of one class whose figure is a share it is Wilson's interval, and of classes of one size that
-    are all right, that of all rows; without any it is 0 to 1. docs/lab-notes.md has its coverage.
-    """
-    seen_C = n_C > 0
-    if not seen_C.any():
-        return Interval(float(value_R[0]), 0.0, 1.0)
-    value, weight_C = float(value_R[0]), (Z / seen_C.sum()) ** 2 / n_C[seen_C]
-    doubt, shift = float(weight_C.sum()), float((weight_C * (0.5 - value_C[seen_C])).sum())
-    half = math.sqrt(Z**2 * value_R[1:].var() + doubt**2 / 4) if len(value_R) > 1 else doubt / 2
-    low, high = (value + (shift + sign * half) / (1 + doubt) for sign in (-1, 1))
-    return Interval(value, min(value, max(0.0, low)), max(value, min(1.0, high)))
-
-
-def change_interval(value_R: Floats, n_rows: float) -> Interval:
-    """Of the difference of two figures of the same `n_rows` (effective) rows: as it is, entry 0, and of its resamples.
-
-    Bonett and Price (2012), "Adjusted Wald Confidence Interval for a Difference of Binomial Proportions Based on Paired
-    Data": as if of two further rows each model alone had one right. So two models that answer every row alike are not
-    known to be equally good. Of an accuracy it is theirs, but for the noise of the resamples, which give the variance.
-    """
-    value, shrunk = float(value_R[0]), n_rows / (n_rows + 2)
-    added = 2 / (n_rows + 2) ** 2 * (1 + value**2 / (1 + 2 / n_rows))  # by the two rows
-    half = Z * math.sqrt(value_R[1:].var() * shrunk**2 + added) if len(value_R) > 1 else 1.0
-    low, high = (value * shrunk + sign * half for sign in (-1, 1))
-    return Interval(value, min(value, max(-1.0, low)), max(value, min(1.0, high)))
-
-
-def mean_interval(values: ArrayLike, *, n_resamples: int = 1000, seed: int = 0) -> Interval:
-    """The mean of a figure a row, on the resamples that `score` draws for `seed`; of differences it is paired."""
-    return ratio_interval(values, np.ones(np.shape(values)), n_resamples=n_resamples, seed=seed)
-
-
-def share_interval(n_some: int, n: int) -> Interval:
-    """The share of rows that some are, with Wilson's interval: Wilson (1927), "Probable Inference, the Law of
-    Succession, and Statistical Inference"."""
-    if not n:
-        raise ValueError(NO_ROWS)
-    share, doubt = n_some / n, Z**2 / n
-    middle, half = share + doubt / 2, math.sqrt(share * (1 - share) * doubt + doubt**2 / 4)
-    low, high = (middle - half) / (1 + doubt), (middle + half) / (1 + doubt)
-    return Interval(share, min(share, max(0.0, low)), max(share, min(1.0, high)))
-
-
-def ratio_interval(
-    parts: ArrayLike, wholes: ArrayLike, *, share: bool = False, n_resamples: int = 1000, seed: int = 0
-) -> Interval:
-    """The sum of `parts` by that of `wholes`, a number a row each; with `share` a part of each whole, such as right
-    tokens by tokens, of which as many as there are rows count as independent."""
-    part_n, whole_n = (np.asarray(values, dtype=np.float64) for values in (parts, wholes))
-    ratio_R = np.array(
-        [times_n @ part_n / (times_n @ whole_n) for times_n in resamples(len(part_n), n_resamples, seed)]
-    )
-    return class_interval(ratio_R, ratio_R[:1], np.array([float(len(part_n))])) if share else interval(ratio_R)
-
-
-def reliability(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool_]) -> list[Bin]:
-    """The bins that hold rows, from the least to the most confident."""
-    bin_n = np.digitize(confidence_n, EDGES)
-    of_rows = (np.ones(len(bin_n)), confidence_n, right_n)
-    sums = [np.bincount(bin_n, weights=values, minlength=N_BINS).tolist() for values in of_rows]
+def reliability(confidence_P: Floats, right_P: Bools, count_P: Ints | None = None) -> list[Bin]:
+    """The bins that hold rows, from the least to the most confident; `count_P` rows at once, of which the confidence
+    is the mean."""
+    count_P = np.ones(len(confidence_P), dtype=np.int64) if count_P is None else count_P
+    bin_P = np.digitize(confidence_P, EDGES)
+    sums = [
+        np.bincount(bin_P, weights=count_P * values, minlength=N_BINS).tolist() for values in (1, confidence_P, right_P)
+    ]
     return [
         Bin(at / N_BINS, (at + 1) / N_BINS, int(count), confident / count, correct / count)
         for at, (count, confident, correct) in enumerate(zip(*sums, strict=True))
         if count
     ]
-
-
-def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
-    """How often each of `n` rows counts: first once each, the data as it is, then as they are drawn."""
-    if not n:
-        raise ValueError(NO_ROWS)
-    random = np.random.default_rng(seed)
-    yield np.ones(n, dtype=np.int64)
-    for _ in range(n_resamples):
-        yield np.bincount(random.integers(n, size=n), minlength=n)
-
-
-def ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
-    """One by the other; 0 without a denominator."""
-    return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
-
-
-def interval(value_R: Floats) -> Interval:
-    """Of a figure as it is, entry 0, and of its resamples."""
-    value = float(value_R[0])
-    low, high = np.percentile(value_R[1:], (2.5, 97.5)).tolist() if len(value_R) > 1 else (value, value)
-    return Interval(value, min(low, value), max(high, value))

@@ -25,7 +25,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from manyheads.config.fields import show
-from manyheads.evaluation.metrics import Figures, Scores
+from manyheads.evaluation.intervals import Figures
+from manyheads.evaluation.metrics import Scores
 from manyheads.runs.folder import Curve, replace_file
 
 MOST_LETTERS = 600  # of a text on a page

@@ -5,7 +5,7 @@ The network is one of torch, or a graph that `manyheads export format=onnx` has 
 n texts . B texts of a batch . C classes
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +29,7 @@ from manyheads.nn import Classifier
 FATAL = 4  # onnxruntime says nothing less, as what is wrong becomes an error
 LONGEST = 200  # characters of what onnxruntime says of a file
 CHUNK = 4096  # rows tokenised and sorted by length together
+MOST_LOGITS = 2**22  # of such a chunk
 
 
 class Prediction(NamedTuple):
@@ -217,12 +218,32 @@ def in_chunks(
     n_classes: int,
     progress: Callable[[int], None],
 ) -> dict[str, Tensor]:
-    """The answers `(n, C)` to all rows by name, asked for `CHUNK` rows at a time; `progress` hears of each chunk."""
-    pieces: list[dict[str, Tensor]] = []
-    for start in range(0, len(rows), CHUNK):
-        chunk = slice(start, start + CHUNK)
-        pieces.append(answers(rows.texts[chunk], None if rows.pairs is None else rows.pairs[chunk]))
-        progress(len(rows.texts[chunk]))
+    """The answers `(n, C)` to all rows by name; `progress` hears of each chunk."""
+    pieces = list(chunks_of(answers, rows, n_classes, progress))
     if not pieces:
         return dict.fromkeys(answers([], None if rows.pairs is None else []), torch.empty(0, n_classes))
     return {name: torch.cat([one[name] for one in pieces]) for name in pieces[0]}
+
+
+def chunks_of(
+    answers: Callable[[list[str], list[str] | None], dict[str, Tensor]],
+    rows: Rows,
+    n_classes: int,
+    progress: Callable[[int], None],
+    *,
+    done: int = 0,
+) -> Iterator[dict[str, Tensor]]:
+    """The answers to some rows after others, by name, but for those that are `done`; `progress` hears of each chunk."""
+    step = rows_at_once(n_classes)
+    if done:
+        progress(min(done * step, len(rows)))
+    for start in range(done * step, len(rows), step):
+        chunk = slice(start, start + step)
+        texts = rows.texts[chunk]
+        yield answers(texts, None if rows.pairs is None else rows.pairs[chunk])
+        progress(len(texts))
+
+
+def rows_at_once(n_classes: int) -> int:
+    """Of a chunk: fewer where there are many classes."""
+    return max(1, min(CHUNK, MOST_LOGITS // max(1, n_classes)))

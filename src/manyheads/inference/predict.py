@@ -102,21 +102,26 @@ def _origin(config: PredictConfig, folder: ModelFolder, predictor: "AnyPredictor
     source = Path(config.input)
     if config.text or not source.is_file():
         return None
+    plain = {**to_plain(config), "run": "", "input": source.suffix, "output": Path(config.output).suffix}
+    return origin(fingerprint(source), folder, predictor, plain)
+
+
+def origin(of_input: str, folder: ModelFolder, predictor: "AnyPredictor", plain: dict[str, Any]) -> dict[str, str]:
+    """All on which answers depend, by name: their input, the files of the model, plain settings, what computes."""
     import torch
 
-    plain = {**to_plain(config), "run": "", "input": source.suffix, "output": Path(config.output).suffix}
     device = next(predictor.network.parameters()).device.type
     computing = [torch.__version__, torch.get_num_threads(), device, str(predictor.autocast)]
     computing += [version("onnxruntime")] if (folder.path / GRAPH).is_file() else []
     files = [folder.path / name for name in (*FILES, *MORE) if (folder.path / name).is_file()]
     return {
-        "the input": _fingerprint(source),
-        "the model": sha256("".join(map(_fingerprint, files)).encode()).hexdigest(),
+        "the input": of_input,
+        "the model": sha256("".join(map(fingerprint, files)).encode()).hexdigest(),
         "the settings": sha256(json.dumps([plain, *computing], sort_keys=True).encode()).hexdigest(),
     }
 
 
-def _fingerprint(path: Path) -> str:
+def fingerprint(path: Path) -> str:
     """Of a file: its size, when it was written, and pieces of it."""
     state = path.stat()
     digest = sha256(f"{state.st_size} {state.st_mtime_ns}".encode())

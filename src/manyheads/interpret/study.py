@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluate import EvaluationData
-from manyheads.evaluation.metrics import Interval
+from manyheads.evaluation.intervals import Interval
 from manyheads.evaluation.report import BLUE, GREY, INK, RED, Page, Picture, Section, Table, png, quiet, write_page
 from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.look import choose
