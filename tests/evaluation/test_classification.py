@@ -107,7 +107,7 @@ def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
     assert [one.name for section in (confusion, trust) for one in section.pictures] == ["confusion", "reliability"]
     expected = [[name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for name, of in reported(scores).items()]
     assert figures.table.rows == expected
-    assert len(expected) == 8
+    assert len(expected) == 10
     assert [row[:4] for row in classes.table.rows] == [
         [one.name, *(f"{value:.3f}" for value in (one.precision, one.recall, one.f1))] for one in scores.per_class
     ]

@@ -35,6 +35,8 @@ from manyheads.evaluation.report import (
 )
 from manyheads.inference.classifier import TextClassifier
 
+CLASSWISE = "calibration error of a class"
+
 
 class Kind(NamedTuple):
     """What is said of a classifier; its figures of a table and above a report, and what some are called there."""
@@ -53,7 +55,7 @@ CLASSES = Kind(
     most_frequent="most frequent class",
     of_table=("accuracy", "macro_f1", "loss", "calibration_error", "macro_precision", "macro_recall"),
     large=("accuracy", "macro_f1", "loss", "calibration_error"),
-    words={"loss": "cross-entropy loss"},
+    words={"loss": "cross-entropy loss", "brier": "Brier score", "classwise_calibration_error": CLASSWISE},
 )
 LABELS = Kind(
     title="A classifier of any number of labels and what it is worth",
@@ -61,7 +63,8 @@ LABELS = Kind(
     most_frequent="most frequent label",
     of_table=("micro_f1", "macro_f1", "accuracy", "loss", "micro_precision", "micro_recall"),
     large=("micro_f1", "macro_f1", "micro_precision", "micro_recall"),
-    words={"accuracy": "rows with all labels right", "loss": "loss of a row, in nats"},
+    words={"accuracy": "rows with all labels right", "loss": "loss of a row, in nats", "brier": "Brier score"}
+    | {"classwise_calibration_error": "calibration error of a label"},
 )
 
 
@@ -166,8 +169,8 @@ def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
         table = Table(["label", *columns, "given from"], lines, "wnnnbnn")
         return [Section("Labels", table, long=True), figures_section(reported(scores)), *wrong]
     caption = (
-        "accuracy of the answers given with a confidence; on the dashed line the model knows how often it is right, "
-        "pale bars hold few rows"
+        "accuracy of the answers given with a confidence, with 95 % intervals; on the dashed line the model knows how "
+        "often it is right, pale bars hold few rows"
     )
     return [
         confusion_section(scores),

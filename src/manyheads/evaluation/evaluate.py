@@ -163,12 +163,8 @@ def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPr
 
 def _check_output(output: str) -> None:
     folder = Path(output)
-    begun = f".{PART}.part"  # by a command that was killed
-    if (
-        output
-        and folder.exists()
-        and (not folder.is_dir() or any(not one.name.startswith(begun) for one in folder.iterdir()))
-    ):
+    begun = folder / f".{PART}.part"  # by a command that was killed
+    if output and folder.exists() and not begun.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "is not empty" if folder.is_dir() else "is a file"
         raise ValueError(f"output={output} {what}: name a new folder, or remove output to write into the run's folder")
 

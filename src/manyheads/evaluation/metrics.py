@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from manyheads.evaluation.calibration import EDGES, N_BINS, Calibration
 from manyheads.evaluation.counts import Cells, Sums
 from manyheads.evaluation.intervals import (
     Bools,
@@ -37,8 +38,6 @@ OF_LABELS = (
     *("micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall", "macro_precision", "macro_recall"),
     *("loss", "brier"),
 )
-N_BINS = 15  # of confidence, equally wide
-EDGES = np.linspace(0, 1, N_BINS + 1)[1:-1]
 
 
 @dataclass(slots=True)
@@ -62,13 +61,15 @@ class LabelScore(ClassScore):
 
 @dataclass(slots=True)
 class Bin:
-    """The rows whose confidence lies in `[low, high)`; the last bin holds 1 too."""
+    """The rows whose confidence lies in `[low, high)`, the last bin holds 1 too; their accuracy with its interval."""
 
     low: float
     high: float
     n_rows: int
     confidence: float
     accuracy: float
+    least: float
+    most: float
 
 
 @dataclass(slots=True)
@@ -79,7 +80,8 @@ class Scores:
     Macro figures are means over the classes that occur in labels or answers (scikit-learn's default), not over every
     class the model knows: a class that does not occur has no precision and no recall. The loss is in nats. The
     calibration error is the gap of confidence and accuracy, a mean over bins weighted by their rows: Guo et al. (2017),
-    "On Calibration of Modern Neural Networks", equation 3.
+    "On Calibration of Modern Neural Networks", equation 3; the Brier score is the squared distance of all probabilities
+    from what is true, summed over classes; `calibration.py` has two further errors.
 
     Where rows have any number of labels, there is no confusion and no reliability. Micro figures are then of all labels
     of all rows together, accuracy is the share of rows whose labels are all right, and no others given, and the loss is
@@ -123,7 +125,7 @@ class ClassTally:
     """Rows with one class each, judged a chunk at a time."""
 
     def __init__(self, n_classes: int) -> None:
-        self.n_classes, self.cells = n_classes, Cells(3)
+        self.n_classes, self.cells, self.calibration = n_classes, Cells(3), Calibration(n_classes)
 
     def add(self, labels_n: Ints, probabilities_nC: Floats) -> None:
         assert probabilities_nC.shape == (len(labels_n), self.n_classes), "one row of probabilities a label"
@@ -133,6 +135,7 @@ class ClassTally:
         brier_n = (probabilities_nC**2).sum(1) - 2 * own_n + 1
         key_n = (labels_n * self.n_classes + answers_n) * N_BINS + np.digitize(confidence_n, EDGES)
         self.cells.add(key_n, np.stack([loss_n, confidence_n, brier_n], 1))
+        self.calibration.add(labels_n[:, None] == np.arange(self.n_classes), probabilities_nC)
 
     def scores(self, names: list[str], *, n_resamples: int = 1000, seed: int = 0) -> Scores:
         """The figures of all rows; as of `score`."""
@@ -160,7 +163,7 @@ class ClassTally:
         resampled = _of_classes(labels_P, answers_P, self.n_classes, further, count_P, **draws)
         confusion = np.bincount(pair_P, weights=count_P, minlength=self.n_classes**2).astype(np.int64)
         return Scores(
-            resampled.intervals(OF_CLASSES),
+            resampled.intervals(OF_CLASSES) | self.calibration.figures(multi=False, **draws),
             n_rows=n,
             labels=list(names),
             per_class=[ClassScore(*row) for row in zip(names, *resampled.by_class(), strict=True)],
@@ -173,7 +176,7 @@ class LabelTally:
     """Rows with any number of labels, given from their `thresholds` on, judged a chunk at a time."""
 
     def __init__(self, thresholds: list[float]) -> None:
-        self.thresholds, self.sums = thresholds, Sums()
+        self.thresholds, self.sums, self.calibration = thresholds, Sums(), Calibration(len(thresholds))
 
     def add(self, marks_nC: Bools, probabilities_nC: Floats) -> None:
         kind = np.finfo(np.float64)  # a probability next to one has no digits left for what is wanting to it
@@ -181,12 +184,14 @@ class LabelTally:
         loss_n = -np.log(np.where(marks_nC, np.maximum(probabilities_nC, kind.tiny), wrong_nC)).sum(1)
         brier_n = ((probabilities_nC - marks_nC) ** 2).sum(1)
         self.sums.add(_of_row(marks_nC, probabilities_nC >= np.array(self.thresholds), loss_n, brier_n))
+        self.calibration.add(marks_nC, probabilities_nC)
 
     def scores(self, names: list[str], **draws: int) -> Scores:
         """The figures of all rows; as of `score_labels`."""
         resampled = _of_sums(self.sums.resampled(**draws), self.sums.n, len(names), ("loss", "brier"))
         per_class = [LabelScore(*row) for row in zip(names, *resampled.by_class(), self.thresholds, strict=True)]
-        return Scores(resampled.intervals(OF_LABELS), self.sums.n, list(names), per_class)
+        figures = resampled.intervals(OF_LABELS) | self.calibration.figures(multi=True, **draws)
+        return Scores(figures, self.sums.n, list(names), per_class)
 
 
 def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws: int) -> Figures:
@@ -358,7 +363,7 @@ def reliability(confidence_P: Floats, right_P: Bools, count_P: Ints | None = Non
         np.bincount(bin_P, weights=count_P * values, minlength=N_BINS).tolist() for values in (1, confidence_P, right_P)
     ]
     return [
-        Bin(at / N_BINS, (at + 1) / N_BINS, int(count), confident / count, correct / count)
+        Bin(at / N_BINS, (at + 1) / N_BINS, int(count), confident / count, share.value, share.low, share.high)
         for at, (count, confident, correct) in enumerate(zip(*sums, strict=True))
-        if count
+        if count and (share := share_interval(round(correct), int(count)))
     ]

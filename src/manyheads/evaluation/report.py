@@ -241,6 +241,7 @@ def draw_reliability(scores: Scores) -> bytes:
     widths = [one.high - one.low for one in bins]
     colours = [BLUE if one.n_rows >= FEW_ROWS else PALE for one in bins]
     upper.bar(middles, [one.accuracy for one in bins], widths, color=colours, edgecolor="white")
+    upper.vlines(middles, [one.least for one in bins], [one.most for one in bins], color=INK, linewidth=1)
     upper.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     upper.plot([one.confidence for one in bins], [one.accuracy for one in bins], "o", color=INK, markersize=3)
     upper.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
