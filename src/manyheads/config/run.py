@@ -176,6 +176,9 @@ def run_data(**named: Any) -> DataConfig:
     return DataConfig(**(of_run | named))
 
 
+SLICES = ("length", "label", "script", "confidence", "worst")
+
+
 class Predictions(Enum):
     csv = "csv"
     parquet = "parquet"
@@ -188,6 +191,10 @@ class EvaluateConfig:
     run: str = finished_run("to judge")
     output: str = setting("", "folder of the results; empty: <run>/evaluate/<data>-<split>", path=True)
     split: str = setting("test", "train, validation or test; a single file is judged whole")
+    slices: list[str] = setting(
+        list,
+        "parts of the rows judged, too: length, label, script, confidence, column:<name>; worst: those to be found",
+    )
     bootstrap: int = setting(1000, "resamples of each interval", ge=100, le=100_000)
     seed: int = setting(0, "seed of the resamples", ge=0, lt=2**32)
     predictions: Predictions = setting(Predictions.csv, "kind of the file of all answers")
@@ -201,6 +208,11 @@ class EvaluateConfig:
             self.split in ("train", "validation", "test"),
             f"split={self.split} is not a split: choose train, validation or test",
         )
+        for one in self.slices:
+            require(
+                one in SLICES or (one.startswith("column:") and one != "column:"),
+                f"slices={one} is no way to cut rows: choose {one_of([*SLICES, 'column:<name>'])}",
+            )
 
 
 @dataclass(kw_only=True, slots=True)

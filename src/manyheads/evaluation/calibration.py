@@ -49,10 +49,10 @@ class Calibration:
         bin_P = equal_bins(mean_PV[:, 0], count_P)
         gap_P = mean_PV[:, 0] - mean_PV[:, 1]
         square_P = gap_P**2 + variance_PV.sum(1)
-        n_B, gap_B, square_B = (
-            np.bincount(bin_P, weights=count_P * one, minlength=N_BINS) for one in (1.0, gap_P, square_P)
-        )
-        return error(n_B[None], gap_B, square_B, random, n_resamples)
+        sums_3B = np.zeros((3, N_BINS))
+        for sums, one in zip(sums_3B, (np.ones(len(gap_P)), gap_P, square_P), strict=True):
+            sums += np.bincount(bin_P, count_P * one, N_BINS)
+        return error(sums_3B[:1], sums_3B[1], sums_3B[2], random, n_resamples)
 
 
 def equal_bins(confidence_P: Floats, count_P: Ints) -> Ints:

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from manyheads.data.rows import Rows
-from manyheads.evaluation.answered import Worst, answer_rows, write_predictions
+from manyheads.evaluation.answered import Stored, Worst, answer_rows, write_predictions
 from manyheads.evaluation.evaluation import (
     LINEAR,
     Evaluation,
+    Finding,
     Setup,
     beside,
     compared,
@@ -33,6 +34,7 @@ from manyheads.evaluation.report import (
     draw_confusion,
     draw_reliability,
 )
+from manyheads.evaluation.slices import find_slices
 from manyheads.inference.classifier import TextClassifier
 
 CLASSWISE = "calibration error of a class"
@@ -117,9 +119,15 @@ def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) ->
         tiles=reported(scores, kind.large),
         comparison=compared("Beside simpler models, on the same rows", models, first, "macro_f1", note=note),
         note=note,
+        findings=findings(stored, setup),
         details=lambda: details(scores, worst.examples()),
         write=lambda path: write_predictions(path, stored),
     )
+
+
+def findings(stored: Stored, setup: Setup) -> list[Finding]:
+    """What was asked beyond the figures."""
+    return [find_slices(stored, setup)] if setup.slices else []
 
 
 def frequent_label(rows: Rows, n_classes: int, setup: Setup) -> int:

@@ -15,12 +15,12 @@ MOST_HELD = 2**23  # figures of rows of labels up to which, too
 
 
 class Cells:
-    """Rows by a key, with `V` values each; beyond `EXACT` rows those of one key are counted together."""
+    """Rows by a key, with `V` values each; beyond `EXACT` rows, or `most`, those of one key are counted together."""
 
-    def __init__(self, n_values: int = 0) -> None:
+    def __init__(self, n_values: int = 0, most: int | None = None) -> None:
         empty = np.empty((0, n_values))
         self._parts = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), empty, empty)]
-        self._held, self._most = 0, EXACT
+        self._held, self._most = 0, EXACT if most is None else most
 
     def add(self, key_n: Ints, values_nV: Floats | None = None) -> None:
         values_nV = np.empty((len(key_n), 0)) if values_nV is None else values_nV
@@ -36,7 +36,7 @@ class Cells:
                 for one in (sums, squares)
             )
             self._parts = [(key_P, count_P, *summed)]
-            self._held, self._most = len(key_P), max(EXACT, 2 * len(key_P))
+            self._held, self._most = len(key_P), max(self._most, 2 * len(key_P))
 
     def get(self) -> tuple[Ints, Ints, Floats, Floats]:
         """Of each cell its key and rows `(P,)`, the mean of its values and their variance inside it `(P, V)`."""

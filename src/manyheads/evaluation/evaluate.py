@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source, Task
-from manyheads.config.fields import listed, to_plain
+from manyheads.config.fields import listed, show, to_plain
 from manyheads.data.columns import MULTI_LABEL
 from manyheads.data.files import stem_of
 from manyheads.data.opening import open_tables
@@ -126,6 +126,7 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
             generate=config.generate,
             progress=progress,
             answers=answers,
+            slices=config.slices,
         )
         evaluation = evaluate_rows(predictor, data.rows, setup)
         return write_evaluation(folder, evaluation, data, config, predictor, home)
@@ -174,6 +175,8 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     named and no run folder names it, where it is missing or broken, has no such split, other labels, or single texts
     and the model takes pairs."""
     config.generate.check_read(by_texts=settings.task is Task.seq2seq)
+    if config.slices and settings.task is not Task.classify:
+        raise ValueError(f"slices={show(config.slices)} does nothing, as the model of run has no classes: remove it")
     unread, answers = UNREAD[settings.task]
     if (name := getattr(config.data, unread)) and config.data.source in (Source.run, Source.files):
         raise ValueError(f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: remove it")

@@ -34,6 +34,17 @@ AT_ONCE = 1024  # rows that are written together
 MOST_NAMED = 5
 
 
+@dataclass(slots=True)
+class Finding:
+    """The answer to a question about some rows: its name and content in metrics.json, sections of the report, and lines
+    for the screen."""
+
+    name: str
+    content: Any
+    sections: list[Section]
+    lines: list[str] = field(default_factory=list)
+
+
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Setup:
     """How a model is evaluated.
@@ -42,7 +53,7 @@ class Setup:
     have, None: that of `train`, else of the rows. The linear `baseline` of the run is evaluated, and, to `compare`,
     models that need no training of ours. A batch has at most so many `tokens`, 0: as suits the task; `n_resamples` and
     `seed` are of each bootstrap; `progress` is called with the number of further rows that are answered. `answers` is a
-    part to keep what a classifier answers, which may hold some already.
+    part to keep what a classifier answers, which may hold some already; `slices` are asked for, of a classifier.
     """
 
     train: Rows | None = None
@@ -55,6 +66,7 @@ class Setup:
     generate: GenerateConfig = field(default_factory=GenerateConfig)
     progress: Callable[[int], None] = lambda n_rows: None
     answers: Answers | None = None
+    slices: Sequence[str] = ()
 
     @property
     def draws(self) -> dict[str, Any]:
@@ -71,8 +83,9 @@ class Evaluation:
     same rows; `leads` the figures of the model less those of each baseline, with paired intervals.
 
     Of the report: the `title` for a training run, the `size` such as `2,000 rows, 6 classes`, the `verdict` in one
-    sentence, also where a baseline wins, a `note` on the linear model, and `details`, the sections below the learning
-    curves; a function, as it draws pictures. `write` writes the answers to a path, as csv or parquet.
+    sentence, also where a baseline wins, a `note` on the linear model, the `findings` on what was asked, and `details`,
+    the sections below the learning curves; a function, as it draws pictures. `write` writes the answers to a path, as
+    csv or parquet.
     """
 
     title: str
@@ -85,6 +98,7 @@ class Evaluation:
     tiles: Figures
     comparison: list[Section]
     note: str = ""
+    findings: list[Finding] = field(default_factory=list)
     details: Callable[[], list[Section]] = list
     write: Callable[[Path], None]
 
@@ -106,6 +120,7 @@ class Evaluation:
         sections = [
             *self.comparison,
             *([Section("Learning curves", pictures=drawn)] if drawn else []),
+            *(section for finding in self.findings for section in finding.sections),
             *self.details(),
             *([Section("Notes on the data", items=notes)] if notes else []),
             *value_sections(values),

@@ -216,10 +216,12 @@ def change_of_answers(
 
 
 class AnswerTally:
-    """Bare answers to rows, a chunk at a time, and maybe `others` to the same rows, to be compared with them."""
+    """Bare answers to rows, a chunk at a time, and maybe `others` to the same rows, to be compared with them. Rows of
+    one class may be `counted` however few they are: that is far quicker, and draws as likely."""
 
-    def __init__(self, n_classes: int) -> None:
-        self.n_classes, self.cells, self.sums, self.paired = n_classes, Cells(), Sums(), False
+    def __init__(self, n_classes: int, *, counted: bool = False) -> None:
+        self.n_classes, self.sums, self.paired = n_classes, Sums(), False
+        self.cells = Cells(most=0 if counted else None)
 
     def add(self, labels: NDArray[Any], answers: NDArray[Any], others: NDArray[Any] | None = None) -> None:
         self.paired = others is not None

@@ -206,6 +206,7 @@ def write_evaluation(
             for key, of_key in models.items()
             if classes or key == "baselines"
         },
+        **{one.name: one.content for one in evaluation.findings},
         **({"warnings": warnings} if classes else {}),
     }
     with refuse_unwritable(folder):
@@ -233,7 +234,8 @@ def show_evaluation(
     block = f"{data.name}, {data.split}: {len(data.rows):,} rows"
     show_figures(console(), {block: models}, list(next(iter(models.values()))), "metrics.json")
     lead = lead_line(evaluation.leads, evaluation.baselines, data.split)
-    for line in [f"lead: {lead}" if lead else "", *(f"warning: {one}" for one in warnings), evaluation.note]:
+    found = [line for one in evaluation.findings for line in one.lines]
+    for line in [f"lead: {lead}" if lead else "", *(f"warning: {one}" for one in warnings), evaluation.note, *found]:
         if line:
             console().print(as_text(line), soft_wrap=True)
     show_files(folder, ["metrics.json", predictions, "report.html"])
