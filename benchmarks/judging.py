@@ -1,9 +1,10 @@
-"""Time and memory of `manyheads evaluate` on 200 thousand and 1 million rows of 210 bytes: judging.json.
+"""Time and memory of `manyheads evaluate` on 400 thousand and 1 million rows of 210 bytes: judging.json.
 
-    python benchmarks/judging.py [--rows 200000 1000000] [--folder FOLDER]
+    python benchmarks/judging.py [--rows 400000 1000000] [--kinds csv parquet] [--folder FOLDER]
 
-Rows are those of scale.py, of four classes; the model is a tiny one, trained for a moment. Each size is a process of
-its own; its peak is that of resident memory.
+Rows are made as those of scale.py, of four classes; the model is a tiny one, trained for a moment, and the linear model
+of its run answers, too. Each evaluation is a process of its own; `most_mb` is its most resident memory. `kinds` are
+those of the file of predictions.
 """
 
 import argparse
@@ -24,7 +25,8 @@ MODEL = ["model.n_layers=1", "model.d_model=32", "model.n_heads=2", "model.d_k=1
 
 def main() -> None:
     asked = argparse.ArgumentParser()
-    asked.add_argument("--rows", type=int, nargs="+", default=[200_000, 1_000_000])
+    asked.add_argument("--rows", type=int, nargs="+", default=[400_000, 1_000_000])
+    asked.add_argument("--kinds", nargs="+", default=["csv", "parquet"])
     asked.add_argument("--folder", type=Path)
     typed = asked.parse_args()
     folder = typed.folder or Path(tempfile.mkdtemp())
@@ -33,10 +35,12 @@ def main() -> None:
     if not (run / "model").exists():
         some = generated(folder, 5_000, "csv")
         manyheads("train", f"data.path={some}", f"output={run}", "linear=false", "trainer.max_epochs=1", *MODEL)
-    results = {"machine": machine()}
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results["machine"] = machine()
     for n_rows in typed.rows:
-        for kind in ("csv", "parquet"):
-            data, output = generated(folder, n_rows, "csv"), folder / f"judged-{n_rows}-{kind}"
+        data = generated(folder, n_rows, "csv")
+        for kind in typed.kinds:
+            output = folder / f"judged-{n_rows}-{kind}"
             subprocess.run(["rm", "-rf", str(output)], check=True)
             begun = perf_counter()
             peak = manyheads("evaluate", f"run={run}", f"data.path={data}", f"output={output}", f"predictions={kind}")

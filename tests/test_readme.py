@@ -59,6 +59,8 @@ FAST = "debug=fast"
 REVIEWS = {1: "a dull and empty hour", 3: "fine in parts and slow in others", 5: "worth every minute of it"}
 NEEDED = {
     "evaluate": ["run=x"],
+    "compare": ["runs=[x,y]"],
+    "calibrate": ["run=x"],
     "predict": ["run=x"],
     "look": ["run=x"],
     "serve": ["run=x"],
@@ -174,7 +176,7 @@ def test_command(command, reader, capsys):
         run_prediction(words, capsys)
     elif verb == "look":
         run_look(words, reader)
-    elif verb in ("ablate", "explain", "tune", "pretrain", "export", "serve"):  # their own tests run them, small
+    elif verb in ("ablate", "calibrate", "compare", "explain", "tune", "pretrain", "export", "serve"):
         compose(verb, words)
     else:
         pytest.fail(f"no rule for {command}")

@@ -10,6 +10,8 @@ from manyheads.cli.compose import compose
 from manyheads.cli.verbs import VERBS, choices, conf_folder, folder_url, top_help, verb_help
 from manyheads.config import (
     AblateConfig,
+    CalibrateConfig,
+    CompareConfig,
     EvaluateConfig,
     ExplainConfig,
     ExportConfig,
@@ -27,6 +29,8 @@ def test_entries_are_modules_of_the_package():
         "train": RunConfig,
         "pretrain": RunConfig,
         "evaluate": EvaluateConfig,
+        "compare": CompareConfig,
+        "calibrate": CalibrateConfig,
         "predict": PredictConfig,
         "look": LookConfig,
         "serve": ServeConfig,

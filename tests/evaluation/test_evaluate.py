@@ -36,7 +36,7 @@ from manyheads.linear.model import LinearBaseline, write_baseline
 from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]
-FILES = ["confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html"]
+FILES = ["confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html", "risk.png"]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from scipy.stats import fisher_exact
 
 from manyheads.data.rows import Rows, Table, Unread
 from manyheads.evaluation.answered import Stored
+from manyheads.evaluation.evaluate import require_columns
 from manyheads.evaluation.evaluation import NETWORK, Setup
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.slices import find_slices, holm, script_of
@@ -88,7 +89,7 @@ def test_a_confidence_of_several_labels_is_said_to_be_none() -> None:
 
 def test_a_column_that_is_not_there_is_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"slices=column:web is no further column of x.csv: it has source, id"):
-        lines(stored(50)[0], "column:web")
+        require_columns(["label", "column:web"], stored(50)[0].rows)
 
 
 def test_p_values_are_corrected_as_holm_does() -> None:

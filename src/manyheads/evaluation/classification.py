@@ -10,6 +10,8 @@ import numpy as np
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import Stored, Worst, answer_rows, write_predictions
+from manyheads.evaluation.calibration import Calibration
+from manyheads.evaluation.decisions import least_costs, promises_kept, risk_by_coverage
 from manyheads.evaluation.evaluation import (
     LINEAR,
     Evaluation,
@@ -119,15 +121,20 @@ def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) ->
         tiles=reported(scores, kind.large),
         comparison=compared("Beside simpler models, on the same rows", models, first, "macro_f1", note=note),
         note=note,
-        findings=findings(stored, setup),
+        findings=findings(stored, setup, tallies[own_name].calibration),
         details=lambda: details(scores, worst.examples()),
         write=lambda path: write_predictions(path, stored),
     )
 
 
-def findings(stored: Stored, setup: Setup) -> list[Finding]:
-    """What was asked beyond the figures."""
-    return [find_slices(stored, setup)] if setup.slices else []
+def findings(stored: Stored, setup: Setup, calibration: Calibration) -> list[Finding]:
+    """What was asked beyond the figures, and what there is beyond them wherever a row has one class."""
+    found = [find_slices(stored, setup)] if setup.slices else []
+    if next(iter(stored.models.values())) is None:
+        found += [] if setup.rules is None else [promises_kept(stored, setup.rules)]
+        found += [] if setup.costs_CC is None else [least_costs(stored, setup.costs_CC, setup)]
+        found.append(risk_by_coverage(calibration))
+    return found
 
 
 def frequent_label(rows: Rows, n_classes: int, setup: Setup) -> int:

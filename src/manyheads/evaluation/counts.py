@@ -51,16 +51,17 @@ class Cells:
 
 class Sums:
     """Sums over rows of the figures of each. Of few rows they are kept and drawn, of more the sums of a resample are
-    drawn from the normal distribution with the covariances of a row, which is what they tend to."""
+    drawn from the normal distribution with the covariances of a row, which is what they tend to; of more than `most`
+    in any case."""
 
-    def __init__(self) -> None:
-        self.n, self._rows, self._held = 0, list[Floats](), True
+    def __init__(self, most: int | None = None) -> None:
+        self.n, self._rows, self._held, self._most = 0, list[Floats](), True, EXACT if most is None else most
         self._sum_F, self._square_FF = np.zeros(()), np.zeros(())
 
     def add(self, of_row_nF: Floats) -> None:
         self.n += len(of_row_nF)
         self._rows.append(of_row_nF)
-        if not self._held or self.n > EXACT or self.n * of_row_nF.shape[1] > MOST_HELD:
+        if not self._held or self.n > self._most or self.n * of_row_nF.shape[1] > MOST_HELD:
             self._held = False
             for one in self._rows:
                 self._sum_F, self._square_FF = self._sum_F + one.sum(0), self._square_FF + one.T @ one

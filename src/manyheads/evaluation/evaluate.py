@@ -22,8 +22,9 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows, read_text_split
 from manyheads.distributed.launch import n_to_start, on_all
+from manyheads.inference.abstain import check_rules, set_rules, wants_rules, with_columns
 from manyheads.inference.answers import Answers, opened_answers
-from manyheads.inference.format import COLUMNS, Columns, ModelFolder, Settings, open_folder, run_folder
+from manyheads.inference.format import COLUMNS, ModelFolder, Settings, open_folder, run_folder
 from manyheads.inference.predict import answer_together, fingerprint, origin
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import read_json, refuse_unwritable, within
@@ -107,14 +108,32 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     model, settings = opened
     home = run_folder(model)
     _check_output(config.output)
+    check_rules(config, opened)
     labels = opened.labels()
     data = find_data(config, home, settings, labels)
+    require_columns(config.slices, data.rows)
     folder = Path(config.output or within(home or model, "evaluate", data.folder))
 
+    from manyheads.evaluation.decisions import read_costs
     from manyheads.evaluation.evaluation import Setup
     from manyheads.evaluation.results import baseline_of, evaluate_rows, write_evaluation
+    from manyheads.inference.classifier import TextClassifier
 
+    costs_CC = read_costs(config.costs, labels) if config.costs else None
     predictor = replace(_opened(config, opened), workers=workers)
+    rules = (
+        set_rules(config, opened, predictor) if isinstance(predictor, TextClassifier) and wants_rules(config) else None
+    )
+    fitted = getattr(predictor, "calibration", None)
+    if fitted is not None and fitted.digest == data.rows.digest(labels):
+        raise ValueError(
+            f"{data.rows.source} holds the rows that calibrate was fitted on, which say nothing: judge others"
+        )
+    if rules is not None and rules.digest == data.rows.digest(labels):
+        raise ValueError(
+            f"abstain.risk and sets.coverage are set on the rows of {data.rows.source}, which are judged: judge "
+            "others, or name others by labelled=<file>"
+        )
     with _kept_answers(config, opened, predictor, data, folder) as answers, progress_bar(len(data.rows)) as progress:
         setup = Setup(
             train=data.splits.train if data.splits else None,
@@ -127,6 +146,8 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
             progress=progress,
             answers=answers,
             slices=config.slices,
+            rules=rules,
+            costs_CC=costs_CC,
         )
         evaluation = evaluate_rows(predictor, data.rows, setup)
         return write_evaluation(folder, evaluation, data, config, predictor, home)
@@ -177,6 +198,9 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     config.generate.check_read(by_texts=settings.task is Task.seq2seq)
     if config.slices and settings.task is not Task.classify:
         raise ValueError(f"slices={show(config.slices)} does nothing, as the model of run has no classes: remove it")
+    if config.costs and (settings.multi or settings.task is not Task.classify):
+        has = "gives any number of labels" if settings.multi else "has no classes"
+        raise ValueError(f"costs={config.costs} are of one class a text, but the model of run {has}: remove it")
     unread, answers = UNREAD[settings.task]
     if (name := getattr(config.data, unread)) and config.data.source in (Source.run, Source.files):
         raise ValueError(f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: remove it")
@@ -199,6 +223,16 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     data.digest = _digest(named)
     data.folder = results_name(config, home, settings)
     return data
+
+
+def require_columns(slices: list[str], rows: Rows) -> None:
+    """Raise ValueError if slices are of a column that the rows do not have beside those that are read."""
+    known = rows.unread.names if rows.unread else []
+    for one in slices:
+        if one.startswith("column:") and (column := one.removeprefix("column:")) not in known:
+            raise ValueError(
+                f"slices=column:{column} is no further column of {rows.source}: it has {listed(known) or 'none'}"
+            )
 
 
 def results_name(config: EvaluateConfig, home: Path | None, settings: Settings) -> str:
@@ -335,15 +369,3 @@ def _with_usual(data: DataConfig, config: EvaluateConfig) -> DataConfig:
 
 def _split_of(data: DataConfig, split: str) -> str:
     return "all" if data.path and "all" in open_tables(data) else split
-
-
-def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConfig:
-    """`data` with the columns the model was trained on in place of those that are empty: what was typed stays. A preset
-    names its own columns. A model of single texts never reads a second one."""
-    never = {} if pairs else {"text_pair": ""}
-    untyped = [name for name in COLUMNS if not getattr(data, name)]
-    if data.source not in (Source.run, Source.files):
-        return replace(data, **({name: getattr(DEFAULTS, name) for name in untyped} | never))
-    stored = {name: getattr(columns, name) for name in untyped}
-    source = Source.hub if columns.preset and len(stored) == len(COLUMNS) else Source.files
-    return replace(data, source=source, **(stored | never))

@@ -22,6 +22,7 @@ from manyheads.evaluation.report import (
     installed_versions,
     value_sections,
 )
+from manyheads.inference.abstain import Rules
 from manyheads.inference.answers import Answers, replaced_answers
 from manyheads.inference.parquet import plain as plain_cell
 from manyheads.linear.model import LinearBaseline
@@ -53,7 +54,8 @@ class Setup:
     have, None: that of `train`, else of the rows. The linear `baseline` of the run is evaluated, and, to `compare`,
     models that need no training of ours. A batch has at most so many `tokens`, 0: as suits the task; `n_resamples` and
     `seed` are of each bootstrap; `progress` is called with the number of further rows that are answered. `answers` is a
-    part to keep what a classifier answers, which may hold some already; `slices` are asked for, of a classifier.
+    part to keep what a classifier answers, which may hold some already; `slices`, `rules`
+    and `costs_CC` are asked for, of a classifier.
     """
 
     train: Rows | None = None
@@ -67,6 +69,8 @@ class Setup:
     progress: Callable[[int], None] = lambda n_rows: None
     answers: Answers | None = None
     slices: Sequence[str] = ()
+    rules: Rules | None = None
+    costs_CC: Any = None
 
     @property
     def draws(self) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from manyheads.evaluation.intervals import (
     share_interval,
 )
 
+MOST_OF_SLICE = 4096  # rows of labels that are held where there are many tallies
 OF_CLASSES = (
     *("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error", "brier"),
 )
@@ -220,7 +221,7 @@ class AnswerTally:
     one class may be `counted` however few they are: that is far quicker, and draws as likely."""
 
     def __init__(self, n_classes: int, *, counted: bool = False) -> None:
-        self.n_classes, self.sums, self.paired = n_classes, Sums(), False
+        self.n_classes, self.sums, self.paired = n_classes, Sums(MOST_OF_SLICE if counted else None), False
         self.cells = Cells(most=0 if counted else None)
 
     def add(self, labels: NDArray[Any], answers: NDArray[Any], others: NDArray[Any] | None = None) -> None:

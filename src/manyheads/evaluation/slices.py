@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.config.fields import listed
 from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import Answered, Stored
 from manyheads.evaluation.evaluation import Finding, Setup
@@ -57,7 +56,7 @@ def find_slices(stored: Stored, setup: Setup) -> Finding:
     """Figures and tests of the slices that `setup.slices` names.
 
     Raises:
-        ValueError: there is no such column, or it has too many values.
+        ValueError: a column has too many values.
     """
     multi = next(iter(stored.models.values())) is not None
     notes = ["confidence cuts no slices, as rows with any number of labels have no confidence of one answer"]
@@ -76,7 +75,8 @@ def find_slices(stored: Stored, setup: Setup) -> Finding:
 
 
 def _is_bad(line: dict[str, Any]) -> bool:
-    return line.get("p_holm", 1.0) < SURE and line["accuracy"]["value"] < line["rest"]
+    """Worse than the rest; that the model is often wrong where it is not sure goes without saying."""
+    return line["by"] != "confidence" and line.get("p_holm", 1.0) < SURE and line["accuracy"]["value"] < line["rest"]
 
 
 def chunks_of_rows(rows: Rows, step: int) -> Iterator[Rows]:
@@ -178,11 +178,8 @@ def _script(letter: str) -> str:
 
 def cells_of(rows: Rows, column: str) -> list[str]:
     """The cells of a column that is not read, as texts."""
-    columns = rows.unread.columns() if rows.unread else {}
-    if column not in columns:
-        raise ValueError(
-            f"slices=column:{column} is no further column of {rows.source}: it has {listed(list(columns)) or 'none'}"
-        )
+    assert rows.unread is not None, "evaluate requires the columns"
+    columns = rows.unread.columns()
     return [NOTHING if one is None or one == "" else str(one) for one in columns[column]]
 
 

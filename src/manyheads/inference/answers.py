@@ -31,7 +31,7 @@ Row = dict[str, Any]
 BREAKS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 MOST_CELL = 2**31 - 1  # letters: a text of any length was written
 SIGNS = {".csv": ",", ".tsv": "\t"}  # that separate cells
-LISTS = ("labels", "prediction")  # columns of several labels, joined in a csv
+LISTS = ("labels", "prediction", "set")  # columns of several labels, joined in a csv
 EVERY = 1.0  # seconds between two records of how far the part is
 
 

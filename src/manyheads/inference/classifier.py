@@ -19,6 +19,7 @@ from manyheads.config import Cutting, Task
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
+from manyheads.inference.calibration import Calibration
 from manyheads.inference.precision import cast_once
 from manyheads.inference.predictor import Predictor
 from manyheads.layout import Packed
@@ -101,13 +102,15 @@ def _brief(error: Exception) -> str:
 class TextClassifier(Predictor[Classifier]):
     """A classifier ready to answer. With `thresholds` a text has any number of labels: each whose probability is at
     least its own; `member_thresholds` are those of the network and of the linear model where one of them is asked
-    alone. `blend` is the linear model; its share of the answers may be nothing."""
+    alone. `blend` is the linear model; its share of the answers may be nothing. `calibration` maps what is answered,
+    not what its members answer alone."""
 
     task: ClassVar[Task] = Task.classify
     labels: list[str]
     thresholds: list[float] | None = None
     member_thresholds: dict[str, list[float]] = field(default_factory=dict)
     blend: Blend | None = None
+    calibration: Calibration | None = None
     _cast: Classifier | None = field(default=None, repr=False)  # the network with matrices of type `autocast`
 
     def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> Self:
@@ -160,7 +163,7 @@ class TextClassifier(Predictor[Classifier]):
         Batches hold texts of similar length and at most `tokens` tokens. What a text gets does not depend on its
         neighbours, but for the rounding of sums. ValueError as of `check`.
         """
-        return self.with_linear(self.network_logits(texts, pairs, tokens=tokens), texts, pairs)
+        return self.calibrated(self.with_linear(self.network_logits(texts, pairs, tokens=tokens), texts, pairs))
 
     def member_logits(
         self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = ANSWER_TOKENS
@@ -170,10 +173,14 @@ class TextClassifier(Predictor[Classifier]):
         where there is no `"both"`. The network runs once. Arguments and errors as of `logits`."""
         network_nC = self.network_logits(texts, pairs, tokens=tokens)
         if self.blend is None:
-            return {"network": network_nC}
+            return {"network": self.calibrated(network_nC)}
         linear_nC = linear_logits(self.blend.linear, texts, pairs)
         both_nC = self.blend.of(network_nC, linear_nC, multi=self.multi)
-        return {"network": network_nC, "linear": linear_nC, "both": both_nC}
+        return {"network": network_nC, "linear": linear_nC, "both": self.calibrated(both_nC)}
+
+    def calibrated(self, logits_nC: Tensor) -> Tensor:
+        """Logits of calibrated probabilities; the same where nothing was fitted."""
+        return logits_nC if self.calibration is None else self.calibration.of(logits_nC, multi=self.multi)
 
     def network_logits(self, texts: list[str], pairs: list[str] | None, *, tokens: int) -> Tensor:
         """Logits `(n, C)` of the network alone. Arguments and errors as of `logits`."""
