@@ -130,6 +130,11 @@ def test_the_folder_answers_by_what_was_fitted(run: Path, method: CalibrationMet
     after = judged(run, "new", "after")
     assert after["loss"]["value"] < before["loss"]["value"]
     assert after["calibration_error"]["value"] < before["calibration_error"]["value"]
+    elsewhere = run.parent / "elsewhere"
+    assert calibrated(run, method, output=str(elsewhere)) == found
+    torch.testing.assert_close(load(elsewhere).logits(texts), load(run).logits(texts))
+    with pytest.raises(ValueError, match="elsewhere is there already: name a new folder"):
+        calibrated(run, method, output=str(elsewhere))
     assert calibrated(run, method) == found  # it is fitted on what the model says without it
     with pytest.raises(ValueError, match=r"fit.csv holds the rows that calibrate was fitted on"):
         judged(run, "fit", "same")

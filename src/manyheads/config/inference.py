@@ -112,6 +112,7 @@ class CalibrateConfig:
     method: CalibrationMethod = setting(
         CalibrationMethod.temperature, "one number; a scale and a shift, or a rising line, for each class"
     )
+    output: str = setting("", "a new folder for the calibrated model; empty: what run holds is calibrated", path=True)
     split: str = setting("validation", "train, validation or test; a single file is read whole")
     bootstrap: int = setting(1000, "resamples of each interval", ge=100, le=100_000)
     seed: int = setting(0, "seed of the folds and the resamples", ge=0, lt=2**32)

@@ -9,12 +9,13 @@ n rows . C classes or labels
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import CalibrateConfig, CalibrationMethod, EvaluateConfig, Task
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import CALIBRATION, open_folder, run_folder
-from manyheads.runs.folder import refuse_unwritable, replace_file
+from manyheads.runs.folder import refuse_unwritable, replace_file, replace_folder
 from manyheads.terminal import as_text, console, progress_bar
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     data = find_data(
         EvaluateConfig(run=config.run, split=config.split, data=config.data), home, folder.settings, labels
     )
+    if config.output and Path(config.output).exists():
+        raise ValueError(
+            f"output={config.output} is there already: name a new folder, or remove output to calibrate the model of run"
+        )
     if data.role == "train":
         raise ValueError(
             f"{data.rows.source} holds rows that the model learnt from, which it is too sure of: calibrate it on others"
@@ -62,9 +67,16 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     truth = torch.tensor(list(rows.labels)) if rows.sets is None else marks_of(rows.sets, len(labels)).double()
     fitted = fit(config.method, logits_nC, truth)
     found = {**fitted.as_json(), "digest": rows.digest(labels), **figures(config, logits_nC, truth, labels, data)}
-    with refuse_unwritable(folder.path), replace_file(folder.path / CALIBRATION) as part:
-        part.write_text(json.dumps(found, ensure_ascii=False) + "\n", encoding="utf-8")
-    _show(found, folder.path)
+    target, text = Path(config.output or folder.path), json.dumps(found, ensure_ascii=False) + "\n"
+    with refuse_unwritable(target):
+        if config.output:
+            with replace_folder(target) as part:
+                copytree(folder.path, part, dirs_exist_ok=True)
+                (part / CALIBRATION).write_text(text, encoding="utf-8")
+        else:
+            with replace_file(target / CALIBRATION) as part:
+                part.write_text(text, encoding="utf-8")
+    _show(found, target)
     return found
 
 

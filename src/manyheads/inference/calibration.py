@@ -73,31 +73,34 @@ def read_calibration(path: Path, n_classes: int) -> Calibration | None:
         return None
     found = read_json(path)
     found = found if isinstance(found, dict) else {}
-    digest = found.get("digest")
-    method, about = str(found.get("method")), {"digest": digest if isinstance(digest, str) else ""}
+    method, digest = str(found.get("method")), found.get("digest")
+    digest = digest if isinstance(digest, str) else ""
     if "knots" in found:
         pairs = found["knots"]
         if not isinstance(pairs, list) or len(pairs) != n_classes or not all(map(_are_knots, pairs)):
             raise ValueError(
                 f"{path} must hold ascending knots, two lists of probabilities for each of {n_classes} classes"
             )
-        knots = [tuple(torch.tensor(one, dtype=torch.float64) for one in pair) for pair in pairs]
-        return Calibration(method, knots=[(first, second) for first, second in knots], **about)
-    lists = [found.get("scale"), found.get("shift")]
-    if not all(_are_numbers(one) and len(one) == n_classes for one in lists) or min(found["scale"]) <= 0:
+        knots = [(torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)) for x, y in pairs]
+        return Calibration(method, knots=knots, digest=digest)
+    scale, shift = _numbers(found.get("scale")), _numbers(found.get("shift"))
+    if len(scale) != n_classes or len(shift) != n_classes or min(scale) <= 0:
         raise ValueError(f"{path} must hold a scale above 0 and a shift for each of {n_classes} classes")
-    scale_C, shift_C = (torch.tensor(one, dtype=torch.float64) for one in lists)
-    return Calibration(method, scale_C, shift_C, **about)
+    scale_C, shift_C = torch.tensor(scale, dtype=torch.float64), torch.tensor(shift, dtype=torch.float64)
+    return Calibration(method, scale_C, shift_C, digest=digest)
 
 
-def _are_numbers(found: Any) -> bool:
-    return isinstance(found, list) and all(
+def _numbers(found: Any) -> list[float]:
+    """The list, if it holds finite numbers and nothing else, or an empty one."""
+    is_one = isinstance(found, list) and all(
         type(one) in (int, float) and math.isfinite(one) and abs(one) <= MOST for one in found
     )
+    return found if is_one else []
 
 
 def _are_knots(pair: Any) -> bool:
-    if not isinstance(pair, list) or len(pair) != 2 or not all(map(_are_numbers, pair)) or len(pair[0]) < 2:
+    if not isinstance(pair, list) or len(pair) != 2:
         return False
-    rising = all(later >= former for one in pair for former, later in pairwise(one))
-    return rising and len(pair[0]) == len(pair[1]) and all(0 <= one <= 1 for numbers in pair for one in numbers)
+    x, y = map(_numbers, pair)
+    rising = all(later >= former for one in (x, y) for former, later in pairwise(one))
+    return len(x) >= 2 and len(x) == len(y) and rising and all(0 <= one <= 1 for one in (*x, *y))
