@@ -1,4 +1,4 @@
-"""Settings of the verbs that ask a finished model: `evaluate`, `compare`, `calibrate`, `predict`, `look` and `serve`."""
+"""Settings of verbs that ask a finished model: `evaluate`, `compare`, `calibrate`, `predict`, `look` and `serve`."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -42,7 +42,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     )
     if config.output and Path(config.output).exists():
         raise ValueError(
-            f"output={config.output} is there already: name a new folder, or remove output to calibrate the model of run"
+            f"output={config.output} is there already: name a new folder, or remove output to calibrate that of run"
         )
     if data.role == "train":
         raise ValueError(

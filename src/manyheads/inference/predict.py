@@ -81,9 +81,9 @@ def _predict(config: PredictConfig, workers: "Workers | None") -> int:
 
     predictor = replace(_opened(config, folder), workers=workers)
     texts, begun = opened_texts(config.text, config.input, predictor, config.data), time.monotonic()
-    rules = (
-        set_rules(config, folder, predictor) if isinstance(predictor, TextClassifier) and wants_rules(config) else None
-    )
+    rules = None
+    if isinstance(predictor, TextClassifier) and wants_rules(config):
+        rules = set_rules(config, folder, predictor)
     for line in rules.words() if rules else ():
         print(one_line(line), file=sys.stderr)
     answers = opened_answers(config.output, ranked=bool(config.top_k), of=_origin(config, folder, predictor, rules))
