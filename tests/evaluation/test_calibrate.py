@@ -94,10 +94,10 @@ def test_labels_are_given_to_the_same_texts(method: CalibrationMethod) -> None:
 @pytest.fixture
 def run(model_folder: Path, tmp_path: Path) -> Path:
     shutil.copytree(model_folder, tmp_path / "run")
-    for name, shift in (("fit", 0), ("new", 500)):
-        texts = [f"{'good ' * (at % 4)}{'bad ' * (at % 3)}film {'so ' * (at % 5)}{at + shift}" for at in range(240)]
-        said = [one.label for one in load(model_folder).predict(texts)]
-        labels = [LABELS[(LABELS.index(one) + (at % 2)) % 3] for at, one in enumerate(said)]
+    for name, shift in (("fit", 0), ("new", 1000)):
+        texts = [f"{'good ' * (at % 4)}{'bad ' * (at % 3)}film {'so ' * (at % 5)}{at + shift}" for at in range(600)]
+        likely = (load(model_folder).logits(texts).double() / 3).softmax(-1).numpy()  # it is three times too sure
+        labels = [LABELS[np.random.default_rng(at + shift).choice(3, p=one)] for at, one in enumerate(likely)]
         with (tmp_path / f"{name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([("text", "label"), *zip(texts, labels, strict=True)])
     return tmp_path / "run"
@@ -121,14 +121,15 @@ def test_the_folder_answers_by_what_was_fitted(run: Path, method: CalibrationMet
     before = judged(run, "new", "before")
     found = calibrated(run, method)
     assert found == json.loads((run / "model" / "calibration.json").read_text())
-    assert found["rows"] == 240
+    assert found["rows"] == 600
     assert found["before"]["calibration_error"]["value"] > found["after"]["calibration_error"]["value"]
-    assert f"{method.name} on 240 rows" in capsys.readouterr().out
+    assert f"{method.name} on 600 rows" in capsys.readouterr().out
     texts = ["a good film", "bad", "so so"]
     fitted = read_calibration(run / "model" / "calibration.json", 3)
     torch.testing.assert_close(load(run).logits(texts), fitted.of(plain.logits(texts), multi=False))
     after = judged(run, "new", "after")
-    assert after["loss"]["value"] < before["loss"]["value"]
+    if method is not isotonic:  # whose line may be 0 where few rows are
+        assert after["loss"]["value"] < before["loss"]["value"]
     assert after["calibration_error"]["value"] < before["calibration_error"]["value"]
     elsewhere = run.parent / "elsewhere"
     assert calibrated(run, method, output=str(elsewhere)) == found

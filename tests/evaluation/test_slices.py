@@ -100,7 +100,7 @@ def test_p_values_are_corrected_as_holm_does() -> None:
 
 
 def test_a_script_is_that_of_most_letters() -> None:
-    assert [script_of(one) for one in ("a film", "это film хороший", "映画です", "123 !")] == [
+    assert [script_of(one) for one in ("a film", "это film хороший", "これは映画です", "123 !")] == [
         "latin", "cyrillic", "hiragana", "none",
     ]  # fmt: skip
     assert script_of("映画作品") == "cjk"
