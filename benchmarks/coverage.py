@@ -21,15 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manyheads.evaluation.metrics import (
-    EDGES,
-    Figures,
-    change_of_answers,
-    gap_interval,
-    mean_interval,
-    score,
-    score_labels,
-)
+from manyheads.evaluation.intervals import Figures, gap_interval, mean_interval
+from manyheads.evaluation.metrics import EDGES, change_of_answers, score, score_labels
 
 Array = NDArray[Any]
 ROWS, SIZES, SEED = 200_000, (50, 500, 5_000), 0

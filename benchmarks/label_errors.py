@@ -20,7 +20,7 @@ from machine import machine
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.facts import likely_wrong, out_of_fold
-from manyheads.evaluation.metrics import plain, share_interval
+from manyheads.evaluation.intervals import plain, share_interval
 
 SHARE, ROWS, SEEDS, FOLDS = 0.03, 8000, (0, 1, 2), 5
 

@@ -59,6 +59,8 @@ FAST = "debug=fast"
 REVIEWS = {1: "a dull and empty hour", 3: "fine in parts and slow in others", 5: "worth every minute of it"}
 NEEDED = {
     "evaluate": ["run=x"],
+    "compare": ["runs=[x,y]"],
+    "calibrate": ["run=x"],
     "predict": ["run=x"],
     "look": ["run=x"],
     "serve": ["run=x"],
@@ -182,6 +184,8 @@ def test_command(command, reader, capsys):
     elif verb in (
         "ablate",
         "audit",
+        "calibrate",
+        "compare",
         "explain",
         "tune",
         "pretrain",

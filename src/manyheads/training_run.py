@@ -123,7 +123,7 @@ def train_here(
     """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
     from manyheads.data.cache import prepare_tokens
     from manyheads.evaluation.evaluate import data_name
-    from manyheads.evaluation.metrics import plain
+    from manyheads.evaluation.intervals import plain
     from manyheads.evaluation.results import card_figures, card_notes, evaluate_run, show_summary
     from manyheads.inference.folder import judged_card
     from manyheads.training.module import assemble_network

@@ -14,6 +14,8 @@ from manyheads.config.facts import having, settings
 
 FILES = sorted(conf_folder().rglob("*.yaml"))
 NEEDED = {
+    "compare": ["runs=[x,y]"],
+    "calibrate": ["run=x"],
     "evaluate": ["run=x"],
     "predict": ["run=x"],
     "look": ["run=x"],

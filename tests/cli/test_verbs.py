@@ -11,6 +11,8 @@ from manyheads.cli.verbs import VERBS, choices, conf_folder, folder_url, top_hel
 from manyheads.config import (
     AblateConfig,
     AuditConfig,
+    CalibrateConfig,
+    CompareConfig,
     EvaluateConfig,
     ExplainConfig,
     ExportConfig,
@@ -29,6 +31,8 @@ def test_entries_are_modules_of_the_package():
         "train": RunConfig,
         "pretrain": RunConfig,
         "evaluate": EvaluateConfig,
+        "compare": CompareConfig,
+        "calibrate": CalibrateConfig,
         "predict": PredictConfig,
         "look": LookConfig,
         "serve": ServeConfig,

@@ -9,21 +9,19 @@ import pytest
 import torch
 
 from manyheads.data.rows import Rows, Table, Unread
+from manyheads.evaluation.answered import Answered, Stored, Worst, answer_rows, write_predictions
 from manyheads.evaluation.classification import (
     CLASSES,
-    Answered,
-    answers_by_model,
     confusion_section,
     details,
     evaluate_classifier,
     frequent_label,
     reported,
     verdict,
-    worst_mistakes,
-    write_predictions_csv,
 )
 from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
-from manyheads.evaluation.metrics import Interval, Scores, score, score_answers
+from manyheads.evaluation.intervals import Interval
+from manyheads.evaluation.metrics import Scores, score, score_answers
 from manyheads.evaluation.report import Example
 from manyheads.inference import classifier as module
 from manyheads.inference.folder import load
@@ -37,8 +35,14 @@ def rows(pairs: bool = False) -> Rows:
     return Rows(TEXTS, TEXTS[::-1] if pairs else None, [0, 1, 2, 0, 1, 2, 0], "rows.csv", range(2, 9))
 
 
-def predictions(folder: Path, some: Rows) -> Answered:
-    return answers_by_model(load(folder), some, Setup())[NETWORK]
+def predictions(folder: Path, some: Rows) -> Stored:
+    return answer_rows(load(folder), some, Setup())
+
+
+def worst_mistakes(found: Answered, n: int = 20) -> list[Example]:
+    worst = Worst(n)
+    worst.add(found)
+    return worst.examples()
 
 
 def scored(n_classes: int = 3) -> Scores:
@@ -103,7 +107,7 @@ def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
     assert [one.name for section in (confusion, trust) for one in section.pictures] == ["confusion", "reliability"]
     expected = [[name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for name, of in reported(scores).items()]
     assert figures.table.rows == expected
-    assert len(expected) == 7
+    assert len(expected) == 10
     assert [row[:4] for row in classes.table.rows] == [
         [one.name, *(f"{value:.3f}" for value in (one.precision, one.recall, one.f1))] for one in scores.per_class
     ]
@@ -123,9 +127,11 @@ def test_few_classes_are_a_picture_many_a_table_too() -> None:
 
 def test_chunks_change_nothing(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(model_folder)
-    whole, done = answers_by_model(model, rows(), Setup())[NETWORK].probabilities_nC, []
+    (whole,), done = [one.probabilities_nC for one in answer_rows(model, rows(), Setup()).own()], []
     monkeypatch.setattr(module, "CHUNK", 3)
-    chunked = answers_by_model(model, rows(), Setup(progress=done.append))[NETWORK].probabilities_nC
+    stored = answer_rows(model, rows(), Setup(progress=done.append))
+    assert [one.rows.texts for one in stored.own()] == [TEXTS[:3], TEXTS[3:6], TEXTS[6:]]
+    chunked = np.concatenate([one.probabilities_nC for one in stored.own()])
     np.testing.assert_allclose(chunked, whole, atol=1e-5)
     assert done == [3, 3, 1]
     np.testing.assert_allclose(whole, model.logits(TEXTS).double().softmax(-1))
@@ -149,8 +155,9 @@ def test_mistakes_come_surest_first() -> None:
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_the_file_holds_every_row_as_it_is(model_folder: Path, pair_folder: Path, tmp_path: Path, pairs: bool) -> None:
-    judged = predictions(pair_folder if pairs else model_folder, rows(pairs))
-    write_predictions_csv(tmp_path / "predictions.csv", judged)
+    stored = predictions(pair_folder if pairs else model_folder, rows(pairs))
+    write_predictions(tmp_path / "predictions.csv", stored)
+    (judged,) = stored.own()
     with (tmp_path / "predictions.csv").open(newline="", encoding="utf-8") as file:
         read = list(csv.DictReader(file))
     assert [row["text"] for row in read] == TEXTS
@@ -170,7 +177,7 @@ def test_cells_that_are_no_text_or_number_are_written_as_json(model_folder: Path
     cells = {"ids": [[1, "é"], None, {"a": 1}], "when": [date(2026, 1, 2), 3, 1.5]}
     table = Table(["ids", "when", "text"], cells.__getitem__, range(1, 4), "x.jsonl", positions=[5, 7, 9])
     some = Rows(TEXTS[:3], None, [0, 1, 2], "x.jsonl", [1, 2, 3], unread=Unread(table, ["ids", "when"], range(3)))
-    write_predictions_csv(tmp_path / "predictions.csv", predictions(model_folder, some.pick([0, 2, 1])))
+    write_predictions(tmp_path / "predictions.csv", predictions(model_folder, some.pick([0, 2, 1])))
     with (tmp_path / "predictions.csv").open(newline="", encoding="utf-8") as file:
         read = list(csv.DictReader(file))
     assert [row["ids"] for row in read] == ['[1, "é"]', '{"a": 1}', ""]

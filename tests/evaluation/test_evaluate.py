@@ -5,10 +5,12 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.parquet import read_table as read_parquet
 from sklearn import metrics
 
 from manyheads.config import (
@@ -17,20 +19,24 @@ from manyheads.config import (
     EvaluateConfig,
     InferenceHardware,
     OnBadRow,
+    Predictions,
     RunConfig,
     Source,
     run_data,
 )
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
+from manyheads.distributed import signals
 from manyheads.evaluation.evaluate import evaluate
+from manyheads.inference import answers, classifier
+from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import LinearBaseline, write_baseline
 from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]
-FILES = ["confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html"]
+FILES = ["confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html", "risk.png"]
 
 
 @pytest.fixture
@@ -196,3 +202,42 @@ def test_a_folder_that_cannot_be_written_to_is_one_sentence(run: Path) -> None:
     (run / "evaluate").write_text("a file where a folder should be")
     with pytest.raises(ValueError, match=r"films-test cannot be written to \(.*\): name another folder by output="):
         evaluate(config(run))
+
+
+@pytest.mark.parametrize("kind", [Predictions.csv, Predictions.parquet])
+def test_a_killed_command_goes_on_and_asks_no_row_twice(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: Predictions
+) -> None:
+    monkeypatch.setattr(classifier, "CHUNK", 8)
+    monkeypatch.setattr(answers, "EVERY", 0.0)
+    expected = evaluate(config(run, output=str(tmp_path / "whole"), predictions=kind))
+    asked: list[str] = []
+    logits = TextClassifier.logits
+
+    def counted(self, texts, *rest, **more):
+        asked.extend(texts)
+        return logits(self, texts, *rest, **more)
+
+    monkeypatch.setattr(TextClassifier, "logits", counted)
+    again = config(run, output=str(tmp_path / "out"), predictions=kind)
+    for point in ("chunk:3:fail", "chunk:4:fail"):  # among the rows; of the file of predictions
+        with monkeypatch.context() as patch:
+            patch.setenv(signals.VARIABLE, point)
+            with pytest.raises(RuntimeError):
+                evaluate(again)
+        signals.forget()
+        assert {".answers.part", ".answers.part.json"} <= {one.name for one in (tmp_path / "out").iterdir()}
+        assert not (tmp_path / "out" / "metrics.json").exists()
+    found = evaluate(again)
+    assert "answers: goes on after 40 rows that are answered" in capsys.readouterr().err
+    assert Counter(asked) == Counter(dict.fromkeys(asked, 1) | dict.fromkeys(asked[16:24], 2))  # one chunk was lost
+    assert found == expected | {"source": found["source"]}
+    name = f"predictions.{kind.name}"
+    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == sorted([*FILES[:2], *FILES[3:], name])
+    if kind is Predictions.csv:
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        return
+    table = read_parquet(tmp_path / "out" / name)
+    assert table.equals(read_parquet(tmp_path / "whole" / name))
+    assert table.column("row").to_pylist() == list(range(2, 42))
+    assert table.schema.field("p_good").type == "double"

@@ -15,7 +15,7 @@ from manyheads.evaluation.evaluation import (
     seen_rows,
     strongest,
 )
-from manyheads.evaluation.metrics import Interval
+from manyheads.evaluation.intervals import Interval
 from manyheads.evaluation.report import Section, render
 
 MAJORITY = "most frequent class"
@@ -34,7 +34,7 @@ def figures(accuracy: float) -> dict[str, Interval]:
 
 def evaluation(**more: Any) -> Evaluation:
     given = {"title": "t", "size": "9 rows", "scores": {}, "members": {"network": figures(0.5)}, "baselines": {}}
-    given |= {"verdict": "Good.", "tiles": {}, "comparison": [], "write_csv": lambda path: None}
+    given |= {"verdict": "Good.", "tiles": {}, "comparison": [], "write": lambda path: None}
     return Evaluation(**(given | more))
 
 

@@ -15,8 +15,9 @@ from sklearn.metrics import f1_score
 from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, PredictConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_splits
+from manyheads.evaluation.answered import Worst, answer_rows
 from manyheads.evaluation.classification import LABELS as KIND
-from manyheads.evaluation.classification import answers_by_model, evaluate_classifier, worst_mistakes
+from manyheads.evaluation.classification import evaluate_classifier
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
 from manyheads.evaluation.results import evaluate_run
@@ -165,11 +166,11 @@ def test_the_baseline_says_the_same_of_every_text_where_there_is_nothing_to_lear
 
 
 def test_the_worst_mistakes_are_labels_given_with_the_most_confidence(label_folder: Path) -> None:
-    found = answers_by_model(load(label_folder), rows("test", 40), Setup())[NETWORK]
-    worst = worst_mistakes(found, n=5)
+    (found,), worst = answer_rows(load(label_folder), rows("test", 40), Setup()).own(), Worst(5)
+    worst.add(found)
     sure = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, 0).max(1)
     most = sorted(sure[sure > 0], reverse=True)[:5]
-    for one, likely in zip(worst, most, strict=True):
+    for one, likely in zip(worst.examples(), most, strict=True):
         assert one.answer not in one.label.split(", ")
         said, number = re.fullmatch(r"(.*) sure, row (\d+)", one.place).groups()
         assert said == f"{likely:.1%}"

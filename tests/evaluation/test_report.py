@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from manyheads.evaluation.metrics import Interval, Scores, score
+from manyheads.evaluation.intervals import Interval
+from manyheads.evaluation.metrics import Scores, score
 from manyheads.evaluation.report import (
     MOST_LETTERS,
     Example,

@@ -12,8 +12,8 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.evaluation.classification import CLASSES
 from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
+from manyheads.evaluation.intervals import Interval
 from manyheads.evaluation.language_models import score_masked
-from manyheads.evaluation.metrics import Interval
 from manyheads.evaluation.results import (
     Summary,
     cell,
@@ -272,7 +272,7 @@ def test_every_file_is_written_with_the_same_figures(model_folder: Path, tmp_pat
     assert f"{metrics['accuracy']['value']:.4f}" in page
     assert "\x1b" not in page
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == [
-        "confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html"
+        "confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html", "risk.png"
     ]  # fmt: skip
 
 

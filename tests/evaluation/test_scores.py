@@ -14,16 +14,8 @@ from sklearn import metrics
 from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from manyheads.evaluation.metrics import (
-    Interval,
-    change_of_answers,
-    gap_interval,
-    mean_interval,
-    reliability,
-    score,
-    score_answers,
-    share_interval,
-)
+from manyheads.evaluation.intervals import Interval, gap_interval, mean_interval, share_interval
+from manyheads.evaluation.metrics import change_of_answers, reliability, score, score_answers
 
 FIGURES = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
 

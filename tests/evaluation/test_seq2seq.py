@@ -22,7 +22,7 @@ from manyheads.evaluation.language_models import (
     score_texts,
     text_baselines,
     verdict_of_texts,
-    write_generated_csv,
+    write_generated,
 )
 from manyheads.evaluation.report import Page, render
 from manyheads.inference.folder import load
@@ -76,7 +76,7 @@ def test_the_nearest_training_text_answers(monkeypatch):
 
 
 def test_the_csv_holds_texts_as_they_are(generated, tmp_path):
-    write_generated_csv(tmp_path / "p.csv", generated)
+    write_generated(tmp_path / "p.csv", generated)
     with (tmp_path / "p.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["text"] for row in rows] == TEXTS

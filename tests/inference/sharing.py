@@ -35,7 +35,7 @@ from manyheads.config import (
     PredictConfig,
     run_data,
 )
-from manyheads.config.run import InferenceBatch
+from manyheads.config.inference import InferenceBatch
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.heartbeat import Lost

@@ -9,8 +9,8 @@ import torch
 from manyheads.config import Cutting, DataConfig, Long
 from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.rows import Rows
-from manyheads.evaluation.classification import answers_by_model
-from manyheads.evaluation.evaluation import NETWORK, Setup
+from manyheads.evaluation.answered import answer_rows
+from manyheads.evaluation.evaluation import Setup
 from manyheads.inference.folder import load
 from manyheads.inference.format import read_settings
 from manyheads.interpret.look import Chosen
@@ -50,7 +50,7 @@ def test_answers_are_those_of_parts_read_alone(model):
         torch.testing.assert_close(model.logits(TEXTS, tokens=tokens), expected_nC, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(model.logits(TEXTS[3:]), expected_nC[3:], atol=1e-6, rtol=1e-5)  # a text alone
     rows = Rows(TEXTS, None, [0] * 4, "test", range(1, 5))
-    judged_nC = torch.tensor(answers_by_model(model, rows, Setup())[NETWORK].probabilities_nC)
+    judged_nC = torch.tensor(next(answer_rows(model, rows, Setup()).own()).probabilities_nC)
     torch.testing.assert_close(judged_nC, expected_nC.double().softmax(-1), atol=1e-6, rtol=1e-5)
     encoded = tokens_of(model, rows)
     for batch in batches(model, encoded, budget=40):

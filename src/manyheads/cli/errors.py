@@ -19,7 +19,18 @@ from types import CodeType
 from typing import Any
 
 from manyheads.cli.verbs import Config
-from manyheads.config import AblateConfig, DataConfig, EvaluateConfig, Long, RunConfig, Source, Task, TuneConfig
+from manyheads.config import (
+    AblateConfig,
+    CalibrateConfig,
+    CompareConfig,
+    DataConfig,
+    EvaluateConfig,
+    Long,
+    RunConfig,
+    Source,
+    Task,
+    TuneConfig,
+)
 from manyheads.config.facts import Setting, settings
 from manyheads.config.fields import leaves, one_of, show, unknown_sentence
 from manyheads.terminal import one_line
@@ -121,7 +132,11 @@ def refuse_unused(config: Config, typed: Mapping[str, Any]) -> None:
 def _why_unread(config: Config, one: Setting, value: Any) -> str:
     """Why nothing would read a setting, and what to do; empty where something does."""
     facts, data = one.facts, getattr(config, "data", None)
-    reads_own = isinstance(config, EvaluateConfig) and config.data.source is Source.run and not config.data.path
+    reads_own = (
+        isinstance(config, EvaluateConfig | CompareConfig | CalibrateConfig)
+        and config.data.source is Source.run
+        and not config.data.path
+    )
     if reads_own and one.name.startswith("data.") and one.name != "data.source":
         return (
             "here, where evaluate reads the run's own data as training read it: name other data by data.path=, "

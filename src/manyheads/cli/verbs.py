@@ -10,6 +10,8 @@ from manyheads import __version__
 from manyheads.config import (
     AblateConfig,
     AuditConfig,
+    CalibrateConfig,
+    CompareConfig,
     EvaluateConfig,
     ExplainConfig,
     ExportConfig,
@@ -23,7 +25,7 @@ from manyheads.config import (
 from manyheads.config.facts import Setting, settings
 from manyheads.config.fields import KIND_WORDS, show, unwrap
 
-Asking = EvaluateConfig | PredictConfig | LookConfig | ServeConfig  # a finished model
+Asking = CalibrateConfig | CompareConfig | EvaluateConfig | PredictConfig | LookConfig | ServeConfig  # a finished model
 Config = RunConfig | Asking | ExportConfig | PushConfig | AuditConfig | AblateConfig | ExplainConfig | TuneConfig
 
 FLAGS = """\
@@ -72,6 +74,11 @@ TRAINING: dict[str, str | None] = {
 }  # the groups of whatever trains
 FINISHED = {"run": "the data of a finished run, which only evaluate reads"}
 OF_TRAINING = {"fsdp": "a way to hold weights in training", "slurm": "a job of training"}
+UNREAD_IN_JUDGING = (
+    {"data.max_length": "texts are cut as the model was trained to", "data.cache": "nothing is cached"}
+    | dict.fromkeys(("data.long", "data.stride", "data.windows"), "texts are read as the model was trained to")
+    | dict.fromkeys(("data.validation_share", "data.test_share", "data.split_seed"), "no split is carved out")
+)
 UNREAD_IN_PRETRAINING = [name for name, one in settings(RunConfig).items() if not one.facts.is_read_in("pretrain")]
 
 VERBS = {
@@ -109,9 +116,33 @@ VERBS = {
         {"data": "run", "hardware": "auto"},
         ("manyheads evaluate run=outputs/eight-heads", "manyheads evaluate run=outputs/eight-heads data.path=new.csv"),
         OF_TRAINING,
-        {"data.max_length": "texts are cut as the model was trained to", "data.cache": "nothing is cached"}
-        | dict.fromkeys(("data.long", "data.stride", "data.windows"), "texts are read as the model was trained to")
-        | dict.fromkeys(("data.validation_share", "data.test_share", "data.split_seed"), "no split is carved out"),
+        UNREAD_IN_JUDGING,
+    ),
+    "compare": Verb(
+        CompareConfig,
+        "manyheads.evaluation.compare:compare",
+        "compare trained models, or anybody's predictions, on the same rows",
+        {"data": "run", "hardware": "auto"},
+        (
+            "manyheads compare runs=[outputs/a,outputs/b]",
+            "manyheads compare runs=[outputs/a,outputs/a/onnx,theirs.csv] data.path=new.csv",
+        ),
+        OF_TRAINING | {"ddp": "several devices, but compare uses one"},
+        UNREAD_IN_JUDGING
+        | {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
+    ),
+    "calibrate": Verb(
+        CalibrateConfig,
+        "manyheads.evaluation.calibrate:calibrate",
+        "fit how far the probabilities of a trained classifier may be believed",
+        {"data": "run", "hardware": "auto"},
+        (
+            "manyheads calibrate run=outputs/reviews",
+            "manyheads calibrate run=outputs/reviews method=isotonic data.path=labelled.csv",
+        ),
+        OF_TRAINING | {"ddp": "several devices, but calibrate uses one"},
+        UNREAD_IN_JUDGING
+        | {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
     ),
     "predict": Verb(
         PredictConfig,

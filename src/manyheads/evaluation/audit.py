@@ -19,7 +19,7 @@ from manyheads.config import AuditConfig
 from manyheads.config.fields import to_plain
 from manyheads.data.rows import Rows, Splits, label_words
 from manyheads.data.sources import read_splits
-from manyheads.evaluation.evaluation import rows_of_class, write_answers_csv
+from manyheads.evaluation.evaluation import rows_of_class, write_answers
 from manyheads.evaluation.facts import (
     both_texts,
     learning_curve,
@@ -31,7 +31,7 @@ from manyheads.evaluation.facts import (
     personal,
     scripts,
 )
-from manyheads.evaluation.metrics import Interval
+from manyheads.evaluation.intervals import Interval
 from manyheads.evaluation.report import (
     Example,
     Page,
@@ -131,7 +131,7 @@ def write_suspects(path: Path, rows: Rows, suspects: Suspects, labels: list[str]
         likelier = "|".join(labels[at] for at in np.flatnonzero(given).tolist())
         of_own = [probability_C[at] for at, name in enumerate(labels) if name in own.split("|")]
         answers.append([own, likelier, round(float(min(of_own, default=0.0)), 4), round(float(probability_C.max()), 4)])
-    write_answers_csv(path, part, ["label", "likelier", "p_label", "p_likelier"], answers)
+    write_answers(path, part, ["label", "likelier", "p_label", "p_likelier"], answers)
 
 
 def sentences(found: dict[str, Any]) -> list[str]:

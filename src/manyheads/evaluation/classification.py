@@ -1,23 +1,21 @@
 """Evaluation of a text classifier, whose rows have one class each or any number of labels.
 
-n rows . C classes or labels
+n rows
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import marks_of
+from manyheads.evaluation.answered import Stored, Worst, answer_rows, write_predictions
+from manyheads.evaluation.calibration import Calibration
+from manyheads.evaluation.decisions import least_costs, promises_kept, risk_by_coverage
 from manyheads.evaluation.evaluation import (
-    BOTH,
     LINEAR,
-    NETWORK,
     Evaluation,
+    Finding,
     Setup,
     beside,
     compared,
@@ -26,19 +24,9 @@ from manyheads.evaluation.evaluation import (
     rows_of_class,
     strongest,
     words_of,
-    write_answers_csv,
 )
-from manyheads.evaluation.metrics import (
-    Bools,
-    Figures,
-    Floats,
-    LabelScore,
-    Scores,
-    change_of_answers,
-    score,
-    score_answers,
-    score_labels,
-)
+from manyheads.evaluation.intervals import Figures
+from manyheads.evaluation.metrics import AnswerTally, ClassTally, LabelScore, LabelTally, Scores
 from manyheads.evaluation.report import (
     MOST_CELLS_LABELLED,
     Example,
@@ -48,10 +36,10 @@ from manyheads.evaluation.report import (
     draw_confusion,
     draw_reliability,
 )
-from manyheads.inference.classifier import TextClassifier, in_chunks
+from manyheads.evaluation.slices import find_slices
+from manyheads.inference.classifier import TextClassifier
 
-TOKENS = 8192  # most of a batch
-NONE = "no label"
+CLASSWISE = "calibration error of a class"
 
 
 class Kind(NamedTuple):
@@ -71,7 +59,7 @@ CLASSES = Kind(
     most_frequent="most frequent class",
     of_table=("accuracy", "macro_f1", "loss", "calibration_error", "macro_precision", "macro_recall"),
     large=("accuracy", "macro_f1", "loss", "calibration_error"),
-    words={"loss": "cross-entropy loss"},
+    words={"loss": "cross-entropy loss", "brier": "Brier score", "classwise_calibration_error": CLASSWISE},
 )
 LABELS = Kind(
     title="A classifier of any number of labels and what it is worth",
@@ -79,50 +67,9 @@ LABELS = Kind(
     most_frequent="most frequent label",
     of_table=("micro_f1", "macro_f1", "accuracy", "loss", "micro_precision", "micro_recall"),
     large=("micro_f1", "macro_f1", "micro_precision", "micro_recall"),
-    words={"accuracy": "rows with all labels right", "loss": "loss of a row, in nats"},
+    words={"accuracy": "rows with all labels right", "loss": "loss of a row, in nats", "brier": "Brier score"}
+    | {"classwise_calibration_error": "calibration error of a label"},
 )
-
-
-@dataclass(slots=True)
-class Answered:
-    """Rows in their own order, the probabilities of their classes, those that they have, `marks_nC`, and those that
-    they are given: the likeliest, or where there are `thresholds` each from its own on."""
-
-    rows: Rows
-    names: list[str]
-    probabilities_nC: Floats
-    marks_nC: Bools
-    given_nC: Bools
-    thresholds: list[float] | None
-
-    @classmethod
-    def of(cls, rows: Rows, names: list[str], logits_nC: Tensor, thresholds: list[float] | None = None) -> "Answered":
-        """Probabilities are in fp64, so that the loss of a confident mistake stays finite."""
-        assert (rows.sets is None) == (thresholds is None), "rows are read as the model answers them"
-        if rows.sets is None or thresholds is None:
-            probabilities_nC = logits_nC.double().softmax(-1).numpy()
-            marks_nC, given_nC = np.zeros((2, *probabilities_nC.shape), dtype=bool)
-            np.put_along_axis(marks_nC, np.array(rows.labels, dtype=np.int64)[:, None], True, axis=1)
-            np.put_along_axis(given_nC, probabilities_nC.argmax(1)[:, None], True, axis=1)
-        else:
-            probabilities_nC = logits_nC.double().sigmoid().numpy()
-            marks_nC = marks_of(rows.sets, len(names)).bool().numpy()
-            given_nC = probabilities_nC >= np.array(thresholds)
-        return cls(rows, names, probabilities_nC, marks_nC, given_nC, thresholds)
-
-    def judged(self, marks_nC: Bools) -> Any:
-        """As figures take them: class ids `(n,)`, or marks."""
-        return marks_nC.argmax(1) if self.thresholds is None else marks_nC
-
-    def score(self, **draws: int) -> Scores:
-        """The figures of the answers, with their intervals."""
-        if self.thresholds is None:
-            return score(self.judged(self.marks_nC), self.probabilities_nC, self.names, **draws)
-        return score_labels(self.marks_nC, self.probabilities_nC, self.names, self.thresholds, **draws)
-
-    def words(self, of_row: Bools, joint: str = ", ") -> str:
-        """The names of a row's classes."""
-        return joint.join(self.names[label] for label in np.flatnonzero(of_row).tolist())
 
 
 def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) -> Evaluation:
@@ -132,20 +79,32 @@ def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) ->
         ValueError: there are no rows, or they are pairs and the model takes single texts, or the other way round.
     """
     kind, n_classes = LABELS if classifier.multi else CLASSES, len(classifier.labels)
-    found = answers_by_model(classifier, rows, setup)
-    every = {name: one.score(**setup.draws) for name, one in found.items()}
-    own_name, scores = next(iter(every.items()))
-    answered, judged, answers = found[own_name], found[own_name].judged, dict[str, Bools]()
+    stored = answer_rows(classifier, rows, setup)
+    tallies = {
+        name: ClassTally(n_classes) if thresholds is None else LabelTally(thresholds)
+        for name, thresholds in stored.models.items()
+    }
+    own_name, worst, rivals = next(iter(tallies)), Worst(), dict[str, AnswerTally]()
     if setup.compare:
-        answers[kind.most_frequent] = np.zeros_like(answered.marks_nC)
-        answers[kind.most_frequent][:, frequent_label(rows, n_classes, setup)] = True
-        answers |= {LINEAR: found[LINEAR].given_nC} if LINEAR in found else {}
+        rivals = {
+            one: AnswerTally(n_classes) for one in (kind.most_frequent, *tallies) if one in (kind.most_frequent, LINEAR)
+        }
+    frequent_C = np.arange(n_classes) == frequent_label(rows, n_classes, setup)
+    for chunk in stored.chunks():
+        own = chunk[own_name]
+        for name, one in chunk.items():
+            tallies[name].add(own.judged(own.marks_nC), one.probabilities_nC)
+        for name, tally in rivals.items():
+            theirs = chunk[name].given_nC if name in chunk else np.tile(frequent_C, (len(own.rows), 1))
+            tally.add(*(own.judged(one) for one in (own.marks_nC, theirs, own.given_nC)))
+        worst.add(own)
+    every = {name: tally.scores(classifier.labels, **setup.draws) for name, tally in tallies.items()}
+    scores = every[own_name]
     baselines, leads, first = {}, {}, next(iter(scores.figures))
-    for name, given_nC in answers.items():
-        labels, given, own = (judged(one) for one in (answered.marks_nC, given_nC, answered.given_nC))
-        figures = score_answers(labels, given, n_classes, **setup.draws)
-        (change,) = change_of_answers(labels, given, [own], n_classes, **setup.draws)
-        baselines[name], leads[name] = ({one: of[one] for one in (first, "macro_f1")} for of in (figures, change))
+    for name, tally in rivals.items():
+        baselines[name], leads[name] = (
+            {one: of[one] for one in (first, "macro_f1")} for of in tally.figures(**setup.draws)
+        )
     members = {name: {key: one.figures[key] for key in kind.of_table} for name, one in every.items()}
     note = "" if setup.baseline is None else linear_words(setup.baseline.linear.terms.value, classifier.share)
     note = f"{LINEAR.capitalize()}: {note}." if note else ""
@@ -162,34 +121,20 @@ def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) ->
         tiles=reported(scores, kind.large),
         comparison=compared("Beside simpler models, on the same rows", models, first, "macro_f1", note=note),
         note=note,
-        details=lambda: details(scores, worst_mistakes(answered)),
-        write_csv=lambda path: write_predictions_csv(path, answered),
+        findings=findings(stored, setup, tallies[own_name].calibration),
+        details=lambda: details(scores, worst.examples()),
+        write=lambda path: write_predictions(path, stored),
     )
 
 
-def answers_by_model(classifier: TextClassifier, rows: Rows, setup: Setup) -> dict[str, Answered]:
-    """By the name of the model: first of what answers, `both` or the `network`; then of each member alone; and of the
-    `linear model`, where it does not answer but is the baseline of the run. Of labels each has thresholds of its own.
-
-    Raises:
-        ValueError: `rows` are pairs and the model takes single texts, or the other way round.
-    """
-    tokens, alone, baseline = setup.tokens or TOKENS, classifier.member_thresholds, setup.baseline
-    own = {NETWORK: alone.get("network"), LINEAR: alone.get("linear")}
-    if not classifier.share:
-        own = {} if baseline is None else {LINEAR: baseline.thresholds}
-
-    def answers(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
-        if classifier.share:
-            found = classifier.member_logits(texts, pairs, tokens=tokens)
-            return {BOTH: found["both"], NETWORK: found["network"], LINEAR: found["linear"]}
-        logits_nC = {NETWORK: classifier.logits(texts, pairs, tokens=tokens)}
-        return logits_nC | ({} if baseline is None else {LINEAR: baseline.logits(texts, pairs)})
-
-    return {
-        name: Answered.of(rows, classifier.labels, logits_nC, own.get(name) or classifier.thresholds)
-        for name, logits_nC in in_chunks(answers, rows, len(classifier.labels), setup.progress).items()
-    }
+def findings(stored: Stored, setup: Setup, calibration: Calibration) -> list[Finding]:
+    """What was asked beyond the figures, and what there is beyond them wherever a row has one class."""
+    found = [find_slices(stored, setup)] if setup.slices else []
+    if next(iter(stored.models.values())) is None:
+        found += [] if setup.rules is None else [promises_kept(stored, setup.rules)]
+        found += [] if setup.costs_CC is None else [least_costs(stored, setup.costs_CC, setup)]
+        found.append(risk_by_coverage(calibration))
+    return found
 
 
 def frequent_label(rows: Rows, n_classes: int, setup: Setup) -> int:
@@ -239,8 +184,8 @@ def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
         table = Table(["label", *columns, "given from"], lines, "wnnnbnn")
         return [Section("Labels", table, long=True), figures_section(reported(scores)), *wrong]
     caption = (
-        "accuracy of the answers given with a confidence; on the dashed line the model knows how often it is right, "
-        "pale bars hold few rows"
+        "accuracy of the answers given with a confidence, with 95 % intervals; on the dashed line the model knows how "
+        "often it is right, pale bars hold few rows"
     )
     return [
         confusion_section(scores),
@@ -273,26 +218,3 @@ def confusion_section(scores: Scores) -> Section:
     ]
     table = Table(["true class", "answered as", "rows", "of the class", ""], rows, "wwnnb")
     return Section("Most frequent confusions", table, pictures=drawn, long=True)
-
-
-def worst_mistakes(found: Answered, n: int = 20) -> list[Example]:
-    """The `n` rows with the likeliest class that they are given and have not, likeliest first; it is the answer."""
-    sure_nC = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, -1.0)
-    sure_n, rows, mistakes = sure_nC.max(1), found.rows, []
-    for row in np.argsort(-sure_n, kind="stable")[: min(n, int((sure_n >= 0).sum()))].tolist():
-        place = f"{float(sure_n[row]):.1%} sure, row {rows.numbers[row]:,}"
-        texts = [rows.texts[row], *([] if rows.pairs is None else [rows.pairs[row]])]
-        label, answer = found.words(found.marks_nC[row]) or NONE, found.names[int(sure_nC[row].argmax())]
-        mistakes.append(Example(place, texts, label, answer))
-    return mistakes
-
-
-def write_predictions_csv(path: Path, found: Answered) -> None:
-    """The columns of `write_answers_csv`, then label, or labels, and prediction, several joined by |, and `p_<class>`
-    for every class, in six decimals."""
-    columns = ["label" if found.thresholds is None else "labels", "prediction", *(f"p_{name}" for name in found.names)]
-    answers = (
-        [*(found.words(of[at], "|") for of in (found.marks_nC, found.given_nC)), *(round(one, 6) for one in of_row)]
-        for at, of_row in enumerate(map(np.ndarray.tolist, found.probabilities_nC))
-    )
-    write_answers_csv(path, found.rows, columns, answers)

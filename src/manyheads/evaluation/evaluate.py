@@ -5,7 +5,8 @@ The rows are read before torch is imported, so that a mistake in the data is fou
 
 import json
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source, Task
-from manyheads.config.fields import listed, to_plain
+from manyheads.config.fields import listed, show, to_plain
 from manyheads.data.columns import MULTI_LABEL
 from manyheads.data.files import stem_of
 from manyheads.data.opening import open_tables
@@ -21,10 +22,12 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows, read_text_split
 from manyheads.distributed.launch import n_to_start, on_all
-from manyheads.inference.format import COLUMNS, Columns, ModelFolder, Settings, home_of, open_folder, run_folder
-from manyheads.inference.predict import answer_together
+from manyheads.inference.abstain import check_rules, set_rules, wants_rules, with_columns
+from manyheads.inference.answers import Answers, opened_answers
+from manyheads.inference.format import COLUMNS, ModelFolder, Settings, home_of, open_folder, run_folder
+from manyheads.inference.predict import answer_together, fingerprint, origin
 from manyheads.runs.config_file import read_run
-from manyheads.runs.folder import read_json, within
+from manyheads.runs.folder import read_json, refuse_unwritable, within
 from manyheads.terminal import progress_bar
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 
 DEFAULTS = DataConfig()
+PART = "answers"  # of a classifier, while it is judged
 UNREAD = {  # the column of an answer that a model does not give, and by what it does
     Task.classify: ("target", "classes"),
     Task.seq2seq: ("label", "texts"),
@@ -80,9 +84,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Evaluate a run on its own test split, or on any data with its answers; returns the content of metrics.json, of
     several processes in the first.
 
-    Writes metrics.json, predictions.csv, pictures and report.html to `output`, else <run>/evaluate/<data>-<split>/
-    (<data>-all for a single file, of which all rows count), where an earlier evaluation of the same data is replaced
-    file by file.
+    Writes metrics.json, predictions.csv or .parquet, pictures and report.html to `output`, else
+    <run>/evaluate/<data>-<split>/ (<data>-all for a single file, of which all rows count), where an earlier evaluation
+    of the same data is replaced file by file. Answers of a classifier are kept in a hidden part there as they come: the
+    same command, repeated after a kill, goes on after them.
 
     Raises:
         ValueError: one sentence; the run, the data, its labels, or the output. All but broken weights are found
@@ -103,15 +108,33 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     model, settings = opened
     home = run_folder(model)
     _check_output(config, model)
+    check_rules(config, opened)
     labels = opened.labels()
     data = find_data(config, home, settings, labels)
+    require_columns(config.slices, data.rows)
     folder = Path(config.output or within(home_of(config.run, model), "evaluate", data.folder))
 
+    from manyheads.evaluation.decisions import read_costs
     from manyheads.evaluation.evaluation import Setup
     from manyheads.evaluation.results import baseline_of, evaluate_rows, write_evaluation
+    from manyheads.inference.classifier import TextClassifier
 
+    costs_CC = read_costs(config.costs, labels) if config.costs else None
     predictor = replace(_opened(config, opened), workers=workers)
-    with progress_bar(len(data.rows)) as progress:
+    rules = (
+        set_rules(config, opened, predictor) if isinstance(predictor, TextClassifier) and wants_rules(config) else None
+    )
+    fitted = getattr(predictor, "calibration", None)
+    if fitted is not None and fitted.digest == data.rows.digest(labels):
+        raise ValueError(
+            f"{data.rows.source} holds the rows that calibrate was fitted on, which say nothing: judge others"
+        )
+    if rules is not None and rules.digest == data.rows.digest(labels):
+        raise ValueError(
+            f"abstain.risk and sets.coverage are set on the rows of {data.rows.source}, which are judged: judge "
+            "others, or name others by labelled=<file>"
+        )
+    with _kept_answers(config, opened, predictor, data, folder) as answers, progress_bar(len(data.rows)) as progress:
         setup = Setup(
             train=data.splits.train if data.splits else None,
             most_frequent=labels.index(data.most_frequent) if data.most_frequent else None,
@@ -121,9 +144,37 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
             seed=config.seed,
             generate=config.generate,
             progress=progress,
+            answers=answers,
+            slices=config.slices,
+            rules=rules,
+            costs_CC=costs_CC,
         )
         evaluation = evaluate_rows(predictor, data.rows, setup)
-    return write_evaluation(folder, evaluation, data, config, predictor, home)
+        return write_evaluation(folder, evaluation, data, config, predictor, home)
+
+
+@contextmanager
+def _kept_answers(
+    config: EvaluateConfig, opened: ModelFolder, predictor: "AnyPredictor", data: EvaluationData, folder: Path
+) -> "Iterator[Answers | None]":
+    """A part in the `folder` of results for what a classifier answers, which a killed command has begun maybe."""
+    with refuse_unwritable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        if opened.settings.task is not Task.classify:
+            yield None
+            return
+        from manyheads.linear.model import BASELINE
+
+        home = run_folder(opened.path)
+        files = [one for name in BASELINE if home and (one := home / name).is_file()]
+        plain = {"tokens": config.batch.tokens, "baseline": [fingerprint(one) for one in files]}
+        of = origin(data.rows.digest(opened.labels()), opened, predictor, plain)
+        with opened_answers(str(folder / PART), of=of, kept=False) as answers:
+            yield answers
+    finally:
+        with suppress(OSError):
+            folder.rmdir()  # if nothing came of it
 
 
 def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPredictor":
@@ -134,7 +185,8 @@ def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPr
 
 def _check_output(config: EvaluateConfig, model: Path) -> None:
     output, folder = config.output, Path(config.output or home_of(config.run, model))
-    if output and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    begun = folder / f".{PART}.part"  # by a command that was killed
+    if output and folder.exists() and not begun.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "is not empty" if folder.is_dir() else "is a file"
         raise ValueError(f"output={output} {what}: name a new folder, or remove output to write into the run's folder")
 
@@ -144,6 +196,11 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     named and no run folder names it, where it is missing or broken, has no such split, other labels, or single texts
     and the model takes pairs."""
     config.generate.check_read(by_texts=settings.task is Task.seq2seq)
+    if config.slices and settings.task is not Task.classify:
+        raise ValueError(f"slices={show(config.slices)} does nothing, as the model of run has no classes: remove it")
+    if config.costs and (settings.multi or settings.task is not Task.classify):
+        has = "gives any number of labels" if settings.multi else "has no classes"
+        raise ValueError(f"costs={config.costs} are of one class a text, but the model of run {has}: remove it")
     unread, answers = UNREAD[settings.task]
     if (name := getattr(config.data, unread)) and config.data.source in (Source.run, Source.files):
         raise ValueError(f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: remove it")
@@ -166,6 +223,16 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     data.digest = _digest(named)
     data.folder = results_name(config, home, settings)
     return data
+
+
+def require_columns(slices: list[str], rows: Rows) -> None:
+    """Raise ValueError if slices are of a column that the rows do not have beside those that are read."""
+    known = rows.unread.names if rows.unread else []
+    for one in slices:
+        if one.startswith("column:") and (column := one.removeprefix("column:")) not in known:
+            raise ValueError(
+                f"slices=column:{column} is no further column of {rows.source}: it has {listed(known) or 'none'}"
+            )
 
 
 def results_name(config: EvaluateConfig, home: Path | None, settings: Settings) -> str:
@@ -241,7 +308,7 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
         raise ValueError(f"{rows.source} has changed since training, when each row had {had}: give the same data")
     _require_same(splits, config.split, home / "summary.json")
     ids = [labels.index(name) for name in splits.labels]  # that labels have in the model
-    for part in splits.by_name().values() if labels else ():
+    for part in splits.by_name().values() if ids != list(range(len(ids))) else ():
         if part.sets is not None:
             part.sets = [tuple(sorted(ids[label] for label in one)) for one in part.sets]
         part.labels = [label if label == len(ids) else ids[label] for label in part.labels]
@@ -302,15 +369,3 @@ def _with_usual(data: DataConfig, config: EvaluateConfig) -> DataConfig:
 
 def _split_of(data: DataConfig, split: str) -> str:
     return "all" if data.path and "all" in open_tables(data) else split
-
-
-def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConfig:
-    """`data` with the columns the model was trained on in place of those that are empty: what was typed stays. A preset
-    names its own columns. A model of single texts never reads a second one."""
-    never = {} if pairs else {"text_pair": ""}
-    untyped = [name for name in COLUMNS if not getattr(data, name)]
-    if data.source not in (Source.run, Source.files):
-        return replace(data, **({name: getattr(DEFAULTS, name) for name in untyped} | never))
-    stored = {name: getattr(columns, name) for name in untyped}
-    source = Source.hub if columns.preset and len(stored) == len(COLUMNS) else Source.files
-    return replace(data, source=source, **(stored | never))

@@ -1,17 +1,17 @@
 """An `Evaluation` of a model on some rows: the same for every task, for `train` and for `evaluate`."""
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from manyheads.config import GenerateConfig
 from manyheads.config.fields import listed, show
 from manyheads.data.rows import Rows
-from manyheads.evaluation.metrics import Figures, Interval, share_interval
+from manyheads.evaluation.intervals import Figures, Interval, share_interval
 from manyheads.evaluation.report import (
     Page,
     Picture,
@@ -22,13 +22,28 @@ from manyheads.evaluation.report import (
     installed_versions,
     value_sections,
 )
+from manyheads.inference.abstain import Rules
+from manyheads.inference.answers import Answers, replaced_answers
+from manyheads.inference.parquet import plain as plain_cell
 from manyheads.linear.model import LinearBaseline
-from manyheads.runs.folder import Curve, replace_file
+from manyheads.runs.folder import Curve
 
 NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
 POINTS = 100  # of a share
 FEW_ROWS, FEW_OF_CLASS = 100, 10
+AT_ONCE = 1024  # rows that are written together
 MOST_NAMED = 5
+
+
+@dataclass(slots=True)
+class Finding:
+    """The answer to a question about some rows: its name and content in metrics.json, sections of the report, and lines
+    for the screen."""
+
+    name: str
+    content: Any
+    sections: list[Section]
+    lines: list[str] = field(default_factory=list)
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -38,7 +53,9 @@ class Setup:
     Baselines learn from the rows `train` where they are known; `most_frequent` is the class or label that most of them
     have, None: that of `train`, else of the rows. The linear `baseline` of the run is evaluated, and, to `compare`,
     models that need no training of ours. A batch has at most so many `tokens`, 0: as suits the task; `n_resamples` and
-    `seed` are of each bootstrap; `progress` is called with the number of further rows that are answered.
+    `seed` are of each bootstrap; `progress` is called with the number of further rows that are answered. `answers` is a
+    part to keep what a classifier answers, which may hold some already; `slices`, `rules`
+    and `costs_CC` are asked for, of a classifier.
     """
 
     train: Rows | None = None
@@ -50,6 +67,10 @@ class Setup:
     seed: int = 0
     generate: GenerateConfig = field(default_factory=GenerateConfig)
     progress: Callable[[int], None] = lambda n_rows: None
+    answers: Answers | None = None
+    slices: Sequence[str] = ()
+    rules: Rules | None = None
+    costs_CC: Any = None
 
     @property
     def draws(self) -> dict[str, Any]:
@@ -66,8 +87,9 @@ class Evaluation:
     same rows; `leads` the figures of the model less those of each baseline, with paired intervals.
 
     Of the report: the `title` for a training run, the `size` such as `2,000 rows, 6 classes`, the `verdict` in one
-    sentence, also where a baseline wins, a `note` on the linear model, and `details`, the sections below the learning
-    curves; a function, as it draws pictures. `write_csv` writes predictions.csv to a path.
+    sentence, also where a baseline wins, a `note` on the linear model, the `findings` on what was asked, and `details`,
+    the sections below the learning curves; a function, as it draws pictures. `write` writes the answers to a path, as
+    csv or parquet.
     """
 
     title: str
@@ -80,8 +102,9 @@ class Evaluation:
     tiles: Figures
     comparison: list[Section]
     note: str = ""
+    findings: list[Finding] = field(default_factory=list)
     details: Callable[[], list[Section]] = list
-    write_csv: Callable[[Path], None]
+    write: Callable[[Path], None]
 
     def page(
         self,
@@ -101,6 +124,7 @@ class Evaluation:
         sections = [
             *self.comparison,
             *([Section("Learning curves", pictures=drawn)] if drawn else []),
+            *(section for finding in self.findings for section in finding.sections),
             *self.details(),
             *([Section("Notes on the data", items=notes)] if notes else []),
             *value_sections(values),
@@ -155,37 +179,36 @@ def lead_words(lead: Interval, name: str) -> str:
     return f"cannot be told from the {name}: {value:+.1f} points ({between})"
 
 
-def write_answers_csv(path: Path, rows: Rows, columns: list[str], answers: Iterable[list[Any]]) -> None:
-    """One line a row: `row` and `index`, the text(s), the columns of its file that are not read, and under `columns`
-    its `answers`.
+def write_answers(path: Path, rows: Rows, columns: list[str], answers: Iterable[list[Any]]) -> None:
+    """One line a row, of a csv or parquet file: `row` and `index`, the text(s), the columns of its file that are not
+    read, and under `columns` its `answers`.
 
     `row` is its number in messages and in the report: in a csv or tsv the header is row 1, in a .jsonl it is the line,
     elsewhere the first is 1. `index` counts the rows of data from 0, as `iloc` of a pandas frame. A column of the file
-    with one of these names is kept as `input_<name>`, a cell that is neither text, number nor empty as JSON. Texts are
-    written as the data holds them: `=1+1`, which a spreadsheet takes for a formula, stays a text. The file appears
-    whole or not at all.
+    with one of these names is kept as `input_<name>`, a cell that is neither text, number nor empty as JSON; in parquet
+    numbers, too, of a file that declares no types. Texts are written as the data holds them: `=1+1`, which a
+    spreadsheet takes for a formula, stays a text. The file appears whole or not at all.
     """
     own = {"row": rows.numbers, "index": rows.unread.positions if rows.unread else range(len(rows)), "text": rows.texts}
     own |= {} if rows.pairs is None else {"text_pair": rows.pairs}
+    untyped = path.suffix == ".parquet" and Path(rows.source).suffix != ".parquet"
     kept: dict[str, Iterable[Any]] = {}
     for name, cells in rows.unread.columns().items() if rows.unread else ():
         while name in own or name in kept or name in columns:
             name = f"input_{name}"
-        kept[name] = map(_cell, cells)
-    with replace_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
-        write = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerow
-        write([*own, *kept, *columns])
-        for *cells, of_row in zip(*own.values(), *kept.values(), answers, strict=True):
-            write([*cells, *of_row])
+        kept[name] = map(_as_text if untyped else plain_cell, cells)
+    own["row"], own["index"] = map(int, own["row"]), map(int, own["index"])
+    lines = (
+        dict(zip((*own, *kept, *columns), (*cells, *of_row), strict=True))
+        for *cells, of_row in zip(*own.values(), *kept.values(), answers, strict=True)
+    )
+    with replaced_answers(path) as file:
+        while some := list(islice(lines, AT_ONCE)):
+            file.write([{}] * len(some), some)
 
 
-def _cell(cell: Any) -> Any:
-    if cell is None or isinstance(cell, str | int | float):
-        return cell
-    try:
-        return json.dumps(cell, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # such as a date, or bytes
-        return str(cell)
+def _as_text(cell: Any) -> str | None:
+    return cell if cell is None or isinstance(cell, str) else json.dumps(plain_cell(cell), ensure_ascii=False)
 
 
 def warnings_of(
@@ -255,6 +278,5 @@ def _some(names: list[str]) -> str:
 
 def rows_of_class(rows: Rows, n_classes: int) -> list[int]:
     """How many rows have each class or label."""
-    ids = rows.labels if rows.sets is None else [label for one in rows.sets for label in one]
-    counts = Counter(ids)
+    counts = Counter(rows.labels if rows.sets is None else (label for one in rows.sets for label in one))
     return [counts[label] for label in range(n_classes)]

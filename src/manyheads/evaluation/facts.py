@@ -18,7 +18,7 @@ from manyheads.config import AuditConfig
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import load_tokenizer, marks_of
-from manyheads.evaluation.metrics import Interval, plain, resamples, share_interval
+from manyheads.evaluation.intervals import Interval, plain, resamples, share_interval
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import folded, linear_logits
 

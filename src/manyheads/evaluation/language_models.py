@@ -7,7 +7,6 @@ are those of the best epoch.
 P hidden tokens . V vocabulary
 """
 
-import csv
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -21,11 +20,11 @@ from manyheads.config.fields import to_plain
 from manyheads.data.batches import ANSWER_TOKENS, Planned, gather, held_out
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import same_text
-from manyheads.evaluation.evaluation import NETWORK, Evaluation, Setup, compared, write_answers_csv
-from manyheads.evaluation.metrics import Figures, Interval, mean_interval, plain, ratio_interval, share_interval
+from manyheads.evaluation.evaluation import NETWORK, Evaluation, Setup, compared, write_answers
+from manyheads.evaluation.intervals import Figures, Interval, mean_interval, plain, ratio_interval, share_interval
 from manyheads.evaluation.report import Example, Section
+from manyheads.inference.answers import replaced_answers
 from manyheads.inference.language_models import Followed, Guessed, MaskedLMPredictor, Seq2SeqPredictor
-from manyheads.runs.folder import replace_file
 
 CHUNK = 1024  # rows answered together
 TOKENS = 8192  # most of a batch
@@ -71,7 +70,7 @@ def evaluate_texts(model: Seq2SeqPredictor, rows: Rows, setup: Setup) -> Evaluat
         tiles={"exact match": match, "token accuracy": token_accuracy, "loss of a token": loss},
         comparison=compared("Beside answers without a model, on the same rows", models, "exact_match", column="answer"),
         details=lambda: [*examples(found, right=False), *examples(found, right=True)],
-        write_csv=lambda path: write_generated_csv(path, found),
+        write=lambda path: write_generated(path, found),
     )
 
 
@@ -168,10 +167,10 @@ def examples(found: Generated, *, right: bool) -> list[Section]:
     return [Section(f"{'Right' if right else 'Wrong'} answers{more}", examples=shown, long=True)]
 
 
-def write_generated_csv(path: Path, found: Generated) -> None:
-    """The columns of `write_answers_csv`, then target, prediction, and whether that is right."""
+def write_generated(path: Path, found: Generated) -> None:
+    """The columns of `write_answers`, then target, prediction, and whether that is right."""
     answers = map(list, zip(targets(found.rows), found.answers, map(int, found.right), strict=True))
-    write_answers_csv(path, found.rows, ["target", "prediction", "right"], answers)
+    write_answers(path, found.rows, ["target", "prediction", "right"], answers)
 
 
 def evaluate_masked(model: MaskedLMPredictor, rows: Rows, setup: Setup) -> Evaluation:
@@ -195,7 +194,7 @@ def evaluate_masked(model: MaskedLMPredictor, rows: Rows, setup: Setup) -> Evalu
         verdict=verdict_of_guesses(figures, n_hidden, baselines.get(COMMON)),
         tiles={"masked accuracy": accuracy, "perplexity": perplexity, "loss of a token": loss},
         comparison=compared(title, {"this model": figures, **baselines}, *shown, ranked=False),
-        write_csv=lambda path: write_pieces_csv(path, found),
+        write=lambda path: write_pieces(path, found),
     )
 
 
@@ -245,11 +244,16 @@ def verdict_of_guesses(figures: Figures, n_hidden: int, common: Figures | None) 
     return f"{said}; by {COMMON} alone {of[0]:.1%}, at {of[1]:.0f}."
 
 
-def write_pieces_csv(path: Path, found: list[Guessed]) -> None:
+def write_pieces(path: Path, found: list[Guessed]) -> None:
     """One line a piece of text: how many tokens were hidden, how many of them predicted, and their mean loss. The file
     appears whole or not at all."""
-    with replace_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
-        write = csv.writer(file, lineterminator="\n").writerow
-        write(["piece", "hidden", "right", "loss"])
-        for number, one in enumerate(found, start=1):
-            write([number, one.n_hidden, one.n_right, f"{one.loss / one.n_hidden:.6f}" if one.n_hidden else ""])
+    with replaced_answers(path) as file:
+        lines: list[dict[str, Any]] = [
+            {"piece": number, "hidden": one.n_hidden, "right": one.n_right, "loss": _loss(one)}
+            for number, one in enumerate(found, start=1)
+        ]
+        file.write([{}] * len(lines), lines)
+
+
+def _loss(found: Guessed) -> float | None:
+    return round(found.loss / found.n_hidden, 6) if found.n_hidden else None

@@ -2,48 +2,44 @@
 
 Labels are class ids `(n,)`, or marks `(n, C)`, bool, where a row has any number of labels; answers likewise.
 
-n rows . C classes or labels . R resamples, of which entry 0 is the data as it is . P pairs (class, answer) that occur
+Rows come a chunk at a time and are not kept: `counts.py`.
+
+n rows . C classes or labels . R resamples, of which entry 0 is the data as it is . P cells: rows, or counts of them, or
+pairs (class, answer) that occur . F figures of a row . V values of a row
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-OF_CLASSES = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
+from manyheads.evaluation.calibration import EDGES, N_BINS, Calibration
+from manyheads.evaluation.counts import Cells, Sums
+from manyheads.evaluation.intervals import (
+    Bools,
+    Figures,
+    Floats,
+    Ints,
+    change_interval,
+    class_interval,
+    effective_rows,
+    gap_interval,
+    mean_interval,
+    ratio,
+    resamples,
+    share_interval,
+)
+
+MOST_OF_SLICE = 4096  # rows of labels that are held where there are many tallies
+OF_CLASSES = (
+    *("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error", "brier"),
+)
 OF_LABELS = (
     *("micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall", "macro_precision", "macro_recall"),
-    "loss",
+    *("loss", "brier"),
 )
-NO_ROWS = "there are no rows to judge: give a split that holds at least one"
-Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
-N_BINS = 15  # of confidence, equally wide
-EDGES = np.linspace(0, 1, N_BINS + 1)[1:-1]
-
-
-@dataclass(slots=True)
-class Interval:
-    """A figure and its 95 % interval: of a share of rows Wilson's, of a mean over classes `class_interval`, of a change
-    `change_interval`, of a loss `mean_interval`, of the calibration error `gap_interval`. How often each holds the
-    figure of all texts is in docs/evaluation.md. It always holds the figure itself."""
-
-    value: float
-    low: float
-    high: float
-
-
-Figures = dict[str, Interval]  # of one model, by name
-
-
-def plain(figures: Figures) -> dict[str, dict[str, float]]:
-    """Figures as JSON has them."""
-    return {name: asdict(one) for name, one in figures.items()}
 
 
 @dataclass(slots=True)
@@ -67,13 +63,15 @@ class LabelScore(ClassScore):
 
 @dataclass(slots=True)
 class Bin:
-    """The rows whose confidence lies in `[low, high)`; the last bin holds 1 too."""
+    """The rows whose confidence lies in `[low, high)`, the last bin holds 1 too; their accuracy with its interval."""
 
     low: float
     high: float
     n_rows: int
     confidence: float
     accuracy: float
+    least: float
+    most: float
 
 
 @dataclass(slots=True)
@@ -84,7 +82,8 @@ class Scores:
     Macro figures are means over the classes that occur in labels or answers (scikit-learn's default), not over every
     class the model knows: a class that does not occur has no precision and no recall. The loss is in nats. The
     calibration error is the gap of confidence and accuracy, a mean over bins weighted by their rows: Guo et al. (2017),
-    "On Calibration of Modern Neural Networks", equation 3.
+    "On Calibration of Modern Neural Networks", equation 3; the Brier score is the squared distance of all probabilities
+    from what is true, summed over classes; `calibration.py` has two further errors.
 
     Where rows have any number of labels, there is no confusion and no reliability. Micro figures are then of all labels
     of all rows together, accuracy is the share of rows whose labels are all right, and no others given, and the loss is
@@ -109,26 +108,9 @@ def score(
 ) -> Scores:
     """Judge `probabilities` `(n, C)` against class ids `labels` `(n,)`. The bootstrap draws whole rows, so all figures
     of a resample belong together; the same `seed` gives the same intervals. A ValueError where there are no rows."""
-    labels_n = np.asarray(labels, dtype=np.int64)
-    probabilities_nC = np.asarray(probabilities, dtype=np.float64)
-    assert probabilities_nC.shape == (len(labels_n), len(names)), "one row of probabilities a label"
-    answers_n, confidence_n = probabilities_nC.argmax(1), probabilities_nC.max(1)
-    right_n, n_classes = answers_n == labels_n, len(names)
-    own_n = probabilities_nC[np.arange(len(labels_n)), labels_n]
-    loss_n = -np.log(np.maximum(own_n, np.finfo(np.float64).tiny))
-    draws = {"n_resamples": n_resamples, "seed": seed}
-    resampled = _of_classes(labels_n, answers_n, n_classes, **draws)
-    found = resampled.intervals() | {"loss": mean_interval(loss_n, skewed=True)}
-    found["calibration_error"] = gap_interval(np.digitize(confidence_n, EDGES), confidence_n, right_n, **draws)
-    confusion_CC = np.bincount(labels_n * n_classes + answers_n, minlength=n_classes**2).reshape(n_classes, n_classes)
-    return Scores(
-        {name: found[name] for name in OF_CLASSES},
-        n_rows=len(labels_n),
-        labels=list(names),
-        per_class=[ClassScore(*row) for row in zip(names, *resampled.by_class(), strict=True)],
-        confusion=confusion_CC.tolist(),
-        reliability=reliability(confidence_n, right_n),
-    )
+    tally = ClassTally(len(names))
+    tally.add(np.asarray(labels, dtype=np.int64), np.asarray(probabilities, dtype=np.float64))
+    return tally.scores(names, n_resamples=n_resamples, seed=seed)
 
 
 def score_labels(
@@ -136,18 +118,79 @@ def score_labels(
 ) -> Scores:
     """Judge labels, given from their `thresholds` on, against those that rows have, their `marks`; the bootstrap, its
     settings and errors are those of `score`."""
-    kind = np.finfo(np.float64)  # a probability next to one has no digits left for what is wanting to it
-    own_nC = np.where(marks_nC, np.maximum(probabilities_nC, kind.tiny), np.maximum(1 - probabilities_nC, kind.eps / 2))
-    loss_n, given_nC = -np.log(own_nC).sum(1), probabilities_nC >= np.array(thresholds)
-    resampled = _of_labels(marks_nC, given_nC, **draws)
-    found = resampled.intervals() | {"loss": mean_interval(loss_n, skewed=True)}
-    per_class = [LabelScore(*row) for row in zip(names, *resampled.by_class(), thresholds, strict=True)]
-    return Scores({name: found[name] for name in OF_LABELS}, len(marks_nC), list(names), per_class)
+    tally = LabelTally(thresholds)
+    tally.add(marks_nC, probabilities_nC)
+    return tally.scores(names, **draws)
+
+
+class ClassTally:
+    """Rows with one class each, judged a chunk at a time."""
+
+    def __init__(self, n_classes: int) -> None:
+        self.n_classes, self.cells, self.calibration = n_classes, Cells(3), Calibration(n_classes)
+
+    def add(self, labels_n: Ints, probabilities_nC: Floats) -> None:
+        assert probabilities_nC.shape == (len(labels_n), self.n_classes), "one row of probabilities a label"
+        answers_n, confidence_n = probabilities_nC.argmax(1), probabilities_nC.max(1)
+        own_n = probabilities_nC[np.arange(len(labels_n)), labels_n]
+        loss_n = -np.log(np.maximum(own_n, np.finfo(np.float64).tiny))
+        brier_n = (probabilities_nC**2).sum(1) - 2 * own_n + 1
+        key_n = (labels_n * self.n_classes + answers_n) * N_BINS + np.digitize(confidence_n, EDGES)
+        self.cells.add(key_n, np.stack([loss_n, confidence_n, brier_n], 1))
+        self.calibration.add(labels_n[:, None] == np.arange(self.n_classes), probabilities_nC)
+
+    def scores(self, names: list[str], *, n_resamples: int = 1000, seed: int = 0) -> Scores:
+        """The figures of all rows; as of `score`."""
+        key_P, count_P, mean_PV, variance_PV = self.cells.get()
+        pair_P, bin_P = np.divmod(key_P, N_BINS)
+        labels_P, answers_P = np.divmod(pair_P, self.n_classes)
+        right_P, n = labels_P == answers_P, int(count_P.sum())
+        draws = {"n_resamples": n_resamples, "seed": seed}
+        resampled = _of_classes(labels_P, answers_P, self.n_classes, count_P, **draws)
+        found = resampled.intervals() | self.calibration.figures(multi=False, **draws)
+        for name, at in (("loss", 0), ("brier", 2)):
+            found[name] = mean_interval(mean_PV[:, at], count_P, variance_PV[:, at], skewed=True)
+        found["calibration_error"] = gap_interval(bin_P, mean_PV[:, 1], right_P, count_P, **draws)
+        confusion = np.bincount(pair_P, weights=count_P, minlength=self.n_classes**2).astype(np.int64)
+        return Scores(
+            {name: found[name] for name in (*OF_CLASSES, *(one for one in found if one not in OF_CLASSES))},
+            n_rows=n,
+            labels=list(names),
+            per_class=[ClassScore(*row) for row in zip(names, *resampled.by_class(), strict=True)],
+            confusion=confusion.reshape(self.n_classes, self.n_classes).tolist(),
+            reliability=reliability(mean_PV[:, 1], right_P, count_P),
+        )
+
+
+class LabelTally:
+    """Rows with any number of labels, given from their `thresholds` on, judged a chunk at a time."""
+
+    def __init__(self, thresholds: list[float]) -> None:
+        self.thresholds, self.sums, self.calibration = thresholds, Sums(), Calibration(len(thresholds))
+
+    def add(self, marks_nC: Bools, probabilities_nC: Floats) -> None:
+        kind = np.finfo(np.float64)  # a probability next to one has no digits left for what is wanting to it
+        wrong_nC = np.maximum(1 - probabilities_nC, kind.eps / 2)
+        loss_n = -np.log(np.where(marks_nC, np.maximum(probabilities_nC, kind.tiny), wrong_nC)).sum(1)
+        brier_n = ((probabilities_nC - marks_nC) ** 2).sum(1)
+        self.sums.add(_of_row(marks_nC, probabilities_nC >= np.array(self.thresholds), loss_n, brier_n))
+        self.calibration.add(marks_nC, probabilities_nC)
+
+    def scores(self, names: list[str], **draws: int) -> Scores:
+        """The figures of all rows; as of `score_labels`."""
+        resampled = _of_sums(self.sums.resampled(**draws), self.sums.n, len(names))
+        found = resampled.intervals() | self.calibration.figures(multi=True, **draws)
+        found |= {name: self.sums.mean(at) for name, at in (("loss", -2), ("brier", -1))}
+        per_class = [LabelScore(*row) for row in zip(names, *resampled.by_class(), self.thresholds, strict=True)]
+        figures = {name: found[name] for name in (*OF_LABELS, *(one for one in found if one not in OF_LABELS))}
+        return Scores(figures, self.sums.n, list(names), per_class)
 
 
 def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws: int) -> Figures:
     """The figures of bare answers, such as a baseline's, on the resamples that `score` draws for these settings."""
-    return _resampled(labels, answers, n_classes, **draws).intervals()
+    tally = AnswerTally(n_classes)
+    tally.add(np.asarray(labels), np.asarray(answers))
+    return tally.figures(**draws)[0]
 
 
 def change_of_answers(
@@ -156,11 +199,59 @@ def change_of_answers(
     """Each figure of every one of `others` less that of `answers`, on the same rows, with its `change_interval`. The
     bootstrap is paired: a resample draws rows, and takes both answers to each (Efron and Tibshirani, 1993, "An
     Introduction to the Bootstrap", section 8.3)."""
-    before, *after = (_resampled(labels, one, n_classes, **draws) for one in (answers, *others))
-    figures, n_macro = before.figures(), min(float(before.n_rows), effective_rows(before.support_RC[0]))
-    n_rows = {name: n_macro if name.startswith("macro") else before.n_rows for name in figures}
-    found = [one.figures() for one in after]
-    return [{name: change_interval(one[name] - figures[name], n_rows[name]) for name in figures} for one in found]
+    found = []
+    for one in others:
+        tally = AnswerTally(n_classes)
+        tally.add(np.asarray(labels), np.asarray(answers), np.asarray(one))
+        found.append(tally.figures(**draws)[1])
+    return found
+
+
+class AnswerTally:
+    """Bare answers to rows, a chunk at a time, and maybe `others` to the same rows, to be compared with them. Rows of
+    one class may be `counted` however few they are: that is far quicker, and draws as likely."""
+
+    def __init__(self, n_classes: int, *, counted: bool = False) -> None:
+        self.n_classes, self.sums, self.paired = n_classes, Sums(MOST_OF_SLICE if counted else None), False
+        self.cells = Cells(most=0 if counted else None)
+
+    def add(self, labels: NDArray[Any], answers: NDArray[Any], others: NDArray[Any] | None = None) -> None:
+        self.paired = others is not None
+        every = [answers] if others is None else [answers, others]
+        if labels.ndim == 2:
+            self.sums.add(np.concatenate([_of_row(labels, one) for one in every], axis=1))
+            return
+        key_n = labels.astype(np.int64)
+        for one in every:
+            key_n = key_n * self.n_classes + one
+        self.cells.add(key_n)
+
+    def figures(self, **draws: int) -> tuple[Figures, Figures]:
+        """Those of the answers; and those of the others less these, with their `change_interval`."""
+        before, *after = self._resampled(**draws)
+        if not after:
+            return before.intervals(), {}
+        figures, n_macro = before.figures(), min(float(before.n_rows), effective_rows(before.support_RC[0]))
+        n_rows = {name: n_macro if name.startswith("macro") else before.n_rows for name in figures}
+        others = after[0].figures()
+        change = {name: change_interval(others[name] - figures[name], n_rows[name]) for name in figures}
+        return before.intervals(), change
+
+    def _resampled(self, **draws: int) -> list["_Resampled"]:
+        if self.sums.n:
+            sums_RF = self.sums.resampled(**draws)
+            parts = np.split(sums_RF, 2 if self.paired else 1, axis=1)
+            return [_of_sums(one, self.sums.n, self.n_classes) for one in parts]
+        key_P, count_P, _, _ = self.cells.get()
+        answers = []
+        for _ in range(2 if self.paired else 1):
+            key_P, one_P = np.divmod(key_P, self.n_classes)
+            answers.append(one_P)
+        labels_P = key_P
+        return [
+            _of_classes(labels_P, one_P, self.n_classes, count_P, **draws)
+            for one_P in reversed(answers)
+        ]
 
 
 @dataclass(slots=True)
@@ -217,186 +308,49 @@ class _Resampled:
         return {"f1": (self.given_RC + self.support_RC) / 2, "precision": self.given_RC, "recall": self.support_RC}
 
 
-def _resampled(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws: int) -> _Resampled:
-    """Of bare answers."""
-    ids, given = np.asarray(labels), np.asarray(answers)
-    if ids.ndim == 2:
-        return _of_labels(ids, given, **draws)
-    return _of_classes(ids.astype(np.int64), given.astype(np.int64), n_classes, **draws)
-
-
-def _of_classes(labels_n: Ints, answers_n: Ints, n_classes: int, **draws: int) -> _Resampled:
+def _of_classes(
+    labels_P: Ints,
+    answers_P: Ints,
+    n_classes: int,
+    count_P: Ints,
+    **draws: int,
+) -> _Resampled:
     """Counted by the pairs of class and answer that occur: of thousands of classes there is no matrix."""
-    cells_P, pair_n = np.unique(labels_n * n_classes + answers_n, return_inverse=True)
-    classes_P, answers_P = np.divmod(cells_P, n_classes)
-    right_P = classes_P == answers_P
+    pairs, pair_P = np.unique(labels_P * n_classes + answers_P, return_inverse=True)
+    classes, given = np.divmod(pairs, n_classes)
+    right = classes == given
     counts = []
-    for times_n in resamples(len(labels_n), **draws):
-        counts_P = np.bincount(pair_n, weights=times_n, minlength=len(cells_P))
-        every = ((classes_P, counts_P), (answers_P, counts_P), (classes_P[right_P], counts_P[right_P]))
+    for times_P in resamples(count_P, **draws):
+        of_pair = np.bincount(pair_P, weights=times_P, minlength=len(pairs))
+        every = ((classes, of_pair), (given, of_pair), (classes[right], of_pair[right]))
         counts.append([np.bincount(ids, weights=some, minlength=n_classes) for ids, some in every])
     support_RC, given_RC, right_RC = (np.stack(one) for one in zip(*counts, strict=True))
-    return _Resampled(support_RC, given_RC, right_RC, right_RC.sum(1), len(labels_n), False)
+    return _Resampled(support_RC, given_RC, right_RC, right_RC.sum(1), int(count_P.sum()), False)
 
 
-def _of_labels(marks_nC: Bools, given_nC: Bools, **draws: int) -> _Resampled:
-    n, n_labels = marks_nC.shape
-    per_row = [marks_nC & given_nC, given_nC, marks_nC, (marks_nC == given_nC).all(1)[:, None]]
-    of_rows = np.concatenate([np.asarray(one, dtype=np.float64) for one in per_row], axis=1)
-    sums = np.stack([times_n @ of_rows for times_n in resamples(n, **draws)])
-    right_RC, given_RC, support_RC = (sums[:, at * n_labels : (at + 1) * n_labels] for at in range(3))
-    return _Resampled(support_RC, given_RC, right_RC, sums[:, -1], n, True)
+def _of_row(marks_nC: Bools, given_nC: Bools, *values: Floats) -> Floats:
+    """Of each row its labels that are right, given and had, whether all are right, and `values`: `(n, F)`."""
+    right_n = (marks_nC == given_nC).all(1)
+    parts = [marks_nC & given_nC, given_nC, marks_nC, *(one[:, None] for one in (right_n, *values))]
+    return np.concatenate([np.asarray(one, dtype=np.float64) for one in parts], axis=1)
 
 
-def effective_rows(n_C: NDArray[Any]) -> float:
-    """How many rows one share must have to be known as well as a mean over classes of `n_C` rows each: of classes of
-    one size all their rows, else fewer."""
-    n_C = n_C[n_C > 0]
-    return float(len(n_C) ** 2 / (1 / n_C).sum()) if len(n_C) else 1.0
+def _of_sums(sums_RF: Floats, n: int, n_labels: int) -> _Resampled:
+    """The inverse of `_of_row`, summed."""
+    right_RC, given_RC, support_RC = (sums_RF[:, at * n_labels : (at + 1) * n_labels] for at in range(3))
+    return _Resampled(support_RC, given_RC, np.minimum(right_RC, given_RC), sums_RF[:, 3 * n_labels], n, True)
 
 
-def class_interval(value_R: Floats, value_C: Floats, n_C: Floats) -> Interval:
-    """Of the mean over classes of figures between 0 and 1, such as macro F1: as it is, entry 0, and of its resamples.
-
-    It is Wilson's score interval, taken class by class as Yan and Su (2010), "Stratified Wilson and Newcombe Confidence
-    Intervals for Multiple Binomial Proportions", do: each class shifts the middle by what its `n_C` rows leave in
-    doubt, at its own figure `value_C`. The variance is that of the resamples, so that errors which lower two classes at
-    once count as such. Of one class whose figure is a share it is Wilson's interval, and of classes of one size that
-    are all right, that of all rows; without any it is 0 to 1. docs/lab-notes.md has its coverage.
-    """
-    seen_C = n_C > 0
-    if not seen_C.any():
-        return Interval(float(value_R[0]), 0.0, 1.0)
-    value, weight_C = float(value_R[0]), (Z / seen_C.sum()) ** 2 / n_C[seen_C]
-    doubt, shift = float(weight_C.sum()), float((weight_C * (0.5 - value_C[seen_C])).sum())
-    half = math.sqrt(Z**2 * value_R[1:].var() + doubt**2 / 4) if len(value_R) > 1 else doubt / 2
-    low, high = (value + (shift + sign * half) / (1 + doubt) for sign in (-1, 1))
-    return Interval(value, min(value, max(0.0, low)), max(value, min(1.0, high)))
-
-
-def change_interval(value_R: Floats, n_rows: float) -> Interval:
-    """Of the difference of two figures of the same `n_rows` (effective) rows: as it is, entry 0, and of its resamples.
-
-    Agresti and Min (2005), "Simple Improved Confidence Intervals for Comparing Matched Proportions": as if two further
-    rows were shared out evenly over both right, both wrong, and either alone right. So models that answer every row
-    alike are not known to be equally good. Of an accuracy it is theirs, but for noise: the resamples give the variance.
-    """
-    value, shrunk = float(value_R[0]), n_rows / (n_rows + 2)
-    added = (1 + 2 * value**2 / (1 + 2 / n_rows)) / (n_rows + 2) ** 2  # by the two rows
-    half = Z * math.sqrt(value_R[1:].var() * shrunk**2 + added) if len(value_R) > 1 else 1.0
-    low, high = (value * shrunk + sign * half for sign in (-1, 1))
-    return Interval(value, min(value, max(-1.0, low)), max(value, min(1.0, high)))
-
-
-def mean_interval(values: ArrayLike, *, skewed: bool = False) -> Interval:
-    """The mean of a figure a row, such as a difference of paired rows, with Student's interval. That of a loss, which
-    is `skewed`, never negative and decided by few rows, would end too low: Hall (1992), "On the Removal of Skewness by
-    Transformation", takes the skewness out of t by a cubic, whose inverse gives the ends."""
-    from scipy.special import stdtrit  # which takes long to import
-
-    value_n = np.asarray(values, dtype=np.float64)
-    n = len(value_n)
-    if not n:
-        raise ValueError(NO_ROWS)
-    mean, deviation = float(value_n.mean()), float(value_n.std(ddof=1)) if n > 1 else 0.0
-    if not deviation > 0:
-        return Interval(mean, mean, mean)
-    ends_t = [sign * float(stdtrit(n - 1, 0.975)) for sign in (1, -1)]
-    skew = float(((value_n - mean) ** 3).mean()) / (deviation**3 * math.sqrt(n)) if skewed else 0.0
-    if skew:
-        ends_t = [3 / skew * (math.cbrt(1 + skew * (end - skew / 6)) - 1) for end in ends_t]
-    low, high = (mean - end * deviation / math.sqrt(n) for end in ends_t)
-    return Interval(mean, min(mean, max(low, 0.0) if skewed else low), max(mean, high))
-
-
-def gap_interval(
-    bin_n: Ints, confidence_n: Floats, right_n: Bools, *, n_resamples: int = 1000, seed: int = 0
-) -> Interval:
-    """The calibration error over the bins `bin_n`: their gaps of confidence and share of right rows, weighted by rows.
-
-    Noise makes gaps where there are none, and resampled rows bring it in once more. So the interval holds the errors
-    which could well have looked like the one seen: Carpenter (1999), "Test Inversion Bootstrap Confidence Intervals".
-    The gaps are a multiple of those seen, each with two rows of the mean gap added; rows are drawn into the bins and
-    right as often as confidence less gap says, as in Bröcker and Smith (2007), "Increasing the Reliability of
-    Reliability Diagrams". At either end 2.5 % of the draws lie as far out as what is seen. K bins that hold rows
-    """
-    _, bin_n, n_K = np.unique(bin_n, return_inverse=True, return_counts=True)
-    n = len(bin_n)
-    sure_K = np.bincount(bin_n, weights=confidence_n) / n_K
-    gaps_K = np.bincount(bin_n, weights=confidence_n - right_n)
-    value, held_K = float(np.abs(gaps_K).sum()) / n, (gaps_K + 2 * gaps_K.sum() / n) / (n_K + 2)
-    ones_K = np.ones_like(held_K)
-    held_K = held_K / np.abs(held_K).max() if held_K.any() else ones_K
-
-    def end(towards_K: Floats, reached: Callable[[Floats], bool]) -> tuple[float, float]:
-        """The least multiple of the gaps `towards_K` whose draws are `reached`, by halving, 16 where none is; and its
-        error."""
-        below, above = 0.0, 16.0
-        for step in range(16):
-            middle = (below + above) / 2 if step else 0.0
-            random = np.random.default_rng(seed)
-            n_RK = random.multinomial(n, n_K / n, size=n_resamples)
-            right_RK = random.binomial(n_RK, np.clip(sure_K - middle * towards_K, 0, 1))
-            if reached(np.abs(n_RK * sure_K - right_RK).sum(1) / n):
-                above = middle
-            else:
-                below = middle
-        return above, float(n_K @ np.abs(sure_K - np.clip(sure_K - above * towards_K, 0, 1))) / n
-
-    _, low = end(held_K, lambda value_R: float(np.mean(value_R >= value - 1e-12)) > 0.025)
-    highs = (end(one, lambda value_R: float(np.mean(value_R <= value + 1e-12)) < 0.025) for one in (held_K, ones_K))
-    high = next((error for multiple, error in highs if multiple < 16), 1.0)  # rows that are all right lead to no end
-    return Interval(value, min(value, low), max(value, high))
-
-
-def share_interval(n_some: int, n: int) -> Interval:
-    """The share of rows that some are, with Wilson's interval: Wilson (1927), "Probable Inference, the Law of
-    Succession, and Statistical Inference"."""
-    if not n:
-        raise ValueError(NO_ROWS)
-    share, doubt = n_some / n, Z**2 / n
-    middle, half = share + doubt / 2, math.sqrt(share * (1 - share) * doubt + doubt**2 / 4)
-    low, high = (middle - half) / (1 + doubt), (middle + half) / (1 + doubt)
-    return Interval(share, min(share, max(0.0, low)), max(share, min(1.0, high)))
-
-
-def ratio_interval(
-    parts: ArrayLike, wholes: ArrayLike, *, share: bool = False, n_resamples: int = 1000, seed: int = 0
-) -> Interval:
-    """The sum of `parts` by that of `wholes`, a number a row each; with `share` a part of each whole, such as right
-    tokens by tokens, of which as many as there are rows count as independent."""
-    part_n, whole_n = (np.asarray(values, dtype=np.float64) for values in (parts, wholes))
-    if not share:  # the mean of what each row moves it by, to first order
-        total = part_n.sum() / whole_n.sum()
-        return mean_interval(total + (part_n - total * whole_n) / whole_n.mean(), skewed=True)
-    ratio_R = np.array(
-        [times_n @ part_n / (times_n @ whole_n) for times_n in resamples(len(part_n), n_resamples, seed)]
-    )
-    return class_interval(ratio_R, ratio_R[:1], np.array([float(len(part_n))]))
-
-
-def reliability(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool_]) -> list[Bin]:
-    """The bins that hold rows, from the least to the most confident."""
-    bin_n = np.digitize(confidence_n, EDGES)
-    of_rows = (np.ones(len(bin_n)), confidence_n, right_n)
-    sums = [np.bincount(bin_n, weights=values, minlength=N_BINS).tolist() for values in of_rows]
-    return [
-        Bin(at / N_BINS, (at + 1) / N_BINS, int(count), confident / count, correct / count)
-        for at, (count, confident, correct) in enumerate(zip(*sums, strict=True))
-        if count
+def reliability(confidence_P: Floats, right_P: Bools, count_P: Ints | None = None) -> list[Bin]:
+    """The bins that hold rows, from the least to the most confident; `count_P` rows at once, of which the confidence
+    is the mean."""
+    count_P = np.ones(len(confidence_P), dtype=np.int64) if count_P is None else count_P
+    bin_P = np.digitize(confidence_P, EDGES)
+    sums = [
+        np.bincount(bin_P, weights=count_P * values, minlength=N_BINS).tolist() for values in (1, confidence_P, right_P)
     ]
-
-
-def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
-    """How often each of `n` rows counts: first once each, the data as it is, then as they are drawn."""
-    if not n:
-        raise ValueError(NO_ROWS)
-    random = np.random.default_rng(seed)
-    yield np.ones(n, dtype=np.int64)
-    for _ in range(n_resamples):
-        yield np.bincount(random.integers(n, size=n), minlength=n)
-
-
-def ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
-    """One by the other; 0 without a denominator."""
-    return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
+    return [
+        Bin(at / N_BINS, (at + 1) / N_BINS, int(count), confident / count, share.value, share.low, share.high)
+        for at, (count, confident, correct) in enumerate(zip(*sums, strict=True))
+        if count and (share := share_interval(round(correct), int(count)))
+    ]

@@ -25,7 +25,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from manyheads.config.fields import show
-from manyheads.evaluation.metrics import Figures, Scores
+from manyheads.evaluation.intervals import Figures
+from manyheads.evaluation.metrics import Scores
 from manyheads.runs.folder import Curve, replace_file
 
 MOST_LETTERS = 600  # of a text on a page
@@ -240,6 +241,7 @@ def draw_reliability(scores: Scores) -> bytes:
     widths = [one.high - one.low for one in bins]
     colours = [BLUE if one.n_rows >= FEW_ROWS else PALE for one in bins]
     upper.bar(middles, [one.accuracy for one in bins], widths, color=colours, edgecolor="white")
+    upper.vlines(middles, [one.least for one in bins], [one.most for one in bins], color=INK, linewidth=1)
     upper.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     upper.plot([one.confidence for one in bins], [one.accuracy for one in bins], "o", color=INK, markersize=3)
     upper.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")

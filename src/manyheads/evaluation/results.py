@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import EvaluateConfig
+from manyheads.config import EvaluateConfig, Predictions
 from manyheads.config.fields import to_plain
 from manyheads.data.rows import Rows, Splits
 from manyheads.evaluation.classification import evaluate_classifier, frequent_label, linear_words
@@ -23,8 +23,8 @@ from manyheads.evaluation.evaluation import (
     warnings_of,
     words_of,
 )
+from manyheads.evaluation.intervals import Interval, plain
 from manyheads.evaluation.language_models import evaluate_masked, evaluate_texts
-from manyheads.evaluation.metrics import Interval, plain
 from manyheads.evaluation.report import installed_versions, write_page
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import AnyPredictor
@@ -178,7 +178,7 @@ def write_evaluation(
     model: AnyPredictor,
     home: Path | None,
 ) -> dict[str, Any]:
-    """Write metrics.json, predictions.csv, report.html and its pictures, each whole or not at all, and print a table;
+    """Write metrics.json, the predictions, report.html and its pictures, each whole or not at all, and print a table;
     `home` is the run folder, whose learning curves are shown. A ValueError where the folder cannot be written to.
 
     Returns:
@@ -206,6 +206,7 @@ def write_evaluation(
             for key, of_key in models.items()
             if classes or key == "baselines"
         },
+        **{one.name: one.content for one in evaluation.findings},
         **({"warnings": warnings} if classes else {}),
     }
     with refuse_unwritable(folder):
@@ -213,24 +214,31 @@ def write_evaluation(
         for picture in (one for section in page.sections for one in section.pictures):
             with replace_file(folder / f"{picture.name}.png") as part:
                 part.write_bytes(picture.png)
-        evaluation.write_csv(folder / "predictions.csv")
+        name, other = (
+            f"predictions.{one.name}" for one in sorted(Predictions, key=lambda one: one != config.predictions)
+        )
+        evaluation.write(folder / name)
+        (folder / other).unlink(missing_ok=True)
         write_page(folder / "report.html", page)
         with replace_file(folder / "metrics.json") as part:
             part.write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    show_evaluation(evaluation, data, warnings, folder)
+    show_evaluation(evaluation, data, warnings, folder, name)
     return metrics
 
 
-def show_evaluation(evaluation: Evaluation, data: EvaluationData, warnings: Sequence[str], folder: Path) -> None:
+def show_evaluation(
+    evaluation: Evaluation, data: EvaluationData, warnings: Sequence[str], folder: Path, predictions: str
+) -> None:
     """Print the figures of all models, the lead over the strongest baseline, warnings, and where the files are."""
     models = beside(evaluation.members, evaluation.baselines)
     block = f"{data.name}, {data.split}: {len(data.rows):,} rows"
     show_figures(console(), {block: models}, list(next(iter(models.values()))), "metrics.json")
     lead = lead_line(evaluation.leads, evaluation.baselines, data.split)
-    for line in [f"lead: {lead}" if lead else "", *(f"warning: {one}" for one in warnings), evaluation.note]:
+    found = [line for one in evaluation.findings for line in one.lines]
+    for line in [f"lead: {lead}" if lead else "", *(f"warning: {one}" for one in warnings), evaluation.note, *found]:
         if line:
             console().print(as_text(line), soft_wrap=True)
-    show_files(folder, ["metrics.json", "predictions.csv", "report.html"])
+    show_files(folder, ["metrics.json", predictions, "report.html"])
 
 
 def lead_line(leads: dict[str, Figures], baselines: dict[str, Figures], split: str) -> str:

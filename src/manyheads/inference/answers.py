@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from manyheads.config.fields import listed
 from manyheads.data.files import OPENERS
 from manyheads.distributed.signals import fault
-from manyheads.runs.folder import flush, read_json
+from manyheads.runs.folder import flush, read_json, replace_file
 from manyheads.terminal import one_line
 
 Row = dict[str, Any]
@@ -31,6 +31,7 @@ Row = dict[str, Any]
 BREAKS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 MOST_CELL = 2**31 - 1  # letters: a text of any length was written
 SIGNS = {".csv": ",", ".tsv": "\t"}  # that separate cells
+LISTS = ("labels", "prediction", "set")  # columns of several labels, joined in a csv
 EVERY = 1.0  # seconds between two records of how far the part is
 
 
@@ -60,6 +61,7 @@ class Answers:
     put: Callable[[bytes], object]
     progress: Progress
     saved: Callable[[], None] = lambda: None
+    part: BinaryIO | None = None  # what is put, to be read
 
     def write(self, kept: list[Row], answers: list[Row]) -> None:
         """Add a chunk; a ValueError where a row has a column, or a cell a type, that the first rows have not."""
@@ -75,10 +77,14 @@ class Answers:
             rows = [_beside(row, answer) for row, answer in zip(kept, answers, strict=True)]
             lines = [json.dumps(row, ensure_ascii=False, allow_nan=False).translate(BREAKS) for row in rows]
             data = "".join(f"{line}\n" for line in lines).encode()
+        self.add(data, len(answers))
+
+    def add(self, data: bytes, n_rows: int) -> None:
+        """Add a chunk of so many rows as it is to be on the disk."""
         self.put(data)
         fault("chunk")
         self.progress.chunks += 1
-        self.progress.rows += len(answers)
+        self.progress.rows += n_rows
         self.progress.size += len(data)
         self.saved()
 
@@ -118,11 +124,14 @@ def check_output(name: str) -> None:
 
 
 @contextmanager
-def opened_answers(name: str, *, ranked: bool = False, of: dict[str, str] | None = None) -> Iterator[Answers]:
+def opened_answers(
+    name: str, *, ranked: bool = False, of: dict[str, str] | None = None, kept: bool = True
+) -> Iterator[Answers]:
     """What writes the answers; a file appears once it is whole. A ValueError, as where another process writes to it,
     leaves nothing of it.
 
     Args:
+        kept: False: the part is for the block alone, and gone after it.
         of: what the answers follow from, by name. Where a part of the very same is there, it goes on, and its
             `progress` says after how many chunks of the input. None: what is interrupted begins anew.
     """
@@ -135,21 +144,22 @@ def opened_answers(name: str, *, ranked: bool = False, of: dict[str, str] | None
             yield Answers(name, ranked, file.write, Progress())
     else:
         part, record, passing = (place.with_name(f".{place.name}.part{end}") for end in ("", ".json", ".new"))
-        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
-        with os.fdopen(opened, "ab") as file:
+        opened = os.open(part, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+        with os.fdopen(opened, "a+b") as file:
             _lock(file, part, name)
             progress = Progress() if of is None else _resumed(name, file, record, of)
             if not progress.rows and record.exists():  # it would take what is written now for what it knows
                 record.unlink()
                 flush(place.parent)
             file.truncate(progress.size)
-            answers = Answers(name, ranked, file.write, progress)
+            answers = Answers(name, ranked, file.write, progress, part=file)
             answers.saved = _saver(file, record, passing, progress) if of is not None else file.flush
             try:
                 check_output(name)  # another process may have written it until now
                 yield answers
                 file.flush()
-                _finish(name, part, passing, place)
+                if kept:
+                    _finish(name, part, passing, place)
             except BaseException as error:
                 if of is None or isinstance(error, ValueError) or not record.exists():
                     for one in (part, record):
@@ -157,7 +167,22 @@ def opened_answers(name: str, *, ranked: bool = False, of: dict[str, str] | None
                 raise
             finally:
                 passing.unlink(missing_ok=True)
-            record.unlink(missing_ok=True)
+            for one in [record] if kept else [part, record]:
+                one.unlink(missing_ok=True)
+
+
+@contextmanager
+def replaced_answers(path: Path) -> Iterator[Answers]:
+    """What writes a file of answers anew: it takes the place of `path` once it is whole, after an error nothing has
+    changed."""
+    with replace_file(path) as part:
+        with part.open("wb") as file:
+            yield Answers(str(path), False, file.write, Progress())
+        if path.suffix.lower() == ".parquet":
+            from manyheads.inference.parquet import write_parquet
+
+            with replace_file(part) as whole:
+                write_parquet(part, whole)
 
 
 def _lock(file: BinaryIO, part: Path, name: str) -> None:
@@ -266,7 +291,7 @@ def _flat(answer: Row, *, joined: bool, ranked: bool) -> Row:
         elif name == "probabilities":
             flat |= {f"p_{label}": probability for label, probability in value.items()}
         else:
-            flat[name] = "|".join(value) if joined and name == "labels" else value
+            flat[name] = "|".join(value) if joined and name in LISTS and isinstance(value, list) else value
     return flat
 
 

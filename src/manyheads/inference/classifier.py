@@ -5,7 +5,7 @@ The network is one of torch, or a graph that `manyheads export format=onnx` has 
 n texts . B texts of a batch . C classes
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -20,6 +20,7 @@ from manyheads.config import Cutting, Task, Terms
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
+from manyheads.inference.calibration import Calibration
 from manyheads.inference.precision import cast_once
 from manyheads.inference.predictor import Predictor
 from manyheads.layout import Packed
@@ -34,6 +35,7 @@ PART = 512
 two threads with 8 texts each, 1,218 by one call with 16 and two threads inside, 942 with 64. One text of 50 tokens
 takes 1.3 ms with one thread and 1.5 with two, one of 512 tokens 23 and 15."""
 CHUNK = 4096  # rows tokenised and sorted by length together
+MOST_LOGITS = 2**22  # of such a chunk
 
 
 class Prediction(NamedTuple):
@@ -152,13 +154,15 @@ def _brief(error: Exception) -> str:
 class TextClassifier(Predictor[Classifier]):
     """A classifier ready to answer. With `thresholds` a text has any number of labels: each whose probability is at
     least its own; `member_thresholds` are those of the network and of the linear model where one of them is asked
-    alone. `blend` is the linear model; its share of the answers may be nothing."""
+    alone. `blend` is the linear model; its share of the answers may be nothing. `calibration` maps what is answered,
+    not what its members answer alone."""
 
     task: ClassVar[Task] = Task.classify
     labels: list[str]
     thresholds: list[float] | None = None
     member_thresholds: dict[str, list[float]] = field(default_factory=dict)
     blend: Blend | None = None
+    calibration: Calibration | None = None
     _cast: Classifier | None = field(default=None, repr=False)  # the network with matrices of type `autocast`
 
     def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> Self:
@@ -211,7 +215,7 @@ class TextClassifier(Predictor[Classifier]):
         Batches hold texts of similar length and at most `tokens` tokens. What a text gets does not depend on its
         neighbours, but for the rounding of sums. ValueError as of `check`.
         """
-        return self.with_linear(self.network_logits(texts, pairs, tokens=tokens), texts, pairs)
+        return self.calibrated(self.with_linear(self.network_logits(texts, pairs, tokens=tokens), texts, pairs))
 
     def member_logits(
         self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = ANSWER_TOKENS
@@ -221,10 +225,14 @@ class TextClassifier(Predictor[Classifier]):
         where there is no `"both"`. The network runs once. Arguments and errors as of `logits`."""
         network_nC = self.network_logits(texts, pairs, tokens=tokens)
         if self.blend is None:
-            return {"network": network_nC}
+            return {"network": self.calibrated(network_nC)}
         linear_nC = linear_logits(self.blend.linear, texts, pairs)
         both_nC = self.blend.of(network_nC, linear_nC, multi=self.multi)
-        return {"network": network_nC, "linear": linear_nC, "both": both_nC}
+        return {"network": network_nC, "linear": linear_nC, "both": self.calibrated(both_nC)}
+
+    def calibrated(self, logits_nC: Tensor) -> Tensor:
+        """Logits of calibrated probabilities; the same where nothing was fitted."""
+        return logits_nC if self.calibration is None else self.calibration.of(logits_nC, multi=self.multi)
 
     def network_logits(self, texts: list[str], pairs: list[str] | None, *, tokens: int) -> Tensor:
         """Logits `(n, C)` of the network alone. Arguments and errors as of `logits`."""
@@ -269,12 +277,32 @@ def in_chunks(
     n_classes: int,
     progress: Callable[[int], None],
 ) -> dict[str, Tensor]:
-    """The answers `(n, C)` to all rows by name, asked for `CHUNK` rows at a time; `progress` hears of each chunk."""
-    pieces: list[dict[str, Tensor]] = []
-    for start in range(0, len(rows), CHUNK):
-        chunk = slice(start, start + CHUNK)
-        pieces.append(answers(rows.texts[chunk], None if rows.pairs is None else rows.pairs[chunk]))
-        progress(len(rows.texts[chunk]))
+    """The answers `(n, C)` to all rows by name; `progress` hears of each chunk."""
+    pieces = list(chunks_of(answers, rows, n_classes, progress))
     if not pieces:
         return dict.fromkeys(answers([], None if rows.pairs is None else []), torch.empty(0, n_classes))
     return {name: torch.cat([one[name] for one in pieces]) for name in pieces[0]}
+
+
+def chunks_of(
+    answers: Callable[[list[str], list[str] | None], dict[str, Tensor]],
+    rows: Rows,
+    n_classes: int,
+    progress: Callable[[int], None],
+    *,
+    done: int = 0,
+) -> Iterator[dict[str, Tensor]]:
+    """The answers to some rows after others, by name, but for those that are `done`; `progress` hears of each chunk."""
+    step = rows_at_once(n_classes)
+    if done:
+        progress(min(done * step, len(rows)))
+    for start in range(done * step, len(rows), step):
+        chunk = slice(start, start + step)
+        texts = rows.texts[chunk]
+        yield answers(texts, None if rows.pairs is None else rows.pairs[chunk])
+        progress(len(texts))
+
+
+def rows_at_once(n_classes: int) -> int:
+    """Of a chunk: fewer where there are many classes."""
+    return max(1, min(CHUNK, MOST_LOGITS // max(1, n_classes)))

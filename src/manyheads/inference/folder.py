@@ -18,8 +18,10 @@ from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, M
 from manyheads.config.fields import one_of
 from manyheads.data.tokenizer import marks, vocabulary
 from manyheads.data.tokens import load_tokenizer, reach
+from manyheads.inference.calibration import read_calibration
 from manyheads.inference.classifier import GraphLinear, GraphNetwork, TextClassifier
 from manyheads.inference.format import (
+    CALIBRATION,
     GRAPH,
     WEIGHTS,
     ModelFolder,
@@ -218,6 +220,7 @@ def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = Non
         if settings.task is Task.seq2seq and marks(tokenizer) is None:
             raise ValueError(f"{path / 'tokenizer.json'} does not put one mark before a text and another after it")
         network = read_network(path / WEIGHTS, settings) if (path / WEIGHTS).is_file() else read_graph(path, settings)
+        calibration = read_calibration(path / CALIBRATION, settings.n_classes) if settings.n_classes else None
         linear = None
         if settings.terms and isinstance(network, GraphNetwork):
             linear = GraphLinear(network, settings.terms)
@@ -227,6 +230,8 @@ def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = Non
         return MaskedLMPredictor(network, tokenizer, settings, vocabulary(tokenizer, pairs=settings.pairs))
     if isinstance(network, Seq2Seq):
         return Seq2SeqPredictor(network, tokenizer, settings)
+    if calibration is not None and "both" in thresholds:
+        thresholds["both"] = calibration.thresholds(thresholds["both"])
     return TextClassifier(
         network,
         tokenizer,
@@ -235,6 +240,7 @@ def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = Non
         thresholds=thresholds.pop("both", None),
         member_thresholds=thresholds,
         blend=Blend(linear, settings.linear, settings.temperature) if linear else None,
+        calibration=calibration,
     )
 
 

@@ -34,7 +34,8 @@ from manyheads.runs.folder import read_json
 
 WEIGHTS, GRAPH = "model.safetensors", "model.onnx"
 FILES = ("config.json", "labels.json", "tokenizer.json", WEIGHTS)
-MORE = ("thresholds.json", "linear.safetensors", GRAPH)  # of some; the last in place of the weights
+CALIBRATION = "calibration.json"  # that `manyheads calibrate` adds
+MORE = ("thresholds.json", "linear.safetensors", CALIBRATION, GRAPH)  # of some; the last in place of the weights
 REMEDY = "name the folder that training wrote, or its model/ folder"
 KINDS = {  # what is needed, and what is found in its place
     Task.classify: ("a classifier", "is a classifier"),

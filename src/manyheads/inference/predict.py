@@ -19,6 +19,7 @@ from manyheads.config import InferenceHardware, PredictConfig, Task
 from manyheads.config.fields import to_plain
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
+from manyheads.inference.abstain import Rules, check_rules, set_rules, wants_rules
 from manyheads.inference.answers import check_output, n_written, opened_answers
 from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder, open_folder
 from manyheads.inference.reading import Chunk, check_texts, opened_texts
@@ -75,14 +76,22 @@ def answer_together(
 
 def _predict(config: PredictConfig, workers: "Workers | None") -> int:
     folder = _check(config)
+
+    from manyheads.inference.classifier import TextClassifier
+
     predictor = replace(_opened(config, folder), workers=workers)
     texts, begun = opened_texts(config.text, config.input, predictor, config.data), time.monotonic()
-    answers = opened_answers(config.output, ranked=bool(config.top_k), of=_origin(config, folder, predictor))
+    rules = None
+    if isinstance(predictor, TextClassifier) and wants_rules(config):
+        rules = set_rules(config, folder, predictor)
+    for line in rules.words() if rules else ():
+        print(one_line(line), file=sys.stderr)
+    answers = opened_answers(config.output, ranked=bool(config.top_k), of=_origin(config, folder, predictor, rules))
     apart = config.output != "-" or not sys.stdout.isatty()  # from a terminal's own answers
     with texts as chunks, answers as file, row_counter(apart) as count:
         before = file.progress.rows
         for chunk in islice(chunks, file.progress.chunks, None):
-            file.write(chunk.kept, _answers(predictor, chunk, config))
+            file.write(chunk.kept, _answers(predictor, chunk, config, rules))
             count(file.progress.rows)
     n_rows = file.progress.rows
     if config.output != "-":
@@ -97,26 +106,39 @@ def _predict(config: PredictConfig, workers: "Workers | None") -> int:
     return n_rows
 
 
-def _origin(config: PredictConfig, folder: ModelFolder, predictor: "AnyPredictor") -> dict[str, str] | None:
+def _origin(
+    config: PredictConfig, folder: ModelFolder, predictor: "AnyPredictor", rules: Rules | None
+) -> dict[str, str] | None:
     """All on which the bytes of the output depend; None where the input cannot be read again."""
     source = Path(config.input)
     if config.text or not source.is_file():
         return None
+    plain = {
+        **to_plain(config),
+        "rules": str(rules),
+        "run": "",
+        "input": source.suffix,
+        "output": Path(config.output).suffix,
+    }
+    return origin(fingerprint(source), folder, predictor, plain)
+
+
+def origin(of_input: str, folder: ModelFolder, predictor: "AnyPredictor", plain: dict[str, Any]) -> dict[str, str]:
+    """All on which answers depend, by name: their input, the files of the model, plain settings, what computes."""
     import torch
 
-    plain = {**to_plain(config), "run": "", "input": source.suffix, "output": Path(config.output).suffix}
     device = next(predictor.network.parameters()).device.type
     computing = [torch.__version__, torch.get_num_threads(), device, str(predictor.autocast)]
     computing += [version("onnxruntime")] if (folder.path / GRAPH).is_file() else []
     files = [folder.path / name for name in (*FILES, *MORE) if (folder.path / name).is_file()]
     return {
-        "the input": _fingerprint(source),
-        "the model": sha256("".join(map(_fingerprint, files)).encode()).hexdigest(),
+        "the input": of_input,
+        "the model": sha256("".join(map(fingerprint, files)).encode()).hexdigest(),
         "the settings": sha256(json.dumps([plain, *computing], sort_keys=True).encode()).hexdigest(),
     }
 
 
-def _fingerprint(path: Path) -> str:
+def fingerprint(path: Path) -> str:
     """Of a file: its size, when it was written, and pieces of it."""
     state = path.stat()
     digest = sha256(f"{state.st_size} {state.st_mtime_ns}".encode())
@@ -133,6 +155,7 @@ def _check(config: PredictConfig) -> ModelFolder:
     folder = open_folder(config.run, graph=True)
     task = folder.settings.task
     config.generate.check_read(by_texts=task is Task.seq2seq)
+    check_rules(config, folder)
     if config.top_k and task is not Task.classify:
         raise ValueError(f"top_k={config.top_k} does nothing, as the model of run has no classes: remove it")
     check_output(config.output)
@@ -145,8 +168,10 @@ def _opened(config: PredictConfig, folder: ModelFolder | None = None) -> "AnyPre
     return place(load(folder or config.run), config.hardware, fast=True)
 
 
-def _answers(predictor: "AnyPredictor", chunk: Chunk, config: PredictConfig) -> list[dict[str, Any]]:
-    """What is added to each row of `chunk`."""
+def _answers(
+    predictor: "AnyPredictor", chunk: Chunk, config: PredictConfig, rules: Rules | None
+) -> list[dict[str, Any]]:
+    """What is added to each row of `chunk`; a label is null where `rules` leave a text unanswered."""
     from manyheads.inference.classifier import Prediction
     from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 
@@ -162,9 +187,23 @@ def _answers(predictor: "AnyPredictor", chunk: Chunk, config: PredictConfig) -> 
     for one in predictions:
         classes = one.probabilities.items()  # in their order, or the likeliest, likeliest first
         shown = sorted(classes, key=lambda pair: -pair[1])[: config.top_k] if config.top_k else classes
-        said = {"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels}
+        said: dict[str, Any] = {"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels}
+        if rules is not None and max(one.probabilities.values()) < rules.least:
+            said["label"] = None
         answers.append({**said, "probabilities": _rounded(shown)})
-    return answers
+    return answers if rules is None or not rules.coverage else _with_sets(answers, predictions, rules)
+
+
+def _with_sets(answers: list[dict[str, Any]], predictions: list[Any], rules: Rules) -> list[dict[str, Any]]:
+    """The answers, each with its set of classes, the likeliest first."""
+    import numpy as np
+
+    probabilities_nC = np.array([list(one.probabilities.values()) for one in predictions])
+    sets = []
+    for one, held in zip(predictions, rules.sets(probabilities_nC).tolist(), strict=True):
+        names = [name for (name, _), is_in in zip(one.probabilities.items(), held, strict=True) if is_in]
+        sets.append(sorted(names, key=lambda name: -one.probabilities[name]))
+    return [{**answer, "set": held} for answer, held in zip(answers, sets, strict=True)]
 
 
 def _rounded(probabilities: Iterable[tuple[str, float]]) -> dict[str, float]:

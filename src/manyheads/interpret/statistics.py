@@ -25,7 +25,8 @@ from torch import Tensor
 
 from manyheads.data.batches import Batch
 from manyheads.data.tokens import Tokens
-from manyheads.evaluation.metrics import Interval, change_of_answers, mean_interval, score_answers
+from manyheads.evaluation.intervals import Interval, mean_interval
+from manyheads.evaluation.metrics import change_of_answers, score_answers
 from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.maps import (
     Head,

@@ -15,7 +15,7 @@ import numpy as np
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluate import EvaluationData
-from manyheads.evaluation.metrics import Interval
+from manyheads.evaluation.intervals import Interval
 from manyheads.evaluation.report import Page, Section, Table, write_page
 from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.look import choose

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from manyheads.config import Metric, TuneConfig
 from manyheads.config.fields import show_list
-from manyheads.evaluation.metrics import mean_interval
+from manyheads.evaluation.intervals import mean_interval
 from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
 from manyheads.runs.folder import replace_file
 from manyheads.sweep.ablate import Figures, Measured, Record, machine_words

@@ -1,0 +1,234 @@
+"""Settings of verbs that ask a finished model: `evaluate`, `compare`, `calibrate`, `predict`, `look` and `serve`."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from manyheads.config.data import DataConfig, Source
+from manyheads.config.facts import require, section, setting
+from manyheads.config.fields import one_of
+from manyheads.config.model import GenerateConfig
+from manyheads.config.training import Accelerator, Precision
+
+
+@section("hardware.")
+class InferenceHardware:
+    """Processors of `evaluate` and `predict`, and the one of `look`."""
+
+    accelerator: Accelerator = setting(Accelerator.auto, "auto takes a GPU, else the CPU")
+    devices: int = setting(1, "GPUs, or CPU processes, that share the rows; 0: all GPUs", ge=0, le=1024)
+    precision: Precision = setting(Precision.auto, "auto: fp32; of predict bf16 where the processor computes in it")
+    threads: int = setting(0, "CPU threads of a process; 0: torch decides", ge=0, le=1024)
+    timeout: int = setting(600, "seconds without an answer after which a process is given up", ge=1)
+
+
+@section("batch.")
+class InferenceBatch:
+    """Texts that `evaluate` and `predict` answer together. Answers do not depend on it, memory and speed do."""
+
+    tokens: int = setting(2048, "most tokens of a batch", ge=1)
+
+
+def finished_run(what: str) -> Any:
+    """The setting that names the run `what`."""
+    remedy = f"name the run {what}, for example run=outputs/my-run"
+    where = "run folder, its model/ folder moved anywhere, or a model of the Hugging Face hub: name/model@revision"
+    return setting("", where, path=True, hub=True, required=remedy)
+
+
+def run_data(**named: Any) -> DataConfig:
+    """The data a run was trained on, or what is `named`; columns that are not are those of the run."""
+    of_run = {"source": Source.run, "text": "", "text_pair": "", "label": "", "target": ""}
+    return DataConfig(**(of_run | named))
+
+
+@section("abstain.")
+class AbstainConfig:
+    """Texts that are left without an answer."""
+
+    risk: float = setting(
+        0.0, "most of the answers that may be wrong, with 95 % confidence; 0: every text is answered", ge=0.0, lt=1.0
+    )
+
+
+@section("sets.")
+class SetsConfig:
+    """Sets of classes, in place of one."""
+
+    coverage: float = setting(0.0, "share of texts whose set is to hold the right class; 0: no sets", ge=0.0, lt=1.0)
+    by_class: bool = setting(False, "the same for the texts of each class")
+
+
+LABELLED = "rows with their labels that abstain.risk and sets.coverage are set on; empty: the validation split of run"
+SLICES = ("length", "label", "script", "confidence", "worst")
+
+
+class Predictions(Enum):
+    csv = "csv"
+    parquet = "parquet"
+
+
+@section()
+class EvaluateConfig:
+    """All settings of `manyheads evaluate`."""
+
+    run: str = finished_run("to judge")
+    output: str = setting("", "folder of the results; empty: <run>/evaluate/<data>-<split>", path=True)
+    split: str = setting("test", "train, validation or test; a single file is judged whole")
+    slices: list[str] = setting(
+        list,
+        "parts of the rows judged, too: length, label, script, confidence, column:<name>; worst: those to be found",
+    )
+    costs: str = setting(
+        "", "csv of what answers cost: a header of answers, a row for each true class; empty: none", path=True
+    )
+    labelled: str = setting("", LABELLED, path=True)
+    abstain: AbstainConfig = setting(AbstainConfig, "texts that are left without an answer")
+    sets: SetsConfig = setting(SetsConfig, "sets of classes")
+    bootstrap: int = setting(1000, "resamples of each interval", ge=100, le=100_000)
+    seed: int = setting(0, "seed of the resamples", ge=0, lt=2**32)
+    predictions: Predictions = setting(Predictions.csv, "kind of the file of all answers")
+    data: DataConfig = setting(run_data, "texts and labels; default: those of the run")
+    generate: GenerateConfig = setting(GenerateConfig, "answers that are texts")
+    batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
+    hardware: InferenceHardware = setting(InferenceHardware, "processor")
+
+    def __post_init__(self) -> None:
+        _check_split(self.split)
+        for one in self.slices:
+            require(
+                one in SLICES or (one.startswith("column:") and one != "column:"),
+                f"slices={one} is no way to cut rows: choose {one_of([*SLICES, 'column:<name>'])}",
+            )
+
+
+CalibrationMethod = Enum("CalibrationMethod", "temperature vector isotonic")
+
+
+@section()
+class CalibrateConfig:
+    """All settings of `manyheads calibrate`."""
+
+    run: str = finished_run("to calibrate")
+    method: CalibrationMethod = setting(
+        CalibrationMethod.temperature, "one number; a scale and a shift, or a rising line, for each class"
+    )
+    output: str = setting("", "a new folder for the calibrated model; empty: what run holds is calibrated", path=True)
+    split: str = setting("validation", "train, validation or test; a single file is read whole")
+    bootstrap: int = setting(1000, "resamples of each interval", ge=100, le=100_000)
+    seed: int = setting(0, "seed of the folds and the resamples", ge=0, lt=2**32)
+    data: DataConfig = setting(run_data, "texts and labels to fit on; default: those of the run")
+    batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
+    hardware: InferenceHardware = setting(InferenceHardware, "processor")
+
+    def __post_init__(self) -> None:
+        _check_split(self.split)
+
+
+@section()
+class CompareConfig:
+    """All settings of `manyheads compare`."""
+
+    runs: list[str] = setting(
+        list,
+        "two or more: run or model folders, exported ONNX folders, files with a column prediction",
+        path=True,
+        required="name two or more, for example runs=[outputs/a,outputs/b]",
+    )
+    output: str = setting("", "folder of the results; empty: outputs/compare-<data>-<split>", path=True)
+    split: str = setting("test", "train, validation or test; a single file is judged whole")
+    rows: int = setting(20, "most rows of each kind of change on the page", ge=0, le=10_000)
+    bootstrap: int = setting(1000, "resamples of each interval", ge=100, le=100_000)
+    seed: int = setting(0, "seed of the resamples", ge=0, lt=2**32)
+    data: DataConfig = setting(run_data, "texts and labels; default: those of the first run")
+    batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
+    hardware: InferenceHardware = setting(InferenceHardware, "processor")
+
+    def __post_init__(self) -> None:
+        _check_split(self.split)
+
+
+def _check_split(split: str) -> None:
+    require(split in ("train", "validation", "test"), f"split={split} is not a split: choose train, validation or test")
+
+
+@dataclass(kw_only=True, slots=True)
+class TextColumns:
+    """Which columns of a file hold the texts."""
+
+    text: str = setting("", "column of the text; empty: that of training, or text")
+    text_pair: str = setting("", "column of the second text; empty: that of training, or text_pair")
+
+
+@section()
+class PredictConfig:
+    """All settings of `manyheads predict`."""
+
+    run: str = finished_run("that predicts")
+    input: str = setting(
+        "-",
+        "file of one text a line (tab between a pair), csv, tsv, jsonl or parquet; -: standard input",
+        path=True,
+        may_be_empty=False,
+    )
+    text: str = setting("", "one text, instead of input", verbatim=True, may_be_empty=False)
+    output: str = setting(
+        "-", "file: .csv, .tsv, .parquet, or JSON lines by any other name; -: standard output", path=True
+    )
+    top_k: int = setting(0, "most probable classes whose probabilities are written; 0: those of all", ge=0)
+    labelled: str = setting("", LABELLED, path=True)
+    abstain: AbstainConfig = setting(AbstainConfig, "texts that are left without an answer")
+    sets: SetsConfig = setting(SetsConfig, "sets of classes")
+    data: TextColumns = setting(TextColumns, "columns of input")
+    generate: GenerateConfig = setting(GenerateConfig, "answers that are texts")
+    batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
+    hardware: InferenceHardware = setting(InferenceHardware, "processor")
+
+
+@section()
+class LookConfig:
+    """All settings of `manyheads look`: one text, a file of texts, or a split of the run's data."""
+
+    run: str = finished_run("to look into")
+    text: str = setting("", "one text to look at (a tab between a pair)", verbatim=True, may_be_empty=False)
+    input: str = setting(
+        "",
+        "file of one text a line (tab between a pair), csv, tsv, jsonl or parquet; -: standard input",
+        path=True,
+        may_be_empty=False,
+    )
+    split: str = setting("", "validation or test: figures of the heads over the run's data, instead of pages of texts")
+    rows: int = setting(0, "most rows of the split, or most texts of input; 0: all", ge=0)
+    output: str = setting("", "folder of the pages and figures; empty: <run>/look", path=True)
+    layers: str = setting("", "layers to show, counted from 1, such as 2 or 1,3-4; empty: all")
+    heads: str = setting("", "heads to show, counted from 1, such as 2 or 1,3-4; empty: all")
+    attribution: bool = setting(False, "also say what each token of a text adds to the answer (integrated gradients)")
+    bootstrap: int = setting(1000, "resamples of each interval, over a split", ge=100, le=100_000)
+    seed: int = setting(0, "seed of rows and tokens drawn at random and of the resamples", ge=0, lt=2**32)
+    batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
+    hardware: InferenceHardware = setting(InferenceHardware, "processor")
+
+
+@section()
+class ServeConfig:
+    """All settings of `manyheads serve`."""
+
+    run: str = finished_run("to serve")
+    host: str = setting(
+        "127.0.0.1", "address or name to listen at; one that others reach needs a token in $MANYHEADS_TOKEN",
+        may_be_empty=False,
+    )  # fmt: skip
+    port: int = setting(8000, "port to listen at; 0: a free one, which is printed", ge=0, le=65535)
+    names: list[str] = setting(list, "further names by which clients may call this host")
+    workers: int = setting(1, "processes that hold the model; they share its file in memory", ge=1, le=256)
+    exact: bool = setting(
+        True, "each text is read by itself, so that no bit of an answer hangs on the others; false: batches, faster"
+    )
+    wait: float = setting(2.0, "most milliseconds that a text waits for others, with exact=false", ge=0.0, le=100.0)
+    max_body: int = setting(2**22, "most bytes of a request", ge=1024, le=2**30)
+    max_texts: int = setting(1024, "most texts of a request", ge=1)
+    max_characters: int = setting(100_000, "most characters of a text", ge=1)
+    max_queue: int = setting(4096, "most texts that wait", ge=1)
+    page: bool = setting(True, "serve the page at / as well, and what it asks for at /look")
+    batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
+    hardware: InferenceHardware = setting(InferenceHardware, "processor of a worker")

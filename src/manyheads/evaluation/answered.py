@@ -1,0 +1,176 @@
+"""The answers of a classifier to rows, however many: their logits lie in a file and are looked at a chunk at a time.
+
+n rows . C classes or labels
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from manyheads.data.rows import Rows
+from manyheads.data.tokens import marks_of
+from manyheads.evaluation.evaluation import BOTH, LINEAR, NETWORK, Setup, write_answers
+from manyheads.evaluation.intervals import Bools, Floats
+from manyheads.evaluation.report import Example
+from manyheads.inference.answers import Answers, Progress
+from manyheads.inference.classifier import TextClassifier, chunks_of, rows_at_once
+
+TOKENS = 8192  # most of a batch
+NONE = "no label"
+IN_MEMORY = 2**26  # bytes of logits, of which no file is made
+BYTES = 4  # of a logit
+
+
+@dataclass(slots=True)
+class Answered:
+    """Rows in their own order, the probabilities of their classes, those that they have, `marks_nC`, and those that
+    they are given: the likeliest, or where there are `thresholds` each from its own on."""
+
+    rows: Rows
+    names: list[str]
+    probabilities_nC: Floats
+    marks_nC: Bools
+    given_nC: Bools
+    thresholds: list[float] | None
+
+    @classmethod
+    def of(cls, rows: Rows, names: list[str], logits_nC: Tensor, thresholds: list[float] | None = None) -> "Answered":
+        """Probabilities are in fp64, so that the loss of a confident mistake stays finite."""
+        assert (rows.sets is None) == (thresholds is None), "rows are read as the model answers them"
+        if rows.sets is None or thresholds is None:
+            probabilities_nC = logits_nC.double().softmax(-1).numpy()
+            marks_nC, given_nC = np.zeros((2, *probabilities_nC.shape), dtype=bool)
+            np.put_along_axis(marks_nC, np.array(rows.labels, dtype=np.int64)[:, None], True, axis=1)
+            np.put_along_axis(given_nC, probabilities_nC.argmax(1)[:, None], True, axis=1)
+        else:
+            probabilities_nC = logits_nC.double().sigmoid().numpy()
+            marks_nC = marks_of(rows.sets, len(names)).bool().numpy()
+            given_nC = probabilities_nC >= np.array(thresholds)
+        return cls(rows, names, probabilities_nC, marks_nC, given_nC, thresholds)
+
+    def judged(self, marks_nC: Bools) -> Any:
+        """As figures take them: class ids `(n,)`, or marks."""
+        return marks_nC.argmax(1) if self.thresholds is None else marks_nC
+
+    @property
+    def right_n(self) -> Bools:
+        """Whether a row has the class it is given, or all labels and no others."""
+        return (self.marks_nC == self.given_nC).all(1)
+
+    def words(self, of_row: Bools) -> list[str]:
+        """The names of a row's classes."""
+        return [self.names[label] for label in np.flatnonzero(of_row).tolist()]
+
+
+@dataclass(slots=True)
+class Stored:
+    """The logits of some models for all rows in `file`, chunk after chunk, in each model after model: its name, and its
+    thresholds where rows have any number of labels. The first answers."""
+
+    rows: Rows
+    names: list[str]
+    models: dict[str, list[float] | None]
+    file: Any
+
+    def chunks(self) -> Iterator[dict[str, Answered]]:
+        """The answers of the models to some rows after others."""
+        step, n_classes = rows_at_once(len(self.names)), len(self.names)
+        for start in range(0, len(self.rows), step):
+            some = self.rows.pick(np.arange(start, min(start + step, len(self.rows))))
+            size = len(some) * n_classes
+            self.file.seek(BYTES * start * n_classes * len(self.models))
+            held = bytearray(self.file.read(BYTES * size * len(self.models)))
+            logits = torch.frombuffer(held, dtype=torch.float32).view(len(self.models), len(some), n_classes)
+            yield {
+                name: Answered.of(some, self.names, of_model, thresholds)
+                for (name, thresholds), of_model in zip(self.models.items(), logits, strict=True)
+            }
+
+    def own(self) -> Iterator[Answered]:
+        """Those of the model that answers."""
+        return (next(iter(chunk.values())) for chunk in self.chunks())
+
+
+def models_of(classifier: TextClassifier, setup: Setup) -> dict[str, list[float] | None]:
+    """Who is asked, first what answers, `both` or the `network`; then each member alone; and the `linear model`, where
+    it does not answer but is the baseline of the run. Of labels each has thresholds of its own."""
+    alone, baseline = classifier.member_thresholds, setup.baseline
+    own = {NETWORK: alone.get("network"), LINEAR: alone.get("linear")}
+    names = [BOTH, NETWORK, LINEAR]
+    if not classifier.share:
+        own = {} if baseline is None else {LINEAR: baseline.thresholds}
+        names = [NETWORK, *own]
+    return {name: own.get(name) or classifier.thresholds for name in names}
+
+
+def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
+    """The answers of `models_of` to all rows; what `setup.answers` holds of them already is not asked again.
+
+    Raises:
+        ValueError: `rows` are pairs and the model takes single texts, or the other way round.
+    """
+    tokens, baseline, models = setup.tokens or TOKENS, setup.baseline, models_of(classifier, setup)
+
+    def ask(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
+        if classifier.share:
+            found = classifier.member_logits(texts, pairs, tokens=tokens)
+            return {BOTH: found["both"], NETWORK: found["network"], LINEAR: found["linear"]}
+        logits_nC = {NETWORK: classifier.logits(texts, pairs, tokens=tokens)}
+        return logits_nC | ({} if baseline is None else {LINEAR: baseline.logits(texts, pairs)})
+
+    into = setup.answers
+    if into is None or into.part is None:
+        file: Any = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - it ends with what is returned
+        into = Answers("", False, file.write, Progress(), part=file)
+    n_classes = len(classifier.labels)
+    for found in chunks_of(ask, rows, n_classes, setup.progress, done=into.progress.chunks):
+        logits = torch.stack([found[name].float() for name in models])
+        into.add(logits.numpy().tobytes(), logits.size(1))
+    return Stored(rows, classifier.labels, models, into.part)
+
+
+class Worst:
+    """The `n` rows with the likeliest class that they are given and have not, likeliest first; it is the answer."""
+
+    def __init__(self, n: int = 20) -> None:
+        self.n, self._heap, self._order = n, list[tuple[float, int, Example]](), count(0, -1)
+
+    def add(self, found: Answered) -> None:
+        sure_nC = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, -1.0)
+        sure_n, rows = sure_nC.max(1), found.rows
+        for row in np.argsort(-sure_n, kind="stable")[: min(self.n, int((sure_n >= 0).sum()))].tolist():
+            sure, answer = float(sure_n[row]), found.names[int(sure_nC[row].argmax())]
+            if len(self._heap) == self.n and sure <= self._heap[0][0]:
+                break
+            texts = [rows.texts[row], *([] if rows.pairs is None else [rows.pairs[row]])]
+            label = ", ".join(found.words(found.marks_nC[row])) or NONE
+            place = f"{sure:.1%} sure, row {rows.numbers[row]:,}"
+            one = (sure, next(self._order), Example(place, texts, label, answer))
+            (heapq.heappush if len(self._heap) < self.n else heapq.heappushpop)(self._heap, one)
+
+    def examples(self) -> list[Example]:
+        return [example for *_, example in sorted(self._heap, reverse=True)]
+
+
+def write_predictions(path: Path, stored: Stored) -> None:
+    """The columns of `write_answers`, then label, or labels, and prediction, several joined by | in a csv, and
+    `p_<class>` for every class, in six decimals."""
+    multi = next(iter(stored.models.values())) is not None
+    columns = ["labels" if multi else "label", "prediction", *(f"p_{name}" for name in stored.names)]
+
+    def answers() -> Iterator[list[Any]]:
+        for found in stored.own():
+            probabilities = found.probabilities_nC.round(6).tolist()
+            for marks, given, of_row in zip(found.marks_nC, found.given_nC, probabilities, strict=True):
+                both = found.words(marks), found.words(given)
+                yield [*(both if multi else (one[0] for one in both)), *of_row]
+
+    write_answers(path, stored.rows, columns, answers())

@@ -1,0 +1,186 @@
+"""The verb `calibrate`: fit on rows of its own how probabilities of a finished classifier may be believed.
+
+The figures after it are of folds: each fifth of the rows is mapped by what was fitted on the others, so that they are
+not those of rows it was fitted on.
+
+n rows . C classes or labels
+"""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from shutil import copytree
+from typing import TYPE_CHECKING, Any
+
+from manyheads.config import CalibrateConfig, CalibrationMethod, EvaluateConfig, Task
+from manyheads.evaluation.evaluate import EvaluationData, find_data
+from manyheads.inference.format import CALIBRATION, open_folder, run_folder
+from manyheads.runs.folder import refuse_unwritable, replace_file, replace_folder
+from manyheads.terminal import as_text, console, progress_bar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from manyheads.inference.calibration import Calibration
+
+FOLDS = 5
+FEWEST = 50  # rows
+SHOWN = ("loss", "brier", "calibration_error", "adaptive_calibration_error", "classwise_calibration_error", "accuracy")
+PULL = 1e-3  # by which `vector` holds scales at that of `temperature` and shifts at 0
+
+
+def calibrate(config: CalibrateConfig) -> dict[str, Any]:
+    """Fit calibration.json and write it into the model folder, in place of one that is there; returns its content.
+
+    Raises:
+        ValueError: one sentence; the run, the data, or rows that the model learnt from.
+    """
+    folder = open_folder(config.run, Task.classify)
+    labels, home = folder.labels(), run_folder(folder.path)
+    data = find_data(
+        EvaluateConfig(run=config.run, split=config.split, data=config.data), home, folder.settings, labels
+    )
+    if config.output and Path(config.output).exists():
+        raise ValueError(
+            f"output={config.output} is there already: name a new folder, or remove output to calibrate that of run"
+        )
+    if data.role == "train":
+        raise ValueError(
+            f"{data.rows.source} holds rows that the model learnt from, which it is too sure of: calibrate it on others"
+        )
+    if len(data.rows) < FEWEST:
+        raise ValueError(
+            f"{data.rows.source} has {len(data.rows)} rows, too few to fit anything that holds: give {FEWEST} or more"
+        )
+
+    import torch
+
+    from manyheads.data.tokens import marks_of
+    from manyheads.inference.classifier import TextClassifier, in_chunks
+    from manyheads.inference.folder import load, place
+
+    classifier = replace(place(load(folder, TextClassifier), config.hardware), calibration=None)
+    with progress_bar(len(data.rows)) as progress:
+        ask = lambda texts, pairs: {"": classifier.logits(texts, pairs, tokens=config.batch.tokens)}  # noqa: E731
+        logits_nC = in_chunks(ask, data.rows, len(labels), progress)[""].double()
+    rows = data.rows
+    truth = torch.tensor(list(rows.labels)) if rows.sets is None else marks_of(rows.sets, len(labels)).double()
+    fitted = fit(config.method, logits_nC, truth)
+    found = {**fitted.as_json(), "digest": rows.digest(labels), **figures(config, logits_nC, truth, labels, data)}
+    target, text = Path(config.output or folder.path), json.dumps(found, ensure_ascii=False) + "\n"
+    with refuse_unwritable(target):
+        if config.output:
+            with replace_folder(target) as part:
+                copytree(folder.path, part, dirs_exist_ok=True)
+                (part / CALIBRATION).write_text(text, encoding="utf-8")
+        else:
+            with replace_file(target / CALIBRATION) as part:
+                part.write_text(text, encoding="utf-8")
+    _show(found, target)
+    return found
+
+
+def fit(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Calibration":
+    """Logits in fp64 to those of calibrated probabilities; `truth` are class ids `(n,)`, or marks `(n, C)`."""
+    import torch
+
+    from manyheads.inference.calibration import Calibration
+
+    if method is CalibrationMethod.isotonic:
+        return Calibration(method.name, knots=_knots(logits_nC, truth))
+    n_classes = logits_nC.size(1)
+    log_scale = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    _minimise(lambda: _loss(logits_nC * log_scale.exp(), truth), [log_scale])
+    scale_C, shift_C = log_scale.detach().exp().expand(n_classes), torch.zeros(n_classes, dtype=torch.float64)
+    if method is CalibrationMethod.temperature:
+        return Calibration(method.name, scale_C.clone(), shift_C)
+    log_C, shift_C = log_scale.detach().expand(n_classes).clone().requires_grad_(), shift_C.requires_grad_()
+    start_C = log_C.detach().clone()
+
+    def loss() -> "Tensor":
+        pull = PULL * ((log_C - start_C).square().sum() + shift_C.square().sum())
+        return _loss(logits_nC * log_C.exp() + shift_C, truth) + pull
+
+    _minimise(loss, [log_C, shift_C])
+    return Calibration(method.name, log_C.detach().exp(), shift_C.detach())
+
+
+def _loss(logits_nC: "Tensor", truth: "Tensor") -> "Tensor":
+    from torch.nn import functional as F
+
+    if truth.ndim == 1:
+        return F.cross_entropy(logits_nC, truth)
+    return F.binary_cross_entropy_with_logits(logits_nC, truth)
+
+
+def _minimise(loss: Any, parameters: "list[Tensor]") -> None:
+    import torch
+
+    search = torch.optim.LBFGS(parameters, lr=1.0, max_iter=200, line_search_fn="strong_wolfe")
+
+    def step() -> Any:
+        search.zero_grad()
+        value = loss()
+        value.backward()
+        return value
+
+    search.step(step)
+
+
+def _knots(logits_nC: "Tensor", truth: "Tensor") -> "list[tuple[Tensor, Tensor]]":
+    import torch
+    from sklearn.isotonic import IsotonicRegression
+
+    multi = truth.ndim == 2
+    likely_nC = (logits_nC.sigmoid() if multi else logits_nC.softmax(-1)).numpy()
+    knots = []
+    for at, likely_n in enumerate(likely_nC.T):
+        is_so_n = (truth[:, at] if multi else truth == at).double().numpy()
+        line = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(likely_n, is_so_n)
+        pair = [torch.tensor(one, dtype=torch.float64).clamp(0, 1) for one in (line.X_thresholds_, line.y_thresholds_)]
+        pair = [torch.cat([one, one]) if len(one) == 1 else one for one in pair]
+        knots.append((pair[0], pair[1]))
+    return knots
+
+
+def figures(
+    config: CalibrateConfig, logits_nC: "Tensor", truth: "Tensor", labels: list[str], data: EvaluationData
+) -> dict[str, Any]:
+    """Of the rows before, and after by folds, each with its interval."""
+    import torch
+
+    order = torch.randperm(len(logits_nC), generator=torch.Generator().manual_seed(config.seed))
+    after_nC = torch.empty_like(logits_nC)
+    for fold in range(FOLDS):
+        held = torch.zeros(len(order), dtype=torch.bool)
+        held[order[fold::FOLDS]] = True
+        after_nC[held] = fit(config.method, logits_nC[~held], truth[~held]).of(logits_nC[held], multi=truth.ndim == 2)
+    draws = {"n_resamples": config.bootstrap, "seed": config.seed}
+    before, after = (_scored(one, truth, labels, **draws) for one in (logits_nC, after_nC))
+    return {"rows": len(order), "source": data.rows.source, "before": before, "after": after}
+
+
+def _scored(logits_nC: "Tensor", truth: "Tensor", labels: list[str], **draws: int) -> dict[str, Any]:
+    from manyheads.evaluation.metrics import score, score_labels
+
+    if truth.ndim == 1:
+        scores = score(truth.numpy(), logits_nC.softmax(-1).numpy(), labels, **draws)
+    else:
+        scores = score_labels(truth.bool().numpy(), logits_nC.sigmoid().numpy(), labels, [0.5] * len(labels), **draws)
+    shown = [
+        one for one in SHOWN if truth.ndim == 1 or one != "accuracy"
+    ]  # which thresholds decide, and they move along
+    return {name: asdict(scores.figures[name]) for name in shown if name in scores.figures}
+
+
+def _show(found: dict[str, Any], folder: Path) -> None:
+    from manyheads.evaluation.evaluation import words_of
+
+    by = f"{found['method']} on {found['rows']:,} rows; after: of five folds, each mapped by what the others fitted"
+    lines = [by]
+    for name, before in found["before"].items():
+        after = found["after"][name]
+        was, now = (f"{one['value']:.4f} ({one['low']:.3f} to {one['high']:.3f})" for one in (before, after))
+        lines.append(f"  {words_of(name)}: {was} before, {now} after")
+    for line in [*lines, str(folder / CALIBRATION)]:
+        console().print(as_text(line), soft_wrap=True)

@@ -1,0 +1,359 @@
+"""The verb `compare`: two or more models, or anybody's predictions, on the same rows; is one better, and where?
+
+Differences are paired: both answers to a row are drawn together, and McNemar's exact test asks whether of the rows that
+one alone has right each has as many as the other. p-values of several pairs are corrected by Holm.
+
+n rows . C classes or labels
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from manyheads.config import CompareConfig, EvaluateConfig, Task
+from manyheads.config.fields import listed, show, to_plain
+from manyheads.data.files import read_file
+from manyheads.evaluation.evaluate import EvaluationData, find_data
+from manyheads.inference.format import ModelFolder, open_folder, run_folder
+from manyheads.runs.folder import refuse_unwritable, replace_file
+from manyheads.terminal import as_text, console, progress_bar, show_files
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from manyheads.evaluation.report import Section
+
+FILES = (".csv", ".tsv", ".parquet", ".jsonl")  # of predictions
+PREDICTION = "prediction"  # the column of them
+POWER = 0.8416  # standard deviations below which 80 % of a normal distribution lie
+
+
+@dataclass(slots=True)
+class Judged:
+    """A model by its name, and what it answers: class ids `(n,)`, or marks `(n, C)`."""
+
+    name: str
+    answers: "NDArray[Any]"
+
+
+def compare(config: CompareConfig) -> dict[str, Any]:
+    """Compare every two of `runs` on the same rows; returns the content of compare.json.
+
+    Writes compare.json, changed.csv and report.html to `output`, else outputs/compare-<data>.
+
+    Raises:
+        ValueError: one sentence; a run, the data, or a file of predictions that is of other rows.
+    """
+    if len(config.runs) < 2:
+        raise ValueError(f"runs={show(config.runs)} is one model, but two or more are compared: add another")
+    folders = {one: open_folder(one, Task.classify, graph=True) for one in config.runs if not _is_file(one)}
+    if not folders:
+        raise ValueError(f"runs={show(config.runs)} are files alone, but one run at least says what to read: add it")
+    first_name, first = next(iter(folders.items()))
+    labels, home = first.labels(), run_folder(first.path)
+    for name, folder in folders.items():
+        _require_alike(name, folder, first_name, first)
+    asked = EvaluateConfig(run=first_name, split=config.split, data=config.data)
+    data = find_data(asked, home, first.settings, labels)
+    folder = Path(config.output or Path("outputs", f"compare-{data.name}-{data.split}"))
+    if config.output and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"output={config.output} is there already: name a new folder")
+    read = {one: _predictions(Path(one), data, labels) for one in config.runs if _is_file(one)}
+
+    names = names_of(config.runs)
+    judged = [
+        Judged(name, read[one] if one in read else _asked(folders[one], data, labels, config))
+        for name, one in zip(names, config.runs, strict=True)
+    ]
+    return _write(folder, compared(judged, data, labels, config), judged, data, labels, config)
+
+
+def _is_file(run: str) -> bool:
+    return Path(run).suffix.lower() in FILES and not Path(run).is_dir()
+
+
+def _require_alike(name: str, folder: ModelFolder, first_name: str, first: ModelFolder) -> None:
+    ours, theirs = folder.labels(), first.labels()
+    if sorted(ours) != sorted(theirs):
+        raise ValueError(
+            f"runs: {name} has the classes {listed(ours)}, but {first_name} has {listed(theirs)}: models of the same "
+            "classes are compared"
+        )
+    for what, one, other in (
+        ("pairs of texts", folder.settings.pairs, first.settings.pairs),
+        ("any number of labels", folder.settings.multi, first.settings.multi),
+    ):
+        if one != other:
+            has = f"{name if one else first_name} takes or gives {what}, and {first_name if one else name} does not"
+            raise ValueError(f"runs: {has}: models of one kind are compared")
+
+
+def names_of(runs: Sequence[str]) -> list[str]:
+    """The last parts of the paths, as many of them as tell all apart."""
+    parts = [Path(one).parts for one in runs]
+    for n in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(one[-n:]) for one in parts]
+        if len({*names}) == len(names):
+            return names
+    raise ValueError(f"runs={show(list(runs))} names one model twice: name others")
+
+
+def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArray[Any]":
+    """Answers out of a file, in the order of the rows: its column `prediction`, several labels joined by |."""
+    import numpy as np
+
+    if not path.is_file():
+        raise ValueError(f"runs={path} does not exist: name a run, or a file of predictions")
+    table, rows = read_file(path), data.rows
+    if PREDICTION not in table.names:
+        raise ValueError(f"{path} has no column '{PREDICTION}', but {listed(table.names)}: name that of the answers so")
+    cells = list(table.column(PREDICTION))
+    texts = list(table.column("text")) if "text" in table.names else None
+    if len(cells) != len(rows):
+        raise ValueError(f"{path} has {len(cells):,} rows, but {rows.source} has {len(rows):,}: give one for each")
+    at = next((at for at, text in enumerate(texts or ()) if text != rows.texts[at]), None)
+    if at is not None:
+        raise ValueError(
+            f"{path}, row {table.numbers[at]:,} has another text than {rows.source}, row {rows.numbers[at]:,}: give "
+            "the predictions in the order of the rows, or leave out the column 'text'"
+        )
+    ids = {name: index for index, name in enumerate(labels)}
+    marks = np.zeros((len(rows), len(labels)), dtype=bool)
+    for row, cell in enumerate(cells):
+        given = cell if isinstance(cell, list) else str("" if cell is None else cell).split("|")
+        given = [one.strip() for one in given if one.strip()] if rows.sets is not None else [str(cell).strip()]
+        strange = next((one for one in given if one not in ids), None)
+        if strange is not None:
+            raise ValueError(
+                f"{path}, row {table.numbers[row]:,}: the prediction '{show(strange)}' is no class of the models: they "
+                f"have {listed(labels)}"
+            )
+        marks[row, [ids[one] for one in given]] = True
+    return marks if rows.sets is not None else marks.argmax(1).astype(np.int32)
+
+
+def _asked(folder: ModelFolder, data: EvaluationData, labels: list[str], config: CompareConfig) -> "NDArray[Any]":
+    """What a model answers, its classes in the order of `labels`."""
+    import numpy as np
+
+    from manyheads.evaluation.answered import answer_rows
+    from manyheads.evaluation.evaluation import Setup
+    from manyheads.inference.classifier import TextClassifier
+    from manyheads.inference.folder import load, place
+
+    classifier = place(load(folder, TextClassifier), config.hardware)
+    own = np.array([labels.index(name) for name in classifier.labels])
+    back = np.argsort(own)
+    given: list[Any] = []
+    with progress_bar(len(data.rows)) as progress:
+        stored = answer_rows(classifier, data.rows, Setup(tokens=config.batch.tokens, progress=progress))
+        for found in stored.own():
+            given.append(
+                found.given_nC[:, back] if found.thresholds else own[found.given_nC.argmax(1)].astype(np.int32)
+            )
+    return np.concatenate(given)
+
+
+def compared(judged: list[Judged], data: EvaluationData, labels: list[str], config: CompareConfig) -> dict[str, Any]:
+    """Figures of every model, and of every two the differences, McNemar's test, and the rows that would tell them."""
+    from manyheads.evaluation.intervals import plain
+    from manyheads.evaluation.metrics import change_of_answers, score_answers
+    from manyheads.evaluation.slices import holm
+
+    truth, draws = truth_of(data, len(labels)), {"n_resamples": config.bootstrap, "seed": config.seed}
+    models = {one.name: plain(score_answers(truth, one.answers, len(labels), **draws)) for one in judged}
+    pairs: list[dict[str, Any]] = []
+    for before, after in combinations(judged, 2):
+        (change,) = change_of_answers(truth, before.answers, [after.answers], len(labels), **draws)
+        was, now = (right_of(truth, one.answers) for one in (before, after))
+        won, lost = int((~was & now).sum()), int((was & ~now).sum())
+        pairs.append(
+            {
+                "from": before.name,
+                "to": after.name,
+                "change": {name: asdict(one) for name, one in change.items()},
+                "won": won,
+                "lost": lost,
+                "changed": int((_keys(before.answers) != _keys(after.answers)).sum()),
+                "p": mcnemar(won, lost),
+                "rows_needed": rows_needed(won, lost, len(truth)),
+            }
+        )
+    for pair, p in zip(pairs, holm([one["p"] for one in pairs]), strict=True):
+        pair["p_holm"] = p
+    return {"n_rows": len(truth), "labels": labels, **data.about, "models": models, "pairs": pairs}
+
+
+def truth_of(data: EvaluationData, n_classes: int) -> "NDArray[Any]":
+    import numpy as np
+
+    from manyheads.data.tokens import marks_of
+
+    rows = data.rows
+    return (
+        np.asarray(rows.labels, dtype=np.int64) if rows.sets is None else marks_of(rows.sets, n_classes).bool().numpy()
+    )
+
+
+def right_of(truth: "NDArray[Any]", answers: "NDArray[Any]") -> "NDArray[Any]":
+    return truth == answers if truth.ndim == 1 else (truth == answers).all(1)
+
+
+def _keys(answers: "NDArray[Any]") -> "NDArray[Any]":
+    """One number a row that tells its answer from others."""
+    import numpy as np
+
+    return answers if answers.ndim == 1 else np.unique(answers, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def mcnemar(won: int, lost: int) -> float:
+    """How likely a split as uneven of the rows that one of two models alone has right is by chance: McNemar (1947), by
+    the binomial distribution."""
+    from scipy.stats import binomtest
+
+    return float(binomtest(min(won, lost), won + lost).pvalue) if won + lost else 1.0
+
+
+def rows_needed(won: int, lost: int, n: int) -> int | None:
+    """Rows on which a difference such as this one is found at p < 0.05 in four of five samples; None: there is none.
+    Connor (1987), "Sample Size for Testing Differences in Proportions for the Paired-Sample Design"."""
+    from manyheads.evaluation.intervals import Z
+
+    apart, change = (won + lost) / n, (won - lost) / n
+    if not change:
+        return None
+    return math.ceil(((Z * math.sqrt(apart) + POWER * math.sqrt(apart - change**2)) / change) ** 2)
+
+
+def verdict(pair: dict[str, Any], n_rows: int) -> str:
+    """What a pair comes to, in a sentence."""
+    change, first, second = pair["change"]["accuracy"], pair["from"], pair["to"]
+    points = (
+        f"{100 * change['value']:+.1f} points (95 % interval {100 * change['low']:.1f} to {100 * change['high']:.1f})"
+    )
+    counts = (
+        f"right where the other is wrong: {pair['won']:,} rows against {pair['lost']:,}, Holm p = {pair['p_holm']:.2g}"
+    )
+    if pair["p_holm"] < 0.05:
+        better, other = (second, first) if change["value"] > 0 else (first, second)
+        return f"{better} is better than {other}: accuracy of {second} less that of {first} is {points}; {counts}"
+    needed = pair["rows_needed"]
+    more = f"; about {needed:,} rows would tell a difference of this size" if needed and needed > n_rows else ""
+    return f"{second} and {first} cannot be told apart: {points}; {counts}{more}"
+
+
+def _write(
+    folder: Path,
+    found: dict[str, Any],
+    judged: list[Judged],
+    data: EvaluationData,
+    labels: list[str],
+    config: CompareConfig,
+) -> dict[str, Any]:
+    import numpy as np
+
+    from manyheads.evaluation.evaluation import dotted, write_answers
+    from manyheads.evaluation.report import Page, installed_versions, value_sections, write_page
+
+    keys = [_keys(one.answers) for one in judged]
+    truth, changed = truth_of(data, len(labels)), np.flatnonzero(np.any([one != keys[0] for one in keys[1:]], axis=0))
+    words = partial(_words, labels=labels)
+    said = [verdict(pair, found["n_rows"]) for pair in found["pairs"]]
+    page = Page(
+        title=f"{' and '.join(one.name for one in judged)} compared",
+        subtitle=f"{data.title}, {found['n_rows']:,} rows",
+        sections=[
+            *_sections(found),
+            *changed_rows(judged, truth, data, words, config.rows),
+            *value_sections({"Settings": dict(dotted(to_plain(config))), "Versions": installed_versions()}),
+        ],
+        verdict=f"{said[0]}.",
+    )
+    with refuse_unwritable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        answers = ([words(one[at]) for one in (truth, *(one.answers for one in judged))] for at in changed.tolist())
+        names = ["label", *(f"{PREDICTION} of {one.name}" for one in judged)]
+        write_answers(folder / "changed.csv", data.rows.pick(changed), names, answers)
+        write_page(folder / "report.html", page)
+        with replace_file(folder / "compare.json") as part:
+            part.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for name, figures in found["models"].items():
+        of = figures["accuracy"]
+        console().print(
+            as_text(f"{name}: accuracy {of['value']:.4f} ({of['low']:.3f} to {of['high']:.3f})"), soft_wrap=True
+        )
+    for line in said:
+        console().print(as_text(line), soft_wrap=True)
+    show_files(folder, ["compare.json", "changed.csv", "report.html"])
+    return found
+
+
+def _words(answer: Any, labels: list[str]) -> str:
+    ids = answer.nonzero()[0].tolist() if getattr(answer, "ndim", 0) else [int(answer)]
+    return "|".join(labels[one] for one in ids)
+
+
+def _sections(found: dict[str, Any]) -> "list[Section]":
+    from manyheads.evaluation.evaluation import words_of
+    from manyheads.evaluation.intervals import Interval
+    from manyheads.evaluation.report import Section, Table
+
+    names = list(next(iter(found["models"].values())))[:3]
+    models = [[name, *(Interval(**of[one]) for one in names)] for name, of in found["models"].items()]
+    pairs = []
+    for one in found["pairs"]:
+        change = [
+            f"{of['value']:+.3f} ({of['low']:+.3f} to {of['high']:+.3f})" for of in map(one["change"].get, names[:2])
+        ]
+        needed = f"{one['rows_needed']:,}" if one["rows_needed"] else "no number"
+        counts = [f"{one[key]:,}" for key in ("won", "lost", "changed")]
+        pairs.append([f"{one['from']} to {one['to']}", *change, *counts, f"{one['p_holm']:.2g}", needed])
+    columns = [
+        "",
+        *(f"change of {words_of(one)}" for one in names[:2]),
+        "won",
+        "lost",
+        "answers changed",
+        "p",
+        "rows needed",
+    ]
+    notes = [
+        "won and lost are rows that the second alone, or the first alone, has right; p is McNemar's after Holm's "
+        "correction; on as many rows as are needed a difference of this size is found in four of five samples"
+    ]
+    return [
+        Section("Figures of each", Table(["model", *map(words_of, names)], models, "w" + "i" * len(names))),
+        Section("Every two of them", Table(columns, pairs, "w" + "n" * 7), notes),
+    ]
+
+
+def changed_rows(
+    judged: list[Judged], truth: "NDArray[Any]", data: EvaluationData, words: Any, most: int
+) -> "list[Section]":
+    """Rows that one of two alone has right, both ways, the first of them with their texts."""
+    import numpy as np
+
+    from manyheads.evaluation.report import Example, Section
+
+    sections = []
+    for one, other in combinations(judged, 2):
+        right = {of.name: right_of(truth, of.answers) for of in (one, other)}
+        for better, worse in ((other, one), (one, other)):
+            which = np.flatnonzero(right[better.name] & ~right[worse.name])
+            examples = [
+                Example(
+                    f"row {data.rows.numbers[at]:,}",
+                    [data.rows.texts[at], *([] if data.rows.pairs is None else [data.rows.pairs[at]])],
+                    words(truth[at]) or "no label",
+                    words(worse.answers[at]) or "no label",
+                )
+                for at in which[:most].tolist()
+            ]
+            title = f"{better.name} is right, {worse.name} is wrong: {len(which):,} rows"
+            sections += [Section(title, examples=examples, long=True)] if examples else []
+    return sections

@@ -1,0 +1,329 @@
+"""Where a classifier is good and where it is bad: figures of parts of the rows, each tested against all other rows.
+
+Of parts that were typed, such as texts by their length, each is tested by Fisher's exact test of the rows that are
+right, and p-values are corrected for the number of tests: Holm (1979), "A Simple Sequentially Rejective Multiple Test
+Procedure". The worst parts are searched by a shallow tree on one half of the rows and tested on the other, as what is
+searched among many always looks bad where it was found.
+
+n rows . S slices
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+
+from manyheads.data.rows import Rows
+from manyheads.evaluation.answered import Answered, Stored
+from manyheads.evaluation.evaluation import Finding, Setup
+from manyheads.evaluation.intervals import Bools, share_interval
+from manyheads.evaluation.metrics import AnswerTally
+from manyheads.evaluation.report import Section, Table
+from manyheads.inference.classifier import rows_at_once
+
+FEWEST = 30  # rows of a slice that is judged
+MOST_VALUES, MOST_DIFFERENT = 20, 10_000  # values of a column that are slices; that are counted
+PARTS = (0.25, 0.5, 0.75)  # of the rows, at which lengths are cut
+CONFIDENCES = (0.5, 0.7, 0.9, 0.99)
+SURE = 0.05  # a corrected p-value below it
+LETTERS = 200  # of a text, by which its script is told
+DEPTH, MOST_SEARCHED, MOST_WORDS, WORST = (
+    3,
+    50_000,
+    200,
+    3,
+)  # of the tree; leaves that are tested
+WORD = re.compile(r"\w+")
+OTHER, NOTHING = "other", "(empty)"
+
+
+@dataclass(slots=True)
+class Cut:
+    """One way to cut the rows: `masks` says which of the slices `names` each row of a chunk is in `(n, S)`."""
+
+    by: str
+    names: list[str]
+    masks: Callable[[Answered], Bools]
+
+
+def find_slices(stored: Stored, setup: Setup) -> Finding:
+    """Figures and tests of the slices that `setup.slices` names.
+
+    Raises:
+        ValueError: a column has too many values.
+    """
+    multi = next(iter(stored.models.values())) is not None
+    notes = ["confidence cuts no slices, as rows with any number of labels have no confidence of one answer"]
+    notes = notes if multi and "confidence" in setup.slices else []
+    names = [one for one in setup.slices if one != "worst" and not (multi and one == "confidence")]
+    cuts = [_cut(by, stored) for by in names]
+    lines = _judged([(cut.by, name) for cut in cuts for name in cut.names], cuts, stored, setup)
+    if "worst" in setup.slices:
+        lines += _worst(stored, setup)
+    said = [
+        f"slice: {one['by']} {one['slice']}: accuracy {one['accuracy']['value']:.1%} on {one['n_rows']:,} rows, "
+        f"{one['rest']:.1%} on the rest (Holm p = {one['p_holm']:.2g})"
+        for one in sorted((one for one in lines if _is_bad(one)), key=lambda one: one["accuracy"]["value"])[:WORST]
+    ]
+    return Finding("slices", lines, [_section(lines, notes)], said)
+
+
+def _is_bad(line: dict[str, Any]) -> bool:
+    """Worse than the rest; that the model is often wrong where it is not sure goes without saying."""
+    return line["by"] != "confidence" and line.get("p_holm", 1.0) < SURE and line["accuracy"]["value"] < line["rest"]
+
+
+def chunks_of_rows(rows: Rows, step: int) -> Iterator[Rows]:
+    """Some rows after others."""
+    return (rows.pick(np.arange(at, min(at + step, len(rows)))) for at in range(0, len(rows), step))
+
+
+def _cut(by: str, stored: Stored) -> Cut:
+    """One of those that are typed."""
+    kind, _, column = by.partition(":")
+    if kind == "label":
+        return Cut(by, stored.names, lambda found: found.marks_nC)
+    if kind == "confidence":
+        bounds = [0.0, *CONFIDENCES, 1.0]
+        names = [f"{low:g} to {high:g}" for low, high in pairwise(bounds)]
+        return Cut(
+            by, names, lambda found: _of_ids(np.digitize(found.probabilities_nC.max(1), CONFIDENCES), len(names))
+        )
+    if kind == "length":
+        return _cut_numbers(by, stored, lengths, "characters")
+    values = scripts if kind == "script" else lambda rows: cells_of(rows, column)
+    counted = _counted(by, stored, values)
+    if kind == "column" and len(counted) > MOST_VALUES and (numbers := _numbers(counted)) is not None:
+        return _cut_numbers(by, stored, lambda rows: [numbers[one] for one in values(rows)], "", counted)
+    names = [name for name, _ in counted.most_common(MOST_VALUES)]
+    at = {name: index for index, name in enumerate(names)}
+    names += [OTHER] if len(counted) > len(names) else []
+    return Cut(by, names, lambda found: _of_ids([at.get(one, len(at)) for one in values(found.rows)], len(names)))
+
+
+def _cut_numbers(
+    by: str, stored: Stored, values: Callable[[Rows], list[Any]], unit: str, known: Counter[str] | None = None
+) -> Cut:
+    """Into quarters of the rows."""
+    counted = Counter[float]()
+    if known is None:
+        for some in chunks_of_rows(stored.rows, rows_at_once(len(stored.names))):
+            counted.update(values(some))
+    else:
+        for name, n in known.items():
+            counted[float(name)] += n
+    numbers = np.array(sorted(counted))
+    ends = np.cumsum([counted[one] for one in numbers.tolist()])
+    bounds = sorted({float(numbers[np.searchsorted(ends, part * ends[-1])]) for part in PARTS} - {float(numbers[-1])})
+    edges = [f"{one:g}" for one in bounds]
+    names = [f"up to {edges[0]}"] if edges else ["all"]
+    names += [f"above {low} to {high}" for low, high in pairwise(edges)]
+    names += [f"above {edges[-1]}"] if edges else []
+    names = [f"{one} {unit}".rstrip() for one in names]
+    return Cut(by, names, lambda found: _of_ids(np.digitize(values(found.rows), bounds, right=True), len(names)))
+
+
+def _counted(by: str, stored: Stored, values: Callable[[Rows], list[str]]) -> Counter[str]:
+    counted = Counter[str]()
+    for some in chunks_of_rows(stored.rows, rows_at_once(len(stored.names))):
+        counted.update(values(some))
+        if len(counted) > MOST_DIFFERENT:
+            raise ValueError(
+                f"slices={by} has more than {MOST_DIFFERENT:,} different values in {stored.rows.source}: name a column "
+                "that groups rows"
+            )
+    return counted
+
+
+def _numbers(counted: Counter[str]) -> dict[str, float] | None:
+    """Of a column that holds nothing else."""
+    try:
+        found = {one: float(one) for one in counted}
+    except ValueError:
+        return None
+    return found if all(map(np.isfinite, found.values())) else None
+
+
+def _of_ids(ids: Iterable[int] | np.ndarray, n_slices: int) -> Bools:
+    return np.asarray(ids)[:, None] == np.arange(n_slices)
+
+
+def lengths(rows: Rows) -> list[int]:
+    """Characters of the text, or of both."""
+    pairs = rows.pairs if rows.pairs is not None else [""] * len(rows)
+    return [len(text) + len(pair) for text, pair in zip(rows.texts, pairs, strict=True)]
+
+
+def scripts(rows: Rows) -> list[str]:
+    """The writing system of most letters at the beginning of each text, by Unicode's names of them."""
+    return [script_of(text) for text in rows.texts]
+
+
+def script_of(text: str) -> str:
+    """As of `scripts`; `none` where there is no letter."""
+    found = Counter(map(_script, islice((one for one in text if one.isalpha()), LETTERS)))
+    return found.most_common(1)[0][0] if found else "none"
+
+
+@lru_cache(maxsize=2**14)
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "unknown").split(" ")[0].split("-")[0].lower()
+
+
+def cells_of(rows: Rows, column: str) -> list[str]:
+    """The cells of a column that is not read, as texts."""
+    assert rows.unread is not None, "evaluate requires the columns"
+    columns = rows.unread.columns()
+    return [NOTHING if one is None or one == "" else str(one) for one in columns[column]]
+
+
+def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: Stored, setup: Setup) -> list[dict[str, Any]]:
+    """One line a slice; those that hold rows enough are judged."""
+    n_classes, multi = len(stored.names), next(iter(stored.models.values())) is not None
+    tallies = [AnswerTally(n_classes, counted=True) for _ in names]
+    n_S, right_S, n, n_right = np.zeros(len(names), dtype=int), np.zeros(len(names), dtype=int), 0, 0
+    for found in stored.own() if names else ():
+        masks_nS, right_n = np.concatenate([cut.masks(found) for cut in cuts], axis=1), found.right_n
+        labels, answers = found.judged(found.marks_nC), found.judged(found.given_nC)
+        n_S, right_S = n_S + masks_nS.sum(0), right_S + masks_nS[right_n].sum(0)
+        n, n_right = n + len(right_n), n_right + int(right_n.sum())
+        for tally, of_slice in zip(tallies, masks_nS.T, strict=True):
+            if of_slice.any():
+                tally.add(labels[of_slice], answers[of_slice])
+    lines = []
+    for (by, name), tally, rows, right in zip(names, tallies, n_S.tolist(), right_S.tolist(), strict=True):
+        line: dict[str, Any] = {"by": by, "slice": name, "n_rows": rows}
+        if rows >= FEWEST:
+            figures = tally.figures(**setup.draws)[0]
+            shown = ("accuracy", "macro_f1", *(["micro_f1"] if multi else []))
+            line |= {one: asdict(figures[one]) for one in shown}
+            line |= against_rest(rows, right, n, n_right)
+        lines.append(line)
+    return corrected(lines)
+
+
+def against_rest(n_rows: int, right: int, n: int, n_right: int) -> dict[str, float]:
+    """The share of right rows among all others, and Fisher's test; nothing where there are no others."""
+    from scipy.stats import fisher_exact
+
+    if n_rows == n:
+        return {}
+    others, right_others = n - n_rows, n_right - right
+    test = fisher_exact([[right, n_rows - right], [right_others, others - right_others]])
+    return {"rest": right_others / others, "p": float(test.pvalue)}  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def corrected(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines, those with a `p` with Holm's `p_holm`, too."""
+    tested = [line for line in lines if "p" in line]
+    for line, p in zip(tested, holm([line["p"] for line in tested]), strict=True):
+        line["p_holm"] = p
+    return lines
+
+
+def holm(ps: list[float]) -> list[float]:
+    """p-values corrected for their number, in their order."""
+    found, least = [0.0] * len(ps), 0.0
+    for rank, at in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        least = max(least, min(1.0, (len(ps) - rank) * ps[at]))
+        found[at] = least
+    return found
+
+
+def _worst(stored: Stored, setup: Setup) -> list[dict[str, Any]]:
+    """The leaves of a tree on one half of some rows in which most are wrong, as they are on the other half."""
+    from sklearn.tree import DecisionTreeClassifier
+
+    n, random = len(stored.rows), np.random.default_rng([setup.seed, 3])
+    chosen = np.sort(random.choice(n, min(n, MOST_SEARCHED), replace=False))
+    right, start = list[Bools](), 0
+    for found in stored.own():
+        here = chosen[(chosen >= start) & (chosen < start + len(found.rows))] - start
+        right.append(found.right_n[here])
+        start += len(found.rows)
+    right_n, some = np.concatenate(right), stored.rows.pick(chosen)
+    first_n = random.permutation(len(chosen)) < len(chosen) // 2
+    names, values_nF = _features(some, first_n)
+    least = max(FEWEST, len(chosen) // 100)
+    if min(first_n.sum(), (~first_n).sum()) < 2 * FEWEST or right_n[first_n].all() or not names:
+        return []
+    tree = DecisionTreeClassifier(max_depth=DEPTH, min_samples_leaf=least, random_state=0)
+    tree.fit(values_nF[first_n], ~right_n[first_n])
+    leaf_n = tree.apply(values_nF)
+    rules, found = _rules(tree.tree_, names), list[tuple[float, int]]()
+    for leaf in np.unique(leaf_n[first_n]).tolist():
+        share = float(right_n[first_n & (leaf_n == leaf)].mean())
+        found += [(share, leaf)] if share < right_n[first_n].mean() and rules[leaf] else []
+    lines, held_n = list[dict[str, Any]](), right_n[~first_n]
+    for share, leaf in sorted(found)[:WORST]:
+        of_leaf = held_n[leaf_n[~first_n] == leaf]
+        line: dict[str, Any] = {"by": "worst", "slice": rules[leaf], "n_rows": len(of_leaf), "where_found": share}
+        if len(of_leaf) >= FEWEST:
+            line |= {"accuracy": asdict(share_interval(int(of_leaf.sum()), len(of_leaf)))}
+            line |= against_rest(len(of_leaf), int(of_leaf.sum()), len(held_n), int(held_n.sum()))
+        lines.append(line)
+    return corrected(lines)
+
+
+def _features(rows: Rows, first_n: Bools) -> tuple[list[tuple[str, str]], np.ndarray]:
+    """What the tree may ask of a row, each in words for no and for yes, and the answers `(n, F)`: lengths, words that
+    are neither rare nor everywhere, and values of columns."""
+    texts = list(rows.texts) if rows.pairs is None else list(map("{} {}".format, rows.texts, rows.pairs))
+    words = [{*WORD.findall(text.lower())} for text in texts]
+    counted = Counter(word for one, is_first in zip(words, first_n, strict=True) if is_first for word in one)
+    n = max(1, int(first_n.sum()))
+    usual = [word for word, times in counted.most_common() if 0.01 <= times / n <= 0.5][:MOST_WORDS]
+    names = [("length", "")] + [(f"without '{word}'", f"with '{word}'") for word in usual]
+    columns: list[list[float]] = [list(map(float, lengths(rows)))]
+    columns += [[float(word in one) for one in words] for word in usual]
+    for name in rows.unread.columns() if rows.unread else ():
+        cells = cells_of(rows, name)
+        values = Counter(cells)
+        if len(values) > MOST_VALUES and (numbers := _numbers(values)) is not None:
+            names.append((name, ""))
+            columns.append([numbers[one] for one in cells])
+        elif len(values) <= MOST_DIFFERENT // 100:
+            for value, _ in values.most_common(MOST_VALUES):
+                names.append((f"{name} is not {value}", f"{name} is {value}"))
+                columns.append([float(one == value) for one in cells])
+    return names, np.array(columns).T
+
+
+def _rules(tree: Any, names: list[tuple[str, str]]) -> dict[int, str]:
+    """What each leaf asks for, in words."""
+    found, open_ = dict[int, str](), [(0, list[str]())]
+    while open_:
+        node, rules = open_.pop()
+        left, right = int(tree.children_left[node]), int(tree.children_right[node])
+        if left == right:
+            found[node] = ", ".join(rules)
+            continue
+        (no, yes), bound = names[tree.feature[node]], float(tree.threshold[node])
+        below, above = (no, yes) if yes else (f"{no} up to {bound:g}", f"{no} above {bound:g}")
+        open_ += [(left, [*rules, below]), (right, [*rules, above])]
+    return found
+
+
+def _section(lines: list[dict[str, Any]], notes: list[str]) -> Section:
+    rows = []
+    for one in lines:
+        shown = [
+            f"{one[name]['value']:.3f} ({one[name]['low']:.3f} to {one[name]['high']:.3f})" if name in one else ""
+            for name in ("accuracy", "micro_f1" if any("micro_f1" in line for line in lines) else "macro_f1")
+        ]
+        p = f"{one['p_holm']:.2g}" if "p_holm" in one else ""
+        rows.append([one["by"], one["slice"], f"{one['n_rows']:,}", *shown, f"{one['rest']:.3f}" if p else "", p])
+    f1 = "micro F1" if any("micro_f1" in line for line in lines) else "macro F1"
+    notes = [
+        *notes,
+        "p says how likely a difference as large from the rest is by chance, after Holm's correction; slices below "
+        f"{FEWEST} rows are not judged; the worst were searched on one half of the rows and are judged on the other",
+    ]
+    table = Table(["by", "slice", "rows", "accuracy", f1, "the rest", "p"], rows, "wwnnnnn")
+    return Section("Where is it good, where bad?", table, notes, long=True)

@@ -1,0 +1,215 @@
+"""When not to answer, and which classes to leave open: rules set on labelled rows that the model did not learn from.
+
+`Rules.least` is the confidence from which on texts are answered so that, with 95 % confidence, no more than a share
+`risk` of the answers is wrong: Geifman and El-Yaniv (2017), "Selective Classification for Deep Neural Networks",
+algorithm 1, with Clopper and Pearson's bound. `Rules.bounds_C` make sets of classes that hold the right one as often as
+`coverage` says: split conformal prediction with adaptive sets, Romano, Sesia and Candès (2020), "Classification with
+Valid and Adaptive Coverage". Their random number is 0, so that a text always has the same set, and never an empty one.
+
+n rows . C classes
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from manyheads.config import DataConfig, EvaluateConfig, PredictConfig, Source
+from manyheads.data.rows import Rows
+from manyheads.data.sources import read_split
+from manyheads.data.texts import read_rows
+from manyheads.inference.format import COLUMNS, Columns, ModelFolder, run_folder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from manyheads.inference.classifier import TextClassifier
+
+DOUBT = 0.05  # that the promise of a risk does not hold
+DEFAULTS = DataConfig()
+
+
+@dataclass(slots=True)
+class Rules:
+    """What was set on so many `rows`; no `risk` or `coverage` of 0 is a promise. `answered` is the share of those rows
+    that `least` lets through; a `least` above 1 answers none."""
+
+    rows: int
+    risk: float = 0.0
+    least: float = 0.0
+    answered: float = 1.0
+    coverage: float = 0.0
+    by_class: bool = False
+    bounds_C: "NDArray[np.float64] | None" = None
+    digest: str = ""  # of the rows
+
+    def sets(self, probabilities_nC: "NDArray[np.float64]") -> "NDArray[np.bool_]":
+        """Which classes each row's set holds `(n, C)`, the likeliest always."""
+        assert self.bounds_C is not None, "sets were asked for"
+        return likelier(probabilities_nC) <= self.bounds_C
+
+    def words(self) -> list[str]:
+        """What is promised, in sentences without a full stop."""
+        by = f"by {self.rows:,} labelled rows"
+        said = []
+        if self.risk and self.least > 1:
+            said.append(f"abstain.risk={self.risk:g}: no text is answered, as {by} no confidence keeps the promise")
+        elif self.risk:
+            said.append(
+                f"abstain.risk={self.risk:g}: texts are answered from a confidence of {self.least:.4f} on; {by} "
+                f"{self.answered:.1%} are answered, and with 95 % confidence at most {self.risk:.1%} of the answers "
+                "are wrong"
+            )
+        if self.coverage:
+            each = " of each class" if self.by_class else ""
+            said.append(
+                f"sets.coverage={self.coverage:g}: sets are to hold the right class of {self.coverage:.0%}{each} {by}"
+            )
+        return said
+
+
+def wants_rules(config: PredictConfig | EvaluateConfig) -> bool:
+    """Whether anything is promised."""
+    return bool(config.abstain.risk or config.sets.coverage)
+
+
+def check_rules(config: PredictConfig | EvaluateConfig, folder: ModelFolder) -> None:
+    """Raise ValueError where the settings do nothing, or the model has no one class a text to promise something of."""
+    names = [("abstain.risk", config.abstain.risk), ("sets.coverage", config.sets.coverage)]
+    asked = next((f"{name}={value:g}" for name, value in names if value), "")
+    if config.labelled and not asked:
+        raise ValueError(
+            f"labelled={config.labelled} does nothing without abstain.risk or sets.coverage: add one, or remove it"
+        )
+    if config.sets.by_class and not config.sets.coverage:
+        raise ValueError("sets.by_class=true does nothing without sets.coverage: add it, for example sets.coverage=0.9")
+    if asked and (folder.settings.multi or not folder.settings.n_classes):
+        has = "gives any number of labels" if folder.settings.multi else "has no classes"
+        raise ValueError(f"{asked} is a promise of one class a text, but the model of run {has}: remove it")
+
+
+def held_out_rows(config: PredictConfig | EvaluateConfig, folder: ModelFolder) -> Rows:
+    """Rows with the class ids of the model: those of the file `labelled`, else the run's own validation split. A
+    ValueError where there are none."""
+    from manyheads.runs.config_file import read_run
+
+    settings, labels, home = folder.settings, folder.labels(), run_folder(folder.path)
+    if config.labelled:
+        data = with_columns(
+            DataConfig(source=Source.run, path=config.labelled, **UNNAMED), settings.columns, pairs=settings.pairs
+        )
+        return read_split(data, "validation", labels)
+    if home is None:
+        raise ValueError(
+            f"run={config.run} is a model without its run folder, whose validation split abstain.risk and "
+            "sets.coverage are set on: name rows with their labels by labelled=<file>"
+        )
+    splits = read_rows(read_run(home / "config.yaml"), with_test=False)
+    if sorted(splits.labels) != sorted(labels):
+        raise ValueError(f"{splits.validation.source} has changed since training: name rows by labelled=<file>")
+    rows, ids = splits.validation, [labels.index(name) for name in splits.labels]
+    return replace(rows, labels=[ids[label] for label in rows.labels])
+
+
+UNNAMED: dict[str, Any] = dict.fromkeys(COLUMNS, "")
+
+
+def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConfig:
+    """`data` with the columns the model was trained on in place of those that are empty: what was typed stays. A preset
+    names its own columns. A model of single texts never reads a second one."""
+    never = {} if pairs else {"text_pair": ""}
+    untyped = [name for name in COLUMNS if not getattr(data, name)]
+    if data.source not in (Source.run, Source.files):
+        return replace(data, **({name: getattr(DEFAULTS, name) for name in untyped} | never))
+    stored = {name: getattr(columns, name) for name in untyped}
+    source = Source.hub if columns.preset and len(stored) == len(COLUMNS) else Source.files
+    return replace(data, source=source, **(stored | never))
+
+
+def set_rules(config: PredictConfig | EvaluateConfig, folder: ModelFolder, classifier: "TextClassifier") -> Rules:
+    """The rules that the settings ask for, by the classifier's answers to `held_out_rows`."""
+    import numpy as np
+
+    from manyheads.inference.classifier import in_chunks
+
+    rows, tokens = held_out_rows(config, folder), config.batch.tokens
+    found = in_chunks(
+        lambda texts, pairs: {"": classifier.logits(texts, pairs, tokens=tokens)},
+        rows,
+        len(classifier.labels),
+        lambda n_rows: None,
+    )
+    probabilities_nC, labels_n = found[""].double().softmax(-1).numpy(), np.array(rows.labels)
+    rules = Rules(len(rows), config.abstain.risk, coverage=config.sets.coverage, by_class=config.sets.by_class)
+    rules.digest = rows.digest(classifier.labels)
+    if classifier.calibration is not None and classifier.calibration.digest == rules.digest:
+        raise ValueError(
+            f"abstain.risk and sets.coverage are set on the rows of {rows.source}, which calibrate was fitted on: name "
+            "others by labelled=<file>"
+        )
+    if rules.risk:
+        confidence_n, right_n = probabilities_nC.max(1), probabilities_nC.argmax(1) == labels_n
+        rules.least = least_confidence(confidence_n, right_n, rules.risk)
+        rules.answered = float((confidence_n >= rules.least).mean())
+    if rules.coverage:
+        rules.bounds_C = set_bounds(probabilities_nC, labels_n, rules.coverage, by_class=rules.by_class)
+    return rules
+
+
+def least_confidence(confidence_n: "NDArray[np.float64]", right_n: "NDArray[np.bool_]", risk: float) -> float:
+    """The least confidence at which a binary search finds that no more than `risk` of the answers are wrong; 2.0 where
+    it finds none. Each of its steps may err by an equal part of `DOUBT`."""
+    import numpy as np
+
+    order = np.argsort(-confidence_n, kind="stable")
+    sure_n, wrong_n = confidence_n[order], np.cumsum(~right_n[order])
+    steps = max(1, math.ceil(math.log2(len(sure_n) + 1)))
+    low, high, found = 0, len(sure_n), 2.0  # rows that are answered
+    for _ in range(steps):
+        middle = (low + high + 1) // 2
+        if middle <= low:
+            break
+        n = int(np.searchsorted(-sure_n, -sure_n[middle - 1], side="right"))  # with all that are as sure
+        if most_wrong(int(wrong_n[n - 1]), n, DOUBT / steps) <= risk:
+            low, found = middle, min(found, float(sure_n[middle - 1]))
+        else:
+            high = middle - 1
+    return found
+
+
+def most_wrong(n_wrong: int, n: int, doubt: float) -> float:
+    """The largest share of wrong answers that `n_wrong` of `n` do not rule out: Clopper and Pearson (1934)."""
+    from scipy.stats import beta
+
+    return 1.0 if n_wrong >= n else float(beta.ppf(1 - doubt, n_wrong + 1, n - n_wrong))
+
+
+def likelier(probabilities_nC: "NDArray[np.float64]") -> "NDArray[np.float64]":
+    """Of each class the probability of all that are likelier `(n, C)`: 0 of the likeliest."""
+    import numpy as np
+
+    order = np.argsort(-probabilities_nC, axis=1, kind="stable")
+    sums = np.take_along_axis(probabilities_nC, order, axis=1).cumsum(1)
+    before, found = np.zeros_like(sums), np.empty_like(sums)
+    before[:, 1:] = sums[:, :-1]
+    np.put_along_axis(found, order, before, axis=1)
+    return found
+
+
+def set_bounds(
+    probabilities_nC: "NDArray[np.float64]", labels_n: "NDArray[Any]", coverage: float, *, by_class: bool
+) -> "NDArray[np.float64]":
+    """Up to which probability of all likelier classes a class is in a set `(C,)`: one bound for all, or each class has
+    its own, and is in every set where it has too few rows to promise anything."""
+    import numpy as np
+
+    n_classes = probabilities_nC.shape[1]
+    own_n = likelier(probabilities_nC)[np.arange(len(labels_n)), labels_n]
+
+    def bound(scores: "NDArray[np.float64]") -> float:
+        rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
+        return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
+
+    if not by_class:
+        return np.full(n_classes, bound(own_n))
+    return np.array([bound(own_n[labels_n == at]) for at in range(n_classes)])

@@ -1,0 +1,158 @@
+"""The verb `calibrate`: fits against SciPy and scikit-learn, the file, and what the model answers with it."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize, minimize_scalar
+from sklearn.isotonic import IsotonicRegression
+from sklearn.metrics import log_loss
+
+from manyheads.config import (
+    Accelerator,
+    CalibrateConfig,
+    CalibrationMethod,
+    EvaluateConfig,
+    InferenceHardware,
+    run_data,
+)
+from manyheads.evaluation.calibrate import calibrate, fit
+from manyheads.evaluation.evaluate import evaluate
+from manyheads.inference.calibration import read_calibration
+from manyheads.inference.folder import load
+
+LABELS = ["bad", "good", "so-so"]
+CPU = InferenceHardware(accelerator=Accelerator.cpu)
+temperature, vector, isotonic = CalibrationMethod
+
+
+def too_sure(n: int = 1500) -> tuple[torch.Tensor, torch.Tensor]:
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(n, 3))
+    likely = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    labels = [random.choice(3, p=one) for one in likely]
+    return torch.tensor(3 * logits), torch.tensor(labels)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    return np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+
+
+def test_the_temperature_is_scipys() -> None:
+    logits, labels = too_sure()
+    found = minimize_scalar(lambda one: log_loss(labels, softmax(logits.numpy() / one)), bounds=(0.1, 10))
+    fitted = fit(temperature, logits, labels)
+    assert 1 / fitted.scale_C.numpy() == pytest.approx([found.x] * 3, rel=1e-3)
+    assert found.x == pytest.approx(3, abs=0.4)
+    mapped = fitted.of(logits, multi=False).softmax(-1)
+    np.testing.assert_allclose(mapped, softmax(logits.numpy() / found.x), atol=1e-3)
+
+
+def test_the_vector_is_as_likely_as_scipys() -> None:
+    logits, labels = too_sure()
+    logits[:, 1] += 1.5
+
+    def loss(both: np.ndarray) -> float:
+        return log_loss(labels, softmax(logits.numpy() * np.exp(both[:3]) + both[3:]))
+
+    best = minimize(loss, np.zeros(6)).fun
+    assert log_loss(labels, fit(vector, logits, labels).of(logits, multi=False).softmax(-1)) < best + 2e-3
+
+
+def test_the_line_is_scikit_learns() -> None:
+    logits, labels = too_sure()
+    likely, fitted = softmax(logits.numpy()), fit(isotonic, logits, labels)
+    lines = [
+        IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+        .fit(likely[:, at], labels == at)
+        .predict(likely[:, at])
+        for at in range(3)
+    ]
+    expected = np.clip(np.stack(lines, 1), 1e-6, 1 - 1e-6)
+    expected /= expected.sum(1, keepdims=True)
+    np.testing.assert_allclose(fitted.of(logits, multi=False).softmax(-1), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", CalibrationMethod)
+def test_labels_are_given_to_the_same_texts(method: CalibrationMethod) -> None:
+    logits, labels = too_sure()
+    marks = torch.nn.functional.one_hot(labels, 3).double()
+    fitted = fit(method, logits, marks)
+    mapped = fitted.of(logits, multi=True).sigmoid()
+    loss = torch.nn.functional.binary_cross_entropy
+    assert loss(mapped, marks) < loss(logits.sigmoid(), marks)
+    given = mapped >= torch.tensor(fitted.thresholds([0.3, 0.5, 0.7]), dtype=torch.float64) - 1e-12
+    before = logits.sigmoid() >= torch.tensor([0.3, 0.5, 0.7], dtype=torch.float64)
+    assert (given == before).double().mean() > (0.97 if method is isotonic else 0.9999)  # a line has flat parts
+
+
+@pytest.fixture
+def run(model_folder: Path, tmp_path: Path) -> Path:
+    shutil.copytree(model_folder, tmp_path / "run")
+    for name, shift in (("fit", 0), ("new", 1000)):
+        texts = [f"{'good ' * (at % 4)}{'bad ' * (at % 3)}film {'so ' * (at % 5)}{at + shift}" for at in range(600)]
+        likely = (load(model_folder).logits(texts).double() / 3).softmax(-1).numpy()  # it is three times too sure
+        labels = [LABELS[np.random.default_rng(at + shift).choice(3, p=one)] for at, one in enumerate(likely)]
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("text", "label"), *zip(texts, labels, strict=True)])
+    return tmp_path / "run"
+
+
+def calibrated(run: Path, method: CalibrationMethod, **typed: Any) -> dict[str, Any]:
+    data = run_data(path=str(run.parent / "fit.csv"))
+    return calibrate(CalibrateConfig(run=str(run), method=method, data=data, bootstrap=100, hardware=CPU, **typed))
+
+
+def judged(run: Path, name: str, output: str) -> dict[str, Any]:
+    data = run_data(path=str(run.parent / f"{name}.csv"))
+    return evaluate(
+        EvaluateConfig(run=str(run), data=data, output=str(run.parent / output), bootstrap=100, hardware=CPU)
+    )
+
+
+@pytest.mark.parametrize("method", CalibrationMethod)
+def test_the_folder_answers_by_what_was_fitted(run: Path, method: CalibrationMethod, capsys) -> None:
+    plain = load(run)
+    before = judged(run, "new", "before")
+    found = calibrated(run, method)
+    assert found == json.loads((run / "model" / "calibration.json").read_text())
+    assert found["rows"] == 600
+    assert found["before"]["calibration_error"]["value"] > found["after"]["calibration_error"]["value"]
+    assert f"{method.name} on 600 rows" in capsys.readouterr().out
+    texts = ["a good film", "bad", "so so"]
+    fitted = read_calibration(run / "model" / "calibration.json", 3)
+    torch.testing.assert_close(load(run).logits(texts), fitted.of(plain.logits(texts), multi=False))
+    after = judged(run, "new", "after")
+    if method is not isotonic:  # whose line may be 0 where few rows are
+        assert after["loss"]["value"] < before["loss"]["value"]
+    assert after["calibration_error"]["value"] < before["calibration_error"]["value"]
+    elsewhere = run.parent / "elsewhere"
+    assert calibrated(run, method, output=str(elsewhere)) == found
+    torch.testing.assert_close(load(elsewhere).logits(texts), load(run).logits(texts))
+    with pytest.raises(ValueError, match="elsewhere is there already: name a new folder"):
+        calibrated(run, method, output=str(elsewhere))
+    assert calibrated(run, method) == found  # it is fitted on what the model says without it
+    with pytest.raises(ValueError, match=r"fit.csv holds the rows that calibrate was fitted on"):
+        judged(run, "fit", "same")
+
+
+def test_what_cannot_be_fitted_or_read_is_one_sentence(run: Path) -> None:
+    (run.parent / "fit.csv").write_text("text,label\ngood,good\n")
+    with pytest.raises(ValueError, match=r"fit.csv has 1 rows, too few to fit anything that holds: give 50 or more"):
+        calibrated(run, temperature)
+    for content in (
+        '{"scale": [1, 1], "shift": [0, 0]}',
+        '{"scale": [1, 1, -1], "shift": [0, 0, 0]}',
+        '{"scale": [1, 1, true], "shift": [0, 0, 0]}',
+        '{"knots": [[[0, 1], [0, 1]]]}',
+        '{"knots": [[[1, 0], [0, 1]], [[0, 1], [0, 1]], [[0, 1], [0, 1]]]}',
+        "[]",
+    ):
+        (run / "model" / "calibration.json").write_text(content)
+        with pytest.raises(ValueError, match=r"calibration\.json must hold"):
+            load(run)

@@ -1,0 +1,138 @@
+"""Models compared on the same rows: the verb, whole; its figures against SciPy and a simulation."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from manyheads.config import Accelerator, CompareConfig, DataConfig, InferenceHardware, run_data
+from manyheads.data.rows import Rows
+from manyheads.evaluation.compare import Judged, compare, compared, mcnemar, names_of, rows_needed, verdict
+from manyheads.evaluation.evaluate import EvaluationData
+from manyheads.inference.folder import load
+
+LABELS = ["bad", "good", "so-so"]
+CPU = InferenceHardware(accelerator=Accelerator.cpu)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    with (tmp_path / "films.csv").open("w", newline="") as file:
+        lines = [(f"{word} film {at}", LABELS[at % 3]) for at in range(20) for word in ("good", "bad")]
+        csv.writer(file).writerows([("text", "label"), *lines])
+    return tmp_path / "films.csv"
+
+
+def run(runs: list[Path], data: Path, output: Path, **typed: Any) -> dict[str, Any]:
+    names = [str(one) for one in runs]
+    return compare(
+        CompareConfig(
+            runs=names, data=run_data(path=str(data)), output=str(output), bootstrap=100, hardware=CPU, **typed
+        )
+    )
+
+
+def test_runs_and_a_file_of_anybodys_predictions_are_compared(ship_model, data: Path, tmp_path: Path, capsys) -> None:
+    first = ship_model(tmp_path / "a" / "model").parent
+    with data.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    with (tmp_path / "theirs.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "prediction"), *((one["text"], one["label"]) for one in rows)])
+    shutil.copytree(first, tmp_path / "b")
+    found = run([first, tmp_path / "b", tmp_path / "theirs.csv"], data, tmp_path / "out")
+    assert found == json.loads((tmp_path / "out" / "compare.json").read_text())
+    own = [one.label for one in load(first).predict([one["text"] for one in rows])]
+    right = np.array([answer == one["label"] for answer, one in zip(own, rows, strict=True)])
+    assert found["models"]["a"] == found["models"]["b"]
+    assert found["models"]["a"]["accuracy"]["value"] == right.mean()
+    assert found["models"]["theirs.csv"]["accuracy"]["value"] == 1
+    same, better, _ = found["pairs"]
+    assert (same["won"], same["lost"], same["changed"], same["p"], same["rows_needed"]) == (0, 0, 0, 1.0, None)
+    n_wrong = int((~right).sum())
+    assert (better["won"], better["lost"], better["changed"]) == (n_wrong, 0, n_wrong)
+    assert better["p_holm"] == pytest.approx(3 * 2 * 0.5**n_wrong)
+    with (tmp_path / "out" / "changed.csv").open(newline="") as file:
+        changed = list(csv.DictReader(file))
+    assert [one["text"] for one in changed] == [
+        one["text"] for one, is_right in zip(rows, right, strict=True) if not is_right
+    ]
+    assert all(one["label"] == one["prediction of theirs.csv"] != one["prediction of a"] for one in changed)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"theirs.csv is right, a is wrong: {n_wrong} rows" in page
+    assert "theirs.csv is better than a: accuracy of theirs.csv less that of a is" in capsys.readouterr().out
+
+
+def test_a_model_of_any_number_of_labels_is_compared_by_all_of_them(label_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "films.csv").write_text("text,labels\na good film,good\nbad film,\nso so,bad|so-so\n")
+    (tmp_path / "theirs.csv").write_text("prediction\ngood\n\nso-so|bad\n".replace("\n\n", '\n""\n'))
+    found = run([label_folder, tmp_path / "theirs.csv"], tmp_path / "films.csv", tmp_path / "out")
+    assert found["models"]["theirs.csv"]["micro_f1"]["value"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("text,answer\n", "theirs.csv has no column 'prediction', but text, answer: name that of the answers so"),
+        ("prediction\ngood\n", "theirs.csv has 1 rows, but films.csv has 40: give one for each"),
+        ("prediction\n" + "fine\n" * 40, "theirs.csv, row 2: the prediction 'fine' is no class of the models"),
+        ("text,prediction\n" + "x,good\n" * 40, "theirs.csv, row 2 has another text than films.csv, row 2"),
+    ],
+)
+def test_a_file_of_other_rows_is_one_sentence(model_folder: Path, data: Path, tmp_path: Path, content, said) -> None:
+    (tmp_path / "theirs.csv").write_text(content)
+    with pytest.raises(ValueError, match=said.replace("(", r"\(")):
+        run([model_folder, tmp_path / "theirs.csv"], data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_compared_is_one_sentence(model_folder, pair_folder, label_folder, data, tmp_path) -> None:
+    for runs, said in (
+        ([model_folder], "is one model, but two or more are compared"),
+        ([data, data], "are files alone"),
+        ([model_folder, pair_folder], "takes or gives pairs of texts"),
+        ([model_folder, label_folder], "takes or gives any number of labels"),
+        ([model_folder, model_folder], "names one model twice"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            run(runs, data, tmp_path / "out")
+
+
+def test_names_are_as_short_as_tells_them_apart() -> None:
+    assert names_of(["outputs/a", "outputs/b"]) == ["a", "b"]
+    assert names_of(["x/a/model", "x/b/model"]) == ["a/model", "b/model"]
+
+
+@pytest.mark.parametrize(("won", "lost"), [(12, 3), (0, 0), (5, 5), (0, 9)])
+def test_mcnemars_test_is_that_of_the_binomial_distribution(won: int, lost: int) -> None:
+    expected = min(1.0, 2 * binom.cdf(min(won, lost), won + lost, 0.5))
+    assert mcnemar(won, lost) == pytest.approx(expected)
+
+
+def test_on_the_rows_needed_four_of_five_samples_tell_a_difference() -> None:
+    random, needed = np.random.default_rng(0), rows_needed(60, 30, 600)
+    assert needed is not None
+    drawn = random.multinomial(needed, [60 / 600, 30 / 600, 510 / 600], size=2000)
+    won, lost = drawn[:, 0], drawn[:, 1]
+    told = np.abs(won - lost) / np.sqrt(won + lost) > 1.96  # McNemar's test without a correction
+    assert told.mean() == pytest.approx(0.8, abs=0.04)
+    assert rows_needed(5, 5, 100) is None
+
+
+def test_differences_are_those_of_a_paired_bootstrap() -> None:
+    random = np.random.default_rng(0)
+    truth = random.integers(3, size=900)
+    one, other = (np.where(random.random(900) < share, truth, (truth + 1) % 3) for share in (0.7, 0.8))
+    rows = Rows(["x"] * 900, None, truth.tolist(), "x.csv", range(900))
+    data, config = EvaluationData(rows, "x", "test"), CompareConfig(runs=["a", "b"], data=DataConfig())
+    (pair,) = compared([Judged("a", one), Judged("b", other)], data, LABELS, config)["pairs"]
+    gain = (other == truth).astype(float) - (one == truth)
+    spread = 1.96 * gain.std() / 30
+    change = pair["change"]["accuracy"]
+    assert change["value"] == pytest.approx(gain.mean())
+    assert (change["low"], change["high"]) == pytest.approx((gain.mean() - spread, gain.mean() + spread), abs=4e-3)
+    assert verdict(pair, 900).startswith("b is better than a" if pair["p_holm"] < 0.05 else "b and a cannot be told")

@@ -1,0 +1,122 @@
+"""Rows that come a chunk at a time and are counted: the figures are those of all rows held."""
+
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from manyheads.evaluation import counts
+from manyheads.evaluation.counts import Cells, Sums
+from manyheads.evaluation.metrics import AnswerTally, ClassTally, LabelTally, change_of_answers, score, score_labels
+from tests.evaluation.test_scores import some_rows
+
+NAMES = ["a", "b", "c", "d"]
+
+
+def chunked(tally, step: int, *of_rows):
+    for start in range(0, len(of_rows[0]), step):
+        tally.add(*(one[start : start + step] for one in of_rows))
+    return tally
+
+
+def some_labels(n: int, seed: int = 0):
+    random = np.random.default_rng(seed)
+    marks = random.random((n, 4)) < [0.5, 0.3, 0.2, 0.1]
+    return marks, np.clip(0.45 * marks + random.uniform(0, 0.55, (n, 4)), 1e-6, 1 - 1e-6)
+
+
+def alike(found, expected, width: float = 0.2) -> None:
+    """Values are the same, and the ends of intervals differ by what resamples do."""
+    assert list(found) == list(expected)
+    for name, one in expected.items():
+        assert found[name].value == pytest.approx(one.value, abs=1e-9), name
+        most = width * (one.high - one.low) + 1e-9
+        assert abs(found[name].low - one.low) < most, name
+        assert abs(found[name].high - one.high) < most, name
+
+
+def test_few_rows_in_chunks_are_drawn_as_all_at_once() -> None:
+    labels, probabilities, names = some_rows(700, 4)
+    found, expected = (
+        chunked(ClassTally(4), 64, labels, probabilities),
+        score(labels, probabilities, names, n_resamples=40),
+    )
+    alike(found.scores(names, n_resamples=40).figures, expected.figures, width=0)
+    marks, likely = some_labels(300)
+    whole = score_labels(marks, likely, NAMES, [0.5] * 4, n_resamples=40)
+    alike(
+        chunked(LabelTally([0.5] * 4), 7, marks, likely).scores(NAMES, n_resamples=40).figures, whole.figures, width=0
+    )
+
+
+def test_many_rows_are_counted_to_the_same_figures_and_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels, probabilities, names = some_rows(4000, 4)
+    whole = score(labels, probabilities, names, n_resamples=1500)
+    monkeypatch.setattr(counts, "EXACT", 100)
+    found = chunked(ClassTally(4), 64, labels, probabilities).scores(names, n_resamples=1500)
+    alike(found.figures, whole.figures)
+    assert (found.confusion, found.per_class, found.n_rows) == (whole.confusion, whole.per_class, 4000)
+    for one, expected in zip(found.reliability, whole.reliability, strict=True):
+        assert (one.n_rows, one.confidence, one.accuracy) == pytest.approx(
+            (expected.n_rows, expected.confidence, expected.accuracy)
+        )
+
+
+def test_changes_of_many_rows_stay_paired(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels, probabilities, _ = some_rows(3000, 4)
+    before = probabilities.argmax(1)
+    after = np.where(np.random.default_rng(1).random(3000) < 0.1, 0, before)
+    (whole,) = change_of_answers(labels, before, [after], 4, n_resamples=1500)
+    marks, likely = some_labels(3000)
+    (of_labels,) = change_of_answers(marks, likely > 0.5, [likely > 0.4], 4, n_resamples=1500)
+    monkeypatch.setattr(counts, "EXACT", 100)
+    alike(chunked(AnswerTally(4), 128, labels, before, after).figures(n_resamples=1500)[1], whole)
+    found = chunked(AnswerTally(4), 128, marks, likely > 0.5, likely > 0.4).figures(n_resamples=1500)[1]
+    alike(found, of_labels)
+
+
+def test_labels_of_many_rows_are_drawn_by_their_covariances(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks, likely = some_labels(3000)
+    whole = score_labels(marks, likely, NAMES, [0.5] * 4, n_resamples=1500)
+    monkeypatch.setattr(counts, "EXACT", 100)
+    found = chunked(LabelTally([0.5] * 4), 128, marks, likely).scores(NAMES, n_resamples=1500)
+    alike(found.figures, whole.figures)
+    assert found.per_class == whole.per_class
+    sums, random = Sums(), np.random.default_rng(0).normal(3, 1, (2000, 3))
+    random[:, 2] += random[:, 0]
+    sums.add(random)
+    drawn = sums.resampled(4000)
+    np.testing.assert_allclose(drawn[0], random.sum(0))
+    np.testing.assert_allclose(np.cov(drawn[1:].T), 2000 * np.cov(random.T), atol=250)
+
+
+def test_cells_count_what_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "EXACT", 10)
+    random, cells = np.random.default_rng(0), Cells(1)
+    keys, values = random.integers(5, size=200), random.normal(size=(200, 1))
+    for start in range(0, 200, 9):
+        cells.add(keys[start : start + 9], values[start : start + 9])
+    key_P, count_P, mean_PV, variance_PV = cells.get()
+    found = Counter[int]()
+    for key, n in zip(key_P.tolist(), count_P.tolist(), strict=True):
+        found[key] += n
+    assert found == Counter(keys.tolist())
+    assert mean_PV.T @ count_P == pytest.approx(values.sum())
+    assert (variance_PV + mean_PV**2).T @ count_P == pytest.approx((values**2).sum())
+
+
+def test_a_million_rows_take_the_memory_of_few() -> None:
+    labels, probabilities, names = some_rows(20_000, 3)
+    tally = ClassTally(3)
+    tracemalloc.start()
+    for _ in range(50):
+        tally.add(labels, probabilities)
+    found = tally.scores(names, n_resamples=50)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.n_rows == 1_000_000
+    assert found.figures["macro_f1"].value == pytest.approx(
+        score(labels, probabilities, names, n_resamples=1).figures["macro_f1"].value
+    )
+    assert peak < 60e6

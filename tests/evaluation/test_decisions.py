@@ -1,0 +1,96 @@
+"""What becomes of probabilities: risk by coverage, promises and costs, counted by hand."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from manyheads.data.rows import Rows
+from manyheads.evaluation.answered import Stored
+from manyheads.evaluation.calibration import Calibration
+from manyheads.evaluation.decisions import least_costs, promises_kept, read_costs, risk_by_coverage
+from manyheads.evaluation.evaluation import NETWORK, Setup
+from manyheads.evaluation.intervals import share_interval
+from manyheads.inference.abstain import Rules, set_bounds
+
+NAMES = ["a", "b", "c"]
+
+
+def drawn(n: int = 900) -> tuple[Stored, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    labels, logits = random.integers(3, size=n), random.normal(size=(n, 3)).astype(np.float32)
+    logits[np.arange(n), labels] += 1.5
+    rows = Rows(["x"] * n, None, labels.tolist(), "x.csv", range(n))
+    likely = torch.tensor(logits).double().softmax(-1).numpy()
+    return (
+        Stored(rows, NAMES, {NETWORK: None}, io.BytesIO(logits.tobytes())),
+        likely,
+        labels,
+    )
+
+
+def test_the_risk_of_the_surest_rows_is_counted() -> None:
+    stored, likely, labels = drawn()
+    calibration = Calibration(3)
+    for found in stored.own():
+        calibration.add(found.marks_nC, found.probabilities_nC)
+    order, wrong = np.argsort(-likely.max(1)), likely.argmax(1) != labels
+    points = risk_by_coverage(calibration).content
+    assert len(points) == 20
+    for at, one in enumerate(points, 1):
+        first = order[: at * 45]
+        share = share_interval(int(wrong[first].sum()), at * 45)
+        assert one["answered"] == pytest.approx(at / 20)
+        assert (one["risk"]["value"], one["risk"]["high"]) == (share.value, share.high)
+    assert points[0]["risk"]["value"] < points[-1]["risk"]["value"]
+
+
+def test_promises_are_measured_on_rows_they_were_not_set_on() -> None:
+    stored, likely, labels = drawn()
+    rules = Rules(500, 0.1, 0.8, 0.4, 0.9, True, set_bounds(likely[:450], labels[:450], 0.9, by_class=True))
+    finding = promises_kept(stored, rules)
+    answered = likely.max(1) >= 0.8
+    wrong = (likely.argmax(1) != labels)[answered]
+    assert finding.content["abstain"]["answered"]["value"] == pytest.approx(answered.mean())
+    assert finding.content["abstain"]["wrong"]["value"] == pytest.approx(wrong.mean())
+    sets = rules.sets(likely)
+    held = sets[np.arange(900), labels]
+    assert finding.content["sets"]["held"]["value"] == pytest.approx(held.mean())
+    assert finding.content["sets"]["mean_size"] == pytest.approx(sets.sum(1).mean())
+    for at, one in enumerate(finding.content["sets"]["per_class"]):
+        assert one["held"]["value"] == pytest.approx(held[labels == at].mean())
+
+
+def test_decisions_by_cost_cost_less(tmp_path: Path) -> None:
+    (tmp_path / "costs.csv").write_text("true,c,a,b\nb,9,1,0\na,5,0,1\nc,0,1,2\n")
+    costs = read_costs(str(tmp_path / "costs.csv"), NAMES)
+    assert costs.tolist() == [[0, 1, 5], [1, 0, 9], [1, 2, 0]]
+    stored, likely, labels = drawn()
+    found = least_costs(stored, costs, Setup(n_resamples=1500)).content
+    cheapest = np.array([[one @ costs[:, answer] for answer in range(3)] for one in likely]).argmin(1)
+    usual, least = costs[labels, likely.argmax(1)], costs[labels, cheapest]
+    assert found["likeliest"]["value"] == pytest.approx(usual.mean())
+    assert found["least_cost"]["value"] == pytest.approx(least.mean())
+    assert found["changed"] == (cheapest != likely.argmax(1)).sum()
+    spread = 1.96 * (least - usual).std() / 30
+    change = found["change"]
+    assert (change["low"], change["high"]) == pytest.approx(
+        (change["value"] - spread, change["value"] + spread), abs=0.15 * spread
+    )
+    assert change["value"] < 0
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("true,a,b\na,0,1\nb,1,0\n", "its header names a, b, but the classes are a, b, c"),
+        ("true,a,b,c\na,0,1,1\nb,1,0,1\n", "its first column names a, b, but the classes are a, b, c"),
+        ("true,a,b,c\na,0,1,x\nb,1,0,1\nc,1,1,0\n", "'x' of a answered as c is no number"),
+    ],
+)
+def test_a_file_of_costs_that_is_not_whole_is_one_sentence(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "costs.csv").write_text(content)
+    with pytest.raises(ValueError, match=said):
+        read_costs(str(tmp_path / "costs.csv"), NAMES)

@@ -1,0 +1,106 @@
+"""Slices against counting by hand, SciPy's Fisher test and statsmodels' formula of Holm's correction."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import fisher_exact
+
+from manyheads.data.rows import Rows, Table, Unread
+from manyheads.evaluation.answered import Stored
+from manyheads.evaluation.evaluate import require_columns
+from manyheads.evaluation.evaluation import NETWORK, Setup
+from manyheads.evaluation.intervals import share_interval
+from manyheads.evaluation.slices import find_slices, holm, script_of
+
+NAMES = ["no", "yes"]
+
+
+def stored(n: int = 600, *, multi: bool = False) -> tuple[Stored, np.ndarray]:
+    """Rows that are answered right, but for a third of those from the web that hold `not`."""
+    random = np.random.default_rng(0)
+    labels, web, negated = random.integers(2, size=n), random.random(n) < 0.5, random.random(n) < 0.4
+    texts = [f"{'not ' * int(bad)}a film {'x' * int(at % 7)} of {at}" for at, bad in enumerate(negated)]
+    right = ~(web & negated & (random.random(n) < 0.6)) & (random.random(n) < 0.97)
+    cells = {"source": ["web" if one else "print" for one in web], "id": list(range(n))}
+    table = Table(["text", "source", "id"], cells.__getitem__, range(2, n + 2), "x.csv")
+    rows = Rows(
+        texts, None, labels.tolist(), "x.csv", range(2, n + 2), unread=Unread(table, ["source", "id"], range(n))
+    )
+    logits = np.zeros((n, 2), dtype=np.float32)
+    logits[np.arange(n), np.where(right, labels, 1 - labels)] = 3
+    if multi:
+        rows.sets = [(label,) for label in labels.tolist()]
+    return Stored(rows, NAMES, {NETWORK: [0.6, 0.6] if multi else None}, io.BytesIO(logits.tobytes())), right
+
+
+def lines(some: Stored, *slices: str) -> list[dict[str, Any]]:
+    return find_slices(some, Setup(slices=slices, n_resamples=50)).content
+
+
+@pytest.mark.parametrize("multi", [False, True])
+def test_a_column_cuts_rows_whose_figures_are_counted(multi: bool) -> None:
+    some, right = stored(multi=multi)
+    web = np.array([one == "web" for one in some.rows.unread.columns()["source"]])
+    found = {one["slice"]: one for one in lines(some, "column:source")}
+    for name, rows in (("web", web), ("print", ~web)):
+        one, share = found[name], share_interval(int(right[rows].sum()), int(rows.sum()))
+        assert one["n_rows"] == rows.sum()
+        assert (one["accuracy"]["value"], one["accuracy"]["low"]) == (share.value, share.low)
+        assert one["rest"] == pytest.approx(right[~rows].mean())
+        table = [[right[some_].sum(), (~right[some_]).sum()] for some_ in (rows, ~rows)]
+        assert one["p"] == pytest.approx(fisher_exact(table).pvalue)
+        assert one["p_holm"] == pytest.approx(2 * one["p"])
+    assert ("micro_f1" in found["web"]) == multi
+
+
+def test_every_way_cuts_each_row_once() -> None:
+    some, _ = stored()
+    found = lines(some, "length", "label", "script", "confidence", "column:id")
+    for by in ("length", "label", "script", "confidence", "column:id"):
+        assert sum(one["n_rows"] for one in found if one["by"] == by) == 600, by
+    assert [one["slice"] for one in found if one["by"] == "label"] == NAMES
+    assert len([one for one in found if one["by"] == "column:id"]) == 4  # numbers are cut into quarters
+    assert [one for one in found if one["n_rows"] < 30 and "accuracy" in one] == []
+    quarters = [one["n_rows"] for one in found if one["by"] == "length"]
+    assert all(100 <= one <= 220 for one in quarters)
+
+
+def test_the_worst_are_found_on_one_half_and_hold_on_the_other() -> None:
+    some, right = stored(3000)
+    worst = lines(some, "worst")[0]
+    assert "with 'not'" in worst["slice"]
+    assert "source is web" in worst["slice"] or "source is not print" in worst["slice"]
+    assert worst["accuracy"]["value"] < 0.6 < right.mean()
+    assert worst["p_holm"] < 1e-6
+    assert worst["n_rows"] < 500  # of one half
+    random = np.random.default_rng(1)
+    some.file = io.BytesIO(np.eye(2, dtype=np.float32)[random.integers(2, size=3000)].tobytes())
+    assert all(one.get("p_holm", 1) > 0.01 for one in lines(some, "worst"))  # nothing is bad by more than chance
+
+
+def test_a_confidence_of_several_labels_is_said_to_be_none() -> None:
+    some, _ = stored(100, multi=True)
+    found = find_slices(some, Setup(slices=("confidence", "label"), n_resamples=20))
+    assert {one["by"] for one in found.content} == {"label"}
+    assert "confidence cuts no slices" in found.sections[0].notes[0]
+
+
+def test_a_column_that_is_not_there_is_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"slices=column:web is no further column of x.csv: it has source, id"):
+        require_columns(["label", "column:web"], stored(50)[0].rows)
+
+
+def test_p_values_are_corrected_as_holm_does() -> None:
+    ps = np.random.default_rng(0).random(7) / 5
+    order = np.argsort(ps)
+    expected = np.minimum(1, np.maximum.accumulate(ps[order] * np.arange(7, 0, -1)))
+    np.testing.assert_allclose(np.array(holm(ps.tolist()))[order], expected)
+
+
+def test_a_script_is_that_of_most_letters() -> None:
+    assert [script_of(one) for one in ("a film", "это film хороший", "これは映画です", "123 !")] == [
+        "latin", "cyrillic", "hiragana", "none",
+    ]  # fmt: skip
+    assert script_of("映画作品") == "cjk"
