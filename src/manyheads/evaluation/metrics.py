@@ -248,10 +248,7 @@ class AnswerTally:
             key_P, one_P = np.divmod(key_P, self.n_classes)
             answers.append(one_P)
         labels_P = key_P
-        return [
-            _of_classes(labels_P, one_P, self.n_classes, count_P, **draws)
-            for one_P in reversed(answers)
-        ]
+        return [_of_classes(labels_P, one_P, self.n_classes, count_P, **draws) for one_P in reversed(answers)]
 
 
 @dataclass(slots=True)
