@@ -8,8 +8,9 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 FROM python:3.11-slim-bookworm
 COPY --from=wheel /wheels /wheels
 COPY constraints.txt /wheels/
-# torch first, from the index of its small builds: the one of PyPI brings CUDA, several GB
-RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu torch==2.13.0 \
+# torch first, from the index of its small builds for CPUs, where one is given: the usual one brings CUDA, several GB
+ARG TORCH_INDEX=""
+RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0 \
     && pip install --no-cache-dir -c /wheels/constraints.txt --find-links /wheels manyheads==0.1.0
 ENV HOME=/tmp
 USER 1000

@@ -58,9 +58,9 @@ def splits_of(folder: Path) -> tuple[Splits, Rows]:
 
 def together(first: Rows, second: Rows) -> Rows:
     """The rows of both."""
-    pairs = None if first.pairs is None or second.pairs is None else first.pairs + second.pairs
-    numbers = [*first.numbers, *second.numbers]
-    return Rows(first.texts + second.texts, pairs, first.labels + second.labels, first.source, numbers)
+    pairs = None if first.pairs is None or second.pairs is None else [*first.pairs, *second.pairs]
+    texts, labels = [*first.texts, *second.texts], [*first.labels, *second.labels]
+    return Rows(texts, pairs, labels, first.source, [*first.numbers, *second.numbers])
 
 
 def read(file: Path) -> list[Cells]:

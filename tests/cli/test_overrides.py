@@ -82,7 +82,7 @@ def test_what_is_taken_as_it_is_typed():
         "data.cache",
         "tokenizer.path",
     }
-    assert having(RunConfig, may_be_empty=False) == ("init_from", "data.path", "data.hub")
+    assert having(RunConfig, may_be_empty=False) == ("init_from", "data.path", "data.hub", "logger.project")
 
 
 def test_own_presets_are_choices(tmp_path):

@@ -267,10 +267,6 @@ def test_a_comparison_is_an_array_of_the_same_words(tmp_path, capsys):
         ("train hardware=slurm slurm.tasks=2", "slurm.tasks=2 is a setting of ablate, not of train"),
         ("ablate hardware=slurm vary=model.score values=[dot,cosine]", "by their results file: add output=FILE, on"),
         ("ablate slurm.tasks=2 vary=model.score values=[dot,cosine]", "slurm.tasks=2 does nothing without hardware"),
-        (
-            "ablate hardware=slurm vary=model.score values=[dot,cosine] equal=seconds output=r",
-            "equal=seconds compares times of one machine, but slurm.tasks=4 are several: use slurm.tasks=1, or another",
-        ),
     ],
 )
 def test_what_is_no_array_is_one_sentence(line, sentence, tmp_path, capsys):

@@ -66,7 +66,7 @@ def test_names_in_the_data_make_no_files(victim, finished, tmp_path):
         train,
         ["evaluate", "run=run", "split=validation", "bootstrap=100"],
         ["evaluate", "run=run", *common, "bootstrap=100"],
-        ["look", "run=run", "text=../../x", "png=true"],
+        ["look", "run=run", "text=../../x"],
         ["look", "run=run", "split=validation", "rows=3", "bootstrap=100"],
         ["predict", "run=run", "input=..rows.jsonl", "output=answers.jsonl"],
     ]

@@ -279,5 +279,5 @@ def test_a_text_passes_the_functions_that_are_listed(model: TextClassifier) -> N
     listed = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text().partition("From a text to its logits")[2]
     listed = listed.partition("These are 15")[0]
     named = [name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", listed.partition("|---|---|")[2])]
-    assert [name for name in steps if name not in properties] == named
+    assert [name for name in steps if name not in properties] == named, steps
     assert len(named) == 15

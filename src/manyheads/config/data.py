@@ -59,7 +59,7 @@ class DataConfig:
     revision: str = setting("", "revision of the hub dataset", needs="hub")
     streaming: bool = setting(
         False,
-        "of a hub dataset or save_to_disk folder that is too large to store keep the tokens, and the texts of a sample",
+        "of a hub dataset or save_to_disk folder too large to store keep the tokens, and texts of a sample",
         tasks=("classify",),
     )
     text: str = setting("text", "column of the text; empty, of evaluate alone: that of training")

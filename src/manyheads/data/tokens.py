@@ -29,6 +29,7 @@ HEAD = 4  # one token in so many is of the head where head and tail are kept
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
 ROWS_AT_ONCE = 4096
+FAILS = "the tokenizer fails on a text: use another one"
 MOST_BYTES = 2**27  # of a tokenizer.json
 MOST_IDS = 1_000_000  # as of tokenizer.vocab_size; each takes the library and us some 400 bytes
 MOST_SIGNS = {b":": 1.25 * MOST_IDS, b"[": 1.25 * MOST_IDS, b",": 3.25 * MOST_IDS}  # of entries and merges, in any form
@@ -317,8 +318,14 @@ def encode(
     if cutting.long is Long.cut:  # the library cuts texts at their end, which is faster than to cut them afterwards
         tokenizer.enable_truncation(max_length, strategy="longest_first")
     try:
-        for encodings in _ahead(tokenizer, texts, pairs):
+        if len(texts) <= ROWS_AT_ONCE:
+            batch = list(texts if pairs is None else zip(texts, pairs, strict=True))
+            with tokenizing(FAILS):
+                encodings = tokenizer.encode_batch_fast(batch)
             read.extend(encodings, max_length, cutting)
+        else:
+            for encodings in _ahead(tokenizer, texts, pairs):
+                read.extend(encodings, max_length, cutting)
     finally:
         tokenizer.no_truncation()
     return read.tokens(labels if labels is not None else [0] * len(texts))
@@ -331,15 +338,12 @@ def _ahead(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None) -> I
     def read(start: int) -> list[Encoding]:
         rows = slice(start, start + ROWS_AT_ONCE)
         batch = texts[rows] if pairs is None else list(zip(texts[rows], pairs[rows], strict=True))
-        with tokenizing("the tokenizer fails on a text: use another one"):
+        with tokenizing(FAILS):
             return tokenizer.encode_batch_fast(batch)
 
-    starts = range(0, len(texts), ROWS_AT_ONCE)
-    if len(starts) < 2:
-        return (yield from map(read, starts))
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(read, 0)
-        for start in starts[1:]:
+        for start in range(ROWS_AT_ONCE, len(texts), ROWS_AT_ONCE):
             last, coming = coming.result(), thread.submit(read, start)
             yield last
         yield coming.result()

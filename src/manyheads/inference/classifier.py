@@ -215,7 +215,8 @@ class TextClassifier(Predictor[Classifier]):
         Batches hold texts of similar length and at most `tokens` tokens. What a text gets does not depend on its
         neighbours, but for the rounding of sums. ValueError as of `check`.
         """
-        return self.calibrated(self.with_linear(self.network_logits(texts, pairs, tokens=tokens), texts, pairs))
+        logits_nC = self.with_linear(self.network_logits(texts, pairs, tokens=tokens), texts, pairs)
+        return logits_nC if self.calibration is None else self.calibrated(logits_nC)
 
     def member_logits(
         self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = ANSWER_TOKENS

@@ -15,7 +15,6 @@ import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,9 @@ class MLflow:
     def __init__(self, project: str, folder: Path, record: str, settings: dict[str, Any]) -> None:
         for name, value in PATIENCE.items():
             os.environ.setdefault(name, value)
-        where = {"tracking_uri": import_module("mlflow").get_tracking_uri(), "run_id": record or None}
+        import mlflow  # pyright: ignore[reportMissingImports]
+
+        where = {"tracking_uri": mlflow.get_tracking_uri(), "run_id": record or None}
         self.logger = MLFlowLogger(project, folder.name, **where)
         if record:  # whose settings MLflow does not let anybody change
             self.logger.experiment.update_run(record, status="RUNNING")
@@ -88,7 +89,9 @@ class WandB:
     """Writes to `<output>/wandb`, and on to its server unless WANDB_MODE=offline."""
 
     def __init__(self, project: str, folder: Path, record: str, settings: dict[str, Any]) -> None:
-        self.wandb, self.record = import_module("wandb"), record or secrets.token_hex(4)
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        self.wandb, self.record = wandb, record or secrets.token_hex(4)
         words = {
             "console": "off",
             "disable_git": True,
@@ -113,7 +116,9 @@ class Trackio:
     """Writes to Trackio's own store on this machine, or where TRACKIO_SPACE_ID or TRACKIO_SERVER_URL point."""
 
     def __init__(self, project: str, folder: Path, record: str, settings: dict[str, Any]) -> None:
-        self.trackio, self.record = import_module("trackio"), record or f"{folder.name}-{secrets.token_hex(4)}"
+        import trackio  # pyright: ignore[reportMissingImports]
+
+        self.trackio, self.record = trackio, record or f"{folder.name}-{secrets.token_hex(4)}"
         off = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
         self.run = self.trackio.init(project, self.record, config=settings, resume="allow", **off)
 

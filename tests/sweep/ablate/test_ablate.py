@@ -190,20 +190,6 @@ def test_a_run_that_another_process_makes_is_left_to_it(words, trained, tmp_path
     assert len(verb.ablate(compose("ablate", words)).measured[1].runs) == 2
 
 
-def test_where_times_are_compared_the_second_of_two_is_refused(words, trained, tmp_path, capsys):
-    """They would share the processor."""
-    words = [*words, "equal=seconds"]
-    with (tmp_path / ".results.json.seconds.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        assert main(["ablate", *words]) == 2
-    assert capsys.readouterr().err == (
-        f"output={tmp_path / 'results.json'} is in use by another comparison: wait for its end, or name another file\n"
-    )
-    assert trained == []
-    assert main(["ablate", *words]) == 0, "who was killed leaves it free"
-    assert not [*tmp_path.glob(".results.json*")]
-
-
 @pytest.mark.parametrize(
     ("more", "said"),
     [
