@@ -122,7 +122,11 @@ def test_it_is_evaluated_on_its_own_and_on_other_texts(pretrained, texts, tmp_pa
     assert metrics["loss"]["value"] == pytest.approx(summary.validation["loss"].value, rel=1e-5)
     (tmp_path / "other.txt").write_text("the film was dull\nthe song of day 3 was quick\n" * 10)
     assert main(["evaluate", f"run={output}", f"data.path={tmp_path / 'other.txt'}"]) == 0
-    assert (output / "evaluate" / "other-all" / "predictions.csv").read_text().startswith("piece,hidden,right,loss\n")
+    assert (
+        (output / "evaluate" / "other-all" / "predictions.csv")
+        .read_text()
+        .startswith('"piece","hidden","right","loss"\n')
+    )
     capsys.readouterr()
     assert main(["evaluate", f"run={output}"]) == 2
     assert "choose split=validation" in capsys.readouterr().err

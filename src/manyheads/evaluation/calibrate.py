@@ -109,7 +109,7 @@ def _loss(logits_nC: "Tensor", truth: "Tensor") -> "Tensor":
     from torch.nn import functional as F
 
     if truth.ndim == 1:
-        return F.cross_entropy(logits_nC, truth)
+        return F.cross_entropy(logits_nC, truth.long())
     return F.binary_cross_entropy_with_logits(logits_nC, truth)
 
 
