@@ -10,7 +10,7 @@ COPY --from=wheel /wheels /wheels
 COPY constraints.txt /wheels/
 # torch first, from the index of its small builds for CPUs, where one is given: the usual one brings CUDA, several GB
 ARG TORCH_INDEX=""
-RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0 \
+RUN PIP_INDEX_URL="$TORCH_INDEX" pip install --no-cache-dir torch==2.13.0 \
     && pip install --no-cache-dir -c /wheels/constraints.txt --find-links /wheels manyheads==0.1.0
 ENV HOME=/tmp
 USER 1000

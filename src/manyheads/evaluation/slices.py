@@ -201,7 +201,8 @@ def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: Stored, setup
         line: dict[str, Any] = {"by": by, "slice": name, "n_rows": rows}
         if rows >= FEWEST:
             figures = tally.figures(**setup.draws)[0]
-            shown = ("accuracy", "macro_f1", *(["micro_f1"] if multi else []))
+            of_one_class = by == "label" and not multi  # whose accuracy is its recall; other classes have no row here
+            shown = ("accuracy", *([] if of_one_class else ["macro_f1"]), *(["micro_f1"] if multi else []))
             line |= {one: asdict(figures[one]) for one in shown}
             line |= against_rest(rows, right, n, n_right)
         lines.append(line)
