@@ -1,4 +1,4 @@
-"""Whole runs that begin with trained weights: what they leave behind, stopped and gone on with, and begun again."""
+"""Whole runs that begin with trained weights: what they leave behind, stopped and resumed, and begun again."""
 
 import csv
 import json

@@ -173,7 +173,7 @@ def stopped(kind, folder):
 
 
 def interrupted_and_finished(kind, folder):
-    """Two processes' worth of a run: stopped after step 9, gone on with from step 6."""
+    """Two processes' worth of a run: stopped after step 9, resumed from step 6."""
     run_folder(folder)
     with pytest.raises(Stopped):
         stopped(kind, folder)

@@ -113,7 +113,7 @@ def spare_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup
             most_used = ("limit_in_bytes", "usage_in_bytes") if kinds else ("max", "current")
             folder = (groups / "memory" if kinds else groups) / place.lstrip("/")
             for one in (folder, *folder.parents):
-                with suppress(OSError, ValueError):  # of the outermost there is none, and "max" is no number
+                with suppress(OSError, ValueError):  # the outermost has no limit, and "max" stands for none
                     most, used = (int((one / f"memory.{name}").read_text()) for name in most_used)
                     idle = re.findall(r"(?m)^inactive_file (\d+)", (one / "memory.stat").read_text())
                     left.append(most - used + sum(map(int, idle)))

@@ -119,7 +119,9 @@ def read_costs(file: str, names: list[str]) -> Floats:
             except (TypeError, ValueError):
                 costs[names.index(true), names.index(answer)] = math.nan
             if not math.isfinite(costs[names.index(true), names.index(answer)]):
-                raise ValueError(f"costs={file}: '{show(cell)}' of {true} answered as {answer} is no number: give one")
+                raise ValueError(
+                    f"costs={file}: '{show(cell)}' of {true} answered as {answer} is not a finite number: give one"
+                )
     return costs
 
 
