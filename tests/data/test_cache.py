@@ -111,6 +111,25 @@ def test_tokens_that_cannot_be_of_these_rows_are_made_again(tmp_path, tokenizer,
     assert caplog.messages == [f"{path} is damaged and is made again"]
 
 
+def test_many_tokens_are_checked_whole_once_for_each_change(tmp_path, tokenizer, monkeypatch, caplog):
+    monkeypatch.setattr(cache, "AT_ONCE", 64)
+    first = cached_tokens(ROWS, tokenizer, 64, tmp_path)
+    (path,) = tmp_path.glob("tokens-*.safetensors")
+    summed = []
+    monkeypatch.setattr(cache, "_checksum", lambda *given, real=cache._checksum: summed.append(1) or real(*given))
+    for changed in (False, False, True):
+        if changed:
+            os.utime(path, ns=(0, 1))
+        assert_same(cached_tokens(ROWS, tokenizer, 64, tmp_path), first)
+        assert len(summed) == 1 + changed
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    with caplog.at_level(logging.WARNING):
+        assert_same(cached_tokens(ROWS, tokenizer, 64, tmp_path), first)
+    assert caplog.messages == [f"{path} is damaged and is made again"]
+
+
 def test_a_damaged_tokenizer_is_made_again(tmp_path):
     first = cached_tokenizer(ROWS, TokenizerConfig(), tmp_path)
     (path,) = tmp_path.iterdir()

@@ -73,6 +73,11 @@ class Column(Sequence[Any]):
         """Whether the cells are so few that they stay in memory."""
         return self._kept is not None or self.weight * len(self) <= KEPT
 
+    @property
+    def is_of_few(self) -> bool:
+        """Whether all cells of its table are so few."""
+        return self.weight * int(self.starts[-1]) <= KEPT
+
     def parts(self, start: int = 0, stop: int | None = None) -> Iterator[list[Any]]:
         """The cells from `start` on, in lists."""
         stop = len(self) if stop is None else stop

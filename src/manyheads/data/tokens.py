@@ -6,12 +6,13 @@ N tokens of all rows, end to end; row i is `ids_N[offsets[i]:offsets[i + 1]]`
 import base64
 import json
 import mmap
+import os
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise
+from itertools import pairwise, repeat
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,12 +24,15 @@ from torch import Tensor
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
 from manyheads.config.fields import show
+from manyheads.distributed.ranks import n_cores
 
 PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 HEAD = 4  # one token in so many is of the head where head and tail are kept
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
 ROWS_AT_ONCE = 4096
+AT_A_TIME = 1024  # rows that a thread reads
+PARALLEL = "TOKENIZERS_PARALLELISM"  # which the library reads at each call
 FAILS = "the tokenizer fails on a text: use another one"
 MOST_BYTES = 2**27  # of a tokenizer.json
 MOST_IDS = 1_000_000  # as of tokenizer.vocab_size; each takes the library and us some 400 bytes
@@ -314,39 +318,38 @@ def encode(
     if room < 1:
         raise ValueError(f"data.max_length={max_length} leaves no room beside the special tokens: use a larger one")
     assert cutting.long is not Long.windows or pairs is None, "checks.check_long comes first"
-    read = _Read(None if pairs is None else texts_of_marks(tokenizer))
+    marks = None if pairs is None else texts_of_marks(tokenizer)
+
+    def read(start: int, size: int) -> _Read:
+        rows = slice(start, start + size)
+        batch = texts[rows] if pairs is None else list(zip(texts[rows], pairs[rows], strict=True))
+        some = _Read(marks)
+        with tokenizing(FAILS):
+            encodings = tokenizer.encode_batch_fast(batch)
+        for encoding in encodings:
+            some.add(encoding, max_length, cutting)
+        return some
+
     if cutting.long is Long.cut:  # the library cuts texts at their end, which is faster than to cut them afterwards
         tokenizer.enable_truncation(max_length, strategy="longest_first")
     try:
-        if len(texts) <= ROWS_AT_ONCE:
-            batch = list(texts if pairs is None else zip(texts, pairs, strict=True))
-            with tokenizing(FAILS):
-                encodings = tokenizer.encode_batch_fast(batch)
-            read.extend(encodings, max_length, cutting)
-        else:
-            for encodings in _ahead(tokenizer, texts, pairs):
-                read.extend(encodings, max_length, cutting)
+        parts = [read(0, len(texts))] if len(texts) <= ROWS_AT_ONCE else _by_threads(read, len(texts))
     finally:
         tokenizer.no_truncation()
-    return read.tokens(labels if labels is not None else [0] * len(texts))
+    return _joined(parts, labels if labels is not None else [0] * len(texts))
 
 
-def _ahead(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None) -> Iterator[list[Encoding]]:
-    """The encodings of `ROWS_AT_ONCE` rows after another: the library, which uses all cores, is at the next ones while
-    one thread takes the ids of the last out of its objects."""
-
-    def read(start: int) -> list[Encoding]:
-        rows = slice(start, start + ROWS_AT_ONCE)
-        batch = texts[rows] if pairs is None else list(zip(texts[rows], pairs[rows], strict=True))
-        with tokenizing(FAILS):
-            return tokenizer.encode_batch_fast(batch)
-
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(read, 0)
-        for start in range(ROWS_AT_ONCE, len(texts), ROWS_AT_ONCE):
-            last, coming = coming.result(), thread.submit(read, start)
-            yield last
-        yield coming.result()
+def _by_threads(read: Callable[[int, int], "_Read"], n_rows: int) -> list["_Read"]:
+    """Some rows after another by a thread for each core. Meanwhile the library keeps to one core a call, as its own
+    threads hinder one another, and take nothing out of its objects."""
+    before = os.environ.pop(PARALLEL, None)
+    os.environ[PARALLEL] = "false"
+    try:
+        with ThreadPoolExecutor(n_cores()) as threads:
+            return list(threads.map(read, range(0, n_rows, AT_A_TIME), repeat(AT_A_TIME)))
+    finally:
+        os.environ.pop(PARALLEL)
+        os.environ |= {} if before is None else {PARALLEL: before}
 
 
 class _Read:
@@ -357,19 +360,6 @@ class _Read:
         self.ids, self.segments, self.marks = array("i"), bytearray(), marks
         self.bounds, self.firsts = [0], [0]
         self.n_truncated = 0
-
-    def extend(self, encodings: list[Encoding], max_length: int, cutting: Cutting) -> None:
-        """More rows."""
-        rows = [encoding.ids for encoding in encodings]
-        if self.marks is not None or max(map(len, rows), default=0) >= max_length:
-            for encoding in encodings:
-                self.add(encoding, max_length, cutting)
-            return
-        for ids in rows:  # none is cut
-            self.ids.extend(ids)
-        n_documents = len(self.bounds)
-        self.bounds += islice(accumulate(map(len, rows), initial=self.bounds[-1]), 1, None)
-        self.firsts += range(n_documents, len(self.bounds))
 
     def add(self, encoding: Encoding, max_length: int, cutting: Cutting) -> None:
         """One more row."""
@@ -387,14 +377,21 @@ class _Read:
             self.bounds.append(len(self.ids))
         self.firsts.append(len(self.bounds) - 1)
 
-    def tokens(self, labels: list[int]) -> Tokens:
-        """The rows, which have `labels`."""
-        bounds, firsts = (torch.tensor(one, dtype=torch.int64) for one in (self.bounds, self.firsts))
-        return Tokens(
-            ids_N=torch.frombuffer(self.ids, dtype=torch.int32) if self.ids else torch.empty(0, dtype=torch.int32),
-            offsets=bounds[firsts],
-            segments_N=torch.tensor(self.segments, dtype=torch.uint8) if self.marks is not None else None,
-            labels=torch.as_tensor(labels, dtype=torch.int32),
-            n_truncated=self.n_truncated,
-            windows=Windows(bounds, firsts) if len(bounds) > len(firsts) else None,
-        )
+
+def _joined(parts: list[_Read], labels: list[int]) -> Tokens:
+    """The rows of `parts`, one after another, which have `labels`."""
+    ids, segments, bounds, firsts = array("i"), bytearray(), array("q", [0]), array("q", [0])
+    for part in parts:
+        firsts.extend(at + len(bounds) - 1 for at in part.firsts[1:])
+        bounds.extend(at + len(ids) for at in part.bounds[1:])
+        ids += part.ids
+        segments += part.segments
+    bounds_, firsts_ = (torch.frombuffer(one, dtype=torch.int64) for one in (bounds, firsts))
+    return Tokens(
+        ids_N=torch.frombuffer(ids, dtype=torch.int32) if ids else torch.empty(0, dtype=torch.int32),
+        offsets=bounds_[firsts_],
+        segments_N=torch.tensor(segments, dtype=torch.uint8) if parts[0].marks is not None else None,
+        labels=torch.as_tensor(labels, dtype=torch.int32),
+        n_truncated=sum(part.n_truncated for part in parts),
+        windows=Windows(bounds_, firsts_) if len(bounds_) > len(firsts_) else None,
+    )

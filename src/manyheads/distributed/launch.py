@@ -27,7 +27,7 @@ from typing import IO, Any, TypeVar
 from manyheads.config import Accelerator, HardwareConfig, InferenceHardware, Resume, RunConfig
 from manyheads.config.fields import to_plain
 from manyheads.distributed.heartbeat import LOST, last_seen
-from manyheads.distributed.ranks import this_process
+from manyheads.distributed.ranks import n_cores, this_process
 from manyheads.distributed.signals import OUT_OF_TIME, SIGNALS, handled_by
 from manyheads.runs.checkpoints import EXIT_CODE as AGAIN
 from manyheads.runs.folder import HANDED_ON
@@ -52,15 +52,14 @@ def n_to_start(hardware: HardwareConfig | InferenceHardware) -> int:
     """
     if this_process().started_by:
         return 0
-    asked, n_cores = hardware.devices, os.cpu_count() or 1
-    n_usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else n_cores
+    asked, n_usable, n_all = hardware.devices, n_cores(), os.cpu_count() or 1
     is_cpu = hardware.accelerator is Accelerator.cpu
     if asked > n_usable and (is_cpu or (hardware.accelerator is Accelerator.auto and not _n_gpus())):
         crowd = f"hardware.devices={asked} is {asked} processes on a CPU"
-        if asked > n_cores and not hardware.threads:
+        if asked > n_all and not hardware.threads:
             raise ValueError(
-                f"{crowd} of {n_cores} cores, where more than {n_cores} only take turns: use "
-                f"hardware.devices={n_cores} at the most, or add hardware.threads=1 if it is meant"
+                f"{crowd} of {n_all} cores, where more than {n_all} only take turns: use "
+                f"hardware.devices={n_all} at the most, or add hardware.threads=1 if it is meant"
             )
         print(
             f"{crowd}, which take turns on {n_usable} cores: {n_usable} would be as fast", file=sys.stderr, flush=True

@@ -45,6 +45,11 @@ def this_process() -> Ranks:
     return Ranks()
 
 
+def n_cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def job_name() -> str:
     """A folder's name that all processes of a job started side by side work out alone; empty where there is none.
 

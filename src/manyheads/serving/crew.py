@@ -15,6 +15,7 @@ from typing import Any
 
 from manyheads.config import ServeConfig
 from manyheads.config.fields import to_plain
+from manyheads.distributed.ranks import n_cores
 
 MOST_TRIES = 3  # processes that a question may end
 LETTERS = 4  # of a token, about: it is counted before texts are read
@@ -181,7 +182,7 @@ class Crew:
 async def _started(config: ServeConfig) -> tuple[asyncio.subprocess.Process, dict[str, Any]]:
     """A process, and the settings that it is to be sent."""
     told = os.environ.get("OMP_NUM_THREADS", "")
-    share = int(told) if told.isdigit() else len(os.sched_getaffinity(0)) // config.workers
+    share = int(told) if told.isdigit() else n_cores() // config.workers
     threads = config.hardware.threads or max(1, share)
     process = await asyncio.create_subprocess_exec(
         sys.executable, *PROGRAM, stdin=-1, stdout=-1, start_new_session=True, limit=LARGEST,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 from manyheads.config import Accelerator, Metric, TuneConfig
 from manyheads.config.fields import to_plain
+from manyheads.distributed.ranks import n_cores
 from manyheads.distributed.signals import Stop, ending
 from manyheads.runs.config_file import save_run
 from manyheads.runs.folder import HANDED_ON
@@ -187,11 +188,6 @@ def _end_all(running: list[Running]) -> None:
         with suppress(subprocess.TimeoutExpired):
             one.process.wait(max(0.0, until - time.monotonic()))
         one.kill()
-
-
-def n_cores() -> int:
-    """Those this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_gpus() -> list[str]:

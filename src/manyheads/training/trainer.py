@@ -32,7 +32,7 @@ from manyheads.config.training import Compile
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.collectives import Votes
-from manyheads.distributed.ranks import this_process
+from manyheads.distributed.ranks import n_cores, this_process
 from manyheads.distributed.signals import Stop, seconds_of
 from manyheads.inference.precision import (
     pick_precision,
@@ -105,7 +105,7 @@ def share_of_threads(hardware: HardwareConfig) -> int:
         return hardware.threads
     if "SLURM_CPUS_PER_TASK" in os.environ:
         return int(os.environ["SLURM_CPUS_PER_TASK"])
-    return max(1, len(os.sched_getaffinity(0)) // n_local)
+    return max(1, n_cores() // n_local)
 
 
 def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
