@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
@@ -21,7 +22,11 @@ from manyheads.sweep.tune import plan_settings  # noqa: E402
 
 RATES = "optim.lr=1e-3,2e-3,3e-3,4e-3,5e-3,6e-3"
 QUICK = "from manyheads.sweep import shared as s; s.BEAT, s.LOST, s.LOOK = 0.1, {lost}, 0.1"
-KINDS = ("search.journal", "sqlite:///{folder}/search.db")
+KINDS = [
+    "search.journal",
+    pytest.param("sqlite:///{folder}/search.db", marks=pytest.mark.slow),
+    pytest.param("postgresql", marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +36,14 @@ def quick(monkeypatch):
 
 
 def storage(place, kind=KINDS[0]):
+    if kind == "postgresql":  # such as postgresql://localhost/tests, with PGUSER and PGPASSWORD
+        server = os.environ.get("MANYHEADS_POSTGRES")
+        if not server:
+            pytest.skip("MANYHEADS_POSTGRES names no database")
+        schema = f"search_{zlib.crc32(str(place.folder).encode())}"
+        with pytest.importorskip("psycopg").connect(server, autocommit=True) as connection:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        return f"storage={server}?options=-csearch_path%3D{schema}"
     address = kind.format(folder=place.folder)
     return f"storage={address if '://' in address else place.folder / address}"
 
@@ -41,7 +54,7 @@ def read_table(folder):
     return [{name: one for name, one in row.items() if name != "seconds"} for row in rows]
 
 
-@pytest.mark.parametrize("kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
 def test_three_machines_divide_a_search_and_take_over_what_a_killed_one_had(place, kind):
     place.behave({1e-3: "wait"})
     words = [RATES, storage(place, kind)]
@@ -91,7 +104,7 @@ def test_a_machine_that_is_stopped_gives_its_trial_back_at_once(place):
     assert place.calls() == [], "nothing is left of it"
 
 
-@pytest.mark.parametrize("kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
 def test_draws_seeds_and_pruning_are_as_on_one_machine(place, kind):
     ranked = place.tune(
         "optim.lr=log:1e-4..1e-1", "method=tpe", "trials=4", "seeds=2", "prune=median", storage(place, kind)
