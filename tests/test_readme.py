@@ -359,7 +359,7 @@ def run_evaluation(words, home):
     folders = (home / config.run).glob("evaluate/*")
     (folder,) = [path for path in folders if ("new-reviews" in path.name) == bool(config.data.path)]
     names = {path.name for path in folder.iterdir()}
-    assert names >= {"metrics.json", "predictions.csv", "report.html", "confusion.png"}
+    assert names >= {"metrics.json", "predictions.csv", "report.html", "reliability.png"}
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     assert {"accuracy", "macro_f1", "micro_f1", "calibration_error", "loss"} <= set(metrics)
 

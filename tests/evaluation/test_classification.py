@@ -1,12 +1,14 @@
 """A classifier evaluated: its answers, baselines, mistakes, report and predictions.csv."""
 
 import csv
+import io
 from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import confusion_matrix
 
 from manyheads.data.rows import Rows, Table, Unread
 from manyheads.evaluation.answered import Answered, Stored, Worst, answer_rows, write_predictions
@@ -22,7 +24,7 @@ from manyheads.evaluation.classification import (
 from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
 from manyheads.evaluation.intervals import Interval
 from manyheads.evaluation.metrics import Scores, score, score_answers
-from manyheads.evaluation.report import Example
+from manyheads.evaluation.report import Example, Page, render
 from manyheads.inference import classifier as module
 from manyheads.inference.folder import load
 from manyheads.linear.fit import fit_linear
@@ -45,10 +47,18 @@ def worst_mistakes(found: Answered, n: int = 20) -> list[Example]:
     return worst.examples()
 
 
-def scored(n_classes: int = 3) -> Scores:
+def judged(n_classes: int = 3, n: int = 90) -> tuple[Scores, Stored]:
+    """The figures of some rows, and the answers to them."""
     random = np.random.default_rng(0)
     names = [f"class {at}" for at in range(n_classes)]
-    return score(random.integers(n_classes, size=90), random.dirichlet(np.ones(n_classes), 90), names, n_resamples=5)
+    labels, likely = random.integers(n_classes, size=n), random.dirichlet(np.ones(n_classes), n)
+    some = Rows([f"<b>text {at}</b>" for at in range(n)], None, labels.tolist(), "x.csv", range(2, n + 2))
+    file = io.BytesIO(np.log(likely).astype(np.float32).tobytes())
+    return score(labels, likely, names, n_resamples=5), Stored(some, names, {NETWORK: None}, file)
+
+
+def scored() -> Scores:
+    return judged()[0]
 
 
 def test_the_most_frequent_class_is_that_of_train() -> None:
@@ -102,9 +112,10 @@ def test_the_verdict_is_of_the_strongest_rival(rival: float, words: str) -> None
 
 
 def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
-    scores, wrong = scored(), Example("98.7% sure, row 1,234", ["x", "y"], "a", "b")
-    confusion, classes, figures, trust, mistakes = details(scores, [wrong])
-    assert [one.name for section in (confusion, trust) for one in section.pictures] == ["confusion", "reliability"]
+    (scores, stored), wrong = judged(), Example("98.7% sure, row 1,234", ["x", "y"], "a", "b")
+    confusion, classes, figures, trust, mistakes = details(scores, stored, [wrong])
+    assert [one.name for one in trust.pictures] == ["reliability"]
+    assert confusion.table.kinds == "wsss"
     expected = [[name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for name, of in reported(scores).items()]
     assert figures.table.rows == expected
     assert len(expected) == 10
@@ -112,17 +123,55 @@ def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
         [one.name, *(f"{value:.3f}" for value in (one.precision, one.recall, one.f1))] for one in scores.per_class
     ]
     assert mistakes.examples == [wrong]
-    assert len(details(scores, [])) == 4
+    assert len(details(scores, stored, [])) == 4
 
 
-def test_few_classes_are_a_picture_many_a_table_too() -> None:
-    assert confusion_section(scored()).table is None
-    many = scored(30)
-    section = confusion_section(many)
+def answers_of(stored: Stored) -> np.ndarray:
+    return np.concatenate([one.probabilities_nC for one in stored.own()])
+
+
+def test_wrong_cells_show_their_surest_rows_and_no_others() -> None:
+    scores, stored = judged()
+    section, likely, labels = confusion_section(scores, stored), answers_of(stored), np.array(stored.rows.labels)
+    answers = likely.argmax(1)
+    counts = confusion_matrix(labels, answers)
+    groups = {one.key: one for one in section.groups}
+    assert len(groups) == 6
+    for label, (name, *links) in enumerate(section.table.rows):
+        assert name == f"class {label}"
+        for answer, link in enumerate(links):
+            assert link.text == str(counts[label, answer])
+            assert link.share == pytest.approx(counts[label, answer] / counts[label].sum())
+            assert bool(link.to) is bool(link.title) is (label != answer)
+            if link.to:
+                of_cell = np.flatnonzero((labels == label) & (answers == answer))
+                surest = of_cell[np.argsort(-likely[of_cell, answer], kind="stable")][:5]
+                group = groups[link.to]
+                assert [one.texts for one in group.examples] == [[f"<b>text {at}</b>"] for at in surest]
+                assert group.title.startswith(f"class {label} answered as class {answer}")
+    page = render(Page(title="t", subtitle="s", sections=[section]))
+    assert "&lt;b&gt;text" in page
+    assert "<b>text" not in page
+
+
+def test_of_many_classes_the_largest_confusions_are_listed() -> None:
+    scores, stored = judged(30, 400)
+    section = confusion_section(scores, stored)
     assert section.title == "Most frequent confusions"
-    most = max(many.confusion[true][answer] for true in range(30) for answer in range(30) if true != answer)
-    assert section.table.rows[0][2] == str(most)
-    assert len(section.table.rows) == 20
+    counts = confusion_matrix(stored.rows.labels, answers_of(stored).argmax(1))
+    np.fill_diagonal(counts, 0)
+    assert [int(row[2].text) for row in section.table.rows] == sorted(counts.ravel(), reverse=True)[:20]
+    assert [one.key for one in section.groups] == [row[2].to for row in section.table.rows]
+    shown = [min(5, int(row[2].text)) for row in section.table.rows]
+    assert [len(one.examples) for one in section.groups] == shown
+
+
+def test_a_matrix_of_twenty_classes_links_to_a_bounded_number_of_rows() -> None:
+    section = confusion_section(*judged(20, 4000))
+    links = [one for _, *row in section.table.rows for one in row]
+    assert len(links) == 400
+    assert sum(bool(one.to) for one in links) == len(section.groups) == 40
+    assert sum(len(one.examples) for one in section.groups) == 200
 
 
 def test_chunks_change_nothing(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

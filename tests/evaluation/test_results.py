@@ -272,7 +272,7 @@ def test_every_file_is_written_with_the_same_figures(model_folder: Path, tmp_pat
     assert f"{metrics['accuracy']['value']:.4f}" in page
     assert "\x1b" not in page
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == [
-        "confusion.png", "metrics.json", "predictions.csv", "reliability.png", "report.html", "risk.png"
+        "metrics.json", "predictions.csv", "reliability.png", "report.html", "risk.png"
     ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ n rows . C classes or labels
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -18,8 +18,8 @@ from torch import Tensor
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import marks_of
 from manyheads.evaluation.evaluation import BOTH, LINEAR, NETWORK, Setup, write_answers
-from manyheads.evaluation.intervals import Bools, Floats
-from manyheads.evaluation.report import Example
+from manyheads.evaluation.intervals import Bools, Floats, Ints
+from manyheads.evaluation.report import Example, Group
 from manyheads.inference.answers import Answers, Progress
 from manyheads.inference.classifier import TextClassifier, chunks_of, rows_at_once
 
@@ -64,6 +64,11 @@ class Answered:
     def right_n(self) -> Bools:
         """Whether a row has the class it is given, or all labels and no others."""
         return (self.marks_nC == self.given_nC).all(1)
+
+    def pick(self, rows: Ints) -> "Answered":
+        """Some of the rows."""
+        probabilities_nC, marks_nC, given_nC = self.probabilities_nC[rows], self.marks_nC[rows], self.given_nC[rows]
+        return Answered(self.rows.pick(rows), self.names, probabilities_nC, marks_nC, given_nC, self.thresholds)
 
     def words(self, of_row: Bools) -> list[str]:
         """The names of a row's classes."""
@@ -158,6 +163,27 @@ class Worst:
 
     def examples(self) -> list[Example]:
         return [example for *_, example in sorted(self._heap, reverse=True)]
+
+
+def cell_groups(stored: Stored, cells: dict[tuple[int, int], int], most: int) -> list[Group]:
+    """The surest mistakes, `most` of each of the `cells`: of a class and an answer, with the number of its rows."""
+    worst = {cell: Worst(most) for cell in cells}
+    for found in stored.own() if cells else ():
+        labels_n, answers_n = found.marks_nC.argmax(1), found.given_nC.argmax(1)
+        for label, answer in {*zip(labels_n.tolist(), answers_n.tolist(), strict=True)} & cells.keys():
+            worst[label, answer].add(found.pick(np.flatnonzero((labels_n == label) & (answers_n == answer))))
+    groups = []
+    for (label, answer), n_rows in cells.items():
+        shown = [replace(one, label=None, answer=None) for one in worst[label, answer].examples()]
+        which = f", the {len(shown)} surest of {n_rows:,}" if len(shown) < n_rows else ""
+        title = f"{stored.names[label]} answered as {stored.names[answer]}{which}"
+        groups.append(Group(cell_key(label, answer), title, shown))
+    return groups
+
+
+def cell_key(label: int, answer: int) -> str:
+    """By which a page refers to such mistakes."""
+    return f"cell-{label}-{answer}"
 
 
 def write_predictions(path: Path, stored: Stored) -> None:

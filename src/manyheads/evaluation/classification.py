@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manyheads.data.rows import Rows
-from manyheads.evaluation.answered import Stored, Worst, answer_rows, write_predictions
+from manyheads.evaluation.answered import Stored, Worst, answer_rows, cell_groups, cell_key, write_predictions
 from manyheads.evaluation.calibration import Calibration
 from manyheads.evaluation.decisions import least_costs, promises_kept, risk_by_coverage
 from manyheads.evaluation.evaluation import (
@@ -27,18 +27,13 @@ from manyheads.evaluation.evaluation import (
 )
 from manyheads.evaluation.intervals import Figures
 from manyheads.evaluation.metrics import AnswerTally, ClassTally, LabelScore, LabelTally, Scores
-from manyheads.evaluation.report import (
-    MOST_CELLS_LABELLED,
-    Example,
-    Picture,
-    Section,
-    Table,
-    draw_confusion,
-    draw_reliability,
-)
+from manyheads.evaluation.report import Example, Link, Picture, Section, Table, draw_reliability
 from manyheads.evaluation.slices import find_slices
 from manyheads.inference.classifier import TextClassifier
 
+MOST_CLASSES = 20  # of a square table
+MOST_CONFUSIONS = 20  # in a list of them, where there are more classes
+MOST_LINKED, MOST_OF_CELL = 40, 5  # cells whose texts are shown, and texts of each
 CLASSWISE = "calibration error of a class"
 
 
@@ -122,7 +117,7 @@ def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) ->
         comparison=compared("Beside simpler models, on the same rows", models, first, "macro_f1", note=note),
         note=note,
         findings=findings(stored, setup, tallies[own_name].calibration),
-        details=lambda: details(scores, worst.examples()),
+        details=lambda: details(scores, stored, worst.examples()),
         write=lambda path: write_predictions(path, stored),
     )
 
@@ -169,7 +164,7 @@ def reported(scores: Scores, names: Iterable[str] = ()) -> Figures:
     return {words.get(name, words_of(name)): scores.figures[name] for name in names or scores.figures}
 
 
-def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
+def details(scores: Scores, stored: Stored, mistakes: list[Example]) -> list[Section]:
     """Confusions, classes or labels, all figures, calibration and the worst mistakes."""
     lines = [
         [
@@ -188,7 +183,7 @@ def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
         "often it is right, pale bars hold few rows"
     )
     return [
-        confusion_section(scores),
+        confusion_section(scores, stored),
         Section("Classes", Table(["class", *columns], lines, "wnnnbn"), long=True),
         figures_section(reported(scores)),
         Section("Can its confidence be trusted?", pictures=[Picture("reliability", draw_reliability(scores), caption)]),
@@ -196,25 +191,35 @@ def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
     ]
 
 
-def confusion_section(scores: Scores) -> Section:
-    """The confusion matrix; of many classes the most frequent confusions in a table, too."""
-    small = len(scores.labels) <= MOST_CELLS_LABELLED
-    caption = "rows are true classes, columns answers" + ("" if small else "; colour is the share of the class")
-    drawn = [Picture("confusion", draw_confusion(scores), caption, "wide")]
-    if small:
-        return Section("Confusion", pictures=drawn)
-    most = sorted(
-        (
-            (count, true, answer, count / sum(scores.confusion[true]))
-            for true in range(len(scores.labels))
-            for answer, count in enumerate(scores.confusion[true])
-            if count and true != answer
-        ),
-        key=lambda one: -one[0],
-    )[:MOST_CELLS_LABELLED]
-    rows = [
-        [scores.labels[true], scores.labels[answer], f"{count:,}", f"{share:.0%}", share]
-        for count, true, answer, share in most
+def confusion_section(scores: Scores, stored: Stored) -> Section:
+    """Counts of classes and answers, the rows of wrong ones a click away; of many classes the largest confusions."""
+    wrong = [
+        (count, label, answer)
+        for label, of_class in enumerate(scores.confusion)
+        for answer, count in enumerate(of_class)
+        if count and label != answer
     ]
-    table = Table(["true class", "answered as", "rows", "of the class", ""], rows, "wwnnb")
-    return Section("Most frequent confusions", table, pictures=drawn, long=True)
+    wrong.sort(key=lambda one: -one[0])
+    small = len(scores.labels) <= MOST_CLASSES
+    cells = {(label, answer): count for count, label, answer in wrong[: MOST_LINKED if small else MOST_CONFUSIONS]}
+    groups = cell_groups(stored, cells, MOST_OF_CELL)
+
+    def link(label: int, answer: int) -> Link:
+        count, shown = scores.confusion[label][answer], (label, answer) in cells
+        title = f"{count:,} rows of {scores.labels[label]} answered as {scores.labels[answer]}: show them"
+        to, share = cell_key(label, answer) if shown else "", count / max(sum(scores.confusion[label]), 1)
+        return Link(f"{count:,}", to, title if shown else "", share)
+
+    if small:
+        ids = range(len(scores.labels))
+        rows = [[name, *(link(label, answer) for answer in ids)] for label, name in enumerate(scores.labels)]
+        table = Table(["true class", *scores.labels], rows, "w" + "s" * len(ids))
+        note = "rows are true classes, columns answers, shaded by the share of the class; a number shows its texts"
+        return Section("Confusion", table, [note], groups=groups, long=True)
+    rows = [
+        [scores.labels[label], scores.labels[answer], one, f"{one.share:.0%}", one.share]
+        for label, answer in cells
+        for one in [link(label, answer)]
+    ]
+    table = Table(["true class", "answered as", "rows", "of the class", ""], rows, "wwlnb")
+    return Section("Most frequent confusions", table, ["a number shows its texts"], groups=groups, long=True)

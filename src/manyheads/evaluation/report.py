@@ -34,7 +34,6 @@ UNSEEN = ("Cc", "Cs", "Cn")  # control characters, surrogates, unassigned charac
 TURNING = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}  # the direction of what follows
 PACKAGES = ("manyheads", "torch", "lightning", "tokenizers", "safetensors", "datasets", "scikit-learn", "numpy")
 INK, GREY, BLUE, PALE, RED = "#1c2330", "#8a93a3", "#4a82e4", "#c9daf8", "#d1495b"
-MOST_CELLS_LABELLED = 20
 FEW_ROWS = 20  # a bin with fewer says little: it is drawn pale
 PANELS = {
     "loss": [("train_loss", BLUE, "-"), ("validation_loss", RED, "-")],
@@ -207,29 +206,6 @@ def installed_versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def draw_confusion(scores: Scores) -> bytes:
-    """Rows are the true classes, columns the answers; colour is the share of the row."""
-    counts_CC = np.array(scores.confusion)
-    shares_CC = counts_CC / np.maximum(counts_CC.sum(1, keepdims=True), 1)
-    n_classes, small = len(scores.labels), len(scores.labels) <= MOST_CELLS_LABELLED
-    side = min(2.6 + 0.52 * n_classes, 9.0)
-    figure = Figure(figsize=(side, side), layout="constrained")
-    axes = figure.add_subplot()
-    axes.imshow(shares_CC, cmap="Blues", vmin=0, vmax=1)
-    axes.set_xlabel("answer", color=INK)
-    axes.set_ylabel("true class", color=INK)
-    axes.tick_params(length=0, colors=INK)
-    axes.spines[:].set_visible(False)
-    if small:
-        names = [name if len(name) <= 24 else f"{name[:23]}…" for name in scores.labels]
-        axes.set_xticks(range(n_classes), names, rotation=40, ha="right", rotation_mode="anchor", parse_math=False)
-        axes.set_yticks(range(n_classes), names, parse_math=False)
-        for (row, column), count in np.ndenumerate(counts_CC):
-            colour = "white" if shares_CC[row, column] > 0.5 else INK if count else "#c4cad4"
-            axes.text(column, row, f"{count:,}", ha="center", va="center", color=colour, fontsize=8)
-    return png(figure)
 
 
 def draw_reliability(scores: Scores) -> bytes:
