@@ -27,6 +27,7 @@ from manyheads.config import (
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
 from manyheads.distributed import signals
+from manyheads.evaluation import classification
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference import answers, classifier
 from manyheads.inference.classifier import TextClassifier
@@ -211,6 +212,7 @@ def test_a_killed_command_goes_on_and_asks_no_row_twice(
     monkeypatch.setattr(classifier, "CHUNK", 8)
     monkeypatch.setattr(answers, "EVERY", 0.0)
     expected = evaluate(config(run, output=str(tmp_path / "whole"), predictions=kind))
+    monkeypatch.setattr(classification, "with_words", lambda model, mistakes: mistakes)  # which asks for parts of them
     asked: list[str] = []
     logits = TextClassifier.logits
 

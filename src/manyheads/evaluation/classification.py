@@ -27,6 +27,7 @@ from manyheads.evaluation.evaluation import (
 )
 from manyheads.evaluation.intervals import Figures
 from manyheads.evaluation.metrics import AnswerTally, ClassTally, LabelScore, LabelTally, Scores
+from manyheads.evaluation.occlusion import with_words
 from manyheads.evaluation.report import Example, Link, Picture, Section, Table, draw_reliability
 from manyheads.evaluation.slices import find_slices
 from manyheads.inference.classifier import TextClassifier
@@ -34,6 +35,10 @@ from manyheads.inference.classifier import TextClassifier
 MOST_CLASSES = 20  # of a square table
 MOST_CONFUSIONS = 20  # in a list of them, where there are more classes
 MOST_LINKED, MOST_OF_CELL = 40, 5  # cells whose texts are shown, and texts of each
+WORDS = (
+    "underlined words carry the answer, those underlined by dots speak against it: by how much its probability changes "
+    "if they are cut out of the text"
+)
 CLASSWISE = "calibration error of a class"
 
 
@@ -117,7 +122,7 @@ def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) ->
         comparison=compared("Beside simpler models, on the same rows", models, first, "macro_f1", note=note),
         note=note,
         findings=findings(stored, setup, tallies[own_name].calibration),
-        details=lambda: details(scores, stored, worst.examples()),
+        details=lambda: details(scores, stored, with_words(classifier, worst.examples())),
         write=lambda path: write_predictions(path, stored),
     )
 
@@ -174,7 +179,7 @@ def details(scores: Scores, stored: Stored, mistakes: list[Example]) -> list[Sec
         for one in scores.per_class
     ]
     columns, worst = ["precision", "recall", "F1", "", "rows"], "Worst mistakes: wrong, and sure of it"
-    wrong = [Section(worst, examples=mistakes, long=True)] if mistakes else []
+    wrong = [Section(worst, notes=[WORDS], examples=mistakes, long=True)] if mistakes else []
     if not scores.confusion:
         table = Table(["label", *columns, "given from"], lines, "wnnnbnn")
         return [Section("Labels", table, long=True), figures_section(reported(scores)), *wrong]

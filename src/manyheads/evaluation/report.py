@@ -85,13 +85,16 @@ class Picture:
 @dataclass(slots=True)
 class Example:
     """Texts of one row, the first of them the input, at a `place` such as `row 7`; `label` and the wrong `answer`, or
-    the position of a `wrong` text."""
+    the position of a `wrong` text. `parts` are pieces of each text as far as it is shown, each with what it adds to the
+    answer, -1 to 1, and `note` says that in words."""
 
     place: str
     texts: list[str]
     label: str | None = None
     answer: str | None = None
     wrong: int = -1
+    parts: list[list[tuple[str, float]]] = field(default_factory=list)
+    note: str = ""
 
 
 @dataclass(slots=True)
