@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manyheads.data import blocks  # noqa: F401 - its import takes memory, which is not measured
 from manyheads.data.delimited import csv_reader, lines_of
 from manyheads.data.files import read_file
 from manyheads.inference.reading import read_table
@@ -85,6 +86,6 @@ def test_a_table_of_millions_of_columns_is_refused_before_it_fills_the_memory(tm
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert str(caught.value) == f"{path}{rule}"
-        assert n_columns < 2**20 or peak < 5 * path.stat().st_size
+        assert n_columns < 2**20 or peak < 3.5 * path.stat().st_size
         with path.open("rb") as stream, pytest.raises(ValueError, match=r"separators|columns"):
             list(read_table(stream, str(path), text=["text"], text_pair=[]))

@@ -129,6 +129,24 @@ def test_a_broken_file_in_blocks_is_told_in_the_same_words(name, content, tmp_pa
         assert found[:-1] == expected[:-1]
 
 
+@pytest.mark.parametrize("content", ['[{"text": "a"}, {"text": "b"}]', '[{"text": "a"}, {"text": "b"}]\n\n \n'])
+def test_a_json_array_may_end_where_a_block_does(content, tmp_path, monkeypatch):
+    path = tmp_path / "rows.json"
+    path.write_text(content)
+    for n_bytes in range(1, len(content) + 2):
+        monkeypatch.setattr(blocks, "BLOCK", n_bytes)
+        assert list(read_file(path).column("text")) == ["a", "b"], n_bytes
+
+
+def test_what_follows_a_json_array_is_refused_wherever_a_block_ends(tmp_path, monkeypatch):
+    path = tmp_path / "rows.json"
+    path.write_text(content := '[{"text": "a"}] {"text": "b"}]')
+    for n_bytes in range(1, len(content) + 2):
+        monkeypatch.setattr(blocks, "BLOCK", n_bytes)
+        with pytest.raises(ValueError, match="Extra data"):
+            read_file(path)
+
+
 def test_a_json_array_that_ends_too_early_is_told_by_its_row(tmp_path, in_blocks):
     path = tmp_path / "cut.json"
     path.write_text(json.dumps([{"text": f"a\u00e4, ]{at}" * 9, "n": at} for at in range(40)], ensure_ascii=False)[:-9])

@@ -124,6 +124,13 @@ def test_a_run_of_a_stream_says_what_it_learns_from(sampled, tmp_path, capsys):
     assert (tmp_path / "run" / "report.html").is_file()
 
 
+def test_texts_of_a_stream_that_are_numbers_are_told_as_those_of_a_table(tmp_path):
+    datasets.Dataset.from_dict({"text": [*range(9)], "label": [*"aab"] * 3}).save_to_disk(str(tmp_path / "saved"))
+    for streaming in (False, True):
+        with pytest.raises(ValueError, match="row 1: the text is not a string but a number"):
+            read_splits(DataConfig(path=str(tmp_path / "saved"), streaming=streaming, cache=str(tmp_path)), 0)
+
+
 def test_a_stream_that_ends_too_early_is_one_sentence(tmp_path):
     def rows():
         yield {"text": "a", "label": "x"}

@@ -297,7 +297,7 @@ def streamed(stream: Stream, data: DataConfig, source: str) -> Table:
     key = stream.known, source, texts, columns.answer, SAMPLE
     found = remembered(cache_folder(data), "stream", key, lambda: _passed(stream, texts, columns.answer), fits)
     n_rows, starts = found["n_rows"], np.append(np.arange(0, found["n_rows"], AT_ONCE), found["n_rows"])
-    weight = sum(len(cell or "") for cell in found["cells"][0]) / max(1, len(found["held"]))
+    weight = sum(len(cell) for cell in found["cells"][0] if isinstance(cell, str)) / max(1, len(found["held"]))
 
     @lru_cache
     def column(name: str) -> Any:

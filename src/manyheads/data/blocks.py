@@ -106,7 +106,7 @@ class Delimited:
     def __init__(self, source: "Source", head: str, cache: Path | None, *, whole: bool) -> None:
         csv.field_size_limit(MOST_CELL)
         self.path = path = source.path
-        self.dialect = csv_reader([], next(lines_of(head), "")).dialect
+        self.dialect = csv_reader([], next(refuse_wide(lines_of(head), str(path)), "")).dialect
         if files.kind_of(path) == ".tsv":
             key, known = (path.name, fingerprint(path)), lambda found: found["quoted"] in (True, False)
             found = remembered(cache, "quotes", key, lambda: {"quoted": are_quotes(source.wide_lines)}, known)

@@ -225,12 +225,11 @@ def by_lines(path: Path, marked: bool | None, raw: bytes, number: int, last: boo
 def by_elements(path: Path, raw: bytes, number: int, last: bool, plain: bool) -> Part | None:
     """Whole elements of a JSON array."""
     text = codecs.getincrementaldecoder("utf-8")().decode(raw, last)
-    ends = (last or len(raw) >= MOST_OBJECT) and not plain
-    cells, end = read_json_array(path, text, number, opens=number == 1, last=ends and last)
+    cells, end = read_json_array(path, text, number, opens=number == 1, closes=last, last=last and not plain)
     n_rows = len(cells.numbers)
     if not n_rows and not last:
-        if ends:
-            read_json_array(path, text, number, opens=number == 1, last=True)  # which says why
+        if len(raw) >= MOST_OBJECT:
+            read_json_array(path, text, number, opens=number == 1, closes=True, last=True)  # which says why
         return None
     return Part(cells, len(raw) if end == len(text) else len(text[:end].encode()), n_rows, True)
 
@@ -269,22 +268,22 @@ def goes_on(text: str) -> bool:
     return False
 
 
-def read_json_array(path: Path, text: str, number: int, *, opens: bool, last: bool) -> tuple[Cells, int]:
+def read_json_array(path: Path, text: str, number: int, *, opens: bool, closes: bool, last: bool) -> tuple[Cells, int]:
     """The elements of an array, the first of which is row `number`, and where those end that are whole. It `opens` with
-    the text, and closes with the `last` one.
+    the text, may close only in one that `closes`, so that its end is never alone, and must in the `last`.
 
     Raises:
         ValueError: it is no such array.
     """
     decode, objects, wrong = json.JSONDecoder().raw_decode, list[Any](), None
     at = _behind_spaces(text, _behind_spaces(text, 0) + opens)
-    closed = opens and text.startswith("]", at)
+    closed = opens and closes and text.startswith("]", at)
     end = _behind_spaces(text, at + closed)
     try:
         while end < len(text) and not closed:
             one, at = decode(text, end)
             at = _behind_spaces(text, at)
-            closed = text.startswith("]", at)
+            closed = closes and text.startswith("]", at)
             if not closed and not text.startswith(",", at):
                 raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
             objects.append(one)
