@@ -65,6 +65,10 @@ class Search:
                 if (stopped := ending(stop.votes())) is not None:
                     log.info("%s: the runs under way save; the same words go on with them", stopped.why)
                     raise stopped
+                gone = self.shared.tend() if self.shared else ()
+                for one in [one for one in running if one.trial.number in gone]:
+                    one.kill()  # another may be writing into its folder
+                    running.remove(one)
                 while len(running) < self.config.jobs and (trial := self.queue.take()) is not None:
                     place = min(set(range(self.config.jobs)) - {one.place for one in running})
                     if (one := self._start(trial, place)) is not None:
@@ -72,10 +76,6 @@ class Search:
                 if not running and not (self.shared and self.shared.waits()):
                     return
                 time.sleep(PAUSE)
-                gone = self.shared.tend() if self.shared else ()
-                for one in [one for one in running if one.trial.number in gone]:
-                    one.kill()  # another may be writing into its folder
-                    running.remove(one)
                 for one in list(running):
                     if (outcome := one.look()) is not None:
                         running.remove(one)

@@ -105,6 +105,7 @@ class SharedStudy(Study):
 
     def __init__(self, config: TuneConfig, seeds: range, folder: Path, study: optuna.Study) -> None:
         super().__init__(config, seeds, folder, study)
+        self._gone: set[int] = set()  # trials that were given back when one of their runs ended: others may go on
         self._signs: dict[int, tuple[Any, float]] = {}  # of other machines' trials: the last, and when it was new here
         self._looked = self._beaten = self._waited = -LOST
         self._clock = 0.0  # of the wall when it last gave one: the other stands still while a machine sleeps
@@ -125,6 +126,11 @@ class SharedStudy(Study):
                 if not self._record(Outcome(number, seed, setting, State.broken, why=why)):
                     return
 
+    def add(self, outcome: Outcome) -> bool:
+        kept = super().add(outcome)
+        self._gone |= set() if kept else {outcome.trial}
+        return kept
+
     def _record(self, outcome: Outcome) -> bool:
         """Also False where a run broke off that may be tried again: its trial is given back."""
         number = outcome.trial
@@ -142,9 +148,10 @@ class SharedStudy(Study):
         """Give signs of life, and give back what other machines have lost.
 
         Returns:
-            Settings that others have given back, whose runs are to be killed.
+            Settings that were given back, whose runs are to be killed.
         """
-        now, gone = time.monotonic(), set()
+        now, gone = time.monotonic(), self._gone
+        self._gone = set()
         if now - self._beaten < BEAT and abs(time.time() - self._clock) < LOST:
             return gone
         self._beaten, self._clock = now, time.time()

@@ -15,7 +15,7 @@ from manyheads.sweep import scheduler
 from manyheads.sweep.tune import tune
 
 STAND_IN = """
-import csv, json, os, pathlib, signal, sys, time
+import csv, fcntl, json, os, pathlib, signal, sys, time
 
 words = {}
 for key, value in json.loads(sys.stdin.readline()).items():
@@ -30,6 +30,20 @@ folder.mkdir(exist_ok=True)
 (folder / "checkpoints").mkdir(exist_ok=True)
 (folder / "config.yaml").write_text("")
 best = round(0.9 - abs(lr - 0.003) * 50 + 0.01 * words["seed"], 6)
+if how == "seeds":
+    held = open(folder / "held", "w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit("it holds a run that still goes on")
+    if words["seed"] == 1 and not (folder / "broke").exists():
+        (folder / "broke").touch()
+        while not (folder.parent / "001-seed-2" / "held").exists():
+            time.sleep(0.01)
+        sys.exit("broke off")
+    if words["seed"] == 2 and not (folder / "second").exists():
+        (folder / "second").touch()
+        time.sleep(3)
 if how == "sentence":
     sys.exit("the disk is full")
 if how == "diverge":
@@ -70,7 +84,7 @@ class Place:
             csv.writer(file).writerows([("text", "label"), *rows])
 
     def behave(self, how: dict[float, str]) -> None:
-        """What the run of a learning rate does: sentence, diverge, late, kill, wait."""
+        """What the run of a learning rate does: sentence, diverge, late, kill, wait, seeds."""
         self.how.write_text(json.dumps({repr(float(lr)): one for lr, one in how.items()}))
 
     def words(self, *words: str) -> list[str]:
