@@ -16,6 +16,7 @@ FILES = sorted(conf_folder().rglob("*.yaml"))
 NEEDED = {
     "compare": ["runs=[x,y]"],
     "calibrate": ["run=x"],
+    "probe": ["run=x"],
     "evaluate": ["run=x"],
     "predict": ["run=x"],
     "look": ["run=x"],

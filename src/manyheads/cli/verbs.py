@@ -17,6 +17,7 @@ from manyheads.config import (
     ExportConfig,
     LookConfig,
     PredictConfig,
+    ProbeConfig,
     PushConfig,
     RunConfig,
     ServeConfig,
@@ -25,7 +26,7 @@ from manyheads.config import (
 from manyheads.config.facts import Setting, settings
 from manyheads.config.fields import KIND_WORDS, show, unwrap
 
-Asking = CalibrateConfig | CompareConfig | EvaluateConfig | PredictConfig | LookConfig | ServeConfig  # a finished model
+Asking = CalibrateConfig | CompareConfig | EvaluateConfig | ProbeConfig | PredictConfig | LookConfig | ServeConfig
 Config = RunConfig | Asking | ExportConfig | PushConfig | AuditConfig | AblateConfig | ExplainConfig | TuneConfig
 
 FLAGS = """\
@@ -141,6 +142,19 @@ VERBS = {
             "manyheads calibrate run=outputs/reviews method=isotonic data.path=labelled.csv",
         ),
         OF_TRAINING | {"ddp": "several devices, but calibrate uses one"},
+        UNREAD_IN_JUDGING
+        | {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
+    ),
+    "probe": Verb(
+        ProbeConfig,
+        "manyheads.evaluation.probe:probe",
+        "try how a trained classifier behaves: texts changed in small ways, and tests of your own",
+        {"data": "run", "hardware": "auto"},
+        (
+            "manyheads probe run=outputs/reviews",
+            "manyheads probe run=outputs/reviews tests=tests.yaml data.path=new.csv",
+        ),
+        OF_TRAINING | {"ddp": "several devices, but probe uses one"},
         UNREAD_IN_JUDGING
         | {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
     ),

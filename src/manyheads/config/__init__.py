@@ -18,6 +18,7 @@ from manyheads.config.inference import InferenceHardware as InferenceHardware
 from manyheads.config.inference import LookConfig as LookConfig
 from manyheads.config.inference import PredictConfig as PredictConfig
 from manyheads.config.inference import Predictions as Predictions
+from manyheads.config.inference import ProbeConfig as ProbeConfig
 from manyheads.config.inference import ServeConfig as ServeConfig
 from manyheads.config.inference import SetsConfig as SetsConfig
 from manyheads.config.inference import TextColumns as TextColumns

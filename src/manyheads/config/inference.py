@@ -1,4 +1,4 @@
-"""Settings of verbs that ask a finished model: `evaluate`, `compare`, `calibrate`, `predict`, `look` and `serve`."""
+"""Settings of verbs that ask a finished model, from `evaluate` to `serve`."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -118,6 +118,25 @@ class CalibrateConfig:
     bootstrap: int = setting(1000, "resamples of each interval", ge=100, le=100_000)
     seed: int = setting(0, "seed of the folds and the resamples", ge=0, lt=2**32)
     data: DataConfig = setting(run_data, "texts and labels to fit on; default: those of the run")
+    batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
+    hardware: InferenceHardware = setting(InferenceHardware, "processor")
+
+    def __post_init__(self) -> None:
+        _check_split(self.split)
+
+
+@section()
+class ProbeConfig:
+    """All settings of `manyheads probe`."""
+
+    run: str = finished_run("to try")
+    tests: str = setting("", "YAML file of tests; empty: texts changed in small ways keep their answers", path=True)
+    output: str = setting("", "folder of the results; empty: <run>/probe/<data>-<split>", path=True)
+    split: str = setting("test", "train, validation or test; a single file is read whole")
+    rows: int = setting(500, "most rows that each test changes", ge=1, le=10_000)
+    examples: int = setting(10, "most failures of each test on the page", ge=0, le=1000)
+    seed: int = setting(0, "seed of rows and typing errors", ge=0, lt=2**32)
+    data: DataConfig = setting(run_data, "texts to change; default: those of the run")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 

@@ -1,0 +1,8 @@
+"""Try how a classifier behaves: the same door as `manyheads probe`."""
+
+import sys
+
+from manyheads.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(["probe", *sys.argv[1:]]))
