@@ -83,7 +83,7 @@ def write_presets(home: Path) -> None:
     """The files that stand in fences of YAML, each with its path in the first line."""
     for content in (content for _, kind, content in FENCES if kind == "yaml"):
         path = home / content.splitlines()[0].removeprefix("# ")
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content.partition("\n")[2], encoding="utf-8")
 
 
