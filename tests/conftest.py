@@ -85,6 +85,25 @@ def ship_model() -> Callable[..., Path]:
     return ship
 
 
+@pytest.fixture
+def drawn(tmp_path: Path) -> Callable[..., Any]:
+    """`drawn(shape, pairs=)`: a classifier of texts of at most 16 tokens, whose weights are all drawn anew."""
+
+    def make(shape: ModelConfig = SHAPE, *, pairs: bool = False) -> Any:
+        import torch
+
+        from manyheads.inference.folder import load
+
+        model = load(ship(tmp_path / "model", pairs=pairs, data=DataConfig(max_length=16), shape=shape))
+        torch.manual_seed(3)
+        with torch.no_grad():
+            for name, parameter in model.network.named_parameters():
+                parameter.normal_(1.0 if "norm" in name or "after.w" in name or "before.w" in name else 0.0, 0.3)
+        return model
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder whose model/ takes single texts; read only."""
@@ -269,8 +288,13 @@ def ranks_run(tmp_path: Path) -> Iterator[Jobs]:
         job.end()
 
 
+def pytest_configure() -> None:
+    """Importing and collecting make millions of objects and hardly any garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """What importing and collecting made stays to the end: the garbage collector need not walk it again and again."""
-    gc.collect()
+    """What they made stays to the end: the garbage collector need not walk it again and again."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000, 20, 20)

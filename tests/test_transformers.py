@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,10 +39,11 @@ from manyheads.interpret.maps import layer_maps, only_batch, overheard
 
 transformers = pytest.importorskip("transformers")
 import manyheads.transformers as ours  # noqa: E402 - it needs transformers
+from tests.conftest import SHAPE  # noqa: E402
 
 TEXTS = ["good film", "a very bad film", "not so awful a film, the film is fine", "so", "", "unknown words here"]
 SECONDS = ["bad", "the film", "a fine film", "good good film", "a", ""]
-BASE = ModelConfig(n_layers=2, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24)
+BASE = SHAPE
 SQUARE = replace(BASE, d_k=8, d_v=8)
 SHAPES: dict[str, ModelConfig] = {
     "default": BASE,
@@ -75,22 +75,6 @@ PAIRS: dict[str, ModelConfig] = {
     "read apart": replace(BASE, pair=PairKind.cross, matches=True, positions=Positions.rotary),
     "gru": ModelConfig(encoder=EncoderKind.gru, d_model=16, positions=Positions.none, matches=True),
 }
-
-
-@pytest.fixture
-def drawn(ship_model: Callable[..., Path], tmp_path: Path) -> Callable[..., TextClassifier]:
-    """`drawn(shape, pairs=)`: a classifier whose weights are all drawn anew."""
-
-    def make(shape: ModelConfig = BASE, *, pairs: bool = False) -> TextClassifier:
-        model = load(ship_model(tmp_path / "model", pairs=pairs, data=DataConfig(max_length=16), shape=shape))
-        assert isinstance(model, TextClassifier)
-        torch.manual_seed(3)
-        with torch.no_grad():
-            for name, parameter in model.network.named_parameters():
-                parameter.normal_(1.0 if "norm" in name or "after.w" in name or "before.w" in name else 0.0, 0.3)
-        return model
-
-    return make
 
 
 def opened(folder: Path, kind: Any = transformers.AutoModelForSequenceClassification) -> Any:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from multiprocessing import Pipe
+from operator import not_
 from pathlib import Path
 
 import peers
@@ -58,7 +59,7 @@ def test_a_turn_counts_whole_steps_after_the_first():
 
 
 def test_a_contestant_that_fails_gets_no_more_turns(tmp_path, capfd):
-    with Contestant("a", "short-256", tmp_path / "nothing is here") as contestant:
+    with Contestant("a", "short-256", tmp_path, part=not_) as contestant:  # which takes other words: a TypeError
         contestant.warm_up()
         assert contestant.turn() is None
     assert contestant.failed

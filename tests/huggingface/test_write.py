@@ -1,7 +1,6 @@
 """What `manyheads export` writes, opened by transformers: the same logits, ids and names of classes."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -27,8 +26,6 @@ from manyheads.huggingface.families import Marks
 from manyheads.huggingface.shapes import describe, read_shape
 from manyheads.huggingface.weights import read_family
 from manyheads.huggingface.write import described_as, export, family_tensors, modules_of, write_family
-from manyheads.inference.classifier import TextClassifier
-from manyheads.inference.folder import load
 from manyheads.linear.blend import Blend
 
 transformers = pytest.importorskip("transformers")
@@ -64,21 +61,6 @@ SHAPES = {  # ours, to the class of transformers that opens them
 }
 
 
-@pytest.fixture
-def shipped(ship_model: Callable[..., Path], tmp_path: Path) -> Callable[..., TextClassifier]:
-    """`shipped(shape, pairs=)`: a classifier whose weights are all drawn anew."""
-
-    def make(shape: ModelConfig, *, pairs: bool = False) -> TextClassifier:
-        model = load(ship_model(tmp_path / "model", pairs=pairs, data=DataConfig(max_length=12), shape=shape))
-        torch.manual_seed(3)
-        with torch.no_grad():
-            for name, parameter in model.network.named_parameters():
-                parameter.normal_(1.0 if "norm" in name or "after.w" in name or "before.w" in name else 0.0, 0.3)
-        return model
-
-    return make
-
-
 def opened(folder: Path) -> tuple[Any, Any]:
     """As a user of transformers opens the folder, all of whose weights must have been in it."""
     model, said = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
@@ -94,9 +76,9 @@ def answered(folder: Path, texts: list[str], pairs: list[str] | None) -> torch.T
 
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("name", SHAPES)
-def test_transformers_answers_as_we_do(name, pairs, shipped, tmp_path):
+def test_transformers_answers_as_we_do(name, pairs, drawn, tmp_path):
     shape, kind = SHAPES[name]
-    model = shipped(shape, pairs=pairs)
+    model = drawn(shape, pairs=pairs)
     write_family(tmp_path / "theirs", model, described_as(model))
     assert json.loads((tmp_path / "theirs" / "config.json").read_text())["architectures"] == [kind]
     seconds = SECONDS if pairs else None
@@ -131,19 +113,19 @@ def test_there_and_back_it_is_the_same_model(kind, theirs, read, tmp_path):
             torch.testing.assert_close(after.state_dict()[name], tensor, rtol=0, atol=1e-6)
 
 
-def test_a_tokenizer_comes_along_with_the_same_ids(shipped, tmp_path):
-    model = shipped(BERT, pairs=True)
+def test_a_tokenizer_comes_along_with_the_same_ids(drawn, tmp_path):
+    model = drawn(BERT, pairs=True)
     write_family(tmp_path / "theirs", model, described_as(model))
     _, tokenizer = opened(tmp_path / "theirs")
     for pair in zip(TEXTS, SECONDS, strict=True):
         ours, its = model.tokenizer.encode(*pair), tokenizer(*pair)
         assert (its["input_ids"], its["token_type_ids"]) == (ours.ids, ours.type_ids)
-    assert tokenizer.model_max_length == 12
+    assert tokenizer.model_max_length == 16
     assert (tokenizer.pad_token, tokenizer.mask_token) == ("[PAD]", "[MASK]")
 
 
-def test_what_was_written_is_read_again_by_init_from(shipped, tmp_path):
-    model = shipped(BERT)
+def test_what_was_written_is_read_again_by_init_from(drawn, tmp_path):
+    model = drawn(BERT)
     write_family(tmp_path / "theirs", model, described_as(model))
     shape = read_shape(tmp_path / "theirs")
     wanted = {name: list(one.shape) for name, one in model.network.state_dict().items()}
@@ -152,8 +134,8 @@ def test_what_was_written_is_read_again_by_init_from(shipped, tmp_path):
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-6)
 
 
-def test_classes_go_by_their_names_and_any_number_of_them_by_thresholds(shipped, tmp_path):
-    model = shipped(BERT)
+def test_classes_go_by_their_names_and_any_number_of_them_by_thresholds(drawn, tmp_path):
+    model = drawn(BERT)
     write_family(tmp_path / "one", model, described_as(model))
     config = transformers.AutoConfig.from_pretrained(tmp_path / "one")
     assert [config.id2label[at] for at in range(3)] == model.labels
@@ -165,8 +147,8 @@ def test_classes_go_by_their_names_and_any_number_of_them_by_thresholds(shipped,
     assert [one["label"] for one in classify(TEXTS)] == [one.label for one in model.predict(TEXTS)]
 
 
-def test_the_same_run_gives_the_same_bytes(shipped, tmp_path):
-    model = shipped(BERT)
+def test_the_same_run_gives_the_same_bytes(drawn, tmp_path):
+    model = drawn(BERT)
     for name in ("one", "other"):
         write_family(tmp_path / name, model, described_as(model))
     for file in (tmp_path / "one").iterdir():
@@ -230,8 +212,8 @@ def test_the_verb_says_where_long_texts_are_read_otherwise(long, ship_model, tmp
     assert (said in capsys.readouterr().out) is (long is not Long.cut)
 
 
-def test_what_answers_otherwise_is_refused_with_the_text_and_leaves_nothing(shipped, tmp_path, monkeypatch):
-    shipped(BERT)
+def test_what_answers_otherwise_is_refused_with_the_text_and_leaves_nothing(drawn, tmp_path, monkeypatch):
+    drawn(BERT)
     (tmp_path / "new").mkdir()
 
     def other(*asked: Any, **named: Any) -> dict[str, torch.Tensor]:
@@ -246,8 +228,8 @@ def test_what_answers_otherwise_is_refused_with_the_text_and_leaves_nothing(ship
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_the_folder_says_what_it_was_compared_on(shipped, tmp_path):
-    shipped(BERT, pairs=True)
+def test_the_folder_says_what_it_was_compared_on(drawn, tmp_path):
+    drawn(BERT, pairs=True)
     export(ExportConfig(run=str(tmp_path / "model"), output=str(tmp_path / "out")))
     said = (tmp_path / "out" / "README.md").read_text()
     assert "10 pairs made of its vocabulary, as its data cannot be read, and 4 odd ones (empty, one word" in said
@@ -267,9 +249,9 @@ POOLED = {
 
 
 @pytest.mark.parametrize("name", POOLED)
-def test_any_pooling_goes_into_modules_of_its_own(name, shipped, tmp_path):
+def test_any_pooling_goes_into_modules_of_its_own(name, drawn, tmp_path):
     """The modules by hand, as sentence-transformers documents them, and by itself where it is installed."""
-    model = shipped(POOLED[name])
+    model = drawn(POOLED[name])
     logits = model.logits(TEXTS)
     folder = tmp_path / "theirs"
     write_family(folder, model, described_as(model, pooled=False), modules_of(model))
@@ -297,9 +279,9 @@ def test_any_pooling_goes_into_modules_of_its_own(name, shipped, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "distilbert"])
-def test_an_encoder_of_ours_has_every_weight_that_transformers_looks_for(kind, shipped, tmp_path):
+def test_an_encoder_of_ours_has_every_weight_that_transformers_looks_for(kind, drawn, tmp_path):
     """None is drawn at random, which transformers would warn of as "newly initialized"."""
-    model = shipped(replace(SHAPES[kind][0], pooling=Pooling.mean, pooler=Pooler.none))
+    model = drawn(replace(SHAPES[kind][0], pooling=Pooling.mean, pooler=Pooler.none))
     described = described_as(model, pooled=False)
     write_family(tmp_path / "theirs", model, described, modules_of(model))
     _, said = transformers.AutoModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
@@ -307,10 +289,8 @@ def test_an_encoder_of_ours_has_every_weight_that_transformers_looks_for(kind, s
 
 
 @pytest.mark.parametrize("words", [[], ["members=network"]])
-def test_a_linear_model_beside_the_network_stays_behind_and_is_named_first(
-    words, shipped, tmp_path, monkeypatch, capsys
-):
-    model, run = shipped(BERT), tmp_path / "model"
+def test_a_linear_model_beside_the_network_stays_behind_and_is_named_first(words, drawn, tmp_path, monkeypatch, capsys):
+    model, run = drawn(BERT), tmp_path / "model"
     logits = model.logits(TEXTS)
     with_linear = replace(model, blend=Blend(cast(Any, None), 0.4))
     monkeypatch.setattr("manyheads.huggingface.write.load", lambda *folder: with_linear)

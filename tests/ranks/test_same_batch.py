@@ -14,7 +14,6 @@ from manyheads.data.tokens import Tokens
 STEPS = 10
 CASES = {  # batches, and what a text is answered by, and the optimiser
     "one batch a step": (BatchConfig(tokens=60, rows=5), "classify", "adamw"),
-    "two batches a step": (BatchConfig(tokens=60, rows=5, accumulate=2), "classify", "sgd"),
     "three batches a step": (BatchConfig(tokens=60, rows=5, accumulate=3), "classify", "sgd"),
     "texts answered by texts": (BatchConfig(tokens=90, rows=4, accumulate=3), "seq2seq", "sgd"),
     "batches cut in two": (BatchConfig(tokens=60, rows=5, accumulate=2), "classify", "sgd"),
