@@ -23,8 +23,8 @@ from manyheads.config import (
 )
 from manyheads.evaluation.calibrate import calibrate, fit
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.inference.calibration import read_calibration
 from manyheads.inference.folder import load
+from manyheads.linear.blend import read_calibration
 
 LABELS = ["bad", "good", "so-so"]
 CPU = InferenceHardware(accelerator=Accelerator.cpu)

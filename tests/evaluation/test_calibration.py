@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import brier_score_loss
 
-from manyheads.evaluation import counts
+from manyheads.evaluation import calibration as counts
 from manyheads.evaluation.calibration import Calibration, equal_bins
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.metrics import score, score_labels

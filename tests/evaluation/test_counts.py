@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from manyheads.evaluation import counts
-from manyheads.evaluation.counts import Cells, Sums
+from manyheads.evaluation import calibration as counts
+from manyheads.evaluation.calibration import Cells, Sums
 from manyheads.evaluation.metrics import AnswerTally, ClassTally, LabelTally, change_of_answers, score, score_labels
 from tests.evaluation.test_scores import some_rows
 

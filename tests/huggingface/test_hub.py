@@ -21,7 +21,7 @@ from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.config import RunConfig
 from manyheads.config.fields import to_plain
-from manyheads.huggingface.origin import find_origin
+from manyheads.huggingface.shapes import find_origin
 from manyheads.inference.folder import load as load_model
 from manyheads.inference.hub import is_hub_name
 

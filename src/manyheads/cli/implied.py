@@ -13,7 +13,7 @@ from manyheads.config import OptimConfig, Resume, RunConfig
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import END_FLAGS, convert, held, one_of, show
 from manyheads.config.sweep import make_axis
-from manyheads.huggingface.origin import Origin, find_origin, folder_of
+from manyheads.huggingface.shapes import Origin, find_origin, folder_of
 from manyheads.inference.hub import is_hub_name
 
 LIMITS = tuple(f"trainer.{flag}" for flag in END_FLAGS)

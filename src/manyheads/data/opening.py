@@ -129,6 +129,15 @@ def _opened(data: DataConfig) -> Tables:
     return {role: lambda role=role, rows=rows: _made(f"{made}/{role}", names, rows) for role, rows in splits.items()}
 
 
+def open_split(data: DataConfig, split: str) -> Table:
+    """The table of one split; a single file is read whole. ValueError: there is no such split."""
+    notes_of_folder(data)
+    tables = open_tables(data)
+    if split not in tables and "all" not in tables:
+        raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
+    return tables["all" if "all" in tables else split]()
+
+
 def _local(data: DataConfig) -> Tables:
     path = Path(data.path).expanduser()
     if data.streaming and not (path.is_dir() and is_saved(path)):

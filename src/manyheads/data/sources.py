@@ -26,7 +26,7 @@ from manyheads.data.columns import (
     require_columns,
     without_labels,
 )
-from manyheads.data.opening import Tables, notes_of_folder, open_tables
+from manyheads.data.opening import Tables, notes_of_folder, open_split, open_tables
 from manyheads.data.rows import Rows, Splits, audit, check_texts, checked, label_names, no_labels, screen
 from manyheads.data.seen import cache_folder, splits_seen
 from manyheads.data.splits import carve, shorten
@@ -129,11 +129,7 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     Raises:
         ValueError: there is no such split, or a label is not among `labels`.
     """
-    notes_of_folder(data)
-    tables = open_tables(data)
-    if split not in tables and "all" not in tables:
-        raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
-    table = tables["all" if "all" in tables else split]()
+    table = open_split(data, split)
     notes = [*table.notes]
     columns = replace(find_columns(table, data, Task.classify if labels else Task.seq2seq), multi=multi)
     table = _coded(table, columns)

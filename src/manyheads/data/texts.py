@@ -12,7 +12,7 @@ from typing import Any
 from manyheads.config import DataConfig, RunConfig, Source, Task
 from manyheads.config.fields import listed
 from manyheads.data.columns import MULTI_LABEL, find_columns
-from manyheads.data.opening import Tables, notes_of_folder, open_tables
+from manyheads.data.opening import Tables, notes_of_folder, open_split, open_tables
 from manyheads.data.rows import Rows, Splits, check_texts, hashed, no_labels, screen
 from manyheads.data.sources import read_splits
 from manyheads.data.splits import carve, shorten
@@ -62,11 +62,7 @@ def read_text_split(data: DataConfig, split: str) -> Rows:
     Raises:
         ValueError: there is no such split, or a row without a text.
     """
-    notes_of_folder(data)
-    tables = open_tables(data)
-    if split not in tables and "all" not in tables:
-        raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
-    table = tables["all" if "all" in tables else split]()
+    table = open_split(data, split)
     notes = [*table.notes]
     rows = _rows(table, data, notes)
     for note in notes:

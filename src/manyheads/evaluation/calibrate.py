@@ -21,7 +21,7 @@ from manyheads.terminal import as_text, console, progress_bar
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from manyheads.inference.calibration import Calibration
+    from manyheads.linear.blend import Calibration
 
 FOLDS = 5
 FEWEST = 50  # rows
@@ -84,7 +84,7 @@ def fit(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Cal
     """Logits in fp64 to those of calibrated probabilities; `truth` are class ids `(n,)`, or marks `(n, C)`."""
     import torch
 
-    from manyheads.inference.calibration import Calibration
+    from manyheads.linear.blend import Calibration
 
     if method is CalibrationMethod.isotonic:
         return Calibration(method.name, knots=_knots(logits_nC, truth))

@@ -13,8 +13,7 @@ import numpy as np
 from manyheads.config.fields import listed, show
 from manyheads.data.files import read_file
 from manyheads.evaluation.answered import Stored
-from manyheads.evaluation.calibration import Calibration
-from manyheads.evaluation.counts import Cells
+from manyheads.evaluation.calibration import Calibration, Cells
 from manyheads.evaluation.evaluation import Finding, Setup
 from manyheads.evaluation.intervals import Floats, Ints, interval, resamples, share_interval
 from manyheads.evaluation.report import BLUE, PALE, Picture, Section, Table, draw, png

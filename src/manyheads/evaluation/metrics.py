@@ -2,7 +2,7 @@
 
 Labels are class ids `(n,)`, or marks `(n, C)`, bool, where a row has any number of labels; answers likewise.
 
-Rows come a chunk at a time and are not kept: `counts.py`.
+Rows come a chunk at a time and are not kept: `calibration.py`.
 
 n rows . C classes or labels . R resamples, of which entry 0 is the data as it is . P cells: rows, or counts of them, or
 pairs (class, answer) that occur . F figures of a row . V values of a row
@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from manyheads.evaluation.calibration import EDGES, N_BINS, Calibration
-from manyheads.evaluation.counts import Cells, Sums
+from manyheads.evaluation.calibration import EDGES, N_BINS, Calibration, Cells, Sums
 from manyheads.evaluation.intervals import (
     Bools,
     Figures,

@@ -19,8 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from manyheads.config.fields import listed, show
-from manyheads.huggingface.origin import Origin
-from manyheads.huggingface.shapes import Shape, weight_files
+from manyheads.huggingface.shapes import Origin, Shape, weight_files
 
 NEW = ("head.", "pooling.", "cross.", "embeddings.matches.")  # beginnings of our names that may start anew
 OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of norms in files of 2019

@@ -20,11 +20,10 @@ from manyheads.config import Cutting, Task, Terms
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
-from manyheads.inference.calibration import Calibration
 from manyheads.inference.precision import cast_once
 from manyheads.inference.predictor import Predictor
 from manyheads.layout import Packed
-from manyheads.linear.blend import Blend
+from manyheads.linear.blend import Blend, Calibration
 from manyheads.linear.model import LinearBaseline, LinearModel, linear_logits, read_baseline
 from manyheads.nn import Classifier
 

@@ -18,7 +18,6 @@ from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, M
 from manyheads.config.fields import one_of
 from manyheads.data.tokenizer import marks, vocabulary
 from manyheads.data.tokens import load_tokenizer, reach
-from manyheads.inference.calibration import read_calibration
 from manyheads.inference.classifier import GraphLinear, GraphNetwork, TextClassifier
 from manyheads.inference.format import (
     CALIBRATION,
@@ -34,7 +33,7 @@ from manyheads.inference.format import (
 )
 from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 from manyheads.inference.precision import TYPES, choose_device, quick
-from manyheads.linear.blend import Blend, Tuned
+from manyheads.linear.blend import Blend, Tuned, read_calibration
 from manyheads.linear.model import FILE as LINEAR
 from manyheads.linear.model import read_linear, tensors_in, write_linear
 from manyheads.nn import Classifier, assemble

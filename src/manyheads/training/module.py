@@ -20,7 +20,7 @@ from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import fault
-from manyheads.huggingface.origin import n_words, origin_of
+from manyheads.huggingface.shapes import n_words, origin_of
 from manyheads.huggingface.weights import begin_with
 from manyheads.inference.precision import autocast_type, uses_gpu
 from manyheads.inference.predictor import run_batches
