@@ -26,6 +26,7 @@ from manyheads.runs.checkpoints import newest, valid
 from manyheads.training import checkpoint as saving
 from manyheads.training import trainer as session
 from manyheads.training.module import LitModule
+from manyheads.training.optim import rate_factor
 from manyheads.training.state import read_nest
 
 TINY = [
@@ -218,6 +219,25 @@ def test_limits_typed_beside_those_of_the_data_count_when_a_run_goes_on(train, c
     capsys.readouterr()
     assert main([*command, "trainer.max_steps=99"]) == 2
     assert "is trained to its end, too late for trainer.max_steps=99" in capsys.readouterr().err
+
+
+def test_another_end_makes_another_rate_from_the_first_step_on(train, monkeypatch):
+    rates, step = {}, LitModule.training_step
+
+    def noting(self, batch, index):
+        group = self.trainer.optimizers[0].param_groups[0]
+        rates[self.global_step] = (
+            group["lr"] / group["initial_lr"],
+            rate_factor(self.global_step, self.n_steps, self.optim),
+        )
+        return step(self, batch, index)
+
+    monkeypatch.setattr(LitModule, "training_step", noting)
+    train("run", stops=(f"step:{2 * PER_EPOCH}",), finish=False)
+    train("run", "trainer.max_epochs=5")
+    assert len(rates) == 5 * PER_EPOCH
+    for at, (rate, wanted) in rates.items():
+        assert rate == pytest.approx(wanted), at
 
 
 def test_time_that_is_up_stops_with_a_checkpoint(train, tmp_path):

@@ -141,6 +141,32 @@ def test_two_then_one_then_two_processes_train_on_the_same_rows_in_the_same_orde
     assert counted[0] == pytest.approx(counted[1], rel=1e-9), "no token is counted twice or forgotten"
 
 
+def n_tokens(folder: Path) -> float:
+    summary = json.loads((folder / "summary.json").read_text())
+    return summary["real_tokens_per_s"] * summary["seconds"]
+
+
+def test_what_two_processes_have_counted_is_so_where_one_judges(whole, words, start, home, tmp_path):
+    killed = start(words("parts"), MANYHEADS_FAULT="trained:1:kill")
+    assert killed.codes() == [-signal.SIGKILL] * 2, killed.said(0)
+    rest = start(words("parts"), 1)
+    assert rest.codes() == [0], rest.said(0)
+    assert n_tokens(tmp_path / "parts") == pytest.approx(n_tokens(home / "whole"))
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow)])
+def test_a_limit_that_is_lowered_to_what_is_done_ends_the_run_there(strategy, whole, words, start, home, tmp_path):
+    per_epoch = len({step for step, (epoch, _) in steps([whole]).items() if epoch == 0})
+    more = [f"hardware.strategy={strategy}", "checkpoint.every=1"]
+    killed = start(words("parts", *more), MANYHEADS_FAULT=f"step:{per_epoch + 2}:kill")
+    assert killed.codes() == [-signal.SIGKILL] * 2, killed.said(0)
+    rest = start(words("parts", *more, "trainer.max_epochs=1"))
+    assert rest.codes() == [0, 0], rest.said(0)
+    summary = json.loads((tmp_path / "parts" / "summary.json").read_text())
+    assert (summary["epochs"], summary["steps"]) == (1, per_epoch)
+    assert n_tokens(tmp_path / "parts") == pytest.approx(n_tokens(home / "whole") / EPOCHS)
+
+
 SAVES = ("begin", "within", "between", "manifest", "rename", "renamed", "delete", "deleting")
 FAULTS = {  # the rank, who writes, and the point, by which it comes so many times
     **{(0, mode, one): 2 for one in SAVES for mode in ("never", "always")},

@@ -132,10 +132,10 @@ def test_in_the_end_the_counts_of_all_processes_are_added_up():
 
     meter = Meter()
     meter.tokens, meter.cells, meter.rows, meter.seconds = 30, 40, 5, 2.0
-    module = SimpleNamespace(device=torch.device("cpu"))
-    meter.on_train_end(SimpleNamespace(world_size=1), module)
+    module, strategy = SimpleNamespace(), SimpleNamespace(reduce=reduce, root_device=torch.device("cpu"))
+    meter.on_fit_end(SimpleNamespace(world_size=1), module)
     assert (meter.tokens, meter.seconds) == (30, 2.0)
-    meter.on_train_end(SimpleNamespace(world_size=2, strategy=SimpleNamespace(reduce=reduce)), module)
+    meter.on_fit_end(SimpleNamespace(world_size=2, strategy=strategy), module)
     assert (meter.tokens, meter.cells, meter.rows, meter.seconds) == (60, 80, 10, 3.0)
     assert meter.tokens_per_s == pytest.approx(20)
     assert sorted(asked) == ["max", "sum"]

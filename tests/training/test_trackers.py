@@ -148,6 +148,17 @@ def test_a_record_that_nobody_wrote_is_begun_anew(content, tmp_path, monkeypatch
     assert calls[0][2] == ("" if content != '{"record": 3}' else "3")
 
 
+@pytest.mark.parametrize("steps", ["[1]", "3", '{"loss": "x"}', '{"loss": null}'])
+def test_steps_that_nobody_wrote_end_no_run(steps, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setitem(CLIENTS, "wandb", recording(calls))
+    (tmp_path / "trackers").mkdir()
+    (tmp_path / "trackers" / "wandb.json").write_text(f'{{"record": "r1", "steps": {steps}}}')
+    with tracked(ask("wandb"), SETTINGS, tmp_path) as (one,):
+        one.log_metrics({"loss": 1.0}, 2)
+    assert logged(calls, "loss") == {2: 1.0}
+
+
 def test_other_processes_have_no_tracker(tmp_path, monkeypatch):
     monkeypatch.setattr(trackers, "is_first_process", lambda: False)
     with tracked(ask(*CLIENTS), SETTINGS, tmp_path) as none:

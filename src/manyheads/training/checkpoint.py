@@ -141,7 +141,7 @@ class Checkpoint(Callback):
     def fit(self, trainer: pl.Trainer, module: pl.LightningModule, data: TextData) -> None:
         """Train from where the run is to go on; where only its training is done, put back what came of it."""
         self._batches = data
-        if self.start.progress.get("finished"):
+        if self._is_trained(trainer):
             module.trainer = trainer
             if trainer.is_global_zero and self.start.checkpoint is not None:
                 with fitting(self.start.checkpoint):
@@ -256,11 +256,21 @@ class Checkpoint(Callback):
 
     def _own(self, trainer: pl.Trainer, folder: Path, n_before: int) -> dict[str, Any]:
         """What this rank had of its own, or has now that there are more of them or fewer."""
-        if trainer.world_size == n_before:
+        if trainer.world_size != n_before:
+            log.info(
+                "%d processes go on where there were %d: dropout draws other numbers", trainer.world_size, n_before
+            )
+        elif not self._is_trained(trainer):  # else the first comes here alone, for what all of them had counted
             return read_nest(folder / f"rank-{trainer.global_rank}.safetensors")
-        log.info("%d processes go on where there were %d: dropout draws other numbers", trainer.world_size, n_before)
         ranks = [read_nest(folder / f"rank-{rank}.safetensors") for rank in range(n_before)]
         return state.share_out(ranks, trainer.global_rank)
+
+    def _is_trained(self, trainer: pl.Trainer) -> bool:
+        """Whether no step is left, also by a limit that was lowered to what is done."""
+        place = self.start.progress
+        return bool(place) and (
+            place.get("finished", False) or trainer.max_steps == place["step"] or trainer.max_epochs == place["epoch"]
+        )
 
     def _seed(self, trainer: pl.Trainer) -> None:
         assert self._batches is not None

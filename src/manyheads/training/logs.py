@@ -64,11 +64,12 @@ class Meter(Callback):
 
     on_train_epoch_end = on_validation_start
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # the last checkpoint has its own
         if trainer.world_size == 1:
             return
-        counts = torch.tensor([self.tokens, self.cells, self.rows], device=pl_module.device)
-        seconds = torch.tensor(self.seconds, dtype=torch.float64, device=pl_module.device)
+        device = trainer.strategy.root_device  # that of the module is the CPU by now
+        counts = torch.tensor([self.tokens, self.cells, self.rows], device=device)
+        seconds = torch.tensor(self.seconds, dtype=torch.float64, device=device)
         summed: Any = trainer.strategy.reduce(counts, reduce_op="sum")
         self.tokens, self.cells, self.rows = summed.tolist()
         self.seconds = float(trainer.strategy.reduce(seconds, reduce_op="max"))
@@ -128,6 +129,11 @@ class MetricsFile(Logger):
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """config.yaml has them."""
+
+    def of_training(self, epoch: int) -> dict[str, float]:
+        """The figures of the training rows in an epoch, from 1; none where it was not gone through to its end."""
+        rows = [row for row in self.rows.values() if row.get("epoch") == epoch - 1 and "train_loss" in row]
+        return {name[6:]: figure for row in rows[-1:] for name, figure in row.items() if name.startswith("train_")}
 
     @rank_zero_only
     def save(self) -> None:

@@ -145,6 +145,9 @@ def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[st
         if own_types != its_types:  # what is put back as attributes replaces nothing else
             raise ValueError("its schedule is of another kind")
         config.scheduler.load_state_dict(its)
+        one: Any = config.scheduler
+        for group, peak, factor in zip(one.optimizer.param_groups, one.base_lrs, one.lr_lambdas, strict=True):
+            group["lr"] = peak * factor(one.last_epoch)  # by the end that the run has now
     trainer.precision_plugin.load_state_dict(everyones["precision"])
     if own["random"]:
         torch.Generator().set_state(own["random"]["cpu"])  # as it will be, later: found out now

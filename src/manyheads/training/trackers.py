@@ -156,7 +156,9 @@ class Tracker(Logger):
         found = json_or_none(self.file)
         known = found if isinstance(found, dict) and ID.fullmatch(str(found.get("record"))) else {}
         self.record = str(known.get("record", ""))
-        self.steps: dict[str, int] = known.get("steps") or {}  # the last step at which each figure was logged
+        steps = known.get("steps")
+        steps = steps if isinstance(steps, dict) and {*map(type, steps.values())} <= {int} else {}
+        self.steps: dict[str, int] = steps  # the last step at which each figure was logged
 
     @property
     def name(self) -> str:

@@ -298,8 +298,6 @@ def fit(
         return None
     network.cpu().eval()
     best = keep.restore()
-    epoch = best.get("epoch", trainer.current_epoch)  # from 1
-    kept = [row for row in metrics.rows.values() if row.get("epoch") == epoch - 1 and "train_loss" in row]
     return {
         "parameters": count_parameters(network),
         "epochs": trainer.current_epoch,
@@ -312,7 +310,7 @@ def fit(
         "split": start.again.split,
         "left_out": guard.left_out,
         "best": best,
-        "train": {name[6:]: figure for row in kept[-1:] for name, figure in row.items() if name.startswith("train_")},
+        "train": metrics.of_training(best.get("epoch", trainer.current_epoch)),
     }
 
 
