@@ -1,6 +1,7 @@
 """What becomes of probabilities: risk by coverage, promises and costs, counted by hand."""
 
 import io
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,13 @@ import torch
 from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.calibration import Calibration
-from manyheads.evaluation.decisions import least_costs, promises_kept, read_costs, risk_by_coverage
+from manyheads.evaluation.decisions import least_costs, outlier_rows, promises_kept, read_costs, risk_by_coverage
 from manyheads.evaluation.evaluation import NETWORK, Setup
 from manyheads.evaluation.intervals import share_interval
 from manyheads.inference.abstain import Rules, set_bounds
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import load
+from manyheads.inference.outliers import fit_outliers
 
 NAMES = ["a", "b", "c"]
 
@@ -94,3 +98,18 @@ def test_a_file_of_costs_that_is_not_whole_is_one_sentence(tmp_path: Path, conte
     (tmp_path / "costs.csv").write_text(content)
     with pytest.raises(ValueError, match=said):
         read_costs(str(tmp_path / "costs.csv"), NAMES)
+
+
+def test_the_rows_that_are_marked_are_counted_and_shown(model_folder: Path) -> None:
+    classifier = load(model_folder, TextClassifier)
+    like = [f"{'good ' * (at % 4)}film {'so ' * (at % 5)}" for at in range(60)]
+    some = Rows(["фильм", *like[:19]], None, [0] * 20, "x.csv", range(2, 22))
+    outliers = fit_outliers(classifier, replace(some, texts=like), replace(some, texts=like))
+    finding = outlier_rows(classifier, some, outliers, 0.1)
+    p_n = outliers.p_values(classifier, some.texts, None).numpy()
+    share = share_interval(int((p_n <= 0.1).sum()), 20)
+    assert finding.content == {"false_alarms": 0.1, "validation_rows": 60, "marked": asdict(share)}
+    (section,) = finding.sections
+    assert section.examples[0].texts == ["фильм"]
+    assert section.examples[0].place == f"p = {1 / 61:.4f}, row 2"
+    assert len(section.examples) == min(10, (p_n <= 0.1).sum())

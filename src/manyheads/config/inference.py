@@ -59,6 +59,15 @@ class SetsConfig:
     by_class: bool = setting(False, "the same for the texts of each class")
 
 
+@section("outliers.")
+class OutliersConfig:
+    """Texts that are marked, as they are unlike those of the training."""
+
+    false_alarms: float = setting(
+        0.0, "most of the texts like those of the training that may be marked; 0: none are looked for", ge=0.0, lt=1.0
+    )
+
+
 LABELLED = "rows with their labels that abstain.risk and sets.coverage are set on; empty: the validation split of run"
 SLICES = ("length", "label", "script", "confidence", "worst")
 
@@ -85,6 +94,7 @@ class EvaluateConfig:
     labelled: str = setting("", LABELLED, path=True)
     abstain: AbstainConfig = setting(AbstainConfig, "texts that are left without an answer")
     sets: SetsConfig = setting(SetsConfig, "sets of classes")
+    outliers: OutliersConfig = setting(OutliersConfig, "texts unlike those of the training")
     bootstrap: int = setting(1000, "resamples of each interval", ge=100, le=100_000)
     seed: int = setting(0, "seed of the resamples", ge=0, lt=2**32)
     predictions: Predictions = setting(Predictions.csv, "kind of the file of all answers")
@@ -198,6 +208,7 @@ class PredictConfig:
     labelled: str = setting("", LABELLED, path=True)
     abstain: AbstainConfig = setting(AbstainConfig, "texts that are left without an answer")
     sets: SetsConfig = setting(SetsConfig, "sets of classes")
+    outliers: OutliersConfig = setting(OutliersConfig, "texts unlike those of the training")
     data: TextColumns = setting(TextColumns, "columns of input")
     generate: GenerateConfig = setting(GenerateConfig, "answers that are texts")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")

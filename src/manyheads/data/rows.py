@@ -5,10 +5,12 @@ Standard library at first: a mistake is reported before torch is imported.
 """
 
 import re
+import unicodedata
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import combinations, islice, repeat
 from typing import Any
@@ -19,6 +21,7 @@ from manyheads.data.table import Table, Unread, parts_of, taken
 HALF = "holds half a character (a lone surrogate), which UTF-8 cannot write"
 SCORES = 20  # labels with decimals, of fewer nothing is said
 ROWS_AT_ONCE = 4096
+LETTERS = 200  # of a text, by which its script is told
 REMEDY = "correct it, or leave such rows out by data.on_bad_row=drop"
 
 
@@ -167,6 +170,18 @@ def text_faults(texts: Sequence[Any], what: str) -> dict[int, str]:
         elif not text.isascii() and not _is_encodable(text):
             faults[index] = f"{what} {HALF}"
     return faults
+
+
+def script_of(text: str) -> str:
+    """The writing system of most letters at the beginning of a text, by Unicode's names of them, such as `latin` or
+    `cjk`; `none` where there is no letter."""
+    found = Counter(map(_script, islice((one for one in text if one.isalpha()), LETTERS)))
+    return found.most_common(1)[0][0] if found else "none"
+
+
+@lru_cache(maxsize=2**14)
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "unknown").split(" ")[0].split("-")[0].lower()
 
 
 def label_names(cells: Sequence[Any], classes: list[str] | None) -> tuple[list[str], dict[int, str]]:

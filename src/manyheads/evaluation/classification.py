@@ -11,7 +11,7 @@ import numpy as np
 from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import Stored, Worst, answer_rows, cell_groups, cell_key, write_predictions
 from manyheads.evaluation.calibration import Calibration
-from manyheads.evaluation.decisions import least_costs, promises_kept, risk_by_coverage
+from manyheads.evaluation.decisions import least_costs, outlier_rows, promises_kept, risk_by_coverage
 from manyheads.evaluation.evaluation import (
     LINEAR,
     Evaluation,
@@ -121,7 +121,10 @@ def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) ->
         tiles=reported(scores, kind.large),
         comparison=compared("Beside simpler models, on the same rows", models, first, "macro_f1", note=note),
         note=note,
-        findings=findings(stored, setup, tallies[own_name].calibration),
+        findings=[
+            *findings(stored, setup, tallies[own_name].calibration),
+            *([] if setup.outliers is None else [outlier_rows(classifier, rows, *setup.outliers, tokens=setup.tokens)]),
+        ],
         details=lambda: details(scores, stored, with_words(classifier, worst.examples())),
         write=lambda path: write_predictions(path, stored),
     )

@@ -11,14 +11,19 @@ from typing import Any
 import numpy as np
 
 from manyheads.config.fields import listed, show
+from manyheads.data.batches import ANSWER_TOKENS
 from manyheads.data.files import read_file
+from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.calibration import Calibration, Cells
 from manyheads.evaluation.evaluation import Finding, Setup
 from manyheads.evaluation.intervals import Floats, Ints, interval, resamples, share_interval
-from manyheads.evaluation.report import BLUE, PALE, Picture, Section, Table, draw, png
+from manyheads.evaluation.report import BLUE, PALE, Example, Picture, Section, Table, draw, png
 from manyheads.inference.abstain import Rules
+from manyheads.inference.classifier import TextClassifier, in_chunks
+from manyheads.inference.outliers import Outliers
 
+MOST_SHOWN = 10  # rows that are least like the training
 SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
 
 
@@ -92,6 +97,30 @@ def promises_kept(stored: Stored, rules: Rules) -> Finding:
             ]
     table = Table(["", "here", "promised", "rows"], rows, "wnnn")
     return Finding("promises", content, [Section("Are its promises kept?", table, rules.words())], lines)
+
+
+def outlier_rows(
+    classifier: TextClassifier, rows: Rows, outliers: Outliers, false_alarms: float, *, tokens: int = 0
+) -> Finding:
+    """How many rows are marked as unlike those of the training; those that are most so are shown."""
+
+    def ask(texts: list[str], pairs: list[str] | None) -> dict[str, Any]:
+        return {"": outliers.p_values(classifier, texts, pairs, tokens=tokens or ANSWER_TOKENS)}
+
+    p_n = in_chunks(ask, rows, len(classifier.labels), lambda n_rows: None)[""].numpy()
+    marked = share_interval(int((p_n <= false_alarms).sum()), len(p_n))
+    content = {"false_alarms": false_alarms, "validation_rows": len(outliers.scores_Z), "marked": asdict(marked)}
+    line = f"rows marked as unlike those of the training: {_words(content['marked'])}"
+    promise = f"of rows like those of the validation split at most {false_alarms:g} are to be marked"
+    shown = [
+        Example(
+            f"p = {p_n[at]:.4f}, row {rows.numbers[at]:,}", [rows.texts[at], *([rows.pairs[at]] if rows.pairs else [])]
+        )
+        for at in np.argsort(p_n, kind="stable")[:MOST_SHOWN].tolist()
+        if p_n[at] <= false_alarms
+    ]
+    section = Section("Is it like what it learnt from?", notes=[line, promise], examples=shown, long=True)
+    return Finding("outliers", content, [section], [f"outliers.false_alarms={false_alarms:g}: {line}"])
 
 
 def _words(one: dict[str, float]) -> str:

@@ -124,6 +124,11 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     rules = (
         set_rules(config, opened, predictor) if isinstance(predictor, TextClassifier) and wants_rules(config) else None
     )
+    outliers = None
+    if isinstance(predictor, TextClassifier) and config.outliers.false_alarms:
+        from manyheads.inference.outliers import set_outliers
+
+        outliers = set_outliers(config, opened, predictor)
     fitted = getattr(predictor, "calibration", None)
     if fitted is not None and fitted.digest == data.rows.digest(labels):
         raise ValueError(
@@ -133,6 +138,10 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
         raise ValueError(
             f"abstain.risk and sets.coverage are set on the rows of {data.rows.source}, which are judged: judge "
             "others, or name others by labelled=<file>"
+        )
+    if outliers is not None and outliers.of_rows == data.rows.digest(labels):
+        raise ValueError(
+            f"outliers.false_alarms is set by the rows of {data.rows.source}, which are judged: judge others"
         )
     with _kept_answers(config, opened, predictor, data, folder) as answers, progress_bar(len(data.rows)) as progress:
         setup = Setup(
@@ -147,6 +156,7 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
             answers=answers,
             slices=config.slices,
             rules=rules,
+            outliers=outliers and (outliers, config.outliers.false_alarms),
             costs_CC=costs_CC,
         )
         evaluation = evaluate_rows(predictor, data.rows, setup)

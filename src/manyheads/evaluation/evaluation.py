@@ -54,8 +54,8 @@ class Setup:
     have, None: that of `train`, else of the rows. The linear `baseline` of the run is evaluated, and, to `compare`,
     models that need no training of ours. A batch has at most so many `tokens`, 0: as suits the task; `n_resamples` and
     `seed` are of each bootstrap; `progress` is called with the number of further rows that are answered. `answers` is a
-    part to keep what a classifier answers, which may hold some already; `slices`, `rules`
-    and `costs_CC` are asked for, of a classifier.
+    part to keep what a classifier answers, which may hold some already; `slices`, `rules`,
+    `outliers` with their rate of false alarms, and `costs_CC` are asked for, of a classifier.
     """
 
     train: Rows | None = None
@@ -70,6 +70,7 @@ class Setup:
     answers: Answers | None = None
     slices: Sequence[str] = ()
     rules: Rules | None = None
+    outliers: Any = None
     costs_CC: Any = None
 
     @property

@@ -5,17 +5,16 @@ n rows . C classes or labels . S sizes of the training rows . R resamples
 """
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
 from manyheads.config import AuditConfig
-from manyheads.data.rows import Rows
+from manyheads.data.rows import Rows, script_of
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import load_tokenizer, marks_of
 from manyheads.evaluation.intervals import Interval, plain, resamples, share_interval
@@ -60,20 +59,11 @@ def lengths(some: dict[str, Rows], config: AuditConfig) -> dict[str, dict[str, f
     return found
 
 
-@cache
-def script_of(letter: str) -> str:
-    """The writing system of a letter by its Unicode name, such as Latin or CJK; empty of what is no letter."""
-    return unicodedata.name(letter, "").split(" ")[0].capitalize().replace("Cjk", "CJK") if letter.isalpha() else ""
-
-
 def scripts(rows: Rows) -> dict[str, int]:
-    """Rows by the script that most letters of each are of."""
-    counts: Counter[str] = Counter()
-    for text in both_texts(rows):
-        of_text = Counter(map(script_of, text))
-        of_text.pop("", None)
-        counts[of_text.most_common(1)[0][0] if of_text else "no letters"] += 1
-    return dict(counts.most_common())
+    """Rows by the script of each."""
+    words = {"cjk": "CJK", "none": "no letters"}
+    counts = Counter(map(script_of, both_texts(rows)))
+    return {words.get(name, name.capitalize()): n for name, n in counts.most_common()}
 
 
 def personal(rows: Rows) -> dict[str, int]:

@@ -9,17 +9,15 @@ n rows . S slices
 """
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from manyheads.data.rows import Rows
+from manyheads.data.rows import Rows, script_of
 from manyheads.evaluation.answered import Answered, Stored
 from manyheads.evaluation.evaluation import Finding, Setup
 from manyheads.evaluation.intervals import Bools, share_interval
@@ -32,7 +30,6 @@ MOST_VALUES, MOST_DIFFERENT = 20, 10_000  # values of a column that are slices; 
 PARTS = (0.25, 0.5, 0.75)  # of the rows, at which lengths are cut
 CONFIDENCES = (0.5, 0.7, 0.9, 0.99)
 SURE = 0.05  # a corrected p-value below it
-LETTERS = 200  # of a text, by which its script is told
 DEPTH, MOST_SEARCHED, MOST_WORDS, WORST = (
     3,
     50_000,
@@ -161,19 +158,8 @@ def lengths(rows: Rows) -> list[int]:
 
 
 def scripts(rows: Rows) -> list[str]:
-    """The writing system of most letters at the beginning of each text, by Unicode's names of them."""
+    """The writing system of each text."""
     return [script_of(text) for text in rows.texts]
-
-
-def script_of(text: str) -> str:
-    """As of `scripts`; `none` where there is no letter."""
-    found = Counter(map(_script, islice((one for one in text if one.isalpha()), LETTERS)))
-    return found.most_common(1)[0][0] if found else "none"
-
-
-@lru_cache(maxsize=2**14)
-def _script(letter: str) -> str:
-    return unicodedata.name(letter, "unknown").split(" ")[0].split("-")[0].lower()
 
 
 def cells_of(rows: Rows, column: str) -> list[str]:

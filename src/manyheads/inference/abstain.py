@@ -17,7 +17,7 @@ from manyheads.config import DataConfig, EvaluateConfig, PredictConfig, Source
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows
-from manyheads.inference.format import COLUMNS, Columns, ModelFolder, run_folder
+from manyheads.inference.format import COLUMNS, WEIGHTS, Columns, ModelFolder, run_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,6 +76,12 @@ def wants_rules(config: PredictConfig | EvaluateConfig) -> bool:
 def check_rules(config: PredictConfig | EvaluateConfig, folder: ModelFolder) -> None:
     """Raise ValueError where the settings do nothing, or the model has no one class a text to promise something of."""
     names = [("abstain.risk", config.abstain.risk), ("sets.coverage", config.sets.coverage)]
+    alarms, model = config.outliers.false_alarms, folder.settings
+    if alarms and (not model.n_classes or not (folder.path / WEIGHTS).is_file()):
+        has = "has no classes" if not model.n_classes else "is a graph for onnxruntime, which gives answers alone"
+        raise ValueError(
+            f"outliers.false_alarms={alarms:g} asks for vectors of texts, but the model of run {has}: remove it"
+        )
     asked = next((f"{name}={value:g}" for name, value in names if value), "")
     if config.labelled and not asked:
         raise ValueError(

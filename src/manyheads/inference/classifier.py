@@ -240,8 +240,10 @@ class TextClassifier(Predictor[Classifier]):
         return self.run(encoded, tokens=tokens).values.reshape(len(texts), len(self.labels))
 
     def answer(self, batch: Batch, **asked: Any) -> Tensor:
-        """The network's logits `(B, C)`."""
+        """The network's logits `(B, C)`; where `vectors` are asked for, what its head reads `(B, D)`."""
         network = self._cast or self.network
+        if asked.get("vectors"):
+            return batch.layout.pooled(network.read(batch.ids_N, batch.layout, batch.segments_N)).float()
         return network(batch.ids_N, batch.layout, batch.segments_N).float()
 
     def with_linear(self, network_nC: Tensor, texts: list[str], pairs: list[str] | None) -> Tensor:

@@ -35,6 +35,7 @@ from manyheads.runs.folder import read_json
 WEIGHTS, GRAPH = "model.safetensors", "model.onnx"
 FILES = ("config.json", "labels.json", "tokenizer.json", WEIGHTS)
 CALIBRATION = "calibration.json"  # that `manyheads calibrate` adds
+OUTLIERS = "outliers.safetensors"  # that outliers.false_alarms adds
 MORE = ("thresholds.json", "linear.safetensors", CALIBRATION, GRAPH)  # of some; the last in place of the weights
 REMEDY = "name the folder that training wrote, or its model/ folder"
 KINDS = {  # what is needed, and what is found in its place

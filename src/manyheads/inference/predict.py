@@ -86,12 +86,23 @@ def _predict(config: PredictConfig, workers: "Workers | None") -> int:
         rules = set_rules(config, folder, predictor)
     for line in rules.words() if rules else ():
         print(one_line(line), file=sys.stderr)
-    answers = opened_answers(config.output, ranked=bool(config.top_k), of=_origin(config, folder, predictor, rules))
+    outliers = None
+    if isinstance(predictor, TextClassifier) and config.outliers.false_alarms:
+        from manyheads.inference.outliers import set_outliers
+
+        outliers = set_outliers(config, folder, predictor)
+    of = _origin(config, folder, predictor, f"{rules} {outliers.digest if outliers else ''}")
+    answers = opened_answers(config.output, ranked=bool(config.top_k), of=of)
     apart = config.output != "-" or not sys.stdout.isatty()  # from a terminal's own answers
     with texts as chunks, answers as file, row_counter(apart) as count:
         before = file.progress.rows
         for chunk in islice(chunks, file.progress.chunks, None):
-            file.write(chunk.kept, _answers(predictor, chunk, config, rules))
+            said = _answers(predictor, chunk, config, rules)
+            if outliers is not None and isinstance(predictor, TextClassifier):
+                p_n = outliers.p_values(predictor, chunk.texts, chunk.pairs, tokens=config.batch.tokens).tolist()
+                marks = ({"outlier": p <= config.outliers.false_alarms, "outlier_p": round(p, 6)} for p in p_n)
+                said = [one | mark for one, mark in zip(said, marks, strict=True)]
+            file.write(chunk.kept, said)
             count(file.progress.rows)
     n_rows = file.progress.rows
     if config.output != "-":
@@ -106,16 +117,14 @@ def _predict(config: PredictConfig, workers: "Workers | None") -> int:
     return n_rows
 
 
-def _origin(
-    config: PredictConfig, folder: ModelFolder, predictor: "AnyPredictor", rules: Rules | None
-) -> dict[str, str] | None:
+def _origin(config: PredictConfig, folder: ModelFolder, predictor: "AnyPredictor", rules: str) -> dict[str, str] | None:
     """All on which the bytes of the output depend; None where the input cannot be read again."""
     source = Path(config.input)
     if config.text or not source.is_file():
         return None
     plain = {
         **to_plain(config),
-        "rules": str(rules),
+        "rules": rules,
         "run": "",
         "input": source.suffix,
         "output": Path(config.output).suffix,

@@ -1,0 +1,194 @@
+"""Texts unlike those a classifier learnt from, marked at a stated rate of false alarms.
+
+The score of a text is the squared distance of its vector, which the head of the network reads, from the mean of the
+training rows (Mahalanobis, by their covariance), plus the mean surprise of its tokens by how often these occur there;
+each is divided by its deviation over the training rows. So no classes are needed, and an unknown token counts as much
+as it is rare. A writing system that no training row has is above any score.
+
+Scores become p-values by the validation rows: split conformal prediction, Bates et al. (2023), "Testing for Outliers
+with Conformal p-values", equation 4. Of texts like those rows at most a share `false_alarms` has a p-value as small.
+
+n rows . N tokens . D width of the vectors . V vocabulary . Z rows that p-values are by
+"""
+
+import json
+import sys
+from dataclasses import dataclass, field, replace
+from hashlib import file_digest, sha256
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from manyheads.config import EvaluateConfig, PredictConfig
+from manyheads.data.batches import ANSWER_TOKENS
+from manyheads.data.rows import Rows, script_of
+from manyheads.data.texts import read_rows
+from manyheads.data.tokens import Tokens, encode
+from manyheads.inference.classifier import TextClassifier, in_chunks
+from manyheads.inference.format import OUTLIERS, WEIGHTS, ModelFolder, run_folder
+from manyheads.runs.config_file import read_run
+from manyheads.runs.folder import replace_file
+from manyheads.terminal import one_line
+
+ROWS, HELD_OUT = 5_000, 20_000  # most rows of train and of validation, evenly spread
+SHRINK = 0.01  # of the covariance, towards one variance for all directions
+SMOOTH = 0.1  # added to how often a token occurs
+FORMAT = "1"
+
+
+@dataclass(slots=True)
+class Outliers:
+    """What training rows are like: the `mean_D` of their vectors, `whiten_DD`, which makes their covariance one, the
+    `surprise_V` of each token in nats, the deviations of distance and surprise, `spreads_2`, and the writing `scripts`.
+    The ascending `scores_Z` are of validation rows, whose digest is `of_rows`; all is fp64."""
+
+    mean_D: Tensor
+    whiten_DD: Tensor
+    surprise_V: Tensor
+    spreads_2: Tensor
+    scripts: frozenset[str]
+    scores_Z: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
+    of_rows: str = ""
+
+    def p_values(
+        self, classifier: TextClassifier, texts: list[str], pairs: list[str] | None, *, tokens: int = ANSWER_TOKENS
+    ) -> Tensor:
+        """Of each text the share of validation rows that are at least as strange, itself among them: `(n,)`."""
+        n_below_n = torch.searchsorted(self.scores_Z, self.scores(classifier, texts, pairs, tokens))
+        return (1 + len(self.scores_Z) - n_below_n).double() / (1 + len(self.scores_Z))
+
+    def scores(self, classifier: TextClassifier, texts: list[str], pairs: list[str] | None, tokens: int) -> Tensor:
+        """`(n,)`, the higher the stranger."""
+        distance_n, surprise_n = self.parts(*read(classifier, texts, pairs, tokens)) / self.spreads_2[:, None]
+        known_n = torch.tensor([one in self.scripts for one in scripts_of(texts, pairs)], dtype=torch.bool)
+        return (distance_n + surprise_n).nan_to_num(torch.inf).where(known_n, torch.inf)
+
+    def parts(self, encoded: Tokens, vectors_nD: Tensor) -> Tensor:
+        """Squared distances, and mean surprises: `(2, n)`."""
+        sums = torch.nn.functional.pad(self.surprise_V[encoded.ids_N.long()].cumsum(0), (1, 0))
+        surprise_n = sums[encoded.offsets].diff() / encoded.offsets.diff().clamp(min=1)
+        return torch.stack([((vectors_nD - self.mean_D) @ self.whiten_DD).square().sum(1), surprise_n])
+
+    @property
+    def digest(self) -> str:
+        """Two of the same digest give the same p-values."""
+        return sha256(self.scores_Z.numpy().tobytes()).hexdigest()
+
+
+def read(classifier: TextClassifier, texts: list[str], pairs: list[str] | None, tokens: int) -> tuple[Tokens, Tensor]:
+    """The tokens of texts, and their vectors `(n, D)`."""
+    classifier.check(texts, pairs)
+    encoded = encode(classifier.tokenizer, texts, pairs, None, classifier.max_length, classifier.cutting)
+    vectors_nD = classifier.run(encoded, tokens=tokens, vectors=1).values.double()
+    return encoded, vectors_nD.reshape(len(texts), -1)
+
+
+def scripts_of(texts: list[str], pairs: list[str] | None) -> list[str]:
+    """The writing system of each row; of a pair that of both together."""
+    return list(map(script_of, texts if pairs is None else map("{} {}".format, texts, pairs)))
+
+
+def fit_outliers(classifier: TextClassifier, train: Rows, held_out: Rows, tokens: int = ANSWER_TOKENS) -> Outliers:
+    """By some training rows, and p-values by some others; always in fp32 and by one process."""
+    alone = replace(classifier.on(next(classifier.network.parameters()).device), workers=None)
+    some, others = _spread(train, ROWS), _spread(held_out, HELD_OUT)
+    encoded, vectors_nD = read(alone, some.texts, some.pairs, tokens)
+    counts_V = torch.bincount(encoded.ids_N, minlength=classifier.settings.vocab_size) + SMOOTH
+    covariance_DD = torch.cov(vectors_nD.T, correction=0).reshape(vectors_nD.size(1), -1)
+    even_D = covariance_DD.diagonal().mean().clamp(min=1e-30).expand(vectors_nD.size(1))
+    shrunk_DD = (1 - SHRINK) * covariance_DD + SHRINK * even_D.diag()
+    found = Outliers(
+        mean_D=vectors_nD.mean(0),
+        whiten_DD=torch.linalg.inv(torch.linalg.cholesky(shrunk_DD)).T.contiguous(),
+        surprise_V=-(counts_V.double() / counts_V.sum().double()).log(),
+        spreads_2=torch.ones(2, dtype=torch.float64),
+        scripts=frozenset({*scripts_of(some.texts, some.pairs), "none"}),  # a text without letters may be of any
+    )
+    spreads_2 = found.parts(encoded, vectors_nD).std(1, correction=0)
+    found.spreads_2 = spreads_2.where(spreads_2 > 0, 1.0)
+
+    def ask(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
+        return {"": found.scores(alone, texts, pairs, tokens)}
+
+    found.scores_Z = in_chunks(ask, others, 1, lambda n_rows: None)[""].sort().values
+    return found
+
+
+def _spread(rows: Rows, most: int) -> Rows:
+    """At most so many of them, from the first to the last."""
+    return rows if len(rows) <= most else rows.pick(torch.linspace(0, len(rows) - 1, most).long().unique().numpy())
+
+
+def set_outliers(config: PredictConfig | EvaluateConfig, folder: ModelFolder, classifier: TextClassifier) -> Outliers:
+    """What is kept beside the model, else what the data of its run says, which is then kept there.
+
+    Raises:
+        ValueError: the run's data is not there, or has too few validation rows for so few false alarms.
+    """
+    file, of_model, alarms = folder.path / OUTLIERS, _digest(folder), config.outliers.false_alarms
+    found = read_outliers(file, of_model, classifier.settings.vocab_size)
+    if found is None:
+        home = run_folder(folder.path)
+        if home is None:
+            raise ValueError(
+                f"run={config.run} is a model without its run folder, whose rows outliers.false_alarms={alarms:g} is "
+                "set by: name the run folder"
+            )
+        splits = read_rows(read_run(home / "config.yaml"), with_test=False)
+        found = fit_outliers(classifier, splits.train, splits.validation, config.batch.tokens or ANSWER_TOKENS)
+        found.of_rows = splits.validation.digest(splits.labels)
+        try:
+            write_outliers(found, file, of_model)
+        except OSError as error:
+            print(one_line(f"{file} cannot be written ({error.strerror}): it is made again each time"), file=sys.stderr)
+    if (1 + len(found.scores_Z)) * alarms < 1:
+        least = 1 / (1 + len(found.scores_Z))
+        raise ValueError(
+            f"outliers.false_alarms={alarms:g} cannot be told by {len(found.scores_Z):,} validation rows: ask for "
+            f"{least:.2g} or more"
+        )
+    return found
+
+
+def _digest(folder: ModelFolder) -> str:
+    """Of the files that vectors and tokens follow from."""
+    digests = []
+    for name in (WEIGHTS, "tokenizer.json", "config.json"):
+        with (folder.path / name).open("rb") as file:
+            digests.append(file_digest(file, "sha256").hexdigest())
+    return sha256("".join(digests).encode()).hexdigest()
+
+
+def write_outliers(found: Outliers, file: Path, of_model: str) -> None:
+    """The file appears whole or not at all."""
+    tensors = {"mean": found.mean_D, "whiten": found.whiten_DD, "surprise": found.surprise_V}
+    tensors |= {"spreads": found.spreads_2, "scores": found.scores_Z}
+    about = {"format": FORMAT, "model": of_model, "rows": found.of_rows, "scripts": json.dumps(sorted(found.scripts))}
+    with replace_file(file) as part:
+        save_file(tensors, part, about)
+
+
+def read_outliers(file: Path, of_model: str, vocab_size: int) -> Outliers | None:
+    """What was written for this model; None where there is nothing, or it is of another one. A ValueError where the
+    file is broken."""
+    if not file.is_file():
+        return None
+    try:
+        with safe_open(file, "pt") as opened:
+            about = opened.metadata() or {}
+            if (about.get("format"), about.get("model")) != (FORMAT, of_model):
+                return None
+            names = ("mean", "whiten", "surprise", "spreads", "scores")
+            mean_D, whiten_DD, surprise_V, spreads_2, scores_Z = map(opened.get_tensor, names)
+            scripts = frozenset(map(str, json.loads(about.get("scripts", "[]"))))
+        every, width = (mean_D, whiten_DD, surprise_V, spreads_2, scores_Z), len(mean_D)
+        shapes = [[width], [width, width], [vocab_size], [2], [len(scores_Z)]]
+        fits = [list(one.shape) for one in every] == shapes and all(one.dtype == torch.float64 for one in every)
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise ValueError(f"{file} is broken ({one_line(str(error))}): remove it, and it is made again") from error
+    if not fits:
+        raise ValueError(f"{file} is not of the sizes of its model: remove it, and it is made again")
+    return Outliers(mean_D, whiten_DD, surprise_V, spreads_2, scripts, scores_Z, about.get("rows", ""))
