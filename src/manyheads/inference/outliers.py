@@ -29,7 +29,6 @@ from manyheads.data.texts import read_rows
 from manyheads.data.tokens import Tokens, encode
 from manyheads.inference.classifier import TextClassifier, in_chunks
 from manyheads.inference.format import OUTLIERS, WEIGHTS, ModelFolder, run_folder
-from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import replace_file
 from manyheads.terminal import one_line
 
@@ -128,6 +127,8 @@ def set_outliers(config: PredictConfig | EvaluateConfig, folder: ModelFolder, cl
     Raises:
         ValueError: the run's data is not there, or has too few validation rows for so few false alarms.
     """
+    from manyheads.runs.config_file import read_run
+
     file, of_model, alarms = folder.path / OUTLIERS, _digest(folder), config.outliers.false_alarms
     found = read_outliers(file, of_model, classifier.settings.vocab_size)
     if found is None:
@@ -187,7 +188,7 @@ def read_outliers(file: Path, of_model: str, vocab_size: int) -> Outliers | None
         every, width = (mean_D, whiten_DD, surprise_V, spreads_2, scores_Z), len(mean_D)
         shapes = [[width], [width, width], [vocab_size], [2], [len(scores_Z)]]
         fits = [list(one.shape) for one in every] == shapes and all(one.dtype == torch.float64 for one in every)
-    except (SafetensorError, ValueError, TypeError) as error:
+    except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{file} is broken ({one_line(str(error))}): remove it, and it is made again") from error
     if not fits:
         raise ValueError(f"{file} is not of the sizes of its model: remove it, and it is made again")
