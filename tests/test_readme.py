@@ -21,7 +21,8 @@ import yaml
 
 from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
-from manyheads.cli.verbs import VERBS, top_help
+from manyheads.cli.help import top_help
+from manyheads.cli.verbs import VERBS
 from manyheads.config import Accelerator, Resume, RunConfig, Source
 
 ROOT = Path(__file__).parents[1]
@@ -187,6 +188,7 @@ def test_command(command, reader, capsys):
         "audit",
         "calibrate",
         "compare",
+        "curve",
         "explain",
         "tune",
         "pretrain",

@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,9 +18,9 @@ from manyheads.data.texts import read_rows
 from manyheads.distributed.heartbeat import watched
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
-from manyheads.distributed.slurm import refuse_unwritten
+from manyheads.distributed.slurm import holds_a_script_alone, refuse_unwritten
 from manyheads.runs.checkpoints import StartAgain
-from manyheads.runs.config_file import save_run
+from manyheads.runs.config_file import read_run, save_run
 from manyheads.runs.folder import (
     RANKS,
     held,
@@ -31,7 +32,8 @@ from manyheads.runs.folder import (
     reserved_folder,
     start_folder,
 )
-from manyheads.runs.resume import Start, changed_limits, check_limits, find_start, refuse_other_rows
+from manyheads.runs.resume import Start, changed_limits, changes, check_limits, find_start, refuse_other_rows
+from manyheads.terminal import as_text, console
 from manyheads.training.before import (
     check_end,
     check_logger,
@@ -76,6 +78,8 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     n_local = 0 if run.dry else n_to_start(run.hardware)
     if callbacks:
         check_callbacks(callbacks, run.hardware.devices, n_local)
+    if run.data.folds and run.data.fold is None:
+        return train_folds(run, callbacks)
     if n_local:
         return train_together(run, n_local)
     run = replace(run, hardware=settled_hardware(run.hardware))
@@ -90,6 +94,47 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
         return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=splits.multi))
     return train_here(run, splits, start, started - start.seconds, callbacks)  # torch takes seconds: only now
+
+
+def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
+    """Cross-validation: a run on each of the folds, each in a folder of its own within that of `run`, one after
+    another; then predictions, figures and report.html of all rows, each answered by the model that did not learn from
+    it. With `run.refit` one more run follows, on all rows, and the models of the folds are removed.
+
+    What was stopped goes on with the fold where it was: a run that is finished is left as it is.
+    """
+    if run.dry:
+        train(replace(run, data=replace(run.data, fold=1)))
+        return
+    if this_process().started_by:
+        raise ValueError(
+            f"data.folds={run.data.folds} trains one run after another, each in processes of its own, but "
+            f"{this_process().started_by} started several: start it once, with hardware.devices"
+        )
+    splits = read_rows(run, with_test=False, with_unread=True)
+    check_rows(run, splits)
+    folder = start_folder(run.output, again=run.resume is not Resume.never)
+    with held(folder):
+        if (folder / "config.yaml").is_file():
+            for note in changes(read_run(folder), run, folder, 0):
+                log.warning("%s", note)
+        elif run.resume is Resume.must or not holds_a_script_alone(folder):
+            raise ValueError(f"output={folder} holds no run with folds to go on with: name another folder")
+        else:
+            save_run(run, folder / "config.yaml")
+        n_folds, parts = run.data.folds, [folder / f"fold-{fold}" for fold in range(1, run.data.folds + 1)]
+        places = [*parts, folder / "all-rows"] if run.refit else parts
+        for at, place in enumerate(places, start=1):
+            data = replace(run.data, fold=at if at <= n_folds else 0)
+            console().print(as_text(f"{place.name} of {n_folds}: {place}"), soft_wrap=True)
+            train(replace(run, data=data, output=str(place), resume=Resume.auto, test=True), callbacks=callbacks)
+            gc.collect()
+            if at == n_folds and not (folder / "metrics.json").is_file():
+                from manyheads.evaluation.folds import judge_folds
+
+                judge_folds(run, splits, folder, parts)
+        for one in [place / name for place in parts if run.refit for name in ("model", "checkpoints")]:
+            shutil.rmtree(one, ignore_errors=True)
 
 
 def check_callbacks(callbacks: "Sequence[Callback]", devices: int, n_local: int) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from manyheads import __version__
 from manyheads.cli import main as cli
-from manyheads.cli.verbs import VERBS, verb_help
+from manyheads.cli.help import verb_help
+from manyheads.cli.verbs import VERBS
 from manyheads.config import (
     AblateConfig,
     EvaluateConfig,

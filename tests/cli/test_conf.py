@@ -29,6 +29,7 @@ NEEDED = {
     "audit": [],
     "explain": [],
     "tune": ["trainer.gradient_clip_val=0.5,1"],
+    "curve": [],
 }
 MORE = {
     ("data", "files"): ["data.path=x.csv"],
@@ -77,6 +78,8 @@ TOGETHER = {
     "model.encoder": None,  # recurrent ones have few of the other settings: tests/config/test_recurrence.py
     "model.bidirectional": None,
     "data.split_seed": "7",
+    "data.folds": "5",
+    "data.fold": "2",
     "init_from": None,  # weights bring a shape of their own: tests/cli/test_origin.py
     "hardware.strategy": "ddp",  # fsdp knows neither fp16 nor compiled layers
 }
@@ -105,15 +108,18 @@ def other(one):
     return OTHER_TEXTS.get(one.name, "/x") if inner is str else "0.25"
 
 
-OF_FILES = ("data.path", "data.source")  # the hub is read without them
+OF_FOLDS = ("data.folds", "data.group", *having(RunConfig, needs="folds"))
+OF_FILES = ("data.path", "data.source", *OF_FOLDS)  # the hub is read without them; streams have no folds
+OF_HUB = ("data.streaming", *having(RunConfig, needs="hub"))
 
 
 @pytest.mark.parametrize(
     ("verb", "left_out"),
-    [(verb, left_out) for verb in VERBS for left_out in (OF_FILES, having(RunConfig, needs="hub"))],
+    [(verb, left_out) for verb in VERBS for left_out in (OF_FILES, OF_HUB)],
 )
 def test_every_setting_can_be_reached(verb, left_out):
     of_other_tasks = ("data.target", *having(RunConfig, needs="pretraining")) if verb == "train" else ()
+    of_other_tasks = ("data.folds",) if verb == "tune" else of_other_tasks  # which have one seed, and no limit
     left_out = {"split", "vary", *left_out, *of_other_tasks}
     known = {name: one for name, one in VERBS[verb].settings().items() if name not in left_out}
     typed = {name: other(one) for name, one in known.items() if not isinstance(one.default, dict)}

@@ -7,12 +7,14 @@ import pytest
 from manyheads.cli import main as cli
 from manyheads.cli import verbs as presets
 from manyheads.cli.compose import compose
-from manyheads.cli.verbs import VERBS, choices, conf_folder, folder_url, top_help, verb_help
+from manyheads.cli.help import top_help, verb_help
+from manyheads.cli.verbs import VERBS, choices, conf_folder, folder_url
 from manyheads.config import (
     AblateConfig,
     AuditConfig,
     CalibrateConfig,
     CompareConfig,
+    CurveConfig,
     EvaluateConfig,
     ExplainConfig,
     ExportConfig,
@@ -43,6 +45,7 @@ def test_entries_are_modules_of_the_package():
         "push": PushConfig,
         "ablate": AblateConfig,
         "tune": TuneConfig,
+        "curve": CurveConfig,
         "explain": ExplainConfig,
     }
     for verb in VERBS.values():
@@ -131,7 +134,7 @@ def test_help_of_a_verb_lists_every_setting_group_and_choice(verb, capsys):
         assert f"  {name}=" not in said
     for group in VERBS[verb].groups:
         assert f"  {group}=" in said
-    assert ("(mean, first, max, attention" in said) == (verb in ("train", "ablate", "tune"))
+    assert ("(mean, first, max, attention" in said) == (verb in ("train", "ablate", "tune", "curve"))
     assert max(map(len, said.splitlines())) < 160
 
 

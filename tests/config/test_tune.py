@@ -8,7 +8,7 @@ from scipy import stats
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.config import Method
-from manyheads.config.sweep import make_axis
+from manyheads.config.axes import make_axis
 from manyheads.sweep.tune import plan_settings
 
 MISTAKES = [

@@ -152,6 +152,8 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
                 f"here, where data={data.source.name} is read: name a dataset of the Hugging Face hub by data.hub=, or "
                 "remove it"
             )
+        if facts.needs == "folds" and not data.folds:
+            return "without folds: add data.folds=5, or remove it"
     if facts.needs == "slurm" and isinstance(config, RunConfig | TuneConfig | AblateConfig) and not config.slurm.script:
         return "without hardware=slurm: add that, or remove it"
     if not isinstance(config, RunConfig):

@@ -10,9 +10,9 @@ from typing import Any
 from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, conf_folder
 from manyheads.config import OptimConfig, Resume, RunConfig
+from manyheads.config.axes import make_axis
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import END_FLAGS, convert, held, one_of, show
-from manyheads.config.sweep import make_axis
 from manyheads.huggingface.shapes import Origin, find_origin, folder_of
 from manyheads.inference.hub import is_hub_name
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from manyheads import __version__
 from manyheads.cli.errors import user_sentence
-from manyheads.cli.verbs import VERBS, Config, top_help, verb_help
+from manyheads.cli.help import top_help, verb_help
+from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import AblateConfig, RunConfig, TuneConfig
 from manyheads.config.facts import nearest, nearest_setting, settings
 from manyheads.config.fields import one_of
@@ -178,7 +179,9 @@ def _read_flags(verb: str, words: list[str]) -> _Asked:
     if flags and len(doing) != 1:
         remedy = "give one of them" if doing else "add --cfg job"
         raise ValueError(f"{' '.join(doing or flags)}: -m, --cfg and --info each do one thing: {remedy}")
-    alone = {"tune": "runs one training after another itself", "serve": "runs until it is ended"}
+    alone = dict.fromkeys(("tune", "curve"), "runs one training after another itself") | {
+        "serve": "runs until it is ended"
+    }
     if verb in alone and "-m" in flags:
         raise ValueError(f"-m does nothing in {verb}, which {alone[verb]}: remove it")
     return _Asked(overrides, flags, config_dir)

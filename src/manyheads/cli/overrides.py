@@ -15,9 +15,9 @@ from typing import Any
 
 from manyheads.cli.verbs import VERBS, choices, reads
 from manyheads.config import RunConfig
+from manyheads.config.axes import is_range
 from manyheads.config.facts import ELSEWHERE, Setting, having, nearest, settings
 from manyheads.config.fields import checked_flag, convert, interpolation_sentence, one_of, show, unwrap
-from manyheads.config.sweep import is_range
 
 ASIDE = "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr"  # the log of the jobs: stdout is theirs
 TOGETHER = "logger"  # the group of which several presets may be read at once: logger=[tensorboard,mlflow]

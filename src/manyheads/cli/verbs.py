@@ -1,17 +1,16 @@
-"""The verbs of the command line: the settings of each, the groups of presets it reads, what it calls, and its help."""
+"""The verbs of the command line: the settings of each, the groups of presets it reads, and what it calls."""
 
 import os
 from dataclasses import dataclass, field
-from enum import EnumType
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
-from manyheads import __version__
 from manyheads.config import (
     AblateConfig,
     AuditConfig,
     CalibrateConfig,
     CompareConfig,
+    CurveConfig,
     EvaluateConfig,
     ExplainConfig,
     ExportConfig,
@@ -24,19 +23,19 @@ from manyheads.config import (
     TuneConfig,
 )
 from manyheads.config.facts import Setting, settings
-from manyheads.config.fields import KIND_WORDS, show, unwrap
 
 Asking = CalibrateConfig | CompareConfig | EvaluateConfig | ProbeConfig | PredictConfig | LookConfig | ServeConfig
-Config = RunConfig | Asking | ExportConfig | PushConfig | AuditConfig | AblateConfig | ExplainConfig | TuneConfig
-
-FLAGS = """\
-flags
-  -m, --multirun            run once for each of several values: model.n_heads=2,4 (one device)
-  --cfg job                 print the composed settings, run nothing
-  --info                    print where the settings come from (also: --info defaults-tree)
-  --config-dir FOLDER       your own presets, for example FOLDER/model/wide.yaml
-  --shell-completion install=bash     (or zsh, fish) print the script that completes words
-  --help, --version"""
+Config = (
+    RunConfig
+    | Asking
+    | ExportConfig
+    | PushConfig
+    | AuditConfig
+    | AblateConfig
+    | CurveConfig
+    | ExplainConfig
+    | TuneConfig
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,7 @@ UNREAD_IN_JUDGING = (
     {"data.max_length": "texts are cut as the model was trained to", "data.cache": "nothing is cached"}
     | dict.fromkeys(("data.long", "data.stride", "data.windows"), "texts are read as the model was trained to")
     | dict.fromkeys(("data.validation_share", "data.test_share", "data.split_seed"), "no split is carved out")
+    | dict.fromkeys(("data.folds", "data.fold", "data.group", "data.train_share"), "rows are judged as they are")
 )
 UNREAD_IN_PRETRAINING = [name for name, one in settings(RunConfig).items() if not one.facts.is_read_in("pretrain")]
 
@@ -91,6 +91,7 @@ VERBS = {
         (
             "manyheads train",
             "manyheads train data.path=reviews.csv data.text=review data.label=stars",
+            "manyheads train data.path=reviews.csv data.folds=5 data.group=author",
             "manyheads train model.n_heads=8 model.d_k=16 optim.lr=5e-4 output=outputs/eight-heads",
             "manyheads train task=seq2seq data.path=phrases.csv",
         ),
@@ -225,6 +226,7 @@ VERBS = {
         ),
         FINISHED | {"dates": "texts for texts, which have no labels"},
         {"data.target": "labels are looked at", "data.cache": "no tokens are cached"}
+        | dict.fromkeys(("data.folds", "data.fold"), "its own setting is folds")
         | dict.fromkeys(("data.long", "data.stride", "data.windows"), "texts are counted as they are"),
     ),
     "ablate": Verb(
@@ -243,6 +245,7 @@ VERBS = {
             "dates": "a task of texts for texts, but ablate compares classifiers",
         },
         {
+            **dict.fromkeys(("data.folds", "data.fold"), "validation rows are the same in all runs"),
             "data.target": "classifiers are compared",
             "hardware.devices": "runs of one device are compared, one after another",
             "hardware.nodes": "runs of one machine are compared, one after another",
@@ -260,7 +263,20 @@ VERBS = {
             "manyheads tune optim.lr=log:1e-4..1e-2 model.dropout=0..0.3 method=tpe prune=median jobs=2 minutes=5",
         ),
         FINISHED,
-        {"hardware.nodes": "all runs are of this machine"},
+        {"hardware.nodes": "all runs are of this machine", "data.fold": "each of data.folds has its turn"},
+    ),
+    "curve": Verb(
+        CurveConfig,
+        "manyheads.sweep.curve:curve",
+        "figures by the number of training rows, and what more of them would bring",
+        {group: name for group, name in TRAINING.items() if group != "task"},
+        (
+            "manyheads curve data.path=reviews.csv",
+            "manyheads curve data.path=reviews.csv shares=[0.1,0.2,0.5,1] seeds=3 output=outputs/curve",
+        ),
+        FINISHED | {"dates": "texts for texts, which have no classes", "slurm": "jobs of other verbs"},
+        {"data.target": "classifiers are trained", "hardware.nodes": "all runs are of this machine"}
+        | dict.fromkeys(("data.folds", "data.fold", "data.train_share"), "train rows vary by shares alone"),
     ),
     "explain": Verb(
         ExplainConfig,
@@ -337,57 +353,3 @@ def reads(verb: str, group: str, name: str) -> bool:
     own = VERBS[verb].prefix.get(group)
     prefixes = tuple(other.prefix[group] for other in VERBS.values() if group in other.prefix)
     return name.startswith(own) if own else not name.startswith(prefixes)
-
-
-def top_help() -> str:
-    """What `manyheads --help` prints."""
-    verbs = "\n".join(f"  {name:<10}{verb.help}" for name, verb in VERBS.items())
-    return (
-        f"manyheads {__version__}: train, judge and ship Transformer text classifiers from configuration\n\n"
-        f"usage: manyheads VERB key=value ...\n\nverbs\n{verbs}\n\n"
-        f"`manyheads VERB --help` lists every setting of a verb.\n\n{FLAGS}\n\n"
-        "exit codes: 0 done, 1 a bug (with a traceback), 2 a mistake in what was asked (one sentence),\n"
-        "  69 another process of the run is dead, stuck or gone, 75 to be started again, 124 trainer.max_time is up,\n"
-        "  130 Ctrl-C, 137 a process was killed, 138 SIGUSR1, 141 the reader of our output went away, 143 SIGTERM"
-    )
-
-
-def verb_help(name: str) -> str:
-    """What `manyheads VERB --help` prints: presets, then every setting with default, meaning and limits."""
-    verb = VERBS[name]
-    groups = "\n".join(_group(name, group, default) for group, default in verb.groups.items())
-    lines = "\n".join(_setting(one) for one in verb.settings().values())
-    examples = "\n".join(f"  {example}" for example in verb.examples)
-    return (
-        f"manyheads {name}: {verb.help}\n\nusage: manyheads {name} key=value ...\n\n{examples}\n\n"
-        f"presets (the one in [] is the default)\n{groups}\n\nsettings, with their defaults\n{lines}\n\n{FLAGS}"
-    )
-
-
-def _group(verb: str, group: str, default: str | None) -> str:
-    names = [f"[{one}]" if one == default else one for one in choices(verb, group)]
-    return f"  {group + '=':<13}{' '.join(names)}"
-
-
-def _setting(one: Setting) -> str:
-    if isinstance(one.default, dict) and one.default:
-        return "\n".join(
-            [
-                _line(f"{one.name}.{key}={show(value)}", "a flag of Lightning's Trainer")
-                for key, value in one.default.items()
-            ]
-            + [_line(f"{one.name}.FLAG=VALUE", one.facts.help)]
-        )
-    inner, optional = unwrap(one.kind)
-    inner = get_args(inner)[0] if get_origin(inner) is list else inner
-    limits = one.facts.limits()
-    if isinstance(inner, EnumType):
-        limits = [", ".join(inner.__members__)]
-    elif not limits and inner in KIND_WORDS and inner is not str:
-        limits = [KIND_WORDS[inner]]
-    words = " or ".join([" and ".join(limits)] * bool(limits) + ["null"] * optional)
-    return _line(f"{one.name}={show(one.default)}", one.facts.help + (f" ({words})" if words else ""))
-
-
-def _line(left: str, right: str) -> str:
-    return f"  {left:<34} {right}"

@@ -50,6 +50,7 @@ from manyheads.config.run import Resume as Resume
 from manyheads.config.run import Rounding as Rounding
 from manyheads.config.run import RunConfig as RunConfig
 from manyheads.config.sweep import AblateConfig as AblateConfig
+from manyheads.config.sweep import CurveConfig as CurveConfig
 from manyheads.config.sweep import Equal as Equal
 from manyheads.config.sweep import Method as Method
 from manyheads.config.sweep import Prune as Prune

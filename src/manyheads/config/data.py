@@ -83,6 +83,26 @@ class DataConfig:
     test_share: float = setting(
         0.1, "share carved out of all rows for testing where one file holds everything", gt=0.0, lt=1.0
     )
+    folds: int = setting(
+        0,
+        "parts of the rows, by class, each judged by a model of the others; 0: none",
+        ge=0,
+        le=100,
+        tasks=("classify",),
+    )
+    fold: int | None = setting(
+        None, "the one that is judged, from 1; 0: none, all are learnt from; null: each in turn", ge=0, needs="folds",
+        tasks=("classify",),
+    )  # fmt: skip
+    group: str = setting(
+        "",
+        "column: rows with the same in it are not parted where folds or splits are drawn",
+        tasks=("classify", "seq2seq"),
+    )
+    train_share: float = setting(
+        1.0, "share of the training rows that is used, by class; a smaller one is within a larger", gt=0.0, le=1.0,
+        tasks=("classify", "seq2seq"),
+    )  # fmt: skip
     split_seed: int | None = setting(None, "seed of carved-out splits; null: that of the run", ge=0, lt=2**32)
     max_length: int = setting(512, "tokens a text is cut to, special tokens included", ge=4, le=2**20)
     long: Long = setting(
@@ -122,6 +142,18 @@ class DataConfig:
         require(
             self.source is not Source.files or bool(self.path),
             "data.path is empty, but data=files reads local files: add data.path=<file or folder>",
+        )
+        require(
+            self.folds != 1, "data.folds=1 leaves nothing to learn from: use two folds or more, such as data.folds=5"
+        )
+        require(
+            not self.folds or (self.fold or 0) <= self.folds,
+            f"data.fold={self.fold} is more than the data.folds={self.folds} there are: choose 1 to {self.folds}",
+        )
+        drawn = f"data.folds={self.folds}" if self.folds else f"data.group={show(self.group)}" if self.group else ""
+        require(
+            not (self.streaming and drawn),
+            f"{drawn} parts rows that are all at hand, which those of data.streaming=true are not: remove one of them",
         )
         role_names = ("", "validation", "test", self.train_split)
         require(

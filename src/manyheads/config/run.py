@@ -7,7 +7,7 @@ from typing import Any
 from manyheads.config.data import HUB_MODEL, BatchConfig, DataConfig, Source, TokenizerConfig
 from manyheads.config.facts import require, section, setting, settings
 from manyheads.config.fields import default_trainer, one_of, show
-from manyheads.config.inference import finished_run
+from manyheads.config.inference import Predictions, finished_run
 from manyheads.config.model import MOST_TABLE, ModelConfig, Task
 from manyheads.config.training import (
     FIGURES,
@@ -26,9 +26,17 @@ Resume = StrEnum("Resume", "never auto must")
 MISSING = {  # settings that a run of a task, or of a recurrent model, does not have
     "seq2seq": (
         *("optim.class_weights", "optim.focal_gamma", "batch.balance", "init_from", "data.long"),
-        *("optim.few", "optim.layer_decay", "optim.freeze"),
+        *("optim.few", "optim.layer_decay", "optim.freeze", "data.folds"),
     ),
-    "pretrain": ("optim.class_weights", "optim.focal_gamma", "batch.balance", "model.pair"),
+    "pretrain": (
+        "data.folds",
+        "data.group",
+        "data.train_share",
+        "optim.class_weights",
+        "optim.focal_gamma",
+        "batch.balance",
+        "model.pair",
+    ),
     "recurrent": ("optim.layer_decay", "optim.freeze", "hardware.recompute"),
 }
 
@@ -66,6 +74,20 @@ class RunConfig:
     dry: bool = setting(False, "print sizes, steps and figures of the data, train nothing", resume="free")
     budget: str = setting(
         "", "length of training, such as 10min or 20Mtok of tokens; empty: trainer.max_epochs, max_steps", resume="warn"
+    )
+    refit: bool = setting(
+        False,
+        "with data.folds: train one more model, on all rows, and keep that alone",
+        resume="free",
+        needs="folds",
+        tasks=("classify",),
+    )
+    predictions: Predictions = setting(
+        Predictions.csv,
+        "with data.folds: kind of the file of all rows, each answered by the model that did not learn from it",
+        resume="free",
+        needs="folds",
+        tasks=("classify",),
     )
     data: DataConfig = setting(DataConfig, "texts and labels", resume="refuse")
     tokenizer: TokenizerConfig = setting(TokenizerConfig, "text to tokens", resume="refuse")

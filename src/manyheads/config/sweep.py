@@ -1,16 +1,14 @@
-"""All settings of `manyheads tune` and `manyheads ablate`: what varies, what is shared by all runs, and each run."""
+"""All settings of `tune`, `curve` and `ablate`: what varies, what is shared by all runs, and each run."""
 
 import math
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from random import Random
 from typing import Any
 
+from manyheads.config.axes import Axis, count_values, make_axis
 from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
-from manyheads.config.facts import Facts, Setting, field_of, nearest_setting, require, section, setting, settings
-from manyheads.config.fields import convert, default_trainer, from_plain, held, show, show_list, to_plain, unwrap
+from manyheads.config.facts import field_of, nearest_setting, require, section, setting, settings
+from manyheads.config.fields import default_trainer, from_plain, held, show, show_list, to_plain
 from manyheads.config.model import ModelConfig, Task
 from manyheads.config.run import Resume, RunConfig
 from manyheads.config.training import (
@@ -31,128 +29,6 @@ EXAMPLE = "optim.lr=1e-4,3e-4,1e-3, or a range, such as optim.lr=log:1e-4..1e-2"
 Method = StrEnum("Method", "auto grid random tpe gp cmaes")
 Prune = StrEnum("Prune", "never median halving")
 OF_OPTUNA = (Method.tpe, Method.gp, Method.cmaes)
-SEARCHED = ("model.", "optim.", "batch.", "tokenizer.")  # the rows of train and validation stay the same
-FLAGS = {"trainer.max_epochs": int, "trainer.max_steps": int, "trainer.gradient_clip_val": float}
-PLACES = "model, optim, batch or tokenizer"
-RANGE = re.compile(r"(log:)?([^\[\]{}(),'\"]*?)\.\.([^\[\]{}(),'\"]*)")
-MOST_WHOLE = 2**53  # above it a float skips some
-DIGITS = 4  # of a number drawn between two ends: as many as anybody can type
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One setting of a search: `values` listed, or a number from `low` to `high`, both included.
-
-    `log`: each factor of ten is as likely as the next. `whole`: whole numbers.
-    """
-
-    name: str
-    values: tuple[Any, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    log: bool = False
-    whole: bool = False
-
-    @property
-    def listed(self) -> Sequence[Any] | None:
-        """Every value there is, or None for numbers between two ends that are not whole."""
-        between = range(int(self.low), int(self.high) + 1) if self.whole else None
-        return self.values or between
-
-    def draw(self, random: Random) -> Any:
-        """A value, each as likely as the others."""
-        if self.listed and not self.log:
-            return random.choice(self.listed)
-        if not self.log:
-            return self.rounded(random.uniform(self.low, self.high))
-        half = 0.5 if self.whole else 0.0  # the ends, too, own what is rounded to them
-        return self.rounded(math.exp(random.uniform(math.log(self.low - half), math.log(self.high + half))))
-
-    def rounded(self, value: float) -> float | int:
-        """A number that lies between the ends, whole or of few digits."""
-        near = round(value) if self.whole else float(f"{value:.{DIGITS}g}")
-        near = min(max(near, self.low), self.high)
-        return int(near) if self.whole else near
-
-
-def is_range(text: Any) -> bool:
-    """Whether a text is meant as two ends."""
-    return isinstance(text, str) and RANGE.fullmatch(text.strip()) is not None
-
-
-def make_axis(name: str, given: Any) -> Axis:
-    """The axis of a setting from a list of values, or a text such as `1e-4..1e-2`, `log:1e-4..1e-2` or `1..4`.
-
-    Raises:
-        ValueError: not a setting, or one that all runs of a search share; values or ends that it cannot have.
-    """
-    one = _searchable(name)
-    if is_range(given):
-        return _between(one, given)
-    values = given if isinstance(given, list) else [given]
-    require(
-        len(values) > 1,
-        f"search gives {name} {count_values(values)}: two at least can be searched, such as {name}=VALUE,VALUE",
-    )
-    made = tuple(_one_value(one, value) for value in values)
-    for at, value in enumerate(made):
-        require(value not in made[:at], f"{name} is given {show(value)} twice: name each value once")
-    return Axis(name, made)
-
-
-def _searchable(name: str) -> Setting:
-    """The setting `name`, where the runs of a search may differ in it."""
-    if name in FLAGS:
-        return Setting(name, FLAGS[name], None, Facts(""))
-    one = settings(RunConfig).get(name)
-    if one and (name.startswith(SEARCHED) or name == "data.max_length") and one.kind is not str:
-        return replace(one, kind=int) if name == "batch.tokens" else one
-    if one or name.startswith("trainer."):
-        remedy = "seeds=5 runs each setting with five" if name == "seed" else f"choose one of {PLACES}"
-        raise ValueError(f"{name} cannot be searched, as all runs share data, hardware and limits: {remedy}")
-    near = nearest_setting(name, RunConfig)
-    raise ValueError(f"{name} is not a setting: {f'did you mean {near}?' if near else f'choose one of {PLACES}'}")
-
-
-def _one_value(one: Setting, value: Any) -> Any:
-    if one.name == "batch.tokens" and isinstance(value, str):
-        return value  # auto; the section itself checks it
-    made = convert(one.name, one.kind, value, one.default)
-    limits = " and ".join(one.facts.limits())
-    require(
-        made is None or not limits or one.facts.allows(made),
-        f"{one.name}={show(made)} is out of range: it must be {limits}; the default is {show(one.default)}",
-    )
-    return to_plain(made)
-
-
-def _between(one: Setting, text: str) -> Axis:
-    match, (inner, _), name = RANGE.fullmatch(text.strip()), unwrap(one.kind), one.name
-    assert match is not None, "it was seen to be a range"
-    require(
-        inner in (int, float),
-        f"{name}={text} is a range, but {name} is not a number: list its values, such as {name}=VALUE,VALUE",
-    )
-    log, ends = bool(match[1]), [match[2].strip(), match[3].strip()]
-    try:
-        low, high = (float(_one_value(one, end)) for end in ends)
-    except ValueError as error:
-        raise ValueError(f"{name}={text} has an end that {name} cannot have: {error}") from error
-    require(low < high, f"{name}={text} ends where it begins or below: write {name}={ends[1]}..{ends[0]}")
-    require(
-        inner is float or high <= MOST_WHOLE,
-        f"{name}={text} ends above {MOST_WHOLE:,}, up to which whole numbers can be drawn: choose a lower end",
-    )
-    require(
-        not log or low > 0,
-        f"{name}={text} begins at {low:g}, but factors have no zero: begin above it, or remove log:",
-    )
-    return Axis(name, low=low, high=high, log=log, whole=inner is int)
-
-
-def count_values(values: list[Any]) -> str:
-    """`1 value`, `2 values`."""
-    return f"{len(values)} value{'' if len(values) == 1 else 's'}"
 
 
 @section()
@@ -202,6 +78,12 @@ class TuneConfig:
             "max_time" not in self.trainer,
             f"trainer.max_time={show(self.trainer.get('max_time'))} is decided elsewhere: set minutes",
         )
+        for name, value, usual in (("seeds", self.seeds, 1), ("minutes", self.minutes, 0)):
+            require(
+                not self.data.folds or value == usual,
+                f"{name}={show(value)} does nothing with data.folds={self.data.folds}, of which each has a run of each "
+                "setting, to its end: remove one of them",
+            )
         self._check_count(self.axes())
         self.run({})
 
@@ -237,16 +119,20 @@ class TuneConfig:
         return size if self.chosen is Method.grid and size is not None else min(USUAL, size or USUAL)
 
     @property
+    def n_runs(self) -> int:
+        """Of each setting: one for each seed or, with folds, for each of these, with a seed of its own, too."""
+        return self.data.folds or self.seeds
+
+    @property
     def needs_optuna(self) -> bool:
         return self.method in OF_OPTUNA or self.prune is not Prune.never or bool(self.storage)
 
     def run(self, setting: dict[str, Any], seed: int | None = None, output: str = "") -> RunConfig:
-        """The training run of one setting, resumed if it was begun; a ValueError where values do not go together."""
-        resume = Resume.auto if output else Resume.never
-        data = self.data
-        if seed not in (None, self.seed) and data.split_seed is None:
-            data = replace(data, split_seed=self.seed)  # carved-out rows are the same for all seeds, those of test too
-        return _run(self, setting, seed, data=to_plain(data), output=output, linear=False, resume=resume.name)
+        """The training run of one setting, resumed if it was begun; a ValueError where values do not go together. With
+        folds it is judged on one of them, for the first seed the first."""
+        of_fold = bool(self.data.folds and seed is not None)
+        data = replace(self.data, fold=1 + (seed or 0) - self.seed) if of_fold else self.data
+        return _run(self, setting, seed, linear=False, test=of_fold, **_resumable(data, self.seed, seed, output))
 
     def _check_count(self, axes: list[Axis]) -> None:
         ranges = [axis for axis in axes if axis.listed is None]
@@ -274,6 +160,56 @@ class TuneConfig:
             self.n_trials <= MOST,
             f"the grid has {size:,} settings ({named}), more than {MOST:,}: search fewer values, or add trials=20",
         )
+
+
+@section()
+class CurveConfig:
+    """All settings of `manyheads curve`. The sections are those of a training run, shared by all runs."""
+
+    shares: list[float] = setting(
+        lambda: [0.1, 0.2, 0.5, 1.0], "shares of the training rows that are learnt from, by class", gt=0.0, le=1.0
+    )
+    seeds: int = setting(3, "runs of each share, with the seeds from seed upwards, which draw the rows, too",
+                         ge=1, le=100)  # fmt: skip
+    jobs: int = field_of(TuneConfig, "jobs")
+    test: bool = setting(True, "judge on the test split; false: on validation, which chose the weights")
+    seed: int = setting(0, "the first seed of the runs, and that of carved-out splits", ge=0, lt=2**31)
+    init_from: str = field_of(RunConfig, "init_from")
+    output: str = setting("", "folder of the curve, resumed if there is one; empty: outputs/curve", path=True)
+    budget: str = field_of(TuneConfig, "budget")
+    data: DataConfig = setting(DataConfig, "texts and labels")
+    tokenizer: TokenizerConfig = setting(TokenizerConfig, "text to tokens")
+    batch: BatchConfig = setting(BatchConfig, "tokens to batches")
+    model: ModelConfig = setting(ModelConfig, "the encoder classifier")
+    optim: OptimConfig = setting(OptimConfig, "the optimiser")
+    checkpoint: CheckpointConfig = setting(CheckpointConfig, "the weights kept; its metric is what is drawn")
+    guard: GuardConfig = setting(GuardConfig, "what happens when a step goes wrong")
+    hardware: HardwareConfig = setting(HardwareConfig, "processors of a run")
+    logger: LoggerConfig = setting(LoggerConfig, "logged figures")
+    trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.shares) > 1 and sorted({*self.shares}) == self.shares,
+            f"shares={show_list(self.shares)}: a curve needs two shares or more, each larger than the one before, such "
+            "as shares=[0.25,0.5,1]",
+        )
+        require(
+            self.data.train_share == 1.0,
+            f"data.train_share={self.data.train_share:g} does nothing here: name the shares by shares=[0.25,0.5,1]",
+        )
+        self.run({})
+
+    minutes, storage, n_runs = 0.0, "", 1  # what a search may have, and this one has not
+
+    @property
+    def n_trials(self) -> int:
+        """How many shares there are."""
+        return len(self.shares)
+
+    def run(self, setting: dict[str, Any], seed: int | None = None, output: str = "") -> RunConfig:
+        """The run of one share, resumed if it was begun."""
+        return _run(self, setting, seed, test=self.test, **_resumable(self.data, self.seed, seed, output))
 
 
 Equal = StrEnum("Equal", "parameters flops tokens")
@@ -388,12 +324,21 @@ class AblateConfig:
         return _run(self, variant.changes, seed, output="")
 
 
-def _run(config: TuneConfig | AblateConfig, changes: dict[str, Any], seed: int | None, **own: Any) -> RunConfig:
+def _resumable(data: DataConfig, first: int, seed: int | None, output: str) -> dict[str, Any]:
+    """What a run in a folder of its own has: carved-out rows, those of test too, are those of the first seed."""
+    if seed not in (None, first) and data.split_seed is None:
+        data = replace(data, split_seed=first)
+    return {"data": to_plain(data), "output": output, "resume": (Resume.auto if output else Resume.never).name}
+
+
+def _run(
+    config: TuneConfig | CurveConfig | AblateConfig, changes: dict[str, Any], seed: int | None, **own: Any
+) -> RunConfig:
     """The run of the settings that `config` shares with it, of those it has of its own, and of changes by their dotted
-    names. It never reads the test split."""
+    names. It reads no test split unless `own` says so."""
     known = {one.name for one in fields(RunConfig)} - {"slurm"}
-    plain = {name: value for name, value in to_plain(config).items() if name in known} | own
-    plain |= {"seed": config.seed if seed is None else seed, "test": False}
+    plain = {name: value for name, value in to_plain(config).items() if name in known}
+    plain |= {"seed": config.seed if seed is None else seed, "test": False} | own
     for name, value in changes.items():
         section, key = held(plain, name)
         section[key] = value

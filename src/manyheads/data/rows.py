@@ -33,7 +33,8 @@ class Rows:
     line, anything else counts from 1. `labels` are class ids; where a row is answered by a text, `targets` are these
     texts and every label is 0. Where a row has any number of labels, `sets` holds their ids, in their order, and
     `labels` the rarest of each, by which splits are carved: as many as there are classes where
-    it has none. `unread` is the rest of the table, where that was asked for.
+    it has none. `unread` is the rest of the table, where that was asked for; `groups` a number a row, where rows of one
+    must not be parted.
 
     All are sequences: texts, pairs and targets of a table are read again when they are asked for (`column.Column`), its
     labels and numbers are arrays, its sets are held once (`table.Coded`). `hashes` tell texts, or pairs, apart.
@@ -48,6 +49,7 @@ class Rows:
     sets: list[tuple[int, ...]] | None = None
     unread: Unread | None = field(default=None, compare=False, repr=False)
     hashes: Any = field(default=None, compare=False, repr=False)
+    groups: Any = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -68,6 +70,7 @@ class Rows:
             sets=some(self.sets),
             unread=None if self.unread is None else self.unread.pick(indices),
             hashes=None if self.hashes is None else hashed(self).take(indices),
+            groups=some(self.groups),
         )
 
     def readable(self) -> "Rows":
@@ -307,6 +310,13 @@ def hashed(rows: Rows) -> Any:
     import numpy as np
 
     return np.asarray(check_texts(rows.texts, rows.pairs)[0] if rows.hashes is None else rows.hashes)
+
+
+def kept_together(rows: Rows) -> Any:
+    """A number a row, int64: rows of one are never parted. They are of one group or, where there are none, one text."""
+    import numpy as np
+
+    return hashed(rows) if rows.groups is None else np.asarray(rows.groups, dtype=np.int64)
 
 
 def _overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:

@@ -29,7 +29,7 @@ from manyheads.data.columns import (
 from manyheads.data.opening import Tables, notes_of_folder, open_split, open_tables
 from manyheads.data.rows import Rows, Splits, audit, check_texts, checked, label_names, no_labels, screen
 from manyheads.data.seen import cache_folder, splits_seen
-from manyheads.data.splits import carve, shorten
+from manyheads.data.splits import carve, deal_folds, shorten
 from manyheads.data.table import Coded, Table, Unread, coded, taken
 from manyheads.terminal import one_line
 
@@ -45,30 +45,34 @@ def read_splits(
     Where one file or split holds everything, test is carved out first. `with_test=False` leaves the test split
     unread; the others are the same as with it. `with_unread`: rows can give the columns that are not read.
 
+    With `data.folds` test is one of them, `data.fold`: the rows that would train, but for these, do; where it is null,
+    all of them are train, and validation, too, unless it has a split of its own. The test split is left unread.
+
     Raises:
         ValueError: one sentence that names the file and the row, or the setting, and the remedy.
     """
     notes, tables = notes_of_folder(data), {role: cache(read) for role, read in open_tables(data).items()}
-    seed = seed if data.split_seed is None else data.split_seed
+    of_run, seed = seed, seed if data.split_seed is None else data.split_seed
     whole = "all" if "all" in tables else "train"
     table = tables[whole]()
     columns = find_columns(table, data, task)
-    roles = [role for role in ("validation", "test") if role in tables and (with_test or role != "test")]
+    unread = "test" if data.folds or not with_test else ""
+    roles = [role for role in ("validation", "test") if role in tables and role != unread]
 
     def make() -> Splits:
         read = {role: tables[role] for role in roles}
         splits = _drawn(table, columns, read, tables, data, seed, notes, with_test=with_test, with_unread=with_unread)
         audit(splits)
-        return _shortened(splits, data.rows, seed)
+        return _shortened(splits, data, seed, of_run)
 
     names = {*columns.by_key().values()}
     is_stream = hasattr(table.column(columns.text), "readable")  # which remembers by itself
-    is_kept = is_stream or all(table.column(name).is_kept for name in names)
+    is_kept = is_stream or bool(data.group) or all(table.column(name).is_kept for name in names)
     every = [table, *(tables[role]() for role in roles if not is_kept)]
     if is_kept or not all(names <= {*one.names} for one in every):
         return make()
     by_role = dict(zip([whole, *roles], every, strict=True))
-    asked = (replace(data, cache=""), seed, task, with_test, notes)
+    asked = (replace(data, cache=""), seed, of_run if data.train_share < 1 else 0, task, with_test, notes)
     return splits_seen(cache_folder(data), asked, by_role, columns, make, with_unread=with_unread)
 
 
@@ -90,7 +94,9 @@ def _drawn(
     if columns.task is Task.classify:
         notes += joined_otherwise(table, columns)
         columns = as_found(table, columns)
+    with_unread = with_unread or bool(data.group)
     train, answers = _checked(table, columns, data.on_bad_row, notes, with_unread=with_unread)
+    train.groups = _groups(train, data.group) if data.group else None
     declared = table.classes.get(columns.answer)
     is_classes = columns.task is Task.classify
     labels = _order(_names(answers), declared, table.source, notes) if is_classes else []
@@ -109,6 +115,16 @@ def _drawn(
     if len(labels) != 1 or columns.multi:
         train = _carve_missing(train, others, tables, data, seed, notes)
     return Splits(train, others.get("validation", train), others.get("test") if with_test else None, labels, notes)
+
+
+def _groups(rows: Rows, column: str) -> Any:
+    """A number a row, by what it has in a further column of its file."""
+    names = rows.unread.names if rows.unread else []
+    if rows.unread is None or column not in names:
+        raise ValueError(
+            f"data.group={show(column)} is no further column of {rows.source}: it has {listed(names) or 'none'}"
+        )
+    return coded(list(rows.unread.columns()[column])).codes
 
 
 def _readable(rows: Rows, role: str, notes: list[str]) -> Rows:
@@ -286,7 +302,20 @@ def _carve_missing(
         others[role] = part
         return kept
 
-    if "all" in tables:
+    if data.folds:
+        train = shorten(train, data.rows, seed)
+        n_rows = len(train)
+        fold_n = deal_folds(train, data.folds, seed)
+        if data.fold is None:
+            return train
+        if data.fold:
+            others["test"] = train.pick(np.flatnonzero(fold_n == data.fold))
+            train = train.pick(np.flatnonzero(fold_n != data.fold))
+            of_all = f"{len(others['test']):,} of {len(fold_n):,} rows of {train.source}"
+            notes.append(f"test: {of_all} are fold {data.fold} of {data.folds} (seed={seed})")
+            if unseen := {*np.asarray(others["test"].labels).tolist()} - {*np.asarray(train.labels).tolist()}:
+                notes.append(f"train: no row of {len(unseen)} classes of fold {data.fold}, which cannot be learnt")
+    elif "all" in tables:
         if data.test_share + data.validation_share >= 1:
             raise ValueError(
                 f"data.test_share={data.test_share} and data.validation_share={data.validation_share} leave no row of "
@@ -298,9 +327,15 @@ def _carve_missing(
     return train if "validation" in others else carved("validation", data.validation_share)
 
 
-def _shortened(splits: Splits, n_rows: int, seed: int) -> Splits:
-    test = None if splits.test is None else shorten(splits.test, n_rows, seed)
-    train, validation = shorten(splits.train, n_rows, seed), shorten(splits.validation, n_rows, seed)
-    if len(train) < len(splits.train):
-        splits.notes.append(f"data.rows={n_rows}: {len(train):,} of {len(splits.train):,} training rows are used")
+def _shortened(splits: Splits, data: DataConfig, seed: int, of_run: int) -> Splits:
+    """At most `data.rows` of each split by `seed`, and of those of train `data.train_share` by that of the run."""
+    test = None if splits.test is None else shorten(splits.test, data.rows, seed)
+    train, validation = shorten(splits.train, data.rows, seed), shorten(splits.validation, data.rows, seed)
+    named = [f"data.rows={data.rows}"] if len(train) < len(splits.train) else []
+    if data.train_share < 1:
+        train = shorten(train, max(1, round(data.train_share * len(train))), of_run)
+        named.append(f"data.train_share={data.train_share:g}")
+    if named:
+        said = f"{len(train):,} of {len(splits.train):,} training rows are used"
+        splits.notes.append(f"{' and '.join(named)}: {said}")
     return Splits(train, validation, test, splits.labels, [one_line(note) for note in splits.notes])

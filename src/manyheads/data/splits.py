@@ -1,12 +1,12 @@
 """Which rows are train, validation and test: by the names of files or splits, by a column `split`, or carved out.
 
-Carving and shortening go by class and seed; equal texts stay together.
+Carving, dealing into folds and shortening go by class and seed; rows of a group, or of equal texts, stay together.
 """
 
 import os
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from manyheads.config import DataConfig
 from manyheads.config.fields import listed, show
 from manyheads.data.files import kind_of, stem_of, why_empty
-from manyheads.data.rows import Rows, hashed
+from manyheads.data.rows import Rows, kept_together
 
 T = TypeVar("T")
 ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
@@ -238,8 +238,8 @@ def _all_in_one(found: dict[str, T], source: str, names: dict[str, str]) -> dict
 def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows]:
     """Split `rows` into the rows kept and a stratified `share` of them; both keep the order of `rows`.
 
-    Equal texts stay on one side, so that no text is in both. A class keeps at least one text. The same rows, share,
-    seed and purpose give the same result on every machine.
+    Rows of a group stay on one side, or where there are none those of one text, so that no text is in both. A class
+    keeps at least one text. The same rows, share, seed and purpose give the same result on every machine.
 
     Raises:
         ValueError: there are too few rows to carve one out, or no two of a class.
@@ -248,7 +248,7 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
 
     from manyheads.data.column import firsts_by_class, repeats
 
-    later, firsts = repeats(hashed(rows))
+    later, firsts = repeats(kept_together(rows))
     others: dict[int, list[int]] = defaultdict(list)
     for row, first in zip(later.tolist(), firsts.tolist(), strict=True):
         others[first].append(row)
@@ -345,20 +345,47 @@ def _wanted(sizes: dict[int, int], share: float) -> dict[int, int]:
     return wanted
 
 
+def deal_folds(rows: Rows, n_folds: int, seed: int) -> Any:
+    """The fold `(n,)` of each row, from 1. Rows of a group, or of one text, are in one fold: the largest come first,
+    each to the fold that has the least of their classes. Where there are none, two folds differ by one row at most, of
+    each class and of all."""
+    import numpy as np
+
+    from manyheads.data.column import repeats
+
+    labels, (later, firsts) = np.asarray(rows.labels).tolist(), repeats(kept_together(rows))
+    groups = {one: [one] for one in shuffled(np.delete(np.arange(len(rows)), later), f"{seed} folds")}
+    for row, first in zip(later.tolist(), firsts.tolist(), strict=True):
+        groups[first].append(row)
+    if len(groups) < n_folds:
+        what = "texts" if rows.groups is None else "groups"
+        raise ValueError(f"data.folds={n_folds}, but {rows.source} has {len(groups)} different {what}: use fewer folds")
+    sizes, folds = Counter(labels), range(n_folds)
+    held, n_held, fold_n = [Counter[int]() for _ in folds], [0] * n_folds, np.zeros(len(rows), dtype=np.int64)
+    for of_group in sorted(groups.values(), key=lambda one: (-len(one), labels[one[0]])):
+        brought = Counter(labels[row] for row in of_group)
+        costs = [sum(n * held[fold][one] / sizes[one] for one, n in brought.items()) for fold in folds]
+        least = min(folds, key=lambda fold: (costs[fold], n_held[fold]))
+        fold_n[of_group] = least + 1
+        held[least].update(brought)
+        n_held[least] += len(of_group)
+    return fold_n
+
+
 def shorten(rows: Rows, n_rows: int, seed: int) -> Rows:
-    """At most `n_rows` rows drawn by `seed`, one of every class first where they fit."""
+    """At most `n_rows` rows drawn by `seed`, as large a share of each class, one of every class first where they fit.
+    Fewer rows by the same seed are among these."""
+    import numpy as np
+
+    from manyheads.data.column import firsts_by_class
+
     if n_rows == 0 or len(rows) <= n_rows:
         return rows
-    order = shuffled(range(len(rows)), f"{seed} rows")
-    first_of_class: dict[int, int] = {}
-    for index in order:
-        first_of_class.setdefault(rows.labels[index], index)
-    chosen = dict.fromkeys(list(first_of_class.values())[:n_rows])
-    for index in order:
-        if len(chosen) == n_rows:
-            break
-        chosen[index] = None
-    return rows.pick(sorted(chosen))
+    place_n, size_n = np.empty((2, len(rows)))
+    for label, of_class in firsts_by_class(rows.labels, np.empty(0, dtype=np.int64)).items():
+        place_n[shuffled(of_class, f"{seed} rows {label}")] = np.arange(len(of_class)) / len(of_class)
+        size_n[of_class] = len(of_class)
+    return rows.pick(np.sort(np.lexsort((-size_n, place_n))[:n_rows]))
 
 
 def _first_groups(firsts: list[int], others: dict[int, list[int]], wanted: int) -> list[int]:

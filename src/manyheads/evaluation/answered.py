@@ -85,15 +85,19 @@ class Stored:
     models: dict[str, list[float] | None]
     file: Any
 
-    def chunks(self) -> Iterator[dict[str, Answered]]:
-        """The answers of the models to some rows after others."""
+    def logits(self) -> Iterator[tuple[Rows, Tensor]]:
+        """Some rows after others, and what each model makes of them: `(models, n, C)`."""
         step, n_classes = rows_at_once(len(self.names)), len(self.names)
         for start in range(0, len(self.rows), step):
             some = self.rows.pick(np.arange(start, min(start + step, len(self.rows))))
             size = len(some) * n_classes
             self.file.seek(BYTES * start * n_classes * len(self.models))
             held = bytearray(self.file.read(BYTES * size * len(self.models)))
-            logits = torch.frombuffer(held, dtype=torch.float32).view(len(self.models), len(some), n_classes)
+            yield some, torch.frombuffer(held, dtype=torch.float32).view(len(self.models), len(some), n_classes)
+
+    def chunks(self) -> Iterator[dict[str, Answered]]:
+        """The answers of the models."""
+        for some, logits in self.logits():
             yield {
                 name: Answered.of(some, self.names, of_model, thresholds)
                 for (name, thresholds), of_model in zip(self.models.items(), logits, strict=True)
@@ -133,13 +137,18 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
 
     into = setup.answers
     if into is None or into.part is None:
-        file: Any = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - it ends with what is returned
+        file = new_file()
         into = Answers("", False, file.write, Progress(), part=file)
     n_classes = len(classifier.labels)
     for found in chunks_of(ask, rows, n_classes, setup.progress, done=into.progress.chunks):
         logits = torch.stack([found[name].float() for name in models])
         into.add(logits.numpy().tobytes(), logits.size(1))
     return Stored(rows, classifier.labels, models, into.part)
+
+
+def new_file() -> Any:
+    """A file of logits, which ends with what holds it."""
+    return SpooledTemporaryFile(IN_MEMORY)
 
 
 class Worst:

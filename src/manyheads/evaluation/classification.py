@@ -72,14 +72,17 @@ LABELS = Kind(
 )
 
 
-def evaluate_classifier(classifier: TextClassifier, rows: Rows, setup: Setup) -> Evaluation:
-    """The classifier, each of its members alone, the linear model of the run and the most frequent class or label.
+def evaluate_classifier(
+    classifier: TextClassifier, rows: Rows, setup: Setup, stored: Stored | None = None
+) -> Evaluation:
+    """The classifier, each of its members alone, the linear model of the run and the most frequent class or label; of
+    what is `stored` where others have answered.
 
     Raises:
         ValueError: there are no rows, or they are pairs and the model takes single texts, or the other way round.
     """
     kind, n_classes = LABELS if classifier.multi else CLASSES, len(classifier.labels)
-    stored = answer_rows(classifier, rows, setup)
+    stored = stored or answer_rows(classifier, rows, setup)
     tallies = {
         name: ClassTally(n_classes) if thresholds is None else LabelTally(thresholds)
         for name, thresholds in stored.models.items()

@@ -7,6 +7,7 @@ n rows . C classes or labels . S sizes of the training rows . R resamples
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from zlib import crc32
@@ -15,6 +16,8 @@ import numpy as np
 
 from manyheads.config import AuditConfig
 from manyheads.data.rows import Rows, script_of
+from manyheads.data.splits import deal_folds, shorten
+from manyheads.data.table import coded
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import load_tokenizer, marks_of
 from manyheads.evaluation.intervals import Interval, plain, resamples, share_interval
@@ -25,6 +28,7 @@ ALIKE = 0.8  # Jaccard similarity of the runs of letters of two texts
 RUN = 5  # letters
 CANDIDATES, HASHES = 0.65, 128  # their similarity by a signature of so many hashes: of candidates it is then computed
 SHARES = (0.125, 0.25, 0.5, 1.0)  # of the training rows
+FLATTEST, STEEPEST, GRID, ROUNDS = 0.02, 2.0, 25, 4  # exponents of a power law, and how finely they are tried
 PERSONAL = {
     "IBAN": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b",
     "payment card": r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)",
@@ -153,18 +157,16 @@ def answers_of(rows: Rows, n_classes: int) -> np.ndarray:
 def out_of_fold(rows: Rows, n_classes: int, n_folds: int, seed: int) -> np.ndarray | None:
     """The probability `(n, C)` of each class by a linear model of the other folds; None where a class has not enough
     rows to be in all of them. Rows of one text are in one fold, classes are spread over the folds."""
-    from sklearn.model_selection import StratifiedGroupKFold
-
     if min(one for one in Counter(rows.labels).values()) < n_folds:
         return None
     probabilities_nC = np.zeros((len(rows), n_classes))
-    groups = [folded(text) for text in both_texts(rows)]
-    folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
-    for others, own in folds.split(groups, rows.labels, groups):
-        model = fit_linear(rows.pick(others.tolist()), n_classes)
+    fold_n = deal_folds(replace(rows, groups=coded([folded(text) for text in both_texts(rows)]).codes), n_folds, seed)
+    for fold in range(1, n_folds + 1):
+        own = np.flatnonzero(fold_n == fold)
+        model = fit_linear(rows.pick(np.flatnonzero(fold_n != fold)), n_classes)
         if model is None:
             return None
-        part = rows.pick(own.tolist())
+        part = rows.pick(own)
         logits_nC = linear_logits(model, part.texts, part.pairs).double()
         probabilities_nC[own] = (logits_nC.softmax(-1) if rows.sets is None else logits_nC.sigmoid()).numpy()
     return probabilities_nC
@@ -190,10 +192,9 @@ def learning_curve(train: Rows, validation: Rows, n_classes: int, seed: int) -> 
     """Errors of a linear model on validation rows by the number of training rows, and what twice as many would make of
     them: a power law through the errors, its interval by resampled validation rows. Nothing where a model cannot be
     fitted; Hestness et al. (2017), "Deep Learning Scaling is Predictable, Empirically"."""
-    order = np.random.default_rng(seed).permutation(len(train))
     truth, wrong, counts = answers_of(validation, n_classes), [], []
     for share in SHARES:
-        part = train.pick(np.sort(order[: max(1, round(share * len(train)))]).tolist())
+        part = shorten(train, max(1, round(share * len(train))), seed)
         model = fit_linear(part, n_classes)
         if model is None:
             continue
@@ -206,7 +207,7 @@ def learning_curve(train: Rows, validation: Rows, n_classes: int, seed: int) -> 
     wrong_Sn = np.array(wrong, dtype=np.float64)
     error_RS = np.array([wrong_Sn @ times_n / len(validation) for times_n in resamples(len(validation), 1000, seed)])
     errors = [share_interval(round(float(one.sum())), len(validation)) for one in wrong_Sn]
-    more_R = extrapolated(np.array(counts), error_RS, 2 * len(train), len(validation))
+    more_R = error_at(power_law(np.array(counts), error_RS), 2 * len(train))
     low, high = np.percentile(more_R[1:], (2.5, 97.5)).tolist()
     more = Interval(float(more_R[0]), low, high)
     return {
@@ -216,9 +217,33 @@ def learning_curve(train: Rows, validation: Rows, n_classes: int, seed: int) -> 
     }
 
 
-def extrapolated(counts_S: np.ndarray, error_RS: np.ndarray, n_rows: int, n_judged: int) -> np.ndarray:
-    """The error at `n_rows` of a power law, a line through the logarithms, that does not rise."""
-    x_S, y_RS = np.log(counts_S), np.log(np.maximum(error_RS, 0.5 / n_judged))
-    from_S = x_S - x_S.mean()
-    slope_R = np.minimum(y_RS @ from_S / (from_S @ from_S), 0.0)
-    return np.exp(y_RS.mean(1) + slope_R * (np.log(n_rows) - x_S.mean()))
+def power_law(counts_S: np.ndarray, error_RS: np.ndarray) -> np.ndarray:
+    """`(3, R)`: a, b and c of error = a + b n^-c, none of them negative, by least squares.
+
+    Figueroa et al. (2012), "Predicting Sample Size Required for Classification Performance", whose weights rise with
+    the size. For each c of a grid, which closes in on the best, a and b follow from a line.
+    """
+    weight_S, n_S = np.arange(1, len(counts_S) + 1) / len(counts_S), counts_S / counts_S.max()
+    weight_S = weight_S / weight_S.sum()
+    y_RGS, rows, found_3R = error_RS[:, None], np.arange(len(error_RS)), np.zeros((3, len(error_RS)))
+    low_R, high_R = np.full((2, len(rows)), [[FLATTEST], [STEEPEST]])
+    for _ in range(ROUNDS):
+        c_RG = low_R[:, None] * (high_R / low_R)[:, None] ** np.linspace(0, 1, GRID)
+        x_RGS = n_S ** -c_RG[..., None]
+        x_RG, y_RG = x_RGS @ weight_S, y_RGS @ weight_S
+        from_RGS = x_RGS - x_RG[..., None]
+        b_RG = np.maximum((from_RGS * y_RGS) @ weight_S / (from_RGS**2 @ weight_S), 0.0)
+        a_RG = y_RG - b_RG * x_RG
+        b_RG = np.where(a_RG < 0, (x_RGS * y_RGS) @ weight_S / (x_RGS**2 @ weight_S), b_RG)
+        a_RG = np.maximum(a_RG, 0.0)
+        best_R = ((y_RGS - a_RG[..., None] - b_RG[..., None] * x_RGS) ** 2 @ weight_S).argmin(1)
+        low_R, high_R = c_RG[rows, np.maximum(best_R - 1, 0)], c_RG[rows, np.minimum(best_R + 1, GRID - 1)]
+        found_3R = np.stack([one[rows, best_R] for one in (a_RG, b_RG, c_RG)])
+    found_3R[1] *= counts_S.max() ** found_3R[2]
+    return found_3R
+
+
+def error_at(law_3R: np.ndarray, n_rows: Any) -> np.ndarray:
+    """The error of a power law with so many training rows."""
+    a_R, b_R, c_R = law_3R
+    return a_R + b_R * n_rows**-c_R

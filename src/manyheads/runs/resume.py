@@ -75,7 +75,7 @@ def find_start(run: RunConfig) -> Start:
     if (folder / "summary.json").is_file():  # other settings are refused, so that nobody takes old figures for new
         before = read_run(folder)
         start = Start(finished=True, **_settled(before, run))
-        _refuse_late(_changes(before, start.but_for_limits(run), folder, 0), folder)
+        _refuse_late(changes(before, start.but_for_limits(run), folder, 0), folder)
         return start
     with held(folder):
         for one in (folder, folder / "checkpoints") if is_first_process() else ():
@@ -87,7 +87,7 @@ def find_start(run: RunConfig) -> Start:
         return _anew(run, folder, again)
     progress, before = read_progress(checkpoint), read_run(folder, goes_on=True)
     start = Start(checkpoint, progress, **_settled(before, run), again=again)
-    notes = list(_changes(before, start.but_for_limits(run), folder, int(progress["step"])))
+    notes = list(changes(before, start.but_for_limits(run), folder, int(progress["step"])))
     if progress.get("finished"):
         _refuse_late(notes, folder)
     if start.end or not (run.budget or run.optim.limits_by_data):  # else only the rows tell what the limits are
@@ -160,7 +160,7 @@ def _anew(run: RunConfig, folder: Path, again: Again) -> Start:
     before = read_run(folder)
     start = Start(**_settled(before, run), again=again, notes=again.notes())
     try:
-        list(_changes(before, start.but_for_limits(run), folder, 0))
+        list(changes(before, start.but_for_limits(run), folder, 0))
     except ValueError:
         return Start()
     return start
@@ -187,7 +187,7 @@ def _refuse_nothing(run: RunConfig, folder: Path) -> None:
         )
 
 
-def _changes(before: RunConfig, now: RunConfig, folder: Path, step: int) -> Iterator[str]:
+def changes(before: RunConfig, now: RunConfig, folder: Path, step: int) -> Iterator[str]:
     """What to say of settings that differ; one that may not is refused."""
     old, new = plain_settings(before), plain_settings(now)
     for name in dict.fromkeys([*old, *new]):

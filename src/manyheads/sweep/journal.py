@@ -40,8 +40,9 @@ class State(Enum):
 class Outcome:
     """One run: setting number `trial`, counted from 1, with one seed.
 
-    `value` is the best validation figure, `low` and `high` its interval over the rows of the split, known of a run
-    that came to its end. `why` says what went wrong. `seconds` are of the whole process.
+    `value` is the best validation figure, or that of the rows which the run is judged on; `low` and `high` its interval
+    over the rows of the split, known of a run that came to its end. `why` says what went wrong. `seconds` are of the
+    whole process.
     """
 
     trial: int
@@ -264,7 +265,8 @@ def _finished(known: Outcome, folder: Path, metric: Metric) -> Outcome:
     value = (summary.get("best") or {}).get("value")
     if value is None:
         return replace(known, state=State.failed, why="it made no validation figure")
-    interval = summary["validation"].get(metric.name) or {}
+    interval = (summary.get("test") or summary["validation"]).get(metric.name) or {}
+    value = interval["value"] if summary.get("test") else value  # of a fold, which chose no epoch
     counts = {name: summary[name] for name in ("epochs", "steps")} | {"seconds": summary["wall_seconds"]}
     return replace(known, state=State.done, value=value, low=interval.get("low"), high=interval.get("high"), **counts)
 

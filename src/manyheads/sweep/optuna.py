@@ -14,8 +14,8 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
 from manyheads.config import Method, Metric, Prune, TuneConfig
+from manyheads.config.axes import Axis
 from manyheads.config.fields import plain_settings
-from manyheads.config.sweep import Axis
 from manyheads.runs.config_file import read_run
 from manyheads.sweep.journal import Journal, Outcome, State, Trial, folder_of, mean_value, validations
 

@@ -1,4 +1,4 @@
-"""The processes in which `tune` trains: started, watched and ended until no trial is left.
+"""The processes in which `tune` and `curve` train: started, watched and ended until no trial is left.
 
 Each run has a process, in a session of its own, so that Ctrl-C reaches the search alone. (`ablate` trains in its own
 process: importing torch and Lightning takes 6 s of a core, as much as many of its runs.)
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from manyheads.config import Accelerator, Metric, TuneConfig
+from manyheads.config import Accelerator, CurveConfig, Metric, TuneConfig
 from manyheads.config.fields import to_plain
 from manyheads.distributed.ranks import n_cores
 from manyheads.distributed.signals import Stop, ending
@@ -44,7 +44,7 @@ log = logging.getLogger("manyheads.tune")
 class Search:
     """The trials of a queue, each trained in a process, its outcome written down in the queue."""
 
-    def __init__(self, config: TuneConfig, queue: "Journal | Study") -> None:
+    def __init__(self, config: TuneConfig | CurveConfig, queue: "Journal | Study") -> None:
         self.config, self.queue = config, queue
         self.shared = cast("SharedStudy", queue) if config.storage else None
         alone, hardware = config.jobs == 1 or config.hardware.devices != 1, config.hardware

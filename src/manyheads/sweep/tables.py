@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from manyheads.config import Metric, TuneConfig
 from manyheads.config.fields import show_list
-from manyheads.evaluation.intervals import mean_interval
+from manyheads.evaluation.intervals import fold_interval, mean_interval
 from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
 from manyheads.runs.folder import replace_file
 from manyheads.sweep.ablate import Figures, Measured, Record, machine_words
@@ -83,14 +83,16 @@ def holm(p_values: Sequence[float]) -> list[float]:
 class Ranked:
     """A setting and its runs; `low` and `high` are the 95 % interval of `mean`.
 
-    Of several seeds that is Student's, with runs as the units: where the mean of many more seeds lies. Of a single run
-    it is the interval over the rows of the validation split, where the run came to its end.
+    Of several seeds that is Student's, with runs as the units: where the mean of many more seeds lies; of `folds`
+    `fold_interval`. Of a single run it is the interval over the rows of the validation split, where the run came to its
+    end.
     """
 
     trial: int
     setting: dict[str, Any]
     runs: list[Outcome]
     n_seeds: int
+    folds: bool = False
 
     @property
     def values(self) -> list[float]:
@@ -111,7 +113,7 @@ class Ranked:
             return None if low is None or high is None else (low, high)
         if len(self.values) < 2:
             return None
-        found = mean_interval(self.values)
+        found = fold_interval(self.values, 1 / (self.n_seeds - 1)) if self.folds else mean_interval(self.values)
         return found.low, found.high
 
     @property
@@ -121,7 +123,7 @@ class Ranked:
         return self.mean if self.values else pruned[0] if pruned else None
 
 
-def rank(outcomes: Sequence[Outcome], seeds: range, metric: Metric) -> list[Ranked]:
+def rank(outcomes: Sequence[Outcome], seeds: range, metric: Metric, *, folds: bool = False) -> list[Ranked]:
     """Best first: settings of which every seed came to a figure, then those of which some did, then those given up.
 
     What was drawn again is left out.
@@ -137,12 +139,12 @@ def rank(outcomes: Sequence[Outcome], seeds: range, metric: Metric) -> list[Rank
         group = 0 if n_values == one.n_seeds else 1 if n_values else 2 if one.shown is not None else 3
         return group, sign * (one.shown or 0.0), one.trial
 
-    return sorted((Ranked(number, of[0].setting, of, len(seeds)) for number, of in runs.items()), key=place)
+    return sorted((Ranked(number, of[0].setting, of, len(seeds), folds) for number, of in runs.items()), key=place)
 
 
 def sheet_of_search(config: TuneConfig, ranked: Sequence[Ranked], most: int | None = None) -> Sheet:
     """One line a setting, best first; of more than `most` the best, and how many are left out."""
-    metric, several = words(config.checkpoint.metric), ["sd"] if config.seeds > 1 else []
+    metric, several = words(config.checkpoint.metric), ["sd"] if config.n_runs > 1 else []
     columns = ["trial", *short_names(config.search), metric, *several, "95 %", "steps", "minutes"]
     lines = [_line(config, one) for one in ranked[:most]]
     left = len(ranked) - len(lines)
@@ -171,9 +173,15 @@ def page_of(config: TuneConfig, ranked: Sequence[Ranked], command: str) -> Page:
         sections.append(Section("Train the best setting, and judge it on the test split", command=command))
     spaces = {name: given if isinstance(given, str) else ", ".join(map(show_list, given))
               for name, given in config.search.items()}  # fmt: skip
-    rules = {"method": config.chosen.name, "prune": config.prune.name, "seeds": config.seeds, "minutes": config.minutes}
+    rules = {
+        "method": config.chosen.name,
+        "prune": config.prune.name,
+        "seeds": config.seeds,
+        "folds": config.data.folds,
+    }
+    rules |= {"minutes": config.minutes}
     sections += value_sections({"Searched": spaces, "How": rules, "Versions": installed_versions()})
-    subtitle = f"{len(ranked)} settings, {config.seeds} run(s) each"
+    subtitle = f"{len(ranked)} settings, {config.n_runs} run(s) each"
     return Page(title="A search for settings", subtitle=subtitle, sections=sections)
 
 
@@ -262,13 +270,14 @@ def _line(config: TuneConfig, one: Ranked) -> list[str]:
     steps = max((run.steps for run in one.runs), default=0)
     minutes = sum(run.seconds for run in one.runs) / 60
     setting = [show_list(one.setting[name]) for name in config.search]
-    figures = [value, *([deviation] if config.seeds > 1 else []), between, f"{steps:,}", f"{minutes:.1f}"]
+    figures = [value, *([deviation] if config.n_runs > 1 else []), between, f"{steps:,}", f"{minutes:.1f}"]
     return [str(one.trial), *setting, *figures, _search_remarks(config, one)]
 
 
 def _search_remarks(config: TuneConfig, one: Ranked) -> str:
     states, n_values = [run.state for run in one.runs], len(one.values)
-    said = [f"{n_values} of {config.seeds} seeds"] if 0 < n_values < config.seeds else []
+    of = f"{config.n_runs} {'folds' if config.data.folds else 'seeds'}"
+    said = [f"{n_values} of {of}"] if 0 < n_values < config.n_runs else []
     late = states.count(State.late)
     said += ["stopped by minutes" if config.seeds == 1 else f"{late} stopped by minutes"] if late else []
     said += ["given up"] if State.pruned in states else []
@@ -279,7 +288,13 @@ def _search_remarks(config: TuneConfig, one: Ranked) -> str:
 def _note(config: TuneConfig) -> str:
     metric = words(config.checkpoint.metric)
     best = f"the network's {metric} of its best epoch on the validation split; the test split is not read"
-    if config.seeds > 1:
+    if config.data.folds:
+        spread = (
+            f"Mean and standard deviation over {config.data.folds} folds of the network's {metric} on the fold, which "
+            "its model has not seen; the test split is not read. 95 %: of the mean, with the variance of Nadeau and "
+            "Bengio (2003)."
+        )
+    elif config.seeds > 1:
         seeds = f"seeds {config.seed} to {config.seed + config.seeds - 1}"
         spread = f"Mean and standard deviation over the {seeds}, of {best}. 95 %: of the mean, Student's t over seeds."
     else:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from manyheads.cli.compose import GRAMMAR, preset_values
 from manyheads.cli.errors import refuse_unused
 from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
-from manyheads.config import Method, RunConfig, Task, TuneConfig
+from manyheads.config import CurveConfig, Method, RunConfig, Task, TuneConfig
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import by_name, plain_settings, show
 from manyheads.config.sweep import OF_OPTUNA
@@ -72,7 +72,7 @@ def tune(config: TuneConfig) -> "list[Ranked]":
         outcomes = queue.outcomes
     from manyheads.sweep.tables import MOST_LINES, rank, sheet_of_search, write_results
 
-    ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric)
+    ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric, folds=config.data.folds > 0)
     best = ranked[0] if ranked and ranked[0].values else None
     command = "" if best is None else final_command(asked, best)
     files = write_results(folder, config, ranked, outcomes, command)
@@ -95,6 +95,16 @@ def check_search(config: TuneConfig) -> None:
         asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
         asked = f"storage={config.storage}" if config.storage else asked
         raise ValueError(f"{asked} needs a package that is not installed: pip install 'manyheads[tune]'")
+    refuse_many_processes(config, "tune")
+    check_end(config.trainer)
+    check_logger(config.logger)
+    run = config.run({})
+    for axis in config.axes():
+        refuse_unused(run, {axis.name: config.search[axis.name]})
+
+
+def refuse_many_processes(config: TuneConfig | CurveConfig, verb: str) -> None:
+    """Refuse several processes of a search, or several runs on the devices of one."""
     if config.jobs > 1 and config.hardware.devices != 1:
         raise ValueError(
             f"jobs={config.jobs} with hardware.devices={config.hardware.devices} would put several runs on the same "
@@ -102,14 +112,9 @@ def check_search(config: TuneConfig) -> None:
         )
     if this_process().started_by:
         raise ValueError(
-            f"tune starts its own processes, but {this_process().started_by} started several of it: start it once, "
+            f"{verb} starts its own processes, but {this_process().started_by} started several of it: start it once, "
             "without"
         )
-    check_end(config.trainer)
-    check_logger(config.logger)
-    run = config.run({})
-    for axis in config.axes():
-        refuse_unused(run, {axis.name: config.search[axis.name]})
 
 
 def plan_settings(config: TuneConfig) -> list[dict[str, Any]]:
@@ -146,6 +151,16 @@ def _too_narrow(config: TuneConfig, n_found: int) -> str:
 
 def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
     """What a folder's search must have in common with the one that goes on in it, versions included."""
+    asked = {"search": config.search, "method": config.chosen.name, "prune": config.prune.name}
+    also = blake2b(digest_size=16)
+    for file in (file for path in config.pretrain.also for file in _files(Path(path).expanduser())):
+        also.update(blake2b(file.read_bytes()).digest())
+    asked |= {"minutes": config.minutes, "pretrain.also": also.hexdigest() if config.pretrain.also else ""}
+    return asked | shared_question(config, splits)
+
+
+def shared_question(config: TuneConfig | CurveConfig, splits: Splits) -> dict[str, Any]:
+    """The part of it that all runs share."""
     run = {
         name: value
         for name, value in plain_settings(config.run({})).items()
@@ -157,13 +172,8 @@ def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
         for column in columns:
             whole = column.tolist() if hasattr(column, "tolist") else column  # what an array prints is shortened
             digest.update(repr(whole).encode())
-    also = blake2b(digest_size=16)
-    for file in (file for path in config.pretrain.also for file in _files(Path(path).expanduser())):
-        also.update(blake2b(file.read_bytes()).digest())
-    asked = {"search": config.search, "method": config.chosen.name, "prune": config.prune.name}
-    asked |= {name: version(name) for name in ("manyheads", "torch")}
-    asked |= {"minutes": config.minutes, "seed": config.seed, "data": digest.hexdigest()}
-    return {**asked, "pretrain.also": also.hexdigest() if config.pretrain.also else "", **run}
+    asked = {name: version(name) for name in ("manyheads", "torch")}
+    return asked | {"seed": config.seed, "data": digest.hexdigest()} | run
 
 
 def _files(path: Path) -> list[Path]:
@@ -171,7 +181,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def seeds_of(config: TuneConfig) -> range:
-    return range(config.seed, config.seed + config.seeds)
+    return range(config.seed, config.seed + config.n_runs)
 
 
 @contextmanager
@@ -202,6 +212,7 @@ def final_command(config: TuneConfig, best: "Ranked") -> str:
     ended is trained for as many steps, within which its rate comes down: a limit on time would leave it unjudged."""
     run = config.run(best.setting)
     run.test = run.linear = True
+    run.data.folds = 0
     first = best.runs[0]
     if first.state is State.late:
         run = replace(run, budget="", trainer={**run.trainer, "max_steps": first.steps})

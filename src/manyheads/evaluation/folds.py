@@ -1,0 +1,133 @@
+"""Cross-validation: all rows, each answered by the model that did not learn from it, and the figures of the folds.
+
+n rows . C classes or labels . F folds
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from manyheads.config import EvaluateConfig, Resume, RunConfig
+from manyheads.data.rows import Splits
+from manyheads.data.splits import deal_folds
+from manyheads.evaluation.answered import Stored, answer_rows, new_file
+from manyheads.evaluation.classification import evaluate_classifier
+from manyheads.evaluation.evaluate import EvaluationData, data_name
+from manyheads.evaluation.evaluation import BOTH, LINEAR, NETWORK, Finding, Setup, words_of
+from manyheads.evaluation.intervals import Figures, fold_interval, plain
+from manyheads.evaluation.report import Section, Table
+from manyheads.evaluation.results import Summary, baseline_of, read_summary, write_evaluation
+from manyheads.inference.classifier import TextClassifier, rows_at_once
+from manyheads.inference.folder import load
+from manyheads.terminal import Sheet, print_sheet, progress_bar
+
+NOTE = (
+    "Each fold is judged by a model of the others. The last lines are means over the folds with 95 % intervals by the "
+    "variance of Nadeau and Bengio (2003), as the models share most of their rows; the figures above are of all rows."
+)
+OF_LABELS = (
+    "Thresholds differ from fold to fold: logits are shifted to their mean over the folds, so that each row keeps the "
+    "labels that its model gives it."
+)
+SHOWN = 4  # columns on the screen
+LEAST = 1e-6  # from which on a threshold has a logit
+
+
+def judge_folds(run: RunConfig, splits: Splits, folder: Path, parts: list[Path]) -> dict[str, Any]:
+    """Write metrics.json, predictions.csv or .parquet and report.html of all rows, by the finished runs `parts`, one
+    for each fold; returns the content of metrics.json."""
+    rows, data = splits.train, run.data
+    seed = run.seed if data.split_seed is None else data.split_seed
+    classifier, stored = all_answers(splits, deal_folds(rows, data.folds, seed), parts)
+    evaluation = evaluate_classifier(classifier, rows, Setup(), stored)
+    summaries = [one for part in parts if (one := read_summary(part / "summary.json"))]
+    found = over_folds(summaries, list(stored.models), multi=splits.multi)
+    evaluation.findings.insert(0, found)
+    own = replace(run, output=str(folder), resume=Resume.never)  # which a command that goes on has as well
+    judged = EvaluationData(rows, data_name(data), "all", run=own)
+    asked = EvaluateConfig(run=str(folder), predictions=run.predictions)
+    metrics = write_evaluation(folder, evaluation, judged, asked, classifier, None)
+    table = found.sections[0].table
+    assert table is not None
+    lines = [[*map(str, row[:SHOWN])] for row in table.rows]
+    also = f"Also in metrics.json: {', '.join(table.columns[SHOWN:])}."
+    print_sheet(Sheet(found.sections[0].title, [*table.columns[:SHOWN]], lines, [NOTE, also]))
+    return metrics
+
+
+def all_answers(splits: Splits, fold_n: np.ndarray, parts: list[Path]) -> tuple[TextClassifier, Stored]:
+    """The classifier of the last fold, and the answers to all rows in their order, each by those of its own."""
+    rows, names = splits.train, splits.labels
+    places = [np.flatnonzero(fold_n == at) for at in range(1, len(parts) + 1)]
+    models: list[dict[str, list[float] | None]] = []  # of each fold, with their thresholds
+    held = {name: np.zeros((len(rows), len(names)), dtype=np.float32) for name in (BOTH, NETWORK, LINEAR)}
+    classifier = None
+    with progress_bar(len(rows)) as progress:
+        for part, at_n in zip(parts, places, strict=True):
+            classifier = load(part / "model", TextClassifier)
+            assert classifier.labels == names, "all folds have the classes of all rows"
+            setup = Setup(baseline=baseline_of(classifier, part), progress=progress)
+            stored = answer_rows(classifier, rows.pick(at_n), setup)
+            logits = torch.cat([one for _, one in stored.logits()], dim=1).numpy()
+            of_fold = dict(zip(stored.models, logits, strict=True))
+            for name, logits_nC in ({BOTH: of_fold[NETWORK]} | of_fold).items():  # a linear model may have no share
+                held[name][at_n] = logits_nC
+            models.append(stored.models)
+    assert classifier is not None, "there are two folds at least"
+    kept = [one for one in held if (any if one == BOTH else all)(one in of_fold for of_fold in models)]
+    every = dict.fromkeys(kept)
+    for name in kept if splits.multi else ():
+        own = [np.array(of_fold.get(name) or of_fold[NETWORK]) for of_fold in models]
+        mean_C = np.mean(own, axis=0)
+        for at_n, own_C in zip(places, own, strict=True):
+            held[name][at_n] += (logit(mean_C) - logit(own_C)).astype(np.float32)
+        every[name] = mean_C.tolist()
+    file, step = new_file(), rows_at_once(len(names))
+    for start in range(0, len(rows), step):
+        file.write(np.stack([held[name][start : start + step] for name in kept]).tobytes())
+    return classifier, Stored(rows, names, every, file)
+
+
+def logit(share_C: np.ndarray) -> np.ndarray:
+    inside_C = np.clip(share_C, LEAST, 1 - LEAST)
+    return np.log(inside_C / (1 - inside_C))
+
+
+def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> Finding:
+    """The figures of every fold, and their means; `models` are who answers, and the members alone."""
+    names = list(summaries[0].test)
+    ratio = float(np.mean([one.rows["test"] / (one.rows["train"] + one.rows["validation"]) for one in summaries]))
+    each = [
+        {models[0]: one.test} | {name: one.members["test"].get(name, one.test) for name in models[1:]}
+        for one in summaries
+    ]
+    means: dict[str, Figures] = {
+        model: {
+            name: fold_interval([of[model][name].value for of in each], ratio, share=name != "loss") for name in names
+        }
+        for model in models
+    }
+    lines = [
+        [f"fold {at}", f"{one.rows['test']:,}", *(f"{one.test[name].value:.4f}" for name in names)]
+        for at, one in enumerate(summaries, start=1)
+    ]
+    lines += [
+        [f"mean, {model}", "", *(f"{one.value:.4f} ({one.low:.3f} to {one.high:.3f})" for one in of.values())]
+        for model, of in means.items()
+    ]
+    table = Table(["", "rows", *map(words_of, names)], lines, "w" + "n" * (1 + len(names)), own=len(summaries))
+    content = {
+        "n_folds": len(summaries),
+        "mean": {model: plain(of) for model, of in means.items()},
+        "each": [
+            {"rows": one.rows["test"], **{model: plain(of[model]) for model in models}}
+            for one, of in zip(summaries, each, strict=True)
+        ],
+    }
+    first = means[models[0]][names[0]]
+    between = f"{first.value:.4f} ({first.low:.3f} to {first.high:.3f})"
+    section = Section("Fold by fold", table, [NOTE, *([OF_LABELS] if multi else [])], long=True)
+    return Finding("folds", content, [section], [f"mean {words_of(names[0])} over {len(summaries)} folds: {between}"])

@@ -1,0 +1,217 @@
+"""The verb `curve`: figures by the number of training rows, a process for each share of them and seed, and what more
+rows would bring.
+
+S sizes . K seeds . R draws, of which entry 0 is the means as they are
+"""
+
+import json
+import logging
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from manyheads.config import CurveConfig, Metric
+from manyheads.config.fields import to_plain
+from manyheads.data.sources import read_splits
+from manyheads.distributed.signals import Stop
+from manyheads.sweep.journal import Trial, folder_of, open_journal
+from manyheads.sweep.scheduler import Search
+from manyheads.sweep.tune import refuse_many_processes, shared_question
+from manyheads.terminal import Sheet, print_sheet, show_files, shown
+from manyheads.training.before import check_end, check_logger, check_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from manyheads.evaluation.intervals import Interval
+    from manyheads.evaluation.report import Picture
+    from manyheads.evaluation.results import Summary
+
+DRAWS = 2000
+LEAST = 3  # sizes that a law of three numbers is fitted to
+MORE = 2  # times the rows
+log = logging.getLogger("manyheads.tune")
+
+
+@dataclass(slots=True)
+class Line:
+    """A model: its figure at each size with the interval of its mean and what its runs had, and the power law of its
+    errors; `twice` is the figure with twice the rows, `limit` that of any number. None: too few sizes."""
+
+    figures: "list[Interval]"
+    runs: list[list[float]]
+    law: list[float] | None = None
+    twice: "Interval | None" = None
+    limit: "Interval | None" = None
+
+
+def curve(config: CurveConfig) -> dict[str, Any]:
+    """Make the runs that the journal lacks, then print and write what all of them came to.
+
+    Returns:
+        The content of curve.json.
+
+    Raises:
+        Stopped: a signal ended it; its runs have saved, and the same words go on.
+        ValueError: a mistake in the settings or the data, found before anything is written; a folder that holds
+            another curve; a run that came to no figure.
+    """
+    refuse_many_processes(config, "curve")
+    check_end(config.trainer)
+    check_logger(config.logger)
+    splits = read_splits(config.data, config.seed, with_test=config.test)
+    asked, config = (
+        config,
+        replace(config, checkpoint=config.checkpoint.settled(config.run({}).task, multi=splits.multi)),
+    )
+    check_rows(config.run({}), splits)
+    folder = Path(config.output or "outputs/curve").absolute()
+    seeds = range(config.seed, config.seed + config.seeds)
+    trials = [
+        Trial(at, seed, {"data.train_share": share})
+        for seed in seeds
+        for at, share in enumerate(config.shares, start=1)
+    ]
+    with open_journal(folder, {"shares": config.shares} | shared_question(config, splits)) as journal, shown(log):
+        journal.trials, stop = iter(trials), Stop()
+        with stop.listening():
+            Search(config, journal).run(stop)
+        ended = [journal.find(one.number, one.seed) for one in trials]
+    from manyheads.evaluation.results import read_summary
+
+    summaries: dict[int, list[Summary]] = {at: [] for at in range(1, len(config.shares) + 1)}
+    for trial, outcome in zip(trials, ended, strict=True):
+        place = folder_of(folder, trial.number, trial.seed)
+        summary = read_summary(place / "summary.json")
+        if outcome is None or not outcome.counts or summary is None:
+            why = outcome.why if outcome and outcome.why else "was ended"
+            raise ValueError(f"the run in {place} {why}: repeat the words to try again, or use other settings")
+        summaries[trial.number].append(summary)
+    return told(asked, config.checkpoint.metric, [*summaries.values()], folder)
+
+
+def told(config: CurveConfig, metric: Metric, sizes: "list[list[Summary]]", folder: Path) -> dict[str, Any]:
+    """Write curve.json and report.html of the runs of each size, and print the table."""
+    from manyheads.evaluation.evaluation import BOTH, LINEAR, NETWORK, words_of
+    from manyheads.evaluation.report import Page, Section, Table, dotted, installed_versions, value_sections, write_page
+    from manyheads.runs.folder import replace_file
+
+    name, first = metric.name, sizes[0][0]
+    split, rows = first.judged_on, [of[0].rows["train"] for of in sizes]
+    known = [{BOTH: getattr(one, split)} | one.members[split] for of in sizes for one in of]
+    with_both = any(BOTH in one.members[split] for of in sizes for one in of)
+    models = [one for one in (BOTH, NETWORK, LINEAR) if all(one in of for of in known) and (with_both or one != BOTH)]
+    lines = {}
+    for model in models:
+        figures = [[(({BOTH: getattr(one, split)} | one.members[split])[model][name]) for one in of] for of in sizes]
+        lines[model] = fitted(rows, figures, falls=metric is Metric.loss)
+    n_judged = first.rows[split]
+    found = {
+        "metric": name,
+        "split": split,
+        "rows_judged": n_judged,
+        "rows": rows,
+        "seeds": [config.seed + at for at in range(config.seeds)],
+        "models": {model: asdict(one) for model, one in lines.items()},
+    }
+    table = [[f"{n:,}", *(shown_figure(one.figures[at]) for one in lines.values())] for at, n in enumerate(rows)]
+    if all(one.twice for one in lines.values()):
+        table.append(
+            [f"{MORE * rows[-1]:,}, by the fit", *(shown_figure(one.twice) for one in lines.values() if one.twice)]
+        )
+        table.append(["any number, by the fit", *(shown_figure(one.limit) for one in lines.values() if one.limit)])
+    title = f"{words_of(name)} on {n_judged:,} {split} rows by the number of training rows"
+    notes = notes_on(config, lines, metric)
+    columns = ["training rows", *models]
+    picture = drawn(rows, lines, words_of(name), falls=metric is Metric.loss)
+    page = Page(
+        title="What more rows would bring",
+        subtitle=title,
+        sections=[
+            Section("Learning curve", Table(columns, table, "w" + "n" * len(models)), notes, [picture]),
+            *value_sections({"Settings": dict(dotted(to_plain(config))), "Versions": installed_versions()}),
+        ],
+    )
+    write_page(folder / "report.html", page)
+    for file, content in (("curve.png", picture.png), ("curve.json", json.dumps(found, indent=2).encode() + b"\n")):
+        with replace_file(folder / file) as part:
+            part.write_bytes(content)
+    print_sheet(Sheet(title, columns, table, notes))
+    show_files(folder, ["curve.json", "report.html"])
+    return found
+
+
+def fitted(rows: list[int], figures: "list[list[Interval]]", *, falls: bool) -> Line:
+    """The means of the figures `figures` of the runs of each size, and a power law through them. A mean is uncertain by
+    the rows it is judged on, as the interval of each run says, and by the seeds, whose variance is that of all sizes
+    together; of both the law is fitted to draws. `falls`: the figure is an error itself."""
+    import numpy as np
+
+    from manyheads.evaluation.facts import error_at, power_law
+    from manyheads.evaluation.intervals import Interval, Z
+
+    value_SK = np.array([[one.value for one in of] for of in figures])
+    of_rows_S = np.array([[one.high - one.low for one in of] for of in figures]).mean(1) / (2 * Z)
+    n_sizes, n_seeds = value_SK.shape
+    draw = np.random.default_rng(0)
+    noise_RS = draw.standard_normal((DRAWS, n_sizes)) * of_rows_S
+    if n_seeds > 1:
+        of_seeds = np.sqrt(value_SK.var(1, ddof=1).mean() / n_seeds)
+        noise_RS += draw.standard_t(n_sizes * (n_seeds - 1), (DRAWS, n_sizes)) * of_seeds
+    mean_RS = value_SK.mean(1) + np.vstack([np.zeros(n_sizes), noise_RS])
+
+    def interval(value_R: "NDArray[np.float64]") -> Interval:
+        low, high = np.percentile(value_R[1:], (2.5, 97.5)).tolist()
+        value, least, most = float(value_R[0]), 0.0, np.inf if falls else 1.0
+        return Interval(value, max(least, min(low, value)), min(most, max(high, value)))
+
+    line = Line([interval(mean_R) for mean_R in mean_RS.T], value_SK.tolist())
+    if n_sizes >= LEAST:
+        law_3R = power_law(np.array(rows), mean_RS if falls else 1 - mean_RS)
+        twice_R, limit_R = (one if falls else 1 - one for one in (error_at(law_3R, MORE * rows[-1]), law_3R[0]))
+        line.law, line.twice, line.limit = law_3R[:, 0].tolist(), interval(twice_R), interval(limit_R)
+    return line
+
+
+def shown_figure(of: "Interval") -> str:
+    return f"{of.value:.4f} ({of.low:.3f} to {of.high:.3f})"
+
+
+def notes_on(config: CurveConfig, lines: dict[str, Line], metric: Metric) -> list[str]:
+    """How to read the table, and what was fitted."""
+    seeds = f"the mean of {config.seeds} seeds" if config.seeds > 1 else "one seed, whose chance no interval holds"
+    said = [
+        f"A figure is {seeds}; 95 % intervals are over the rows that are judged and the seeds. Of a share the rows of "
+        "each seed are drawn by class, those of a smaller share among them."
+    ]
+    error = "loss" if metric is Metric.loss else f"1 - {metric.name}"
+    for model, one in lines.items():
+        if one.law:
+            a, b, c = one.law
+            said.append(f"{model}: {error} = {a:.4f} + {b:.3g} n^-{c:.3f}")
+    if not any(one.law for one in lines.values()):
+        said.append(f"A power law is fitted to {LEAST} shares or more.")
+    return said
+
+
+def drawn(rows: list[int], lines: dict[str, Line], figure: str, *, falls: bool) -> "Picture":
+    """Means with their intervals over the training rows, and the fits up to twice as many."""
+    import numpy as np
+
+    from manyheads.evaluation.facts import error_at
+    from manyheads.evaluation.report import BLUE, GREY, RED, Picture, draw, png
+
+    picture, panels = draw(1, 1, width=7.0, height=4.2)
+    axes = panels[0, 0]
+    for (model, one), colour in zip(lines.items(), (BLUE, RED, GREY), strict=False):
+        value_S = np.array([of.value for of in one.figures])
+        ends_2S = np.array([[of.value - of.low, of.high - of.value] for of in one.figures]).T
+        axes.errorbar(rows, value_S, ends_2S, fmt="o", color=colour, markersize=4, capsize=2, label=model)
+        if one.law:
+            n = np.geomspace(rows[0], MORE * rows[-1], 100)
+            error = error_at(np.array(one.law), n)
+            axes.plot(n, error if falls else 1 - error, color=colour, linewidth=1)
+    axes.set(xscale="log", xlabel="training rows", ylabel=figure)
+    axes.legend(frameon=False, fontsize=8)
+    caption = f"{figure} by training rows, with 95 % intervals; lines: power laws, up to twice the rows"
+    return Picture("curve", png(picture), caption, "wide")

@@ -1,0 +1,114 @@
+"""A learning curve: the same judged rows, a fit whose interval holds the truth, and going on after a kill."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from manyheads.cli import main as cli
+from manyheads.config import CurveConfig
+from manyheads.evaluation.intervals import share_interval
+from manyheads.sweep.curve import fitted
+
+FAST = [
+    *("hardware=cpu", "seeds=1", "shares=[0.25,0.5,1]"),
+    *("trainer.max_epochs=1", "model.n_layers=1", "model.d_model=16", "model.d_ff=16"),
+]
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "RANK", "WORLD_SIZE"))]:
+        monkeypatch.delenv(name)
+    draw = random.Random(0)
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        rows = [
+            (f"it {draw.choice((['purrs', 'meows'], ['barks', 'digs'])[n % 2])} {n}", "ab"[n % 2]) for n in range(100)
+        ]
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return lambda name: ["curve", f"data.path={tmp_path}/rows.csv", f"output={tmp_path}/{name}", *FAST]
+
+
+def test_a_curve_is_drawn_and_goes_on(words, tmp_path, capsys):
+    folder = tmp_path / "curve"
+    assert cli.main(words("curve")) == 0
+    said, found = capsys.readouterr().out, json.loads((folder / "curve.json").read_text())
+    assert found["rows"] == [20, 40, 80]
+    assert (found["split"], found["rows_judged"], found["metric"]) == ("test", 10, "accuracy")
+    summaries = [json.loads((folder / f"trials/00{at}-seed-0/summary.json").read_text()) for at in (1, 2, 3)]
+    for name in ("validation", "test"):
+        assert len({one["digests"][name] for one in summaries}) == 1
+    for model, line in found["models"].items():
+        members = [one["members"]["test"].get(model, one["test"])["accuracy"]["value"] for one in summaries]
+        assert [of["value"] for of in line["figures"]] == pytest.approx(members)
+        assert model in said
+        a, b, c = line["law"]
+        assert line["twice"]["value"] == pytest.approx(1 - a - b * 160**-c)
+    assert "What more rows would bring" in (folder / "report.html").read_text()
+    before = (folder / "curve.json").read_bytes()
+    journal = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "journal.jsonl").write_bytes(b"".join(journal[:-1]) + journal[-1][:20])  # torn by a kill
+    assert cli.main(words("curve")) == 0
+    assert (folder / "curve.json").read_bytes() == before
+    assert "trial 3 of 3" in capsys.readouterr().err
+    assert cli.main([*words("curve"), "shares=[0.5,1]"]) == 2
+    assert "with shares=[0.25, 0.5, 1.0], not shares=[0.5, 1.0]" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_kill_changes_no_figure(words, tmp_path):
+    assert cli.main(words("whole")) == 0
+    command = [sys.executable, "-m", "manyheads", *words("killed")]
+    search = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 300
+    while not (tmp_path / "killed/trials/002-seed-0/config.yaml").is_file():
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.05)
+    search.send_signal(signal.SIGKILL)
+    search.wait()
+    assert not (tmp_path / "killed/curve.json").exists()
+    while cli.main(words("killed")) and time.monotonic() < until:  # until the run that was left has saved
+        time.sleep(1)
+    whole, killed = ((tmp_path / name / "curve.json").read_bytes() for name in ("whole", "killed"))
+    assert whole == killed
+
+
+def test_the_interval_holds_the_truth():
+    """Of 200 curves of planted laws: what twice the rows bring, and the figures of all sizes."""
+    draw, rows, held, held_sizes = np.random.default_rng(1), [100, 200, 500, 1000], 0, 0
+    truth = [0.08 + 2.0 * n**-0.5 for n in (*rows, 2000)]
+    for _ in range(200):
+        figures = []
+        for error in truth[:-1]:
+            chance = draw.normal(0, 0.01, 3)
+            figures.append([share_interval(int(draw.binomial(1000, 1 - error + one)), 1000) for one in chance])
+        line = fitted(rows, figures, falls=False)
+        assert line.twice is not None
+        held += line.twice.low <= 1 - truth[-1] <= line.twice.high
+        held_sizes += sum(of.low <= 1 - error <= of.high for of, error in zip(line.figures, truth, strict=False))
+    assert held >= 0.93 * 200
+    assert held_sizes >= 0.93 * 800
+
+
+def test_two_sizes_have_no_fit_and_a_loss_is_an_error():
+    figures = [[share_interval(n, 100)] for n in (40, 30)]
+    assert fitted([10, 20], figures, falls=True).law is None
+    line = fitted([10, 20, 40], [*figures, [share_interval(25, 100)]], falls=True)
+    assert line.law is not None
+    assert line.twice is not None
+    assert line.twice.value == pytest.approx(line.law[0] + line.law[1] * 80 ** -line.law[2])
+    assert 0 <= line.twice.value < 0.25
+
+
+@pytest.mark.parametrize("shares", [[1.0], [0.5, 0.5], [1.0, 0.5]])
+def test_shares_that_make_no_curve_are_refused(shares):
+    with pytest.raises(ValueError, match="two shares or more, each larger than the one before"):
+        CurveConfig(shares=shares)

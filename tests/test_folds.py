@@ -1,0 +1,159 @@
+"""Cross-validation: what is written of all rows equals what scikit-learn makes of the file; a kill changes no bit."""
+
+import csv
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from scipy import stats
+from sklearn import metrics
+
+from manyheads.cli import main as cli
+from manyheads.distributed import signals
+from manyheads.evaluation.intervals import fold_interval
+
+FAST = ["debug=fast", "hardware=cpu", "data.rows=0", "trainer.max_epochs=2", "model.d_model=16", "model.d_ff=16"]
+WORDS = {"cat": ["purrs", "meows", "sleeps"], "dog": ["barks", "digs", "sleeps"], "cow": ["moos", "chews", "sleeps"]}
+
+
+def write(path: Path, *, multi: bool = False, n: int = 60) -> None:
+    draw, names = random.Random(0), [*WORDS]
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["text", "labels" if multi else "label", "author"])
+        for at in range(n):
+            of = draw.sample(names, draw.randint(0, 2)) if multi else [names[at % 3]]
+            words = [draw.choice(WORDS[name]) for name in of] or ["nothing"]
+            table.writerow([f"it {' and '.join(words)} {at}", "|".join(of), f"author {at % 12}"])
+
+
+def table_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return [*csv.DictReader(file)]
+
+
+def figures_of(folder: Path) -> dict:
+    return json.loads((folder / "metrics.json").read_text())
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "RANK", "WORLD_SIZE"))]:
+        monkeypatch.delenv(name)
+    return tmp_path
+
+
+def words(place: Path, name: str, *more: str) -> list[str]:
+    return ["train", f"data.path={place}/rows.csv", f"output={place}/{name}", "data.folds=3", *FAST, *more]
+
+
+def test_figures_are_those_of_the_file(place, capsys):
+    write(place / "rows.csv")
+    assert cli.main(words(place, "cv", "data.group=author", "refit=true")) == 0
+    said = capsys.readouterr().out
+    rows, found = table_of(place / "cv/predictions.csv"), figures_of(place / "cv")
+    assert [row["text"] for row in rows] == [row["text"] for row in table_of(place / "rows.csv")]
+    labels, answers = ([row[name] for row in rows] for name in ("label", "prediction"))
+    assert found["accuracy"]["value"] == pytest.approx(metrics.accuracy_score(labels, answers))
+    assert found["macro_f1"]["value"] == pytest.approx(metrics.f1_score(labels, answers, average="macro"))
+    probabilities = [[float(row[f"p_{name}"]) for name in sorted(WORDS)] for row in rows]
+    assert found["loss"]["value"] == pytest.approx(metrics.log_loss(labels, probabilities), abs=1e-4)
+
+    folds = [json.loads((place / f"cv/fold-{fold}/summary.json").read_text()) for fold in (1, 2, 3)]
+    assert [one["rows"]["test"] for one in folds] == [of["rows"] for of in found["folds"]["each"]] == [20] * 3
+    values = [one["test"]["accuracy"]["value"] for one in folds]
+    assert np.mean(values) == pytest.approx(found["accuracy"]["value"])  # folds are of one size
+    own = next(iter(found["folds"]["mean"].values()))["accuracy"]
+    half = stats.t(2).ppf(0.975) * np.sqrt((1 / 3 + 1 / 2) * np.var(values, ddof=1))
+    ends = [max(0, np.mean(values) - half), min(1, np.mean(values) + half)]
+    assert [own["low"], own["high"]] == pytest.approx(ends)
+
+    assert "Fold by fold" in said
+    assert "Fold by fold" in (place / "cv/report.html").read_text()
+    assert (place / "cv/all-rows/model/model.safetensors").is_file()
+    assert not [*place.glob("cv/fold-*/model")]
+    whole = json.loads((place / "cv/all-rows/summary.json").read_text())
+    assert sum(whole["rows"].values()) == 60
+
+
+def test_the_spread_of_folds_is_widened():
+    values = [0.8, 0.85, 0.9, 0.75, 0.8]
+    found = fold_interval(values, 0.25)
+    usual = stats.t(4).interval(0.95, np.mean(values), stats.sem(values))
+    assert found.high - found.low == pytest.approx((usual[1] - usual[0]) * np.sqrt((1 / 5 + 1 / 4) * 5))
+    assert fold_interval([0.99, 1.0, 0.9], 0.5).high == 1.0
+    assert fold_interval([1.5, 1.9, 1.1], 0.5, share=False).high > 1.9
+
+
+def test_labels_that_each_fold_gives_are_kept(place):
+    write(place / "rows.csv", multi=True)
+    assert cli.main(words(place, "cv", "predictions=parquet")) == 0
+    import pyarrow.parquet as pq
+
+    rows, found = (
+        pq.read_table(place / "cv/predictions.parquet").to_pylist(),
+        figures_of(place / "cv"),
+    )
+    marks, given = (
+        np.array([[name in row[key] for name in WORDS] for row in rows]) for key in ("labels", "prediction")
+    )
+    assert found["micro_f1"]["value"] == pytest.approx(metrics.f1_score(marks, given, average="micro", zero_division=0))
+    right = [json.loads((place / f"cv/fold-{fold}/summary.json").read_text()) for fold in (1, 2, 3)]
+    of_folds = sum(one["test"]["accuracy"]["value"] * one["rows"]["test"] for one in right) / 60
+    assert found["accuracy"]["value"] == pytest.approx(of_folds)
+
+
+def test_a_kill_changes_no_bit(place):
+    write(place / "rows.csv")
+
+    def run(name: str, fault: str = "") -> int:
+        env = {**os.environ, "OMP_NUM_THREADS": "1"} | ({signals.VARIABLE: fault} if fault else {})
+        command = [sys.executable, "-m", "manyheads", *words(place, name, "resume=auto")]
+        return subprocess.run(command, env=env, check=False, capture_output=True).returncode
+
+    assert run("whole") == 0
+    assert run("killed", "step:9:kill") == -9  # in the second fold
+    assert (place / "killed/fold-1/summary.json").is_file()
+    assert not (place / "killed/fold-2/summary.json").is_file()
+    assert run("killed") == 0
+    for name in ("predictions.csv", "metrics.json"):
+        assert (place / "whole" / name).read_bytes() == (place / "killed" / name).read_bytes(), name
+    for fold in (1, 2, 3):
+        one, other = (load_file(place / name / f"fold-{fold}/model/model.safetensors") for name in ("whole", "killed"))
+        assert one.keys() == other.keys()
+        assert all(np.array_equal(one[key], other[key]) for key in one)
+
+
+def test_other_settings_do_not_go_on(place, capsys):
+    write(place / "rows.csv")
+    (place / "cv").mkdir()
+    (place / "cv/notes.txt").write_text("mine")
+    assert cli.main(words(place, "cv", "resume=auto")) == 2
+    assert "holds no run with folds to go on with" in capsys.readouterr().err
+    (place / "cv/notes.txt").unlink()
+    from manyheads.cli.compose import compose
+    from manyheads.runs.config_file import save_run
+
+    save_run(compose("train", words(place, "cv")[1:]), place / "cv/config.yaml")
+    assert cli.main(words(place, "cv", "resume=auto", "data.folds=4")) == 2
+    assert f"data.folds=4, but the run in {place}/cv has data.folds=3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["refit=true"], "refit=true does nothing without folds: add data.folds=5, or remove it"),
+        (["data.fold=1"], "data.fold=1 does nothing without folds: add data.folds=5, or remove it"),
+        (["task=seq2seq", "data=dates", "data.folds=5"], "data.folds=5 does nothing with task=seq2seq: remove it"),
+    ],
+)
+def test_what_folds_do_not_do_is_said(typed, said, capsys):
+    assert cli.main(["train", *typed]) == 2
+    assert capsys.readouterr().err == f"{said}\n"
