@@ -114,10 +114,7 @@ def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> F
         [f"fold {at}", f"{one.rows['test']:,}", *(f"{one.test[name].value:.4f}" for name in names)]
         for at, one in enumerate(summaries, start=1)
     ]
-    lines += [
-        [f"mean, {model}", "", *(f"{one.value:.4f} ({one.low:.3f} to {one.high:.3f})" for one in of.values())]
-        for model, of in means.items()
-    ]
+    lines += [[f"mean, {model}", "", *(one.words for one in of.values())] for model, of in means.items()]
     table = Table(["", "rows", *map(words_of, names)], lines, "w" + "n" * (1 + len(names)), own=len(summaries))
     content = {
         "n_folds": len(summaries),
@@ -127,7 +124,8 @@ def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> F
             for one, of in zip(summaries, each, strict=True)
         ],
     }
-    first = means[models[0]][names[0]]
-    between = f"{first.value:.4f} ({first.low:.3f} to {first.high:.3f})"
+    said = f"mean {words_of(names[0])} over {len(summaries)} folds: {means[models[0]][names[0]].words}"
     section = Section("Fold by fold", table, [NOTE, *([OF_LABELS] if multi else [])], long=True)
-    return Finding("folds", content, [section], [f"mean {words_of(names[0])} over {len(summaries)} folds: {between}"])
+    return Finding(
+        "folds", content, [section], [f"mean {words_of(names[0])} over {len(summaries)} folds: {first.words}"]
+    )

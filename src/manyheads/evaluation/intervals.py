@@ -28,6 +28,10 @@ class Interval:
     low: float
     high: float
 
+    @property
+    def words(self) -> str:
+        return f"{self.value:.4f} ({self.low:.3f} to {self.high:.3f})"
+
 
 Figures = dict[str, Interval]  # of one model, by name
 

@@ -302,7 +302,7 @@ def card_figures(summary: Summary, most: int = 4) -> dict[str, str]:
         for name, of in models.items()
         if name != own and first in of
     }
-    return {name: f"{one.value:.4f} ({one.low:.3f} to {one.high:.3f})" for name, one in shown.items()}
+    return {name: one.words for name, one in shown.items()}
 
 
 def card_notes(summary: Summary, data: str) -> list[str]:

@@ -60,18 +60,12 @@ def curve(config: CurveConfig) -> dict[str, Any]:
     check_end(config.trainer)
     check_logger(config.logger)
     splits = read_splits(config.data, config.seed, with_test=config.test)
-    asked, config = (
-        config,
-        replace(config, checkpoint=config.checkpoint.settled(config.run({}).task, multi=splits.multi)),
-    )
+    settled = config.checkpoint.settled(config.run({}).task, multi=splits.multi)
+    asked, config = config, replace(config, checkpoint=settled)
     check_rows(config.run({}), splits)
     folder = Path(config.output or "outputs/curve").absolute()
-    seeds = range(config.seed, config.seed + config.seeds)
-    trials = [
-        Trial(at, seed, {"data.train_share": share})
-        for seed in seeds
-        for at, share in enumerate(config.shares, start=1)
-    ]
+    setting = {at: {"data.train_share": share} for at, share in enumerate(config.shares, start=1)}
+    trials = [Trial(at, config.seed + more, of) for more in range(config.seeds) for at, of in setting.items()]
     with open_journal(folder, {"shares": config.shares} | shared_question(config, splits)) as journal, shown(log):
         journal.trials, stop = iter(trials), Stop()
         with stop.listening():
@@ -79,15 +73,15 @@ def curve(config: CurveConfig) -> dict[str, Any]:
         ended = [journal.find(one.number, one.seed) for one in trials]
     from manyheads.evaluation.results import read_summary
 
-    summaries: dict[int, list[Summary]] = {at: [] for at in range(1, len(config.shares) + 1)}
+    sizes: dict[int, list[Summary]] = {at: [] for at in setting}
     for trial, outcome in zip(trials, ended, strict=True):
         place = folder_of(folder, trial.number, trial.seed)
         summary = read_summary(place / "summary.json")
         if outcome is None or not outcome.counts or summary is None:
             why = outcome.why if outcome and outcome.why else "was ended"
             raise ValueError(f"the run in {place} {why}: repeat the words to try again, or use other settings")
-        summaries[trial.number].append(summary)
-    return told(asked, config.checkpoint.metric, [*summaries.values()], folder)
+        sizes[trial.number].append(summary)
+    return told(asked, settled.metric, [*sizes.values()], folder)
 
 
 def told(config: CurveConfig, metric: Metric, sizes: "list[list[Summary]]", folder: Path) -> dict[str, Any]:
@@ -96,34 +90,24 @@ def told(config: CurveConfig, metric: Metric, sizes: "list[list[Summary]]", fold
     from manyheads.evaluation.report import Page, Section, Table, dotted, installed_versions, value_sections, write_page
     from manyheads.runs.folder import replace_file
 
-    name, first = metric.name, sizes[0][0]
-    split, rows = first.judged_on, [of[0].rows["train"] for of in sizes]
-    known = [{BOTH: getattr(one, split)} | one.members[split] for of in sizes for one in of]
-    with_both = any(BOTH in one.members[split] for of in sizes for one in of)
-    models = [one for one in (BOTH, NETWORK, LINEAR) if all(one in of for of in known) and (with_both or one != BOTH)]
-    lines = {}
-    for model in models:
-        figures = [[(({BOTH: getattr(one, split)} | one.members[split])[model][name]) for one in of] for of in sizes]
-        lines[model] = fitted(rows, figures, falls=metric is Metric.loss)
-    n_judged = first.rows[split]
-    found = {
-        "metric": name,
-        "split": split,
-        "rows_judged": n_judged,
-        "rows": rows,
-        "seeds": [config.seed + at for at in range(config.seeds)],
-        "models": {model: asdict(one) for model, one in lines.items()},
-    }
-    table = [[f"{n:,}", *(shown_figure(one.figures[at]) for one in lines.values())] for at, n in enumerate(rows)]
-    if all(one.twice for one in lines.values()):
-        table.append(
-            [f"{MORE * rows[-1]:,}, by the fit", *(shown_figure(one.twice) for one in lines.values() if one.twice)]
-        )
-        table.append(["any number, by the fit", *(shown_figure(one.limit) for one in lines.values() if one.limit)])
+    name, falls, split = metric.name, metric is Metric.loss, sizes[0][0].judged_on
+    rows, n_judged = [of[0].rows["train"] for of in sizes], sizes[0][0].rows[split]
+    every = [[{BOTH: getattr(one, split)} | one.members[split] for one in of] for of in sizes]
+    models = [model for model in (BOTH, NETWORK, LINEAR) if all(model in one for of in every for one in of)]
+    if not any(BOTH in one.members[split] for of in sizes for one in of):  # no linear model has a share anywhere
+        models.remove(BOTH)
+    lines = {model: fitted(rows, [[one[model][name] for one in of] for of in every], falls=falls) for model in models}
+    about = {"metric": name, "split": split, "rows_judged": n_judged, "rows": rows, "shares": config.shares}
+    found = about | {"models": {model: asdict(one) for model, one in lines.items()}}
+    table = [[f"{n:,}", *(one.figures[at].words for one in lines.values())] for at, n in enumerate(rows)]
+    for which, guesses in (
+        (f"{MORE * rows[-1]:,}, by the fit", [one.twice.words for one in lines.values() if one.twice]),
+        ("any number, by the fit", [one.limit.words for one in lines.values() if one.limit]),
+    ):
+        table += [[which, *guesses]] if guesses else []
     title = f"{words_of(name)} on {n_judged:,} {split} rows by the number of training rows"
-    notes = notes_on(config, lines, metric)
-    columns = ["training rows", *models]
-    picture = drawn(rows, lines, words_of(name), falls=metric is Metric.loss)
+    notes, columns = notes_on(config, lines, name), ["training rows", *models]
+    picture = drawn(rows, lines, words_of(name), falls=falls)
     page = Page(
         title="What more rows would bring",
         subtitle=title,
@@ -173,25 +157,19 @@ def fitted(rows: list[int], figures: "list[list[Interval]]", *, falls: bool) -> 
     return line
 
 
-def shown_figure(of: "Interval") -> str:
-    return f"{of.value:.4f} ({of.low:.3f} to {of.high:.3f})"
-
-
-def notes_on(config: CurveConfig, lines: dict[str, Line], metric: Metric) -> list[str]:
+def notes_on(config: CurveConfig, lines: dict[str, Line], figure: str) -> list[str]:
     """How to read the table, and what was fitted."""
     seeds = f"the mean of {config.seeds} seeds" if config.seeds > 1 else "one seed, whose chance no interval holds"
-    said = [
-        f"A figure is {seeds}; 95 % intervals are over the rows that are judged and the seeds. Of a share the rows of "
-        "each seed are drawn by class, those of a smaller share among them."
+    laws = [
+        f"{model}: {figure if figure == 'loss' else f'1 - {figure}'} = {a:.4f} + {b:.3g} n^-{c:.3f}"
+        for model, one in lines.items()
+        for a, b, c in ([one.law] if one.law else [])
     ]
-    error = "loss" if metric is Metric.loss else f"1 - {metric.name}"
-    for model, one in lines.items():
-        if one.law:
-            a, b, c = one.law
-            said.append(f"{model}: {error} = {a:.4f} + {b:.3g} n^-{c:.3f}")
-    if not any(one.law for one in lines.values()):
-        said.append(f"A power law is fitted to {LEAST} shares or more.")
-    return said
+    return [
+        f"A figure is {seeds}; 95 % intervals are over the rows that are judged and the seeds. The rows of each seed "
+        "are drawn by class, those of a smaller share among those of a larger.",
+        *(laws or [f"A power law is fitted to {LEAST} shares or more."]),
+    ]
 
 
 def drawn(rows: list[int], lines: dict[str, Line], figure: str, *, falls: bool) -> "Picture":
