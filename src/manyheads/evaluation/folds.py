@@ -126,6 +126,4 @@ def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> F
     }
     said = f"mean {words_of(names[0])} over {len(summaries)} folds: {means[models[0]][names[0]].words}"
     section = Section("Fold by fold", table, [NOTE, *([OF_LABELS] if multi else [])], long=True)
-    return Finding(
-        "folds", content, [section], [f"mean {words_of(names[0])} over {len(summaries)} folds: {first.words}"]
-    )
+    return Finding("folds", content, [section], [said])
