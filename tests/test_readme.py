@@ -407,7 +407,9 @@ def test_settings_in_the_text_compose(setting, reader):
     name = setting.partition("=")[0]
     verbs = [verb for verb, about in VERBS.items() if name in about.groups or known(name, about.settings())]
     assert verbs, f"{name} is no setting"
-    compose(verbs[0], [*NEEDED.get(verbs[0], []), setting])
+    one = VERBS[verbs[0]].settings().get(name)
+    more = ["data.folds=5"] if one and one.facts.needs == "folds" else []
+    compose(verbs[0], [*NEEDED.get(verbs[0], []), *more, setting])
 
 
 def known(name, settings):

@@ -76,12 +76,13 @@ def evaluate_classifier(
     classifier: TextClassifier, rows: Rows, setup: Setup, stored: Stored | None = None
 ) -> Evaluation:
     """The classifier, each of its members alone, the linear model of the run and the most frequent class or label; of
-    what is `stored` where others have answered.
+    what is `stored` where several of its kind have answered, each some of the rows.
 
     Raises:
         ValueError: there are no rows, or they are pairs and the model takes single texts, or the other way round.
     """
     kind, n_classes = LABELS if classifier.multi else CLASSES, len(classifier.labels)
+    explained = with_words if stored is None else lambda _, examples: examples
     stored = stored or answer_rows(classifier, rows, setup)
     tallies = {
         name: ClassTally(n_classes) if thresholds is None else LabelTally(thresholds)
@@ -128,7 +129,7 @@ def evaluate_classifier(
             *findings(stored, setup, tallies[own_name].calibration),
             *([] if setup.outliers is None else [outlier_rows(classifier, rows, *setup.outliers, tokens=setup.tokens)]),
         ],
-        details=lambda: details(scores, stored, with_words(classifier, worst.examples())),
+        details=lambda: details(scores, stored, explained(classifier, worst.examples())),
         write=lambda path: write_predictions(path, stored),
     )
 

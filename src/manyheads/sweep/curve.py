@@ -190,6 +190,8 @@ def drawn(rows: list[int], lines: dict[str, Line], figure: str, *, falls: bool) 
             error = error_at(np.array(one.law), n)
             axes.plot(n, error if falls else 1 - error, color=colour, linewidth=1)
     axes.set(xscale="log", xlabel="training rows", ylabel=figure)
+    axes.minorticks_off()
+    axes.set_xticks(at := [*rows, MORE * rows[-1]], [f"{n:,}" for n in at])
     axes.legend(frameon=False, fontsize=8)
     caption = f"{figure} by training rows, with 95 % intervals; lines: power laws, up to twice the rows"
     return Picture("curve", png(picture), caption, "wide")

@@ -15,6 +15,7 @@ from manyheads.cli.compose import compose
 from manyheads.config import RunConfig
 from manyheads.config.fields import plain_settings
 from manyheads.config.sweep import USUAL
+from manyheads.evaluation.intervals import fold_interval
 from manyheads.runs.config_file import read_run
 from manyheads.sweep import scheduler
 from manyheads.sweep import tune as room
@@ -58,6 +59,24 @@ def test_the_command_at_the_end_is_the_best_setting_and_reads_the_test_split(pla
     asked = ["optim.lr=3e-3", "model.dropout=0.3", f"data.path={place.folder / 'rows.csv'}", "hardware=cpu"]
     assert run == compose("train", asked)
     assert run.test
+
+
+def test_folds_take_the_place_of_seeds_and_their_mean_decides(place, capsys):
+    ranked = place.tune(RATES, "data.folds=3")
+    assert [one.setting["optim.lr"] for one in ranked] == [0.003, 0.001, 0.01]
+    assert ranked[0].values == pytest.approx([0.9 - 0.05, 0.9 + 0.01 - 0.1, 0.9 + 0.02 - 0.15])  # of the folds
+    found = fold_interval(ranked[0].values, 0.5)
+    assert ranked[0].interval == (found.low, found.high)
+    calls = place.calls()
+    assert sorted((one["optim.lr"], one["data.fold"], one["seed"]) for one in calls) == [
+        (rate, fold, fold - 1) for rate in (0.001, 0.003, 0.01) for fold in (1, 2, 3)
+    ]
+    assert {one["data.split_seed"] for one in calls if one["seed"]} == {0}
+    said = capsys.readouterr().out
+    assert "over 3 folds" in said
+    assert "data.folds" not in said.partition("manyheads train")[2]
+    with pytest.raises(ValueError, match=r"seeds=2 does nothing with data\.folds=3"):
+        place.tune(RATES, "data.folds=3", "seeds=2")
 
 
 def read_command(capsys):
