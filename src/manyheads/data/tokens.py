@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise, repeat
 from math import prod
 from pathlib import Path
@@ -320,15 +320,27 @@ def encode(
     assert cutting.long is not Long.windows or pairs is None, "checks.check_long comes first"
     marks = None if pairs is None else texts_of_marks(tokenizer)
 
-    def read(start: int, size: int) -> _Read:
+    def read(start: int, size: int) -> _Part:
         rows = slice(start, start + size)
         batch = texts[rows] if pairs is None else list(zip(texts[rows], pairs[rows], strict=True))
-        some = _Read(marks)
         with tokenizing(FAILS):
             encodings = tokenizer.encode_batch_fast(batch)
+        part = _Part()
         for encoding in encodings:
-            some.add(encoding, max_length, cutting)
-        return some
+            ids, segments = encoding.ids, [] if marks is None else segments_of(encoding, marks)
+            pieces = [(ids, segments)]
+            if len(ids) > max_length:
+                places, whole = kept(encoding.sequence_ids, max_length, cutting)
+                part.n_truncated += not whole
+                pieces = [([ids[at] for at in one], [segments[at] for at in one] if segments else []) for one in places]
+            else:
+                part.n_truncated += len(ids) == max_length and bool(encoding.overflowing)
+            for ids, segments in pieces:
+                part.ids.extend(ids)
+                part.segments += bytes(segments)
+                part.bounds.append(len(part.ids))
+            part.firsts.append(len(part.bounds) - 1)
+        return part
 
     if cutting.long is Long.cut:  # the library cuts texts at their end, which is faster than to cut them afterwards
         tokenizer.enable_truncation(max_length, strategy="longest_first")
@@ -336,10 +348,10 @@ def encode(
         parts = [read(0, len(texts))] if len(texts) <= ROWS_AT_ONCE else _by_threads(read, len(texts))
     finally:
         tokenizer.no_truncation()
-    return _joined(parts, labels if labels is not None else [0] * len(texts))
+    return _joined(parts, labels if labels is not None else [0] * len(texts), paired=pairs is not None)
 
 
-def _by_threads(read: Callable[[int, int], "_Read"], n_rows: int) -> list["_Read"]:
+def _by_threads(read: Callable[[int, int], "_Part"], n_rows: int) -> list["_Part"]:
     """Some rows after another by a thread for each core. Meanwhile the library keeps to one core a call, as its own
     threads hinder one another, and take nothing out of its objects."""
     before = os.environ.pop(PARALLEL, None)
@@ -352,33 +364,18 @@ def _by_threads(read: Callable[[int, int], "_Read"], n_rows: int) -> list["_Read
         os.environ |= {} if before is None else {PARALLEL: before}
 
 
-class _Read:
-    """The tokens of row after row, flat; `bounds` are of documents in tokens, `firsts` of rows in documents. Rows are
-    pairs if there are `marks`, as of `texts_of_marks`."""
+@dataclass(slots=True)
+class _Part:
+    """The tokens of some rows, flat; `bounds` are of documents in tokens, `firsts` of rows in documents."""
 
-    def __init__(self, marks: list[int] | None) -> None:
-        self.ids, self.segments, self.marks = array("i"), bytearray(), marks
-        self.bounds, self.firsts = [0], [0]
-        self.n_truncated = 0
-
-    def add(self, encoding: Encoding, max_length: int, cutting: Cutting) -> None:
-        """One more row."""
-        ids, segments = encoding.ids, [] if self.marks is None else segments_of(encoding, self.marks)
-        parts = [(ids, segments)]
-        if len(ids) > max_length:
-            places, whole = kept(encoding.sequence_ids, max_length, cutting)
-            self.n_truncated += not whole
-            parts = [([ids[at] for at in part], [segments[at] for at in part] if segments else []) for part in places]
-        else:
-            self.n_truncated += len(ids) == max_length and bool(encoding.overflowing)
-        for ids, segments in parts:
-            self.ids.extend(ids)
-            self.segments += bytes(segments)
-            self.bounds.append(len(self.ids))
-        self.firsts.append(len(self.bounds) - 1)
+    ids: "array[int]" = field(default_factory=lambda: array("i"))
+    segments: bytearray = field(default_factory=bytearray)
+    bounds: list[int] = field(default_factory=lambda: [0])
+    firsts: list[int] = field(default_factory=lambda: [0])
+    n_truncated: int = 0
 
 
-def _joined(parts: list[_Read], labels: list[int]) -> Tokens:
+def _joined(parts: list[_Part], labels: list[int], *, paired: bool) -> Tokens:
     """The rows of `parts`, one after another, which have `labels`."""
     ids, segments, bounds, firsts = array("i"), bytearray(), array("q", [0]), array("q", [0])
     for part in parts:
@@ -390,7 +387,7 @@ def _joined(parts: list[_Read], labels: list[int]) -> Tokens:
     return Tokens(
         ids_N=torch.frombuffer(ids, dtype=torch.int32) if ids else torch.empty(0, dtype=torch.int32),
         offsets=bounds_[firsts_],
-        segments_N=torch.tensor(segments, dtype=torch.uint8) if parts[0].marks is not None else None,
+        segments_N=torch.tensor(segments, dtype=torch.uint8) if paired else None,
         labels=torch.as_tensor(labels, dtype=torch.int32),
         n_truncated=sum(part.n_truncated for part in parts),
         windows=Windows(bounds_, firsts_) if len(bounds_) > len(firsts_) else None,
