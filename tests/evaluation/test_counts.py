@@ -120,3 +120,10 @@ def test_a_million_rows_take_the_memory_of_few() -> None:
         score(labels, probabilities, names, n_resamples=1).figures["macro_f1"].value
     )
     assert peak < 60e6
+
+
+def test_a_loss_that_is_the_same_in_all_rows_has_an_interval() -> None:
+    sums = Sums(0)
+    for n in (70_001, 3):
+        sums.add(np.full((n, 2), 0.1))
+    assert (sums.mean(0).low, sums.mean(0).high) == pytest.approx((0.1, 0.1))

@@ -147,7 +147,7 @@ class Sums:
         if self._held:
             return mean_interval(np.concatenate(self._rows)[:, at], skewed=True)
         mean = np.array([self._sum_F[at] / self.n])
-        return mean_interval(mean, np.array([self.n]), self._square_FF[at, at] / self.n - mean**2)
+        return mean_interval(mean, np.array([self.n]), np.maximum(self._square_FF[at, at] / self.n - mean**2, 0.0))
 
     def resampled(self, n_resamples: int = 1000, seed: int = 0) -> Floats:
         """`(R, F)`."""
