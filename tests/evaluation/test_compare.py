@@ -10,8 +10,17 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from manyheads.config import Accelerator, CompareConfig, DataConfig, InferenceHardware, run_data
+from manyheads.config import (
+    Accelerator,
+    CalibrateConfig,
+    CalibrationMethod,
+    CompareConfig,
+    DataConfig,
+    InferenceHardware,
+    run_data,
+)
 from manyheads.data.rows import Rows
+from manyheads.evaluation.calibrate import calibrate
 from manyheads.evaluation.compare import Judged, compare, compared, mcnemar, names_of, rows_needed, verdict
 from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.inference.folder import load
@@ -70,8 +79,37 @@ def test_runs_and_a_file_of_anybodys_predictions_are_compared(ship_model, data: 
 def test_a_model_of_any_number_of_labels_is_compared_by_all_of_them(label_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "films.csv").write_text("text,labels\na good film,good\nbad film,\nso so,bad|so-so\n")
     (tmp_path / "theirs.csv").write_text("prediction\ngood\n\nso-so|bad\n".replace("\n\n", '\n""\n'))
-    found = run([label_folder, tmp_path / "theirs.csv"], tmp_path / "films.csv", tmp_path / "out")
+    (tmp_path / "others.csv").write_text("prediction\ngood|so-so\nso-so\nbad\n")
+    runs = [label_folder, tmp_path / "theirs.csv", tmp_path / "others.csv"]
+    found = run(runs, tmp_path / "films.csv", tmp_path / "out")
     assert found["models"]["theirs.csv"]["micro_f1"]["value"] == 1
+    *_, pair = found["pairs"]
+    assert (pair["won"], pair["lost"], pair["changed"]) == (0, 3, 3)
+    assert len((tmp_path / "out" / "changed.csv").read_text().splitlines()) == 4
+
+
+def test_predictions_are_read_as_labels_are(model_folder: Path, pair_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "films.csv").write_text("text,label\na good film,good\nbad film,bad\n")
+    (tmp_path / "theirs.jsonl").write_text('{"prediction": ["good"]}\n{"prediction": " bad"}\n')
+    found = run([model_folder, tmp_path / "theirs.jsonl"], tmp_path / "films.csv", tmp_path / "out")
+    assert found["models"]["theirs.jsonl"]["accuracy"]["value"] == 1
+    (tmp_path / "pairs.csv").write_text("text,text_pair,label\na film,good,good\na film,bad,bad\n")
+    (tmp_path / "turned.csv").write_text("text,text_pair,prediction\na film,bad,bad\na film,good,good\n")
+    with pytest.raises(ValueError, match=r"turned.csv, row 2 has another text than pairs.csv, row 2.*'text_pair'"):
+        run([pair_folder, tmp_path / "turned.csv"], tmp_path / "pairs.csv", tmp_path / "pairs")
+
+
+def test_rows_that_decided_an_answer_are_not_compared_on(ship_model, data: Path, tmp_path: Path) -> None:
+    first, other = ship_model(tmp_path / "a" / "model").parent, ship_model(tmp_path / "b" / "model").parent
+    rows = data.read_text().splitlines()
+    data.write_text("\n".join([*rows, *(f"so {one}" for one in rows[1:])]) + "\n")
+    for method, refused in ((CalibrationMethod.temperature, False), (CalibrationMethod.isotonic, True)):
+        calibrate(CalibrateConfig(run=str(other), method=method, data=run_data(path=str(data)), hardware=CPU))
+        if refused:
+            with pytest.raises(ValueError, match=r"films.csv holds the rows that calibrate was fitted on"):
+                run([first, other], data, tmp_path / method.name)
+        else:
+            assert run([first, other], data, tmp_path / method.name)["n_rows"] == 80
 
 
 @pytest.mark.parametrize(

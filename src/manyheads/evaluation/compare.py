@@ -15,9 +15,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import CompareConfig, EvaluateConfig, Task
+from manyheads.config import CalibrationMethod, CompareConfig, EvaluateConfig, Task
 from manyheads.config.fields import listed, show, to_plain
+from manyheads.data.columns import MULTI_LABEL, label_cells, label_sets
 from manyheads.data.files import read_file
+from manyheads.data.rows import label_names
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
 from manyheads.runs.folder import refuse_unwritable, replace_file
@@ -112,29 +114,31 @@ def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArra
     table, rows = read_file(path), data.rows
     if PREDICTION not in table.names:
         raise ValueError(f"{path} has no column '{PREDICTION}', but {listed(table.names)}: name that of the answers so")
-    cells = list(table.column(PREDICTION))
-    texts = list(table.column("text")) if "text" in table.names else None
+    cells, multi = list(table.column(PREDICTION)), rows.sets is not None
     if len(cells) != len(rows):
         raise ValueError(f"{path} has {len(cells):,} rows, but {rows.source} has {len(rows):,}: give one for each")
-    at = next((at for at, text in enumerate(texts or ()) if text != rows.texts[at]), None)
-    if at is not None:
-        raise ValueError(
-            f"{path}, row {table.numbers[at]:,} has another text than {rows.source}, row {rows.numbers[at]:,}: give "
-            "the predictions in the order of the rows, or leave out the column 'text'"
-        )
+    for column, texts in (("text", rows.texts), ("text_pair", rows.pairs)):
+        if texts is None or column not in table.names:
+            continue
+        at = next((at for at, text in enumerate(table.column(column)) if text != texts[at]), None)
+        if at is not None:
+            raise ValueError(
+                f"{path}, row {table.numbers[at]:,} has another text than {rows.source}, row {rows.numbers[at]:,}: "
+                f"give the predictions in the order of the rows, or leave out the column '{column}'"
+            )
     ids = {name: index for index, name in enumerate(labels)}
+    answers, faults = label_sets(label_cells(cells, MULTI_LABEL), None) if multi else label_names(cells, None)
     marks = np.zeros((len(rows), len(labels)), dtype=bool)
-    for row, cell in enumerate(cells):
-        given = cell if isinstance(cell, list) else str("" if cell is None else cell).split("|")
-        given = [one.strip() for one in given if one.strip()] if rows.sets is not None else [str(cell).strip()]
-        strange = next((one for one in given if one not in ids), None)
-        if strange is not None:
+    for row, answer in enumerate(answers):
+        given = [answer] if isinstance(answer, str) else answer
+        strange = cells[row] if row in faults else next((one for one in given if one not in ids), ids)
+        if strange is not ids:
             raise ValueError(
                 f"{path}, row {table.numbers[row]:,}: the prediction '{show(strange)}' is no class of the models: they "
                 f"have {listed(labels)}"
             )
         marks[row, [ids[one] for one in given]] = True
-    return marks if rows.sets is not None else marks.argmax(1).astype(np.int32)
+    return marks if multi else marks.argmax(1).astype(np.int32)
 
 
 def _asked(folder: ModelFolder, data: EvaluationData, labels: list[str], config: CompareConfig) -> "NDArray[Any]":
@@ -147,6 +151,13 @@ def _asked(folder: ModelFolder, data: EvaluationData, labels: list[str], config:
     from manyheads.inference.folder import load, place
 
     classifier = place(load(folder, TextClassifier), config.hardware)
+    fitted = classifier.calibration
+    may_change = fitted is not None and fitted.method != CalibrationMethod.temperature.name  # which changes no answer
+    if fitted is not None and may_change and fitted.digest == data.rows.digest(labels):
+        raise ValueError(
+            f"{data.rows.source} holds the rows that calibrate was fitted on, which flatter {folder.path}: compare on "
+            "others"
+        )
     own = np.array([labels.index(name) for name in classifier.labels])
     back = np.argsort(own)
     given: list[Any] = []
@@ -179,7 +190,7 @@ def compared(judged: list[Judged], data: EvaluationData, labels: list[str], conf
                 "change": {name: asdict(one) for name, one in change.items()},
                 "won": won,
                 "lost": lost,
-                "changed": int((_keys(before.answers) != _keys(after.answers)).sum()),
+                "changed": int((~right_of(before.answers, after.answers)).sum()),
                 "p": mcnemar(won, lost),
                 "rows_needed": rows_needed(won, lost, len(truth)),
             }
@@ -201,14 +212,8 @@ def truth_of(data: EvaluationData, n_classes: int) -> "NDArray[Any]":
 
 
 def right_of(truth: "NDArray[Any]", answers: "NDArray[Any]") -> "NDArray[Any]":
+    """Of which rows both are the same `(n,)`."""
     return truth == answers if truth.ndim == 1 else (truth == answers).all(1)
-
-
-def _keys(answers: "NDArray[Any]") -> "NDArray[Any]":
-    """One number a row that tells its answer from others."""
-    import numpy as np
-
-    return answers if answers.ndim == 1 else np.unique(answers, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def mcnemar(won: int, lost: int) -> float:
@@ -260,8 +265,8 @@ def _write(
     from manyheads.evaluation.evaluation import dotted, write_answers
     from manyheads.evaluation.report import Page, installed_versions, value_sections, write_page
 
-    keys = [_keys(one.answers) for one in judged]
-    truth, changed = truth_of(data, len(labels)), np.flatnonzero(np.any([one != keys[0] for one in keys[1:]], axis=0))
+    same = [right_of(judged[0].answers, one.answers) for one in judged[1:]]
+    truth, changed = truth_of(data, len(labels)), np.flatnonzero(~np.all(same, axis=0))
     words = partial(_words, labels=labels)
     said = [verdict(pair, found["n_rows"]) for pair in found["pairs"]]
     page = Page(
