@@ -51,6 +51,17 @@ def test_the_risk_of_the_surest_rows_is_counted() -> None:
     assert points[0]["risk"]["value"] < points[-1]["risk"]["value"]
 
 
+def test_rows_that_are_as_sure_are_answered_together() -> None:
+    risks, errors = [], []
+    for order in (np.arange(300), np.arange(300)[::-1]):
+        calibration, right_n = Calibration(2), order < 240
+        calibration.add(np.stack([right_n, ~right_n], 1), np.tile([[0.8, 0.2]], (300, 1)))
+        risks += [(one["answered"], one["risk"]["value"]) for one in risk_by_coverage(calibration).content]
+        errors.append(calibration.figures(multi=False, n_resamples=5)["adaptive_calibration_error"].value)
+    assert {*risks} == {(1.0, 0.2)}
+    assert errors == pytest.approx([0, 0])  # 80 % sure, and right in 80 %
+
+
 def test_promises_are_measured_on_rows_they_were_not_set_on() -> None:
     stored, likely, labels = drawn()
     rules = Rules(500, 0.1, 0.8, 0.4, 0.9, True, set_bounds(likely[:450], labels[:450], 0.9, by_class=True))

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from manyheads.config import AbstainConfig, Accelerator, InferenceHardware, PredictConfig, SetsConfig
-from manyheads.inference.abstain import least_confidence, likelier, most_wrong, set_bounds
+from manyheads.inference.abstain import Rules, least_confidence, likelier, most_wrong, set_bounds
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
 
@@ -33,6 +33,12 @@ def test_the_promise_of_a_risk_holds_in_95_of_100_draws() -> None:
         broken, answered = broken + (true_risk > 0.1), [*answered, max(0.0, 1 - least)]
     assert broken <= 0.05 * 400 + 9
     assert np.mean(answered) > 0.2  # two thirds could be answered if the risk were known
+
+
+def test_a_promise_is_said_as_it_was_asked_for() -> None:
+    risk, sets = Rules(50, risk=0.0005, coverage=0.995).words()
+    assert "at most 0.05% of the answers are wrong" in risk
+    assert "the right class of 99.5% by 50 labelled rows" in sets
 
 
 def test_no_row_is_answered_where_nothing_can_be_promised() -> None:
@@ -102,7 +108,7 @@ def test_predict_leaves_texts_unanswered_and_gives_sets(model_folder, labelled, 
         assert one["set"] == sorted(one["set"], key=lambda name: -one["probabilities"][name])
         assert max(one["probabilities"], key=one["probabilities"].__getitem__) == one["set"][0]
     said = capsys.readouterr().err
-    assert "with 95 % confidence at most 10.0% of the answers are wrong" in said
+    assert "with 95 % confidence at most 10% of the answers are wrong" in said
     assert "sets are to hold the right class of 80% by 300 labelled rows" in said
     predict(PredictConfig(**{name: getattr(config, name) for name in ("run", "input", "hardware", "labelled", "abstain", "sets")}, output=str(tmp_path / "out.csv")))  # fmt: skip # noqa: E501
     with (tmp_path / "out.csv").open(newline="") as file:

@@ -77,6 +77,14 @@ def test_predictions_are_named_and_add_up(model: TextClassifier) -> None:
     assert model.predict([]) == []
 
 
+def test_probabilities_are_as_exact_as_those_of_evaluate(model: TextClassifier, monkeypatch) -> None:
+    logits = torch.tensor([[20.0, 0.0, 1.0], [0.1, 0.2, 0.3]])  # in single precision the first class has all
+    monkeypatch.setattr(TextClassifier, "logits", lambda *_, **__: logits)
+    found = [[*one.probabilities.values()] for one in model.predict(["a", "b"])]
+    assert found == logits.double().softmax(-1).tolist()
+    assert found[0][0] < 1
+
+
 def test_wrong_arguments_are_one_sentence(model: TextClassifier, pair_model: TextClassifier) -> None:
     with pytest.raises(ValueError, match="texts is a single str, but a list of texts is needed: put it in brackets"):
         model.predict("a text")  # pyright: ignore[reportArgumentType]

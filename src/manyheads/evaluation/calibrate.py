@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FOLDS = 5
 FEWEST = 50  # rows
 SHOWN = ("loss", "brier", "calibration_error", "adaptive_calibration_error", "classwise_calibration_error", "accuracy")
+STEADY = 1e-3  # of the way from a line to the probability itself, so that it rises where it would be flat
 PULL = 1e-3  # by which `vector` holds scales at that of `temperature` and shifts at 0
 
 
@@ -84,14 +85,17 @@ def fit(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Cal
     """Logits in fp64 to those of calibrated probabilities; `truth` are class ids `(n,)`, or marks `(n, C)`."""
     import torch
 
-    from manyheads.linear.blend import Calibration
+    from manyheads.linear.blend import MOST, Calibration
 
     if method is CalibrationMethod.isotonic:
         return Calibration(method.name, knots=_knots(logits_nC, truth))
     n_classes = logits_nC.size(1)
     log_scale = torch.zeros(1, dtype=torch.float64, requires_grad=True)
     _minimise(lambda: _loss(logits_nC * log_scale.exp(), truth), [log_scale])
-    scale_C, shift_C = log_scale.detach().exp().expand(n_classes), torch.zeros(n_classes, dtype=torch.float64)
+    scale_C, shift_C = (
+        log_scale.detach().exp().clamp(max=MOST).expand(n_classes),
+        torch.zeros(n_classes, dtype=torch.float64),
+    )
     if method is CalibrationMethod.temperature:
         return Calibration(method.name, scale_C.clone(), shift_C)
     log_C, shift_C = log_scale.detach().expand(n_classes).clone().requires_grad_(), shift_C.requires_grad_()
@@ -102,7 +106,7 @@ def fit(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Cal
         return _loss(logits_nC * log_C.exp() + shift_C, truth) + pull
 
     _minimise(loss, [log_C, shift_C])
-    return Calibration(method.name, log_C.detach().exp(), shift_C.detach())
+    return Calibration(method.name, log_C.detach().exp().clamp(max=MOST), shift_C.detach())
 
 
 def _loss(logits_nC: "Tensor", truth: "Tensor") -> "Tensor":
@@ -137,9 +141,9 @@ def _knots(logits_nC: "Tensor", truth: "Tensor") -> "list[tuple[Tensor, Tensor]]
     for at, likely_n in enumerate(likely_nC.T):
         is_so_n = (truth[:, at] if multi else truth == at).double().numpy()
         line = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(likely_n, is_so_n)
-        pair = [torch.tensor(one, dtype=torch.float64).clamp(0, 1) for one in (line.X_thresholds_, line.y_thresholds_)]
-        pair = [torch.cat([one, one]) if len(one) == 1 else one for one in pair]
-        knots.append((pair[0], pair[1]))
+        x, y = (torch.tensor(one, dtype=torch.float64) for one in (line.X_thresholds_, line.y_thresholds_))
+        x, y = torch.cat([x.new_zeros(1), x, x.new_ones(1)]), torch.cat([y[:1], y, y[-1:]])
+        knots.append((x.clamp(0, 1), torch.lerp(y.clamp(0, 1), x.clamp(0, 1), STEADY)))
     return knots
 
 

@@ -28,17 +28,17 @@ SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
 
 
 def risk_by_coverage(calibration: Calibration) -> Finding:
-    """The share of wrong answers where only the surest texts are answered, by how many are: El-Yaniv and Wiener (2010),
-    "On the Foundations of Noise-free Selective Classification"."""
+    """The share of wrong answers where only the surest texts are answered, by how many are, with all that are as sure:
+    El-Yaniv and Wiener (2010), "On the Foundations of Noise-free Selective Classification"."""
     _, count_P, mean_PV, _ = calibration.confidences.get()
     order = np.argsort(-mean_PV[:, 0], kind="stable")
-    answered_P = np.cumsum(count_P[order])
+    sure_P, answered_P = mean_PV[order, 0], np.cumsum(count_P[order])
     wrong_P = np.cumsum(count_P[order] * (1 - mean_PV[order, 1]))
     points, n = [], int(answered_P[-1])
     for share in SHARES:
-        at = int(np.searchsorted(answered_P, math.ceil(share * n - 1e-9)))
+        least = float(sure_P[np.searchsorted(answered_P, math.ceil(share * n - 1e-9))])
+        at = int(np.searchsorted(-sure_P, -least, side="right")) - 1
         risk = share_interval(round(float(wrong_P[at])), int(answered_P[at]))
-        least = float(mean_PV[order[at], 0])
         points.append({"answered": int(answered_P[at]) / n, "confidence": least, "risk": asdict(risk)})
     figure, ((axes,),) = draw(1, 1, width=5.2, height=3.4)
     shares = [one["answered"] for one in points]

@@ -57,13 +57,14 @@ class Rules:
         elif self.risk:
             said.append(
                 f"abstain.risk={self.risk:g}: texts are answered from a confidence of {self.least:.4f} on; {by} "
-                f"{self.answered:.1%} are answered, and with 95 % confidence at most {self.risk:.1%} of the answers "
-                "are wrong"
+                f"{self.answered:.1%} are answered, and with 95 % confidence at most {100 * self.risk:g}% of the "
+                "answers are wrong"
             )
         if self.coverage:
             each = " of each class" if self.by_class else ""
             said.append(
-                f"sets.coverage={self.coverage:g}: sets are to hold the right class of {self.coverage:.0%}{each} {by}"
+                f"sets.coverage={self.coverage:g}: sets are to hold the right class of "
+                f"{100 * self.coverage:g}%{each} {by}"
             )
         return said
 

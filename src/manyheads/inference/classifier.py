@@ -194,7 +194,7 @@ class TextClassifier(Predictor[Classifier]):
     ) -> list[Prediction] | list[Labelled]:
         """One prediction a text, in order; `Labelled` ones where a text has any number of labels. Arguments and errors
         as of `logits`."""
-        probabilities_nC = self.probabilities(self.logits(texts, pairs, tokens=tokens))
+        probabilities_nC = self.probabilities(self.logits(texts, pairs, tokens=tokens).double())  # as evaluate has them
         by_name = [dict(zip(self.labels, row, strict=True)) for row in probabilities_nC.tolist()]
         if not self.multi:
             answers = probabilities_nC.argmax(-1).tolist()
