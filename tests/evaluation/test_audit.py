@@ -12,10 +12,13 @@ from scipy.optimize import minimize
 
 from manyheads.cli import main as cli
 from manyheads.data.rows import Rows
+from manyheads.evaluation import facts
+from manyheads.evaluation.audit import Suspects, suspects_sections, write_suspects
 from manyheads.evaluation.facts import (
     error_at,
     is_card,
     is_iban,
+    learning_curve,
     likely_wrong,
     masked,
     near_repeats,
@@ -56,6 +59,25 @@ def test_planted_labels_of_several_are_found():
     sets[7], sets[8] = (0,), (1,)  # their texts have the other
     rows = rows_of(texts, [one[0] for one in sets], sets)
     assert {7, 8} <= {*likely_wrong(rows, out_of_fold(rows, 2, 5, 0))}
+
+
+def test_the_page_names_the_labels_that_the_file_names(tmp_path: Path):
+    rows = rows_of(["one", "two", "three"], [0, 1, 2], [(0,), (1,), ()])
+    suspects = Suspects([1, 0, 2], np.array([[0.9, 0.8], [0.2, 0.4], [0.1, 0.7]]), multi=True)
+    write_suspects(tmp_path / "suspects.csv", rows, suspects, ["a", "b"])
+    with (tmp_path / "suspects.csv").open(newline="") as file:
+        in_file = [(one["label"], one["likelier"]) for one in csv.DictReader(file)]
+    (section,) = suspects_sections((rows, suspects), ["a", "b"])
+    assert in_file == [("b", "no label"), ("a", "a|b"), ("no label", "b")]
+    assert [(one.label, one.answer) for one in section.examples] == in_file
+
+
+def test_a_guess_lies_in_its_interval(monkeypatch):
+    texts, labels = reviews(300)
+    drawn = np.linspace(0.2, 0.3, 1001)
+    monkeypatch.setattr(facts, "error_at", lambda *_: np.concatenate([[0.1], drawn[1:]]))
+    more = learning_curve(rows_of(texts, labels), rows_of(*reviews(100, 1)), 2, 0)["twice"]
+    assert more["low"] <= more["value"] <= more["high"]
 
 
 def test_near_repeats_are_those_of_the_definition():

@@ -67,6 +67,17 @@ def test_every_way_cuts_each_row_once() -> None:
     assert all(100 <= one <= 220 for one in quarters)
 
 
+def test_a_quarter_of_times_is_named_by_all_their_digits() -> None:
+    some, _ = stored()
+    cells = {"time": [1_700_000_000 + at for at in range(600)], "kind": ["other", *(f"v{at}" for at in range(599))]}
+    table = Table(["text", *cells], cells.__getitem__, range(2, 602), "x.csv")
+    some.rows.unread = Unread(table, [*cells], range(600))
+    found = [one["slice"] for one in lines(some, "column:time")]
+    assert found[:2] == ["up to 1700000149", "above 1700000149 to 1700000299"]
+    kinds = [one["slice"] for one in lines(some, "column:kind")]
+    assert len({*kinds}) == len(kinds) == 21
+
+
 def test_the_worst_are_found_on_one_half_and_hold_on_the_other() -> None:
     some, right = stored(3000)
     worst = lines(some, "worst")[0]

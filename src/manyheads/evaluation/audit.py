@@ -19,6 +19,7 @@ from manyheads.config import AuditConfig
 from manyheads.config.fields import to_plain
 from manyheads.data.rows import Rows, Splits, label_words
 from manyheads.data.sources import read_splits
+from manyheads.evaluation.answered import NONE
 from manyheads.evaluation.evaluation import rows_of_class, write_answers
 from manyheads.evaluation.facts import (
     both_texts,
@@ -57,6 +58,13 @@ class Suspects:
 
     at: list[int]
     probabilities_nC: np.ndarray
+    multi: bool
+
+    def likelier(self, at: int, labels: list[str]) -> str:
+        """The likeliest class, or the labels that are likelier than not, of the row at a place."""
+        probability_C = self.probabilities_nC[at]
+        given = probability_C >= 0.5 if self.multi else np.arange(len(labels)) == probability_C.argmax()
+        return "|".join(labels[one] for one in np.flatnonzero(given).tolist()) or NONE
 
 
 def audit(config: AuditConfig) -> dict[str, Any]:
@@ -109,7 +117,7 @@ def looked_at(splits: Splits, config: AuditConfig) -> tuple[dict[str, Any], Page
     elif (asked := out_of_fold(some["train"], n_classes, config.folds, config.seed)) is None:
         found["suspects"] = f"not looked for: a class has fewer rows than there are folds ({config.folds})"
     else:
-        suspects = (some["train"], Suspects(likely_wrong(some["train"], asked), asked))
+        suspects = (some["train"], Suspects(likely_wrong(some["train"], asked), asked, splits.multi))
         found["suspects"] = {"rows": len(suspects[1].at), "of": len(asked)}
     return found, page_of(found, splits, some, alike, suspects, config), suspects
 
@@ -126,9 +134,8 @@ def write_suspects(path: Path, rows: Rows, suspects: Suspects, labels: list[str]
     both are."""
     part = rows.pick(suspects.at)
     answers = []
-    for own, probability_C in zip(label_words(part, labels), suspects.probabilities_nC[suspects.at], strict=True):
-        given = probability_C >= 0.5 if rows.sets is not None else probability_C == probability_C.max()
-        likelier = "|".join(labels[at] for at in np.flatnonzero(given).tolist())
+    for own, place in zip(label_words(part, labels), suspects.at, strict=True):
+        probability_C, likelier = suspects.probabilities_nC[place], suspects.likelier(place, labels)
         of_own = [probability_C[at] for at, name in enumerate(labels) if name in own.split("|")]
         answers.append([own, likelier, round(float(min(of_own, default=0.0)), 4), round(float(probability_C.max()), 4)])
     write_answers(path, part, ["label", "likelier", "p_label", "p_likelier"], answers)
@@ -236,9 +243,8 @@ def suspects_sections(suspects: tuple[Rows, Suspects] | None, labels: list[str])
     for own, at, text, number in zip(
         label_words(part, labels), found.at[:SHOWN], both_texts(part), part.numbers, strict=True
     ):
-        likelier = int(found.probabilities_nC[at].argmax())
-        place = f"{found.probabilities_nC[at, likelier]:.0%} sure, row {number:,}"
-        shown.append(Example(place, [masked(text)[0]], own, labels[likelier]))
+        place = f"{found.probabilities_nC[at].max():.0%} sure, row {number:,}"
+        shown.append(Example(place, [masked(text)[0]], own, found.likelier(at, labels)))
     note = (
         "The label, and the answer of a linear model that has not learnt from the row. suspects.csv has all of them, "
         "the worst first. Read them before you change any: a right label of an unusual text looks the same."

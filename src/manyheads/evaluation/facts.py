@@ -20,7 +20,7 @@ from manyheads.data.splits import deal_folds, shorten
 from manyheads.data.table import coded
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import load_tokenizer, marks_of
-from manyheads.evaluation.intervals import Interval, plain, resamples, share_interval
+from manyheads.evaluation.intervals import Interval, interval, plain, resamples, share_interval
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import folded, linear_logits
 
@@ -208,8 +208,7 @@ def learning_curve(train: Rows, validation: Rows, n_classes: int, seed: int) -> 
     error_RS = np.array([wrong_Sn @ times_n / len(validation) for times_n in resamples(len(validation), 1000, seed)])
     errors = [share_interval(round(float(one.sum())), len(validation)) for one in wrong_Sn]
     more_R = error_at(power_law(np.array(counts), error_RS), 2 * len(train))
-    low, high = np.percentile(more_R[1:], (2.5, 97.5)).tolist()
-    more = Interval(float(more_R[0]), low, high)
+    more = interval(more_R)
     return {
         "rows": counts,
         "accuracy": [plain({"": Interval(1 - one.value, 1 - one.high, 1 - one.low)})[""] for one in errors],

@@ -37,7 +37,7 @@ DEPTH, MOST_SEARCHED, MOST_WORDS, WORST = (
     3,
 )  # of the tree; leaves that are tested
 WORD = re.compile(r"\w+")
-OTHER, NOTHING = "other", "(empty)"
+OTHER, NOTHING = "(other)", "(empty)"
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ def _cut_numbers(
     numbers = np.array(sorted(counted))
     ends = np.cumsum([counted[one] for one in numbers.tolist()])
     bounds = sorted({float(numbers[np.searchsorted(ends, part * ends[-1])]) for part in PARTS} - {float(numbers[-1])})
-    edges = [f"{one:g}" for one in bounds]
+    edges = list(map(_shown, bounds))
     names = [f"up to {edges[0]}"] if edges else ["all"]
     names += [f"above {low} to {high}" for low, high in pairwise(edges)]
     names += [f"above {edges[-1]}"] if edges else []
@@ -145,6 +145,11 @@ def _numbers(counted: Counter[str]) -> dict[str, float] | None:
     except ValueError:
         return None
     return found if all(map(np.isfinite, found.values())) else None
+
+
+def _shown(bound: float) -> str:
+    """With all digits of a date or a time in seconds."""
+    return f"{bound:.{7 if abs(bound) < 1e6 else 15}g}"
 
 
 def _of_ids(ids: Iterable[int] | np.ndarray, n_slices: int) -> Bools:
@@ -292,7 +297,7 @@ def _rules(tree: Any, names: list[tuple[str, str]]) -> dict[int, str]:
             found[node] = ", ".join(rules)
             continue
         (no, yes), bound = names[tree.feature[node]], float(tree.threshold[node])
-        below, above = (no, yes) if yes else (f"{no} up to {bound:g}", f"{no} above {bound:g}")
+        below, above = (no, yes) if yes else (f"{no} up to {_shown(bound)}", f"{no} above {_shown(bound)}")
         open_ += [(left, [*rules, below]), (right, [*rules, above])]
     return found
 
