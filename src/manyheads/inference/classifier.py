@@ -194,7 +194,7 @@ class TextClassifier(Predictor[Classifier]):
     ) -> list[Prediction] | list[Labelled]:
         """One prediction a text, in order; `Labelled` ones where a text has any number of labels. Arguments and errors
         as of `logits`."""
-        probabilities_nC = self.probabilities(self.logits(texts, pairs, tokens=tokens).double())  # as evaluate has them
+        probabilities_nC = self.probabilities(self.logits(texts, pairs, tokens=tokens))
         by_name = [dict(zip(self.labels, row, strict=True)) for row in probabilities_nC.tolist()]
         if not self.multi:
             answers = probabilities_nC.argmax(-1).tolist()
@@ -253,8 +253,8 @@ class TextClassifier(Predictor[Classifier]):
         return self.blend.of(network_nC, linear_logits(self.blend.linear, texts, pairs), multi=self.multi)
 
     def probabilities(self, logits_nC: Tensor) -> Tensor:
-        """Of every class `(n, C)`, in the type of the logits: they add up to 1 where a text has one class."""
-        return logits_nC.sigmoid() if self.multi else logits_nC.softmax(-1)
+        """Of every class `(n, C)`, in fp64, in which promises are set: they add up to 1 where a text has one class."""
+        return logits_nC.double().sigmoid() if self.multi else logits_nC.double().softmax(-1)
 
     def given(self, probabilities_nC: Tensor, member: str = "both") -> Tensor:
         """Which labels a text is given, bool `(n, C)`: those from their thresholds on, which each `member` has of its
