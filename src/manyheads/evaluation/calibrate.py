@@ -85,7 +85,7 @@ def fit(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Cal
     """Logits in fp64 to those of calibrated probabilities; `truth` are class ids `(n,)`, or marks `(n, C)`."""
     import torch
 
-    from manyheads.linear.blend import MOST, Calibration
+    from manyheads.linear.blend import MOST_READ, Calibration
 
     if method is CalibrationMethod.isotonic:
         return Calibration(method.name, knots=_knots(logits_nC, truth))
@@ -93,7 +93,7 @@ def fit(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Cal
     log_scale = torch.zeros(1, dtype=torch.float64, requires_grad=True)
     _minimise(lambda: _loss(logits_nC * log_scale.exp(), truth), [log_scale])
     scale_C, shift_C = (
-        log_scale.detach().exp().clamp(max=MOST).expand(n_classes),
+        log_scale.detach().exp().clamp(max=MOST_READ).expand(n_classes),
         torch.zeros(n_classes, dtype=torch.float64),
     )
     if method is CalibrationMethod.temperature:
@@ -106,7 +106,7 @@ def fit(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Cal
         return _loss(logits_nC * log_C.exp() + shift_C, truth) + pull
 
     _minimise(loss, [log_C, shift_C])
-    return Calibration(method.name, log_C.detach().exp().clamp(max=MOST), shift_C.detach())
+    return Calibration(method.name, log_C.detach().exp().clamp(max=MOST_READ), shift_C.detach())
 
 
 def _loss(logits_nC: "Tensor", truth: "Tensor") -> "Tensor":
