@@ -74,9 +74,12 @@ TRAINING: dict[str, str | None] = {
 }  # the groups of whatever trains
 FINISHED = {"run": "the data of a finished run, which only evaluate reads"}
 OF_TRAINING = {"fsdp": "a way to hold weights in training", "slurm": "a job of training"}
+OF_RUN: dict[str, str | None] = {"data": "run", "hardware": "auto"}  # the groups of whatever judges
+LONG = ("data.long", "data.stride", "data.windows")
+ONE_DEVICE = {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"}
 UNREAD_IN_JUDGING = (
     {"data.max_length": "texts are cut as the model was trained to", "data.cache": "nothing is cached"}
-    | dict.fromkeys(("data.long", "data.stride", "data.windows"), "texts are read as the model was trained to")
+    | dict.fromkeys(LONG, "texts are read as the model was trained to")
     | dict.fromkeys(("data.validation_share", "data.test_share", "data.split_seed"), "no split is carved out")
     | dict.fromkeys(("data.folds", "data.fold", "data.group", "data.train_share"), "rows are judged as they are")
 )
@@ -108,14 +111,14 @@ VERBS = {
             "manyheads pretrain data.path=texts.txt budget=20Mtok model=mini",
         ),
         FINISHED | dict.fromkeys(("classify", "seq2seq"), "what train does"),
-        dict.fromkeys(("data.long", "data.stride", "data.windows"), "all of a long text is read, in pieces")
+        dict.fromkeys(LONG, "all of a long text is read, in pieces")
         | dict.fromkeys(UNREAD_IN_PRETRAINING, "only hidden words are predicted"),
     ),
     "evaluate": Verb(
         EvaluateConfig,
         "manyheads.evaluation.evaluate:evaluate",
         "judge a trained model on its own or other data",
-        {"data": "run", "hardware": "auto"},
+        OF_RUN,
         ("manyheads evaluate run=outputs/eight-heads", "manyheads evaluate run=outputs/eight-heads data.path=new.csv"),
         OF_TRAINING,
         UNREAD_IN_JUDGING,
@@ -124,40 +127,37 @@ VERBS = {
         CompareConfig,
         "manyheads.evaluation.compare:compare",
         "compare trained models, or anybody's predictions, on the same rows",
-        {"data": "run", "hardware": "auto"},
+        OF_RUN,
         (
             "manyheads compare runs=[outputs/a,outputs/b]",
             "manyheads compare runs=[outputs/a,outputs/a/onnx,theirs.csv] data.path=new.csv",
         ),
         OF_TRAINING | {"ddp": "several devices, but compare uses one"},
-        UNREAD_IN_JUDGING
-        | {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
+        UNREAD_IN_JUDGING | ONE_DEVICE,
     ),
     "calibrate": Verb(
         CalibrateConfig,
         "manyheads.evaluation.calibrate:calibrate",
         "fit how far the probabilities of a trained classifier may be believed",
-        {"data": "run", "hardware": "auto"},
+        OF_RUN,
         (
             "manyheads calibrate run=outputs/reviews",
             "manyheads calibrate run=outputs/reviews method=isotonic data.path=labelled.csv",
         ),
         OF_TRAINING | {"ddp": "several devices, but calibrate uses one"},
-        UNREAD_IN_JUDGING
-        | {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
+        UNREAD_IN_JUDGING | ONE_DEVICE,
     ),
     "probe": Verb(
         ProbeConfig,
         "manyheads.evaluation.probe:probe",
         "try how a trained classifier behaves: texts changed in small ways, and tests of your own",
-        {"data": "run", "hardware": "auto"},
+        OF_RUN,
         (
             "manyheads probe run=outputs/reviews",
             "manyheads probe run=outputs/reviews tests=tests.yaml data.path=new.csv",
         ),
         OF_TRAINING | {"ddp": "several devices, but probe uses one"},
-        UNREAD_IN_JUDGING
-        | {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
+        UNREAD_IN_JUDGING | ONE_DEVICE,
     ),
     "predict": Verb(
         PredictConfig,
@@ -180,7 +180,7 @@ VERBS = {
             "manyheads look run=outputs/eight-heads split=validation rows=500",
         ),
         dict.fromkeys(("ddp", "fsdp"), "several devices, but look uses one") | {"slurm": "a job of training"},
-        {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"},
+        ONE_DEVICE,
     ),
     "serve": Verb(
         ServeConfig,
@@ -227,7 +227,7 @@ VERBS = {
         FINISHED | {"dates": "texts for texts, which have no labels"},
         {"data.target": "labels are looked at", "data.cache": "no tokens are cached"}
         | dict.fromkeys(("data.folds", "data.fold"), "its own setting is folds")
-        | dict.fromkeys(("data.long", "data.stride", "data.windows"), "texts are counted as they are"),
+        | dict.fromkeys(LONG, "texts are counted as they are"),
     ),
     "ablate": Verb(
         AblateConfig,
@@ -241,9 +241,7 @@ VERBS = {
         ),
         FINISHED
         | dict.fromkeys(("ddp", "fsdp"), "several devices, but ablate compares runs of one device")
-        | {
-            "dates": "a task of texts for texts, but ablate compares classifiers",
-        },
+        | {"dates": "a task of texts for texts, but ablate compares classifiers"},
         {
             **dict.fromkeys(("data.folds", "data.fold"), "validation rows are the same in all runs"),
             "data.target": "classifiers are compared",
