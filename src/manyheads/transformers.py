@@ -25,6 +25,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
+from transformers.utils.generic import can_return_tuple
 
 from manyheads.config import ModelConfig, Positions
 from manyheads.config.facts import require
@@ -117,6 +118,7 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.network.embeddings.words = value
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -125,7 +127,6 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         **_: Any,
     ) -> Any:
         """Of padded texts `(B, L)`; all that is returned is zero on padding.
@@ -163,13 +164,12 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
             vectors_BD = self.network.read(input_ids[keep_BL], layout, segments_N, inputs_embeds[keep_BL])
         apart = self.network.cross is not None
         hidden = [one.grid(x) if apart else spread(x, keep_BL) for x, one in states]
-        output = BaseModelOutputWithPooling(
+        return BaseModelOutputWithPooling(
             last_hidden_state=hidden[-1],  # type: ignore[arg-type]
             pooler_output=vectors_BD,  # type: ignore[arg-type]
             hidden_states=tuple(hidden) if wanted_states else None,
             attentions=tuple(one if apart else spread_maps(one, keep_BL) for one in maps) if wanted else None,
         )
-        return output if return_dict or (return_dict is None and self.config.return_dict) else output.to_tuple()
 
 
 class ManyheadsForSequenceClassification(ManyheadsPreTrainedModel):
@@ -182,6 +182,7 @@ class ManyheadsForSequenceClassification(ManyheadsPreTrainedModel):
         self.classifier = nn.Linear(self.model.width, config.num_labels or 1)
         self.post_init()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -189,15 +190,13 @@ class ManyheadsForSequenceClassification(ManyheadsPreTrainedModel):
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        return_dict: bool | None = None,
         **asked: Any,
     ) -> Any:
         """As of `ManyheadsModel`; `labels` are class ids `(B,)`, or of several classes a text their marks `(B, C)`."""
         read = self.model(input_ids, attention_mask, token_type_ids, inputs_embeds, **asked, return_dict=True)
         logits = self.classifier(self.model.network.dropout(read.pooler_output))
         loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-        output = SequenceClassifierOutput(loss, logits, read.hidden_states, read.attentions)
-        return output if return_dict or (return_dict is None and self.config.return_dict) else output.to_tuple()
+        return SequenceClassifierOutput(loss, logits, read.hidden_states, read.attentions)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -78,8 +79,13 @@ def program(model: Path) -> Path:
     return write(model, model.parent / "program", Format.torch)
 
 
+def opened(folder: Path) -> Any:
+    """What predict.py makes of its folder."""
+    return runpy.run_path(str(folder / "predict.py"))["Classifier"](folder)
+
+
 def answered(folder: Path, texts: list[str], pairs: list[str] | None = None) -> torch.Tensor:
-    return torch.from_numpy(graphs.opened(folder).logits(texts, pairs)).float()
+    return torch.from_numpy(opened(folder).logits(texts, pairs)).float()
 
 
 def ship_both(
@@ -117,6 +123,33 @@ def test_the_script_runs_without_torch_and_without_us(model, exported):
     assert done.stdout.split() == expected
 
 
+def test_the_script_answers_in_a_process_of_its_own_and_its_end_is_no_readers(exported, tmp_path):
+    with graphs.answering(exported) as answer:
+        torch.testing.assert_close(
+            answer(TEXTS, None), torch.from_numpy(opened(exported).logits(TEXTS)), rtol=0, atol=0
+        )
+    assert not (exported / "__pycache__").exists()
+    (tmp_path / "predict.py").write_text("raise SystemExit(3)")
+    with (
+        graphs.answering(tmp_path) as answer,
+        pytest.raises(AssertionError, match=r"predict\.py has ended"),
+    ):
+        answer(["a text " * 2**16], None)
+
+
+@pytest.mark.parametrize("kind", [Format.onnx, Format.transformers])
+def test_of_a_calibrated_run_labels_are_given_as_before_it(kind, ship_model, tmp_path, capsys):
+    model = ship_model(tmp_path / "model", thresholds=[0.3, 0.6, 0.45])
+    (model / "calibration.json").write_text('{"method": "vector", "scale": [0.5, 2, 1], "shift": [1.5, -1, 2]}')
+    folder = export(ExportConfig(run=str(model), output=str(tmp_path / "out"), format=kind))
+    assert f"calibration.json of {model} is left out: the export answers as" in capsys.readouterr().out
+    assert json.loads((folder / "thresholds.json").read_text()) in ([0.3, 0.6, 0.45], {"both": [0.3, 0.6, 0.45]})
+    if kind is Format.onnx:
+        given = [sorted(one.labels) for one in load(model, TextClassifier).predict(TEXTS)]  # type: ignore[union-attr]
+        assert opened(folder).predict(TEXTS) == given
+        assert [sorted(one.labels) for one in manyheads.load(folder).predict(TEXTS)] == given  # type: ignore[union-attr]
+
+
 def test_the_folder_says_what_it_was_compared_on(exported):
     readme = (exported / "README.md").read_text()
     assert "texts made of its vocabulary, as its data cannot be read, and 4 odd ones" in readme
@@ -130,7 +163,7 @@ def test_a_program_of_torch_answers_as_we_do_without_us(thresholds, model, progr
     if thresholds is not None:
         model = ship_model(tmp_path / "model", data=DataConfig(max_length=12), shape=SHAPE, thresholds=thresholds)
         folder = write(model, tmp_path / "program", Format.torch)
-    made, ours = graphs.opened(folder), load(model, TextClassifier)
+    made, ours = opened(folder), load(model, TextClassifier)
     torch.testing.assert_close(torch.from_numpy(made.logits(TEXTS)).float(), ours.logits(TEXTS), rtol=0, atol=1e-5)
     for at, text in enumerate(TEXTS):
         torch.testing.assert_close(
@@ -239,7 +272,7 @@ def test_a_graph_reads_no_file_outside_its_folder(exported, tmp_path):
 
 
 def test_what_a_graph_does_not_have_is_refused(exported, tmp_path, monkeypatch):
-    said = "holds a graph for onnxruntime, which predict, evaluate and manyheads.load alone can open: name the run"
+    said = "which predict, evaluate, compare, serve and manyheads.load alone can open: name the run"
     with pytest.raises(ValueError, match=f"^run=.*{said}"):
         write(exported, tmp_path / "again")
     with pytest.raises(ValueError, match=said):
@@ -321,18 +354,18 @@ def test_the_linear_member_is_inside(terms, multi, ship_model, tmp_path):
     folder, run = tmp_path / "out", load(model, TextClassifier)
     export(ExportConfig(run=str(model), output=str(folder), format=Format.onnx, members=Members.all))
     assert len((folder / "predict.py").read_text().splitlines()) <= 40
-    texts, opened = [*TEXTS, *LETTERS[:4], LETTERS[5]], manyheads.load(folder)
+    texts, graph = [*TEXTS, *LETTERS[:4], LETTERS[5]], manyheads.load(folder)
     for name, ours in run.member_logits(texts).items():
-        torch.testing.assert_close(opened.member_logits(texts)[name], ours, rtol=0, atol=1e-5)
-    theirs = torch.from_numpy(graphs.opened(folder).logits(texts)).float()
+        torch.testing.assert_close(graph.member_logits(texts)[name], ours, rtol=0, atol=1e-5)
+    theirs = torch.from_numpy(opened(folder).logits(texts)).float()
     torch.testing.assert_close(theirs, run.logits(texts), rtol=0, atol=1e-5)
     for text in texts:
         torch.testing.assert_close(answered(folder, [text]), run.logits([text]), rtol=0, atol=1e-5)
-    assert list(graphs.opened(folder).predict(texts)) == [
+    assert list(opened(folder).predict(texts)) == [
         one.label if not multi else [label for label in run.labels if label in one.labels] for one in run.predict(texts)
     ]
     assert float((run.logits(texts) - run.network_logits(texts, None, tokens=2**10)).abs().max()) > 0.1
-    made = graphs.opened(folder)
+    made = opened(folder)
     for text in LETTERS:  # what no tokenizer reads, too
         expected = counted([text], None, terms)
         numbers = dict(zip(expected.terms_E, expected.counts_E, strict=True))
@@ -368,7 +401,7 @@ def test_matrices_in_8_bits_are_judged_on_validation_rows(model, exported, tmp_p
     rows, run = Rows(TEXTS, None, [1, 0, 0, 2, 1], "rows.csv", range(2, 7)), load(model, TextClassifier)
     folder = shutil.copytree(exported, tmp_path / "int8")
     graphs.quantise(folder)
-    before, after = (graphs.opened(one).logits for one in (exported, folder))
+    before, after = (opened(one).logits for one in (exported, folder))
     said = changed_by_rounding(run, before, after, rows, 1.0, [])
     right = sum(int(best) == label for best, label in zip(after(TEXTS).argmax(1), rows.labels, strict=True))
     assert re.match(r"int8 changes the answers to \d+\.0% of 5 validation rows, on which accuracy is ", said)

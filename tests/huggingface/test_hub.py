@@ -22,8 +22,10 @@ from manyheads.cli.main import main
 from manyheads.config import RunConfig
 from manyheads.config.fields import to_plain
 from manyheads.huggingface.shapes import find_origin
+from manyheads.inference.folder import judged_card
 from manyheads.inference.folder import load as load_model
 from manyheads.inference.hub import is_hub_name
+from manyheads.serving import serve
 
 TOKEN = "hf_" + "a1B2" * 8
 FIGURES = {"accuracy": {"value": 0.91, "low": 0.88, "high": 0.93}, "loss": {"value": 0.3, "low": 0.25, "high": 0.36}}
@@ -159,6 +161,8 @@ class Speaker(BaseHTTPRequestHandler):
             value = line["value"]
             if line["key"] == "header":
                 self.server.messages.append(value["summary"])
+            elif line["key"] == "deletedFile":
+                del files[value["path"]]
             elif line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             else:
@@ -266,6 +270,38 @@ def test_a_later_push_is_a_commit_more_on_the_branch_that_is_named(hub, run):
     assert files_of(hub, "me/reviews") == first
     assert load("me/reviews@try").labels == ["no", "yes", "maybe"]
     assert load("me/reviews").labels == ["bad", "good", "so-so"]
+
+
+def test_a_calibration_goes_with_its_model_and_with_no_other(hub, run):
+    plain, texts, file = load_model(run), ["good film", "so bad"], run / "model" / "calibration.json"
+    file.write_text(json.dumps({"method": "vector", "scale": [0.5, 1, 2], "shift": [1, 0, 0]}))
+    readme = run / "model" / "README.md"
+    readme.write_text(judged_card(readme.read_text(), {"test loss": "0.3"}, []))
+    hub.add("me/reviews", {"model.onnx": b"of its owner"})
+    hub.repos["me/reviews"]["private"] = True
+    assert main(["push", f"run={run}", "repo=me/reviews"]) == 0
+    assert load("me/reviews", "fp32").logits(texts).equal(load_model(run).logits(texts))
+    card = huggingface_hub.ModelCard(files_of(hub, "me/reviews")["README.md"].decode())
+    assert card.data.eval_results[0].metric_name.startswith("accuracy (before calibrate, 95 % interval")
+    assert "## Figures before calibrate\n" in card.text
+    file.unlink()
+    assert main(["push", f"run={run}", "repo=me/reviews"]) == 0
+    assert sorted(files_of(hub, "me/reviews")) == sorted([*OF_HUB, "model.onnx"])
+    assert load("me/reviews", "fp32").logits(texts).equal(plain.logits(texts))
+
+
+def test_a_server_holds_the_commit_that_it_began_with(hub, run, monkeypatch):
+    assert main(["push", f"run={run}", "repo=me/reviews", "tag=v1"]) == 0
+    held = []
+
+    async def begun(config, listener, token):
+        held.append(config.run)
+        return 0
+
+    monkeypatch.setattr(serve, "_serve", begun)
+    for name in ("me/reviews", "me/reviews@v1"):
+        assert main(["serve", f"run={name}", "port=0"]) == 0
+    assert held == [f"me/reviews@{hub.repos['me/reviews']['refs']['v1']}"] * 2
 
 
 def test_a_public_repository_is_written_to_only_where_that_is_meant(hub, run, capsys):

@@ -54,6 +54,7 @@ def run(check, token="", **settings):
         (b"{", 422, "the body is not JSON: send an object"),
         (b"[]", 422, "the body: input should be"),
         (b"[" * 1000, 400, "nested too deeply"),
+        (b'{"text": "\xff"}', 400, "it is not UTF-8"),
         (b"{}", 422, "give either text or texts"),
         (b'{"text": "a", "texts": ["b"]}', 422, "give either text or texts"),
         (b'{"text": 3}', 422, "text: input should be a valid string"),

@@ -130,6 +130,19 @@ def test_an_end_in_good_order(server):
     assert "all that was accepted is answered" in server.log.read_text()
 
 
+def test_an_end_that_waits_in_vain_says_so(serving, model_folder):
+    server = serving(model_folder, "hardware.threads=1", "hardware.timeout=1")
+    thread = threading.Thread(target=lambda: server.ask({"text": "good"}))
+    os.kill(server.workers()[0], signal.SIGSTOP)
+    thread.start()
+    while "manyheads_batches 1.0" not in server.ask(path="/metrics", method="GET")[2]:
+        time.sleep(0.005)
+    assert server.end() == 0
+    thread.join()
+    said = server.log.read_text()
+    assert "ended: 1 requests are not answered in hardware.timeout=1 seconds" in said
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -74,6 +74,16 @@ def test_a_question_that_does_not_fit_takes_none_of_the_others_with_it(model_fol
     assert answers[1][1] == "the model was trained on single texts, but pairs are given"
 
 
+def test_pairs_that_are_missing_in_one_question_and_too_many_in_another_move_none_of_a_third(pair_folder):
+    third = {"texts": ["good film"], "pairs": ["so so"]}
+    short, long = {"texts": ["a", "b"], "pairs": ["c"]}, {"texts": ["a"], "pairs": ["bad", "awful"]}
+    answers = ask(pair_folder, short, third, long, exact=False)
+    assert [status for status, _ in answers] == [422, 200, 422]
+    (alone,) = manyheads.load(pair_folder).predict(["good film"], ["so so"])
+    assert answers[1][1]["predictions"][0]["probabilities"] == pytest.approx(alone.probabilities, abs=5e-3)
+    assert [status for status, _ in ask(pair_folder, {"texts": []}, third, exact=False)] == [422, 200]
+
+
 def test_a_page_shows_the_heads_that_are_asked_for(model_folder):
     asked = {"kind": "look", "texts": ["good <b>film"], "layers": "2", "heads": "1", "attribution": True}
     ((status, page), (_, wrong)) = ask(model_folder, asked, asked | {"layers": "7"})

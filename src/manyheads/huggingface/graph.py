@@ -8,10 +8,11 @@ import io
 import json
 import logging
 import re
-import runpy
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from manyheads.config import ExportConfig, Format, Long, Members, Rounding, Terms
 from manyheads.data.tokens import PROBE
-from manyheads.huggingface.parity import changed_by_rounding, hold_to_run, rows_to_compare
+from manyheads.huggingface.parity import Answer, changed_by_rounding, hold_to_run, rows_to_compare
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import GRAPH, write_settings
 from manyheads.layout import Padded
@@ -31,6 +32,12 @@ from manyheads.linear.blend import blended
 from manyheads.linear.model import LinearModel
 
 SCRIPT = Path(__file__).with_name("predict_script.py")
+ASK = """import json, sys
+from predict import Classifier
+made = Classifier(".")
+for line in sys.stdin:
+    print(json.dumps(made.logits(*json.loads(line)).tolist()), flush=True)
+"""
 PACKAGES = {Format.onnx: ("onnx", "onnxscript", "onnxruntime"), Format.torch: ()}
 OPSET = 23  # the first with attention as one operation: one text of 50 tokens in less time than by its parts
 FILES = {Format.onnx: GRAPH, Format.torch: "model.pt2"}
@@ -145,14 +152,13 @@ def export_graph(part: Path, predictor: TextClassifier, model: Path, config: Exp
         if known:
             (part / f"{name}.json").write_text(json.dumps(known, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
     (part / "predict.py").write_text(script_for(predictor, kind, settings.terms), encoding="utf-8")
-    said = hold_to_run(predictor, opened(part).logits, compared, kind, both=both)
-    if config.precision is Rounding.int8:
-        exact = opened(part)
-        quantise(part)
-        least = thresholds["both"] or []
-        said += "; " + changed_by_rounding(
-            predictor, exact.logits, opened(part).logits, compared.rows, config.max_changed, least
-        )
+    with answering(part) as exact:
+        said = hold_to_run(predictor, exact, compared, kind, both=both)
+        if config.precision is Rounding.int8:
+            quantise(part)  # what was asked already has opened the graph as it was
+            with answering(part) as rounded:
+                least, most = thresholds["both"] or [], config.max_changed
+                said += "; " + changed_by_rounding(predictor, exact, rounded, compared.rows, most, least)
     labelled = "A text has one label, that of the largest logit."
     if predictor.multi:
         labelled = "A text has each label whose probability, the sigmoid of its logit, reaches its threshold."
@@ -194,9 +200,25 @@ def untold(tokenizer: Tokenizer) -> bool:
     return any(text not in (None, type_id) for text, type_id in zip(probe.sequence_ids, probe.type_ids, strict=True))
 
 
-def opened(folder: Path) -> Any:
-    """What predict.py makes of the folder."""
-    return runpy.run_path(str(folder / "predict.py"))["Classifier"](folder)
+@contextmanager
+def answering(folder: Path) -> Iterator[Answer]:
+    """The logits that predict.py of the folder gives, in a process of its own, as users run it."""
+    command = [sys.executable, "-B", "-c", ASK]
+    process = subprocess.Popen(command, cwd=folder, stdin=-1, stdout=-1, text=True)  # noqa: S603 - our own words
+
+    def logits(texts: list[str], pairs: list[str] | None) -> Tensor:
+        line, ask, said = "", process.stdin, process.stdout
+        with suppress(BrokenPipeError):
+            print(json.dumps([texts, pairs]), file=ask, flush=True)
+            line = said.readline() if said else ""
+        assert line, "predict.py has ended: what it said stands above"
+        return torch.tensor(json.loads(line), dtype=torch.float64)
+
+    try:
+        yield logits
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def write_graph(file: Path, predictor: TextClassifier, kind: Format, *, both: bool) -> list[str]:

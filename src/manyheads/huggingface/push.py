@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import PushConfig, Task
-from manyheads.inference.format import ModelFolder, open_folder, run_folder
+from manyheads.inference.format import CALIBRATION, GRAPH, MORE, ModelFolder, open_folder, run_folder
 from manyheads.inference.hub import FILES, in_one_sentence, is_hub_name
 from manyheads.runs.folder import read_json
 from manyheads.terminal import one_line
@@ -54,7 +54,7 @@ def push(config: PushConfig) -> dict[str, int]:
 
 def _upload(config: PushConfig, files: dict[str, bytes | Path], token: str) -> str:
     """The address of what was written."""
-    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
     from huggingface_hub.utils import disable_progress_bars
 
@@ -75,9 +75,11 @@ def _upload(config: PushConfig, files: dict[str, bytes | Path], token: str) -> s
     with in_one_sentence(what, otherwise):
         if config.revision != "main":
             api.create_branch(config.repo, branch=config.revision, exist_ok=True)
+        there = {*api.list_repo_files(config.repo, revision=config.revision)}
+        old = sorted(there & {*MORE} - {GRAPH, *files})  # of another model, which would change the answers of this one
         done = api.create_commit(
             config.repo,
-            [CommitOperationAdd(name, one) for name, one in files.items()],
+            [*(CommitOperationAdd(name, one) for name, one in files.items()), *map(CommitOperationDelete, old)],
             commit_message=config.message or "manyheads push",
             revision=config.revision,
         )
@@ -98,6 +100,8 @@ def card_of(opened: ModelFolder, repo: str) -> str:
     file = opened.path / CARD
     text = file.read_text(encoding="utf-8") if file.is_file() else f"# {repo}\n"
     text = text.replace('manyheads.load("this folder")', f'manyheads.load("{repo}")')
+    if (opened.path / CALIBRATION).is_file():
+        text = text.replace("\n## Figures\n", "\n## Figures before calibrate\n")
     return f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n{text}"
 
 
@@ -113,11 +117,12 @@ def _results(opened: ModelFolder, kind: str, words: str) -> list[dict[str, Any]]
     if not isinstance(split, str) or not isinstance(summary.get(split), dict):
         raise ValueError(f"{home / 'summary.json'} is not what training wrote: copy it again, or remove it")
     data = run.hub or (Path(run.path).name.partition(".")[0] if run.path else run.source.name)  # without the way to it
+    when = "before calibrate, " if (opened.path / CALIBRATION).is_file() else ""
     metrics = [
         {
             "type": name,
             "value": one["value"],
-            "name": f"{name.replace('_', ' ')} (95 % interval {one['low']:.4f} to {one['high']:.4f})",
+            "name": f"{name.replace('_', ' ')} ({when}95 % interval {one['low']:.4f} to {one['high']:.4f})",
             "args": {"low": one["low"], "high": one["high"], "level": LEVEL},
         }
         for name, one in summary[split].items()

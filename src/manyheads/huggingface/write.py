@@ -29,7 +29,7 @@ from manyheads.huggingface.shapes import Described, describe
 from manyheads.huggingface.weights import KEYS, NEW, POSITIONS, SEGMENTS, WORDS, theirs
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.inference.format import home_of, open_folder
+from manyheads.inference.format import CALIBRATION, home_of, open_folder, read_thresholds
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import Pooler as PoolerLayer
 from manyheads.nn.embeddings import SinusoidalPositions
@@ -80,6 +80,10 @@ def export(config: ExportConfig) -> Path:
     folder = typed or home_of(config.run, model) / config.format.name
     refuse_taken(str(folder), by_training=False)
     predictor = load(opened, TextClassifier)
+    if predictor.calibration is not None:
+        print(f"{CALIBRATION} of {model} is left out: the export answers as the run did before `manyheads calibrate`")
+        own = read_thresholds(model / "thresholds.json", opened.settings)["both"] if predictor.multi else None
+        predictor = replace(predictor, calibration=None, thresholds=own)
     try:
         fill, opens, whole = writer(predictor, config, model)
         say_what_is_left_out(predictor, config, whole=whole)

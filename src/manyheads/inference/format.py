@@ -148,10 +148,13 @@ def read_settings(path: Path) -> Settings:
 
 
 def read_labels(path: Path, settings: Settings) -> list[str]:
-    """The class names of labels.json; index is class id. A ValueError unless they are texts, one for each class."""
+    """The class names of labels.json; index is class id. A ValueError unless they are texts that can be written, one
+    for each class."""
     labels = read_json(path)
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise ValueError(f"{path} must be a list of class names")
+    if any("\ud800" <= letter <= "\udfff" for label in labels for letter in label):
+        raise ValueError(f"{path} has a class name with half of a surrogate pair, which is no letter: write it whole")
     if len(labels) != settings.n_classes:
         raise ValueError(f"{path} names {len(labels)} classes, but config.json beside it has {settings.n_classes}")
     for label, times in Counter(labels).most_common(1):
@@ -225,8 +228,8 @@ def find_model(folder: Path, *, graph: bool = False) -> Path:
         if graph:
             return found
         raise ValueError(
-            f"run={folder} holds a graph for onnxruntime, which predict, evaluate and manyheads.load alone can open: "
-            "name the run that it was exported from"
+            f"run={folder} holds a graph for onnxruntime, which predict, evaluate, compare, serve and manyheads.load "
+            "alone can open: name the run that it was exported from"
         )
     if missing:
         raise ValueError(f"run={folder} is not a run folder: {found} has no {' and no '.join(missing)}; {REMEDY}")

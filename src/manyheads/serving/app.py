@@ -53,7 +53,7 @@ HEADERS = {
 WITH = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "5"}}
 WITH |= {status: {"connection": "close"} for status in (408, 413)}  # what is left of the body is not read
 SENTENCES = {
-    400: "the body cannot be read as JSON: it may be nested too deeply",
+    400: "the body cannot be read as JSON: it is not UTF-8, nested too deeply, or has a number of thousands of digits",
     404: "there is no such page: see /openapi.json",
     405: "this page is not asked in this way",
 }

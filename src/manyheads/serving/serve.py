@@ -10,13 +10,15 @@ import os
 import signal
 import socket
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Any
 
 from manyheads.config import ServeConfig, Task
 from manyheads.inference.format import open_folder
+from manyheads.inference.hub import is_hub_name
 from manyheads.terminal import one_line
 
 TOKEN = "MANYHEADS_TOKEN"  # noqa: S105 - the name of the variable
@@ -35,7 +37,10 @@ def serve(config: ServeConfig) -> None:
     """
     if any(find_spec(name) is None for name in NEEDED):
         raise ValueError("serve needs packages that are not installed: pip install 'manyheads[serve]'")
-    open_folder(config.run, Task.classify, graph=True).labels()
+    opened = open_folder(config.run, Task.classify, graph=True)
+    opened.labels()
+    if is_hub_name(config.run):  # at the commit that is there now: a process that is started later opens the same
+        config = replace(config, run=f"{config.run.partition('@')[0]}@{opened.path.name}")
     token = _token(config.host)
     with _listening(config) as listener:
         if asyncio.run(_serve(config, listener, token)) == signal.SIGINT:
@@ -101,12 +106,15 @@ async def _serve(config: ServeConfig, listener: socket.socket, token: str) -> in
         print(f"{one_line(crew.about['name'])}: http://{shown}:{port}/ (Ctrl-C ends it)", flush=True)
         await over.wait()
         gate.closing = True
-        async with asyncio.timeout(config.hardware.timeout):
-            while gate.active:
-                await asyncio.sleep(LOOK)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(config.hardware.timeout):
+                while gate.active:
+                    await asyncio.sleep(LOOK)
+        left = f"{gate.active} requests are not answered in hardware.timeout={config.hardware.timeout} seconds"
+        said = left if gate.active else "all that was accepted is answered"
         server.should_exit = True
         await serving
-    print("ended: all that was accepted is answered", file=sys.stderr, flush=True)
+    print(f"ended: {said}", file=sys.stderr, flush=True)
     return asked[0]
 
 

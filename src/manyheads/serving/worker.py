@@ -105,12 +105,13 @@ def answered(predictor: TextClassifier, batch: list[Question], config: ServeConf
     """An answer for each question. With `exact` each text is read by itself, as `predict` of one text reads it;
     otherwise all texts of the batch are read together, if they can be."""
     found: list[Any] = []
-    fits = all(one["kind"] == "predict" and (one["pairs"] is not None) == predictor.pairs for one in batch)
+    fits = all(
+        one["kind"] == "predict" and len(one["pairs"] or ()) == len(one["texts"]) * predictor.pairs for one in batch
+    )
     if fits and not config.exact:
         texts = [text for one in batch for text in one["texts"]]
-        pairs = [pair for one in batch for pair in one["pairs"]] if predictor.pairs else None
-        if pairs is None or len(pairs) == len(texts):
-            found = list(predictor.predict(texts, pairs, tokens=config.batch.tokens))
+        pairs = [pair for one in batch for pair in one["pairs"] or ()] if predictor.pairs else None
+        found = list(predictor.predict(texts, pairs, tokens=config.batch.tokens))
     for question in batch:
         n = len(question["texts"])
         yield _one(predictor, question, config, found[:n])

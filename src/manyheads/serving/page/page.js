@@ -116,15 +116,17 @@ async function ask() {
     if (!facts) await introduce();
     const question = { text: $("text").value, ...(facts.pairs ? { pair: $("pair").value } : {}) };
     const found = await (await call("predict", { ...question, members: true })).json();
+    if (number !== asked) return;
     answer(found.predictions[0], false);
     $("go").disabled = false;
     await look(question, number);
   } catch (error) {
+    if (number !== asked) return;
     $("answer").hidden = true;
     show("mistake", error.message);
     if (error.status === 401) $("token").focus();
   } finally {
-    $("go").disabled = false;
+    if (number === asked) $("go").disabled = false;
   }
 }
 
