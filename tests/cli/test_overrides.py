@@ -77,7 +77,18 @@ def test_tune_is_not_told_to_add_what_it_refuses():
 
 def test_what_is_taken_as_it_is_typed():
     taken = {name for verb in VERBS.values() for name in having(verb.config, verbatim=True)}
-    assert taken == {"text", "init_from", "input", "run", "output", "storage", "message", "costs", "labelled"} | {
+    assert taken == {
+        "text",
+        "init_from",
+        "input",
+        "run",
+        "output",
+        "storage",
+        "message",
+        "costs",
+        "labelled",
+        "tests",
+    } | {
         "data.path",
         "data.cache",
         "tokenizer.path",
