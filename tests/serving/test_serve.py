@@ -13,6 +13,8 @@ import pytest
 
 import manyheads
 from manyheads.cli.main import main
+from manyheads.config import ServeConfig
+from manyheads.serving.serve import _listening
 
 TEXTS = [f"{first} {second} film" for first in ("good", "bad", "not so good", "very awful") for second in ("a", "the")]
 
@@ -173,3 +175,10 @@ def test_a_port_that_is_taken_a_short_token_and_a_model_of_another_kind(model_fo
     monkeypatch.setenv("MANYHEADS_TOKEN", "short")
     assert main(["serve", f"run={model_folder}", "host=0.0.0.0"]) == 2
     assert "$MANYHEADS_TOKEN is short" in capsys.readouterr().err
+
+
+def test_no_packet_of_an_answer_waits_for_an_acknowledgement():
+    with _listening(ServeConfig(run="x", port=0)) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
