@@ -30,7 +30,7 @@ ANSWER_ROWS = 4096  # most rows of a batch of a finished model; tokens bound it 
 ANSWER_TOKENS = 2048
 """Most tokens of a batch unless told: on a CPU what a layer makes of them should stay in the cache. Texts of 43 tokens
 at 4 x 256 on two cores, a second: 506 in batches of 512 tokens, 566 of 1024, 591 of 2048, 523 of 4096, 413 of 8192."""
-BATCHES_HELD = 4096  # after which the pages that were read of a file of tokens are let go
+BATCHES_HELD = 256  # after which the pages that were read of a file of tokens are let go
 FEWEST = 512  # tokens that a batch is filled up to where few counts shall occur
 
 

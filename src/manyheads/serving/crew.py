@@ -182,7 +182,8 @@ class Crew:
 async def _started(config: ServeConfig) -> tuple[asyncio.subprocess.Process, dict[str, Any]]:
     """A process, and the settings that it is to be sent."""
     told = os.environ.get("OMP_NUM_THREADS", "")
-    share = int(told) if told.isdigit() else n_cores() // config.workers
+    # one core is left to the server and its clients
+    share = int(told) if told.isdigit() else (n_cores() - 1) // config.workers
     threads = config.hardware.threads or max(1, share)
     process = await asyncio.create_subprocess_exec(
         sys.executable, *PROGRAM, stdin=-1, stdout=-1, start_new_session=True, limit=LARGEST,
