@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manyheads.evaluation.intervals import Figures, gap_interval, mean_interval
+from manyheads.evaluation.intervals import gap_interval, mean_interval
 from manyheads.evaluation.metrics import EDGES, change_of_answers, score, score_labels
+from manyheads.runs.summary import Figures
 
 Array = NDArray[Any]
 ROWS, SIZES, SEED = 200_000, (50, 500, 5_000), 0

@@ -53,6 +53,7 @@ FIRST = (  # imported before a mistake in settings or data is told: the standard
         "serving/serve.py",
     ),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
+    *("runs/summary.py", "runs/listing.py", "runs/report.py"),
     *("data/sources.py", "data/rows.py", "data/demo.py", "data/opening.py", "huggingface/shapes.py"),
 )
 

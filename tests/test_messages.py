@@ -175,7 +175,7 @@ MISTAKES = [
     (
         "frobnicate",
         "frobnicate is not a verb: choose train, pretrain, evaluate, compare, calibrate, probe, predict, look, serve, "
-        "export, push, audit, ablate, tune, curve or explain",
+        "runs, report, export, push, audit, ablate, tune, curve or explain",
     ),
     ("seed=3 train", "seed=3 stands before the verb: write manyheads train seed=3 ..."),
     ("train --lr=0.1", "--lr=0.1 is not a flag: settings are typed without dashes, such as optim.lr=0.1"),

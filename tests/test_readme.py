@@ -66,6 +66,7 @@ NEEDED = {
     "predict": ["run=x"],
     "look": ["run=x"],
     "serve": ["run=x"],
+    "report": ["run=x"],
     "export": ["run=x"],
     "push": ["run=x", "repo=a/b"],
     "tune": ["optim.lr=1e-3,1e-4"],
@@ -195,6 +196,8 @@ def test_command(command, reader, capsys):
         "probe",
         "export",
         "push",
+        "report",
+        "runs",
         "serve",
     ):  # their own tests run them, small
         compose(verb, words)

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from manyheads.data.tokens import Tokens
-    from manyheads.evaluation.results import Summary
     from manyheads.inference.folder import AnyPredictor
+    from manyheads.runs.summary import Summary
     from manyheads.training.module import Network
 
 log = logging.getLogger("manyheads")
@@ -166,8 +166,8 @@ def train_here(
     run: RunConfig, splits: Splits, start: Start, began: float, callbacks: "Sequence[Callback]"
 ) -> "Summary | None":
     """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
+    from manyheads.config.data import data_name
     from manyheads.data.cache import prepare_tokens
-    from manyheads.evaluation.evaluate import data_name
     from manyheads.evaluation.intervals import plain
     from manyheads.evaluation.results import card_figures, card_notes, evaluate_run, show_summary
     from manyheads.inference.folder import judged_card
@@ -251,7 +251,7 @@ def train_together(run: RunConfig, n_local: int) -> "Summary | None":
             pass  # else it is refused before anything is started
     with reserved_folder(run.output) as folder:
         on_all("train", run, n_local=n_local, timeout=run.hardware.timeout, folder=folder)
-        from manyheads.evaluation.results import read_summary
+        from manyheads.runs.summary import read_summary
 
         return read_summary(folder / "summary.json")
 

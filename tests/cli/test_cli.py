@@ -83,6 +83,8 @@ LIGHT = [  # a command line, its exit code, and what of the heavy packages it ma
     (["train", "model.n_haeds=4"], 2, {"hydra", "omegaconf"}),
     (["train", "data.path=nowhere.csv"], 2, {"hydra", "omegaconf"}),
     (["predict", "run=nowhere", "text=good"], 2, {"hydra", "omegaconf"}),
+    (["runs", "folder=."], 0, {"hydra", "omegaconf"}),
+    (["report", "run=nowhere"], 2, {"hydra", "omegaconf"}),
     (
         ["predict", "run=RUN", "text=a good film"],
         0,

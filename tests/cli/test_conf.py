@@ -21,6 +21,8 @@ NEEDED = {
     "predict": ["run=x"],
     "look": ["run=x"],
     "serve": ["run=x"],
+    "runs": [],
+    "report": ["run=x"],
     "export": ["run=x"],
     "push": ["run=x", "repo=a/b"],
     "train": [],

@@ -22,7 +22,9 @@ from manyheads.config import (
     PredictConfig,
     ProbeConfig,
     PushConfig,
+    ReportConfig,
     RunConfig,
+    RunsConfig,
     ServeConfig,
     TuneConfig,
 )
@@ -40,6 +42,8 @@ def test_entries_are_modules_of_the_package():
         "predict": PredictConfig,
         "look": LookConfig,
         "serve": ServeConfig,
+        "runs": RunsConfig,
+        "report": ReportConfig,
         "export": ExportConfig,
         "audit": AuditConfig,
         "push": PushConfig,

@@ -21,14 +21,14 @@ from manyheads.evaluation.classification import (
     reported,
     verdict,
 )
-from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
-from manyheads.evaluation.intervals import Interval
+from manyheads.evaluation.evaluation import Setup
 from manyheads.evaluation.metrics import Scores, score, score_answers
 from manyheads.evaluation.report import Example, Page, render
 from manyheads.inference import classifier as module
 from manyheads.inference.folder import load
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import LinearBaseline
+from manyheads.runs.summary import LINEAR, NETWORK, Interval
 
 TEXTS = ["good", "bad\x85film", "", "line\nbreak", 'quote " and, comma', "carriage\rreturn", "=1+1"]
 

@@ -12,12 +12,13 @@ from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.calibration import Calibration
 from manyheads.evaluation.decisions import least_costs, outlier_rows, promises_kept, read_costs, risk_by_coverage
-from manyheads.evaluation.evaluation import NETWORK, Setup
+from manyheads.evaluation.evaluation import Setup
 from manyheads.evaluation.intervals import share_interval
 from manyheads.inference.abstain import Rules, set_bounds
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.inference.outliers import fit_outliers
+from manyheads.runs.summary import NETWORK
 
 NAMES = ["a", "b", "c"]
 

@@ -6,17 +6,9 @@ from typing import Any
 import pytest
 
 from manyheads.data.rows import Rows
-from manyheads.evaluation.evaluation import (
-    LINEAR,
-    Evaluation,
-    compared,
-    few_rows,
-    lead_words,
-    seen_rows,
-    strongest,
-)
-from manyheads.evaluation.intervals import Interval
+from manyheads.evaluation.evaluation import Evaluation, compared, few_rows, seen_rows
 from manyheads.evaluation.report import Section, render
+from manyheads.runs.summary import LINEAR, Interval, lead_words, strongest
 
 MAJORITY = "most frequent class"
 CHANCE = "their own figures, and what they add to macro F1, may be chance"

@@ -19,12 +19,13 @@ from manyheads.evaluation.answered import Worst, answer_rows
 from manyheads.evaluation.classification import LABELS as KIND
 from manyheads.evaluation.classification import evaluate_classifier
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
+from manyheads.evaluation.evaluation import Setup
 from manyheads.evaluation.results import evaluate_run
 from manyheads.inference.folder import load, load_to_answer
 from manyheads.inference.predict import predict
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import LinearBaseline, write_baseline
+from manyheads.runs.summary import LINEAR, NETWORK
 from tests.evaluation.test_results import TRAINING
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from manyheads.evaluation.intervals import Interval
 from manyheads.evaluation.metrics import Scores, score
 from manyheads.evaluation.report import (
     MOST_LETTERS,
@@ -35,6 +34,7 @@ from manyheads.evaluation.report import (
     value_sections,
     write_page,
 )
+from manyheads.runs.summary import Interval
 
 EVIL = (
     "<script>alert(1)</script> \"on\" & 'x' <img src=http://evil.example/x onerror=alert(1)> {{ 7 * 7 }} \x00\x1b\u202e"

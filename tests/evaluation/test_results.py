@@ -11,23 +11,14 @@ from manyheads.config import EvaluateConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.evaluation.classification import CLASSES
 from manyheads.evaluation.evaluate import EvaluationData
-from manyheads.evaluation.evaluation import LINEAR, NETWORK, Setup
-from manyheads.evaluation.intervals import Interval
+from manyheads.evaluation.evaluation import Setup
 from manyheads.evaluation.language_models import score_masked
-from manyheads.evaluation.results import (
-    Summary,
-    cell,
-    evaluate_rows,
-    evaluate_run,
-    facts,
-    read_summary,
-    show_summary,
-    write_evaluation,
-)
+from manyheads.evaluation.results import cell, evaluate_rows, evaluate_run, show_summary, write_evaluation
 from manyheads.inference.folder import load
 from manyheads.inference.language_models import Guessed
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import BASELINE, LinearBaseline, write_baseline
+from manyheads.runs.summary import LINEAR, NETWORK, Interval, Summary, facts, read_summary
 
 LABELS = ["bad", "good", "so-so"]
 FIGURE = Interval(0.5, 0.25, 0.75)

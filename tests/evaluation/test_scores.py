@@ -14,8 +14,9 @@ from sklearn import metrics
 from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from manyheads.evaluation.intervals import Interval, gap_interval, mean_interval, share_interval
+from manyheads.evaluation.intervals import gap_interval, mean_interval, share_interval
 from manyheads.evaluation.metrics import change_of_answers, reliability, score, score_answers
+from manyheads.runs.summary import Interval
 
 FIGURES = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")
 

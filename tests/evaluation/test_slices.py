@@ -10,9 +10,10 @@ from scipy.stats import fisher_exact
 from manyheads.data.rows import Rows, Table, Unread, script_of
 from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.evaluate import require_columns
-from manyheads.evaluation.evaluation import NETWORK, Setup
+from manyheads.evaluation.evaluation import Setup
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.slices import find_slices, holm
+from manyheads.runs.summary import NETWORK
 
 NAMES = ["no", "yes"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from manyheads.cli.compose import compose
 from manyheads.config import DataConfig, Source
-from manyheads.evaluation.evaluate import data_name
+from manyheads.config.data import data_name
 from manyheads.runs.folder import refuse_links, within
 
 NAMES = ["../../x", "/x", "..", ".", "~", "~/x", "a\0b", "x" * 300, "a/b", "a\\b", "\n", "-", "", " ", "\u202e",

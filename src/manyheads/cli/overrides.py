@@ -101,7 +101,7 @@ def read_overrides(
         ValueError: one sentence on the first word that is mistaken.
     """
     typed, known = Typed(), VERBS[verb].settings()
-    for word in words:
+    for word in _named_runs(verb, words, grammar):
         key, value = _split(verb, word)
         if key.startswith(("hydra.", "hydra/")):
             typed.words.append(_hydras_own(verb, word, key, value, sweep))
@@ -116,6 +116,17 @@ def read_overrides(
         if key in typed.values:
             raise ValueError(f"{key} is typed twice, with one value and with several: remove one of them")
     return typed
+
+
+def _named_runs(verb: str, words: Sequence[str], grammar: Grammar) -> list[str]:
+    """`runs compare A B` as `runs runs=[A,B]`."""
+    if verb != "runs" or list(words[:1]) != ["compare"]:
+        return list(words)
+    known = settings(VERBS[verb].config)
+    named = [word for word in words[1:] if word.partition("=")[0] not in known]
+    if len(named) < 2:
+        raise ValueError("runs compare is of two runs or more: write manyheads runs compare outputs/a outputs/b")
+    return [f"runs=[{','.join(map(grammar.quote, named))}]", *(word for word in words[1:] if word not in named)]
 
 
 def search_words(values: dict[str, Any]) -> list[str]:
@@ -180,6 +191,8 @@ def _for_word(verb: str, word: str) -> str:
         return f"for a run write run={word}"
     if not os.path.exists(word):
         return ""
+    if "folder" in known:
+        return f"for the runs in a folder write folder={word}"
     if "input" in known and os.path.isfile(word):
         return f"for a file of texts write input={word}"
     return f"for local files write data.path={word}" if "data.path" in known else ""

@@ -18,7 +18,9 @@ from manyheads.config import (
     PredictConfig,
     ProbeConfig,
     PushConfig,
+    ReportConfig,
     RunConfig,
+    RunsConfig,
     ServeConfig,
     TuneConfig,
 )
@@ -30,6 +32,8 @@ Config = (
     | Asking
     | ExportConfig
     | PushConfig
+    | ReportConfig
+    | RunsConfig
     | AuditConfig
     | AblateConfig
     | CurveConfig
@@ -194,6 +198,27 @@ VERBS = {
         dict.fromkeys(("ddp", "fsdp"), "several devices, but each worker of serve uses one")
         | {"slurm": "a job of training"},
         {"hardware.devices": "each worker has one device"},
+    ),
+    "runs": Verb(
+        RunsConfig,
+        "manyheads.runs.listing:runs",
+        "list the runs of a folder, or compare the settings and figures of some",
+        {},
+        (
+            "manyheads runs",
+            "manyheads runs 'where=[data=reviews, accuracy>0.8]' sort=-accuracy",
+            "manyheads runs compare outputs/a outputs/b",
+        ),
+    ),
+    "report": Verb(
+        ReportConfig,
+        "manyheads.runs.report:report",
+        "what a finished run is worth, as Markdown, JSON or the page",
+        {},
+        (
+            "manyheads report run=outputs/reviews",
+            "manyheads report run=outputs/reviews format=json output=reviews.json",
+        ),
     ),
     "export": Verb(
         ExportConfig,

@@ -20,6 +20,9 @@ from manyheads.config.inference import OutliersConfig as OutliersConfig
 from manyheads.config.inference import PredictConfig as PredictConfig
 from manyheads.config.inference import Predictions as Predictions
 from manyheads.config.inference import ProbeConfig as ProbeConfig
+from manyheads.config.inference import ReportConfig as ReportConfig
+from manyheads.config.inference import ReportFormat as ReportFormat
+from manyheads.config.inference import RunsConfig as RunsConfig
 from manyheads.config.inference import ServeConfig as ServeConfig
 from manyheads.config.inference import SetsConfig as SetsConfig
 from manyheads.config.inference import TextColumns as TextColumns

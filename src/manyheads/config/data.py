@@ -1,12 +1,19 @@
 """Where texts and labels come from, how they become tokens, and how tokens become batches."""
 
+import os
 import re
 from enum import Enum, StrEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from manyheads.config.facts import require, section, setting
 from manyheads.config.fields import show
 
+TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
+KINDS = (*TEXT_KINDS, ".parquet")
+PACKED_KINDS = (".gz", ".bz2", ".xz")
+ROLES = ("train", "validation", "test")
+LONGEST = 56  # letters of a name, four bytes each at the most, that a disk takes with a split and a digest after it
 HUB_ID = re.compile(r"(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}")  # no path, no address
 HUB_MODEL = re.compile(rf"(?P<id>{HUB_ID.pattern})(@(?P<revision>\w[\w./-]{{0,200}}))?")
 
@@ -188,6 +195,24 @@ class TokenizerConfig:
     )
     lowercase: bool = setting(True, "lower-case the text first", weights="unused")
     path: str = setting("", "tokenizer.json to load instead of training one", path=True)
+
+
+def stem_of(path: Path) -> str:
+    """File name without its kind and compression: `train` of `train.csv.gz`."""
+    name = path.name
+    while Path(name).suffix.lower() in (*KINDS, *PACKED_KINDS):
+        name = Path(name).stem
+    return name
+
+
+def data_name(data: DataConfig) -> str:
+    """What a reader calls the data: the name of its file, folder or hub dataset, fit for a folder's name."""
+    name = data.hub.rsplit("/", 1)[-1] or data.source.name
+    if data.path:
+        path, is_folder = Path(os.path.expanduser(data.path)), os.path.isdir(os.path.expanduser(data.path))
+        name = path.name if is_folder else stem_of(path)
+        name = f"{path.absolute().parent.name}-{name}" if name in ROLES and not is_folder else name
+    return re.sub(r"[^\w.-]+", "-", name)[:LONGEST].strip("-.") or "data"
 
 
 class Balance(Enum):

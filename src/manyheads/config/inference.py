@@ -6,7 +6,7 @@ from typing import Any
 
 from manyheads.config.data import DataConfig, Source
 from manyheads.config.facts import require, section, setting
-from manyheads.config.fields import one_of
+from manyheads.config.fields import one_of, show
 from manyheads.config.model import GenerateConfig
 from manyheads.config.training import Accelerator, Precision
 
@@ -262,3 +262,41 @@ class ServeConfig:
     page: bool = setting(True, "serve the page at / as well, and what it asks for at /look")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor of a worker")
+
+
+ListFormat = Enum("ListFormat", "table csv json")
+ReportFormat = Enum("ReportFormat", "md json html")
+
+
+@section()
+class RunsConfig:
+    """All settings of `manyheads runs`."""
+
+    folder: str = setting("outputs", "folder of the runs, which may lie deeper in it", path=True, may_be_empty=False)
+    where: str = setting(
+        "", "what holds of all that are listed, such as [data=reviews, model.n_heads=8, accuracy>0.8]", verbatim=True
+    )
+    sort: str = setting("", "column, setting or figure; -accuracy: the highest first; empty: the newest first")
+    runs: list[str] = setting(
+        list, "instead of folder two runs or more, or evaluations: settings that differ, and figures", path=True
+    )
+    format: ListFormat = setting(ListFormat.table, "how they are printed; table: plain lines where no terminal reads")
+
+    def __post_init__(self) -> None:
+        unread = f"where={show(self.where)}" if self.where else f"sort={show(self.sort)}" if self.sort else ""
+        require(not (self.runs and unread), f"{unread} does nothing with runs, which names them: remove one of them")
+        require(len(self.runs) != 1, f"runs={show(self.runs)} is one run, but two or more are compared: add another")
+
+
+@section()
+class ReportConfig:
+    """All settings of `manyheads report`."""
+
+    run: str = setting(
+        "",
+        "run folder, or folder of an evaluation, such as <run>/evaluate/reviews-test",
+        path=True,
+        required="name a finished run, for example run=outputs/my-run",
+    )
+    format: ReportFormat = setting(ReportFormat.md, "Markdown, JSON, or the page that is there")
+    output: str = setting("-", "file, replaced where it is there; -: standard output", path=True, may_be_empty=False)

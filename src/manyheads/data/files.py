@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from manyheads.config.data import KINDS, PACKED_KINDS, TEXT_KINDS
 from manyheads.config.fields import listed, show
 from manyheads.data.delimited import Cells, Part
 from manyheads.data.table import Table
@@ -32,15 +33,15 @@ TREC = (
 )
 SPACES = re.compile(r"[ \t\n\r]*")  # of JSON
 Packed = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
-OPENERS: dict[str, Callable[[Path], Packed]] = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}
+OPENERS: dict[str, Callable[[Path], Packed]] = dict(
+    zip(PACKED_KINDS, (gzip.GzipFile, bz2.BZ2File, lzma.LZMAFile), strict=True)
+)
 MOST_BYTES = 2**32  # of a decompressed file: a small one may unpack to more than any memory holds
 MOST_TIMES = 100  # its own size, where that is more than FREE_BYTES: texts come to a tenth or a third
 FREE_BYTES = 2**27
 MOST_OBJECT = 2**26  # bytes in which one JSON object ends
 LARGE = 2**26  # bytes of files from which they are not held in memory, but read again
 PACKED = 4  # bytes of text that one of a compressed file is taken for
-TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
-KINDS = (*TEXT_KINDS, ".parquet")
 KINDS_IN_WORDS = "csv, tsv, jsonl, json, txt or parquet (the text kinds also as .gz, .bz2, .xz)"
 
 
@@ -106,14 +107,6 @@ def kind_of(path: Path) -> str | None:
         suffixes.pop()
         return suffixes[-1] if suffixes and suffixes[-1] in TEXT_KINDS else None
     return suffixes[-1] if suffixes and suffixes[-1] in KINDS else None
-
-
-def stem_of(path: Path) -> str:
-    """File name without its kind and compression: `train` of `train.csv.gz`."""
-    name = path.name
-    while Path(name).suffix.lower() in (*KINDS, *OPENERS):
-        name = Path(name).stem
-    return name
 
 
 def is_large(paths: Iterable[Path]) -> bool:

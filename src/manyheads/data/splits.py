@@ -14,8 +14,9 @@ from shlex import quote
 from typing import Any, TypeVar
 
 from manyheads.config import DataConfig
+from manyheads.config.data import stem_of
 from manyheads.config.fields import listed, show
-from manyheads.data.files import kind_of, stem_of, why_empty
+from manyheads.data.files import kind_of, why_empty
 from manyheads.data.rows import Rows, kept_together
 
 T = TypeVar("T")

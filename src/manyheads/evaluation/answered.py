@@ -17,11 +17,12 @@ from torch import Tensor
 
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import marks_of
-from manyheads.evaluation.evaluation import BOTH, LINEAR, NETWORK, Setup, write_answers
+from manyheads.evaluation.evaluation import Setup, write_answers
 from manyheads.evaluation.intervals import Bools, Floats, Ints
 from manyheads.evaluation.report import Example, Group
 from manyheads.inference.answers import Answers, Progress
 from manyheads.inference.classifier import TextClassifier, chunks_of, rows_at_once
+from manyheads.runs.summary import BOTH, LINEAR, NETWORK
 
 TOKENS = 8192  # most of a batch
 NONE = "no label"

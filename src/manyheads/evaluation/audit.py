@@ -32,7 +32,6 @@ from manyheads.evaluation.facts import (
     personal,
     scripts,
 )
-from manyheads.evaluation.intervals import Interval
 from manyheads.evaluation.report import (
     Example,
     Page,
@@ -44,6 +43,7 @@ from manyheads.evaluation.report import (
     write_page,
 )
 from manyheads.runs.folder import refuse_unwritable, replace_file, start_folder
+from manyheads.runs.summary import Interval
 from manyheads.terminal import console, show_files
 
 MISSING = "not looked for: pip install 'manyheads[audit]'"

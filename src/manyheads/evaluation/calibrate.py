@@ -178,7 +178,7 @@ def _scored(logits_nC: "Tensor", truth: "Tensor", labels: list[str], **draws: in
 
 
 def _show(found: dict[str, Any], folder: Path) -> None:
-    from manyheads.evaluation.evaluation import words_of
+    from manyheads.runs.summary import words_of
 
     by = f"{found['method']} on {found['rows']:,} rows; after: of five folds, each mapped by what the others fitted"
     lines = [by]

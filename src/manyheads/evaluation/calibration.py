@@ -14,16 +14,8 @@ of a row
 
 import numpy as np
 
-from manyheads.evaluation.intervals import (
-    Bools,
-    Figures,
-    Floats,
-    Interval,
-    Ints,
-    interval,
-    mean_interval,
-    resamples,
-)
+from manyheads.evaluation.intervals import Bools, Floats, Ints, interval, mean_interval, resamples
+from manyheads.runs.summary import Figures, Interval
 
 N_BINS = 15  # of confidence, equally wide or with equally many rows
 EDGES = np.linspace(0, 1, N_BINS + 1)[1:-1]

@@ -12,25 +12,13 @@ from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import Stored, Worst, answer_rows, cell_groups, cell_key, write_predictions
 from manyheads.evaluation.calibration import Calibration
 from manyheads.evaluation.decisions import least_costs, outlier_rows, promises_kept, risk_by_coverage
-from manyheads.evaluation.evaluation import (
-    LINEAR,
-    Evaluation,
-    Finding,
-    Setup,
-    beside,
-    compared,
-    figures_section,
-    lead_words,
-    rows_of_class,
-    strongest,
-    words_of,
-)
-from manyheads.evaluation.intervals import Figures
+from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section, rows_of_class
 from manyheads.evaluation.metrics import AnswerTally, ClassTally, LabelScore, LabelTally, Scores
 from manyheads.evaluation.occlusion import with_words
 from manyheads.evaluation.report import Example, Link, Picture, Section, Table, draw_reliability
 from manyheads.evaluation.slices import find_slices
 from manyheads.inference.classifier import TextClassifier
+from manyheads.runs.summary import LINEAR, Figures, beside, lead_words, linear_words, strongest, words_of
 
 MOST_CLASSES = 20  # of a square table
 MOST_CONFUSIONS = 20  # in a list of them, where there are more classes
@@ -149,12 +137,6 @@ def frequent_label(rows: Rows, n_classes: int, setup: Setup) -> int:
     if setup.most_frequent is not None:
         return setup.most_frequent
     return int(np.argmax(rows_of_class(setup.train or rows, n_classes)))
-
-
-def linear_words(terms: str, share: float) -> str:
-    """What the linear model counts, and its part in the answers."""
-    part = f"it has {share:.0%} of each answer" if share else "it does not answer, the network does alone"
-    return f"logistic regression on TF-IDF of {terms}; {part}"
 
 
 def verdict(scores: Scores, baselines: dict[str, Figures], leads: dict[str, Figures]) -> str:

@@ -8,7 +8,6 @@ n rows . C classes or labels
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import combinations
@@ -23,6 +22,7 @@ from manyheads.data.rows import label_names
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
 from manyheads.runs.folder import refuse_unwritable, replace_file
+from manyheads.runs.summary import names_of
 from manyheads.terminal import as_text, console, progress_bar, show_files
 
 if TYPE_CHECKING:
@@ -93,16 +93,6 @@ def _require_alike(name: str, folder: ModelFolder, first_name: str, first: Model
         if one != other:
             has = f"{name if one else first_name} takes or gives {what}, and {first_name if one else name} does not"
             raise ValueError(f"runs: {has}: models of one kind are compared")
-
-
-def names_of(runs: Sequence[str]) -> list[str]:
-    """The last parts of the paths, as many of them as tell all apart."""
-    parts = [Path(one).parts for one in runs]
-    for n in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(one[-n:]) for one in parts]
-        if len({*names}) == len(names):
-            return names
-    raise ValueError(f"runs={show(list(runs))} names one model twice: name others")
 
 
 def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArray[Any]":
@@ -304,9 +294,8 @@ def _words(answer: Any, labels: list[str]) -> str:
 
 
 def _sections(found: dict[str, Any]) -> "list[Section]":
-    from manyheads.evaluation.evaluation import words_of
-    from manyheads.evaluation.intervals import Interval
     from manyheads.evaluation.report import Section, Table
+    from manyheads.runs.summary import Interval, words_of
 
     names = list(next(iter(found["models"].values())))[:3]
     models = [[name, *(Interval(**of[one]) for one in names)] for name, of in found["models"].items()]

@@ -4,7 +4,6 @@ The rows are read before torch is imported, so that a mistake in the data is fou
 """
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source, Task
+from manyheads.config.data import ROLES, data_name
 from manyheads.config.fields import listed, show, to_plain
 from manyheads.data.columns import MULTI_LABEL
-from manyheads.data.files import stem_of
 from manyheads.data.opening import open_tables
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_split
@@ -42,8 +41,6 @@ UNREAD = {  # the column of an answer that a model does not give, and by what it
     Task.seq2seq: ("label", "texts"),
     Task.pretrain: ("target", "hidden words"),
 }
-ROLES = ("train", "validation", "test")
-LONGEST = 56  # letters of a name, four bytes each at the most, that a disk takes with a split and a digest after it
 
 
 @dataclass(slots=True)
@@ -279,16 +276,6 @@ def _named(config: EvaluateConfig, settings: Settings) -> DataConfig | None:
     if config.data.source is Source.run and not config.data.path:
         return None
     return with_columns(config.data, settings.columns, pairs=settings.pairs)
-
-
-def data_name(data: DataConfig) -> str:
-    """What a reader calls the data: the name of its file, folder or hub dataset, fit for a folder's name."""
-    name = data.hub.rsplit("/", 1)[-1] or data.source.name
-    if data.path:
-        path = Path(data.path).expanduser()
-        name = path.name if path.is_dir() else stem_of(path)
-        name = f"{path.absolute().parent.name}-{name}" if name in ROLES and not path.is_dir() else name
-    return re.sub(r"[^\w.-]+", "-", name)[:LONGEST].strip("-.") or "data"
 
 
 def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, multi: bool) -> EvaluationData:

@@ -11,7 +11,7 @@ from typing import Any
 from manyheads.config import GenerateConfig
 from manyheads.config.fields import listed, show
 from manyheads.data.rows import Rows
-from manyheads.evaluation.intervals import Figures, Interval, share_interval
+from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.report import (
     Page,
     Picture,
@@ -27,9 +27,8 @@ from manyheads.inference.answers import Answers, replaced_answers
 from manyheads.inference.parquet import plain as plain_cell
 from manyheads.linear.model import LinearBaseline
 from manyheads.runs.folder import Curve
+from manyheads.runs.summary import BOTH, Figures, words_of
 
-NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
-POINTS = 100  # of a share
 FEW_ROWS, FEW_OF_CLASS = 100, 10
 AT_ONCE = 1024  # rows that are written together
 MOST_NAMED = 5
@@ -134,11 +133,6 @@ class Evaluation:
         return Page(title=title, subtitle=subtitle, sections=sections, **above)
 
 
-def beside(members: dict[str, Figures], baselines: dict[str, Figures]) -> dict[str, Figures]:
-    """The figures of the models, then those of the baselines that are not among them."""
-    return {**members, **{name: figures for name, figures in baselines.items() if name not in members}}
-
-
 def compared(
     title: str, models: dict[str, Figures], first: str, *more: str, column: str = "model", note: str = "", ranked=True
 ) -> list[Section]:
@@ -153,31 +147,10 @@ def compared(
     return [Section(title, table, [note] if note else [])]
 
 
-def words_of(figure: str) -> str:
-    """The name of a figure as a sentence has it."""
-    return figure.replace("_", " ").replace("f1", "F1")
-
-
 def figures_section(figures: Figures) -> Section:
     """Figures by their names, each with its interval."""
     rows = [[name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for name, of in figures.items()]
     return Section("All figures with 95 % intervals", Table(["figure", "value", "low", "high"], rows, "wnnn"))
-
-
-def strongest(baselines: dict[str, Figures], figure: str) -> str:
-    """The baseline with the highest `figure`, of equals the last; empty: there are none."""
-    return max(reversed(baselines), key=lambda name: baselines[name][figure].value, default="")
-
-
-def lead_words(lead: Interval, name: str) -> str:
-    """How far a model is ahead of the baseline `name`, in points of a share, and how sure that is."""
-    value, low, high = (POINTS * one for one in (lead.value, lead.low, lead.high))
-    between = f"95 % interval {low:.1f} to {high:.1f}"
-    if low > 0:
-        return f"beats the {name} by {value:.1f} points ({between})"
-    if high < 0:
-        return f"falls short of the {name} by {-value:.1f} points ({between})"
-    return f"cannot be told from the {name}: {value:+.1f} points ({between})"
 
 
 def write_answers(path: Path, rows: Rows, columns: list[str], answers: Iterable[list[Any]]) -> None:

@@ -20,9 +20,10 @@ from manyheads.data.splits import deal_folds, shorten
 from manyheads.data.table import coded
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import load_tokenizer, marks_of
-from manyheads.evaluation.intervals import Interval, interval, plain, resamples, share_interval
+from manyheads.evaluation.intervals import interval, plain, resamples, share_interval
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import folded, linear_logits
+from manyheads.runs.summary import Interval
 
 ALIKE = 0.8  # Jaccard similarity of the runs of letters of two texts
 RUN = 5  # letters

@@ -11,17 +11,19 @@ import numpy as np
 import torch
 
 from manyheads.config import EvaluateConfig, Resume, RunConfig
+from manyheads.config.data import data_name
 from manyheads.data.rows import Splits
 from manyheads.data.splits import deal_folds
 from manyheads.evaluation.answered import Stored, answer_rows, new_file
 from manyheads.evaluation.classification import evaluate_classifier
-from manyheads.evaluation.evaluate import EvaluationData, data_name
-from manyheads.evaluation.evaluation import BOTH, LINEAR, NETWORK, Finding, Setup, words_of
-from manyheads.evaluation.intervals import Figures, fold_interval, plain
+from manyheads.evaluation.evaluate import EvaluationData
+from manyheads.evaluation.evaluation import Finding, Setup
+from manyheads.evaluation.intervals import fold_interval, plain
 from manyheads.evaluation.report import Section, Table
-from manyheads.evaluation.results import Summary, baseline_of, read_summary, write_evaluation
+from manyheads.evaluation.results import baseline_of, write_evaluation
 from manyheads.inference.classifier import TextClassifier, rows_at_once
 from manyheads.inference.folder import load
+from manyheads.runs.summary import BOTH, LINEAR, NETWORK, Figures, Summary, read_summary, words_of
 from manyheads.terminal import Sheet, print_sheet, progress_bar
 
 NOTE = (

@@ -5,35 +5,19 @@ n rows . C classes or labels . R resamples, of which entry 0 is the data as it i
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from manyheads.runs.summary import Figures, Interval
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 NO_ROWS = "there are no rows to judge: give a split that holds at least one"
 Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
-
-
-@dataclass(slots=True)
-class Interval:
-    """A figure and its 95 % interval: of a share of rows Wilson's, of a mean over classes `class_interval`, of a change
-    `change_interval`, of a loss `mean_interval`, of the calibration error `gap_interval`. How often each holds the
-    figure of all texts is in docs/evaluation.md. It always holds the figure itself."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def words(self) -> str:
-        return f"{self.value:.4f} ({self.low:.3f} to {self.high:.3f})"
-
-
-Figures = dict[str, Interval]  # of one model, by name
 
 
 def plain(figures: Figures) -> dict[str, dict[str, float]]:

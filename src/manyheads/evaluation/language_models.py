@@ -20,11 +20,12 @@ from manyheads.config.fields import to_plain
 from manyheads.data.batches import ANSWER_TOKENS, Planned, gather, held_out
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import same_text
-from manyheads.evaluation.evaluation import NETWORK, Evaluation, Setup, compared, write_answers
-from manyheads.evaluation.intervals import Figures, Interval, mean_interval, plain, ratio_interval, share_interval
+from manyheads.evaluation.evaluation import Evaluation, Setup, compared, write_answers
+from manyheads.evaluation.intervals import mean_interval, plain, ratio_interval, share_interval
 from manyheads.evaluation.report import Example, Section
 from manyheads.inference.answers import replaced_answers
 from manyheads.inference.language_models import Followed, Guessed, MaskedLMPredictor, Seq2SeqPredictor
+from manyheads.runs.summary import NETWORK, Figures, Interval
 
 CHUNK = 1024  # rows answered together
 TOKENS = 8192  # most of a batch

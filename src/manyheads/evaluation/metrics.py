@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from manyheads.evaluation.calibration import EDGES, N_BINS, Calibration, Cells, Sums
 from manyheads.evaluation.intervals import (
     Bools,
-    Figures,
     Floats,
     Ints,
     change_interval,
@@ -30,6 +29,7 @@ from manyheads.evaluation.intervals import (
     resamples,
     share_interval,
 )
+from manyheads.runs.summary import Figures
 
 MOST_OF_SLICE = 4096  # rows of labels that are held where there are many tallies
 OF_CLASSES = (

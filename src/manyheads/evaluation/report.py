@@ -25,9 +25,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from manyheads.config.fields import show
-from manyheads.evaluation.intervals import Figures
 from manyheads.evaluation.metrics import Scores
 from manyheads.runs.folder import Curve, replace_file
+from manyheads.runs.summary import Figures
 
 MOST_LETTERS = 600  # of a text on a page
 UNSEEN = ("Cc", "Cs", "Cn")  # control characters, surrogates, unassigned characters

@@ -3,27 +3,17 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import EvaluateConfig, Predictions
 from manyheads.config.fields import to_plain
 from manyheads.data.rows import Rows, Splits
-from manyheads.evaluation.classification import evaluate_classifier, frequent_label, linear_words
+from manyheads.evaluation.classification import evaluate_classifier, frequent_label
 from manyheads.evaluation.evaluate import EvaluationData
-from manyheads.evaluation.evaluation import (
-    LINEAR,
-    NETWORK,
-    Evaluation,
-    Setup,
-    beside,
-    lead_words,
-    strongest,
-    warnings_of,
-    words_of,
-)
-from manyheads.evaluation.intervals import Interval, plain
+from manyheads.evaluation.evaluation import Evaluation, Setup, warnings_of
+from manyheads.evaluation.intervals import plain
 from manyheads.evaluation.language_models import evaluate_masked, evaluate_texts
 from manyheads.evaluation.report import installed_versions, write_page
 from manyheads.inference.classifier import TextClassifier
@@ -31,6 +21,16 @@ from manyheads.inference.folder import AnyPredictor
 from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 from manyheads.linear.model import LinearBaseline
 from manyheads.runs.folder import read_curves, refuse_unwritable, replace_file
+from manyheads.runs.summary import (
+    NETWORK,
+    Interval,
+    Summary,
+    beside,
+    facts,
+    lead_line,
+    models_of,
+    words_of,
+)
 from manyheads.terminal import as_text, console, show_files
 
 if TYPE_CHECKING:
@@ -57,71 +57,6 @@ def evaluate_rows(predictor: AnyPredictor, rows: Rows, setup: Setup) -> Evaluati
 def baseline_of(predictor: AnyPredictor, home: Path | None) -> LinearBaseline | None:
     """The linear model of the run folder `home`, which every run of a classifier fits."""
     return predictor.baseline(home) if isinstance(predictor, TextClassifier) else None
-
-
-@dataclass(kw_only=True, slots=True)
-class Summary:
-    """What summary.json holds.
-
-    `seconds` and `real_tokens_per_s` are of the training steps, padding not counted as tokens; `wall_seconds` is
-    everything up to the first figure of the finished model. `best` names the validation figure of the best epoch, whose
-    weights are shipped, as it was while the network trained in `precision`; `train` figures are those of that epoch, of
-    the network while it trained, dropout on. All other figures are in single precision. `validation` and `test` are of
-    the model as shipped; `members` has by split those of each member alone, too, and of a linear model that does not
-    answer. `baselines` were fitted on the train split and evaluated on `judged_on`; `leads` are the figures of the
-    model there less theirs, with paired intervals; `warnings` say what the figures cannot.
-
-    Memory ran out until micro-batches were cut into `split` parts; the optimiser steps `left_out`, from 1, had a loss
-    or gradient that was not finite and changed nothing. `linear` is the share of the linear model in each answer,
-    `terms` are what it counts, `most_frequent` is the class or label that most training rows have, `digests` differ
-    where the rows of a split do.
-    """
-
-    output: str
-    parameters: int
-    epochs: int
-    steps: int
-    seconds: float
-    wall_seconds: float
-    real_tokens_per_s: float
-    padding_share: float
-    truncated_share: float
-    precision: str
-    rows: dict[str, int]
-    best: dict[str, Any]
-    train: dict[str, float]
-    validation: dict[str, Interval]
-    test: dict[str, Interval]
-    judged_on: str
-    baselines: dict[str, dict[str, Interval]]
-    versions: dict[str, str]
-    split: int = 1
-    left_out: list[int] = field(default_factory=list)
-    leads: dict[str, dict[str, Interval]] = field(default_factory=dict)
-    linear: float = 0.0
-    digests: dict[str, str] = field(default_factory=dict)
-    members: dict[str, dict[str, dict[str, Interval]]] = field(default_factory=dict)
-    terms: str = ""
-    most_frequent: str = ""
-    warnings: list[str] = field(default_factory=list)
-
-    def write(self, path: Path) -> None:
-        """The file appears whole or not at all."""
-        with replace_file(path) as part:
-            part.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def read_summary(path: Path) -> Summary | None:
-    """What `write` has written; None where there is no file."""
-    if not path.is_file():
-        return None
-    found = json.loads(path.read_text(encoding="utf-8"))
-    for split in ("validation", "test"):
-        found[split] = {name: Interval(**figure) for name, figure in found[split].items()}
-    for models in (found["baselines"], found.get("leads", {}), *found.get("members", {}).values()):
-        for name, figures in models.items():
-            models[name] = {key: Interval(**figure) for key, figure in figures.items()}
-    return Summary(**found)
 
 
 def evaluate_run(
@@ -239,55 +174,6 @@ def show_evaluation(
         if line:
             console().print(as_text(line), soft_wrap=True)
     show_files(folder, ["metrics.json", predictions, "report.html"])
-
-
-def lead_line(leads: dict[str, Figures], baselines: dict[str, Figures], split: str) -> str:
-    """The lead over the strongest baseline in words; empty where none was measured."""
-    if not leads:
-        return ""
-    figure, where = next(iter(next(iter(leads.values())))), "these rows" if split == "all" else split
-    rival = strongest(baselines, figure)
-    return f"in {words_of(figure)} on {where} the model {lead_words(leads[rival][figure], rival)}"
-
-
-def facts(summary: Summary) -> dict[str, str]:
-    """What a run was, in a reader's words."""
-    out = f"step{'s' * (len(summary.left_out) > 1)} {', '.join(map(str, summary.left_out))}"
-    epochs = f"{summary.epochs} epoch{'s' * (summary.epochs != 1)}"
-    said = {
-        "lead": lead_line(summary.leads, summary.baselines, summary.judged_on),
-        "parameters": f"{summary.parameters:,}",
-        "rows": ", ".join(f"{name} {n:,}" for name, n in summary.rows.items()),
-        "trained": f"{epochs}, {summary.steps:,} step{'s' * (summary.steps != 1)}, {summary.seconds:.1f} s",
-        "weights kept": best_words(summary),
-        LINEAR: linear_words(summary.terms, summary.linear) if summary.terms else "",
-        "speed": f"{summary.real_tokens_per_s:,.0f} real tokens/s in {summary.precision}",
-        "padding": f"{summary.padding_share:.1%} of the attention grids",
-        "truncated": f"{summary.truncated_share:.1%} of the training texts",
-        "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step"
-        if summary.split > 1
-        else "",
-        "left out": f"{out}, whose loss or gradient was not finite: the rows are in nonfinite.json"
-        if summary.left_out
-        else "",
-    }
-    return {name: fact for name, fact in said.items() if fact}
-
-
-def best_words(summary: Summary) -> str:
-    """Why the weights are those of their epoch, by the network's figure as the table has it, and as it was then."""
-    best = summary.best
-    if not best:
-        return "the last"
-    shown = models_of(summary, "validation").get(NETWORK, {}).get(best["metric"])
-    then, now = f"{best['value']:.4f}", f"{shown.value:.4f}" if shown else ""
-    said = f"epoch {best['epoch']}, for the network's validation {words_of(best['metric'])} of {now or then}"
-    return said if now in ("", then) else f"{said} ({then} when it was chosen, in {summary.precision})"
-
-
-def models_of(summary: Summary, split: str) -> dict[str, Figures]:
-    """The figures on one split by the name of the model, the one that answers first."""
-    return dict(summary.members.get(split) or {NETWORK: getattr(summary, split)})
 
 
 def card_figures(summary: Summary, most: int = 4) -> dict[str, str]:

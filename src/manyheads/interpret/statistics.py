@@ -25,7 +25,7 @@ from torch import Tensor
 
 from manyheads.data.batches import Batch
 from manyheads.data.tokens import Tokens
-from manyheads.evaluation.intervals import Interval, mean_interval
+from manyheads.evaluation.intervals import mean_interval
 from manyheads.evaluation.metrics import change_of_answers, score_answers
 from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.maps import (
@@ -39,6 +39,7 @@ from manyheads.interpret.maps import (
     with_silence,
     without_head,
 )
+from manyheads.runs.summary import Interval
 
 FIGURES = {
     "entropy": "entropy in nats (Clark et al., 2019, section 4.1)",

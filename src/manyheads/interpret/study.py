@@ -15,7 +15,6 @@ import numpy as np
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluate import EvaluationData
-from manyheads.evaluation.intervals import Interval
 from manyheads.evaluation.report import Page, Section, Table, write_page
 from manyheads.inference.classifier import TextClassifier
 from manyheads.interpret.look import choose
@@ -31,6 +30,7 @@ from manyheads.interpret.statistics import (
     head_statistics,
 )
 from manyheads.runs.folder import refuse_unwritable, replace_folder
+from manyheads.runs.summary import Interval
 from manyheads.terminal import Sheet, print_sheet
 
 MOST_SHOWN = 32  # heads on a terminal; beyond, those that are missed most

@@ -23,9 +23,8 @@ from manyheads.training.before import check_end, check_logger, check_rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from manyheads.evaluation.intervals import Interval
     from manyheads.evaluation.report import Picture
-    from manyheads.evaluation.results import Summary
+    from manyheads.runs.summary import Interval, Summary
 
 DRAWS = 2000
 LEAST = 3  # sizes that a law of three numbers is fitted to
@@ -71,7 +70,7 @@ def curve(config: CurveConfig) -> dict[str, Any]:
         with stop.listening():
             Search(config, journal).run(stop)
         ended = [journal.find(one.number, one.seed) for one in trials]
-    from manyheads.evaluation.results import read_summary
+    from manyheads.runs.summary import read_summary
 
     sizes: dict[int, list[Summary]] = {at: [] for at in setting}
     for trial, outcome in zip(trials, ended, strict=True):
@@ -86,9 +85,9 @@ def curve(config: CurveConfig) -> dict[str, Any]:
 
 def told(config: CurveConfig, metric: Metric, sizes: "list[list[Summary]]", folder: Path) -> dict[str, Any]:
     """Write curve.json and report.html of the runs of each size, and print the table."""
-    from manyheads.evaluation.evaluation import BOTH, LINEAR, NETWORK, words_of
     from manyheads.evaluation.report import Page, Section, Table, dotted, installed_versions, value_sections, write_page
     from manyheads.runs.folder import replace_file
+    from manyheads.runs.summary import BOTH, LINEAR, NETWORK, words_of
 
     name, falls, split = metric.name, metric is Metric.loss, sizes[0][0].judged_on
     rows, n_judged = [of[0].rows["train"] for of in sizes], sizes[0][0].rows[split]
@@ -132,7 +131,8 @@ def fitted(rows: list[int], figures: "list[list[Interval]]", *, falls: bool) -> 
     import numpy as np
 
     from manyheads.evaluation.facts import error_at, power_law
-    from manyheads.evaluation.intervals import Interval, Z
+    from manyheads.evaluation.intervals import Z
+    from manyheads.runs.summary import Interval
 
     value_SK = np.array([[one.value for one in of] for of in figures])
     of_rows_S = np.array([[one.high - one.low for one in of] for of in figures]).mean(1) / (2 * Z)

@@ -1,0 +1,8 @@
+"""List runs and compare them: the same door as `manyheads runs`."""
+
+import sys
+
+from manyheads.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(["runs", *sys.argv[1:]]))

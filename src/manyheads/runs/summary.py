@@ -1,0 +1,221 @@
+"""What a finished run left of itself: its figures with their intervals, in summary.json, and how they are said.
+
+Nothing but the standard library is needed to read them.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from manyheads.config.facts import require
+from manyheads.config.fields import show
+from manyheads.runs.folder import read_json, replace_file
+
+NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
+POINTS = 100  # of a share
+ENDS = {"value", "low", "high"}  # of an interval
+MOST = 1e300  # of a figure: NaN, infinity and what no float holds are none
+
+
+@dataclass(slots=True)
+class Interval:
+    """A figure and its 95 % interval: of a share of rows Wilson's, of a mean over classes `class_interval`, of a change
+    `change_interval`, of a loss `mean_interval`, of the calibration error `gap_interval`. How often each holds the
+    figure of all texts is in docs/evaluation.md. It always holds the figure itself."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        return f"{self.value:.4f} ({self.low:.3f} to {self.high:.3f})"
+
+
+Figures = dict[str, Interval]  # of one model, by name
+
+
+@dataclass(kw_only=True, slots=True)
+class Summary:
+    """What summary.json holds.
+
+    `seconds` and `real_tokens_per_s` are of the training steps, padding not counted as tokens; `wall_seconds` is
+    everything up to the first figure of the finished model. `best` names the validation figure of the best epoch, whose
+    weights are shipped, as it was while the network trained in `precision`; `train` figures are those of that epoch, of
+    the network while it trained, dropout on. All other figures are in single precision. `validation` and `test` are of
+    the model as shipped; `members` has by split those of each member alone, too, and of a linear model that does not
+    answer. `baselines` were fitted on the train split and evaluated on `judged_on`; `leads` are the figures of the
+    model there less theirs, with paired intervals; `warnings` say what the figures cannot.
+
+    Memory ran out until micro-batches were cut into `split` parts; the optimiser steps `left_out`, from 1, had a loss
+    or gradient that was not finite and changed nothing. `linear` is the share of the linear model in each answer,
+    `terms` are what it counts, `most_frequent` is the class or label that most training rows have, `digests` differ
+    where the rows of a split do.
+    """
+
+    output: str
+    parameters: int
+    epochs: int
+    steps: int
+    seconds: float
+    wall_seconds: float
+    real_tokens_per_s: float
+    padding_share: float
+    truncated_share: float
+    precision: str
+    rows: dict[str, int]
+    best: dict[str, Any]
+    train: dict[str, float]
+    validation: dict[str, Interval]
+    test: dict[str, Interval]
+    judged_on: str
+    baselines: dict[str, dict[str, Interval]]
+    versions: dict[str, str]
+    split: int = 1
+    left_out: list[int] = field(default_factory=list)
+    leads: dict[str, dict[str, Interval]] = field(default_factory=dict)
+    linear: float = 0.0
+    digests: dict[str, str] = field(default_factory=dict)
+    members: dict[str, dict[str, dict[str, Interval]]] = field(default_factory=dict)
+    terms: str = ""
+    most_frequent: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    def write(self, path: Path) -> None:
+        """The file appears whole or not at all."""
+        with replace_file(path) as part:
+            part.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_summary(path: Path) -> Summary | None:
+    """What `write` has written; None where there is no file. A `ValueError` says that it is anything else."""
+    if not path.is_file():
+        return None
+    found = read_json(path)
+    with damaged(path):
+        summary = Summary(
+            **{one.name: typed(found[one.name], one.type) for one in fields(Summary) if one.name in found}
+        )
+        require(summary.judged_on in ("validation", "test") and bool(getattr(summary, summary.judged_on)), "no figures")
+        facts(summary)  # which is all that is said of it
+        return summary
+
+
+@contextmanager
+def damaged(path: Path) -> Iterator[None]:
+    """What goes wrong with the content of a file of ours, which somebody else may have changed, is a `ValueError`."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: it does not hold what manyheads writes there") from error
+
+
+def typed(value: Any, kind: Any) -> Any:
+    """A value of JSON as the fields above are declared: mappings of figures as intervals, numbers finite."""
+    if kind is Interval:
+        require(value.keys() == ENDS, "another figure")
+        return Interval(**{end: typed(number, float) for end, number in value.items()})
+    if kind is Any:
+        return value
+    inner = get_args(kind)[-1:]
+    if get_origin(kind) is dict:
+        return {key: typed(one, *inner) for key, one in value.items()}
+    if get_origin(kind) is list:
+        return [typed(one, *inner) for one in value]
+    require(isinstance(value, int | float if kind is float else kind) and not isinstance(value, bool), "another type")
+    require(not isinstance(value, int | float) or -MOST < value < MOST, "not finite")
+    return value
+
+
+def models_of(summary: Summary, split: str) -> dict[str, Figures]:
+    """The figures on one split by the name of the model, the one that answers first."""
+    return dict(summary.members.get(split) or {NETWORK: getattr(summary, split)})
+
+
+def beside(members: dict[str, Figures], baselines: dict[str, Figures]) -> dict[str, Figures]:
+    """The figures of the models, then those of the baselines that are not among them."""
+    return {**members, **{name: figures for name, figures in baselines.items() if name not in members}}
+
+
+def words_of(figure: str) -> str:
+    """The name of a figure as a sentence has it."""
+    return figure.replace("_", " ").replace("f1", "F1")
+
+
+def strongest(baselines: dict[str, Figures], figure: str) -> str:
+    """The baseline with the highest `figure`, of equals the last; empty: there are none."""
+    return max(reversed(baselines), key=lambda name: baselines[name][figure].value, default="")
+
+
+def lead_words(lead: Interval, name: str) -> str:
+    """How far a model is ahead of the baseline `name`, in points of a share, and how sure that is."""
+    value, low, high = (POINTS * one for one in (lead.value, lead.low, lead.high))
+    between = f"95 % interval {low:.1f} to {high:.1f}"
+    if low > 0:
+        return f"beats the {name} by {value:.1f} points ({between})"
+    if high < 0:
+        return f"falls short of the {name} by {-value:.1f} points ({between})"
+    return f"cannot be told from the {name}: {value:+.1f} points ({between})"
+
+
+def lead_line(leads: dict[str, Figures], baselines: dict[str, Figures], split: str) -> str:
+    """The lead over the strongest baseline in words; empty where none was measured."""
+    if not leads:
+        return ""
+    figure, where = next(iter(next(iter(leads.values())))), "these rows" if split == "all" else split
+    rival = strongest(baselines, figure)
+    return f"in {words_of(figure)} on {where} the model {lead_words(leads[rival][figure], rival)}"
+
+
+def facts(summary: Summary) -> dict[str, str]:
+    """What a run was, in a reader's words."""
+    out = f"step{'s' * (len(summary.left_out) > 1)} {', '.join(map(str, summary.left_out))}"
+    epochs = f"{summary.epochs} epoch{'s' * (summary.epochs != 1)}"
+    said = {
+        "lead": lead_line(summary.leads, summary.baselines, summary.judged_on),
+        "parameters": f"{summary.parameters:,}",
+        "rows": ", ".join(f"{name} {n:,}" for name, n in summary.rows.items()),
+        "trained": f"{epochs}, {summary.steps:,} step{'s' * (summary.steps != 1)}, {summary.seconds:.1f} s",
+        "weights kept": best_words(summary),
+        LINEAR: linear_words(summary.terms, summary.linear) if summary.terms else "",
+        "speed": f"{summary.real_tokens_per_s:,.0f} real tokens/s in {summary.precision}",
+        "padding": f"{summary.padding_share:.1%} of the attention grids",
+        "truncated": f"{summary.truncated_share:.1%} of the training texts",
+        "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step"
+        if summary.split > 1
+        else "",
+        "left out": f"{out}, whose loss or gradient was not finite: the rows are in nonfinite.json"
+        if summary.left_out
+        else "",
+    }
+    return {name: fact for name, fact in said.items() if fact}
+
+
+def best_words(summary: Summary) -> str:
+    """Why the weights are those of their epoch, by the network's figure as the table has it, and as it was then."""
+    best = summary.best
+    if not best:
+        return "the last"
+    shown = models_of(summary, "validation").get(NETWORK, {}).get(best["metric"])
+    then, now = f"{best['value']:.4f}", f"{shown.value:.4f}" if shown else ""
+    said = f"epoch {best['epoch']}, for the network's validation {words_of(best['metric'])} of {now or then}"
+    return said if now in ("", then) else f"{said} ({then} when it was chosen, in {summary.precision})"
+
+
+def linear_words(terms: str, share: float) -> str:
+    """What the linear model counts, and its part in the answers."""
+    part = f"it has {share:.0%} of each answer" if share else "it does not answer, the network does alone"
+    return f"logistic regression on TF-IDF of {terms}; {part}"
+
+
+def names_of(runs: Sequence[str]) -> list[str]:
+    """The last parts of the paths, as many of them as tell all apart."""
+    parts = [Path(one).parts for one in runs]
+    for n in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(one[-n:]) for one in parts]
+        if len({*names}) == len(names):
+            return names
+    raise ValueError(f"runs={show(list(runs))} names one model twice: name others")
