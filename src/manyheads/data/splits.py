@@ -13,8 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, TypeVar
 
-from manyheads.config import DataConfig
-from manyheads.config.data import stem_of
+from manyheads.config.data import DataConfig, stem_of
 from manyheads.config.fields import listed, show
 from manyheads.data.files import kind_of, why_empty
 from manyheads.data.rows import Rows, kept_together

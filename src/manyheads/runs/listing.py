@@ -72,10 +72,10 @@ def find_runs(folder: Path, where: str = "", sort: str = "") -> tuple[Found, lis
             broken.append(str(error))
     values = {name: values_of(found[name]) for name in sorted(found)}
     known = dict.fromkeys([*COLUMNS, *settings(RunConfig), *(one for of in values.values() for one in of)])
-    for one in asked if found else ():
-        near = nearest(one, known)
+    if strange := next((one for one in asked if found and one not in known), ""):
+        near = nearest(strange, known)
         remedy = f"did you mean {near}?" if near else f"choose {listed([*COLUMNS])}, a setting, or accuracy"
-        require(one in known, f"{show(one)} is neither a column, a setting nor a figure of these runs: {remedy}")
+        raise ValueError(f"{show(strange)} is neither a column, a setting nor a figure of these runs: {remedy}")
     kept = [name for name, of in values.items() if all(holds(of.get(one), sign, to) for one, sign, to in conditions)]
     having = [(isinstance(value, str), value, name) for name in kept if (value := values[name].get(key)) is not None]
     ordered = sorted(having, key=lambda one: one[:2], reverse=not sort or sort.startswith("-"))
