@@ -406,10 +406,12 @@ SETTING = re.compile(r"[a-z_]+(\.[a-z_0-9]+)*=[^\s<]+")
 
 @pytest.mark.parametrize("setting", [span for span in spans_of("README", *GUIDE) if SETTING.fullmatch(span)])
 def test_settings_in_the_text_compose(setting, reader):
-    """By the first verb that has it."""
-    name = setting.partition("=")[0]
+    """By the first verb that has it, of a choice with this name."""
+    name, _, value = setting.partition("=")
     verbs = [verb for verb, about in VERBS.items() if name in about.groups or known(name, about.settings())]
     assert verbs, f"{name} is no setting"
+    kinds = {verb: getattr(VERBS[verb].settings().get(name), "kind", None) for verb in verbs}
+    verbs = [verb for verb in verbs if value in getattr(kinds[verb], "__members__", [value])] or verbs
     one = VERBS[verbs[0]].settings().get(name)
     more = ["data.folds=5"] if one and one.facts.needs == "folds" else []
     compose(verbs[0], [*NEEDED.get(verbs[0], []), *more, setting])

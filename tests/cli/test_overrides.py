@@ -79,6 +79,8 @@ def test_what_is_taken_as_it_is_typed():
     taken = {name for verb in VERBS.values() for name in having(verb.config, verbatim=True)}
     assert taken == {
         "text",
+        "folder",
+        "where",
         "init_from",
         "input",
         "run",
