@@ -304,7 +304,7 @@ def _sections(found: dict[str, Any]) -> "list[Section]":
         change = [
             f"{of['value']:+.3f} ({of['low']:+.3f} to {of['high']:+.3f})" for of in map(one["change"].get, names[:2])
         ]
-        needed = f"{one['rows_needed']:,}" if one["rows_needed"] else "no number"
+        needed = f"{one['rows_needed']:,}" if one["rows_needed"] else "-"
         counts = [f"{one[key]:,}" for key in ("won", "lost", "changed")]
         pairs.append([f"{one['from']} to {one['to']}", *change, *counts, f"{one['p_holm']:.2g}", needed])
     columns = [
@@ -318,7 +318,8 @@ def _sections(found: dict[str, Any]) -> "list[Section]":
     ]
     notes = [
         "won and lost are rows that the second alone, or the first alone, has right; p is McNemar's after Holm's "
-        "correction; on as many rows as are needed a difference of this size is found in four of five samples"
+        "correction; on as many rows as are needed a difference of this size is found in four of five samples; - is no "
+        "difference"
     ]
     return [
         Section("Figures of each", Table(["model", *map(words_of, names)], models, "w" + "i" * len(names))),
