@@ -290,6 +290,25 @@ def test_a_calibration_goes_with_its_model_and_with_no_other(hub, run):
     assert load("me/reviews", "fp32").logits(texts).equal(plain.logits(texts))
 
 
+def test_marks_of_texts_unlike_the_training_go_with_the_model(hub, run, tmp_path, capsys):
+    asked = ["predict", "text=хороший фильм", "outliers.false_alarms=0.1", "output=out.jsonl"]
+    hub.add("me/reviews", {"outliers.safetensors": b"of another model"}, private=True)
+    assert main(["push", f"run={run}", "repo=me/reviews"]) == 0
+    assert main([*asked, "run=me/reviews"]) == 2
+    assert "run=me/reviews is a model without its run folder" in capsys.readouterr().err
+    assert main([*asked, f"run={run}"]) == 0
+    said = (tmp_path / "out.jsonl").read_bytes()
+    assert json.loads(said)["outlier"] is True
+    assert main(["push", f"run={run}", "repo=me/reviews"]) == 0
+    (tmp_path / "out.jsonl").unlink()
+    assert main([*asked, "run=me/reviews"]) == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == said
+    capsys.readouterr()
+    assert main(["export", f"run={run}", "output=exported", "members=network"]) == 0
+    left_out, *_ = capsys.readouterr().out.splitlines()
+    assert left_out.startswith(f"outliers.safetensors of {run / 'model'} is left out: the export answers, but marks no")
+
+
 def test_a_server_holds_the_commit_that_it_began_with(hub, run, monkeypatch):
     assert main(["push", f"run={run}", "repo=me/reviews", "tag=v1"]) == 0
     held = []
@@ -336,6 +355,32 @@ def test_verbs_take_a_name_of_the_hub_and_write_nothing_beside_its_copy(hub, run
     (snapshot,) = (tmp_path / "cache" / "models--me--reviews" / "snapshots").iterdir()
     assert sorted(one.name for one in snapshot.iterdir()) == OF_HUB[1:]
     assert main(["push", "run=me/reviews", "repo=me/again"]) == 2
+
+
+def test_models_of_the_hub_are_compared_at_their_revisions(hub, run, tmp_path, capsys):
+    assert main(["push", f"run={run}", "repo=me/reviews", "tag=v1"]) == 0
+    (run / "model" / "calibration.json").write_text(
+        json.dumps({"method": "vector", "scale": [1e-9] * 3, "shift": [9, 0, 0]})
+    )
+    assert main(["push", f"run={run}", "repo=me/reviews"]) == 0
+    texts = ["good film", "bad film", "so so", "the film"]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *(f"{one},good" for one in texts)]))
+    said = ["compare", "runs=[me/reviews@v1,me/reviews,theirs/answers.csv]", "output=out"]
+    assert main([*said, "data.path=rows.csv"]) == 2
+    assert capsys.readouterr().err == ("runs=theirs/answers.csv does not exist: name a run, or a file of predictions\n")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "answers.csv").write_text("\n".join(["prediction", *["good"] * 4]))
+    assert main([*said, "data.path=rows.csv"]) == 0
+    found = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert [*found["models"]] == ["reviews@v1", "reviews", "answers.csv"]
+    own = [one.label == "good" for one in load("me/reviews@v1").predict(texts)]
+    assert found["models"]["reviews@v1"]["accuracy"]["value"] == sum(own) / 4
+    assert found["models"]["reviews"]["accuracy"]["value"] == 0
+    capsys.readouterr()
+    assert main(said) == 2
+    assert "data.path" in capsys.readouterr().err
+    assert main(["compare", "runs=[me/reviews,me/none]", "data.path=rows.csv"]) == 2
+    assert capsys.readouterr().err.startswith("run=me/none is not found, as it is no folder here")
 
 
 def test_training_begins_with_a_model_of_the_hub_at_a_revision(hub, run):

@@ -168,15 +168,16 @@ def settle_paths(verb: str, values: dict[str, Any]) -> None:
     of_hub = having(VERBS[verb].config, hub=True)
     for name in having(VERBS[verb].config, path=True):
         section, key = held(values, name)
-        found = section[key]
-        if isinstance(found, list):
-            section[key] = [_absolute(one) for one in found]
-        elif found not in (None, "", "-") and not (is_hub_name(str(found)) and name in of_hub):
-            section[key] = _absolute(found)
+        found, may_be = section[key], name in of_hub
+        section[key] = (
+            [_absolute(one, may_be) for one in found] if isinstance(found, list) else _absolute(found, may_be)
+        )
 
 
-def _absolute(path: Any) -> Any:
-    return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path
+def _absolute(path: Any, of_hub: bool) -> Any:
+    if not isinstance(path, str) or path in ("", "-") or (of_hub and is_hub_name(path)):
+        return path
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def resumed_folder(verb: str, words: Sequence[str]) -> tuple[list[str], str]:

@@ -160,8 +160,9 @@ class CompareConfig:
 
     runs: list[str] = setting(
         list,
-        "two or more: run or model folders, exported ONNX folders, files with a column prediction",
+        "two or more: run, model or ONNX folders, models of the Hugging Face hub, files with a column prediction",
         path=True,
+        hub=True,
         required="name two or more, for example runs=[outputs/a,outputs/b]",
     )
     output: str = setting("", "folder of the results; empty: outputs/compare-<data>-<split>", path=True)
