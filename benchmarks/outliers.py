@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from machine import machine
 from numpy.typing import NDArray
 from scipy.stats import rankdata
@@ -70,19 +71,17 @@ class Known:
         train, held = (read_split(columns, one, self.classifier.labels) for one in ("train", "validation"))
         self.outliers: Outliers = fit_outliers(self.classifier, train, held)
         step = max(1, len(train) // 5_000)
-        self.labels_n, (_, vectors) = (
-            np.array(train.labels[::step]),
-            read(self.classifier, list(train.texts[::step]), None, 4096),
-        )
+        self.labels_n = np.array(train.labels[::step])
+        _, _, vectors = read(self.classifier, list(train.texts[::step]), None, 4096)
         self.vectors_nD = vectors.numpy()
 
     def scores(self, texts: list[str]) -> dict[str, Floats]:
         """Of every way, the higher the stranger."""
-        encoded, vectors = read(self.classifier, texts, None, 4096)
+        encoded, logits, vectors = read(self.classifier, texts, None, 4096)
         distance_n, surprise_n = self.outliers.parts(encoded, vectors).numpy()
-        logits_nC = self.classifier.logits(texts).double()
+        logits_nC = self.classifier.logits(texts, network_nC=logits).double()
         return {
-            "score": self.outliers.scores(self.classifier, texts, None, 4096).numpy(),
+            "score": self.outliers.scores(texts, None, encoded, vectors).numpy(),
             "distance alone": distance_n,
             "surprise alone": surprise_n,
             "relative Mahalanobis": self._relative(vectors.numpy()),
@@ -115,14 +114,14 @@ def measured(known: Known, name: str, split: str) -> dict[str, Any]:
     for other in (one for one in OTHERS if one != name):
         texts = texts_of(other, split)
         theirs = known.scores(texts)
-        p_n = known.outliers.p_values(known.classifier, texts, None).numpy()
+        p_n = known.outliers.p_values(torch.from_numpy(theirs["score"])).numpy()
         marked = share_interval(int((p_n <= ALARMS).sum()), len(p_n))
         found[other] = {"auroc": {way: auroc(own[way], theirs[way]) for way in own}} | plain({"marked": marked})
         best = found[other]["auroc"]["score"]
         words = ", ".join(f"{way} {one['value']:.3f}" for way, one in found[other]["auroc"].items())
         line = f"{split}: {name} against {other}: {words} ({best['low']:.3f} to {best['high']:.3f} the first)"
         print(f"{line}; marked {marked.value:.3f}", flush=True)
-    p_n = known.outliers.p_values(known.classifier, texts_of(name, split), None).numpy()
+    p_n = known.outliers.p_values(torch.from_numpy(own["score"])).numpy()
     false_alarms = share_interval(int((p_n <= ALARMS).sum()), len(p_n))
     means = {way: float(np.mean([one["auroc"][way]["value"] for one in found.values()])) for way in own}
     print(

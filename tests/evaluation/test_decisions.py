@@ -118,7 +118,7 @@ def test_the_rows_that_are_marked_are_counted_and_shown(model_folder: Path) -> N
     some = Rows(["фильм", *like[:19]], None, [0] * 20, "x.csv", range(2, 22))
     outliers = fit_outliers(classifier, replace(some, texts=like), replace(some, texts=like))
     finding = outlier_rows(classifier, some, outliers, 0.1)
-    p_n = outliers.p_values(classifier, some.texts, None).numpy()
+    p_n = outliers.answers(classifier, some.texts, None)[1].numpy()
     share = share_interval(int((p_n <= 0.1).sum()), 20)
     assert finding.content == {"false_alarms": 0.1, "validation_rows": 60, "marked": asdict(share)}
     (section,) = finding.sections

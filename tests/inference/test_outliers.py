@@ -31,6 +31,7 @@ from manyheads.inference.folder import load
 from manyheads.inference.format import open_folder
 from manyheads.inference.outliers import SHRINK, SMOOTH, Outliers, fit_outliers, read_outliers, set_outliers
 from manyheads.inference.predict import predict
+from manyheads.nn import Classifier
 from manyheads.runs.config_file import save_run
 
 CPU = InferenceHardware(accelerator=Accelerator.cpu)
@@ -77,36 +78,28 @@ def test_scores_are_mahalanobis_and_surprise_by_numpy(model_folder: Path) -> Non
     score = lambda texts: (parts(texts) / spreads[:, None]).sum(0)  # noqa: E731
     np.testing.assert_allclose(found.scores_Z, np.sort(score(held_out)), rtol=1e-4)
     expected = [(1 + (score(held_out) >= one - 1e-6 * abs(one)).sum()) / 41 for one in score(new)]
-    np.testing.assert_allclose(found.p_values(classifier, new, None), expected)
+    np.testing.assert_allclose(found.answers(classifier, new, None)[1], expected)
 
 
 def test_an_unseen_script_is_the_strangest(model_folder: Path) -> None:
     classifier = load(model_folder, TextClassifier)
     found = fit_outliers(classifier, rows(TEXTS[:50]), rows(TEXTS[50:]))
-    least, other = found.p_values(classifier, ["хороший film фильм", TEXTS[1]], None).tolist()
+    least, other = found.answers(classifier, ["хороший film фильм", TEXTS[1]], None)[1].tolist()
     assert least == 1 / 41 < other
     held = fit_outliers(classifier, rows(TEXTS[:50]), rows([*TEXTS[50:], "фильм", "映画"]))
-    assert held.p_values(classifier, ["плохой", "123 !"], None)[0] == 3 / 43  # of which two were as strange
+    assert held.answers(classifier, ["плохой", "123 !"], None)[1][0] == 3 / 43  # of which two were as strange
     assert "none" in held.scripts
-
-
-class Given(Outliers):
-    """Whose texts are their scores."""
-
-    def scores(self, classifier: Any, texts: Any, pairs: Any, tokens: int) -> torch.Tensor:
-        return torch.tensor(texts, dtype=torch.float64)
 
 
 @settings(max_examples=30, deadline=None)
 @given(alarms=st.floats(0.01, 0.5), n=st.integers(100, 400), seed=st.integers(0, 2**16))
-def test_no_more_than_the_stated_share_of_like_texts_is_marked(
-    model_folder: Path, alarms: float, n: int, seed: int
-) -> None:
-    random, marked, classifier = np.random.default_rng(seed), [], load(model_folder, TextClassifier)
+def test_no_more_than_the_stated_share_of_like_texts_is_marked(alarms: float, n: int, seed: int) -> None:
+    random, marked = np.random.default_rng(seed), []
     for _ in range(60):
         scores = torch.tensor(random.exponential(size=n + 200)).round(decimals=1)  # with ties
-        found = Given(*[torch.zeros(0)] * 4, frozenset(), scores[:n].sort().values)
-        marked.append((found.p_values(classifier, scores[n:].tolist(), None) <= alarms).double().mean().item())
+        none = torch.zeros(0)
+        found = Outliers(none, none, none, none, frozenset(), scores[:n].sort().values)
+        marked.append((found.p_values(scores[n:]) <= alarms).double().mean().item())
     spread = math.sqrt(alarms * (1 - alarms) * (1 / n + 1 / 200) / 60)
     assert np.mean(marked) <= alarms + 4 * spread
 
@@ -116,9 +109,9 @@ def test_labels_and_pairs_have_outliers_too(folder: str, request: pytest.Fixture
     classifier = load(request.getfixturevalue(folder), TextClassifier)
     pairs = TEXTS[::-1] if classifier.pairs else None
     found = fit_outliers(classifier, rows(TEXTS, pairs), rows(TEXTS, pairs))
-    p_n = found.p_values(classifier, TEXTS, pairs).numpy()
+    p_n = found.answers(classifier, TEXTS, pairs)[1].numpy()
     assert (p_n <= 0.1).mean() == pytest.approx(0.1, abs=0.06)
-    assert found.p_values(classifier, ["film"], ["любой фильм"] if pairs else None)[0] >= 1 / 91
+    assert found.answers(classifier, ["film"], ["любой фильм"] if pairs else None)[1][0] >= 1 / 91
 
 
 @pytest.fixture
@@ -154,6 +147,27 @@ def test_predict_marks_texts_and_keeps_what_it_knows(home: Path, tmp_path: Path)
         assert [one["outlier"] for one in csv.DictReader(file)] == ["false", "true"]
 
 
+def test_texts_are_read_once_and_answered_as_without_marks(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    predict(asked(home, 0.05, text="a film"))  # which keeps what it knows
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS))
+    read: list[int] = []
+    monkeypatch.setattr(Classifier, "read", lambda *given: read.append(1) or reads(*given))
+    answers = []
+    for alarms in (0.0, 0.05):
+        read.clear()
+        predict(asked(home, alarms, input=str(tmp_path / "in.txt"), output=str(tmp_path / f"{alarms}.jsonl")))
+        answers.append([json.loads(line) for line in (tmp_path / f"{alarms}.jsonl").read_text().splitlines()])
+        answers.append(len(read))
+    plain, n_plain, marked, n_marked = answers
+    assert n_plain == n_marked
+    assert [{name: of[name] for name in ("text", "label", "probabilities")} for of in marked] == plain
+
+
+reads = Classifier.read
+
+
 def test_what_is_kept_is_of_this_model_and_whole(home: Path) -> None:
     file = home / "model" / "outliers.safetensors"
     folder = load(home, TextClassifier)
@@ -163,15 +177,18 @@ def test_what_is_kept_is_of_this_model_and_whole(home: Path) -> None:
     assert set_outliers(config, opened, folder).digest == made.digest
     with safe_open(file, "pt") as read:
         about = read.metadata()
-    again = read_outliers(file, about["model"], 15)
+    width = folder.network.head.in_features
+    again = read_outliers(file, about["model"], 15, width)
     assert again is not None
     assert again.scripts == {"latin", "none"}
     assert torch.equal(again.scores_Z, made.scores_Z)
-    assert read_outliers(file, "another", 15) is None
+    assert read_outliers(file, "another", 15, width) is None
     tensors = load_file(file)
-    save_file(tensors | {"mean": torch.zeros(3)}, file, about)
-    with pytest.raises(ValueError, match="is not of the sizes of its model: remove it"):
-        set_outliers(config, opened, folder)
+    narrow = {"mean": torch.zeros(3).double(), "whiten": torch.eye(3).double()}
+    for wrong in ({"mean": torch.zeros(3)}, narrow):
+        save_file(tensors | wrong, file, about)
+        with pytest.raises(ValueError, match="is not of the sizes of its model: remove it"):
+            set_outliers(config, opened, folder)
     save_file(tensors, file, about | {"scripts": "[1"})
     with pytest.raises(ValueError, match="is broken"):
         set_outliers(config, opened, folder)

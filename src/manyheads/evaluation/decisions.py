@@ -105,7 +105,7 @@ def outlier_rows(
     """How many rows are marked as unlike those of the training; those that are most so are shown."""
 
     def ask(texts: list[str], pairs: list[str] | None) -> dict[str, Any]:
-        return {"": outliers.p_values(classifier, texts, pairs, tokens=tokens or ANSWER_TOKENS)}
+        return {"": outliers.answers(classifier, texts, pairs, tokens=tokens or ANSWER_TOKENS)[1]}
 
     p_n = in_chunks(ask, rows, len(classifier.labels), lambda n_rows: None)[""].numpy()
     marked = share_interval(int((p_n <= false_alarms).sum()), len(p_n))

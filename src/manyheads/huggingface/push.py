@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import PushConfig, Task
-from manyheads.inference.format import CALIBRATION, GRAPH, MORE, ModelFolder, open_folder, run_folder
+from manyheads.inference.format import CALIBRATION, GRAPH, MORE, OUTLIERS, ModelFolder, open_folder, run_folder
 from manyheads.inference.hub import FILES, in_one_sentence, is_hub_name
 from manyheads.runs.folder import read_json
 from manyheads.terminal import one_line
@@ -76,7 +76,7 @@ def _upload(config: PushConfig, files: dict[str, bytes | Path], token: str) -> s
         if config.revision != "main":
             api.create_branch(config.repo, branch=config.revision, exist_ok=True)
         there = {*api.list_repo_files(config.repo, revision=config.revision)}
-        old = sorted(there & {*MORE} - {GRAPH, *files})  # of another model, which would change the answers of this one
+        old = sorted(there & {*MORE, OUTLIERS} - {GRAPH, *files})  # of another model, which would change these answers
         done = api.create_commit(
             config.repo,
             [*(CommitOperationAdd(name, one) for name, one in files.items()), *map(CommitOperationDelete, old)],

@@ -29,7 +29,7 @@ from manyheads.huggingface.shapes import Described, describe
 from manyheads.huggingface.weights import KEYS, NEW, POSITIONS, SEGMENTS, WORDS, theirs
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.inference.format import CALIBRATION, home_of, open_folder, read_thresholds
+from manyheads.inference.format import CALIBRATION, OUTLIERS, home_of, open_folder, read_thresholds
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import Pooler as PoolerLayer
 from manyheads.nn.embeddings import SinusoidalPositions
@@ -84,6 +84,8 @@ def export(config: ExportConfig) -> Path:
         print(f"{CALIBRATION} of {model} is left out: the export answers as the run did before `manyheads calibrate`")
         own = read_thresholds(model / "thresholds.json", opened.settings)["both"] if predictor.multi else None
         predictor = replace(predictor, calibration=None, thresholds=own)
+    if (model / OUTLIERS).is_file():
+        print(f"{OUTLIERS} of {model} is left out: the export answers, but marks no text as unlike the training")
     try:
         fill, opens, whole = writer(predictor, config, model)
         say_what_is_left_out(predictor, config, whole=whole)

@@ -190,11 +190,16 @@ class TextClassifier(Predictor[Classifier]):
         return self.thresholds is not None
 
     def predict(
-        self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = ANSWER_TOKENS
+        self,
+        texts: list[str],
+        pairs: list[str] | None = None,
+        *,
+        tokens: int = ANSWER_TOKENS,
+        network_nC: Tensor | None = None,
     ) -> list[Prediction] | list[Labelled]:
         """One prediction a text, in order; `Labelled` ones where a text has any number of labels. Arguments and errors
         as of `logits`."""
-        probabilities_nC = self.probabilities(self.logits(texts, pairs, tokens=tokens))
+        probabilities_nC = self.probabilities(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC))
         by_name = [dict(zip(self.labels, row, strict=True)) for row in probabilities_nC.tolist()]
         if not self.multi:
             answers = probabilities_nC.argmax(-1).tolist()
@@ -206,14 +211,25 @@ class TextClassifier(Predictor[Classifier]):
             for order, given, of in zip(orders, given_nC, by_name, strict=True)
         ]
 
-    def logits(self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = ANSWER_TOKENS) -> Tensor:
+    def logits(
+        self,
+        texts: list[str],
+        pairs: list[str] | None = None,
+        *,
+        tokens: int = ANSWER_TOKENS,
+        network_nC: Tensor | None = None,
+    ) -> Tensor:
         """Logits `(n, C)` in fp32 on the CPU, in the order of `texts`; of a text beyond `max_length` the network reads
         what `cutting` leaves. With a linear model they are logarithms: of the probabilities of both together.
 
         Batches hold texts of similar length and at most `tokens` tokens. What a text gets does not depend on its
         neighbours, but for the rounding of sums. ValueError as of `check`.
+
+        Args:
+            network_nC: the network's logits, where it was asked already.
         """
-        logits_nC = self.with_linear(self.network_logits(texts, pairs, tokens=tokens), texts, pairs)
+        network_nC = self.network_logits(texts, pairs, tokens=tokens) if network_nC is None else network_nC
+        logits_nC = self.with_linear(network_nC, texts, pairs)
         return logits_nC if self.calibration is None else self.calibrated(logits_nC)
 
     def member_logits(
@@ -240,10 +256,12 @@ class TextClassifier(Predictor[Classifier]):
         return self.run(encoded, tokens=tokens).values.reshape(len(texts), len(self.labels))
 
     def answer(self, batch: Batch, **asked: Any) -> Tensor:
-        """The network's logits `(B, C)`; where `vectors` are asked for, what its head reads `(B, D)`."""
+        """The network's logits `(B, C)`; where `vectors` are asked for, after them what its head reads
+        `(B, C + D)`."""
         network = self._cast or self.network
         if asked.get("vectors"):
-            return batch.layout.pooled(network.read(batch.ids_N, batch.layout, batch.segments_N)).float()
+            vectors = network.read(batch.ids_N, batch.layout, batch.segments_N)
+            return batch.layout.pooled(torch.cat([network.head(vectors), vectors], dim=1)).float()
         return network(batch.ids_N, batch.layout, batch.segments_N).float()
 
     def with_linear(self, network_nC: Tensor, texts: list[str], pairs: list[str] | None) -> Tensor:

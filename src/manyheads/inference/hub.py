@@ -14,7 +14,7 @@ from manyheads.config.fields import show
 
 FILES = (
     *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "1_Pooling/config.json"),
-    *("labels.json", "thresholds.json", "linear.safetensors", "calibration.json"),
+    *("labels.json", "thresholds.json", "linear.safetensors", "calibration.json", "outliers.safetensors"),
     *("model.safetensors", "model-?????-of-?????.safetensors", "model.safetensors.index.json"),
 )
 SECONDS = 5.0  # that the hub may take to say what it has

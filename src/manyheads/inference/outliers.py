@@ -52,16 +52,21 @@ class Outliers:
     scores_Z: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
     of_rows: str = ""
 
-    def p_values(
+    def answers(
         self, classifier: TextClassifier, texts: list[str], pairs: list[str] | None, *, tokens: int = ANSWER_TOKENS
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
+        """The network's logits `(n, C)`, and p-values `(n,)`: the texts are read once."""
+        encoded, network_nC, vectors_nD = read(classifier, texts, pairs, tokens)
+        return network_nC, self.p_values(self.scores(texts, pairs, encoded, vectors_nD))
+
+    def p_values(self, scores_n: Tensor) -> Tensor:
         """Of each text the share of validation rows that are at least as strange, itself among them: `(n,)`."""
-        n_below_n = torch.searchsorted(self.scores_Z, self.scores(classifier, texts, pairs, tokens))
+        n_below_n = torch.searchsorted(self.scores_Z, scores_n)
         return (1 + len(self.scores_Z) - n_below_n).double() / (1 + len(self.scores_Z))
 
-    def scores(self, classifier: TextClassifier, texts: list[str], pairs: list[str] | None, tokens: int) -> Tensor:
+    def scores(self, texts: list[str], pairs: list[str] | None, encoded: Tokens, vectors_nD: Tensor) -> Tensor:
         """`(n,)`, the higher the stranger."""
-        distance_n, surprise_n = self.parts(*read(classifier, texts, pairs, tokens)) / self.spreads_2[:, None]
+        distance_n, surprise_n = self.parts(encoded, vectors_nD) / self.spreads_2[:, None]
         known_n = torch.tensor([one in self.scripts for one in scripts_of(texts, pairs)], dtype=torch.bool)
         return (distance_n + surprise_n).nan_to_num(torch.inf).where(known_n, torch.inf)
 
@@ -77,12 +82,15 @@ class Outliers:
         return sha256(self.scores_Z.numpy().tobytes()).hexdigest()
 
 
-def read(classifier: TextClassifier, texts: list[str], pairs: list[str] | None, tokens: int) -> tuple[Tokens, Tensor]:
-    """The tokens of texts, and their vectors `(n, D)`."""
+def read(
+    classifier: TextClassifier, texts: list[str], pairs: list[str] | None, tokens: int
+) -> tuple[Tokens, Tensor, Tensor]:
+    """The tokens of texts, the network's logits `(n, C)`, and the vectors `(n, D)` that its head reads."""
     classifier.check(texts, pairs)
     encoded = encode(classifier.tokenizer, texts, pairs, None, classifier.max_length, classifier.cutting)
-    vectors_nD = classifier.run(encoded, tokens=tokens, vectors=1).values.double()
-    return encoded, vectors_nD.reshape(len(texts), -1)
+    n_classes, width = len(classifier.labels), classifier.network.head.in_features
+    found_nM = classifier.run(encoded, tokens=tokens, vectors=1).values.reshape(len(texts), n_classes + width)
+    return encoded, found_nM[:, :n_classes], found_nM[:, n_classes:].double()
 
 
 def scripts_of(texts: list[str], pairs: list[str] | None) -> list[str]:
@@ -94,7 +102,7 @@ def fit_outliers(classifier: TextClassifier, train: Rows, held_out: Rows, tokens
     """By some training rows, and p-values by some others; always in fp32 and by one process."""
     alone = replace(classifier.on(next(classifier.network.parameters()).device), workers=None)
     some, others = _spread(train, ROWS), _spread(held_out, HELD_OUT)
-    encoded, vectors_nD = read(alone, some.texts, some.pairs, tokens)
+    encoded, _, vectors_nD = read(alone, some.texts, some.pairs, tokens)
     counts_V = torch.bincount(encoded.ids_N, minlength=classifier.settings.vocab_size) + SMOOTH
     covariance_DD = torch.cov(vectors_nD.T, correction=0).reshape(vectors_nD.size(1), -1)
     even_D = covariance_DD.diagonal().mean().clamp(min=1e-30).expand(vectors_nD.size(1))
@@ -110,7 +118,8 @@ def fit_outliers(classifier: TextClassifier, train: Rows, held_out: Rows, tokens
     found.spreads_2 = spreads_2.where(spreads_2 > 0, 1.0)
 
     def ask(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
-        return {"": found.scores(alone, texts, pairs, tokens)}
+        encoded, _, vectors_nD = read(alone, texts, pairs, tokens)
+        return {"": found.scores(texts, pairs, encoded, vectors_nD)}
 
     found.scores_Z = in_chunks(ask, others, 1, lambda n_rows: None)[""].sort().values
     return found
@@ -130,7 +139,7 @@ def set_outliers(config: PredictConfig | EvaluateConfig, folder: ModelFolder, cl
     from manyheads.runs.config_file import read_run
 
     file, of_model, alarms = folder.path / OUTLIERS, _digest(folder), config.outliers.false_alarms
-    found = read_outliers(file, of_model, classifier.settings.vocab_size)
+    found = read_outliers(file, of_model, classifier.settings.vocab_size, classifier.network.head.in_features)
     if found is None:
         home = run_folder(folder.path)
         if home is None:
@@ -172,7 +181,7 @@ def write_outliers(found: Outliers, file: Path, of_model: str) -> None:
         save_file(tensors, part, about)
 
 
-def read_outliers(file: Path, of_model: str, vocab_size: int) -> Outliers | None:
+def read_outliers(file: Path, of_model: str, vocab_size: int, width: int) -> Outliers | None:
     """What was written for this model; None where there is nothing, or it is of another one. A ValueError where the
     file is broken."""
     if not file.is_file():
@@ -185,7 +194,7 @@ def read_outliers(file: Path, of_model: str, vocab_size: int) -> Outliers | None
             names = ("mean", "whiten", "surprise", "spreads", "scores")
             mean_D, whiten_DD, surprise_V, spreads_2, scores_Z = map(opened.get_tensor, names)
             scripts = frozenset(map(str, json.loads(about.get("scripts", "[]"))))
-        every, width = (mean_D, whiten_DD, surprise_V, spreads_2, scores_Z), len(mean_D)
+        every = (mean_D, whiten_DD, surprise_V, spreads_2, scores_Z)
         shapes = [[width], [width, width], [vocab_size], [2], [len(scores_Z)]]
         fits = [list(one.shape) for one in every] == shapes and all(one.dtype == torch.float64 for one in every)
     except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:

@@ -27,6 +27,7 @@ from manyheads.terminal import one_line, row_counter
 
 if TYPE_CHECKING:
     from manyheads.inference.folder import AnyPredictor
+    from manyheads.inference.outliers import Outliers
     from manyheads.inference.predictor import Predictor, Workers
 
 Result = TypeVar("Result")
@@ -97,12 +98,7 @@ def _predict(config: PredictConfig, workers: "Workers | None") -> int:
     with texts as chunks, answers as file, row_counter(apart) as count:
         before = file.progress.rows
         for chunk in islice(chunks, file.progress.chunks, None):
-            said = _answers(predictor, chunk, config, rules)
-            if outliers is not None and isinstance(predictor, TextClassifier):
-                p_n = outliers.p_values(predictor, chunk.texts, chunk.pairs, tokens=config.batch.tokens).tolist()
-                marks = ({"outlier": p <= config.outliers.false_alarms, "outlier_p": round(p, 6)} for p in p_n)
-                said = [one | mark for one, mark in zip(said, marks, strict=True)]
-            file.write(chunk.kept, said)
+            file.write(chunk.kept, _answers(predictor, chunk, config, rules, outliers))
             count(file.progress.rows)
     n_rows = file.progress.rows
     if config.output != "-":
@@ -178,7 +174,7 @@ def _opened(config: PredictConfig, folder: ModelFolder | None = None) -> "AnyPre
 
 
 def _answers(
-    predictor: "AnyPredictor", chunk: Chunk, config: PredictConfig, rules: Rules | None
+    predictor: "AnyPredictor", chunk: Chunk, config: PredictConfig, rules: Rules | None, outliers: "Outliers | None"
 ) -> list[dict[str, Any]]:
     """What is added to each row of `chunk`; a label is null where `rules` leave a text unanswered."""
     from manyheads.inference.classifier import Prediction
@@ -191,7 +187,11 @@ def _answers(
     if isinstance(predictor, MaskedLMPredictor):
         hidden = predictor.fill(chunk.texts, chunk.pairs, tokens=tokens)
         return [{"hidden": [_rounded(zip(*one, strict=True)) for one in of]} for of in hidden]
-    predictions = predictor.predict(chunk.texts, chunk.pairs, tokens=tokens)
+    given, network_nC, marks = (chunk.texts, chunk.pairs), None, [dict[str, Any]()] * len(chunk.texts)
+    if outliers is not None:
+        network_nC, p_n = outliers.answers(predictor, *given, tokens=tokens)
+        marks = [{"outlier": p <= config.outliers.false_alarms, "outlier_p": round(p, 6)} for p in p_n.tolist()]
+    predictions = predictor.predict(*given, tokens=tokens, network_nC=network_nC)
     answers: list[dict[str, Any]] = []
     for one in predictions:
         classes = one.probabilities.items()  # in their order, or the likeliest, likeliest first
@@ -200,7 +200,8 @@ def _answers(
         if rules is not None and max(one.probabilities.values()) < rules.least:
             said["label"] = None
         answers.append({**said, "probabilities": _rounded(shown)})
-    return answers if rules is None or not rules.coverage else _with_sets(answers, predictions, rules)
+    answers = answers if rules is None or not rules.coverage else _with_sets(answers, predictions, rules)
+    return [one | mark for one, mark in zip(answers, marks, strict=True)]
 
 
 def _with_sets(answers: list[dict[str, Any]], predictions: list[Any], rules: Rules) -> list[dict[str, Any]]:
