@@ -102,6 +102,7 @@ def test_decisions_by_cost_cost_less(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("true,a,b\na,0,1\nb,1,0\n", "its header names a, b, but the classes are a, b, c"),
+        (",a,b,c\na,0,1,1\nb,1,0,1\nc,1,1,0\n", r"has no name in the header: give it one, .* index_label='true'\)"),
         ("true,a,b,c\na,0,1,1\nb,1,0,1\n", "its first column names a, b, but the classes are a, b, c"),
         ("true,a,b,c\na,0,1,x\nb,1,0,1\nc,1,1,0\n", "'x' of a answered as c is not a finite number"),
     ],

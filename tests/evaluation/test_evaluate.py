@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyarrow.parquet import read_table as read_parquet
+from safetensors.torch import load_file, save_file
 from sklearn import metrics
 
 from manyheads.config import (
@@ -203,6 +204,18 @@ def test_a_folder_that_cannot_be_written_to_is_one_sentence(run: Path) -> None:
     (run / "evaluate").write_text("a file where a folder should be")
     with pytest.raises(ValueError, match=r"films-test cannot be written to \(.*\): name another folder by output="):
         evaluate(config(run))
+
+
+def test_an_answer_that_is_no_number_is_said_of_its_row(run: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(classifier, "CHUNK", 4)
+    (tmp_path / "new.csv").write_text("text,label\n" + "good film,good\n" * 9 + "bad film,bad\n")
+    file = run / "model" / "model.safetensors"
+    tensors = load_file(file)
+    tensors["embeddings.words.weight"][load(run).tokenizer.token_to_id("bad")] = 1e30  # whose square is infinite
+    save_file(tensors, file)
+    with pytest.raises(ValueError, match=r"new\.csv, row 11: what the network answers is not finite numbers"):
+        evaluate(config(run, data=run_data(path=str(tmp_path / "new.csv"))))
+    assert not list(run.rglob("metrics.json"))
 
 
 @pytest.mark.parametrize("kind", [Predictions.csv, Predictions.parquet])

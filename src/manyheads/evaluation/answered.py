@@ -125,7 +125,8 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
     """The answers of `models_of` to all rows; what `setup.answers` holds of them already is not asked again.
 
     Raises:
-        ValueError: `rows` are pairs and the model takes single texts, or the other way round.
+        ValueError: `rows` are pairs and the model takes single texts, or the other way round; or an answer is no
+            number, as where weights are so large that their sums are infinite.
     """
     tokens, baseline, models = setup.tokens or TOKENS, setup.baseline, models_of(classifier, setup)
 
@@ -143,6 +144,12 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
     n_classes = len(classifier.labels)
     for found in chunks_of(ask, rows, n_classes, setup.progress, done=into.progress.chunks):
         logits = torch.stack([found[name].float() for name in models])
+        if len(broken := (~logits.isfinite()).any(2).nonzero()):
+            name, at = [*models][int(broken[0, 0])], into.progress.rows + int(broken[0, 1])
+            raise ValueError(
+                f"{rows.source}, row {rows.numbers[at]:,}: what the {name} answers is not finite numbers, as its "
+                "weights are too large: judge another model"
+            )
         into.add(logits.numpy().tobytes(), logits.size(1))
     return Stored(rows, classifier.labels, models, into.part)
 

@@ -135,6 +135,11 @@ def read_costs(file: str, names: list[str]) -> Floats:
         raise ValueError(f"costs={file} is not a file: name a csv whose header names the answers, and a row each class")
     table = read_file(path)
     first, *answers = table.names
+    if sorted(table.names) == sorted(names):  # a column without a name is not read
+        raise ValueError(
+            f"costs={file}: its first column, of the true classes, has no name in the header: give it one, with pandas "
+            "by to_csv(file, index_label='true')"
+        )
     classes = [str(one).strip() for one in table.column(first)]
     for what, found in (("header", answers), ("first column", classes)):
         if sorted(found) != sorted(names):
