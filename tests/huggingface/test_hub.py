@@ -34,7 +34,7 @@ OF_HUB = ["README.md", "config.json", "labels.json", "model.safetensors", "token
 
 class Hub(ThreadingHTTPServer):
     """Repositories in memory. Each commit is all of its files; safetensors travel as large files. `status` is answered
-    to all that is asked, if it is set."""
+    to all that is asked, if it is set; `without_tags`, no tag may be made."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Speaker)
@@ -42,7 +42,7 @@ class Hub(ThreadingHTTPServer):
         self.large: dict[str, bytes] = {}
         self.asked: list[str] = []
         self.messages: list[str] = []
-        self.status = 0
+        self.status, self.without_tags = 0, False
 
     @property
     def address(self) -> str:
@@ -50,7 +50,7 @@ class Hub(ThreadingHTTPServer):
 
     def add(self, repo: str, files: dict[str, bytes], *, private: bool = False) -> str:
         """Commit these files beside those that are there, to main."""
-        self.repos.setdefault(repo, {"private": private, "refs": {"main": self.commit({})}})
+        self.repos.setdefault(repo, {"private": private, "tags": {}, "refs": {"main": self.commit({})}})
         refs = self.repos[repo]["refs"]
         refs["main"] = self.commit(self.commits[refs["main"]] | files)
         return refs["main"]
@@ -100,7 +100,7 @@ class Speaker(BaseHTTPRequestHandler):
             asked = json.loads(body)
             repo = f"{asked['organization']}/{asked['name']}"
             private = asked.get("private") or asked.get("visibility") == "private"
-            self.server.repos[repo] = {"private": private, "refs": {"main": self.server.commit({})}}
+            self.server.repos[repo] = {"private": private, "tags": {}, "refs": {"main": self.server.commit({})}}
             return self.answer({"url": f"{self.server.address}/{repo}"})
         return self.of_repo(path, body, writer=given is not None)
 
@@ -113,6 +113,9 @@ class Speaker(BaseHTTPRequestHandler):
         if repo is None or (repo["private"] and not writer):
             return self.refuse(404 if writer else 401, "RepoNotFound")
         refs, revision = repo["refs"], "/".join(rest[:1])
+        if verb == "refs":
+            tags = [{"name": one, "ref": f"refs/tags/{one}", "targetCommit": at} for one, at in repo["tags"].items()]
+            return self.answer({"branches": [], "converts": [], "tags": tags})
         if verb == "branch":
             refs.setdefault("/".join(rest), refs["main"])
             return self.answer()
@@ -130,7 +133,9 @@ class Speaker(BaseHTTPRequestHandler):
         if sha not in self.server.commits or (sha == revision and sha not in refs.values()):
             return self.refuse(404, "RevisionNotFound")
         if verb == "tag":
-            refs[json.loads(body)["tag"]] = sha
+            if self.server.without_tags:
+                return self.refuse(403)
+            refs[json.loads(body)["tag"]] = repo["tags"][json.loads(body)["tag"]] = sha
             return self.answer()
         if verb == "commit":
             return self.take(name, refs, revision, body)
@@ -260,6 +265,25 @@ def test_dry_lists_files_and_sizes_and_asks_nothing(hub, run, capsys, monkeypatc
         last == f"5 files, {sum(sizes.values()):,} bytes would go to me/reviews@main; dry=true, so nothing is uploaded"
     )
     assert hub.asked == []
+
+
+def test_a_tag_that_cannot_be_made_is_said_before_or_with_what_was_done(hub, run, capsys):
+    assert main(["push", f"run={run}", "repo=me/reviews", "tag=v1"]) == 0
+    (run / "model" / "labels.json").write_text(json.dumps(["no", "yes", "maybe"]))
+    assert main(["push", f"run={run}", "repo=me/reviews", "tag=v1", "revision=try"]) == 2
+    assert capsys.readouterr().err == (
+        "tag=v1 is a tag of me/reviews already, so nothing is uploaded: name another, or remove that one first\n"
+    )
+    assert list(hub.repos["me/reviews"]["refs"]) == ["main", "v1"]
+    assert len(hub.messages) == 1
+    hub.without_tags = True
+    assert main(["push", f"run={run}", "repo=me/reviews", "tag=v2"]) == 2
+    made = hub.repos["me/reviews"]["refs"]["main"]
+    assert capsys.readouterr().err.startswith(
+        f"tag=v2 is not made, but the model is uploaded as me/reviews@{made[:12]}: the tag is refused by the Hugging "
+        "Face hub with status 403, as the token in $HF_TOKEN may not do that"
+    )
+    assert load("me/reviews").labels == ["no", "yes", "maybe"]
 
 
 def test_a_later_push_is_a_commit_more_on_the_branch_that_is_named(hub, run):

@@ -28,7 +28,8 @@ def push(config: PushConfig) -> dict[str, int]:
     files. With `dry` nothing is asked of the hub.
 
     Raises:
-        ValueError: one sentence; the run, no token, a repository that is public, or what the hub answers.
+        ValueError: one sentence; the run, no token, a repository that is public, a tag that is taken, or what the hub
+            answers.
     """
     if is_hub_name(config.run):
         raise ValueError(f"run={config.run} is on the Hugging Face hub already: name a run of this machine")
@@ -73,6 +74,13 @@ def _upload(config: PushConfig, files: dict[str, bytes | Path], token: str) -> s
             "name another repository"
         )
     with in_one_sentence(what, otherwise):
+        tags = {one.name for one in api.list_repo_refs(config.repo).tags} if config.tag else set()
+    if config.tag in tags:
+        raise ValueError(
+            f"tag={config.tag} is a tag of {config.repo} already, so nothing is uploaded: name another, or remove that "
+            "one first"
+        )
+    with in_one_sentence(what, otherwise):
         if config.revision != "main":
             api.create_branch(config.repo, branch=config.revision, exist_ok=True)
         there = {*api.list_repo_files(config.repo, revision=config.revision)}
@@ -83,7 +91,9 @@ def _upload(config: PushConfig, files: dict[str, bytes | Path], token: str) -> s
             commit_message=config.message or "manyheads push",
             revision=config.revision,
         )
-        if config.tag:
+    if config.tag:
+        made = f"tag={config.tag} is not made, but the model is uploaded as {config.repo}@{done.oid[:12]}: the tag"
+        with in_one_sentence(made, "or make it on the page of the repository"):
             api.create_tag(config.repo, tag=config.tag, revision=done.oid)
     return f"{config.repo}@{config.tag or done.oid[:12]} ({'public' if is_public else 'private'}), {done.repo_url}"
 
