@@ -22,6 +22,7 @@ from manyheads.cli.main import main
 from manyheads.distributed import signals
 from manyheads.distributed.signals import Stopped
 from manyheads.evaluation import results
+from manyheads.inference.folder import load
 from manyheads.runs.checkpoints import newest, valid
 from manyheads.training import checkpoint as saving
 from manyheads.training import trainer as session
@@ -221,6 +222,22 @@ def test_limits_typed_beside_those_of_the_data_count_when_a_run_goes_on(train, c
     capsys.readouterr()
     assert main([*command, "trainer.max_steps=99"]) == 2
     assert "is trained to its end, too late for trainer.max_steps=99" in capsys.readouterr().err
+
+
+def test_a_run_that_is_ended_where_it_stands_keeps_the_mean_of_its_weights(train):
+    words, n_steps = ["trainer.limit_val_batches=0", "batch.rows=1"], 64
+    folder = train("run", *words, stops=(f"step:{n_steps + 1}",), finish=False)
+    last = newest(folder / "checkpoints")
+    assert last is not None
+    means = read_nest(last / "state.safetensors")["callbacks"]["Average"]["mean"]  # as of step 60
+    ends = load_file(last / "weights.safetensors")
+    train("run", *words, "trainer.max_epochs=2")
+    assert json.loads((folder / "summary.json").read_text())["steps"] == n_steps
+    kept = dict(load(folder).network.named_parameters())
+    assert len(means) == len(kept)
+    for mean, (name, one) in zip(means, kept.items(), strict=True):
+        torch.testing.assert_close(one.data, mean.lerp(ends[f"network.{name}"], 4 / (n_steps / 5)))
+    assert not torch.allclose(kept["head.weight"], ends["network.head.weight"])
 
 
 def test_another_end_makes_another_rate_from_the_first_step_on(train, monkeypatch):

@@ -25,6 +25,7 @@ from manyheads.training.logs import Meter
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify
 from manyheads.training.optim import Average
+from manyheads.training.state import write_nest
 
 
 @pytest.fixture
@@ -283,3 +284,23 @@ def test_a_run_too_short_for_a_mean_keeps_its_last_weights(module):
     walk(average, module, 4)
     average.on_train_end(SimpleNamespace(global_step=4, optimizers=[]), module)
     assert weight_of(module) == 4
+
+
+class Broken:
+    """A Trainer whose training ends by an error of its own."""
+
+    max_steps = max_epochs = -1
+    is_global_zero = True
+
+    def fit(self, module, data):
+        raise KeyError("mine")
+
+
+@pytest.mark.parametrize("held", [object(), {(1, 2): 3}, torch.zeros(2, dtype=torch.complex64)])
+def test_what_a_callback_holds_hides_no_other_error(held, caplog, tmp_path):
+    checkpoint: Any = made()
+    checkpoint._writing = checkpoint._thread.submit(write_nest, {"callbacks": held}, (tmp_path / "x").open("wb"))
+    with pytest.raises(KeyError, match="mine"):
+        checkpoint.fit(Broken(), None, None)
+    assert "a checkpoint cannot hold the " in caplog.text
+    assert checkpoint._thread._shutdown

@@ -44,6 +44,7 @@ from manyheads.runs.folder import replace_file
 from manyheads.runs.resume import Start
 from manyheads.training import state
 from manyheads.training.logs import Meter, MetricsFile
+from manyheads.training.optim import Average
 from manyheads.training.state import read_nest, write_nest, write_tensors
 from manyheads.training.strategies import put_weights, whole
 
@@ -146,6 +147,9 @@ class Checkpoint(Callback):
             if trainer.is_global_zero and self.start.checkpoint is not None:
                 with fitting(self.start.checkpoint):
                     self.restore(trainer, module)
+                for one in () if self.start.progress.get("finished") else trainer.callbacks:  # type: ignore[attr-defined]
+                    if isinstance(one, Average):  # the weights are not yet the mean that a run ends with
+                        one.on_train_end(trainer, module)
             return
         with self.stop.listening():
             try:
@@ -358,7 +362,7 @@ class Checkpoint(Callback):
                 self._writing = self._thread.submit(write)
             else:
                 write()
-        except OSError as problem:
+        except (OSError, ValueError) as problem:
             return self._refusal(step, problem)
         return ""
 
@@ -372,11 +376,13 @@ class Checkpoint(Callback):
         try:
             if writing is not None:
                 writing.result()
-        except OSError as problem:
+        except (OSError, ValueError) as problem:
             return self._refusal(self._saved["step"], problem)
         return ""
 
-    def _refusal(self, step: int, problem: OSError) -> str:
+    def _refusal(self, step: int, problem: OSError | ValueError) -> str:
+        if isinstance(problem, ValueError):  # what a callback holds
+            return str(problem)
         return (
             f"the checkpoint of step {step} cannot be written to {self.best.path.parent} "
             f"({problem.strerror or problem}): make room there or let it be written to, then go on by resume=auto"

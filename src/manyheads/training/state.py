@@ -77,18 +77,24 @@ def read_nest(path: Path) -> Any:
 
 def _apart(nest: Any, tensors: list[Tensor]) -> Any:
     """As JSON; tensors are added to `tensors`."""
-    if isinstance(nest, Tensor):
+    if isinstance(nest, Tensor) and nest.dtype in TYPES:
         tensors.append(nest)
         return {"tensor": str(len(tensors) - 1)}
     if isinstance(nest, dict):
-        assert all(type(key) in (str, int) for key in nest)
+        for key in nest:
+            if type(key) not in (str, int):
+                raise ValueError(
+                    f"a checkpoint cannot hold the key {key!r:.60} in the state of a callback: only texts and whole "
+                    "numbers"
+                )
         return {"dict": [[key, _apart(value, tensors)] for key, value in nest.items()]}
     if isinstance(nest, list | tuple):
         kind = "list" if isinstance(nest, list) else "tuple"
         return {kind: [_apart(value, tensors) for value in nest]}
     if nest is not None and type(nest) not in (bool, int, float, str):
+        kind = nest.dtype if isinstance(nest, Tensor) else type(nest).__name__
         raise ValueError(
-            f"a checkpoint cannot hold the {type(nest).__name__} in the state of a callback: only numbers, texts and "
+            f"a checkpoint cannot hold the {kind} in the state of a callback: only numbers, texts and "
             "tensors, in lists and dicts"
         )
     return nest
