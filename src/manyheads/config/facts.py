@@ -49,6 +49,7 @@ class Facts(NamedTuple):
     gt: float | None = None
     le: float | None = None
     lt: float | None = None
+    among: tuple[str, ...] = ()  # of a text: all it may be
     path: bool = False  # a file or folder, or a list of them: made absolute
     hub: bool = False  # of a path: may be a model of the Hugging Face hub instead
     verbatim: bool = False  # taken as typed, without a grammar of quotes and commas
@@ -158,6 +159,8 @@ def check_ranges(section: Any, name: str) -> None:
             members = ", ".join(f"{choices.__name__}.{each}" for each in choices.__members__)
             raise ValueError(f"{name}{one.name}={value} is not one of {choices.__name__}'s members: choose {members}")
         require(bool(value) or not facts.required, f"{name}{one.name} is empty: {facts.required}")
+        if facts.among and value not in facts.among:
+            raise ValueError(f"{name}{one.name}={value} is not a choice: choose one of {', '.join(facts.among)}")
         default = "an empty list" if isinstance(value, list) else "null" if one.default is None else one.default
         require(
             value is None or facts.allows(value),

@@ -68,6 +68,7 @@ class OutliersConfig:
     )
 
 
+SPLITS = ("train", "validation", "test")
 LABELLED = "rows with their labels that abstain.risk and sets.coverage are set on; empty: the validation split of run"
 SLICES = ("length", "label", "script", "confidence", "worst")
 
@@ -83,7 +84,7 @@ class EvaluateConfig:
 
     run: str = finished_run("to judge")
     output: str = setting("", "folder of the results; empty: <run>/evaluate/<data>-<split>", path=True)
-    split: str = setting("test", "train, validation or test; a single file is judged whole")
+    split: str = setting("test", "train, validation or test; a single file is judged whole", among=SPLITS)
     slices: list[str] = setting(
         list,
         "parts of the rows judged, too: length, label, script, confidence, column:<name>; worst: those to be found",
@@ -104,7 +105,6 @@ class EvaluateConfig:
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:
-        _check_split(self.split)
         for one in self.slices:
             require(
                 one in SLICES or (one.startswith("column:") and one != "column:"),
@@ -124,15 +124,12 @@ class CalibrateConfig:
         CalibrationMethod.temperature, "one number; a scale and a shift, or a rising line, for each class"
     )
     output: str = setting("", "a new folder for the calibrated model; empty: what run holds is calibrated", path=True)
-    split: str = setting("validation", "train, validation or test; a single file is read whole")
+    split: str = setting("validation", "train, validation or test; a single file is read whole", among=SPLITS)
     bootstrap: int = setting(1000, "resamples of each interval", ge=100, le=100_000)
     seed: int = setting(0, "seed of the folds and the resamples", ge=0, lt=2**32)
     data: DataConfig = setting(run_data, "texts and labels to fit on; default: those of the run")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
-
-    def __post_init__(self) -> None:
-        _check_split(self.split)
 
 
 @section()
@@ -142,16 +139,13 @@ class ProbeConfig:
     run: str = finished_run("to try")
     tests: str = setting("", "YAML file of tests; empty: texts changed in small ways keep their answers", path=True)
     output: str = setting("", "folder of the results; empty: <run>/probe/<data>-<split>", path=True)
-    split: str = setting("test", "train, validation or test; a single file is read whole")
+    split: str = setting("test", "train, validation or test; a single file is read whole", among=SPLITS)
     rows: int = setting(500, "most rows that each test changes", ge=1, le=10_000)
     examples: int = setting(10, "most failures of each test on the page", ge=0, le=1000)
     seed: int = setting(0, "seed of rows and typing errors", ge=0, lt=2**32)
     data: DataConfig = setting(run_data, "texts to change; default: those of the run")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
-
-    def __post_init__(self) -> None:
-        _check_split(self.split)
 
 
 @section()
@@ -166,20 +160,13 @@ class CompareConfig:
         required="name two or more, for example runs=[outputs/a,outputs/b]",
     )
     output: str = setting("", "folder of the results; empty: outputs/compare-<data>-<split>", path=True)
-    split: str = setting("test", "train, validation or test; a single file is judged whole")
+    split: str = setting("test", "train, validation or test; a single file is judged whole", among=SPLITS)
     rows: int = setting(20, "most rows of each kind of change on the page", ge=0, le=10_000)
     bootstrap: int = setting(1000, "resamples of each interval", ge=100, le=100_000)
     seed: int = setting(0, "seed of the resamples", ge=0, lt=2**32)
     data: DataConfig = setting(run_data, "texts and labels; default: those of the first run")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
-
-    def __post_init__(self) -> None:
-        _check_split(self.split)
-
-
-def _check_split(split: str) -> None:
-    require(split in ("train", "validation", "test"), f"split={split} is not a split: choose train, validation or test")
 
 
 @dataclass(kw_only=True, slots=True)
