@@ -172,7 +172,7 @@ def test_results_of_a_single_file_lie_in_a_folder_that_says_all(run: Path, tmp_p
 
 
 def test_a_typed_output_that_is_not_empty_is_refused(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"output=\S+films is not empty: name a new folder, or remove output"):
+    with pytest.raises(ValueError, match=r"output=\S+films exists and is not empty: name a new folder"):
         evaluate(config(run, output=str(tmp_path / "films")))
     with pytest.raises(ValueError, match=r"output=\S+config.yaml is a file: name a new folder"):
         evaluate(config(run, output=str(run / "config.yaml")))

@@ -75,7 +75,7 @@ def test_by_default_small_changes_are_tried(run: Path) -> None:
         ("typo", 28), ("lower", 0), ("upper", 30), ("punctuation", 30), ("spaces", 30), ("accents", 0)
     ]  # fmt: skip
     assert found == tried(run, rows=30)
-    with pytest.raises(ValueError, match="out is there already: name a new folder"):
+    with pytest.raises(ValueError, match="out exists and is not empty: name a new folder"):
         tried(run, output=str(run.parent / "out"))
 
 

@@ -32,7 +32,7 @@ from manyheads.config import (
     TuneConfig,
 )
 from manyheads.config.facts import Setting, settings
-from manyheads.config.fields import leaves, one_of, show, unknown_sentence
+from manyheads.config.fields import first_line, leaves, one_of, show, unknown_sentence
 from manyheads.terminal import one_line
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -100,10 +100,9 @@ def _lacks_header(preset: str, key: str, schema: type) -> bool:
 
 def hydra_sentence(error: BaseException, words: Sequence[str]) -> str:
     """A mistake in one of the few settings of Hydra's own that may be typed."""
-    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     options = getattr(error, "options", None)
     remedy = f"choose {one_of(sorted(options))}" if options else "remove it"
-    reason = re.sub(r"^In '[^']*': ", "", reason).rstrip(".")
+    reason = re.sub(r"^In '[^']*': ", "", first_line(error))
     return f"{' '.join(words)} cannot be used ({reason}): {remedy}"
 
 

@@ -19,7 +19,7 @@ from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having
-from manyheads.config.fields import by_name, show
+from manyheads.config.fields import by_name, first_line, show
 
 LAUNCHERS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}  # Hydra's, by package
 
@@ -63,15 +63,15 @@ def sentence_of_launcher(typed: Typed) -> Iterator[None]:
         is_theirs = type(error).__module__.partition(".")[0] in packages
         if not is_theirs and frames[-1].f_globals.get("__name__", "").partition(".")[0] not in packages:
             raise
-        said = next(iter(str(error).splitlines()), "") or type(error).__name__
+        said = first_line(error)
         submits = "map_array" in [one.f_code.co_name for one in frames]  # all jobs of submitit at once
         if submits or not (is_theirs or isinstance(error, TimeoutError)):
             raise ValueError(
-                f"{chosen} could not start the jobs ({said.rstrip('.:')}): see that it can be used on this machine, "
+                f"{chosen} could not start the jobs ({said}): see that it can be used on this machine, "
                 "and its hydra.launcher.KEY"
             ) from error
         raise ValueError(
-            f"{chosen} lost a job ({said.rstrip('.:')}): repeat the words with resume=auto and the same "
+            f"{chosen} lost a job ({said}): repeat the words with resume=auto and the same "
             "hydra.sweep.dir, and the jobs go on"
         ) from error
 

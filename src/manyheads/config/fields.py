@@ -213,6 +213,12 @@ def show(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def first_line(problem: BaseException) -> str:
+    """Of what an error says, to be quoted in a sentence; its kind where it says nothing."""
+    lines = str(problem).strip().splitlines()
+    return lines[0].strip().rstrip(".:")[:200] if lines else type(problem).__name__
+
+
 def show_list(value: Any) -> str:
     """A value, or the values of a list, as they are typed."""
     return f"[{', '.join(map(show, value))}]" if isinstance(value, list) else show(value)

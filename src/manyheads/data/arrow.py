@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from manyheads.config import DataConfig
-from manyheads.config.fields import show
+from manyheads.config.fields import first_line, show
 from manyheads.data.columns import class_names, find_columns
 from manyheads.data.files import most_unpacked, require_unchanged
 from manyheads.data.rows import text_faults
@@ -151,7 +151,7 @@ def open_saved(folder: Path) -> dict[str, Any]:
         saved = datasets.load_from_disk(str(folder))
     except (OSError, ValueError, LookupError, TypeError, RuntimeError, AttributeError, AssertionError) as problem:
         raise ValueError(
-            f"{folder} cannot be read as a save_to_disk folder ({_first_line(problem)}); save it again"
+            f"{folder} cannot be read as a save_to_disk folder ({first_line(problem)}); save it again"
         ) from None
     return _by_name(saved)
 
@@ -189,7 +189,7 @@ def open_hub(data: DataConfig) -> dict[str, Any]:
             return {name: Stream(one, f"{known} {name}") for name, one in _by_name(loaded).items()}
     except (OSError, ValueError, RuntimeError, DatasetsError) as problem:
         raise ValueError(
-            f"data.hub={data.hub} cannot be loaded ({_first_line(problem)}): check data.hub, "
+            f"data.hub={data.hub} cannot be loaded ({first_line(problem)}): check data.hub, "
             f"data.hub_config={data.hub_config} and data.revision={data.revision}, "
             "or read a local copy by data.path=<file or folder>"
         ) from None
@@ -246,7 +246,7 @@ class Stream:
             try:
                 table = next(coming, None)
             except Exception as problem:  # of any network, file system or format
-                said = f"the stream of the dataset ends too early ({_first_line(problem)})"
+                said = f"the stream of the dataset ends too early ({first_line(problem)})"
                 raise ValueError(f"{said}: start again; tokens that are made are kept") from problem
             rest += [] if table is None else [table]
             while (n_rows := sum(map(len, rest))) >= AT_ONCE or (n_rows and table is None):
@@ -359,11 +359,6 @@ def _passed(stream: Stream, texts: list[str], answer: str) -> dict[str, Any]:
 
 def _by_name(loaded: Any) -> dict[str, Any]:
     return {str(name): split for name, split in loaded.items()} if isinstance(loaded, Mapping) else {"all": loaded}
-
-
-def _first_line(problem: Exception) -> str:
-    text = str(problem).strip()
-    return text.splitlines()[0].rstrip(".")[:200] if text else type(problem).__name__
 
 
 def _is_set(name: str) -> bool:

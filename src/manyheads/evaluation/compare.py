@@ -21,7 +21,7 @@ from manyheads.data.files import read_file
 from manyheads.data.rows import label_names
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
-from manyheads.runs.folder import refuse_unwritable, replace_file
+from manyheads.runs.folder import refuse_taken, refuse_unwritable, replace_file
 from manyheads.runs.summary import names_of
 from manyheads.terminal import as_text, console, progress_bar, show_files
 
@@ -63,8 +63,7 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     asked = EvaluateConfig(run=first_name, split=config.split, data=config.data)
     data = find_data(asked, home, first.settings, labels)
     folder = Path(config.output or Path("outputs", f"compare-{data.name}-{data.split}"))
-    if config.output and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"output={config.output} is there already: name a new folder")
+    refuse_taken(config.output, by_training=False)
     read = {one: _predictions(Path(one), data, labels) for one in config.runs if _is_file(one)}
 
     names = names_of(config.runs)

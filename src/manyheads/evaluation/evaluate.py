@@ -26,7 +26,7 @@ from manyheads.inference.answers import Answers, opened_answers
 from manyheads.inference.format import COLUMNS, ModelFolder, Settings, home_of, open_folder, run_folder
 from manyheads.inference.predict import answer_together, fingerprint, origin
 from manyheads.runs.config_file import read_run
-from manyheads.runs.folder import read_json, refuse_unwritable, within
+from manyheads.runs.folder import read_json, refuse_taken, refuse_unwritable, within
 from manyheads.terminal import progress_bar
 
 if TYPE_CHECKING:
@@ -191,11 +191,9 @@ def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPr
 
 
 def _check_output(config: EvaluateConfig, model: Path) -> None:
-    output, folder = config.output, Path(config.output or home_of(config.run, model))
-    begun = folder / f".{PART}.part"  # by a command that was killed
-    if output and folder.exists() and not begun.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = "is not empty" if folder.is_dir() else "is a file"
-        raise ValueError(f"output={output} {what}: name a new folder, or remove output to write into the run's folder")
+    begun = Path(config.output or home_of(config.run, model), f".{PART}.part")  # by a command that was killed
+    if not begun.exists():
+        refuse_taken(config.output, by_training=False)
 
 
 def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, labels: list[str]) -> EvaluationData:

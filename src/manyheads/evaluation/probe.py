@@ -21,7 +21,7 @@ from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.runs.config_file import read_yaml
-from manyheads.runs.folder import refuse_unwritable, replace_file, within
+from manyheads.runs.folder import refuse_taken, refuse_unwritable, replace_file, within
 from manyheads.terminal import as_text, console, progress_bar, show_files
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
     data = find_data(asked, home, folder.settings, labels) if any(not one.template for one in tests) else None
     name = data.folder if data else "templates"
     output = Path(config.output or within(home_of(config.run, folder.path), "probe", name))
-    if config.output and output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(f"output={config.output} is there already: name a new folder")
+    refuse_taken(config.output, by_training=False)
     cases = [cases_of(one, data.rows if data else None, config) for one in tests]
     for test, some in zip(tests, cases, strict=True):
         if any((len(one.texts) == 2) != folder.settings.pairs for one in some):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.config import Cutting, Task, Terms
+from manyheads.config.fields import first_line
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
@@ -28,7 +29,6 @@ from manyheads.linear.model import LinearBaseline, LinearModel, linear_logits, r
 from manyheads.nn import Classifier
 
 FATAL = 4  # onnxruntime says nothing less, as what is wrong becomes an error
-LONGEST = 200  # characters of what onnxruntime says of a file
 PART = 512
 """Tokens that a thread gives onnxruntime at a time: several small calls side by side answer more texts a second than
 one large call with the threads inside, while one long text is faster with them."""
@@ -79,7 +79,7 @@ class GraphNetwork(nn.Module):
         try:
             session = onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its own kinds have no common base
-            raise ValueError(f"{self.path} is not a graph that onnxruntime can read: {_brief(error)}") from error
+            raise ValueError(f"{self.path} is not a graph that onnxruntime can read: {first_line(error)}") from error
         given = {one.name: one.shape[-1:] for one in session.get_outputs()}
         wanted = {name: [self.n_classes] for name in self.outputs}
         if {one.name for one in session.get_inputs()} != {*self.inputs} or given != wanted:
@@ -127,7 +127,7 @@ class GraphNetwork(nn.Module):
         try:
             return torch.from_numpy(self.sessions[threads].run([output], inputs, asked)[0])
         except Exception as error:
-            raise ValueError(f"{self.path} cannot be computed by onnxruntime: {_brief(error)}") from error
+            raise ValueError(f"{self.path} cannot be computed by onnxruntime: {first_line(error)}") from error
 
 
 class GraphLinear(LinearModel):
@@ -142,10 +142,6 @@ class GraphLinear(LinearModel):
         """As of `LinearModel`."""
         text_E = torch.arange(len(bounds) - 1).repeat_interleave(bounds.diff())
         return self.graph.linear(torch.stack([text_E, terms_E, counts_E.long()], dim=1), len(bounds) - 1)
-
-
-def _brief(error: Exception) -> str:
-    return " ".join(str(error).split())[:LONGEST]
 
 
 @dataclass(slots=True)

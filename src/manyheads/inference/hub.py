@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from manyheads.config.data import HUB_MODEL
-from manyheads.config.fields import show
+from manyheads.config.fields import first_line
 
 FILES = (
     *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "1_Pooling/config.json"),
@@ -89,7 +89,7 @@ def in_one_sentence(what: str, otherwise: str, *, offline: bool = False) -> Iter
         inner = problem.__cause__
         if isinstance(inner, errors.HfHubHTTPError):
             raise ValueError(f"{what} {_refused(inner)}") from problem
-        reached = "as the network is off or down" if offline or inner is None else f"({_first_line(inner)})"
+        reached = "as the network is off or down" if offline or inner is None else f"({first_line(inner)})"
         raise ValueError(
             f"{what} is no folder here, and the Hugging Face hub cannot be reached, {reached}: connect, {otherwise}"
         ) from problem
@@ -97,15 +97,11 @@ def in_one_sentence(what: str, otherwise: str, *, offline: bool = False) -> Iter
         raise ValueError(f"{what} {_refused(problem)}") from problem
     except Exception as problem:  # of the network and the disk: they have no narrower class
         raise ValueError(
-            f"{what} cannot be exchanged with the Hugging Face hub ({_first_line(problem)}): try again, {otherwise}"
+            f"{what} cannot be exchanged with the Hugging Face hub ({first_line(problem)}): try again, {otherwise}"
         ) from problem
 
 
 def _refused(problem: Exception) -> str:
     status = getattr(getattr(problem, "response", None), "status_code", 0)
-    why = STATUS.get(status) or f"it says {_first_line(problem)}: try again later"
+    why = STATUS.get(status) or f"it says {first_line(problem)}: try again later"
     return f"is refused by the Hugging Face hub with status {status}, as {why}"
-
-
-def _first_line(problem: BaseException) -> str:
-    return show((str(problem).strip().splitlines() or [type(problem).__name__])[0].rstrip("."))

@@ -7,7 +7,7 @@ import yaml
 
 from manyheads.config import RunConfig
 from manyheads.config.facts import having
-from manyheads.config.fields import check_flags, from_plain, refuse_code, show, to_plain
+from manyheads.config.fields import check_flags, first_line, from_plain, refuse_code, show, to_plain
 from manyheads.runs.folder import replace_file
 
 LARGEST_FILE = 1_000_000  # bytes of a config.yaml
@@ -77,8 +77,8 @@ def read_yaml(path: Path) -> Any:
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)  # noqa: S506  a safe loader
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, a number of 5000 digits
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"it cannot be read as plain YAML ({first}): give the config.yaml of a run") from error
+        why = first_line(error)
+        raise ValueError(f"it cannot be read as plain YAML ({why}): give the config.yaml of a run") from error
 
 
 def read_mapping(text: str) -> dict[Any, Any] | None:

@@ -20,6 +20,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 from torchmetrics import Metric
 
+from manyheads.config.fields import first_line
 from manyheads.data.tokens import Tokens, forget
 from manyheads.training import strategies as shards
 from manyheads.training.logs import Meter
@@ -71,8 +72,8 @@ def read_nest(path: Path) -> Any:
             nest = (file.metadata() or {})["nest"]
         return _together(json.loads(nest), tensors)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as problem:
-        why = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise ValueError(f"{path} is not a state that manyheads saved ({type(problem).__name__}: {why})") from problem
+        kind = type(problem).__name__
+        raise ValueError(f"{path} is not a state that manyheads saved ({kind}: {first_line(problem)})") from problem
 
 
 def _apart(nest: Any, tensors: list[Tensor]) -> Any:
