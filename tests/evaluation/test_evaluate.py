@@ -20,6 +20,7 @@ from manyheads.config import (
     EvaluateConfig,
     InferenceHardware,
     OnBadRow,
+    PredictConfig,
     Predictions,
     RunConfig,
     Source,
@@ -33,6 +34,7 @@ from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference import answers, classifier
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
+from manyheads.inference.predict import predict
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import LinearBaseline, write_baseline
 from manyheads.runs.config_file import save_run
@@ -216,6 +218,10 @@ def test_an_answer_that_is_no_number_is_said_of_its_row(run: Path, tmp_path: Pat
     with pytest.raises(ValueError, match=r"new\.csv, row 11: what the network answers is not finite numbers"):
         evaluate(config(run, data=run_data(path=str(tmp_path / "new.csv"))))
     assert not list(run.rglob("metrics.json"))
+    asked = PredictConfig(run=str(run), text="bad film", output=str(tmp_path / "out.csv"))
+    with pytest.raises(ValueError, match="what is answered to the text 'bad film' is not finite numbers, as the weig"):
+        predict(asked)
+    assert not (tmp_path / "out.csv").exists()
 
 
 @pytest.mark.parametrize("kind", [Predictions.csv, Predictions.parquet])

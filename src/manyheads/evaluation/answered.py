@@ -21,7 +21,7 @@ from manyheads.evaluation.evaluation import Setup, write_answers
 from manyheads.evaluation.intervals import Bools, Floats, Ints
 from manyheads.evaluation.report import Example, Group
 from manyheads.inference.answers import Answers, Progress
-from manyheads.inference.classifier import TextClassifier, chunks_of, rows_at_once
+from manyheads.inference.classifier import OVERFLOW, TextClassifier, chunks_of, rows_at_once
 from manyheads.runs.summary import BOTH, LINEAR, NETWORK
 
 TOKENS = 8192  # most of a batch
@@ -146,10 +146,7 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
         logits = torch.stack([found[name].float() for name in models])
         if len(broken := (~logits.isfinite()).any(2).nonzero()):
             name, at = [*models][int(broken[0, 0])], into.progress.rows + int(broken[0, 1])
-            raise ValueError(
-                f"{rows.source}, row {rows.numbers[at]:,}: what the {name} answers is not finite numbers, as its "
-                "weights are too large: judge another model"
-            )
+            raise ValueError(f"{rows.source}, row {rows.numbers[at]:,}: what the {name} answers {OVERFLOW}")
         into.add(logits.numpy().tobytes(), logits.size(1))
     return Stored(rows, classifier.labels, models, into.part)
 

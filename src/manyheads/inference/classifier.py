@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.config import Cutting, Task, Terms
-from manyheads.config.fields import first_line
+from manyheads.config.fields import first_line, show
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
@@ -32,6 +32,7 @@ FATAL = 4  # onnxruntime says nothing less, as what is wrong becomes an error
 PART = 512
 """Tokens that a thread gives onnxruntime at a time: several small calls side by side answer more texts a second than
 one large call with the threads inside, while one long text is faster with them."""
+OVERFLOW = "is not finite numbers, as the weights of the model are too large: use another model"
 CHUNK = 4096  # rows tokenised and sorted by length together
 MOST_LOGITS = 2**22  # of such a chunk
 
@@ -194,8 +195,10 @@ class TextClassifier(Predictor[Classifier]):
         network_nC: Tensor | None = None,
     ) -> list[Prediction] | list[Labelled]:
         """One prediction a text, in order; `Labelled` ones where a text has any number of labels. Arguments and errors
-        as of `logits`."""
+        as of `logits`, and a ValueError where the numbers of an answer are not finite."""
         probabilities_nC = self.probabilities(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC))
+        if len(broken := (~probabilities_nC.isfinite()).any(1).nonzero()):
+            raise ValueError(f"what is answered to the text '{show(texts[int(broken[0])])}' {OVERFLOW}")
         by_name = [dict(zip(self.labels, row, strict=True)) for row in probabilities_nC.tolist()]
         if not self.multi:
             answers = probabilities_nC.argmax(-1).tolist()
