@@ -19,6 +19,8 @@ import pytest
 from manyheads.config import DataConfig, ModelConfig
 from tests.browser import chromium  # noqa: F401  a fixture
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `make test &` starts us with it ignored
+
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["good", "bad", "fine", "awful", "film", "a", "the", "very", "not", "so"]
 LABELS = ["bad", "good", "so-so"]
