@@ -17,8 +17,6 @@ from manyheads.distributed import signals
 from manyheads.runs.checkpoints import newest
 from manyheads.runs.folder import HANDED_ON
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 WORDS = [
     "debug=fast", "hardware=cpu", "hardware.precision=fp32", "batch.rows=8", "trainer.max_epochs=2", "optim.eps=1e-4",
     "model.dropout=0", "model.dropout_tokens=0", "optim.average=20",

@@ -11,8 +11,6 @@ from manyheads.distributed.signals import Stopped
 from manyheads.inference.folder import load
 from manyheads.runs.config_file import read_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TINY = ["trainer.max_epochs=2", "batch.rows=8", "hardware=cpu", "hardware.precision=fp32", "optim.average=0"]
 
 

@@ -16,8 +16,6 @@ from manyheads import LitModule, TextData, compose, load, train
 from manyheads.config import OptimConfig, RunConfig
 from manyheads.training.trainer import run_trainer
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SMALL = [
     "model.n_layers=1", "model.d_model=16", "model.d_k=4", "model.d_v=4", "model.d_ff=16", "tokenizer.vocab_size=60",
     "hardware=cpu", "hardware.precision=fp32", "batch.rows=8", "optim.average=0", "test=false",

@@ -19,8 +19,6 @@ from manyheads.inference.language_models import MaskedLMPredictor
 from manyheads.runs.config_file import read_run
 from manyheads.training_run import train
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TINY = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "model.d_k=8", "model.d_v=8", "model.d_ff=32"),
     *("model.dropout=0", "tokenizer.vocab_size=120", "data.max_length=16", "batch.tokens=512", "hardware=cpu"),

@@ -109,9 +109,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def reader(trained, monkeypatch):
-    """The reader in her folder, without a network. Pictures of a report, half the time of a run this small, are drawn
-    for `trained` alone."""
-    monkeypatch.setattr("manyheads.evaluation.report.png", lambda figure: b"\x89PNG")
+    """The reader in her folder, without a network."""
     monkeypatch.chdir(trained)
     monkeypatch.setenv("MANYHEADS_CACHE", str(trained / "cache"))
     for name in ("HF_HOME", "HF_DATASETS_CACHE"):

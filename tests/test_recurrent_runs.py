@@ -7,8 +7,6 @@ import pytest
 import manyheads
 from manyheads.cli.main import main
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TINY = ["debug=fast", "hardware=cpu", "hardware.precision=fp32", "model.dropout=0", "model.dropout_tokens=0"]
 
 

@@ -30,8 +30,6 @@ from manyheads.training.module import LitModule
 from manyheads.training.optim import rate_factor
 from manyheads.training.state import read_nest
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TINY = [
     "debug=fast", "hardware=cpu", "model.dropout=0.1", "model.dropout_tokens=0.1", "batch.rows=4", "optim.average=20",
     "trainer.max_epochs=3",

@@ -14,8 +14,6 @@ from manyheads.config import Metric
 from manyheads.runs.config_file import read_run
 from manyheads.training_run import train
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TINY = [
     "model.d_model=16", "model.d_k=8", "model.d_v=8", "model.n_heads=2", "model.d_ff=32", "model.n_layers=1",
     "tokenizer.vocab_size=200", "hardware=cpu", "hardware.precision=fp32",

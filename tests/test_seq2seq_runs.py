@@ -11,8 +11,6 @@ from manyheads.cli.main import main
 from manyheads.runs.config_file import read_run
 from manyheads.training_run import train
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TINY = [
     "model.d_model=32", "model.n_layers=1", "model.dropout=0", "tokenizer.kind=characters", "hardware=cpu",
     "hardware.precision=fp32", "optim.average=0",

@@ -14,8 +14,6 @@ from manyheads.runs.folder import HANDED_ON
 from manyheads.training import before as checks
 from manyheads.training_run import train
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TINY = [
     "debug=fast", "hardware=cpu", "hardware.precision=fp32", "model.dropout=0", "model.dropout_tokens=0",
 ]  # fmt: skip

@@ -17,8 +17,6 @@ from manyheads.data.tokens import encode
 from manyheads.linear.fit import fit_linear
 from manyheads.training_run import train
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 FEATURES = datasets.Features(
     {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes", "so"])}
 )

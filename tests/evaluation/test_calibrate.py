@@ -26,8 +26,6 @@ from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference.folder import load
 from manyheads.linear.blend import read_calibration
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 LABELS = ["bad", "good", "so-so"]
 CPU = InferenceHardware(accelerator=Accelerator.cpu)
 temperature, vector, isotonic = CalibrationMethod

@@ -28,8 +28,6 @@ from manyheads.linear.model import LinearBaseline, write_baseline
 from manyheads.runs.summary import LINEAR, NETWORK
 from tests.evaluation.test_results import TRAINING
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 LABELS = ["bad", "good", "so-so"]
 SETS = [(0,), (1,), (), (0, 2), (1, 2)]
 WORDS = ["awful bad film", "a good film", "the film", "bad , so so", "good , so so"]

@@ -29,8 +29,6 @@ from manyheads.inference.folder import load
 from manyheads.inference.language_models import Followed
 from manyheads.inference.predict import predict
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TEXTS = ["a <b>good</b> film", "very bad", "so", "e\u0301"]
 TARGETS = ["good", "so bad", "so", "é"]
 

@@ -9,6 +9,7 @@ import pytest
 from manyheads.cli import main as cli
 from manyheads.config import Claim
 
+pytestmark = pytest.mark.drawn
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SMALL = ["samples=500", "repeats=1", "longest=128", "steps=2"]

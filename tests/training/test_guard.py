@@ -32,8 +32,6 @@ from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify
 from manyheads.training.trainer import run_trainer
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SHAPE = ModelConfig(n_layers=1, n_heads=2, d_model=8, d_k=4, d_v=4, d_ff=8, dropout=0.1)
 STEPS, RARE = 12, 29  # optimiser steps of a run; an id that one row alone has
 

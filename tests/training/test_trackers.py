@@ -24,8 +24,6 @@ from manyheads.distributed.signals import Stopped
 from manyheads.training import trackers
 from manyheads.training.trackers import CLIENTS, Tracker, tracked
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TINY = ["debug=fast", "hardware=cpu", "logger=[tensorboard,mlflow]"]
 JUDGED = {"test": {"accuracy": {"value": 0.5, "low": 0.25, "high": 0.75}}}
 SETTINGS = {"model.n_heads": 2, "data.path": "/data/rows.csv", "optim.head_lr": None}

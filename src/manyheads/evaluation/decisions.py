@@ -18,7 +18,7 @@ from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.calibration import Calibration, Cells
 from manyheads.evaluation.evaluation import Finding, Setup
 from manyheads.evaluation.intervals import Floats, Ints, interval, resamples, share_interval
-from manyheads.evaluation.report import BLUE, PALE, Example, Picture, Section, Table, draw, png
+from manyheads.evaluation.report import BLUE, PALE, Example, Picture, Section, Table, draw
 from manyheads.inference.abstain import Rules
 from manyheads.inference.classifier import TextClassifier, in_chunks
 from manyheads.inference.outliers import Outliers
@@ -48,7 +48,7 @@ def risk_by_coverage(calibration: Calibration) -> Finding:
     axes.plot(shares, [one["risk"]["value"] for one in points], color=BLUE, marker=".", markersize=4)
     axes.set(xlim=(0, 1), ylim=(0, None), xlabel="share of texts that are answered", ylabel="wrong among them")
     caption = "wrong answers if only the surest texts are answered, with 95 % intervals"
-    picture = Picture("risk", png(figure), caption)
+    picture = Picture("risk", figure, caption)
     return Finding("risk_coverage", points, [Section("What if it answers only when sure?", pictures=[picture])])
 
 

@@ -119,7 +119,7 @@ class Evaluation:
     ) -> Page:
         """The report: `curves` are rows of metrics.csv, `facts` names and values of the run, `notes` what was noticed
         in the data, `config` nested plain settings, `warnings` what the figures cannot say."""
-        drawn = [Picture(name, png, f"{name} over steps") for name, png in draw_curves(curves).items()]
+        drawn = [Picture(name, figure, f"{name} over steps") for name, figure in draw_curves(curves).items()]
         values = {"Run": facts or {}, "Settings": dict(dotted(config or {})), "Versions": installed_versions()}
         sections = [
             *self.comparison,

@@ -9,7 +9,7 @@ import warnings
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
 from pathlib import Path
@@ -72,14 +72,20 @@ class Table:
     own: int = -1
 
 
-@dataclass(slots=True)
+@dataclass
 class Picture:
-    """A PNG inside the page, and beside it as the file `name`.png; `width`: "wide", "full" as the page, or as usual."""
+    """A PNG inside the page, and beside it as the file `name`.png, made of the `figure` once it is needed; `width`:
+    "wide", "full" as the page, or as usual."""
 
     name: str
-    png: bytes
+    figure: Figure
     caption: str
     width: str = ""
+
+    @cached_property
+    def png(self) -> bytes:
+        """The picture as it is written."""
+        return png(self.figure)
 
 
 @dataclass(slots=True)
@@ -211,7 +217,7 @@ def installed_versions() -> dict[str, str]:
     return found
 
 
-def draw_reliability(scores: Scores) -> bytes:
+def draw_reliability(scores: Scores) -> Figure:
     """Above: accuracy by confidence, on the diagonal if the model knows itself. Below: rows by confidence."""
     bins = scores.reliability
     figure = Figure(figsize=(5.2, 5.4), layout="constrained")
@@ -229,10 +235,10 @@ def draw_reliability(scores: Scores) -> bytes:
     lower.yaxis.set_major_locator(MaxNLocator(2, integer=True))
     for axes in (upper, lower):
         quiet(axes)
-    return png(figure)
+    return figure
 
 
-def draw_curves(curves: Sequence[Curve]) -> dict[str, bytes]:
+def draw_curves(curves: Sequence[Curve]) -> dict[str, Figure]:
     """Figures over steps, a picture for the losses and one for accuracy or micro F1, macro F1 in it, as far as `curves`
     hold them."""
     drawn = {}
@@ -250,7 +256,7 @@ def draw_curves(curves: Sequence[Curve]) -> dict[str, bytes]:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.legend(frameon=False, fontsize=8)
         quiet(axes)
-        drawn[panel] = png(figure)
+        drawn[panel] = figure
     return drawn
 
 

@@ -177,7 +177,7 @@ def drawn(rows: list[int], lines: dict[str, Line], figure: str, *, falls: bool) 
     import numpy as np
 
     from manyheads.evaluation.facts import error_at
-    from manyheads.evaluation.report import BLUE, GREY, RED, Picture, draw, png
+    from manyheads.evaluation.report import BLUE, GREY, RED, Picture, draw
 
     picture, panels = draw(1, 1, width=7.0, height=4.2)
     axes = panels[0, 0]
@@ -194,4 +194,4 @@ def drawn(rows: list[int], lines: dict[str, Line], figure: str, *, falls: bool) 
     axes.set_xticks(at := [*rows, MORE * rows[-1]], [f"{n:,}" for n in at])
     axes.legend(frameon=False, fontsize=8)
     caption = f"{figure} by training rows, with 95 % intervals; lines: power laws, up to twice the rows"
-    return Picture("curve", png(picture), caption, "wide")
+    return Picture("curve", picture, caption, "wide")
