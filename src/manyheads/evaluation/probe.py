@@ -210,6 +210,7 @@ def typo(text: str, draw: "Generator") -> str:
     inner = [
         at
         for word in re.finditer(r"[^\W\d_]{4,}", text)
+        if word[0].isalpha()  # a raised 2 is neither letter nor digit
         for at in range(word.start() + 1, word.end() - 2)
         if text[at] != text[at + 1]
     ]
