@@ -117,6 +117,7 @@ def generated(folder: Path, n_rows: int, kind: str) -> Path:
     words = ["".join(draw.choices(LETTERS, k=draw.randint(2, 9))) for _ in range(30_000)]
     phrases = [" ".join(draw.choices(words, k=10)) for _ in range(200_000)]
     part = folder / "part"
+    subprocess.run(["rm", "-rf", str(part)], check=True)  # of a run that was stopped
     if kind == "csv":
         with part.open("w") as file:
             file.write("text,label\n")
