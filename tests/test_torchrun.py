@@ -220,8 +220,8 @@ def on_machines(start, machines, folder: str, *program: str) -> list[subprocess.
 @pytest.mark.parametrize("way", ["killed", "unplugged"])
 def test_a_machine_that_is_cut_off_ends_the_run_and_both_go_on(way, start, home, launched, machines):
     """Either its processes are killed at once and its wire is cut, so that no word of it comes; or the wire alone."""
-    folder = home / way
-    both = on_machines(start, machines, way, sys.executable)
+    folder = home / f"cut-{way}"
+    both = on_machines(start, machines, folder.name, sys.executable)
     until = time.monotonic() + WAIT
     while newest(folder / "checkpoints") is None:
         assert time.monotonic() < until
@@ -242,6 +242,6 @@ def test_a_machine_that_is_cut_off_ends_the_run_and_both_go_on(way, start, home,
         assert said.count(why) == 1, said
         assert "failed with exit code" not in said, "said once"
     ip("-n", machines[1], "link", "set", machines[1], "up")
-    again = on_machines(start, machines, way, sys.executable)
+    again = on_machines(start, machines, folder.name, sys.executable)
     assert [finished(one).count("resumed at step") for one in again] == [1, 0]
     assert result(folder) == result(launched)
