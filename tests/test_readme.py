@@ -174,6 +174,10 @@ def test_command(command, reader, capsys):
         assert ("$HF_TOKEN is not set" if verb == "push" else "hub cannot be reached") in capsys.readouterr().err
     elif verb == "train":
         run_training(command, words, reader, capsys)
+    elif "outliers.false_alarms=0.05" in words:  # told by 19 validation rows and more, such as those of the real size
+        (reader / "labels.jsonl").unlink(missing_ok=True)
+        assert cli.main([verb, *words]) == 2
+        assert "outliers.false_alarms=0.05 cannot be told by 6 validation rows" in capsys.readouterr().err
     elif verb == "evaluate":
         export_first(words, capsys)
         run_evaluation(words, reader)
@@ -362,7 +366,8 @@ def run_evaluation(words, home):
     assert cli.main(["evaluate", *words]) == 0
     config = compose("evaluate", words)
     folders = (home / config.run).glob("evaluate/*")
-    (folder,) = [path for path in folders if ("new-reviews" in path.name) == bool(config.data.path)]
+    name = "new-reviews-" if config.data.path else f"reviews-{config.split}"
+    (folder,) = [path for path in folders if path.name.startswith(name)]
     names = {path.name for path in folder.iterdir()}
     assert names >= {"metrics.json", "predictions.csv", "report.html", "reliability.png"}
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
