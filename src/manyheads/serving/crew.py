@@ -61,7 +61,9 @@ class Crew:
     n_waiting: int = 0  # texts
     closing: bool = False
     _waiting: deque[Asked] = field(default_factory=deque)
-    _arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    _idle: list[asyncio.Future[None]] = field(default_factory=list)  # of processes that wait for a question
+    _under_way: int = 0  # batches
+    _last: int = 1  # questions of the newest batch
     _first: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -85,8 +87,13 @@ class Crew:
         asked = Asked(question, loop.create_future(), loop.time(), sum(2 + len(text) // LETTERS for text in texts))
         self._waiting.append(asked)
         self.n_waiting += len(asked.question["texts"])
-        self._arrived.set()
+        self._wake(1)
         return await asked.answer
+
+    def _wake(self, n: int) -> None:
+        """So many processes, of those that wait: the newest first, whose caches still hold the weights."""
+        for _ in range(min(n, len(self._idle))):
+            self._idle.pop().set_result(None)
 
     async def _employ(self) -> None:
         """One process after another, for as long as the server runs."""
@@ -137,21 +144,29 @@ class Crew:
                         if not asked.answer.done():
                             asked.answer.set_result(answer)
             finally:
+                self._under_way -= 1
                 self._again([one for one in batch if not one.answer.done()])
 
     async def _gather(self, ended: "asyncio.Future[int]") -> list[Asked]:
         """The questions that are answered next: those that wait, up to about `batch.tokens` tokens; the first may have
-        more. Where batches are made, they wait for each other, though no longer than `wait`."""
+        more. Where batches are made, they wait for each other, though no longer than `wait`, and not at all where
+        nobody else seems to ask: none waited, none is under way, and the batch before was of one question."""
+        loop, alone = asyncio.get_running_loop(), not self._waiting
         while not self._waiting:
-            self._arrived.clear()
-            arrival = asyncio.ensure_future(self._arrived.wait())
-            await asyncio.wait((arrival, ended), return_when=asyncio.FIRST_COMPLETED)
-            arrival.cancel()
+            arrival = loop.create_future()
+            self._idle.append(arrival)
+            try:
+                await asyncio.wait((arrival, ended), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if arrival in self._idle:
+                    self._idle.remove(arrival)
+                elif ended.done():  # woken as it ended: another is
+                    self._wake(1)
             if ended.done():
                 raise EOFError
-        loop, first = asyncio.get_running_loop(), self._waiting[0]
+        first, alone = self._waiting[0], alone and not self._under_way and self._last == 1
         until = first.arrived + self.config.wait / 1000
-        is_full = first.alone or sum(one.tokens for one in self._waiting) >= self.config.batch.tokens
+        is_full = alone or first.alone or sum(one.tokens for one in self._waiting) >= self.config.batch.tokens
         if not self.config.exact and not is_full and loop.time() < until:
             await asyncio.sleep(until - loop.time())
             if not self._waiting:  # another process was quicker
@@ -164,7 +179,7 @@ class Crew:
                 break
             batch.append(self._waiting.popleft())
         self.n_waiting -= sum(len(one.question["texts"]) for one in batch)
-        self.batches += 1
+        self.batches, self._under_way, self._last = self.batches + 1, self._under_way + 1, len(batch)
         return batch
 
     def _again(self, unanswered: list[Asked]) -> None:
@@ -176,7 +191,7 @@ class Crew:
             else:
                 self._waiting.appendleft(asked)
                 self.n_waiting += len(asked.question["texts"])
-        self._arrived.set()
+        self._wake(len(unanswered))
 
 
 async def _started(config: ServeConfig) -> tuple[asyncio.subprocess.Process, dict[str, Any]]:

@@ -1,0 +1,134 @@
+"""Which process takes a question, and whether it waits for more; the processes are never started."""
+
+import asyncio
+
+import pytest
+
+from manyheads.config import ServeConfig
+from manyheads.config.inference import InferenceBatch
+from manyheads.serving import crew as module
+from manyheads.serving.crew import Crew
+
+QUESTION = {"kind": "predict", "texts": ["good film"], "pairs": None}
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """The seconds of each wait for further questions."""
+    entered = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds):
+        entered.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(module.asyncio, "sleep", noted)
+    return entered
+
+
+def run(check, **settings):
+    async def all_of_it():
+        return await check(Crew(ServeConfig(run="x", **settings)), asyncio.get_running_loop().create_future())
+
+    return asyncio.run(all_of_it())
+
+
+async def turn() -> None:
+    """All that can go on goes on."""
+    for _ in range(10):
+        await asyncio.get_running_loop().run_in_executor(None, int)
+
+
+def ask(crew, n=1):
+    return [asyncio.create_task(crew.ask(QUESTION)) for _ in range(n)]
+
+
+def answer(crew, batch):
+    """As `Crew._work` does with the answers of a process."""
+    crew._under_way -= 1
+    for one in batch:
+        one.answer.set_result((200, b"{}"))
+
+
+def test_who_asks_alone_is_answered_at_once(waits):
+    async def check(crew, ended):
+        for _ in range(3):
+            taking = asyncio.create_task(crew._gather(ended))
+            await turn()
+            (asked,) = ask(crew)
+            batch = await taking
+            assert len(batch) == 1
+            answer(crew, batch)
+            assert (await asked)[0] == 200
+
+    run(check, exact=False, wait=100.0)
+    assert waits == []
+
+
+def test_where_several_ask_the_first_waits_no_longer_than_it_may(waits):
+    async def check(crew, ended):
+        ask(crew, 2)  # while the process is busy
+        await turn()
+        answer(crew, both := await crew._gather(ended))
+        assert len(both) == 2
+        taking = asyncio.create_task(crew._gather(ended))
+        await turn()
+        ask(crew)  # its neighbour may come, too
+        await turn()
+        ask(crew)
+        answer(crew, both := await taking)
+        assert len(both) == 2
+        ask(crew)
+        await turn()
+        await crew._gather(ended)  # this one is under way while another process takes the next
+        crew._last = 1
+        taking = asyncio.create_task(crew._gather(ended))
+        await turn()
+        ask(crew)
+        assert len(await taking) == 1
+
+    run(check, exact=False, wait=20.0)
+    assert len(waits) == 4
+    assert all(0 < seconds <= 0.02 for seconds in waits)
+
+
+@pytest.mark.parametrize(("settings", "n"), [({"exact": True}, 3), ({"batch": InferenceBatch(tokens=4)}, 1)])
+def test_exact_answers_and_a_full_batch_wait_for_nobody(settings, n, waits):
+    async def check(crew, ended):
+        ask(crew, 3)
+        await turn()
+        assert len(await crew._gather(ended)) == n
+
+    run(check, **({"exact": False, "wait": 100.0} | settings))
+    assert waits == []
+
+
+def test_the_process_that_was_busy_last_takes_the_next_question():
+    async def check(crew, ended):
+        first, last = (asyncio.create_task(crew._gather(ended)) for _ in range(2))
+        await turn()
+        ask(crew)
+        answer(crew, await last)
+        assert not first.done()
+        ask(crew)
+        answer(crew, await first)
+
+    run(check)
+
+
+def test_a_process_that_ends_as_it_is_asked_leaves_the_question_to_another():
+    async def check(crew, ended):
+        living = asyncio.get_running_loop().create_future()
+        other = asyncio.create_task(crew._gather(living))
+        await turn()
+        ending = asyncio.create_task(crew._gather(ended))
+        await turn()
+        ask(crew)
+        await asyncio.sleep(0)  # it is woken
+        ended.set_result(1)
+        with pytest.raises(EOFError):
+            await ending
+        assert len(await other) == 1
+        assert crew._idle == []
+
+    run(check)
