@@ -9,9 +9,9 @@ go over loopback from one process of `CLIENTS` clients, each of which asks again
 the machine's cores with the server. Contestants take turns; of each turn the first half second is not counted. The
 pipeline's server is a plain endpoint, as its users write it, which FastAPI runs in threads.
 
-`soak` sends 80 % of the requests a second that the server was seen to answer, evenly spread, and meanwhile kills
-workers, sends malformed bodies, opens connections that say nothing and leaves before answers. Each request that was
-sent whole must be answered by the bits that the text was answered by at first.
+`soak` sends 80 % of the requests a second that the server was seen to answer, evenly spread, each over a connection of
+its own as then, and meanwhile kills workers, sends malformed bodies, opens connections that say nothing and leaves
+before answers. Each request that was sent whole must be answered by the bits that the text was answered by at first.
 """
 
 import asyncio
@@ -225,8 +225,16 @@ async def up(port: int) -> None:
     raise SystemExit("the pipeline's server does not come up")
 
 
-async def turn(port: int, texts: list[str], n_clients: int, seconds: float = SECONDS) -> tuple[float, list[float]]:
-    """Requests a second, and the milliseconds of each."""
+async def asked_anew(port: int, text: str) -> tuple[int, bytes]:
+    """Status and body, over a connection of its own."""
+    async with Client(port) as client:
+        return await client.ask(text)
+
+
+async def turn(
+    port: int, texts: list[str], n_clients: int, seconds: float = SECONDS, *, anew: bool = False
+) -> tuple[float, list[float]]:
+    """Requests a second, and the milliseconds of each; `anew`: each over a connection of its own."""
     taken: list[float] = []
     begun = time.perf_counter()
     counted = begun + SKIPPED
@@ -235,7 +243,8 @@ async def turn(port: int, texts: list[str], n_clients: int, seconds: float = SEC
         async with Client(port) as connection:
             at = first
             while (sent := time.perf_counter()) < begun + seconds:
-                status, _ = await connection.ask(texts[at % len(texts)])
+                text = texts[at % len(texts)]
+                status, _ = await (asked_anew(port, text) if anew else connection.ask(text))
                 assert status == 200, status
                 if (now := time.perf_counter()) > counted:
                     taken.append(1000 * (now - sent))
@@ -251,7 +260,7 @@ async def soak(run: Path, texts: list[str], seconds: float, workers: int = 2) ->
         port, process = our_server(run, (f"workers={workers}", "hardware.threads=1"), stack)
         async with Client(port) as client:
             expected = [(await client.ask(text))[1] for text in texts]
-        capacity = (await turn(port, texts, 16, 5.0))[0]
+        capacity = (await turn(port, texts, 16, 5.0, anew=True))[0]
         rate, begun = 0.8 * capacity, time.perf_counter()
         end, counts = begun + seconds, dict.fromkeys(("sent", "answered", "refused", "lost", "other bits"), 0)
         memory: list[tuple[float, float, float]] = []
@@ -261,8 +270,7 @@ async def soak(run: Path, texts: list[str], seconds: float, workers: int = 2) ->
             sent = time.perf_counter()
             counts["sent"] += 1
             try:
-                async with Client(port) as client:
-                    status, body = await client.ask(texts[at % len(texts)])
+                status, body = await asked_anew(port, texts[at % len(texts)])
             except (OSError, EOFError):
                 counts["lost"] += 1
                 return
