@@ -1,6 +1,7 @@
 """Sweeps: what the jobs must not share, and Hydra's own settings, which come from Hydra alone."""
 
 import csv
+import logging
 import os
 import pickle
 import subprocess
@@ -270,6 +271,14 @@ def test_jobs_of_several_seeds_share_their_rows_and_say_so(calls, capsys):
     assert cli.main(["train", "-m", "seed=1,2", "data.split_seed=null"]) == 0
     assert [one.data.split_seed for one in calls] == [7, 7, None, None]
     assert "seeds vary" not in capsys.readouterr().err
+
+
+def test_what_libraries_note_by_the_way_is_not_shown(calls, capsys):
+    root = logging.getLogger()
+    before = root.level, [*root.handlers]
+    assert cli.main(["train", "-m", "seed=1,2"]) == 0
+    assert capsys.readouterr().err.count("[HYDRA]") == 3
+    assert (root.level, [*root.handlers]) == before
 
 
 def test_it_ends_with_one_table(calls, capsys, monkeypatch):

@@ -151,7 +151,7 @@ def run_hydra(
     values = preset_values(verb, typed.groups, config_dir)
     merge_search(values, typed)
     experiment = _of_experiment(typed.groups, config_dir)
-    own = [*hydra_words(typed), ASIDE] if sweep else []
+    own = [*hydra_words(typed), *ASIDE] if sweep else []
     jobs = ({}, *typed.later) if sweep else ()
     check_jobs((_resolved(verb, copy.deepcopy(values), typed.values | one, experiment) for one in jobs), typed)
     _refuse_hydra_settings(verb, typed, own, config_dir)

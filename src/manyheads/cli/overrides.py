@@ -19,7 +19,12 @@ from manyheads.config.axes import is_range
 from manyheads.config.facts import ELSEWHERE, Setting, having, nearest, settings
 from manyheads.config.fields import checked_flag, convert, interpolation_sentence, one_of, show, unwrap
 
-ASIDE = "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr"  # the log of the jobs: stdout is theirs
+ASIDE = (  # the log of the jobs: stdout is theirs, and what libraries note by the way is not shown
+    "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr",
+    "~hydra.hydra_logging.root.level",
+    "~hydra.hydra_logging.root.handlers",
+    *(f"+hydra.hydra_logging.loggers.{one}={{level:INFO,handlers:[console]}}" for one in ("hydra", "hydra_plugins")),
+)
 TOGETHER = "logger"  # the group of which several presets may be read at once: logger=[tensorboard,mlflow]
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
 
