@@ -62,6 +62,7 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(typed.folder or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         for n_rows in typed.rows:
             for kind in typed.kinds:
                 data = generated(folder, n_rows, kind)
@@ -76,7 +77,9 @@ def main() -> None:
 
 def table(results: dict[str, Any]) -> str:
     """A column for each set of rows, a line for each stage; what was not measured is -."""
-    sets = {name: found for name, found in results.items() if " rows, " in name}
+    names = [name for name in results if " rows, " in name]
+    names.sort(key=lambda name: (int(name.split()[0].replace(",", "")), name))
+    sets = {name: results[name] for name in names}
 
     def seconds(who: list[str], *stages: str) -> list[str]:
         cells = []

@@ -254,14 +254,14 @@ async def turn(
     return round(len(taken) / (time.perf_counter() - counted), 1), taken
 
 
-async def soak(run: Path, texts: list[str], seconds: float, workers: int = 2) -> dict[str, Any]:
-    """What became of all requests, and the memory of all processes."""
+async def soak(run: Path, texts: list[str], seconds: float, workers: int = 2, share: float = 0.8) -> dict[str, Any]:
+    """What became of all requests at a share of what the server can answer, and the memory of all processes."""
     with ExitStack() as stack:
         port, process = our_server(run, (f"workers={workers}", "hardware.threads=1"), stack)
         async with Client(port) as client:
             expected = [(await client.ask(text))[1] for text in texts]
         capacity = (await turn(port, texts, 16, 5.0, anew=True))[0]
-        rate, begun = 0.8 * capacity, time.perf_counter()
+        rate, begun = share * capacity, time.perf_counter()
         end, counts = begun + seconds, dict.fromkeys(("sent", "answered", "refused", "lost", "other bits"), 0)
         memory: list[tuple[float, float, float]] = []
         taken: list[float] = []

@@ -11,7 +11,7 @@ TEXTS = [f"{first} {second} film" for first in ("good", "bad", "not so good", "v
 
 @pytest.mark.slow
 def test_a_soak_loses_nothing_and_keeps_its_memory(model_folder: Path) -> None:
-    found = asyncio.run(serving.soak(model_folder, TEXTS, 40.0))
+    found = asyncio.run(serving.soak(model_folder, TEXTS, 40.0, share=0.4))  # other programs may take half the machine
     assert found["sent"] == found["answered"] > 500
     assert found["lost"] == found["refused"] == found["other bits"] == 0
     assert found["exit code"] == 0
