@@ -43,15 +43,7 @@ SHIPPED = {
     "huggingface/predict_script.py": {"onnxruntime", "torch", "tokenizers", "numpy"},
 }  # a script beside what is exported
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
-    *(
-        "cli/main.py",
-        "cli/verbs.py",
-        "cli/errors.py",
-        "cli/launched.py",
-        "training_run.py",
-        "sweep/ablate.py",
-        "serving/serve.py",
-    ),
+    *("cli/main.py", "cli/verbs.py", "cli/errors.py", "training_run.py", "sweep/ablate.py", "serving/serve.py"),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
     *("runs/summary.py", "runs/listing.py", "runs/report.py"),
     *("data/sources.py", "data/rows.py", "data/demo.py", "data/opening.py", "huggingface/shapes.py"),

@@ -21,7 +21,7 @@ import yaml
 
 from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
-from manyheads.cli.help import top_help
+from manyheads.cli.main import top_help
 from manyheads.cli.verbs import VERBS
 from manyheads.config import Accelerator, Resume, RunConfig, Source
 

@@ -10,7 +10,7 @@ import pytest
 
 from manyheads import __version__
 from manyheads.cli import main as cli
-from manyheads.cli.help import verb_help
+from manyheads.cli.main import verb_help
 from manyheads.cli.verbs import VERBS
 from manyheads.config import (
     AblateConfig,

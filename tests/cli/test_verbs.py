@@ -7,7 +7,7 @@ import pytest
 from manyheads.cli import main as cli
 from manyheads.cli import verbs as presets
 from manyheads.cli.compose import compose
-from manyheads.cli.help import top_help, verb_help
+from manyheads.cli.main import top_help, verb_help
 from manyheads.cli.verbs import VERBS, choices, conf_folder, folder_url
 from manyheads.config import (
     AblateConfig,

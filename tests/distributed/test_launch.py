@@ -18,7 +18,7 @@ TWO = ["hardware.devices=2", "hardware=cpu"]
 STAND_IN = """
 import json, os, signal, sys, time
 from pathlib import Path
-from manyheads.cli import launched
+from manyheads.cli import main as cli
 from manyheads.config.fields import to_plain
 
 def work(verb, config):
@@ -57,8 +57,8 @@ def work(verb, config):
         elif word.isdigit():
             sys.exit(int(word))
 
-launched.call = work
-launched.main()
+cli.call = work
+cli.launched()
 """
 SUPERVISOR = """
 import sys

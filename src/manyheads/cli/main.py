@@ -1,4 +1,6 @@
-"""`manyheads VERB key=value ...`: nothing heavy is imported before the settings are valid.
+"""The command line: `manyheads VERB key=value ...`, its help, and the life of a process that a run or a search starts.
+
+Nothing heavy is imported before the settings are valid.
 
 Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one sentence), 69 another process of the run
 is dead, stuck or gone, 75 to be started again, 124 time is up, 130 Ctrl-C, 137 killed, 138 SIGUSR1, 141 output closed,
@@ -7,23 +9,27 @@ is dead, stuck or gone, 75 to be started again, 124 time is up, 130 Ctrl-C, 137 
 
 import importlib
 import io
+import json
+import logging
 import os
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from enum import EnumType
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_origin
 
 from manyheads import __version__
 from manyheads.cli.errors import user_sentence
-from manyheads.cli.help import top_help, verb_help
-from manyheads.cli.verbs import VERBS, Config
+from manyheads.cli.verbs import VERBS, Config, choices
 from manyheads.config import AblateConfig, RunConfig, TuneConfig
-from manyheads.config.facts import nearest, nearest_setting, settings
-from manyheads.config.fields import one_of
+from manyheads.config.facts import Setting, nearest, nearest_setting, settings
+from manyheads.config.fields import KIND_WORDS, from_plain, one_of, show, unwrap
 from manyheads.distributed.ranks import this_process
+from manyheads.distributed.signals import leave_with
 from manyheads.distributed.slurm import is_for_the_queue, write_job
 from manyheads.terminal import ends_by_ctrl_c
 
@@ -44,6 +50,14 @@ NEVER = {
     "--config-name": "would replace the verb: add your own presets by --config-dir FOLDER",
 }
 NEVER |= {"-cp": NEVER["--config-path"], "-cn": NEVER["--config-name"]}
+FLAGS = """\
+flags
+  -m, --multirun            run once for each of several values: model.n_heads=2,4 (one device)
+  --cfg job                 print the composed settings, run nothing
+  --info                    print where the settings come from (also: --info defaults-tree)
+  --config-dir FOLDER       your own presets, for example FOLDER/model/wide.yaml
+  --shell-completion install=bash     (or zsh, fish) print the script that completes words
+  --help, --version"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -259,5 +273,110 @@ def _say(sentence: str, code: int) -> int:
     return code
 
 
+def top_help() -> str:
+    """What `manyheads --help` prints."""
+    verbs = "\n".join(f"  {name:<10}{verb.help}" for name, verb in VERBS.items())
+    return (
+        f"manyheads {__version__}: train, judge and ship Transformer text classifiers from configuration\n\n"
+        f"usage: manyheads VERB key=value ...\n\nverbs\n{verbs}\n\n"
+        f"`manyheads VERB --help` lists every setting of a verb.\n\n{FLAGS}\n\n"
+        "exit codes: 0 done, 1 a bug (with a traceback), 2 a mistake in what was asked (one sentence),\n"
+        "  69 another process of the run is dead, stuck or gone, 75 to be started again, 124 trainer.max_time is up,\n"
+        "  130 Ctrl-C, 137 a process was killed, 138 SIGUSR1, 141 the reader of our output went away, 143 SIGTERM"
+    )
+
+
+def verb_help(name: str) -> str:
+    """What `manyheads VERB --help` prints: presets, then every setting with default, meaning and limits."""
+    verb = VERBS[name]
+    groups = "\n".join(_group(name, group, default) for group, default in verb.groups.items())
+    lines = "\n".join(_setting(one) for one in verb.settings().values())
+    examples = "\n".join(f"  {example}" for example in verb.examples)
+    return (
+        f"manyheads {name}: {verb.help}\n\nusage: manyheads {name} key=value ...\n\n{examples}\n\n"
+        f"presets (the one in [] is the default)\n{groups}\n\nsettings, with their defaults\n{lines}\n\n{FLAGS}"
+    )
+
+
+def _group(verb: str, group: str, default: str | None) -> str:
+    names = [f"[{one}]" if one == default else one for one in choices(verb, group)]
+    return f"  {group + '=':<13}{' '.join(names)}"
+
+
+def _setting(one: Setting) -> str:
+    if isinstance(one.default, dict) and one.default:
+        return "\n".join(
+            [
+                _line(f"{one.name}.{key}={show(value)}", "a flag of Lightning's Trainer")
+                for key, value in one.default.items()
+            ]
+            + [_line(f"{one.name}.FLAG=VALUE", one.facts.help)]
+        )
+    inner, optional = unwrap(one.kind)
+    inner = get_args(inner)[0] if get_origin(inner) is list else inner
+    limits = one.facts.limits()
+    if isinstance(inner, EnumType):
+        limits = [", ".join(inner.__members__)]
+    elif not limits and inner in KIND_WORDS and inner is not str:
+        limits = [KIND_WORDS[inner]]
+    words = " or ".join([" and ".join(limits)] * bool(limits) + ["null"] * optional)
+    return _line(f"{one.name}={show(one.default)}", one.facts.help + (f" ({words})" if words else ""))
+
+
+def _line(left: str, right: str) -> str:
+    return f"  {left:<34} {right}"
+
+
+def launched() -> None:
+    """`python -m manyheads.cli.main VERB CONFIG REPORT [GRACE]`, as `distributed/launch.py` or a search has typed it.
+
+    The settings come in by the pipe CONFIG, which its supervisor holds open and which ends with it, even by `kill -9`;
+    a user's mistake goes out by the pipe REPORT. Without its supervisor the process leaves at once, or is told to end
+    and has GRACE seconds to save. One that ends ill leaves at once, too: what is tidied up at its end would wait for
+    the others.
+    """
+    try:
+        code = _launched(sys.argv[1:])
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BrokenPipeError:
+        code = 141
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    if code:
+        logging.shutdown()
+        os._exit(code)
+
+
+def _launched(words: Sequence[str]) -> int:
+    verb, source, sink = words[0], int(words[1]), int(words[2])
+    for end in (source, sink):
+        if end > sys.stderr.fileno():  # what it starts itself has the standard ones, too
+            os.set_inheritable(end, False)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a run listens, it ends at once and says nothing
+    config = b""
+    while not config.endswith(b"\n"):
+        part = os.read(source, 65536)
+        if not part:
+            return 1
+        config += part
+    leave_with(source, *map(float, words[3:]))
+
+    def work() -> int:
+        call(verb, from_plain(VERBS[verb].config, json.loads(config)))
+        return 0
+
+    def report(sentence: str, code: int) -> int:
+        if code == MISTAKE:
+            os.write(sink, f"{sentence}\n".encode())
+        else:
+            print(sentence, file=sys.stderr)
+        return code
+
+    return answer(work, report)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    launched()

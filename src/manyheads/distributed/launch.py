@@ -33,7 +33,7 @@ from manyheads.runs.checkpoints import EXIT_CODE as AGAIN
 from manyheads.runs.folder import HANDED_ON
 
 MOST_STARTS = 20
-PROGRAM = ("-m", "manyheads.cli.launched")
+PROGRAM = ("-m", "manyheads.cli.main")
 GRACE = 10.0  # seconds in which the others leave by themselves once one has failed
 MISTAKE = 2  # exit code of a user's mistake
 TAIL = 30  # last lines shown of a process that failed

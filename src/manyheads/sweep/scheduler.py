@@ -3,7 +3,7 @@
 Each run has a process, in a session of its own, so that Ctrl-C reaches the search alone. (`ablate` trains in its own
 process: importing torch and Lightning takes 6 s of a core, as much as many of its runs.)
 
-Where the search itself is killed, each run is told to stop as by SIGTERM, so that it saves its state (cli/launched.py).
+Where the search itself is killed, each run is told to stop as by SIGTERM, so that it saves its state (cli/main.py).
 """
 
 import json
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study
     from manyheads.sweep.shared import SharedStudy
 
-COMMAND = (sys.executable, "-m", "manyheads.cli.launched")
+COMMAND = (sys.executable, "-m", "manyheads.cli.main")
 PAUSE = 0.2  # seconds between two looks at the runs
 GRACE = 60.0  # seconds in which the runs that are told to end save their state
 GRACE_ALONE = 120.0  # seconds of one that the search has left
