@@ -45,7 +45,7 @@ SHIPPED = {
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
     *("cli/main.py", "cli/verbs.py", "cli/errors.py", "training_run.py", "sweep/ablate.py", "serving/serve.py"),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
-    *("runs/summary.py", "runs/listing.py", "runs/report.py"),
+    *("runs/summary.py", "runs/report.py"),
     *("data/sources.py", "data/rows.py", "data/demo.py", "data/opening.py", "huggingface/shapes.py"),
 )
 

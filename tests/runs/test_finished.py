@@ -17,10 +17,9 @@ from markdown_it import MarkdownIt
 
 from manyheads.cli.main import main
 from manyheads.config import DataConfig, ModelConfig, RunConfig, Source
-from manyheads.runs import listing
+from manyheads.runs import report as module
 from manyheads.runs.config_file import save_run
-from manyheads.runs.listing import conditions_of, find_runs, holds, run_folders
-from manyheads.runs.report import markdown, read_finished
+from manyheads.runs.report import conditions_of, find_runs, holds, markdown, read_finished, run_folders
 from manyheads.runs.summary import Interval, Summary, read_summary
 
 
@@ -194,8 +193,8 @@ def test_runs_are_sorted_with_those_that_lack_the_value_last(values: dict[str, A
         return {"run": run, "data": data, "figures": {}, "splits": {}, "settings": held}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listing, "run_folders", lambda folder: [folder / name for name in values])
-        patch.setattr(listing, "read_finished", fake)
+        patch.setattr(module, "run_folders", lambda folder: [folder / name for name in values])
+        patch.setattr(module, "read_finished", fake)
         found, broken = find_runs(Path(), sort="-seed" if down else "seed")
     assert broken == []
     assert {*found} == {*values}
@@ -226,7 +225,7 @@ def test_a_filter_is_understood_or_refused(where: str) -> None:
     except ValueError as error:
         assert "is not understood" in str(error)  # noqa: PT017  others are bugs
     else:
-        assert all(name and sign in listing.SIGNS for name, sign, _ in found)
+        assert all(name and sign in module.COMPARED for name, sign, _ in found)
 
 
 def test_two_runs_are_compared_by_settings_and_figures(outputs: Path, capsys, monkeypatch) -> None:

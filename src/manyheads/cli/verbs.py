@@ -201,7 +201,7 @@ VERBS = {
     ),
     "runs": Verb(
         RunsConfig,
-        "manyheads.runs.listing:runs",
+        "manyheads.runs.report:runs",
         "list the runs of a folder, or compare the settings and figures of some",
         {},
         (
