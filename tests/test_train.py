@@ -10,8 +10,8 @@ import torch
 
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
+from manyheads.config import training
 from manyheads.runs.folder import HANDED_ON
-from manyheads.training import before as checks
 from manyheads.training_run import train
 
 TINY = [
@@ -69,7 +69,7 @@ MISTAKES = [
 @pytest.mark.parametrize("dry", ["dry=false", "dry=true"])
 @pytest.mark.parametrize(("word", "sentence"), MISTAKES)
 def test_a_mistake_is_found_before_anything_is_written(word, sentence, dry, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    monkeypatch.setattr(training, "find_spec", lambda name: None)
     assert main([*words, word, dry]) == 2
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"{sentence}\n")

@@ -12,9 +12,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import Resume, RunConfig, Task
-from manyheads.config.fields import plain_settings, to_plain
+from manyheads.config.fields import check_end, plain_settings, to_plain
 from manyheads.data.rows import Splits
-from manyheads.data.texts import read_rows
+from manyheads.data.texts import check_rows, check_size, read_rows
 from manyheads.distributed.heartbeat import watched
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
@@ -34,12 +34,6 @@ from manyheads.runs.folder import (
 )
 from manyheads.runs.resume import Start, changed_limits, changes, check_limits, find_start, refuse_other_rows
 from manyheads.terminal import as_text, console
-from manyheads.training.before import (
-    check_end,
-    check_logger,
-    check_rows,
-    check_size,
-)
 
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
@@ -73,7 +67,7 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     """
     started = perf_counter()
     check_end(run.trainer)
-    check_logger(run.logger)
+    run.logger.check_packages()
     refuse_unwritten(run)
     n_local = 0 if run.dry else n_to_start(run.hardware)
     if callbacks:

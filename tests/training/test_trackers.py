@@ -64,7 +64,7 @@ def test_a_run_tells_its_trackers_all_that_its_folder_holds(tmp_path, monkeypatc
     calls, broken = [], []
     monkeypatch.setitem(CLIENTS, "tensorboard", recording(broken, "init"))
     monkeypatch.setitem(CLIENTS, "mlflow", recording(calls))
-    monkeypatch.setattr("manyheads.training_run.check_logger", lambda logger: None)
+    monkeypatch.setattr(LoggerConfig, "check_packages", lambda logger: None)
     summary = train(compose("train", [*TINY, f"output={tmp_path / 'run'}", "logger.project=cats"]))
     assert [call[0] for call in calls if call[0] != "log"] == ["init", "keep", "end"]
     assert calls[0][1:3] == ("cats", "")
@@ -90,7 +90,7 @@ def test_a_run_that_goes_on_does_so_in_the_same_record_and_tells_no_step_twice(t
             if trainer.global_step == 6:
                 raise Stopped("a test", 130)
 
-    monkeypatch.setattr("manyheads.training_run.check_logger", lambda logger: None)
+    monkeypatch.setattr(LoggerConfig, "check_packages", lambda logger: None)
     words = [
         "debug=fast",
         "hardware=cpu",

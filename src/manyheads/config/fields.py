@@ -284,6 +284,14 @@ def check_flags(config: Any) -> None:
             flags[name] = checked_flag(name, value)
 
 
+def check_end(trainer: dict[str, Any]) -> None:
+    """Training must end after some epochs or steps: the learning rate falls towards that end."""
+    if all(trainer.get(limit) in (None, -1) for limit in ("max_epochs", "max_steps")):
+        raise ValueError(
+            "trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them"
+        )
+
+
 def checked_flag(name: str, value: Any) -> Any:
     """The value of `trainer.<name>`.
 

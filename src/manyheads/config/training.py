@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 from enum import Enum, StrEnum
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from manyheads.config.facts import require, section, setting
@@ -288,6 +289,12 @@ class LoggerConfig:
     def trackers(self) -> list[str]:
         """Those that were asked for."""
         return [name for name in TRACKERS if getattr(self, name)]
+
+    def check_packages(self) -> None:
+        """The package of each tracker, which has its name, must be installed."""
+        for name in self.trackers():
+            if not find_spec(name) and not (name == "tensorboard" and find_spec("tensorboardX")):
+                raise ValueError(f"logger={name} needs a package that is not installed: pip install 'manyheads[track]'")
 
 
 @section("slurm.")

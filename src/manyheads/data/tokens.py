@@ -317,7 +317,7 @@ def encode(
     room = max_length - tokenizer.num_special_tokens_to_add(pairs is not None)
     if room < 1:
         raise ValueError(f"data.max_length={max_length} leaves no room beside the special tokens: use a larger one")
-    assert cutting.long is not Long.windows or pairs is None, "checks.check_long comes first"
+    assert cutting.long is not Long.windows or pairs is None, "texts.check_long comes first"
     marks = None if pairs is None else texts_of_marks(tokenizer)
 
     def read(start: int, size: int) -> _Part:

@@ -1,5 +1,5 @@
-"""What finished runs are worth, by what they left on disk: the verb `report` of one run, or of an evaluation of one; the
-verb `runs` of all in a folder, in a table, or of some, and how their settings and figures differ.
+"""What finished runs are worth, by what they left on disk: the verb `report` of one run, or of an evaluation of one;
+the verb `runs` of all in a folder, in a table, or of some, and how their settings and figures differ.
 
 Nothing is judged again, and torch is not imported.
 """

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import AblateConfig, Accelerator, DataConfig, HardwareConfig, RunConfig, Source
-from manyheads.config.fields import plain_settings
+from manyheads.config.fields import check_end, plain_settings
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
+from manyheads.data.texts import check_rows
 from manyheads.distributed.slurm import refuse_unwritten
 from manyheads.runs.config_file import REMOVED
 from manyheads.runs.folder import replace_file
 from manyheads.terminal import as_text, console, print_sheet, shown
-from manyheads.training.before import check_end, check_rows
 
 if TYPE_CHECKING:
     from manyheads.data.tokens import Tokens

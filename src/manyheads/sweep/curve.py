@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import CurveConfig, Metric
-from manyheads.config.fields import to_plain
+from manyheads.config.fields import check_end, to_plain
 from manyheads.data.sources import read_splits
+from manyheads.data.texts import check_rows
 from manyheads.distributed.signals import Stop
 from manyheads.sweep.journal import Trial, folder_of, open_journal
 from manyheads.sweep.scheduler import Search
 from manyheads.sweep.tune import refuse_many_processes, shared_question
 from manyheads.terminal import Sheet, print_sheet, show_files, shown
-from manyheads.training.before import check_end, check_logger, check_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +57,7 @@ def curve(config: CurveConfig) -> dict[str, Any]:
     """
     refuse_many_processes(config, "curve")
     check_end(config.trainer)
-    check_logger(config.logger)
+    config.logger.check_packages()
     splits = read_splits(config.data, config.seed, with_test=config.test)
     settled = config.checkpoint.settled(config.run({}).task, multi=splits.multi)
     asked, config = config, replace(config, checkpoint=settled)

@@ -23,10 +23,11 @@ from manyheads.cli.errors import refuse_unused
 from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
 from manyheads.config import CurveConfig, Method, RunConfig, Task, TuneConfig
 from manyheads.config.facts import having, settings
-from manyheads.config.fields import by_name, plain_settings, show
+from manyheads.config.fields import by_name, check_end, plain_settings, show
 from manyheads.config.sweep import OF_OPTUNA
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
+from manyheads.data.texts import check_rows
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop
 from manyheads.distributed.slurm import refuse_unwritten
@@ -34,7 +35,6 @@ from manyheads.runs.resume import verdict
 from manyheads.sweep.journal import Journal, State, Trial, open_journal
 from manyheads.sweep.scheduler import Search
 from manyheads.terminal import as_text, console, print_sheet, show_files, shown
-from manyheads.training.before import check_end, check_logger, check_rows
 
 if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study
@@ -97,7 +97,7 @@ def check_search(config: TuneConfig) -> None:
         raise ValueError(f"{asked} needs a package that is not installed: pip install 'manyheads[tune]'")
     refuse_many_processes(config, "tune")
     check_end(config.trainer)
-    check_logger(config.logger)
+    config.logger.check_packages()
     run = config.run({})
     for axis in config.axes():
         refuse_unused(run, {axis.name: config.search[axis.name]})

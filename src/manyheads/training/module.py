@@ -17,6 +17,7 @@ from manyheads.config import OptimConfig, Resume, RunConfig, Task
 from manyheads.data.batches import Batch
 from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
+from manyheads.data.texts import check_rows
 from manyheads.data.tokens import Tokens, reach
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import fault
@@ -27,7 +28,6 @@ from manyheads.inference.predictor import run_batches
 from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.language_models import MaskedLM, Seq2Seq, assemble_masked, assemble_seq2seq
-from manyheads.training.before import check_rows
 from manyheads.training.objectives import Classify, Mean, Pretrain, Translate, class_weights
 from manyheads.training.optim import clip_gradients, freeze, make_optimizer, make_schedule
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from manyheads.config import Balance, DataConfig, LoggerConfig, Long
+from manyheads.config import Balance, DataConfig, LoggerConfig, Long, training
+from manyheads.config.fields import check_end
+from manyheads.data import texts as checks
 from manyheads.data.rows import Rows, Splits
-from manyheads.training import before as checks
 
 
 def complaint(check, *given, **named) -> str:
@@ -17,25 +18,25 @@ def complaint(check, *given, **named) -> str:
 
 @pytest.mark.parametrize("trainer", [{"max_epochs": -1, "max_steps": -1}, {"max_epochs": None}, {}])
 def test_training_needs_an_end(trainer):
-    assert complaint(checks.check_end, trainer) == (
+    assert complaint(check_end, trainer) == (
         "trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them"
     )
-    checks.check_end({"max_epochs": 3})
-    checks.check_end({"max_epochs": -1, "max_steps": 3})
+    check_end({"max_epochs": 3})
+    check_end({"max_epochs": -1, "max_steps": 3})
 
 
 @pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb", "trackio"])
 def test_a_logger_that_is_not_installed_is_one_sentence(kind, monkeypatch):
-    monkeypatch.setattr(checks, "find_spec", lambda name: None)
-    assert complaint(checks.check_logger, LoggerConfig(**{kind: True})) == (
+    monkeypatch.setattr(training, "find_spec", lambda name: None)
+    assert complaint(LoggerConfig(**{kind: True}).check_packages) == (
         f"logger={kind} needs a package that is not installed: pip install 'manyheads[track]'"
     )
-    checks.check_logger(LoggerConfig())
+    LoggerConfig().check_packages()
 
 
 def test_either_package_of_tensorboard_will_do(monkeypatch):
-    monkeypatch.setattr(checks, "find_spec", lambda name: name == "tensorboardX" or None)
-    checks.check_logger(LoggerConfig(tensorboard=True))
+    monkeypatch.setattr(training, "find_spec", lambda name: name == "tensorboardX" or None)
+    LoggerConfig(tensorboard=True).check_packages()
 
 
 def test_a_weight_for_no_class_is_one_sentence():
