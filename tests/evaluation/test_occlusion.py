@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyheads.evaluation.occlusion import TOKENS, spans_of, with_words
+from manyheads.evaluation.classification import MOST_READ, spans_of, with_words
 from manyheads.evaluation.report import MOST_LETTERS, Example, Page, Section, render
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
@@ -106,7 +106,7 @@ def test_neighbours_of_a_long_text_go_together(classifier: TextClassifier) -> No
     (alone,) = with_words(classifier, [Example("row 1", [text], "good", "bad")], most=92 * 2)
     assert (alone.parts, alone.note) == ([], "")
     assert with_words(classifier, []) == []
-    assert TOKENS >= 2**16
+    assert MOST_READ >= 2**16
 
 
 def test_words_are_shown_as_text_and_said_in_words() -> None:

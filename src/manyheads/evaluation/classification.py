@@ -1,21 +1,24 @@
-"""Evaluation of a text classifier, whose rows have one class each or any number of labels.
+"""Evaluation of a text classifier, whose rows have one class each or any number of labels: figures, confusions, and the
+worst mistakes with the words that carry them.
 
 n rows
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from tokenizers import Encoding
 
 from manyheads.data.rows import Rows
+from manyheads.data.tokens import tokenizing
 from manyheads.evaluation.answered import Stored, Worst, answer_rows, cell_groups, cell_key, write_predictions
 from manyheads.evaluation.calibration import Calibration
 from manyheads.evaluation.decisions import least_costs, outlier_rows, promises_kept, risk_by_coverage
 from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section, rows_of_class
 from manyheads.evaluation.metrics import AnswerTally, ClassTally, LabelScore, LabelTally, Scores
-from manyheads.evaluation.occlusion import with_words
-from manyheads.evaluation.report import Example, Link, Picture, Section, Table, draw_reliability
+from manyheads.evaluation.report import MOST_LETTERS, Example, Link, Picture, Section, Table, draw_reliability
 from manyheads.evaluation.slices import find_slices
 from manyheads.inference.classifier import TextClassifier
 from manyheads.runs.summary import LINEAR, Figures, beside, lead_words, linear_words, strongest, words_of
@@ -27,7 +30,11 @@ WORDS = (
     "underlined words carry the answer, those underlined by dots speak against it: by how much its probability changes "
     "if they are cut out of the text"
 )
+MOST_READ = 2**16  # tokens, to see which words carry answers: where words are many, neighbours are cut out together
+LEAST = 0.01  # of a probability, that is told
+MOST_TOLD, MOST_OF_WORD = 3, 40  # words in a sentence, either way, and letters of each
 CLASSWISE = "calibration error of a class"
+Span = tuple[int, int]
 
 
 class Kind(NamedTuple):
@@ -217,3 +224,99 @@ def confusion_section(scores: Scores, stored: Stored) -> Section:
     ]
     table = Table(["true class", "answered as", "rows", "of the class", ""], rows, "wwlnb")
     return Section("Most frequent confusions", table, ["a number shows its texts"], groups=groups, long=True)
+
+
+def with_words(classifier: TextClassifier, examples: Sequence[Example], *, most: int = MOST_READ) -> list[Example]:
+    """The examples, each with what its words add to the probability of its answer; those whose texts are too long for
+    their part of `most` tokens stay as they are.
+
+    Li, Monroe and Jurafsky (2016), "Understanding Neural Networks through Representation Erasure": a word, of the
+    tokenizer's, is cut out of the text and all members of the classifier are asked again.
+    """
+    if not examples:
+        return []
+    rows = [tuple(one.texts) if classifier.pairs else one.texts[0] for one in examples]
+    with tokenizing("the tokenizer fails on a text"):
+        encodings = classifier.tokenizer.encode_batch(rows)
+    cuts = [_cuts(one, encoding, most // len(rows)) for one, encoding in zip(examples, encodings, strict=True)]
+    asked: list[list[str]] = []
+    for one, (spans, _) in zip(examples, cuts, strict=True):
+        asked.append(one.texts)
+        asked += [_without(one.texts, text, span) for text, span in spans]
+    texts, *pairs = map(list, zip(*asked, strict=True))
+    logits_nC = classifier.logits(texts, pairs[0] if pairs else None)
+    probabilities, found = iter(classifier.probabilities(logits_nC.double())), []
+    for one, (spans, together) in zip(examples, cuts, strict=True):
+        answer = classifier.labels.index(str(one.answer))
+        whole = float(next(probabilities)[answer])
+        added = [whole - float(next(probabilities)[answer]) for _ in spans]
+        found.append(_marked(one, spans, added, together) if spans else one)
+    return found
+
+
+def spans_of(encoding: Encoding, texts: Sequence[str]) -> list[list[Span]]:
+    """Where the words of each text begin and end, without white space; tokens are words where a text is one word."""
+    places: list[dict[int, Span]] = [{} for _ in texts]
+    keys = [word for word, text in zip(encoding.word_ids, encoding.sequence_ids, strict=True) if text is not None]
+    alone = len({*keys}) < 2
+    for at, (word, text, (start, end)) in enumerate(
+        zip(encoding.word_ids, encoding.sequence_ids, encoding.offsets, strict=True)
+    ):
+        letters = "" if text is None else texts[text][start:end]
+        if text is not None and word is not None and letters.strip():
+            start, end = start + len(letters) - len(letters.lstrip()), end - len(letters) + len(letters.rstrip())
+            first, last = places[text].get(at if alone else word, (start, end))
+            places[text][at if alone else word] = min(first, start), max(last, end)
+    found = []
+    for of_text in places:
+        spans, reached = [], 0
+        for start, end in sorted(of_text.values()):
+            if start >= reached:  # tokens of one letter may lie at the same place
+                spans.append((start, end))
+                reached = end
+        found.append(spans)
+    return found
+
+
+def _cuts(example: Example, encoding: Encoding, most: int) -> tuple[list[tuple[int, Span]], int]:
+    """What is cut out of which text, of the letters that a page shows, and how many words together."""
+    spans = [[one for one in of_text if one[1] <= MOST_LETTERS] for of_text in spans_of(encoding, example.texts)]
+    room = most // max(1, len(encoding)) - len(spans)  # pieces; the text is read as it is, too
+    together = max(1, -(-sum(map(len, spans)) // max(1, room)))
+    groups = [
+        (text, (some[0][0], some[-1][1]))
+        for text, of_text in enumerate(spans)
+        for at in range(0, len(of_text), together)
+        if (some := of_text[at : at + together])
+    ]
+    return (groups if len(groups) > 1 and room > 0 else []), together
+
+
+def _without(texts: Sequence[str], text: int, span: Span) -> list[str]:
+    return [one[: span[0]] + one[span[1] :] if at == text else one for at, one in enumerate(texts)]
+
+
+def _marked(example: Example, spans: list[tuple[int, Span]], added: list[float], together: int) -> Example:
+    largest = max(map(abs, added))
+    parts, told = [], []
+    for at, text in enumerate(example.texts):
+        pieces, reached = list[tuple[str, float]](), 0
+        for (of_text, (start, end)), one in zip(spans, added, strict=True):
+            if of_text == at:
+                pieces += [(text[reached:start], 0.0), (text[start:end], one / largest if abs(one) >= LEAST else 0.0)]
+                told.append((one, text[start:end]))
+                reached = end
+        parts.append([*pieces, (text[reached:MOST_LETTERS], 0.0)])
+    told.sort(key=lambda pair: -abs(pair[0]))
+    ways = {
+        "loses": [f"{_short(word)} {100 * one:.1f}" for one, word in told if one >= LEAST],
+        "gains": [f"{_short(word)} {100 * -one:.1f}" for one, word in told if -one >= LEAST],
+    }
+    each = "a word" if together == 1 else f"{together} neighbouring words"
+    said = "; ".join(f"{way} {', '.join(words[:MOST_TOLD])}" for way, words in ways.items() if words)
+    note = f"points that {example.answer} {said or 'neither loses nor gains'} without {each}"
+    return replace(example, parts=parts, note=note)
+
+
+def _short(word: str) -> str:
+    return f"“{word if len(word) <= MOST_OF_WORD else f'{word[:MOST_OF_WORD]}…'}”"
