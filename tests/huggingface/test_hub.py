@@ -24,7 +24,7 @@ from manyheads.config.fields import to_plain
 from manyheads.huggingface.shapes import find_origin
 from manyheads.inference.folder import judged_card
 from manyheads.inference.folder import load as load_model
-from manyheads.inference.hub import is_hub_name
+from manyheads.inference.format import is_hub_name
 from manyheads.serving import serve
 
 TOKEN = "hf_" + "a1B2" * 8

@@ -14,7 +14,7 @@ from manyheads.config.axes import make_axis
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import END_FLAGS, convert, held, one_of, show
 from manyheads.huggingface.shapes import Origin, find_origin, folder_of
-from manyheads.inference.hub import is_hub_name
+from manyheads.inference.format import is_hub_name
 
 LIMITS = tuple(f"trainer.{flag}" for flag in END_FLAGS)
 BY_DATA = having(OptimConfig, by_data=True)

@@ -9,8 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import PushConfig, Task
-from manyheads.inference.format import CALIBRATION, GRAPH, MORE, OUTLIERS, ModelFolder, open_folder, run_folder
-from manyheads.inference.hub import FILES, in_one_sentence, is_hub_name
+from manyheads.inference.format import (
+    CALIBRATION,
+    GRAPH,
+    MORE,
+    OF_HUB,
+    OUTLIERS,
+    ModelFolder,
+    in_one_sentence,
+    is_hub_name,
+    open_folder,
+    run_folder,
+)
 from manyheads.runs.folder import read_json
 from manyheads.terminal import one_line
 
@@ -41,7 +51,7 @@ def push(config: PushConfig) -> dict[str, int]:
             "the Hugging Face hub and export it, or add dry=true"
         )
     files: dict[str, bytes | Path] = {CARD: card_of(opened, config.repo).encode()}
-    files |= {name: opened.path / name for name in FILES if (opened.path / name).is_file()}
+    files |= {name: opened.path / name for name in OF_HUB if (opened.path / name).is_file()}
     sizes = {name: len(one) if isinstance(one, bytes) else one.stat().st_size for name, one in files.items()}
     for name, size in sizes.items():
         print(f"{size:>14,}  {name}")

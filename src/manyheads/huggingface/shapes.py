@@ -15,8 +15,7 @@ from manyheads.config.data import HUB_MODEL
 from manyheads.config.facts import having
 from manyheads.config.fields import listed, one_of, show, to_plain
 from manyheads.huggingface.families import FAMILIES, Given, Marks, Shape, read_config, write_config
-from manyheads.inference.format import check_size, read_settings
-from manyheads.inference.hub import hub_folder
+from manyheads.inference.format import check_size, hub_folder, read_settings
 from manyheads.runs.folder import read_json
 
 BYTES = 4  # of a number in weights of ours

@@ -17,8 +17,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from manyheads.config import ServeConfig, Task
-from manyheads.inference.format import open_folder
-from manyheads.inference.hub import is_hub_name
+from manyheads.inference.format import is_hub_name, open_folder
 from manyheads.terminal import one_line
 
 TOKEN = "MANYHEADS_TOKEN"  # noqa: S105 - the name of the variable
