@@ -1,6 +1,8 @@
-"""Which of how many processes this is, as the environment says, and what memory is left. Standard library only."""
+"""Which of how many processes this is, as the environment says, on what processor, and what memory is left. Standard
+library only."""
 
 import os
+import platform
 import re
 import time
 from contextlib import suppress
@@ -48,6 +50,13 @@ def this_process() -> Ranks:
 def n_cores() -> int:
     """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """As the machine names it."""
+    listing = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*: (.+)", listing.read_text()) if listing.exists() else None
+    return named[1] if named else platform.processor() or platform.machine()
 
 
 def job_name() -> str:

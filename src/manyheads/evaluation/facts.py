@@ -137,17 +137,12 @@ def near_repeats(some: dict[str, Rows]) -> dict[str, list[tuple[str, int, str, i
             signature = MinHash(HASHES, hashfunc=int)
             signature.update_batch(runs)
             candidates: list[Any] = index.query(signature)
-            near = [(jaccard(runs, runs_of(texts[one])), one) for one in candidates]
+            near = [(len(runs & its) / len(runs | its), one) for one in candidates for its in [runs_of(texts[one])]]
             if near and (best := max(near))[0] >= ALIKE:
                 alike[name].append((name, at, *best[1], best[0]))
             texts[place] = text
             index.insert(place, signature)
     return alike
-
-
-def jaccard(one: set[int], other: set[int]) -> float:
-    """How much of both is in both."""
-    return len(one & other) / len(one | other)
 
 
 def answers_of(rows: Rows, n_classes: int) -> np.ndarray:

@@ -300,13 +300,10 @@ def heatmap(
     *,
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
-    low: float = 0.0,
-    high: float = 1.0,
-    colours: str = "Blues",
     numbers: bool = False,
 ) -> None:
-    """A matrix as coloured cells, named where names are given; with `numbers` the values are written into them."""
-    axes.imshow(values, cmap=colours, vmin=low, vmax=high, aspect="equal")
+    """A matrix of shares as coloured cells, named where names are given; with `numbers` they are written into them."""
+    axes.imshow(values, cmap="Blues", vmin=0.0, vmax=1.0, aspect="equal")
     axes.grid(False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, labelsize=8)
@@ -314,5 +311,5 @@ def heatmap(
     axes.set_yticks(range(len(rows)), rows, parse_math=False)
     if numbers:
         for (row, column), value in np.ndenumerate(values):
-            dark = (value - low) / (high - low) > 0.55
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color="white" if dark else INK, fontsize=7)
+            colour = "white" if value > 0.55 else INK
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7)

@@ -176,13 +176,13 @@ def show_evaluation(
     show_files(folder, ["metrics.json", predictions, "report.html"])
 
 
-def card_figures(summary: Summary, most: int = 4) -> dict[str, str]:
+def card_figures(summary: Summary) -> dict[str, str]:
     """What a model card says of the split judged last: the first figures of the model, and the very first of the other
     models, with their intervals."""
     split, first = summary.judged_on, next(iter(summary.validation))
     models = beside(models_of(summary, split), summary.baselines)
     own = next(iter(models))
-    shown = {f"{split} {words_of(name)}": figure for name, figure in list(models[own].items())[:most]}
+    shown = {f"{split} {words_of(name)}": figure for name, figure in list(models[own].items())[:4]}
     shown |= {
         f"{split} {words_of(first)} of the {name}": of[first]
         for name, of in models.items()

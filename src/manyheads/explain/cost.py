@@ -7,11 +7,8 @@ it looks no further than a window.
 T tokens of a text . B texts . H heads . D d_model
 """
 
-import platform
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from statistics import median
 from time import process_time
 from typing import Any
@@ -25,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from manyheads.config import ExplainConfig
+from manyheads.distributed.ranks import processor
 from manyheads.explain.explain import Finding
 from manyheads.layout import Packed
 from manyheads.nn.assemble import count_parameters
@@ -65,13 +63,6 @@ def peak_bytes(work: Work) -> int:
     with _Allocations() as seen:
         work()
     return seen.peak
-
-
-def processor() -> str:
-    """What the figures were timed on, as the machine names it."""
-    listing = Path("/proc/cpuinfo")
-    named = re.search(r"model name\s*: (.+)", listing.read_text()) if listing.exists() else None
-    return named[1] if named else platform.processor() or platform.machine()
 
 
 class _Allocations(TorchDispatchMode):

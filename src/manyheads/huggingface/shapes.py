@@ -93,15 +93,6 @@ def find_origin(name: str) -> Origin:
     return Origin(folder, False, shape.model, shape.max_length, shape.vocab_size, shape)
 
 
-def origin_of(run: RunConfig) -> Origin | None:
-    """The weights that a run begins with, if any.
-
-    Raises:
-        ValueError: they cannot be found or used.
-    """
-    return find_origin(run.init_from) if run.init_from else None
-
-
 def n_words(origin: Origin | None, n_ids: int, run: RunConfig) -> int:
     """Rows of the embedding for a tokenizer that gives `n_ids` ids: as many as the weights have, if there are any.
 

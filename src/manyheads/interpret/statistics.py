@@ -88,7 +88,7 @@ def text_figures(maps: Maps, separator_N: Tensor) -> dict[str, Tensor]:
     at = torch.arange(keep_TL.size(1), device=keep_TL.device)
     far_LM = (at[:, None] - at).abs().to(shares_PTLM.dtype)
     across_P1 = torch.tensor(maps.across, device=keep_TL.device)[:, None]
-    n_queries_PT = _n_queries(shares_PTLM)
+    n_queries_PT = shares_PTLM.any(-1).sum(-1).clamp(min=1).double()  # that attend to anything
     received_PTM = shares_PTLM.sum(2).double()
     entropy_PT = torch.special.entr(shares_PTLM).sum((2, 3)).double() / n_queries_PT
     distance_PT = (shares_PTLM * far_LM).sum((2, 3)).double() / n_queries_PT
@@ -99,11 +99,6 @@ def text_figures(maps: Maps, separator_N: Tensor) -> dict[str, Tensor]:
         "first": received_PTM[..., 0] / n_queries_PT,
         "separators": (received_PTM * separator_PTM).sum(-1) / n_queries_PT,
     }
-
-
-def _n_queries(shares_PTLM: Tensor) -> Tensor:
-    """Queries that attend to anything: `(P, T)`, at least 1."""
-    return shares_PTLM.any(-1).sum(-1).clamp(min=1).double()
 
 
 @dataclass(slots=True)

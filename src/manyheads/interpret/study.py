@@ -129,7 +129,7 @@ def token_rows(study: Study) -> list[list[str]]:
     """A line for each amount, under TOKENS."""
     return [
         [
-            *(spell_amount(one.amount), f"{one.n_rows:,}"),
+            *(f"{one.amount}" if one.amount >= 1 else f"{100 * one.amount:g} %", f"{one.n_rows:,}"),
             *(f"{one.ranked.value:+.2f}", f"{one.random.value:+.2f}", signed(one.difference, 2)),
             *(f"{one.ranked_flips:.1%}", f"{one.random_flips:.1%}"),
         ]
@@ -211,8 +211,3 @@ def study_page(study: Study, title: str, subtitle: str) -> Page:
 
 def _places(name: str, value: float) -> str:
     return "" if math.isnan(value) else f"{value:.1f}" if name == "distance" else f"{value:.2f}"
-
-
-def spell_amount(amount: int | float) -> str:
-    """`4`, or `10 %`."""
-    return f"{amount}" if amount >= 1 else f"{100 * amount:g} %"

@@ -12,7 +12,6 @@ import hashlib
 import json
 import logging
 import os
-import platform
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
@@ -25,6 +24,7 @@ from manyheads.config.fields import check_end, plain_settings
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.data.texts import check_rows
+from manyheads.distributed.ranks import processor
 from manyheads.distributed.slurm import refuse_unwritten
 from manyheads.runs.config_file import REMOVED
 from manyheads.runs.folder import replace_file
@@ -331,11 +331,9 @@ def machine(hardware: HardwareConfig) -> dict[str, Any]:
     """What the seconds and the last digits of the figures depend on."""
     import torch
 
-    listing = Path("/proc/cpuinfo")
     on_gpu = hardware.accelerator is not Accelerator.cpu and torch.cuda.is_available()
-    names = [line for line in listing.read_text().splitlines() if "model name" in line] if listing.exists() else []
     return {
-        "processor": names[0].partition(":")[2].strip() if names else platform.processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "threads": hardware.threads or torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",

@@ -21,7 +21,7 @@ from manyheads.data.texts import check_rows
 from manyheads.data.tokens import Tokens, reach
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import fault
-from manyheads.huggingface.shapes import n_words, origin_of
+from manyheads.huggingface.shapes import find_origin, n_words
 from manyheads.huggingface.weights import begin_with
 from manyheads.inference.precision import autocast_type, uses_gpu
 from manyheads.inference.predictor import run_batches
@@ -162,7 +162,7 @@ def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Ne
 
     Its embedding has a row for every id, also where a tokenizer that was not trained here leaves ids out.
     """
-    origin, pairs = origin_of(run), splits.train.pairs is not None
+    origin, pairs = find_origin(run.init_from) if run.init_from else None, splits.train.pairs is not None
     pl.seed_everything(run.seed, workers=True, verbose=False)
     n_ids = reach(tokenizer, pairs=pairs).ids
     sizes = {"vocab_size": n_words(origin, n_ids, run), "max_length": run.data.max_length}
