@@ -26,9 +26,9 @@ from manyheads.runs.folder import (
     held,
     is_first_process,
     named_folder,
+    put,
     ranks_folder,
     refuse_taken,
-    replace_file,
     reserved_folder,
     start_folder,
 )
@@ -194,8 +194,7 @@ def train_here(
         card = folder / "model" / "README.md"  # which had what is known of the training, and gets what judging found
         said = card_figures(summary), card_notes(summary, data_name(run.data))
         judged = judged_card(card.read_text(encoding="utf-8"), *said)
-        with replace_file(card) as part:
-            part.write_text(judged, encoding="utf-8")
+        put(card, judged)
         for one in trackers:
             one.judged({"validation": plain(summary.validation), "test": plain(summary.test)}, summary.steps)
     show_summary(summary, folder / "run.log")

@@ -7,7 +7,6 @@ stands for the classifiers to come. Of a large split a sample is looked at, whic
 n rows . C classes or labels
 """
 
-import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,7 +41,7 @@ from manyheads.evaluation.report import (
     value_sections,
     write_page,
 )
-from manyheads.runs.folder import refuse_unwritable, replace_file, start_folder
+from manyheads.runs.folder import put_json, refuse_unwritable, start_folder
 from manyheads.runs.summary import Interval
 from manyheads.terminal import console, show_files
 
@@ -78,8 +77,7 @@ def audit(config: AuditConfig) -> dict[str, Any]:
     with refuse_unwritable(folder):
         found, page, suspects = looked_at(splits, config)
         write_page(folder / "audit.html", page)
-        with replace_file(folder / "audit.json") as part:
-            part.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        put_json(folder / "audit.json", found)
         names = ["audit.html", "audit.json"]
         if suspects is not None:
             write_suspects(folder / "suspects.csv", *suspects, splits.labels)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import CalibrateConfig, CalibrationMethod, EvaluateConfig, Task
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import CALIBRATION, open_folder, run_folder
-from manyheads.runs.folder import refuse_unwritable, replace_file, replace_folder
+from manyheads.runs.folder import put, refuse_unwritable, replace_folder
 from manyheads.terminal import as_text, console, progress_bar
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
                 copytree(folder.path, part, dirs_exist_ok=True)
                 (part / CALIBRATION).write_text(text, encoding="utf-8")
         else:
-            with replace_file(target / CALIBRATION) as part:
-                part.write_text(text, encoding="utf-8")
+            put(target / CALIBRATION, text)
     _show(found, target)
     return found
 

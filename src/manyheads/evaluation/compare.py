@@ -6,7 +6,6 @@ one alone has right each has as many as the other. p-values of several pairs are
 n rows . C classes or labels
 """
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from manyheads.data.files import read_file
 from manyheads.data.rows import label_names
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
-from manyheads.runs.folder import refuse_taken, refuse_unwritable, replace_file
+from manyheads.runs.folder import put_json, refuse_taken, refuse_unwritable
 from manyheads.runs.summary import names_of
 from manyheads.terminal import as_text, console, progress_bar, show_files
 
@@ -274,8 +273,7 @@ def _write(
         names = ["label", *(f"{PREDICTION} of {one.name}" for one in judged)]
         write_answers(folder / "changed.csv", data.rows.pick(changed), names, answers)
         write_page(folder / "report.html", page)
-        with replace_file(folder / "compare.json") as part:
-            part.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        put_json(folder / "compare.json", found)
     for name, figures in found["models"].items():
         of = figures["accuracy"]
         console().print(

@@ -5,7 +5,6 @@ a changed text keeps its answer (invariance), a change moves the probability of 
 text of a template has a label (minimum functionality).
 """
 
-import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.runs.config_file import read_yaml
-from manyheads.runs.folder import refuse_taken, refuse_unwritable, replace_file, within
+from manyheads.runs.folder import put_json, refuse_taken, refuse_unwritable, within
 from manyheads.terminal import as_text, console, progress_bar, show_files
 
 if TYPE_CHECKING:
@@ -316,8 +315,7 @@ def _write(
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_page(folder / "report.html", _page(config, data, found))
-        with replace_file(folder / "probe.json") as part:
-            part.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        put_json(folder / "probe.json", told)
     for line in _lines(found):
         console().print(as_text(line), soft_wrap=True)
     show_files(folder, ["probe.json", "report.html"])

@@ -26,7 +26,7 @@ from matplotlib.ticker import MaxNLocator
 
 from manyheads.config.fields import show
 from manyheads.evaluation.metrics import Scores
-from manyheads.runs.folder import Curve, replace_file
+from manyheads.runs.folder import Curve, put
 from manyheads.runs.summary import Figures
 
 MOST_LETTERS = 600  # of a text on a page
@@ -142,8 +142,7 @@ class Page:
 
 def write_page(path: Path, page: Page) -> None:
     """Write the page, whole or not at all."""
-    with replace_file(path) as part:
-        part.write_text(render(page), encoding="utf-8")
+    put(path, render(page))
 
 
 def render(page: Page) -> str:

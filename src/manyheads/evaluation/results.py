@@ -1,6 +1,5 @@
 """What is left of an evaluation: summary and report of a run, the folder of `evaluate`, tables on the screen."""
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import AnyPredictor
 from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 from manyheads.linear.model import LinearBaseline
-from manyheads.runs.folder import read_curves, refuse_unwritable, replace_file
+from manyheads.runs.folder import put, put_json, read_curves, refuse_unwritable
 from manyheads.runs.summary import (
     NETWORK,
     Interval,
@@ -147,16 +146,14 @@ def write_evaluation(
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for picture in (one for section in page.sections for one in section.pictures):
-            with replace_file(folder / f"{picture.name}.png") as part:
-                part.write_bytes(picture.png)
+            put(folder / f"{picture.name}.png", picture.png)
         name, other = (
             f"predictions.{one.name}" for one in sorted(Predictions, key=lambda one: one != config.predictions)
         )
         evaluation.write(folder / name)
         (folder / other).unlink(missing_ok=True)
         write_page(folder / "report.html", page)
-        with replace_file(folder / "metrics.json") as part:
-            part.write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        put_json(folder / "metrics.json", metrics)
     show_evaluation(evaluation, data, warnings, folder, name)
     return metrics
 

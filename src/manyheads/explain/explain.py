@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import Claim, ExplainConfig
-from manyheads.runs.folder import replace_file
+from manyheads.runs.folder import put, put_json
 
 JSON = "attention.json"
 
@@ -55,11 +55,9 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
         found = json.dumps({"seed": config.seed, "seconds": seconds, **finding.numbers})
         figures[claim.name] = json.loads(found, parse_float=lambda one: float(f"{float(one):.6g}"))  # more is noise
         for name, png in finding.pictures.items():
-            with replace_file(folder / f"attention-{name}.png") as part:
-                part.write_bytes(png)
+            put(folder / f"attention-{name}.png", png)
         ordered = {name: figures[name] for name in Claim.__members__ if name in figures}
-        with replace_file(folder / JSON) as part:
-            part.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        put_json(folder / JSON, ordered, indent=1)
         print(f"{claim.name}: {finding.says} ({seconds:.0f} s)", flush=True)
     print(f"figures: {folder / JSON}")
     return figures

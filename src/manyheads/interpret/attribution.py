@@ -12,7 +12,6 @@ of points would do: such a model starts from the mean of its word vectors.
 L tokens of the text . B copies of it along the line . D d_model . C classes
 """
 
-import json
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +28,7 @@ from manyheads.interpret.page import short
 from manyheads.interpret.statistics import received
 from manyheads.layout import Packed
 from manyheads.nn import Classifier
-from manyheads.runs.folder import replace_file
+from manyheads.runs.folder import put_json
 from manyheads.terminal import as_text, console
 
 STEPS = (32, 64, 128, 256, 512)  # each is tried until the sum is as near as NEAR
@@ -172,8 +171,7 @@ def integrated_gradients(
 def write_attribution(page: Path, found: Attribution) -> Path:
     """Write `<page>-attribution.json` beside the page, whole or not at all."""
     record = page.with_name(f"{page.stem}-attribution.json")
-    with replace_file(record) as part:
-        part.write_text(json.dumps(asdict(found), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    put_json(record, asdict(found))
     return record
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from manyheads.distributed.signals import fault
-from manyheads.runs.folder import flush, replace_file
+from manyheads.runs.folder import flush, put
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -250,5 +250,4 @@ def read_again(folder: Path) -> Again:
 
 def write_again(folder: Path, again: Again) -> None:
     """The file appears whole or not at all; several processes that find the same write the same."""
-    with replace_file(folder / FILE) as part:
-        part.write_text(json.dumps(asdict(again)) + "\n", encoding="utf-8")
+    put(folder / FILE, json.dumps(asdict(again)) + "\n")

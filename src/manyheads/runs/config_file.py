@@ -8,7 +8,7 @@ import yaml
 from manyheads.config import RunConfig
 from manyheads.config.facts import having
 from manyheads.config.fields import check_flags, first_line, from_plain, refuse_code, show, to_plain
-from manyheads.runs.folder import replace_file
+from manyheads.runs.folder import put
 
 LARGEST_FILE = 1_000_000  # bytes of a config.yaml
 REMOVED = {  # settings of earlier versions, and the value at which a run is what it would be today
@@ -28,8 +28,7 @@ REMOVED = {  # settings of earlier versions, and the value at which a run is wha
 
 def save_run(run: Any, path: str | Path) -> None:
     """Write the settings as YAML that `read_run` reads back equal; the file appears whole or not at all."""
-    with replace_file(Path(path)) as part:
-        part.write_text(as_yaml(to_plain(run)), encoding="utf-8")
+    put(Path(path), as_yaml(to_plain(run)))
 
 
 def read_run(path: str | Path, *, goes_on: bool = False) -> RunConfig:

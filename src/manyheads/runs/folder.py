@@ -59,6 +59,17 @@ def replace_file(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def put(path: Path, content: str | bytes) -> None:
+    """Write the file, a text in UTF-8: it appears whole or not at all."""
+    with replace_file(path) as part:
+        part.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def put_json(path: Path, content: Any, indent: int = 2) -> None:
+    """Likewise what JSON holds."""
+    put(path, json.dumps(content, indent=indent, ensure_ascii=False) + "\n")
+
+
 @contextmanager
 def refuse_unwritable(folder: Path) -> Iterator[None]:
     """Turn an `OSError`, what the disk refuses, into a `ValueError` of one sentence."""

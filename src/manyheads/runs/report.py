@@ -22,7 +22,7 @@ from manyheads.config.data import data_name
 from manyheads.config.facts import nearest, require, settings
 from manyheads.config.fields import listed, plain_settings, show, show_list
 from manyheads.runs.config_file import read_run
-from manyheads.runs.folder import read_json, replace_file
+from manyheads.runs.folder import put, read_json
 from manyheads.runs.summary import (
     ENDS,
     NETWORK,
@@ -73,8 +73,7 @@ def report(config: ReportConfig) -> None:
         return
     require(not Path(config.output).is_dir(), f"output={config.output} is a folder: name a file in it")
     try:
-        with replace_file(Path(config.output)) as part:
-            part.write_bytes(content)
+        put(Path(config.output), content)
     except OSError as error:
         raise ValueError(f"output={config.output} cannot be written ({error.strerror}): name another file") from error
 

@@ -3,7 +3,6 @@
 Nothing but the standard library is needed to read them.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -12,7 +11,7 @@ from typing import Any, get_args, get_origin
 
 from manyheads.config.facts import require
 from manyheads.config.fields import show
-from manyheads.runs.folder import read_json, replace_file
+from manyheads.runs.folder import put_json, read_json
 
 NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
 POINTS = 100  # of a share
@@ -86,8 +85,7 @@ class Summary:
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""
-        with replace_file(path) as part:
-            part.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        put_json(path, asdict(self))
 
 
 def read_summary(path: Path) -> Summary | None:

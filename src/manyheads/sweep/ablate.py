@@ -27,7 +27,7 @@ from manyheads.data.texts import check_rows
 from manyheads.distributed.ranks import processor
 from manyheads.distributed.slurm import refuse_unwritten
 from manyheads.runs.config_file import REMOVED
-from manyheads.runs.folder import replace_file
+from manyheads.runs.folder import put_json
 from manyheads.terminal import as_text, console, print_sheet, shown
 
 if TYPE_CHECKING:
@@ -233,8 +233,7 @@ class Record:
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""
-        with replace_file(path) as part:
-            part.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        put_json(path, asdict(self), indent=1)
 
 
 def start_record(config: AblateConfig, rows: "list[Row]", data: dict[str, Prepared]) -> Record:

@@ -86,7 +86,7 @@ def curve(config: CurveConfig) -> dict[str, Any]:
 def told(config: CurveConfig, metric: Metric, sizes: "list[list[Summary]]", folder: Path) -> dict[str, Any]:
     """Write curve.json and report.html of the runs of each size, and print the table."""
     from manyheads.evaluation.report import Page, Section, Table, dotted, installed_versions, value_sections, write_page
-    from manyheads.runs.folder import replace_file
+    from manyheads.runs.folder import put
     from manyheads.runs.summary import BOTH, LINEAR, NETWORK, words_of
 
     name, falls, split = metric.name, metric is Metric.loss, sizes[0][0].judged_on
@@ -117,8 +117,7 @@ def told(config: CurveConfig, metric: Metric, sizes: "list[list[Summary]]", fold
     )
     write_page(folder / "report.html", page)
     for file, content in (("curve.png", picture.png), ("curve.json", json.dumps(found, indent=2).encode() + b"\n")):
-        with replace_file(folder / file) as part:
-            part.write_bytes(content)
+        put(folder / file, content)
     print_sheet(Sheet(title, columns, table, notes))
     show_files(folder, ["curve.json", "report.html"])
     return found

@@ -23,7 +23,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from manyheads.config import TuneConfig
-from manyheads.runs.folder import replace_file
+from manyheads.runs.folder import put
 from manyheads.sweep.journal import NAME, Outcome, State, Trial, check_question
 from manyheads.sweep.optuna import Study, create_study, enter, make_pruner, make_sampler, outcome_of, parameters
 
@@ -96,8 +96,7 @@ def _mark_folder(folder: Path, own: str) -> None:
     held = mark.read_text(encoding="utf-8") if mark.is_file() else ""
     if held != own and any((folder / name).exists() for name in OURS):
         raise ValueError(f"output={folder} holds something else than this search: name another by output=FOLDER")
-    with replace_file(mark) as part:
-        part.write_text(own, encoding="utf-8")
+    put(mark, own)
 
 
 class SharedStudy(Study):

@@ -22,7 +22,7 @@ from torch import Tensor
 from manyheads.config import RunConfig
 from manyheads.runs.checkpoints import FILE as NEXT
 from manyheads.runs.checkpoints import Again, StartAgain, json_or_none, read_again, write_again
-from manyheads.runs.folder import replace_file
+from manyheads.runs.folder import put
 from manyheads.training.module import LitModule
 from manyheads.training.optim import rate_factor
 
@@ -181,9 +181,8 @@ class Guard(Callback):
             found = json_or_none(self.folder / FILE)
             told = [described(*one, trainer, module) for one in zip(bad, losses, strict=True)]
             known = {one["step"]: one for one in [*(found if isinstance(found, list) else []), *told]}
-            with replace_file(self.folder / FILE) as part:
-                lines = ",\n".join(json.dumps(known[number]) for number in sorted(known))
-                part.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+            lines = ",\n".join(json.dumps(known[number]) for number in sorted(known))
+            put(self.folder / FILE, f"[\n{lines}\n]\n")
         first, rate = bad[0], rate_of(bad[0], module)
         loss = next((one for one in losses[0] if not math.isfinite(one)), sum(losses[0]) / len(losses[0]))
         what = f"the loss is {loss:g} and the norm of the gradient {first.norm:g}, at a learning rate of {rate:.3g}"
