@@ -46,11 +46,16 @@ def console() -> "Console":
     return Console(markup=False, emoji=False, highlight=False)
 
 
+def say(*lines: object, screen: "Console | None" = None) -> None:
+    """Print each line as text, never broken, on standard output or another `screen`."""
+    screen = screen or console()
+    for line in lines:
+        screen.print(as_text(line), soft_wrap=True)
+
+
 def show_files(folder: Path, names: Sequence[str]) -> None:
-    """Print where files lie, a line each, never broken."""
-    screen = console()
-    for name in names:
-        screen.print(as_text(folder / name), soft_wrap=True)
+    """Print where files lie."""
+    say(*(folder / name for name in names))
 
 
 @contextmanager

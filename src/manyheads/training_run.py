@@ -33,7 +33,7 @@ from manyheads.runs.folder import (
     start_folder,
 )
 from manyheads.runs.resume import Start, changed_limits, changes, check_limits, find_start, refuse_other_rows
-from manyheads.terminal import as_text, console
+from manyheads.terminal import say
 
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
@@ -120,7 +120,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
         places = [*parts, folder / "all-rows"] if run.refit else parts
         for at, place in enumerate(places, start=1):
             data = replace(run.data, fold=at if at <= n_folds else 0)
-            console().print(as_text(f"{place.name} of {n_folds}: {place}"), soft_wrap=True)
+            say(f"{place.name} of {n_folds}: {place}")
             train(replace(run, data=data, output=str(place), resume=Resume.auto, test=True), callbacks=callbacks)
             gc.collect()
             if at == n_folds and not (folder / "metrics.json").is_file():

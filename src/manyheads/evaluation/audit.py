@@ -43,7 +43,7 @@ from manyheads.evaluation.report import (
 )
 from manyheads.runs.folder import put_json, refuse_unwritable, start_folder
 from manyheads.runs.summary import Interval
-from manyheads.terminal import console, show_files
+from manyheads.terminal import say, show_files
 
 MISSING = "not looked for: pip install 'manyheads[audit]'"
 SHOWN = 10  # of each kind of finding
@@ -82,9 +82,7 @@ def audit(config: AuditConfig) -> dict[str, Any]:
         if suspects is not None:
             write_suspects(folder / "suspects.csv", *suspects, splits.labels)
             names.append("suspects.csv")
-    screen = console()
-    for line in [*splits.notes, *sentences(found)]:
-        screen.print(line, soft_wrap=True)
+    say(*splits.notes, *sentences(found))
     show_files(folder, names)
     return found
 

@@ -16,7 +16,7 @@ from manyheads.config import CalibrateConfig, CalibrationMethod, EvaluateConfig,
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import CALIBRATION, open_folder, run_folder
 from manyheads.runs.folder import put, refuse_unwritable, replace_folder
-from manyheads.terminal import as_text, console, progress_bar
+from manyheads.terminal import progress_bar, say
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -185,5 +185,4 @@ def _show(found: dict[str, Any], folder: Path) -> None:
         after = found["after"][name]
         was, now = (f"{one['value']:.4f} ({one['low']:.3f} to {one['high']:.3f})" for one in (before, after))
         lines.append(f"  {words_of(name)}: {was} before, {now} after")
-    for line in [*lines, str(folder / CALIBRATION)]:
-        console().print(as_text(line), soft_wrap=True)
+    say(*lines, folder / CALIBRATION)

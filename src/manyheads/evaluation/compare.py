@@ -22,7 +22,7 @@ from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
 from manyheads.runs.folder import put_json, refuse_taken, refuse_unwritable
 from manyheads.runs.summary import names_of
-from manyheads.terminal import as_text, console, progress_bar, show_files
+from manyheads.terminal import progress_bar, say, show_files
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -276,11 +276,8 @@ def _write(
         put_json(folder / "compare.json", found)
     for name, figures in found["models"].items():
         of = figures["accuracy"]
-        console().print(
-            as_text(f"{name}: accuracy {of['value']:.4f} ({of['low']:.3f} to {of['high']:.3f})"), soft_wrap=True
-        )
-    for line in said:
-        console().print(as_text(line), soft_wrap=True)
+        say(f"{name}: accuracy {of['value']:.4f} ({of['low']:.3f} to {of['high']:.3f})")
+    say(*said)
     show_files(folder, ["compare.json", "changed.csv", "report.html"])
     return found
 

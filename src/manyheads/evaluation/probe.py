@@ -21,7 +21,7 @@ from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.runs.config_file import read_yaml
 from manyheads.runs.folder import put_json, refuse_taken, refuse_unwritable, within
-from manyheads.terminal import as_text, console, progress_bar, show_files
+from manyheads.terminal import progress_bar, say, show_files
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -316,8 +316,7 @@ def _write(
         folder.mkdir(parents=True, exist_ok=True)
         write_page(folder / "report.html", _page(config, data, found))
         put_json(folder / "probe.json", told)
-    for line in _lines(found):
-        console().print(as_text(line), soft_wrap=True)
+    say(*_lines(found))
     show_files(folder, ["probe.json", "report.html"])
     return told
 

@@ -30,7 +30,7 @@ from manyheads.runs.summary import (
     models_of,
     words_of,
 )
-from manyheads.terminal import as_text, console, show_files
+from manyheads.terminal import as_text, console, say, show_files
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -167,9 +167,8 @@ def show_evaluation(
     show_figures(console(), {block: models}, list(next(iter(models.values()))), "metrics.json")
     lead = lead_line(evaluation.leads, evaluation.baselines, data.split)
     found = [line for one in evaluation.findings for line in one.lines]
-    for line in [f"lead: {lead}" if lead else "", *(f"warning: {one}" for one in warnings), evaluation.note, *found]:
-        if line:
-            console().print(as_text(line), soft_wrap=True)
+    lines = [f"lead: {lead}" if lead else "", *(f"warning: {one}" for one in warnings), evaluation.note, *found]
+    say(*filter(None, lines))
     show_files(folder, ["metrics.json", predictions, "report.html"])
 
 
@@ -210,15 +209,13 @@ def show_summary(summary: Summary, file: Path | None = None, screen: "Console | 
     epoch = f"epoch {summary.best['epoch']}" if summary.best else "the last epoch"
     blocks["train, dropout on"] = {f"{NETWORK}, {epoch}": summary.train}
     show_figures(screen, blocks, list(summary.validation), "summary.json")
-    for warning in summary.warnings:
-        screen.print(as_text(f"warning: {warning}"), soft_wrap=True)
+    say(*(f"warning: {one}" for one in summary.warnings), screen=screen)
     lines = facts(summary) | {
         "wall time": f"{summary.wall_seconds:.1f} s",
         "model": str(Path(summary.output) / "model"),
         "report": str(Path(summary.output) / "report.html"),
     }
-    for name, fact in lines.items():
-        screen.print(as_text(f"{name}: {fact}"), soft_wrap=True)
+    say(*(f"{name}: {fact}" for name, fact in lines.items()), screen=screen)
     if file is not None:
         from rich.console import Console
 
@@ -245,7 +242,7 @@ def show_figures(screen: "Console", blocks: dict[str, dict[str, Figures]], names
             table.add_row(as_text(f"  {name}"), *(cell(figures.get(figure)) for figure in shown))
     screen.print(table)
     if left := [words_of(name) for name in names if name not in shown]:
-        screen.print(as_text(f"also in {file}: {', '.join(left)}"), soft_wrap=True)
+        say(f"also in {file}: {', '.join(left)}", screen=screen)
 
 
 def cell(figure: Interval | float | None) -> str:

@@ -29,7 +29,7 @@ from manyheads.interpret.statistics import received
 from manyheads.layout import Packed
 from manyheads.nn import Classifier
 from manyheads.runs.folder import put_json
-from manyheads.terminal import as_text, console
+from manyheads.terminal import say
 
 STEPS = (32, 64, 128, 256, 512)  # each is tried until the sum is as near as NEAR
 NEAR = 0.01
@@ -177,9 +177,8 @@ def write_attribution(page: Path, found: Attribution) -> Path:
 
 def show_attribution(found: Attribution) -> None:
     """Print whether the parts make up the whole, and the tokens that add or take most."""
-    screen = console()
-    screen.print(as_text(f"  {found.completeness}"), soft_wrap=True)
+    say(f"  {found.completeness}")
     widest = max(len(short(token)) for token in found.tokens)
     for token in found.largest(MOST_SHOWN):
         letters = f"{short(found.tokens[token]):{widest}}"
-        screen.print(as_text(f"  {letters}  adds {found.added[token]:+.3f}  attention {found.attention[token]:.3f}"))
+        say(f"  {letters}  adds {found.added[token]:+.3f}  attention {found.attention[token]:.3f}")

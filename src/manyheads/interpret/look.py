@@ -16,7 +16,7 @@ from manyheads.evaluation.evaluate import find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.inference.reading import check_texts, opened_texts
 from manyheads.runs.folder import within
-from manyheads.terminal import as_text, console, progress_bar, show_files
+from manyheads.terminal import progress_bar, say, show_files
 
 SCRIPTS = ("data.js", "text.js", "lines.js", "matrix.js", "main.js", "start.js")  # of a page, in their order
 WAYS = 'text="...", input=FILE or split=validation'
@@ -66,15 +66,15 @@ def look(config: LookConfig) -> Any:
         texts = list(islice(lines, config.rows or None))  # all before the first page: a mistake writes none
     if not texts:
         raise ValueError(f"input={config.input} holds no texts: give one a line")
-    source, shell = (model.parent if model.name == "model" else model).name, console()
+    source = (model.parent if model.name == "model" else model).name
     written: list[Path] = []
     for one in texts:
         found = attribute(deliverable, *one) if config.attribution else None
         page = look_at(deliverable, *one, chosen, folder=folder, source=source, attribution=found)
         written.append(page.page)
-        shell.print(as_text(f"{page.page}: {page.label} {page.probability:.1%}"), soft_wrap=True)
+        say(f"{page.page}: {page.label} {page.probability:.1%}")
         checks = ", ".join(f"{re.sub('^Layer', 'layer', name)} {error:.1e}" for name, error in page.errors.items())
-        shell.print(as_text(f"  largest |map · V - fast path|: {checks}"), soft_wrap=True)
+        say(f"  largest |map · V - fast path|: {checks}")
         if found is not None:
             show_attribution(found)
             written.append(write_attribution(page.page, found))

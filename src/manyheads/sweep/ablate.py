@@ -28,7 +28,7 @@ from manyheads.distributed.ranks import processor
 from manyheads.distributed.slurm import refuse_unwritten
 from manyheads.runs.config_file import REMOVED
 from manyheads.runs.folder import put_json
-from manyheads.terminal import as_text, console, print_sheet, shown
+from manyheads.terminal import print_sheet, say, shown
 
 if TYPE_CHECKING:
     from manyheads.data.tokens import Tokens
@@ -76,7 +76,7 @@ def ablate(config: AblateConfig) -> "Record":
         run_missing(config, rows, data, record, path)
     for sheet in sheets(record):
         print_sheet(sheet)
-    console().print(as_text(path), soft_wrap=True)
+    say(path)
     return record
 
 

@@ -34,7 +34,7 @@ from manyheads.distributed.slurm import refuse_unwritten
 from manyheads.runs.resume import verdict
 from manyheads.sweep.journal import Journal, State, Trial, open_journal
 from manyheads.sweep.scheduler import Search
-from manyheads.terminal import as_text, console, print_sheet, show_files, shown
+from manyheads.terminal import print_sheet, say, show_files, shown
 
 if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study
@@ -80,7 +80,7 @@ def tune(config: TuneConfig) -> "list[Ranked]":
     show_files(folder, files)
     if best is None:
         raise ValueError(f"no run came to a figure: {folder / 'trials.csv'} says of each why")
-    console().print(as_text(f"train trial {best.trial} and judge it on the test split: {command}"), soft_wrap=True)
+    say(f"train trial {best.trial} and judge it on the test split: {command}")
     return ranked
 
 

@@ -29,7 +29,7 @@ from manyheads.inference.precision import autocast_type, uses_gpu
 from manyheads.layout import Packed
 from manyheads.nn.assemble import count_parameters, flops_per_answer, flops_per_token
 from manyheads.nn.language_models import MaskedLM, Seq2Seq
-from manyheads.terminal import as_text, console
+from manyheads.terminal import as_text, console, say
 from manyheads.training.guard import is_out_of_memory
 from manyheads.training.module import Lesson, Network, are_few, make_task
 from manyheads.training.trainer import compile_mode, count_devices, run_trainer, set_walks, trainer_hardware
@@ -337,10 +337,8 @@ def show_plan(figures: dict[str, str], notes: Sequence[str] = ()) -> None:
     table = Table(title="dry run: nothing was trained", show_header=False)
     for name, figure in figures.items():
         table.add_row(as_text(name), as_text(figure))
-    screen = console()
-    screen.print(table)
-    for note in notes:
-        screen.print(as_text(note), soft_wrap=True)
+    console().print(table)
+    say(*notes)
 
 
 def activation_bytes(network: Network, batch: Batch, *, precision: str, mask_share: float = 0.0) -> int:
