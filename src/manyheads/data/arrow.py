@@ -111,20 +111,24 @@ def _once(read: Callable[..., Any], *words: Any) -> Any:
 
 def _n_bytes(packed: Any, name: str, most: int, groups: list[int]) -> int:
     """What the cells take, or some more than `most`: a text that stands in the file once may be in a million rows."""
-    import pyarrow.compute
+    import pyarrow
 
     n_bytes = 0
     for batch in packed.iter_batches(columns=[name], row_groups=groups):
         cells = batch.column(0)
         n_bytes += CELL * len(cells)
-        if isinstance(cells, pyarrow.DictionaryArray):
-            lengths = pyarrow.compute.call_function("binary_length", [cells.dictionary]).take(cells.indices)
-            n_bytes += pyarrow.compute.call_function("sum", [lengths]).as_py() or 0
-        else:
-            n_bytes += cells.nbytes
+        n_bytes += unpacked(cells) if isinstance(cells, pyarrow.DictionaryArray) else cells.nbytes
         if n_bytes > most:
             break
     return n_bytes
+
+
+def unpacked(texts: Any) -> int:
+    """Bytes of texts that are each held once in a dictionary, and that any number of rows may have."""
+    import pyarrow.compute
+
+    lengths = pyarrow.compute.call_function("binary_length", [texts.dictionary]).take(texts.indices)
+    return pyarrow.compute.call_function("sum", [lengths]).as_py() or 0
 
 
 def _classes(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:

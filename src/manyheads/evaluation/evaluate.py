@@ -18,13 +18,14 @@ from manyheads.config.fields import listed, show, to_plain
 from manyheads.data.columns import MULTI_LABEL
 from manyheads.data.opening import open_tables
 from manyheads.data.rows import Rows, Splits
+from manyheads.data.seen import fingerprint
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows, read_text_split
 from manyheads.distributed.launch import n_to_start, on_all
-from manyheads.inference.abstain import check_rules, set_rules, wants_rules, with_columns
+from manyheads.inference.abstain import check_rules, set_up, with_columns
 from manyheads.inference.answers import Answers, opened_answers
 from manyheads.inference.format import COLUMNS, ModelFolder, Settings, home_of, open_folder, run_folder
-from manyheads.inference.predict import answer_together, fingerprint, origin
+from manyheads.inference.predict import answer_together, origin
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import read_json, refuse_taken, refuse_unwritable, within
 from manyheads.terminal import progress_bar
@@ -114,18 +115,10 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     from manyheads.evaluation.decisions import read_costs
     from manyheads.evaluation.evaluation import Setup
     from manyheads.evaluation.results import baseline_of, evaluate_rows, write_evaluation
-    from manyheads.inference.classifier import TextClassifier
 
     costs_CC = read_costs(config.costs, labels) if config.costs else None
     predictor = replace(_opened(config, opened), workers=workers)
-    rules = (
-        set_rules(config, opened, predictor) if isinstance(predictor, TextClassifier) and wants_rules(config) else None
-    )
-    outliers = None
-    if isinstance(predictor, TextClassifier) and config.outliers.false_alarms:
-        from manyheads.inference.outliers import set_outliers
-
-        outliers = set_outliers(config, opened, predictor)
+    rules, outliers = set_up(config, opened, predictor)
     fitted = getattr(predictor, "calibration", None)
     if fitted is not None and fitted.digest == data.rows.digest(labels):
         raise ValueError(

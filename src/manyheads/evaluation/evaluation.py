@@ -1,6 +1,5 @@
 """An `Evaluation` of a model on some rows: the same for every task, for `train` and for `evaluate`."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from manyheads.evaluation.report import (
 )
 from manyheads.inference.abstain import Rules
 from manyheads.inference.answers import Answers, replaced_answers
+from manyheads.inference.parquet import as_text
 from manyheads.inference.parquet import plain as plain_cell
 from manyheads.linear.model import LinearBaseline
 from manyheads.runs.folder import Curve
@@ -170,7 +170,8 @@ def write_answers(path: Path, rows: Rows, columns: list[str], answers: Iterable[
     for name, cells in rows.unread.columns().items() if rows.unread else ():
         while name in own or name in kept or name in columns:
             name = f"input_{name}"
-        kept[name] = map(_as_text if untyped else plain_cell, cells)
+        cells = map(plain_cell, cells)
+        kept[name] = map(as_text, cells) if untyped else cells
     own["row"], own["index"] = map(int, own["row"]), map(int, own["index"])
     lines = (
         dict(zip((*own, *kept, *columns), (*cells, *of_row), strict=True))
@@ -179,10 +180,6 @@ def write_answers(path: Path, rows: Rows, columns: list[str], answers: Iterable[
     with replaced_answers(path) as file:
         while some := list(islice(lines, AT_ONCE)):
             file.write([{}] * len(some), some)
-
-
-def _as_text(cell: Any) -> str | None:
-    return cell if cell is None or isinstance(cell, str) else json.dumps(plain_cell(cell), ensure_ascii=False)
 
 
 def warnings_of(

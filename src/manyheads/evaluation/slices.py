@@ -10,7 +10,7 @@ n rows . S slices
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -219,8 +219,9 @@ def corrected(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return lines
 
 
-def holm(ps: list[float]) -> list[float]:
-    """p-values corrected for their number, in their order."""
+def holm(ps: Sequence[float]) -> list[float]:
+    """p-values corrected for their number, in their order: Holm (1979), "A Simple Sequentially Rejective Multiple Test
+    Procedure"."""
     found, least = [0.0] * len(ps), 0.0
     for rank, at in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         least = max(least, min(1.0, (len(ps) - rank) * ps[at]))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from manyheads.inference.classifier import TextClassifier
+    from manyheads.inference.outliers import Outliers
 
 DOUBT = 0.05  # that the promise of a risk does not hold
 DEFAULTS = DataConfig()
@@ -67,11 +68,6 @@ class Rules:
                 f"{100 * self.coverage:g}%{each} {by}"
             )
         return said
-
-
-def wants_rules(config: PredictConfig | EvaluateConfig) -> bool:
-    """Whether anything is promised."""
-    return bool(config.abstain.risk or config.sets.coverage)
 
 
 def check_rules(config: PredictConfig | EvaluateConfig, folder: ModelFolder) -> None:
@@ -131,6 +127,22 @@ def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConf
     stored = {name: getattr(columns, name) for name in untyped}
     source = Source.hub if columns.preset and len(stored) == len(COLUMNS) else Source.files
     return replace(data, source=source, **(stored | never))
+
+
+def set_up(
+    config: PredictConfig | EvaluateConfig, folder: ModelFolder, predictor: object
+) -> "tuple[Rules | None, Outliers | None]":
+    """What the settings ask for of a classifier: rules, and what tells texts unlike those of its training."""
+    from manyheads.inference.classifier import TextClassifier
+
+    if not isinstance(predictor, TextClassifier):
+        return None, None
+    rules = set_rules(config, folder, predictor) if config.abstain.risk or config.sets.coverage else None
+    if not config.outliers.false_alarms:
+        return rules, None
+    from manyheads.inference.outliers import set_outliers
+
+    return rules, set_outliers(config, folder, predictor)
 
 
 def set_rules(config: PredictConfig | EvaluateConfig, folder: ModelFolder, classifier: "TextClassifier") -> Rules:

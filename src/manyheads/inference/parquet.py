@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from manyheads.config.fields import show
+from manyheads.data.arrow import unpacked
 
 Row = dict[str, Any]
 ROWS_AT_ONCE = 1024
@@ -35,7 +36,8 @@ def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
     def rows() -> Iterator[Row]:
         try:
             for batch in file.iter_batches(ROWS_AT_ONCE):
-                step = len(batch) if _n_bytes(batch) <= MOST_AT_ONCE else 1
+                texts = [one for one in batch.columns if isinstance(one, pyarrow.DictionaryArray)]
+                step = len(batch) if sum(map(unpacked, texts)) <= MOST_AT_ONCE else 1
                 for at in range(0, len(batch), step):
                     yield from batch.slice(at, step).to_pylist()
         except UnicodeDecodeError:
@@ -44,18 +46,6 @@ def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
             raise ValueError(damaged) from None
 
     return schema.names, rows()
-
-
-def _n_bytes(batch: Any) -> int:
-    """Of its texts: one that stands in the file once may be in every row."""
-    import pyarrow.compute
-
-    n_bytes = 0
-    for column in batch.columns:
-        if isinstance(column, pyarrow.DictionaryArray):
-            lengths = pyarrow.compute.call_function("binary_length", [column.dictionary]).take(column.indices)
-            n_bytes += pyarrow.compute.call_function("sum", [lengths]).as_py() or 0
-    return n_bytes
 
 
 def plain(cell: Any) -> Any:
@@ -82,7 +72,7 @@ def as_stream(rows: list[Row], columns: dict[str, str], setting: str, *, first: 
         columns[name] = next((one for one in kinds if _array(cells, one) is not None), "mixed")
     arrays = []
     for name, kind in columns.items():
-        cells = [_as_text(one) for one in found[name]] if kind == "mixed" else found[name]
+        cells = [as_text(one) for one in found[name]] if kind == "mixed" else found[name]
         array = _array(cells, kind)
         if array is None:
             raise ValueError(
@@ -115,7 +105,7 @@ def _array(cells: list[Any], kind: str) -> Any:
         return None
 
 
-def _as_text(cell: Any) -> str | None:
+def as_text(cell: Any) -> str | None:
     return cell if cell is None or isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
 
 

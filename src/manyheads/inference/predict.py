@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from manyheads.config import InferenceHardware, PredictConfig, Task
 from manyheads.config.fields import to_plain
+from manyheads.data.seen import fingerprint
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
-from manyheads.inference.abstain import Rules, check_rules, set_rules, wants_rules
+from manyheads.inference.abstain import Rules, check_rules, set_up
 from manyheads.inference.answers import check_output, n_written, opened_answers
 from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder, open_folder
 from manyheads.inference.reading import Chunk, check_texts, opened_texts
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from manyheads.inference.predictor import Predictor, Workers
 
 Result = TypeVar("Result")
-SAMPLES, SAMPLE = 64, 2**16  # pieces of a file that tell it from others, and bytes of each
 
 
 def predict(config: PredictConfig) -> int:
@@ -77,21 +77,11 @@ def answer_together(
 
 def _predict(config: PredictConfig, workers: "Workers | None") -> int:
     folder = _check(config)
-
-    from manyheads.inference.classifier import TextClassifier
-
     predictor = replace(_opened(config, folder), workers=workers)
     texts, begun = opened_texts(config.text, config.input, predictor, config.data), time.monotonic()
-    rules = None
-    if isinstance(predictor, TextClassifier) and wants_rules(config):
-        rules = set_rules(config, folder, predictor)
+    rules, outliers = set_up(config, folder, predictor)
     for line in rules.words() if rules else ():
         print(one_line(line), file=sys.stderr)
-    outliers = None
-    if isinstance(predictor, TextClassifier) and config.outliers.false_alarms:
-        from manyheads.inference.outliers import set_outliers
-
-        outliers = set_outliers(config, folder, predictor)
     of = _origin(config, folder, predictor, f"{rules} {outliers.digest if outliers else ''}")
     answers = opened_answers(config.output, ranked=bool(config.top_k), of=of)
     apart = config.output != "-" or not sys.stdout.isatty()  # from a terminal's own answers
@@ -141,17 +131,6 @@ def origin(of_input: str, folder: ModelFolder, predictor: "AnyPredictor", plain:
         "the model": sha256("".join(map(fingerprint, files)).encode()).hexdigest(),
         "the settings": sha256(json.dumps([plain, *computing], sort_keys=True).encode()).hexdigest(),
     }
-
-
-def fingerprint(path: Path) -> str:
-    """Of a file: its size, when it was written, and pieces of it."""
-    state = path.stat()
-    digest = sha256(f"{state.st_size} {state.st_mtime_ns}".encode())
-    with path.open("rb") as file:
-        for at in range(SAMPLES):
-            file.seek(at * max(SAMPLE, (state.st_size - SAMPLE) // (SAMPLES - 1)))
-            digest.update(file.read(SAMPLE))
-    return digest.hexdigest()
 
 
 def _check(config: PredictConfig) -> ModelFolder:

@@ -67,18 +67,6 @@ def runs_differ(accuracies: Sequence[float], first: Sequence[float]) -> float:
     return sign_flip(np.rint((np.asarray(accuracies) - np.asarray(first)) * 10_000))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """The p values adjusted for there being several.
-
-    Holm (1979), "A Simple Sequentially Rejective Multiple Test Procedure".
-    """
-    adjusted, highest = [0.0] * len(p_values), 0.0
-    for place, at in enumerate(sorted(range(len(p_values)), key=lambda at: p_values[at])):
-        highest = max(highest, min(1.0, (len(p_values) - place) * p_values[at]))
-        adjusted[at] = highest
-    return adjusted
-
-
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """A setting and its runs; `low` and `high` are the 95 % interval of `mean`.
@@ -323,6 +311,8 @@ def _p_of_rows(runs: dict[str, Figures], first: dict[str, Figures]) -> float | N
 
 
 def _adjusted(p_values: Mapping[str, float | None]) -> dict[str, str]:
+    from manyheads.evaluation.slices import holm  # and torch with it, which `tune` does without
+
     known = {row: p for row, p in p_values.items() if p is not None}
     shown = [f"{p:.3f}" if p >= 0.001 else "<0.001" for p in holm(list(known.values()))]
     return dict(zip(known, shown, strict=True))
