@@ -73,6 +73,14 @@ class Rows:
             groups=some(self.groups),
         )
 
+    def drawn(self, n: int, seed: int) -> "Rows":
+        """`n` of the rows, drawn and in their own order; all of them where n is 0 or no smaller."""
+        import numpy as np
+
+        if not 0 < n < len(self):
+            return self
+        return self.pick(np.sort(np.random.default_rng(seed).choice(len(self), n, replace=False)))
+
     def readable(self) -> "Rows":
         """Those whose texts can be read again: all but for a stream, of which some are kept."""
         found = getattr(self.texts, "readable", None)

@@ -89,7 +89,7 @@ def audit(config: AuditConfig) -> dict[str, Any]:
 
 def looked_at(splits: Splits, config: AuditConfig) -> tuple[dict[str, Any], Page, tuple[Rows, Suspects] | None]:
     """What audit.json holds, the page, and the training rows that were asked with those under suspicion."""
-    some = {name: sample(rows, config.sample, config.seed) for name, rows in splits.by_name().items()}
+    some = {name: rows.drawn(config.sample, config.seed) for name, rows in splits.by_name().items()}
     labels, n_classes = splits.labels, len(splits.labels)
     found: dict[str, Any] = {
         "source": splits.train.source,
@@ -116,13 +116,6 @@ def looked_at(splits: Splits, config: AuditConfig) -> tuple[dict[str, Any], Page
         suspects = (some["train"], Suspects(likely_wrong(some["train"], asked), asked, splits.multi))
         found["suspects"] = {"rows": len(suspects[1].at), "of": len(asked)}
     return found, page_of(found, splits, some, alike, suspects, config), suspects
-
-
-def sample(rows: Rows, most: int, seed: int) -> Rows:
-    """At most so many rows, drawn, in their order."""
-    if len(rows) <= most:
-        return rows
-    return rows.pick(np.sort(np.random.default_rng(seed).choice(len(rows), most, replace=False)))
 
 
 def write_suspects(path: Path, rows: Rows, suspects: Suspects, labels: list[str]) -> None:

@@ -178,10 +178,7 @@ def cases_of(test: Check, rows: Rows | None, config: ProbeConfig) -> list[Case]:
         cases = [Case("template", one.split(TAB, 1)) for one in made]
     else:
         assert rows is not None, "rows are read for tests without a template"
-        which = np.arange(len(rows))
-        if len(rows) > config.rows:
-            which = np.sort(np.random.default_rng(config.seed).choice(len(rows), config.rows, replace=False))
-        some = rows.pick(which)
+        some = rows.drawn(config.rows, config.seed)
         columns = [some.texts] if some.pairs is None else [some.texts, some.pairs]
         texts = [list(one) for one in zip(*columns, strict=True)]
         cases = [Case(f"row {number:,}", one) for number, one in zip(some.numbers, texts, strict=True)]

@@ -180,10 +180,10 @@ def study(config: LookConfig) -> dict[str, Any]:
 
     from manyheads.inference.classifier import TextClassifier
     from manyheads.inference.folder import load, place
-    from manyheads.interpret.study import show_study, some, study_rows, write_study
+    from manyheads.interpret.study import show_study, study_rows, write_study
 
     deliverable = place(load(opened, TextClassifier), config.hardware)
-    rows = some(task.rows, config.rows, config.seed)
+    rows = task.rows.drawn(config.rows, config.seed)
     with progress_bar(2 * len(rows)) as progress:
         found = study_rows(
             deliverable,

@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.report import Page, Section, Table, write_page
@@ -103,13 +101,6 @@ def study_rows(
         faithfulness=faithfulness(deliverable, tokens, **asked),
         share=deliverable.share,
     )
-
-
-def some(rows: Rows, n: int, seed: int) -> Rows:
-    """`n` of the rows, drawn by `seed` and in their own order; all of them where n is 0 or no smaller."""
-    if not 0 < n < len(rows):
-        return rows
-    return rows.pick(sorted(np.random.default_rng(seed).choice(len(rows), n, replace=False).tolist()))
 
 
 def head_rows(study: Study) -> list[list[str]]:
