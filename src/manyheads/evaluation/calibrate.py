@@ -16,6 +16,7 @@ from manyheads.config import CalibrateConfig, CalibrationMethod, EvaluateConfig,
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import CALIBRATION, open_folder, run_folder
 from manyheads.runs.folder import put, refuse_unwritable, replace_folder
+from manyheads.runs.summary import Interval, words_of
 from manyheads.terminal import progress_bar, say
 
 if TYPE_CHECKING:
@@ -177,12 +178,10 @@ def _scored(logits_nC: "Tensor", truth: "Tensor", labels: list[str], **draws: in
 
 
 def _show(found: dict[str, Any], folder: Path) -> None:
-    from manyheads.runs.summary import words_of
-
     by = f"{found['method']} on {found['rows']:,} rows; after: of five folds, each mapped by what the others fitted"
     lines = [by]
     for name, before in found["before"].items():
         after = found["after"][name]
-        was, now = (f"{one['value']:.4f} ({one['low']:.3f} to {one['high']:.3f})" for one in (before, after))
+        was, now = (Interval(**one).words for one in (before, after))
         lines.append(f"  {words_of(name)}: {was} before, {now} after")
     say(*lines, folder / CALIBRATION)

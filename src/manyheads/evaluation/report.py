@@ -27,7 +27,7 @@ from matplotlib.ticker import MaxNLocator
 from manyheads.config.fields import show
 from manyheads.evaluation.metrics import Scores
 from manyheads.runs.folder import Curve, put
-from manyheads.runs.summary import Figures
+from manyheads.runs.summary import Figures, words_of
 
 MOST_LETTERS = 600  # of a text on a page
 UNSEEN = ("Cc", "Cs", "Cn")  # control characters, surrogates, unassigned characters
@@ -249,8 +249,7 @@ def draw_curves(curves: Sequence[Curve]) -> dict[str, Figure]:
         axes = figure.add_subplot()
         for key, colour, style in found:
             steps, figures = zip(*((row["step"], row[key]) for row in curves if key in row), strict=True)
-            name = key.replace("_", " ").replace("f1", "F1")
-            axes.plot(steps, figures, style, color=colour, label=name, marker=".", markersize=4)
+            axes.plot(steps, figures, style, color=colour, label=words_of(key), marker=".", markersize=4)
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.legend(frameon=False, fontsize=8)

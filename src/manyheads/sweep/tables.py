@@ -21,6 +21,7 @@ from manyheads.config.fields import show_list
 from manyheads.evaluation.intervals import fold_interval, mean_interval
 from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
 from manyheads.runs.folder import replace_file
+from manyheads.runs.summary import words_of
 from manyheads.sweep.ablate import Figures, Measured, Record, machine_words
 from manyheads.sweep.journal import Outcome, State
 from manyheads.terminal import Sheet
@@ -132,7 +133,7 @@ def rank(outcomes: Sequence[Outcome], seeds: range, metric: Metric, *, folds: bo
 
 def sheet_of_search(config: TuneConfig, ranked: Sequence[Ranked], most: int | None = None) -> Sheet:
     """One line a setting, best first; of more than `most` the best, and how many are left out."""
-    metric, several = words(config.checkpoint.metric), ["sd"] if config.n_runs > 1 else []
+    metric, several = words_of(config.checkpoint.metric.name), ["sd"] if config.n_runs > 1 else []
     columns = ["trial", *short_names(config.search), metric, *several, "95 %", "steps", "minutes"]
     lines = [_line(config, one) for one in ranked[:most]]
     left = len(ranked) - len(lines)
@@ -235,10 +236,6 @@ def sheet_over_sets(record: Record) -> Sheet:
     return Sheet(f"all sets: {record.vary}, equal {record.equal}", [_axis(record), "to first", "p"], lines, [note])
 
 
-def words(metric: Metric) -> str:
-    return metric.name.replace("_", " ").replace("f1", "F1")
-
-
 def short_names(names: Iterable[str]) -> list[str]:
     """Without their sections, where that leaves them apart."""
     short = [name.rpartition(".")[2] for name in names]
@@ -274,7 +271,7 @@ def _search_remarks(config: TuneConfig, one: Ranked) -> str:
 
 
 def _note(config: TuneConfig) -> str:
-    metric = words(config.checkpoint.metric)
+    metric = words_of(config.checkpoint.metric.name)
     best = f"the network's {metric} of its best epoch on the validation split; the test split is not read"
     if config.data.folds:
         spread = (
