@@ -132,3 +132,58 @@ def test_a_process_that_ends_as_it_is_asked_leaves_the_question_to_another():
         assert crew._idle == []
 
     run(check)
+
+
+class Process:
+    """One that never ends, and answers at once."""
+
+    async def wait(self) -> int:
+        return await asyncio.get_running_loop().create_future()
+
+
+@pytest.fixture
+def answered(monkeypatch):
+    """How many questions each process was sent."""
+    sent = []
+
+    async def send(process, questions):
+        sent.append((process, len(questions)))
+
+    async def answer(process):
+        await asyncio.sleep(0)
+        return 200, b"{}"
+
+    monkeypatch.setattr(module, "_send", send)
+    monkeypatch.setattr(module, "_answer", answer)
+    return sent
+
+
+def test_a_process_whose_questions_others_always_take_stays(answered, monkeypatch):
+    sleep = asyncio.sleep
+    monkeypatch.setattr(module.asyncio, "sleep", lambda _: sleep(0))
+
+    async def check(crew, ended):
+        both = [asyncio.create_task(crew._work(Process())) for _ in range(2)]
+        await turn()
+        for _ in range(1500):
+            await asyncio.gather(*ask(crew, 2))
+        assert not any(one.done() for one in both)
+        for one in both:
+            one.cancel()
+
+    run(check, exact=False, wait=100.0)
+    assert [n for _, n in answered[10:]] == [2] * 1490  # one answers both each time
+
+
+def test_exact_questions_are_shared_out_among_processes_that_are_free(answered):
+    async def check(crew, ended):
+        crew.ready = 3
+        every = [asyncio.create_task(crew._work(Process())) for _ in range(3)]
+        await turn()
+        await asyncio.gather(*ask(crew, 8))
+        for one in every:
+            one.cancel()
+
+    run(check, workers=3)
+    assert [n for _, n in answered] == [3, 3, 2]
+    assert len({process for process, _ in answered}) == 3

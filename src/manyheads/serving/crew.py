@@ -135,7 +135,9 @@ class Crew:
         """Hand on what waits, and the answers back, until the process ends."""
         ended = asyncio.ensure_future(process.wait())
         while True:
-            batch = await self._gather(ended)
+            batch: list[Asked] = []
+            while not batch:
+                batch = await self._gather(ended)
             try:
                 async with asyncio.timeout(self.config.hardware.timeout):
                     await _send(process, [one.question for one in batch])
@@ -150,7 +152,8 @@ class Crew:
     async def _gather(self, ended: "asyncio.Future[int]") -> list[Asked]:
         """The questions that are answered next: those that wait, up to about `batch.tokens` tokens; the first may have
         more. Where batches are made, they wait for each other, though no longer than `wait`, and not at all where
-        nobody else seems to ask: none waited, none is under way, and the batch before was of one question."""
+        nobody else seems to ask: none waited, none is under way, and the batch before was of one question; none where
+        another process was quicker. Where texts are read one by one, each process that is free takes its share."""
         loop, alone = asyncio.get_running_loop(), not self._waiting
         while not self._waiting:
             arrival = loop.create_future()
@@ -169,11 +172,12 @@ class Crew:
         is_full = alone or first.alone or sum(one.tokens for one in self._waiting) >= self.config.batch.tokens
         if not self.config.exact and not is_full and loop.time() < until:
             await asyncio.sleep(until - loop.time())
-            if not self._waiting:  # another process was quicker
-                return await self._gather(ended)
-        batch = [self._waiting.popleft()]
+            if not self._waiting:
+                return []
+        free = max(1, self.ready - self._under_way) if self.config.exact else 1
+        most, batch = -(-len(self._waiting) // free), [self._waiting.popleft()]
         tokens = batch[0].tokens
-        while self._waiting and not batch[0].alone and not self._waiting[0].alone:
+        while len(batch) < most and not batch[0].alone and not self._waiting[0].alone:
             tokens += self._waiting[0].tokens
             if tokens > self.config.batch.tokens:
                 break
