@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from manyheads.data.rows import Rows
-from manyheads.evaluation.answered import Stored
+from manyheads.evaluation.answered import Stored, answer_rows
 from manyheads.evaluation.calibration import Calibration
 from manyheads.evaluation.decisions import least_costs, outlier_rows, promises_kept, read_costs, risk_by_coverage
 from manyheads.evaluation.evaluation import Setup
@@ -118,8 +118,10 @@ def test_the_rows_that_are_marked_are_counted_and_shown(model_folder: Path) -> N
     like = [f"{'good ' * (at % 4)}film {'so ' * (at % 5)}" for at in range(60)]
     some = Rows(["фильм", *like[:19]], None, [0] * 20, "x.csv", range(2, 22))
     outliers = fit_outliers(classifier, replace(some, texts=like), replace(some, texts=like))
-    finding = outlier_rows(classifier, some, outliers, 0.1)
+    stored = answer_rows(classifier, some, Setup(outliers=(outliers, 0.1)))
+    finding = outlier_rows(stored, outliers, 0.1)
     p_n = outliers.answers(classifier, some.texts, None)[1].numpy()
+    np.testing.assert_allclose(stored.p_n, p_n)
     share = share_interval(int((p_n <= 0.1).sum()), 20)
     assert finding.content == {"false_alarms": 0.1, "validation_rows": 60, "marked": asdict(share)}
     (section,) = finding.sections

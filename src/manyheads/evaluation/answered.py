@@ -21,7 +21,7 @@ from manyheads.evaluation.evaluation import Setup, write_answers
 from manyheads.evaluation.intervals import Bools, Floats, Ints
 from manyheads.evaluation.report import Example, Group
 from manyheads.inference.answers import Answers, Progress
-from manyheads.inference.classifier import OVERFLOW, TextClassifier, chunks_of, rows_at_once
+from manyheads.inference.classifier import OVERFLOW, TextClassifier, chunks_of, in_chunks, rows_at_once
 from manyheads.runs.summary import BOTH, LINEAR, NETWORK
 
 TOKENS = 8192  # most of a batch
@@ -79,12 +79,13 @@ class Answered:
 @dataclass(slots=True)
 class Stored:
     """The logits of some models for all rows in `file`, chunk after chunk, in each model after model: its name, and its
-    thresholds where rows have any number of labels. The first answers."""
+    thresholds where rows have any number of labels. The first answers. `p_n` are p-values of `Outliers`."""
 
     rows: Rows
     names: list[str]
     models: dict[str, list[float] | None]
     file: Any
+    p_n: Any = None
 
     def logits(self) -> Iterator[tuple[Rows, Tensor]]:
         """Some rows after others, and what each model makes of them: `(models, n, C)`."""
@@ -129,12 +130,17 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
             number, as where weights are so large that their sums are infinite.
     """
     tokens, baseline, models = setup.tokens or TOKENS, setup.baseline, models_of(classifier, setup)
+    p_values: list[Tensor] = []
 
     def ask(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
+        network_nC = None
+        if setup.outliers is not None:
+            network_nC, p_n = setup.outliers[0].answers(classifier, texts, pairs, tokens=tokens)
+            p_values.append(p_n)
         if classifier.share:
-            found = classifier.member_logits(texts, pairs, tokens=tokens)
+            found = classifier.member_logits(texts, pairs, tokens=tokens, network_nC=network_nC)
             return {BOTH: found["both"], NETWORK: found["network"], LINEAR: found["linear"]}
-        logits_nC = {NETWORK: classifier.logits(texts, pairs, tokens=tokens)}
+        logits_nC = {NETWORK: classifier.logits(texts, pairs, tokens=tokens, network_nC=network_nC)}
         return logits_nC | ({} if baseline is None else {LINEAR: baseline.logits(texts, pairs)})
 
     into = setup.answers
@@ -142,13 +148,15 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
         file = new_file()
         into = Answers("", False, file.write, Progress(), part=file)
     n_classes = len(classifier.labels)
+    if setup.outliers is not None and into.progress.rows:  # answered before a kill, which p-values are not kept of
+        in_chunks(ask, rows.pick(np.arange(into.progress.rows)), n_classes, lambda n_rows: None)
     for found in chunks_of(ask, rows, n_classes, setup.progress, done=into.progress.chunks):
         logits = torch.stack([found[name].float() for name in models])
         if len(broken := (~logits.isfinite()).any(2).nonzero()):
             name, at = [*models][int(broken[0, 0])], into.progress.rows + int(broken[0, 1])
             raise ValueError(f"{rows.source}, row {rows.numbers[at]:,}: what the {name} answers {OVERFLOW}")
         into.add(logits.numpy().tobytes(), logits.size(1))
-    return Stored(rows, classifier.labels, models, into.part)
+    return Stored(rows, classifier.labels, models, into.part, torch.cat(p_values).numpy() if p_values else None)
 
 
 def new_file() -> Any:

@@ -122,7 +122,7 @@ def evaluate_classifier(
         note=note,
         findings=[
             *findings(stored, setup, tallies[own_name].calibration),
-            *([] if setup.outliers is None else [outlier_rows(classifier, rows, *setup.outliers, tokens=setup.tokens)]),
+            *([] if setup.outliers is None else [outlier_rows(stored, *setup.outliers)]),
         ],
         details=lambda: details(scores, stored, explained(classifier, worst.examples())),
         write=lambda path: write_predictions(path, stored),

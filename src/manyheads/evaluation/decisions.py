@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 
 from manyheads.config.fields import listed, show
-from manyheads.data.batches import ANSWER_TOKENS
 from manyheads.data.files import read_file
-from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.calibration import Calibration, Cells
 from manyheads.evaluation.evaluation import Finding, Setup
 from manyheads.evaluation.intervals import Floats, Ints, interval, resamples, share_interval
 from manyheads.evaluation.report import BLUE, PALE, Example, Picture, Section, Table, draw
 from manyheads.inference.abstain import Rules
-from manyheads.inference.classifier import TextClassifier, in_chunks
 from manyheads.inference.outliers import Outliers
 
 MOST_SHOWN = 10  # rows that are least like the training
@@ -99,15 +96,9 @@ def promises_kept(stored: Stored, rules: Rules) -> Finding:
     return Finding("promises", content, [Section("Are its promises kept?", table, rules.words())], lines)
 
 
-def outlier_rows(
-    classifier: TextClassifier, rows: Rows, outliers: Outliers, false_alarms: float, *, tokens: int = 0
-) -> Finding:
+def outlier_rows(stored: Stored, outliers: Outliers, false_alarms: float) -> Finding:
     """How many rows are marked as unlike those of the training; those that are most so are shown."""
-
-    def ask(texts: list[str], pairs: list[str] | None) -> dict[str, Any]:
-        return {"": outliers.answers(classifier, texts, pairs, tokens=tokens or ANSWER_TOKENS)[1]}
-
-    p_n = in_chunks(ask, rows, len(classifier.labels), lambda n_rows: None)[""].numpy()
+    rows, p_n = stored.rows, stored.p_n
     marked = share_interval(int((p_n <= false_alarms).sum()), len(p_n))
     content = {"false_alarms": false_alarms, "validation_rows": len(outliers.scores_Z), "marked": asdict(marked)}
     line = f"rows marked as unlike those of the training: {_words(content['marked'])}"

@@ -232,12 +232,17 @@ class TextClassifier(Predictor[Classifier]):
         return logits_nC if self.calibration is None else self.calibrated(logits_nC)
 
     def member_logits(
-        self, texts: list[str], pairs: list[str] | None = None, *, tokens: int = ANSWER_TOKENS
+        self,
+        texts: list[str],
+        pairs: list[str] | None = None,
+        *,
+        tokens: int = ANSWER_TOKENS,
+        network_nC: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Logits `(n, C)` in fp32 on the CPU by who answers: `"network"` alone, and where the folder holds a linear
         model, whatever its share, `"linear"` alone and `"both"`, which are those of `logits`, as are the network's
         where there is no `"both"`. The network runs once. Arguments and errors as of `logits`."""
-        network_nC = self.network_logits(texts, pairs, tokens=tokens)
+        network_nC = self.network_logits(texts, pairs, tokens=tokens) if network_nC is None else network_nC
         if self.blend is None:
             return {"network": self.calibrated(network_nC)}
         linear_nC = linear_logits(self.blend.linear, texts, pairs)
