@@ -2,16 +2,28 @@
 
 import csv
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from manyheads.config import AbstainConfig, Accelerator, InferenceHardware, PredictConfig, SetsConfig
+from manyheads.config import (
+    AbstainConfig,
+    Accelerator,
+    DataConfig,
+    InferenceHardware,
+    PredictConfig,
+    RunConfig,
+    SetsConfig,
+)
+from manyheads.data.texts import read_rows
 from manyheads.inference.abstain import Rules, least_confidence, likelier, most_wrong, set_bounds
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
+from manyheads.runs.config_file import save_run
 
 CPU = InferenceHardware(accelerator=Accelerator.cpu)
 LABELS = ["bad", "good", "so-so"]
@@ -113,6 +125,28 @@ def test_predict_leaves_texts_unanswered_and_gives_sets(model_folder, labelled, 
     predict(PredictConfig(**{name: getattr(config, name) for name in ("run", "input", "hardware", "labelled", "abstain", "sets")}, output=str(tmp_path / "out.csv")))  # fmt: skip # noqa: E501
     with (tmp_path / "out.csv").open(newline="") as file:
         assert [one["set"].split("|") for one in csv.DictReader(file)] == [one["set"] for one in answers]
+
+
+def test_rows_of_data_that_has_changed_promise_nothing(model_folder, labelled, tmp_path) -> None:
+    shutil.copytree(model_folder, tmp_path / "run")
+    run = RunConfig(data=DataConfig(path=str(labelled)))  # whose validation rows are drawn
+    save_run(run, tmp_path / "run" / "config.yaml")
+    splits = read_rows(run, with_test=False)
+    digests = {name: rows.digest(splits.labels) for name, rows in splits.by_name().items()}
+    (tmp_path / "run" / "summary.json").write_text(json.dumps({"digests": digests}))
+    config = PredictConfig(
+        run=str(tmp_path / "run"), text="a film", output=str(tmp_path / "a.jsonl"), hardware=CPU,
+        sets=SetsConfig(coverage=0.5),
+    )  # fmt: skip
+    assert predict(config) == 1
+    learnt = {*splits.train.texts}
+    with labelled.open("a") as file:
+        file.writelines(f"another film {at},good\n" for at in range(30))
+    assert learnt & {*read_rows(run, with_test=False).validation.texts}
+    with pytest.raises(
+        ValueError, match=r"labelled\.csv has changed since training: .* or name rows by labelled=<file>"
+    ):
+        predict(replace(config, output=str(tmp_path / "b.jsonl")))
 
 
 def test_promises_that_cannot_be_made_are_one_sentence(model_folder, label_folder, labelled) -> None:

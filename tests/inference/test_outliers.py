@@ -25,14 +25,25 @@ from manyheads.config import (
     RunConfig,
 )
 from manyheads.data.rows import Rows, script_of
+from manyheads.data.texts import read_rows
+from manyheads.distributed import signals
 from manyheads.evaluation.evaluate import evaluate
+from manyheads.inference import answers, classifier
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.inference.format import open_folder
-from manyheads.inference.outliers import SHRINK, SMOOTH, Outliers, fit_outliers, read_outliers, set_outliers
+from manyheads.inference.outliers import (
+    SHRINK,
+    SMOOTH,
+    Outliers,
+    _spread,
+    fit_outliers,
+    read_outliers,
+    set_outliers,
+)
 from manyheads.inference.predict import predict
 from manyheads.nn import Classifier
-from manyheads.runs.config_file import save_run
+from manyheads.runs.config_file import read_run, save_run
 
 CPU = InferenceHardware(accelerator=Accelerator.cpu)
 TEXTS = [
@@ -165,6 +176,41 @@ def test_texts_are_read_once_and_answered_as_without_marks(
     assert [{name: of[name] for name in ("text", "label", "probabilities")} for of in marked] == plain
 
 
+def test_evaluate_reads_texts_once_and_judges_as_without_marks(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    set_outliers(asked(home, 0.05), open_folder(home), load(home, TextClassifier))  # which keeps what it knows
+    read: list[int] = []
+    monkeypatch.setattr(Classifier, "read", lambda *given: read.append(1) or reads(*given))
+    found, n_read = [], []
+    for alarms in (0.0, 0.05):
+        read.clear()
+        config = {"outliers": OutliersConfig(false_alarms=alarms), "output": str(tmp_path / f"{alarms}")}
+        found.append(evaluate(EvaluateConfig(run=str(home), hardware=CPU, bootstrap=100, **config)))
+        n_read.append(len(read))
+    assert n_read[0] == n_read[1]
+    assert found[1].pop("outliers")["validation_rows"] == 90
+    assert found[1] == found[0]
+
+
+def test_marks_of_an_evaluation_that_was_killed_are_those_of_a_whole_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged: dict[str, Any] = {"run": str(home), "hardware": CPU, "bootstrap": 100}
+    judged["outliers"] = OutliersConfig(false_alarms=0.5)
+    whole = evaluate(EvaluateConfig(**judged, output=str(tmp_path / "whole")))
+    monkeypatch.setattr(classifier, "CHUNK", 4)
+    monkeypatch.setattr(answers, "EVERY", 0.0)
+    again = EvaluateConfig(**judged, output=str(tmp_path / "out"))
+    with monkeypatch.context() as patch:
+        patch.setenv(signals.VARIABLE, "chunk:3:fail")
+        with pytest.raises(RuntimeError):
+            evaluate(again)
+    signals.forget()
+    assert evaluate(again)["outliers"] == whole["outliers"]
+    assert "answers: goes on after 8 rows that are answered" in capsys.readouterr().err
+
+
 reads = Classifier.read
 
 
@@ -198,10 +244,32 @@ def test_what_is_kept_is_of_this_model_and_whole(home: Path) -> None:
 
 
 def test_what_cannot_be_told_is_one_sentence(home: Path, model_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot be told by 90 validation rows: ask for 0\.011 or more"):
+    with pytest.raises(ValueError, match=r"cannot be told by 90 validation rows: ask for 0\.01099 or more"):
         predict(asked(home, 0.01, text="a film"))
+    file, opened, classifier = home / "model" / "outliers.safetensors", open_folder(home), load(home, TextClassifier)
+    with safe_open(file, "pt") as read:
+        about = read.metadata()
+    for n in (150, 10_000, 20_000):
+        save_file(load_file(file) | {"scores": torch.zeros(n).double()}, file, about)
+        with pytest.raises(ValueError, match="or more") as refused:
+            set_outliers(asked(home, 1e-9), opened, classifier)
+        least = float(str(refused.value).split()[-3])
+        assert len(set_outliers(asked(home, least), opened, classifier).scores_Z) == n
+        assert least < 1.02 / n
     with pytest.raises(ValueError, match=r"is a model without its run folder, whose rows outliers\.false_alarms=0\.1"):
         predict(asked(model_folder, 0.1, text="a film"))
+
+
+def test_rows_to_be_like_are_evenly_spread_among_any_number() -> None:
+    class Many:
+        def __len__(self) -> int:
+            return 2**24 + 4
+
+        def pick(self, at: np.ndarray) -> np.ndarray:
+            return at
+
+    at: Any = _spread(Many(), 5_000)  # type: ignore[arg-type]
+    assert (len(at), at[0], at[-1]) == (5_000, 0, 2**24 + 3)
 
 
 def test_scripts_are_told_by_their_letters() -> None:
@@ -216,6 +284,20 @@ def test_the_rows_that_marks_are_set_by_are_not_judged(home: Path) -> None:
     assert evaluate(EvaluateConfig(**judged))["outliers"]["validation_rows"] == 90
     with pytest.raises(ValueError, match=r"outliers\.false_alarms is set by the rows of .*validation\.csv, which are"):
         evaluate(EvaluateConfig(**judged, split="validation"))
+
+
+def test_rows_of_data_that_has_changed_set_no_marks(home: Path, tmp_path: Path) -> None:
+    run = read_run(home / "config.yaml")
+    splits = read_rows(run, with_test=False)
+    digests = {name: rows.digest(splits.labels) for name, rows in splits.by_name().items()}
+    (home / "summary.json").write_text(json.dumps({"digests": digests}))
+    set_outliers(asked(home, 0.05), open_folder(home), load(home, TextClassifier))
+    (home / "model" / "outliers.safetensors").unlink()
+    with (tmp_path / "data" / "validation.csv").open("a") as file:
+        file.write("a film,good\n")
+    with pytest.raises(ValueError, match=r"validation\.csv has changed since training: .* or remove outliers\.false_"):
+        predict(asked(home, 0.05, text="a film"))
+    assert not (home / "model" / "outliers.safetensors").exists()
 
 
 def test_a_model_that_gives_no_vectors_is_refused(home: Path, text_folder: Path) -> None:

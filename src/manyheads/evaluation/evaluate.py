@@ -22,12 +22,13 @@ from manyheads.data.seen import fingerprint
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows, read_text_split
 from manyheads.distributed.launch import n_to_start, on_all
-from manyheads.inference.abstain import check_rules, set_up, with_columns
+from manyheads.inference.abstain import check_rules, require_same, set_up, with_columns
 from manyheads.inference.answers import Answers, opened_answers
 from manyheads.inference.format import COLUMNS, ModelFolder, Settings, home_of, open_folder, run_folder
 from manyheads.inference.predict import answer_together, origin
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import read_json, refuse_taken, refuse_unwritable, within
+from manyheads.runs.summary import written_summary
 from manyheads.terminal import progress_bar
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
             "data.text_pair=<column>"
         )
     if data.run is None and home is not None:
-        written = _summary(home / "summary.json")
+        written = written_summary(home)
         known, digest = written.get("digests"), data.rows.digest(labels)
         data.role = next((name for name in ROLES if isinstance(known, dict) and known.get(name) == digest), "")
         most_frequent = written.get("most_frequent")
@@ -294,36 +295,13 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
     if splits.multi != multi:
         had = "any number of labels" if multi else "one class"
         raise ValueError(f"{rows.source} has changed since training, when each row had {had}: give the same data")
-    _require_same(splits, config.split, home / "summary.json")
+    require_same(splits, config.split, home, "let evaluate judge other rows by data.path=<file>")
     ids = [labels.index(name) for name in splits.labels]  # that labels have in the model
     for part in splits.by_name().values() if ids != list(range(len(ids))) else ():
         if part.sets is not None:
             part.sets = [tuple(sorted(ids[label] for label in one)) for one in part.sets]
         part.labels = [label if label == len(ids) else ids[label] for label in part.labels]
     return EvaluationData(rows, data_name(run.data), config.split, run, splits, role=config.split)
-
-
-def _require_same(splits: Splits, split: str, summary: Path) -> None:
-    """Raise ValueError if rows that were learnt from may be in `split`, as the data is not that of the training; what
-    is changed in a split that is a file of its own is noted."""
-    known = _summary(summary).get("digests")
-    found = {name: rows.digest(splits.labels) for name, rows in splits.by_name().items()}
-    if not isinstance(known, dict) or not known or known.get(split) == found[split]:
-        return
-    source = splits.by_name()[split].source
-    if any(known.get(name) != found[name] for name in ("train", "validation")):
-        raise ValueError(
-            f"{source} has changed since training: rows that were learnt from may be in its {split} split; give the "
-            "same data, or let evaluate judge other rows by data.path=<file>"
-        )
-    if split in known:
-        splits.notes.append(f"{source}: the {split} split has other rows than when the run was trained")
-
-
-def _summary(file: Path) -> dict[str, Any]:
-    """What summary.json holds, nothing where there is none."""
-    written = read_json(file) if file.is_file() else {}
-    return written if isinstance(written, dict) else {}
 
 
 def _named_data(data: DataConfig, config: EvaluateConfig, settings: Settings, labels: list[str]) -> EvaluationData:

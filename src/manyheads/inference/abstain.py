@@ -11,13 +11,15 @@ n rows . C classes
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import DataConfig, EvaluateConfig, PredictConfig, Source
-from manyheads.data.rows import Rows
+from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows
 from manyheads.inference.format import COLUMNS, WEIGHTS, Columns, ModelFolder, run_folder
+from manyheads.runs.summary import written_summary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,10 +110,28 @@ def held_out_rows(config: PredictConfig | EvaluateConfig, folder: ModelFolder) -
             "sets.coverage are set on: name rows with their labels by labelled=<file>"
         )
     splits = read_rows(read_run(home / "config.yaml"), with_test=False)
+    require_same(splits, "validation", home, "name rows by labelled=<file>")
     if sorted(splits.labels) != sorted(labels):
         raise ValueError(f"{splits.validation.source} has changed since training: name rows by labelled=<file>")
     rows, ids = splits.validation, [labels.index(name) for name in splits.labels]
     return replace(rows, labels=[ids[label] for label in rows.labels])
+
+
+def require_same(splits: Splits, split: str, home: Path, otherwise: str) -> None:
+    """Raise ValueError if rows that were learnt from may be in `split`, as the data is not that of the training in
+    `home`; what is changed in a split that is a file of its own is noted. `otherwise`: what else can be done."""
+    known = written_summary(home).get("digests")
+    named = splits.by_name()
+    if not isinstance(known, dict) or not known or known.get(split) == named[split].digest(splits.labels):
+        return
+    source = named[split].source
+    if any(known.get(name) != named[name].digest(splits.labels) for name in ("train", "validation")):
+        raise ValueError(
+            f"{source} has changed since training: rows that were learnt from may be in its {split} split; give the "
+            f"same data, or {otherwise}"
+        )
+    if split in known:
+        splits.notes.append(f"{source}: the {split} split has other rows than when the run was trained")
 
 
 UNNAMED: dict[str, Any] = dict.fromkeys(COLUMNS, "")

@@ -12,6 +12,7 @@ n rows . N tokens . D width of the vectors . V vocabulary . Z rows that p-values
 """
 
 import json
+import math
 import sys
 from dataclasses import dataclass, field, replace
 from hashlib import file_digest, sha256
@@ -27,6 +28,7 @@ from manyheads.data.batches import ANSWER_TOKENS
 from manyheads.data.rows import Rows, script_of
 from manyheads.data.texts import read_rows
 from manyheads.data.tokens import Tokens, encode
+from manyheads.inference.abstain import require_same
 from manyheads.inference.classifier import TextClassifier, in_chunks
 from manyheads.inference.format import OUTLIERS, WEIGHTS, ModelFolder, run_folder
 from manyheads.runs.folder import replace_file
@@ -127,7 +129,10 @@ def fit_outliers(classifier: TextClassifier, train: Rows, held_out: Rows, tokens
 
 def _spread(rows: Rows, most: int) -> Rows:
     """At most so many of them, from the first to the last."""
-    return rows if len(rows) <= most else rows.pick(torch.linspace(0, len(rows) - 1, most).long().unique().numpy())
+    if len(rows) <= most:
+        return rows
+    at = torch.linspace(0, len(rows) - 1, most).long()  # in fp32, which may round the last number of many up
+    return rows.pick(at.clamp(max=len(rows) - 1).unique().numpy())
 
 
 def set_outliers(config: PredictConfig | EvaluateConfig, folder: ModelFolder, classifier: TextClassifier) -> Outliers:
@@ -148,6 +153,7 @@ def set_outliers(config: PredictConfig | EvaluateConfig, folder: ModelFolder, cl
                 "set by: name the run folder"
             )
         splits = read_rows(read_run(home / "config.yaml"), with_test=False)
+        require_same(splits, "validation", home, "remove outliers.false_alarms")
         found = fit_outliers(classifier, splits.train, splits.validation, config.batch.tokens or ANSWER_TOKENS)
         found.of_rows = splits.validation.digest(splits.labels)
         try:
@@ -155,10 +161,10 @@ def set_outliers(config: PredictConfig | EvaluateConfig, folder: ModelFolder, cl
         except OSError as error:
             print(one_line(f"{file} cannot be written ({error.strerror}): it is made again each time"), file=sys.stderr)
     if (1 + len(found.scores_Z)) * alarms < 1:
-        least = 1 / (1 + len(found.scores_Z))
+        least = math.ceil(1e6 / (1 + len(found.scores_Z))) / 1e6
         raise ValueError(
             f"outliers.false_alarms={alarms:g} cannot be told by {len(found.scores_Z):,} validation rows: ask for "
-            f"{least:.2g} or more"
+            f"{least:g} or more"
         )
     return found
 

@@ -102,6 +102,13 @@ def read_summary(path: Path) -> Summary | None:
         return summary
 
 
+def written_summary(home: Path) -> dict[str, Any]:
+    """What summary.json of the run folder `home` holds, unchecked; nothing where there is none."""
+    file = home / "summary.json"
+    written = read_json(file) if file.is_file() else {}
+    return written if isinstance(written, dict) else {}
+
+
 @contextmanager
 def damaged(path: Path) -> Iterator[None]:
     """What goes wrong with the content of a file of ours, which somebody else may have changed, is a `ValueError`."""
