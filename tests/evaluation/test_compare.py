@@ -17,13 +17,16 @@ from manyheads.config import (
     CompareConfig,
     DataConfig,
     InferenceHardware,
+    RunConfig,
     run_data,
 )
 from manyheads.data.rows import Rows
+from manyheads.data.texts import read_rows
 from manyheads.evaluation.calibrate import calibrate
 from manyheads.evaluation.compare import Judged, compare, compared, mcnemar, names_of, rows_needed, verdict
 from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.inference.folder import load
+from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]
 CPU = InferenceHardware(accelerator=Accelerator.cpu)
@@ -135,9 +138,36 @@ def test_what_cannot_be_compared_is_one_sentence(model_folder, pair_folder, labe
         ([model_folder, pair_folder], "takes or gives pairs of texts"),
         ([model_folder, label_folder], "takes or gives any number of labels"),
         ([model_folder, model_folder], "names one model twice"),
+        ([model_folder, tmp_path / "nowhere"], r"^runs=.*nowhere is not a run folder"),
     ):
         with pytest.raises(ValueError, match=said):
             run(runs, data, tmp_path / "out")
+    config = CompareConfig(runs=[str(model_folder), str(tmp_path / "films.csv")], output=str(tmp_path / "out"))
+    with pytest.raises(ValueError, match=r"^runs=.* is a model without its run folder"):
+        compare(config)
+
+
+def test_a_run_that_learnt_from_the_judged_rows_is_named(ship_model, data: Path, tmp_path: Path, capsys) -> None:
+    homes = [ship_model(tmp_path / name / "model").parent for name in "ab"]
+    splits = []
+    for seed, home in enumerate(homes):
+        config = RunConfig(seed=seed, data=DataConfig(path=str(data)))
+        save_run(config, home / "config.yaml")
+        splits.append(read_rows(config, with_test=True))
+        digests = {name: one.digest(splits[-1].labels) for name, one in splits[-1].by_name().items()}
+        (home / "summary.json").write_text(json.dumps({"digests": digests}))
+    judged, learnt = splits[0].test, {*splits[1].train.texts}
+    n_seen = sum(text in learnt for text in judged.texts)
+    found = compare(CompareConfig(runs=[*map(str, homes)], output=str(tmp_path / "out"), bootstrap=100, hardware=CPU))
+    (said,) = found["warnings"]
+    assert n_seen > len(judged) / 2
+    assert f"{n_seen} of {len(judged)} texts are also in what {homes[1]} learnt from" in said
+    assert f"warning: {said}" in capsys.readouterr().out
+    shutil.copytree(homes[0], tmp_path / "c")
+    same = [str(homes[0]), str(tmp_path / "c")]
+    assert (
+        compare(CompareConfig(runs=same, output=str(tmp_path / "same"), bootstrap=100, hardware=CPU))["warnings"] == []
+    )
 
 
 def test_names_are_as_short_as_tells_them_apart() -> None:

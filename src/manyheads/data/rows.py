@@ -265,7 +265,7 @@ def audit(splits: Splits) -> None:
     _audit_train(splits)
     named = splits.by_name()
     for (earlier, there), (name, here) in combinations(named.items(), 2):
-        splits.notes += _overlap(name, here, earlier, there)
+        splits.notes += overlap(name, here, earlier, there)
 
 
 def _scores(splits: Splits) -> Iterable[str]:
@@ -327,7 +327,7 @@ def kept_together(rows: Rows) -> Any:
     return hashed(rows) if rows.groups is None else np.asarray(rows.groups, dtype=np.int64)
 
 
-def _overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:
+def overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:
     """Texts of split `name` that are also in the split `earlier`."""
     from manyheads.data.column import shared
 

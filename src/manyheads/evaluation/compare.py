@@ -7,6 +7,9 @@ n rows . C classes or labels
 """
 
 import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import combinations
@@ -17,11 +20,13 @@ from manyheads.config import CalibrationMethod, CompareConfig, EvaluateConfig, T
 from manyheads.config.fields import listed, show, to_plain
 from manyheads.data.columns import MULTI_LABEL, label_cells, label_sets
 from manyheads.data.files import read_file
-from manyheads.data.rows import label_names
+from manyheads.data.rows import label_names, overlap
+from manyheads.data.texts import read_rows
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
+from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import put_json, refuse_taken, refuse_unwritable
-from manyheads.runs.summary import names_of
+from manyheads.runs.summary import names_of, written_summary
 from manyheads.terminal import progress_bar, say, show_files
 
 if TYPE_CHECKING:
@@ -52,7 +57,8 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     """
     if len(config.runs) < 2:
         raise ValueError(f"runs={show(config.runs)} is one model, but two or more are compared: add another")
-    folders = {one: open_folder(one, Task.classify, graph=True) for one in config.runs if not _is_file(one)}
+    with _of_runs():
+        folders = {one: open_folder(one, Task.classify, graph=True) for one in config.runs if not _is_file(one)}
     if not folders:
         raise ValueError(f"runs={show(config.runs)} are files alone, but one run at least says what to read: add it")
     first_name, first = next(iter(folders.items()))
@@ -60,9 +66,11 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     for name, folder in folders.items():
         _require_alike(name, folder, first_name, first)
     asked = EvaluateConfig(run=first_name, split=config.split, data=config.data)
-    data = find_data(asked, home, first.settings, labels)
+    with _of_runs():
+        data = find_data(asked, home, first.settings, labels)
     folder = Path(config.output or Path("outputs", f"compare-{data.name}-{data.split}"))
     refuse_taken(config.output, by_training=False)
+    seen = [note for name, folder in folders.items() for note in _learnt_from(name, folder, data, labels)]
     read = {one: _predictions(Path(one), data, labels) for one in config.runs if _is_file(one)}
 
     names = names_of(config.runs)
@@ -70,7 +78,17 @@ def compare(config: CompareConfig) -> dict[str, Any]:
         Judged(name, read[one] if one in read else _asked(folders[one], data, labels, config))
         for name, one in zip(names, config.runs, strict=True)
     ]
-    return _write(folder, compared(judged, data, labels, config), judged, data, labels, config)
+    found = compared(judged, data, labels, config) | {"warnings": seen}
+    return _write(folder, found, judged, data, labels, config)
+
+
+@contextmanager
+def _of_runs() -> Iterator[None]:
+    """Mistakes in one of `runs`, which other verbs call `run`, by the name that was typed."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(re.sub(r"(?<![\w./])run=", "runs=", str(error), count=1)) from error
 
 
 def _is_file(run: str) -> bool:
@@ -91,6 +109,21 @@ def _require_alike(name: str, folder: ModelFolder, first_name: str, first: Model
         if one != other:
             has = f"{name if one else first_name} takes or gives {what}, and {first_name if one else name} does not"
             raise ValueError(f"runs: {has}: models of one kind are compared")
+
+
+def _learnt_from(name: str, folder: ModelFolder, data: EvaluationData, labels: list[str]) -> list[str]:
+    """That rows which are judged are among those that a model learnt from, as where its splits were drawn by another
+    seed; nothing where the rows it learnt from are not there."""
+    home = run_folder(folder.path)
+    known = written_summary(home).get("digests") if home else None
+    if not home or (
+        isinstance(known, dict) and data.rows.digest(labels) in (known.get("validation"), known.get("test"))
+    ):
+        return []
+    with suppress(ValueError):
+        train = read_rows(read_run(home / "config.yaml"), with_test=False).train
+        return [*overlap(f"the {data.split} rows", data.rows, f"what {name} learnt from", train)]
+    return []
 
 
 def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArray[Any]":
@@ -266,6 +299,7 @@ def _write(
             *value_sections({"Settings": dict(dotted(to_plain(config))), "Versions": installed_versions()}),
         ],
         verdict=f"{said[0]}.",
+        warnings=found["warnings"],
     )
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -277,7 +311,7 @@ def _write(
     for name, figures in found["models"].items():
         of = figures["accuracy"]
         say(f"{name}: accuracy {of['value']:.4f} ({of['low']:.3f} to {of['high']:.3f})")
-    say(*said)
+    say(*said, *(f"warning: {one}" for one in found["warnings"]))
     show_files(folder, ["compare.json", "changed.csv", "report.html"])
     return found
 
