@@ -220,14 +220,12 @@ def refuse_taken(output: str, *, by_training: bool = True) -> None:
         return
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"output={folder} is a file: name a new folder")
-    is_run = (folder / "config.yaml").is_file()
-    if by_training and is_run and not (folder / "summary.json").is_file():
+    if by_training and (folder / "config.yaml").is_file() and not (folder / "summary.json").is_file():
         raise ValueError(
             f"output={folder} holds a run that is not finished: add resume=auto to go on with it, or name a new folder"
         )
     if folder.is_dir() and any(folder.iterdir()):
-        remedy = "name a new folder" if is_run else "name a new folder, or delete this one"
-        raise ValueError(f"output={folder} exists and is not empty: {remedy}")
+        raise ValueError(f"output={folder} exists and is not empty: name a new folder")
 
 
 def ranks_folder(folder: Path, timeout: float) -> Path:
