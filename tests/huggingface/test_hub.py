@@ -404,7 +404,7 @@ def test_models_of_the_hub_are_compared_at_their_revisions(hub, run, tmp_path, c
     assert main(said) == 2
     assert "data.path" in capsys.readouterr().err
     assert main(["compare", "runs=[me/reviews,me/none]", "data.path=rows.csv"]) == 2
-    assert capsys.readouterr().err.startswith("run=me/none is not found, as it is no folder here")
+    assert capsys.readouterr().err.startswith("runs=me/none is not found, as it is no folder here")
 
 
 def test_training_begins_with_a_model_of_the_hub_at_a_revision(hub, run):
