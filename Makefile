@@ -22,7 +22,7 @@ train: $(INSTALLED)  ## train, judge and report on the built-in demo sentences
 	$(BIN)/manyheads train
 
 test: $(INSTALLED)  ## all fast tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --dist worksteal
 
 test-slow: $(INSTALLED)  ## the tests that take minutes
 	$(BIN)/pytest -m slow

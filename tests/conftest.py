@@ -18,6 +18,7 @@ import pytest
 
 from manyheads.config import DataConfig, ModelConfig
 from tests.browser import chromium  # noqa: F401  a fixture
+from tests.forks import forks  # noqa: F401  a fixture
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `make test &` starts us with it ignored
 

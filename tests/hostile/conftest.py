@@ -70,7 +70,7 @@ class Victim:
                                         "PYTHONWARNINGS": "ignore",
                                         "RUST_BACKTRACE": "0"}  # fmt: skip
             self.process = subprocess.Popen(
-                [sys.executable, str(watched)],
+                [sys.executable, "-B", str(watched)],  # else what it compiles is written
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -4,36 +4,17 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-SERVER = Path(__file__).with_name("server.py")
+from tests.forks import Server
+
 PATIENCE = 300.0  # seconds
-
-
-class Server:
-    """See server.py."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, str(SERVER)]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
-        )
-
-    def ask(self, *question: Any) -> list[int]:
-        assert self.process.stdin
-        assert self.process.stdout
-        print(json.dumps(question), file=self.process.stdin, flush=True)
-        return json.loads(self.process.stdout.readline())
 
 
 @dataclass
@@ -79,19 +60,10 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    found = Server()
-    with found.process:
-        yield found
-        assert found.process.stdin
-        found.process.stdin.close()
-
-
 @pytest.fixture
-def start(server, tmp_path) -> Iterator[Callable[..., Crew]]:
+def start(forks, tmp_path) -> Iterator[Callable[..., Crew]]:
     """`start(words, n=2, **environment)`: in `n` processes, all of which end with the test."""
-    with starting(server, tmp_path) as begin:
+    with starting(forks, tmp_path) as begin:
         yield begin
 
 

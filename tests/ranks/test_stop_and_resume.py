@@ -42,9 +42,9 @@ def words(home, tmp_path) -> Callable[..., list[str]]:
 
 
 @pytest.fixture(scope="module")
-def whole(server, home):
+def whole(forks, home):
     """A run of two processes that nobody stopped, in home / whole; when it saves changes nothing that it leaves."""
-    with starting(server, home) as start:
+    with starting(forks, home) as start:
         crew = start(["train", f"data.path={home / 'rows.csv'}", f"output={home / 'whole'}", *WORDS])
         assert crew.codes() == [0, 0], crew.said(0)
         yield crew

@@ -1,6 +1,7 @@
 """A learning curve: the same judged rows, a fit whose interval holds the truth, and going on after a kill."""
 
 import csv
+import itertools
 import json
 import os
 import random
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +17,9 @@ import pytest
 from manyheads.cli import main as cli
 from manyheads.config import CurveConfig
 from manyheads.evaluation.intervals import share_interval
+from manyheads.sweep import scheduler
 from manyheads.sweep.curve import fitted
+from tests.forks import Forked
 
 FAST = [
     *("hardware=cpu", "seeds=1", "shares=[0.25,0.5,1]"),
@@ -37,7 +41,19 @@ def words(tmp_path, monkeypatch):
     return lambda name: ["curve", f"data.path={tmp_path}/rows.csv", f"output={tmp_path}/{name}", *FAST]
 
 
-def test_a_curve_is_drawn_and_goes_on(words, tmp_path, capsys):
+@pytest.fixture
+def forked(forks, tmp_path, monkeypatch):
+    """Runs are forked where all is imported; how a search starts them otherwise is told by tests/sweep/tune."""
+    count = itertools.count()
+
+    def start(command, stdin, stdout, stderr, env, start_new_session):
+        assert (stdin, stderr, start_new_session) == (subprocess.PIPE, stdout, True)
+        return Forked(forks, tmp_path / f"forked-{next(count)}", command, stdout, env)
+
+    monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": start}))
+
+
+def test_a_curve_is_drawn_and_goes_on(words, forked, tmp_path, capsys):
     folder = tmp_path / "curve"
     assert cli.main(words("curve")) == 0
     said, found = capsys.readouterr().out, json.loads((folder / "curve.json").read_text())

@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 NO_ROWS = "there are no rows to judge: give a split that holds at least one"
+AT_ONCE = 2**18  # counts of resamples that are drawn and added up together
 Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
 
 
@@ -200,9 +201,11 @@ def resamples(counts: int | Ints, n_resamples: int = 1000, seed: int = 0) -> Ite
         raise ValueError(NO_ROWS)
     random = np.random.default_rng(seed)
     yield count_P
-    for _ in range(n_resamples):
-        yield (
-            random.multinomial(n, count_P / n)
-            if n > len(count_P)
-            else np.bincount(random.integers(n, size=n), minlength=n)
-        )
+    at_once = max(1, AT_ONCE // len(count_P))
+    for start in range(0, n_resamples, at_once):
+        size = min(at_once, n_resamples - start)
+        if n > len(count_P):
+            yield from random.multinomial(n, count_P / n, size)
+        else:
+            places = random.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
+            yield from np.bincount(places.ravel(), minlength=n * size).reshape(size, n)

@@ -10,6 +10,7 @@ pairs (class, answer) that occur . F figures of a row . V values of a row
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from manyheads.evaluation.calibration import EDGES, N_BINS, Calibration, Cells, Sums
 from manyheads.evaluation.intervals import (
+    AT_ONCE,
     Bools,
     Floats,
     Ints,
@@ -315,13 +317,19 @@ def _of_classes(
     pairs, pair_P = np.unique(labels_P * n_classes + answers_P, return_inverse=True)
     classes, given = np.divmod(pairs, n_classes)
     right = classes == given
-    counts = []
-    for times_P in resamples(count_P, **draws):
-        of_pair = np.bincount(pair_P, weights=times_P, minlength=len(pairs))
-        every = ((classes, of_pair), (given, of_pair), (classes[right], of_pair[right]))
-        counts.append([np.bincount(ids, weights=some, minlength=n_classes) for ids, some in every])
-    support_RC, given_RC, right_RC = (np.stack(one) for one in zip(*counts, strict=True))
+    drawn, at_once, counts = resamples(count_P, **draws), max(1, AT_ONCE // max(len(count_P), n_classes)), []
+    while times_P := list(islice(drawn, at_once)):
+        of_pair = _added(np.stack(times_P), pair_P, len(pairs))
+        every = ((of_pair, classes), (of_pair, given), (of_pair[:, right], classes[right]))
+        counts.append([_added(some, ids, n_classes) for some, ids in every])
+    support_RC, given_RC, right_RC = (np.concatenate(one) for one in zip(*counts, strict=True))
     return _Resampled(support_RC, given_RC, right_RC, right_RC.sum(1), int(count_P.sum()), False)
+
+
+def _added(times_RP: NDArray[Any], ids_P: Ints, n: int) -> Floats:
+    """How often each of `n` ids counts, `(R, n)`."""
+    ids_RP = np.arange(len(times_RP))[:, None] * n + ids_P
+    return np.bincount(ids_RP.ravel(), times_RP.ravel(), len(times_RP) * n).reshape(-1, n)
 
 
 def _of_row(marks_nC: Bools, given_nC: Bools, *values: Floats) -> Floats:

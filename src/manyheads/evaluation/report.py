@@ -205,6 +205,7 @@ def dotted(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
             yield f"{prefix}{name}", show(value)
 
 
+@cache
 def installed_versions() -> dict[str, str]:
     """Python and the packages a figure may depend on, by their metadata: nothing is imported."""
     found = {"python": python_version()}

@@ -93,7 +93,8 @@ def read_mapping(text: str) -> dict[Any, Any] | None:
 def as_yaml(plain: dict[str, Any]) -> str:
     """Text that `read_yaml` reads back equal."""
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1000)
-    if yaml.safe_load(text) != plain:  # PyYAML writes some line ends of Unicode as they are and reads them as others
+    # PyYAML writes some line ends of Unicode as they are and reads them as others
+    if not text.isascii() and yaml.safe_load(text) != plain:
         text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=1000)
     return text
 

@@ -98,7 +98,7 @@ class Place:
         """A search of stand-ins as a process of its own, which does `first` before."""
         script = (
             f"import sys; from manyheads.sweep import scheduler; {first}; "
-            f"scheduler.COMMAND = (sys.executable, {str(self.script)!r}); "
+            f"scheduler.COMMAND = (sys.executable, '-S', {str(self.script)!r}); "
             "from manyheads.cli.main import main; sys.exit(main(sys.argv[1:]))"
         )
         command = [sys.executable, "-c", script, "tune", *self.words(*words)]
@@ -126,7 +126,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path, monkeypatch) -> Place:
     made = Place(tmp_path)
-    monkeypatch.setattr(scheduler, "COMMAND", (sys.executable, str(made.script)))
+    monkeypatch.setattr(scheduler, "COMMAND", (sys.executable, "-S", str(made.script)))
     monkeypatch.setattr(scheduler, "PAUSE", 0.01)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for name in [name for name in os.environ if name.startswith(("SLURM_", "RANK", "WORLD_SIZE"))]:

@@ -2,9 +2,10 @@
 
 A line of its input is a JSON list: `["start", folder, environments, words]` forks a process for each environment, in a
 session of its own, whose output goes to `folder/out-0` ..., and answers with their numbers; the rows that a rank trains
-on are in `folder/rows-0` ... `["wait", numbers]` answers with their exit codes, below 0 where a signal ended them.
-`words` are those of the command line, or, where they begin with the path of a python file, what its function `main` is
-called with.
+on are in `folder/rows-0` ... `["wait", numbers]` answers with their exit codes, below 0 where a signal ended them,
+`["poll", numbers]` at once, with null for those that go on. `words` are those of the command line; or, where they begin
+with the path of a python file, what its function `main` is called with; or `-m`, a module and its words, which alone is
+given an input, `folder/in-0` ..., and no environment but its own.
 """
 
 import json
@@ -38,9 +39,14 @@ def note_rows(folder: Path) -> None:
 def child(words: list[str], folder: Path) -> int:
     if words[0].endswith(".py"):
         return runpy.run_path(words[0], run_name="rank")["main"](*words[1:]) or 0
-    note_rows(folder)
+    if words[0] != "-m":
+        note_rows(folder)
     results.write_page = lambda path, _: path.touch()
     Figure.savefig = lambda figure, file, **how: file.write(b"PNG")
+    if words[0] == "-m":
+        sys.argv = words[1:]
+        runpy.run_module(words[1], run_name="__main__")
+        return 0
     return main(words)
 
 
@@ -52,7 +58,10 @@ def start(folder: str, environment: dict[str, str], words: list[str], number: in
     out = os.open(Path(folder, f"out-{number}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(out, stream)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    is_module = words[0] == "-m"
+    os.dup2(os.open(Path(folder, f"in-{number}") if is_module else os.devnull, os.O_RDONLY), 0)
+    if is_module:
+        os.environ.clear()
     os.environ.update(environment)
     try:
         code = child(words, Path(folder))
@@ -72,6 +81,9 @@ if __name__ == "__main__":
         if kind == "start":
             folder, environments, words = what
             answer = [start(folder, one, words, number) for number, one in enumerate(environments)]
+        elif kind == "poll":
+            ended = [os.waitpid(one, os.WNOHANG) for one in what[0]]
+            answer = [os.waitstatus_to_exitcode(status) if number else None for number, status in ended]
         else:
             answer = [os.waitstatus_to_exitcode(os.waitpid(one, 0)[1]) for one in what[0]]
         print(json.dumps(answer), flush=True)
