@@ -37,11 +37,37 @@ def first_again() -> Iterator[None]:
         told.rank_zero_only.rank = 0
 
 
+class Unseen:
+    """Axes that nobody looks at: whatever is asked of them does nothing."""
+
+    def __getattr__(self, name: str) -> "Unseen":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> "Unseen":
+        return self
+
+    def __getitem__(self, key: Any) -> "Unseen":
+        return self
+
+
+def unseen(figure: Any, n_rows: int = 1, n_columns: int = 1, *, squeeze: bool = True, **how: Any) -> Any:
+    """As `Figure.subplots`."""
+    import numpy as np
+
+    panels = np.empty((n_rows, n_columns), dtype=object)
+    panels.fill(Unseen())
+    return panels.squeeze()[()] if squeeze else panels
+
+
 @pytest.fixture(autouse=True)
 def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take half the time of a short run: they are drawn in tests that are marked `drawn` alone."""
     drawing = sys.modules.get("matplotlib.figure")
     if drawing is not None and "drawn" not in request.keywords:
+        monkeypatch.setattr(drawing.Figure, "subplots", unseen)
+        monkeypatch.setattr(drawing.Figure, "add_subplot", lambda figure: Unseen())
         monkeypatch.setattr(drawing.Figure, "savefig", lambda figure, file, **how: file.write(b"\x89PNG"))
 
 

@@ -16,8 +16,13 @@ import traceback
 from pathlib import Path
 
 import lightning.pytorch  # noqa: F401
+import sklearn.linear_model  # noqa: F401
 from matplotlib.figure import Figure
 
+import manyheads.training.sizing
+import manyheads.training.trainer
+import manyheads.training_run  # noqa: F401
+from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.distributed.ranks import this_process
 from manyheads.evaluation import results
@@ -76,6 +81,7 @@ def start(folder: str, environment: dict[str, str], words: list[str], number: in
 
 
 if __name__ == "__main__":
+    compose("train")  # imports Hydra's plugins
     for line in sys.stdin:
         kind, *what = json.loads(line)
         if kind == "start":

@@ -47,6 +47,7 @@ def run(folder, output, *more):
     return compose("train", [f"data.path={folder}", f"output={output}", *TINY, *more])
 
 
+@pytest.mark.drawn
 def test_a_run_leaves_the_folder_the_plan_promises(animals, tmp_path):
     output = tmp_path / "run"
     config = run(animals, output, "trainer.max_epochs=40", "optim.lr=0.02")

@@ -36,6 +36,7 @@ def drawn(n: int = 900) -> tuple[Stored, np.ndarray, np.ndarray]:
     )
 
 
+@pytest.mark.drawn
 def test_the_risk_of_the_surest_rows_is_counted() -> None:
     stored, likely, labels = drawn()
     calibration = Calibration(3)

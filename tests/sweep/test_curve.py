@@ -53,6 +53,7 @@ def forked(forks, tmp_path, monkeypatch):
     monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": start}))
 
 
+@pytest.mark.drawn
 def test_a_curve_is_drawn_and_goes_on(words, forked, tmp_path, capsys):
     folder = tmp_path / "curve"
     assert cli.main(words("curve")) == 0

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 NO_ROWS = "there are no rows to judge: give a split that holds at least one"
-AT_ONCE = 2**18  # counts of resamples that are drawn and added up together
+AT_ONCE = 2**16  # counts of resamples that are drawn and added up together
 Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
 
 
