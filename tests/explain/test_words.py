@@ -67,6 +67,7 @@ def test_a_word_is_as_frequent_where_all_fits_as_where_its_bond_is_broken():
         assert abs(counts["fits"][word] / total["fits"] - counts["place"][word] / total["place"]) < 0.03
 
 
+@pytest.mark.drawn
 def test_senses_are_measured_on_sentences_that_no_model_was_trained_on(monkeypatch):
     """Also where the seed is not that of `data=demo`."""
     whole, seen = demo_splits(1), {"train": set(), "measured": set()}
