@@ -326,7 +326,7 @@ def _of_classes(
     return _Resampled(support_RC, given_RC, right_RC, right_RC.sum(1), int(count_P.sum()), False)
 
 
-def _added(times_RP: NDArray[Any], ids_P: Ints, n: int) -> Floats:
+def _added(times_RP: NDArray[Any], ids_P: Ints, n: int) -> NDArray[Any]:
     """How often each of `n` ids counts, `(R, n)`."""
     ids_RP = np.arange(len(times_RP))[:, None] * n + ids_P
     return np.bincount(ids_RP.ravel(), times_RP.ravel(), len(times_RP) * n).reshape(-1, n)
