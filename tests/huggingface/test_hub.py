@@ -21,10 +21,11 @@ from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.config import RunConfig
 from manyheads.config.fields import to_plain
+from manyheads.huggingface.push import card_of
 from manyheads.huggingface.shapes import find_origin
 from manyheads.inference.folder import judged_card
 from manyheads.inference.folder import load as load_model
-from manyheads.inference.format import is_hub_name
+from manyheads.inference.format import is_hub_name, open_folder
 from manyheads.serving import serve
 
 TOKEN = "hf_" + "a1B2" * 8
@@ -295,6 +296,8 @@ def test_a_later_push_is_a_commit_more_on_the_branch_that_is_named(hub, run):
     assert files_of(hub, "me/reviews") == first
     assert load("me/reviews@try").labels == ["no", "yes", "maybe"]
     assert load("me/reviews").labels == ["bad", "good", "so-so"]
+    for revision, name in (("main", "me/reviews"), ("try", "me/reviews@try")):
+        assert f'manyheads.load("{name}")' in card_of(open_folder(run), "me/reviews", revision)
 
 
 def test_a_calibration_goes_with_its_model_and_with_no_other(hub, run):

@@ -187,3 +187,17 @@ def test_exact_questions_are_shared_out_among_processes_that_are_free(answered):
     run(check, workers=3)
     assert [n for _, n in answered] == [3, 3, 2]
     assert len({process for process, _ in answered}) == 3
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch, capsys):
+    async def check(crew, ended):
+        async def started(_):
+            crew.closing = crew.restarts > 0
+            raise OSError(11, "Resource temporarily unavailable")
+
+        monkeypatch.setattr(module, "_started", started)
+        await crew._employ()
+        return crew.restarts
+
+    assert run(check) == 2
+    assert capsys.readouterr().err.count("a worker cannot be started ([Errno 11] Resource temporarily") == 2

@@ -6,6 +6,7 @@ import pytest
 
 import manyheads
 from manyheads.config import ServeConfig
+from manyheads.inference.classifier import TextClassifier
 from manyheads.serving.worker import answered, opened
 
 TEXTS = ["good film", "a bad film", "not so good", "", "very very awful film a film", "zebra"]
@@ -72,6 +73,20 @@ def test_a_question_that_does_not_fit_takes_none_of_the_others_with_it(model_fol
     answers = ask(model_folder, {"texts": ["good"]}, {"texts": ["a"], "pairs": ["b"]}, {"texts": ["bad"]}, exact=exact)
     assert [status for status, _ in answers] == [200, 422, 200]
     assert answers[1][1] == "the model was trained on single texts, but pairs are given"
+
+
+def test_a_text_that_the_model_fails_on_takes_none_of_the_others_with_it(model_folder, monkeypatch, capsys):
+    predict = TextClassifier.predict
+
+    def fails(self, texts, *given, **named):
+        if "bad" in texts:
+            raise RuntimeError("out of order")
+        return predict(self, texts, *given, **named)
+
+    monkeypatch.setattr(TextClassifier, "predict", fails)
+    answers = ask(model_folder, {"texts": ["good"]}, {"texts": ["bad"]}, {"texts": ["a film"]}, exact=False)
+    assert [status for status, _ in answers] == [200, 500, 200]
+    assert "out of order" in capsys.readouterr().err
 
 
 def test_pairs_that_are_missing_in_one_question_and_too_many_in_another_move_none_of_a_third(pair_folder):

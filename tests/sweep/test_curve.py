@@ -43,7 +43,7 @@ def words(tmp_path, monkeypatch):
 
 @pytest.fixture
 def forked(forks, tmp_path, monkeypatch):
-    """Runs are forked where all is imported; how a search starts them otherwise is told by tests/sweep/tune."""
+    """Runs are forked where all is imported; tests/sweep/tune checks how a search starts them otherwise."""
     count = itertools.count()
 
     def start(command, stdin, stdout, stderr, env, start_new_session):

@@ -378,5 +378,5 @@ def _launched(words: Sequence[str]) -> int:
     return answer(work, report)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # a process that was started; what a user types is `python -m manyheads`
     launched()

@@ -148,7 +148,9 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
         file = new_file()
         into = Answers("", False, file.write, Progress(), part=file)
     n_classes = len(classifier.labels)
-    if setup.outliers is not None and into.progress.rows:  # answered before a kill, which p-values are not kept of
+    if (
+        setup.outliers is not None and into.progress.rows
+    ):  # p-values of rows that were answered before a kill were not kept
         in_chunks(ask, rows.pick(np.arange(into.progress.rows)), n_classes, lambda n_rows: None)
     for found in chunks_of(ask, rows, n_classes, setup.progress, done=into.progress.chunks):
         logits = torch.stack([found[name].float() for name in models])

@@ -50,7 +50,7 @@ def push(config: PushConfig) -> dict[str, int]:
             "$HF_TOKEN is not set, but push needs a token that may write: make one in the settings of your account on "
             "the Hugging Face hub and export it, or add dry=true"
         )
-    files: dict[str, bytes | Path] = {CARD: card_of(opened, config.repo).encode()}
+    files: dict[str, bytes | Path] = {CARD: card_of(opened, config.repo, config.revision).encode()}
     files |= {name: opened.path / name for name in OF_HUB if (opened.path / name).is_file()}
     sizes = {name: len(one) if isinstance(one, bytes) else one.stat().st_size for name, one in files.items()}
     for name, size in sizes.items():
@@ -108,7 +108,7 @@ def _upload(config: PushConfig, files: dict[str, bytes | Path], token: str) -> s
     return f"{config.repo}@{config.tag or done.oid[:12]} ({'public' if is_public else 'private'}), {done.repo_url}"
 
 
-def card_of(opened: ModelFolder, repo: str) -> str:
+def card_of(opened: ModelFolder, repo: str, revision: str) -> str:
     """The card of the model as the hub reads it: the figures in its head, and how to open it from there."""
     import yaml
 
@@ -119,7 +119,8 @@ def card_of(opened: ModelFolder, repo: str) -> str:
         head["model-index"] = [{"name": repo.rpartition("/")[2], "results": results}]
     file = opened.path / CARD
     text = file.read_text(encoding="utf-8") if file.is_file() else f"# {repo}\n"
-    text = text.replace('manyheads.load("this folder")', f'manyheads.load("{repo}")')
+    name = repo if revision == "main" else f"{repo}@{revision}"
+    text = text.replace('manyheads.load("this folder")', f'manyheads.load("{name}")')
     if (opened.path / CALIBRATION).is_file():
         text = text.replace("\n## Figures\n", "\n## Figures before calibrate\n")
     return f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n{text}"

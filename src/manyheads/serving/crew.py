@@ -99,8 +99,9 @@ class Crew:
         """One process after another, for as long as the server runs."""
         pause = 0.1
         while not self.closing:
-            process, plain = await _started(self.config)
+            process = None
             try:
+                process, plain = await _started(self.config)
                 await _send(process, plain)
                 status, body = await _answer(process)
                 if status != 200:
@@ -115,18 +116,14 @@ class Crew:
                         self.ready -= 1
             except (EOFError, OSError) as error:
                 how = "gave no answer in hardware.timeout seconds" if isinstance(error, TimeoutError) else "ended"
+                how = f"cannot be started ({error})" if process is None else how
                 print(f"a worker {how}: another is started", file=sys.stderr, flush=True)
                 if not self.about and self.restarts + 1 >= MOST_TRIES:
                     self.mistake = "workers end before they have opened the model: what they said stands above"
                     self._first.set()
             finally:
-                assert process.stdin is not None
-                process.stdin.close()  # at which it leaves by itself, if it still can
-                with suppress(TimeoutError, asyncio.CancelledError):
-                    await asyncio.wait_for(process.wait(), GRACE)
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
+                if process is not None:
+                    await _ended(process)
             self.restarts += 1
             await asyncio.sleep(pause)
             pause = min(2 * pause, PATIENCE)
@@ -211,6 +208,17 @@ async def _started(config: ServeConfig) -> tuple[asyncio.subprocess.Process, dic
     plain = to_plain(config)
     plain["hardware"]["threads"] = threads
     return process, plain
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Let it leave by itself, if it still can, and kill it otherwise."""
+    assert process.stdin is not None
+    process.stdin.close()
+    with suppress(TimeoutError, asyncio.CancelledError):
+        await asyncio.wait_for(process.wait(), GRACE)
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
 
 
 async def _send(process: asyncio.subprocess.Process, content: Any) -> None:

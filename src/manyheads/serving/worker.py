@@ -111,7 +111,10 @@ def answered(predictor: TextClassifier, batch: list[Question], config: ServeConf
     if fits and not config.exact:
         texts = [text for one in batch for text in one["texts"]]
         pairs = [pair for one in batch for pair in one["pairs"] or ()] if predictor.pairs else None
-        found = list(predictor.predict(texts, pairs, tokens=config.batch.tokens))
+        try:
+            found = list(predictor.predict(texts, pairs, tokens=config.batch.tokens))
+        except Exception:  # of one text, which must not end the process: below each question is asked alone
+            traceback.print_exc()
     for question in batch:
         n = len(question["texts"])
         yield _one(predictor, question, config, found[:n])
