@@ -2,7 +2,6 @@
 library only."""
 
 import os
-import platform
 import re
 import time
 from contextlib import suppress
@@ -54,6 +53,8 @@ def n_cores() -> int:
 
 def processor() -> str:
     """As the machine names it."""
+    import platform  # which `--help` does without
+
     listing = Path("/proc/cpuinfo")
     named = re.search(r"model name\s*: (.+)", listing.read_text()) if listing.exists() else None
     return named[1] if named else platform.processor() or platform.machine()
