@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.stats import binomtest
 
 from manyheads.cli import main as cli
 from manyheads.data.rows import Rows
@@ -78,6 +79,13 @@ def test_a_guess_lies_in_its_interval(monkeypatch):
     monkeypatch.setattr(facts, "error_at", lambda *_: np.concatenate([[0.1], drawn[1:]]))
     more = learning_curve(rows_of(texts, labels), rows_of(*reviews(100, 1)), 2, 0)["twice"]
     assert more["low"] <= more["value"] <= more["high"]
+
+
+def test_no_mistake_among_few_rows_is_no_certainty():
+    found = learning_curve(rows_of(*reviews(300)), rows_of(*reviews(30, 1)), 2, 0)
+    assert [one["value"] for one in found["accuracy"]][-1] == found["twice"]["value"] == 1
+    low = binomtest(30, 30).proportion_ci(method="wilson").low
+    assert (found["twice"]["low"], found["twice"]["high"]) == (pytest.approx(low), 1)
 
 
 def test_near_repeats_are_those_of_the_definition():
@@ -189,6 +197,7 @@ def test_the_verb(tmp_path: Path, capsys):
     assert found["rows"] == {"train": 240, "validation": 30, "test": 30}
     assert found["lengths"]["train"]["cut"] > 0.5
     assert found["curve"]["rows"] == [30, 60, 120, 240]
+    assert "1 row seems to hold personal data: e-mail address" in said
     assert sum(of.get("e-mail address", 0) for of in found["personal"].values()) == 1
     page = (tmp_path / "out/audit.html").read_text()
     assert "bob@example.org" not in page + said

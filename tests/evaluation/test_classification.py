@@ -19,6 +19,7 @@ from manyheads.evaluation.classification import (
     evaluate_classifier,
     frequent_label,
     reported,
+    sections_of_figures,
     verdict,
 )
 from manyheads.evaluation.evaluation import Setup
@@ -113,7 +114,8 @@ def test_the_verdict_is_of_the_strongest_rival(rival: float, words: str) -> None
 
 def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
     (scores, stored), wrong = judged(), Example("98.7% sure, row 1,234", ["x", "y"], "a", "b")
-    confusion, classes, figures, trust, mistakes = details(scores, stored, [wrong])
+    confusion, classes, figures = sections_of_figures(scores, stored)
+    trust, mistakes = details(scores, [wrong])
     assert [one.name for one in trust.pictures] == ["reliability"]
     assert confusion.table.kinds == "wsss"
     expected = [[name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for name, of in reported(scores).items()]
@@ -123,7 +125,7 @@ def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
         [one.name, *(f"{value:.3f}" for value in (one.precision, one.recall, one.f1))] for one in scores.per_class
     ]
     assert mistakes.examples == [wrong]
-    assert len(details(scores, stored, [])) == 4
+    assert len(details(scores, [])) == 1
 
 
 def answers_of(stored: Stored) -> np.ndarray:

@@ -181,14 +181,17 @@ def test_mcnemars_test_is_that_of_the_binomial_distribution(won: int, lost: int)
     assert mcnemar(won, lost) == pytest.approx(expected)
 
 
-def test_on_the_rows_needed_four_of_five_samples_tell_a_difference() -> None:
-    random, needed = np.random.default_rng(0), rows_needed(60, 30, 600)
+@pytest.mark.parametrize(("won", "lost", "n"), [(60, 30, 600), (8, 31, 500), (3, 10, 500), (10, 10, 100)])
+def test_on_the_rows_needed_four_of_five_samples_tell_a_difference(won: int, lost: int, n: int) -> None:
+    random, needed = np.random.default_rng(0), rows_needed(won, lost, n)
+    if won == lost:
+        assert needed is None
+        return
     assert needed is not None
-    drawn = random.multinomial(needed, [60 / 600, 30 / 600, 510 / 600], size=2000)
-    won, lost = drawn[:, 0], drawn[:, 1]
-    told = np.abs(won - lost) / np.sqrt(won + lost) > 1.96  # McNemar's test without a correction
-    assert told.mean() == pytest.approx(0.8, abs=0.04)
-    assert rows_needed(5, 5, 100) is None
+    drawn = random.multinomial(needed, [won / n, lost / n, 1 - (won + lost) / n], size=10_000)
+    wins, apart = drawn[:, 0], drawn[:, 0] + drawn[:, 1]
+    p = np.minimum(1, 2 * binom.cdf(np.minimum(wins, apart - wins), apart, 0.5))  # the exact test that is reported
+    assert (p < 0.05).mean() == pytest.approx(0.8, abs=0.015)
 
 
 def test_differences_are_those_of_a_paired_bootstrap() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from manyheads.data.rows import Rows
-from manyheads.evaluation.evaluation import Evaluation, compared, few_rows, seen_rows
+from manyheads.evaluation.evaluation import Evaluation, Finding, compared, few_rows, seen_rows
 from manyheads.evaluation.report import Section, render
 from manyheads.runs.summary import LINEAR, Interval, lead_words, strongest
 
@@ -63,13 +63,19 @@ def test_models_are_compared_best_first() -> None:
 
 
 def test_the_report_has_everything_in_its_order() -> None:
-    found = evaluation(comparison=[Section("Beside")], details=lambda: [Section("Details")])
+    found = evaluation(
+        comparison=[Section("Beside")],
+        figures=lambda: [Section("Confusion")],
+        findings=[Finding("slices", [], [Section("Slices")])],
+        details=lambda: [Section("Details")],
+    )
     curves = [{"step": 1.0, "train_loss": 2.0}, {"step": 2.0, "train_loss": 1.0}]
     page = found.page("t", "s", curves=curves, facts={"a": "b"}, notes=["n"], config={"seed": 1})
     titles = [section.title for section in page.sections]
     assert titles == [
-        *("Beside", "Learning curves", "Details", "Notes on the data", "Run", "Settings", "Versions"),
-    ]  # fmt: skip
+        *("Beside", "Learning curves", "Confusion", "Slices", "Details"),
+        *("Notes on the data", "Run", "Settings", "Versions"),
+    ]
     assert re.findall("<h2>(.*?)</h2>", render(page)) == titles
     assert [section.title for section in evaluation().page("t", "s").sections] == ["Versions"]
 

@@ -1,6 +1,7 @@
 """Slices against counting by hand, SciPy's Fisher test and statsmodels' formula of Holm's correction."""
 
 import io
+import re
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,22 @@ def test_the_worst_are_found_on_one_half_and_hold_on_the_other() -> None:
     random = np.random.default_rng(1)
     some.file = io.BytesIO(np.eye(2, dtype=np.float32)[random.integers(2, size=3000)].tobytes())
     assert all(one.get("p_holm", 1) > 0.01 for one in lines(some, "worst"))  # nothing is bad by more than chance
+
+
+def test_what_is_asked_twice_of_a_length_is_said_once() -> None:
+    some, _ = stored(4000)
+    random = np.random.default_rng(2)
+    lengths = random.integers(10, 90, size=4000)
+    some.rows.texts, some.rows.unread = ["x" * int(one) for one in lengths], None
+    right = random.random(4000) < np.select([lengths < 40, lengths < 60], [0.95, 0.4], 0.9)
+    some.file = io.BytesIO(np.eye(2, dtype=np.float32)[some.rows.labels ^ ~right].tobytes())
+    found = lines(some, "worst", "length")
+    worst = [one for one in found if one["by"] == "worst"]
+    assert re.fullmatch(r"length above (39|4\d|5\d)\.5 to 59\.5", worst[0]["slice"])
+    assert all(one["slice"].count("length") == 1 for one in worst)
+    tested = [one for one in found if "p" in one]
+    assert len(tested) == len(worst) + 4  # which are corrected together
+    assert [one["p_holm"] for one in tested] == holm([one["p"] for one in tested])
 
 
 def test_a_confidence_of_several_labels_is_said_to_be_none() -> None:

@@ -142,12 +142,14 @@ def sentences(found: dict[str, Any]) -> list[str]:
         if len(of) > 1:
             said.append(f"{name}: rows by script: {', '.join(f'{script} {count:,}' for script, count in of.items())}")
     for name, of in found["personal"].items():
-        said += [f"{name}: {count:,} rows seem to hold personal data: {what}" for what, count in of.items()]
+        said += [f"{name}: {_rows(count, 'seem')} to hold personal data: {what}" for what, count in of.items()]
     alike = found["near_repeats"]
     said += (
         [f"near repeats: {alike}"]
         if isinstance(alike, str)
-        else [f"{name}: {count:,} rows nearly repeat the text of another row" for name, count in alike.items() if count]
+        else [
+            f"{name}: {_rows(count, 'nearly repeat')} the text of another row" for name, count in alike.items() if count
+        ]
     )
     suspects = found["suspects"]
     if isinstance(suspects, str):
@@ -161,6 +163,10 @@ def sentences(found: dict[str, Any]) -> list[str]:
             f"training rows; with {more['rows']:,} expect {more['value']:.3f} ({more['low']:.3f} to {more['high']:.3f})"
         )
     return said
+
+
+def _rows(count: int, verb: str) -> str:
+    return f"1 row {verb}s" if count == 1 else f"{count:,} rows {verb}"
 
 
 def page_of(

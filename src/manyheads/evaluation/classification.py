@@ -120,11 +120,12 @@ def evaluate_classifier(
         tiles=reported(scores, kind.large),
         comparison=compared("Beside simpler models, on the same rows", models, first, "macro_f1", note=note),
         note=note,
+        figures=lambda: sections_of_figures(scores, stored),
         findings=[
             *findings(stored, setup, tallies[own_name].calibration),
             *([] if setup.outliers is None else [outlier_rows(stored, *setup.outliers)]),
         ],
-        details=lambda: details(scores, stored, explained(classifier, worst.examples())),
+        details=lambda: details(scores, explained(classifier, worst.examples())),
         write=lambda path: write_predictions(path, stored),
     )
 
@@ -165,8 +166,8 @@ def reported(scores: Scores, names: Iterable[str] = ()) -> Figures:
     return {words.get(name, words_of(name)): scores.figures[name] for name in names or scores.figures}
 
 
-def details(scores: Scores, stored: Stored, mistakes: list[Example]) -> list[Section]:
-    """Confusions, classes or labels, all figures, calibration and the worst mistakes."""
+def sections_of_figures(scores: Scores, stored: Stored) -> list[Section]:
+    """Confusions, classes or labels, and all figures."""
     lines = [
         [
             *(one.name, f"{one.precision:.3f}", f"{one.recall:.3f}", f"{one.f1:.3f}", one.f1, f"{one.support:,}"),
@@ -174,22 +175,28 @@ def details(scores: Scores, stored: Stored, mistakes: list[Example]) -> list[Sec
         ]
         for one in scores.per_class
     ]
-    columns, worst = ["precision", "recall", "F1", "", "rows"], "Worst mistakes: wrong, and sure of it"
-    wrong = [Section(worst, notes=[WORDS], examples=mistakes, long=True)] if mistakes else []
+    columns = ["precision", "recall", "F1", "", "rows"]
     if not scores.confusion:
         table = Table(["label", *columns, "given from"], lines, "wnnnbnn")
-        return [Section("Labels", table, long=True), figures_section(reported(scores)), *wrong]
-    caption = (
-        "accuracy of the answers given with a confidence, with 95 % intervals; on the dashed line the model knows how "
-        "often it is right, pale bars hold few rows"
-    )
+        return [Section("Labels", table, long=True), figures_section(reported(scores))]
     return [
         confusion_section(scores, stored),
         Section("Classes", Table(["class", *columns], lines, "wnnnbn"), long=True),
         figures_section(reported(scores)),
-        Section("Can its confidence be trusted?", pictures=[Picture("reliability", draw_reliability(scores), caption)]),
-        *wrong,
     ]
+
+
+def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
+    """Calibration and the worst mistakes."""
+    worst, trust = "Worst mistakes: wrong, and sure of it", "Can its confidence be trusted?"
+    wrong = [Section(worst, notes=[WORDS], examples=mistakes, long=True)] if mistakes else []
+    if not scores.confusion:
+        return wrong
+    caption = (
+        "accuracy of the answers given with a confidence, with 95 % intervals; on the dashed line the model knows how "
+        "often it is right, pale bars hold few rows"
+    )
+    return [Section(trust, pictures=[Picture("reliability", draw_reliability(scores), caption)]), *wrong]
 
 
 def confusion_section(scores: Scores, stored: Stored) -> Section:

@@ -87,9 +87,9 @@ class Evaluation:
     same rows; `leads` the figures of the model less those of each baseline, with paired intervals.
 
     Of the report: the `title` for a training run, the `size` such as `2,000 rows, 6 classes`, the `verdict` in one
-    sentence, also where a baseline wins, a `note` on the linear model, the `findings` on what was asked, and `details`,
-    the sections below the learning curves; a function, as it draws pictures. `write` writes the answers to a path, as
-    csv or parquet.
+    sentence, also where a baseline wins, a `note` on the linear model, the `findings` on what was asked, and the
+    sections above and below these, `figures` and `details`; functions, as they draw pictures. `write` writes the
+    answers to a path, as csv or parquet.
     """
 
     title: str
@@ -102,6 +102,7 @@ class Evaluation:
     tiles: Figures
     comparison: list[Section]
     note: str = ""
+    figures: Callable[[], list[Section]] = list
     findings: list[Finding] = field(default_factory=list)
     details: Callable[[], list[Section]] = list
     write: Callable[[Path], None]
@@ -124,6 +125,7 @@ class Evaluation:
         sections = [
             *self.comparison,
             *([Section("Learning curves", pictures=drawn)] if drawn else []),
+            *self.figures(),
             *(section for finding in self.findings for section in finding.sections),
             *self.details(),
             *([Section("Notes on the data", items=notes)] if notes else []),

@@ -186,8 +186,9 @@ def likely_wrong(rows: Rows, probabilities_nC: np.ndarray) -> list[int]:
 
 def learning_curve(train: Rows, validation: Rows, n_classes: int, seed: int) -> dict[str, Any]:
     """Errors of a linear model on validation rows by the number of training rows, and what twice as many would make of
-    them: a power law through the errors, its interval by resampled validation rows. Nothing where a model cannot be
-    fitted; Hestness et al. (2017), "Deep Learning Scaling is Predictable, Empirically"."""
+    them: a power law through the errors, its interval by resampled validation rows, and no narrower than that of all
+    rows. Nothing where a model cannot be fitted; Hestness et al. (2017), "Deep Learning Scaling is Predictable,
+    Empirically"."""
     truth, wrong, counts = answers_of(validation, n_classes), [], []
     for share in SHARES:
         part = shorten(train, max(1, round(share * len(train))), seed)
@@ -204,7 +205,9 @@ def learning_curve(train: Rows, validation: Rows, n_classes: int, seed: int) -> 
     error_RS = np.array([wrong_Sn @ times_n / len(validation) for times_n in resamples(len(validation), 1000, seed)])
     errors = [share_interval(round(float(one.sum())), len(validation)) for one in wrong_Sn]
     more_R = error_at(power_law(np.array(counts), error_RS), 2 * len(train))
-    more = interval(more_R)
+    more, last = interval(more_R), errors[-1]  # where none is wrong resamples are all alike, but rows are few
+    more.low = max(0.0, min(more.low, more.value - (last.value - last.low)))
+    more.high = min(1.0, max(more.high, more.value + (last.high - last.value)))
     return {
         "rows": counts,
         "accuracy": [plain({"": Interval(1 - one.value, 1 - one.high, 1 - one.low)})[""] for one in errors],

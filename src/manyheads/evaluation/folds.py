@@ -47,7 +47,8 @@ def judge_folds(run: RunConfig, splits: Splits, folder: Path, parts: list[Path])
     evaluation = evaluate_classifier(classifier, rows, Setup(), stored)
     summaries = [one for part in parts if (one := read_summary(part / "summary.json"))]
     found = over_folds(summaries, list(stored.models), multi=splits.multi)
-    evaluation.findings.insert(0, found)
+    evaluation.comparison = [*evaluation.comparison, *found.sections]
+    evaluation.findings.insert(0, replace(found, sections=[]))
     own = replace(run, output=str(folder), resume=Resume.never)  # which a command that goes on has as well
     judged = EvaluationData(rows, data_name(data), "all", run=own)
     asked = EvaluateConfig(run=str(folder), predictions=run.predictions)

@@ -8,6 +8,7 @@ searched among many always looks bad where it was found.
 n rows . S slices
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,6 +64,7 @@ def find_slices(stored: Stored, setup: Setup) -> Finding:
     lines = _judged([(cut.by, name) for cut in cuts for name in cut.names], cuts, stored, setup)
     if "worst" in setup.slices:
         lines += _worst(stored, setup)
+    corrected(lines)
     said = [
         f"slice: {one['by']} {one['slice']}: accuracy {one['accuracy']['value']:.1%} on {one['n_rows']:,} rows, "
         f"{one['rest']:.1%} on the rest (Holm p = {one['p_holm']:.2g})"
@@ -197,7 +199,7 @@ def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: Stored, setup
             line |= {one: asdict(figures[one]) for one in shown}
             line |= against_rest(rows, right, n, n_right)
         lines.append(line)
-    return corrected(lines)
+    return lines
 
 
 def against_rest(n_rows: int, right: int, n: int, n_right: int) -> dict[str, float]:
@@ -211,12 +213,11 @@ def against_rest(n_rows: int, right: int, n: int, n_right: int) -> dict[str, flo
     return {"rest": right_others / others, "p": float(test.pvalue)}  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def corrected(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines, those with a `p` with Holm's `p_holm`, too."""
+def corrected(lines: list[dict[str, Any]]) -> None:
+    """Give the lines with a `p` Holm's `p_holm`, too."""
     tested = [line for line in lines if "p" in line]
     for line, p in zip(tested, holm([line["p"] for line in tested]), strict=True):
         line["p_holm"] = p
-    return lines
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -261,7 +262,7 @@ def _worst(stored: Stored, setup: Setup) -> list[dict[str, Any]]:
             line |= {"accuracy": asdict(share_interval(int(of_leaf.sum()), len(of_leaf)))}
             line |= against_rest(len(of_leaf), int(of_leaf.sum()), len(held_n), int(held_n.sum()))
         lines.append(line)
-    return corrected(lines)
+    return lines
 
 
 def _features(rows: Rows, first_n: Bools) -> tuple[list[tuple[str, str]], np.ndarray]:
@@ -290,17 +291,25 @@ def _features(rows: Rows, first_n: Bools) -> tuple[list[tuple[str, str]], np.nda
 
 def _rules(tree: Any, names: list[tuple[str, str]]) -> dict[int, str]:
     """What each leaf asks for, in words."""
-    found, open_ = dict[int, str](), [(0, list[str]())]
+    found, open_ = dict[int, str](), [(0, dict[int, tuple[float, float]]())]
     while open_:
-        node, rules = open_.pop()
+        node, within = open_.pop()
         left, right = int(tree.children_left[node]), int(tree.children_right[node])
         if left == right:
-            found[node] = ", ".join(rules)
+            found[node] = ", ".join(_rule(*names[feature], *bounds) for feature, bounds in within.items())
             continue
-        (no, yes), bound = names[tree.feature[node]], float(tree.threshold[node])
-        below, above = (no, yes) if yes else (f"{no} up to {_shown(bound)}", f"{no} above {_shown(bound)}")
-        open_ += [(left, [*rules, below]), (right, [*rules, above])]
+        feature, bound = int(tree.feature[node]), float(tree.threshold[node])
+        low, high = within.get(feature, (-math.inf, math.inf))
+        open_ += [(left, within | {feature: (low, bound)}), (right, within | {feature: (bound, high)})]
     return found
+
+
+def _rule(no: str, yes: str, low: float, high: float) -> str:
+    if yes:
+        return no if low == -math.inf else yes
+    if low == -math.inf or high == math.inf:
+        return f"{no} above {_shown(low)}" if high == math.inf else f"{no} up to {_shown(high)}"
+    return f"{no} above {_shown(low)} to {_shown(high)}"
 
 
 def _section(lines: list[dict[str, Any]], notes: list[str]) -> Section:
