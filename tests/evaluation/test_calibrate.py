@@ -17,14 +17,17 @@ from manyheads.config import (
     Accelerator,
     CalibrateConfig,
     CalibrationMethod,
+    DataConfig,
     EvaluateConfig,
     InferenceHardware,
+    RunConfig,
     run_data,
 )
 from manyheads.evaluation.calibrate import calibrate, fit
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference.folder import load
 from manyheads.linear.blend import read_calibration
+from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]
 CPU = InferenceHardware(accelerator=Accelerator.cpu)
@@ -114,6 +117,20 @@ def run(model_folder: Path, tmp_path: Path) -> Path:
 def calibrated(run: Path, method: CalibrationMethod, **typed: Any) -> dict[str, Any]:
     data = run_data(path=str(run.parent / "fit.csv"))
     return calibrate(CalibrateConfig(run=str(run), method=method, data=data, bootstrap=100, hardware=CPU, **typed))
+
+
+def test_rows_that_were_learnt_from_fit_nothing(run: Path, capsys) -> None:
+    save_run(RunConfig(data=DataConfig(path=str(run.parent / "fit.csv"))), run / "config.yaml")
+    with pytest.raises(ValueError, match=r"^480 of 600 texts of fit\.csv are also in .*: calibrate it on others$"):
+        calibrated(run, temperature)
+    assert not (run / "model" / "calibration.json").exists()
+    lines = (run.parent / "new.csv").read_text().splitlines()
+    (run.parent / "fit.csv").rename(run.parent / "learnt.csv")
+    save_run(RunConfig(data=DataConfig(path=str(run.parent / "learnt.csv"))), run / "config.yaml")
+    known = (run.parent / "learnt.csv").read_text().splitlines()[1:11]
+    (run.parent / "fit.csv").write_text("\n".join([*lines, *known]) + "\n")
+    assert calibrated(run, temperature)["rows"] == 610
+    assert "of 610 texts of fit.csv are also in what the model learnt from" in capsys.readouterr().out
 
 
 def judged(run: Path, name: str, output: str) -> dict[str, Any]:

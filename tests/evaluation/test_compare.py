@@ -161,7 +161,7 @@ def test_a_run_that_learnt_from_the_judged_rows_is_named(ship_model, data: Path,
     found = compare(CompareConfig(runs=[*map(str, homes)], output=str(tmp_path / "out"), bootstrap=100, hardware=CPU))
     (said,) = found["warnings"]
     assert n_seen > len(judged) / 2
-    assert f"{n_seen} of {len(judged)} texts are also in what {homes[1]} learnt from" in said
+    assert f"{n_seen} of {len(judged)} texts of films.csv are also in what {homes[1]} learnt from" in said
     assert f"warning: {said}" in capsys.readouterr().out
     shutil.copytree(homes[0], tmp_path / "c")
     same = [str(homes[0]), str(tmp_path / "c")]

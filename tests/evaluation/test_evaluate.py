@@ -167,6 +167,19 @@ def test_rows_that_the_model_was_chosen_on_are_said_to_be(run: Path, tmp_path: P
     assert not any("chosen on these" in one for one in evaluate(config(run))["warnings"])
 
 
+def test_other_rows_that_the_model_learnt_from_are_said_to_be(run: Path, tmp_path: Path, capsys) -> None:
+    rows = (tmp_path / "films" / "train.csv").read_text().splitlines()
+    (tmp_path / "more.csv").write_text("\n".join([*rows[:31], "a new film,good"]) + "\n")
+    (said, *_) = evaluate(config(run, data=run_data(path=str(tmp_path / "more.csv"))))["warnings"]
+    assert said.startswith(
+        "30 of 31 texts of more.csv are also in what the model learnt from (first: row 2 is row 2 of"
+    )
+    assert f"warning: {said}\n" in capsys.readouterr().out
+    (tmp_path / "new.csv").write_text("text,label\na new film,good\n")
+    found = evaluate(config(run, data=run_data(path=str(tmp_path / "new.csv"))))
+    assert not any("learnt from" in one for one in found["warnings"])
+
+
 def test_results_of_a_single_file_lie_in_a_folder_that_says_all(run: Path, tmp_path: Path) -> None:
     data = run_data(path=str(tmp_path / "films" / "test.csv"))
     evaluate(config(run, split="train", data=data))

@@ -149,6 +149,25 @@ def test_rows_of_data_that_has_changed_promise_nothing(model_folder, labelled, t
         predict(replace(config, output=str(tmp_path / "b.jsonl")))
 
 
+def test_rows_that_were_learnt_from_promise_nothing(model_folder, labelled, tmp_path, capsys) -> None:
+    shutil.copytree(model_folder, tmp_path / "run")
+    run = RunConfig(data=DataConfig(path=str(labelled)))
+    save_run(run, tmp_path / "run" / "config.yaml")
+    config = PredictConfig(
+        run=str(tmp_path / "run"), text="a film", output=str(tmp_path / "a.jsonl"), hardware=CPU,
+        sets=SetsConfig(coverage=0.5), labelled=str(labelled),
+    )  # fmt: skip
+    learnt = read_rows(run, with_test=False).train
+    with pytest.raises(ValueError, match=rf"^{len(learnt)} of 300 texts of labelled\.csv are also in what the model"):
+        predict(config)
+    lines = labelled.read_text().splitlines()
+    others = [f"another film {at},good" for at in range(80)]
+    (tmp_path / "others.csv").write_text("\n".join([lines[0], *others, *lines[-20:]]) + "\n")
+    n = len({one.split(",")[0] for one in lines[-20:]} & {*learnt.texts})
+    assert predict(replace(config, labelled=str(tmp_path / "others.csv"))) == 1
+    assert f"{n} of 100 texts of others.csv are also in what the model learnt from" in capsys.readouterr().err
+
+
 def test_promises_that_cannot_be_made_are_one_sentence(model_folder, label_folder, labelled) -> None:
     for run, typed, said in (
         (label_folder, {"abstain": AbstainConfig(risk=0.1)}, "abstain.risk=0.1 is a promise of one class a text"),

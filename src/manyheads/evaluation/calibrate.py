@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import CalibrateConfig, CalibrationMethod, EvaluateConfig, Task
 from manyheads.evaluation.evaluate import EvaluationData, find_data
+from manyheads.inference.abstain import require_new
 from manyheads.inference.format import CALIBRATION, open_folder, run_folder
 from manyheads.runs.folder import put, refuse_unwritable, replace_folder
 from manyheads.runs.summary import Interval, words_of
@@ -50,6 +51,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
         raise ValueError(
             f"{data.rows.source} holds rows that the model learnt from, which it is too sure of: calibrate it on others"
         )
+    seen = require_new(home, data.rows, labels, "calibrate it on others") if data.run is None else []
     if len(data.rows) < FEWEST:
         raise ValueError(
             f"{data.rows.source} has {len(data.rows)} rows, too few to fit anything that holds: give {FEWEST} or more"
@@ -78,6 +80,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
         else:
             put(target / CALIBRATION, text)
     _show(found, target)
+    say(*(f"warning: {one}" for one in seen))
     return found
 
 

@@ -9,7 +9,7 @@ n rows . C classes or labels
 import math
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import combinations
@@ -20,13 +20,12 @@ from manyheads.config import CalibrationMethod, CompareConfig, EvaluateConfig, T
 from manyheads.config.fields import listed, show, to_plain
 from manyheads.data.columns import MULTI_LABEL, label_cells, label_sets
 from manyheads.data.files import read_file
-from manyheads.data.rows import label_names, overlap
-from manyheads.data.texts import read_rows
+from manyheads.data.rows import label_names
 from manyheads.evaluation.evaluate import EvaluationData, find_data
+from manyheads.inference.abstain import learnt_texts
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
-from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import put_json, refuse_taken, refuse_unwritable
-from manyheads.runs.summary import names_of, written_summary
+from manyheads.runs.summary import names_of
 from manyheads.terminal import progress_bar, say, show_files
 
 if TYPE_CHECKING:
@@ -114,16 +113,8 @@ def _require_alike(name: str, folder: ModelFolder, first_name: str, first: Model
 def _learnt_from(name: str, folder: ModelFolder, data: EvaluationData, labels: list[str]) -> list[str]:
     """That rows which are judged are among those that a model learnt from, as where its splits were drawn by another
     seed; nothing where the rows it learnt from are not there."""
-    home = run_folder(folder.path)
-    known = written_summary(home).get("digests") if home else None
-    if not home or (
-        isinstance(known, dict) and data.rows.digest(labels) in (known.get("validation"), known.get("test"))
-    ):
-        return []
-    with suppress(ValueError):
-        train = read_rows(read_run(home / "config.yaml"), with_test=False).train
-        return [*overlap(f"the {data.split} rows", data.rows, f"what {name} learnt from", train)]
-    return []
+    n, said = learnt_texts(run_folder(folder.path), data.rows, labels, who=name, also_hub=True)
+    return [said] if n else []
 
 
 def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArray[Any]":

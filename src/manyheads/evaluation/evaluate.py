@@ -22,7 +22,7 @@ from manyheads.data.seen import fingerprint
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows, read_text_split
 from manyheads.distributed.launch import n_to_start, on_all
-from manyheads.inference.abstain import check_rules, require_same, set_up, with_columns
+from manyheads.inference.abstain import check_rules, learnt_texts, require_same, set_up, with_columns
 from manyheads.inference.answers import Answers, opened_answers
 from manyheads.inference.format import COLUMNS, ModelFolder, Settings, home_of, open_folder, run_folder
 from manyheads.inference.predict import answer_together, origin
@@ -50,7 +50,8 @@ class EvaluationData:
     """Rows to evaluate and the name of their data; `run` and `splits` where the data is the run's own, else the
     `digest` of its settings. `split` is the one that was asked for, or `all` where a single file is evaluated whole;
     `folder` the name of the folder of results. Where they are known, `role` is the split of the run's own data that the
-    rows are, and `most_frequent` the class or label that most training rows have.
+    rows are, and `most_frequent` the class or label that most training rows have; `learnt` says how many other rows
+    hold a text that the model learnt from.
     """
 
     rows: Rows
@@ -61,6 +62,7 @@ class EvaluationData:
     digest: str = ""
     folder: str = ""
     role: str = ""
+    learnt: str = ""
     most_frequent: str = ""
 
     @property
@@ -111,6 +113,9 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     labels = opened.labels()
     data = find_data(config, home, settings, labels)
     require_columns(config.slices, data.rows)
+    if settings.task is Task.classify and data.run is None and not data.role:
+        n, said = learnt_texts(home, data.rows, labels)
+        data.learnt = f"{said}: figures and lead flatter the model" if n else ""
     folder = Path(config.output or within(home_of(config.run, model), "evaluate", data.folder))
 
     from manyheads.evaluation.decisions import read_costs

@@ -10,12 +10,13 @@ n rows . C classes
 """
 
 import math
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import DataConfig, EvaluateConfig, PredictConfig, Source
-from manyheads.data.rows import Rows, Splits
+from manyheads.data.rows import Rows, Splits, hashed
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows
 from manyheads.inference.format import COLUMNS, WEIGHTS, Columns, ModelFolder, run_folder
@@ -45,6 +46,7 @@ class Rules:
     by_class: bool = False
     bounds_C: "NDArray[np.float64] | None" = None
     digest: str = ""  # of the rows
+    notes: list[str] = field(default_factory=list)  # of those among them that the model learnt from
 
     def sets(self, probabilities_nC: "NDArray[np.float64]") -> "NDArray[np.bool_]":
         """Which classes each row's set holds `(n, C)`, the likeliest always."""
@@ -54,7 +56,7 @@ class Rules:
     def words(self) -> list[str]:
         """What is promised, in sentences without a full stop."""
         by = f"by {self.rows:,} labelled rows"
-        said = []
+        said = [*self.notes]
         if self.risk and self.least > 1:
             said.append(f"abstain.risk={self.risk:g}: no text is answered, as {by} no confidence keeps the promise")
         elif self.risk:
@@ -134,6 +136,37 @@ def require_same(splits: Splits, split: str, home: Path, otherwise: str) -> None
         splits.notes.append(f"{source}: the {split} split has other rows than when the run was trained")
 
 
+def learnt_texts(
+    home: Path | None, rows: Rows, labels: list[str], *, who: str = "the model", also_hub: bool = False
+) -> tuple[int, str]:
+    """How many of the rows have a text that the run in `home`, `who`, learnt from, and that in words. None, where they
+    are a split of the run that it did not learn from, or where its data is not at hand, which it is on the Hub if
+    `also_hub`."""
+    from manyheads.data.column import shared
+    from manyheads.runs.config_file import read_run
+
+    known = written_summary(home).get("digests") if home else None
+    if not home or (isinstance(known, dict) and rows.digest(labels) in (known.get("validation"), known.get("test"))):
+        return 0, ""
+    with suppress(ValueError):
+        run = read_run(home / "config.yaml")
+        if also_hub or (run.data.path and Path(run.data.path).expanduser().exists()):
+            train = read_rows(run, with_test=False).train
+            n, at, there = shared(hashed(rows), hashed(train))
+            first = f"(first: row {rows.numbers[at]} is row {train.numbers[there]} of {train.source})" if n else ""
+            return n, f"{n:,} of {len(rows):,} texts of {rows.source} are also in what {who} learnt from {first}"
+    return 0, ""
+
+
+def require_new(home: Path | None, rows: Rows, labels: list[str], otherwise: str) -> list[str]:
+    """Raise ValueError if the run in `home` learnt from more than a half of the texts of rows that it is not to have
+    learnt from; that it did from fewer is said. `otherwise`: what can be done."""
+    n, said = learnt_texts(home, rows, labels)
+    if 2 * n > len(rows):
+        raise ValueError(f"{said}, of which it is too sure: {otherwise}")
+    return [said] if n else []
+
+
 UNNAMED: dict[str, Any] = dict.fromkeys(COLUMNS, "")
 
 
@@ -172,6 +205,8 @@ def set_rules(config: PredictConfig | EvaluateConfig, folder: ModelFolder, class
     from manyheads.inference.classifier import in_chunks
 
     rows, tokens = held_out_rows(config, folder), config.batch.tokens
+    otherwise = "name others by labelled=<file>"
+    notes = require_new(run_folder(folder.path), rows, classifier.labels, otherwise) if config.labelled else []
     found = in_chunks(
         lambda texts, pairs: {"": classifier.logits(texts, pairs, tokens=tokens)},
         rows,
@@ -180,7 +215,7 @@ def set_rules(config: PredictConfig | EvaluateConfig, folder: ModelFolder, class
     )
     probabilities_nC, labels_n = found[""].double().softmax(-1).numpy(), np.array(rows.labels)
     rules = Rules(len(rows), config.abstain.risk, coverage=config.sets.coverage, by_class=config.sets.by_class)
-    rules.digest = rows.digest(classifier.labels)
+    rules.digest, rules.notes = rows.digest(classifier.labels), notes
     if classifier.calibration is not None and classifier.calibration.digest == rules.digest:
         raise ValueError(
             f"abstain.risk and sets.coverage are set on the rows of {rows.source}, which calibrate was fitted on: name "
