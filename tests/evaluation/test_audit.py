@@ -54,6 +54,17 @@ def test_planted_labels_are_found():
     assert out_of_fold(rows_of(texts[:6], [0, 0, 0, 0, 0, 1]), 2, 5, 0) is None
 
 
+def test_planted_labels_are_found_where_no_spaces_stand_between_words():
+    draw, letters = random.Random(0), ("我喜欢这部电影很好看精彩感动", "我讨厌这部电影很难看无聊失望")
+    labels = [at % 2 for at in range(240)]
+    texts = ["".join(draw.choices(letters[label], k=20)) for label in labels]
+    planted = [3, 50, 51, 120, 199]
+    rows = rows_of(texts[:200], [1 - label if at in planted else label for at, label in enumerate(labels[:200])])
+    assert sorted(likely_wrong(rows, out_of_fold(rows, 2, 5, 0))) == planted
+    more = learning_curve(rows_of(texts[:200], labels[:200]), rows_of(texts[200:], labels[200:]), 2, 0)
+    assert more["accuracy"][-1]["value"] == 1
+
+
 def test_planted_labels_of_several_are_found():
     texts, labels = reviews(200)
     sets = [((0,), (1,))[label] for label in labels]

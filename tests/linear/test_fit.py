@@ -16,8 +16,8 @@ from sklearn.pipeline import make_pipeline
 from manyheads.config import Terms
 from manyheads.data.rows import Rows
 from manyheads.linear import fit as linear
-from manyheads.linear.fit import MANY, OF_LABELS, STRENGTH, TOLERANCE, fit_linear, simplest
-from manyheads.linear.model import linear_logits, number_of, terms_of
+from manyheads.linear.fit import MANY, OF_LABELS, STRENGTH, TOLERANCE, fit_counted, fit_linear, simplest
+from manyheads.linear.model import counted, linear_logits, number_of, terms_of
 
 TEXTS = ["a good film", "so bad", "The awful film, bad!", "good good fun", "a film", "an awful bore so bad"] * 4
 LABELS = [0, 1, 1, 0, 2, 1] * 4
@@ -167,7 +167,8 @@ def test_where_no_spaces_stand_characters_are_counted(language):
     words = SPOKEN[language].split()
     train, validation, asked = (sentences(words, n, seed=n) for n in (600, 200, 300))
     labels = torch.tensor(asked.labels)
-    found, by_words = fit_linear(train, 2, None, validation), fit_linear(train, 2)
+    found, unasked = fit_linear(train, 2, None, validation), fit_linear(train, 2)
+    by_words = fit_counted(counted(train.texts, None, Terms.words), train, 2, None, Terms.words)
     right = [
         float((linear_logits(one, asked.texts, None).argmax(-1) == labels).float().mean())
         for one in (found, by_words)
@@ -178,6 +179,8 @@ def test_where_no_spaces_stand_characters_are_counted(language):
     assert "characters 2-4" in found.terms.value
     assert right[0] > 0.95
     assert right[1] < 0.7
+    assert unasked is not None
+    assert unasked.terms is Terms.characters
 
 
 def test_where_words_are_spaced_they_are_enough():

@@ -47,12 +47,16 @@ def fit_linear(
 
     Args:
         weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
-        validation: rows by whose likelihood the terms are chosen; None: words.
+        validation: rows by whose likelihood the terms are chosen; None: words, or runs of characters in scripts
+            without spaces.
     """
     rows = rows.readable()
     if (rows.sets is None and len(set(rows.labels)) < 2) or too_many(rows, n_classes):
         return None
-    terms = Terms.words if validation is None else chosen(rows, n_classes, weights_C, validation)
+    if validation is None:
+        terms = Terms.characters if unspaced(rows.texts[:ROWS_TO_CHOOSE]) else Terms.words
+    else:
+        terms = chosen(rows, n_classes, weights_C, validation)
     rows = _few(rows, MOST_ROWS, MOST_LETTERS[terms])
     return fit_counted(counted(rows.texts, rows.pairs, terms), rows, n_classes, weights_C, terms)
 

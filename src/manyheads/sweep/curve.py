@@ -104,7 +104,7 @@ def told(config: CurveConfig, metric: Metric, sizes: "list[list[Summary]]", fold
         ("any number, by the fit", [one.limit.words for one in lines.values() if one.limit]),
     ):
         table += [[which, *guesses]] if guesses else []
-    title = f"{words_of(name)} on {n_judged:,} {split} rows by the number of training rows"
+    title = f"{words_of(name)} on {n_judged:,} {split} row{'s' * (n_judged != 1)} by the number of training rows"
     notes, columns = notes_on(config, lines, name), ["training rows", *models]
     picture = drawn(rows, lines, words_of(name), falls=falls)
     page = Page(
