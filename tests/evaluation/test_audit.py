@@ -65,6 +65,22 @@ def test_planted_labels_are_found_where_no_spaces_stand_between_words():
     assert more["accuracy"][-1]["value"] == 1
 
 
+def test_a_class_of_one_row_hides_no_wrong_labels(tmp_path: Path, capsys):
+    texts, labels = reviews(200)
+    wrong = ["ab"[1 - label if at == 50 else label] for at, label in enumerate(labels)]
+    with (tmp_path / "train.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = [(text, label, "train") for text, label in zip(texts, wrong, strict=True)]
+        others = [(f"{text} more", "ab"[label], "validation") for text, label in zip(texts[:20], labels, strict=False)]
+        csv.writer(file).writerows([("text", "label", "split"), ("a lonely film", "alone", "train"), *rows, *others])
+    assert cli.main(["audit", f"data.path={tmp_path}/train.csv", f"output={tmp_path}/out"]) == 0
+    said = capsys.readouterr().out
+    assert "of 200 labels may be wrong" in said
+    assert "wrong labels: not looked for in alone, which fewer rows have than there are folds" in said
+    with (tmp_path / "out/suspects.csv").open(newline="", encoding="utf-8") as file:
+        first = next(csv.DictReader(file))
+    assert (first["text"], first["label"], first["likelier"]) == (texts[50], "b", "a")
+
+
 def test_planted_labels_of_several_are_found():
     texts, labels = reviews(200)
     sets = [((0,), (1,))[label] for label in labels]

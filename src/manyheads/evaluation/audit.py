@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from manyheads.config import AuditConfig
-from manyheads.config.fields import to_plain
+from manyheads.config.fields import listed, to_plain
 from manyheads.data.rows import Rows, Splits, label_words
 from manyheads.data.sources import read_splits
 from manyheads.evaluation.answered import NONE
@@ -30,6 +30,7 @@ from manyheads.evaluation.facts import (
     out_of_fold,
     personal,
     scripts,
+    without_rare,
 )
 from manyheads.evaluation.report import (
     Example,
@@ -110,11 +111,15 @@ def looked_at(splits: Splits, config: AuditConfig) -> tuple[dict[str, Any], Page
     suspects = None
     if find_spec("cleanlab") is None:
         found["suspects"] = MISSING
-    elif (asked := out_of_fold(some["train"], n_classes, config.folds, config.seed)) is None:
-        found["suspects"] = f"not looked for: a class has fewer rows than there are folds ({config.folds})"
     else:
-        suspects = (some["train"], Suspects(likely_wrong(some["train"], asked), asked, splits.multi))
-        found["suspects"] = {"rows": len(suspects[1].at), "of": len(asked)}
+        rows, rare = without_rare(some["train"], config.folds)
+        asked = out_of_fold(rows, n_classes, config.folds, config.seed)
+        if asked is None:
+            found["suspects"] = f"not looked for: a class has fewer rows than there are folds ({config.folds})"
+        else:
+            suspects = (rows, Suspects(likely_wrong(rows, asked), asked, splits.multi))
+            names = [labels[one] for one in rare]
+            found["suspects"] = {"rows": len(suspects[1].at), "of": len(asked), "not_asked": names}
     return found, page_of(found, splits, some, alike, suspects, config), suspects
 
 
@@ -156,6 +161,8 @@ def sentences(found: dict[str, Any]) -> list[str]:
         said.append(f"wrong labels: {suspects}")
     else:
         said.append(f"train: {suspects['rows']:,} of {suspects['of']:,} labels may be wrong: a linear model disagrees")
+        if rare := suspects["not_asked"]:
+            said.append(f"wrong labels: not looked for in {listed(rare)}, which fewer rows have than there are folds")
     if curve := found["curve"]:
         more = curve["twice"]
         said.append(

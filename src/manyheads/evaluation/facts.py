@@ -150,6 +150,16 @@ def answers_of(rows: Rows, n_classes: int) -> np.ndarray:
     return np.array(rows.labels) if rows.sets is None else marks_of(rows.sets, n_classes).bool().numpy()
 
 
+def without_rare(rows: Rows, n_folds: int) -> tuple[Rows, list[int]]:
+    """The rows of classes that can be in all folds, and the other classes; all rows where at most one is left, or where
+    they have any number of labels."""
+    counts = Counter(rows.labels)
+    rare = sorted(one for one, n in counts.items() if n < n_folds)
+    if rows.sets is not None or not rare or len(counts) - len(rare) < 2:
+        return rows, []
+    return rows.pick(np.flatnonzero(~np.isin(np.array(rows.labels), rare))), rare
+
+
 def out_of_fold(rows: Rows, n_classes: int, n_folds: int, seed: int) -> np.ndarray | None:
     """The probability `(n, C)` of each class by a linear model of the other folds; None where a class has not enough
     rows to be in all of them. Rows of one text are in one fold, classes are spread over the folds."""
@@ -174,7 +184,8 @@ def likely_wrong(rows: Rows, probabilities_nC: np.ndarray) -> list[int]:
     if rows.sets is None:
         from cleanlab.filter import find_label_issues
 
-        by, labels = "normalized_margin", np.array(rows.labels)
+        classes, labels = np.unique(np.array(rows.labels), return_inverse=True)  # those that some row has
+        by, probabilities_nC = "normalized_margin", probabilities_nC[:, classes]
         found = find_label_issues(labels, probabilities_nC, return_indices_ranked_by=by, n_jobs=1)
     else:
         from cleanlab.multilabel_classification.filter import find_label_issues
