@@ -77,7 +77,9 @@ def test_figures_are_those_of_the_file(place, capsys):
     assert [own["low"], own["high"]] == pytest.approx(ends)
 
     assert "Fold by fold" in said
-    assert "Fold by fold" in (place / "cv/report.html").read_text()
+    page = (place / "cv/report.html").read_text().partition("<h2>Fold by fold</h2>")[2].partition("</section>")[0]
+    for value, low, high in ((own["value"], *ends), *(one["test"]["accuracy"].values() for one in folds)):
+        assert f'{value:.3f}<br><span class="between">{low:.3f} to {high:.3f}' in page
     assert (place / "cv/all-rows/model/model.safetensors").is_file()
     assert not [*place.glob("cv/fold-*/model")]
     whole = json.loads((place / "cv/all-rows/summary.json").read_text())

@@ -55,7 +55,13 @@ def judge_folds(run: RunConfig, splits: Splits, folder: Path, parts: list[Path])
     metrics = write_evaluation(folder, evaluation, judged, asked, classifier, None)
     table = found.sections[0].table
     assert table is not None
-    lines = [[*map(str, row[:SHOWN])] for row in table.rows]
+    lines = [
+        [
+            one if isinstance(one, str) else one.words if at >= len(summaries) else f"{one.value:.4f}"
+            for one in row[:SHOWN]
+        ]
+        for at, row in enumerate(table.rows)
+    ]
     also = f"Also in metrics.json: {', '.join(table.columns[SHOWN:])}."
     print_sheet(Sheet(found.sections[0].title, [*table.columns[:SHOWN]], lines, [NOTE, also]))
     return metrics
@@ -114,11 +120,11 @@ def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> F
         for model in models
     }
     lines = [
-        [f"fold {at}", f"{one.rows['test']:,}", *(f"{one.test[name].value:.4f}" for name in names)]
+        [f"fold {at}", f"{one.rows['test']:,}", *map(one.test.__getitem__, names)]
         for at, one in enumerate(summaries, start=1)
     ]
-    lines += [[f"mean, {model}", "", *(one.words for one in of.values())] for model, of in means.items()]
-    table = Table(["", "rows", *map(words_of, names)], lines, "w" + "n" * (1 + len(names)), own=len(summaries))
+    lines += [[f"mean, {model}", "", *of.values()] for model, of in means.items()]
+    table = Table(["", "rows", *map(words_of, names)], lines, "wn" + "i" * len(names), own=len(summaries))
     content = {
         "n_folds": len(summaries),
         "mean": {model: plain(of) for model, of in means.items()},
