@@ -122,7 +122,7 @@ NAMED = {"name": "t", "label": "good"}
     [
         ("a: b", "holds no list of tests"),
         ("[]", "holds no list of tests"),
-        ("- &a {name: *a}", "cannot be read as plain YAML"),
+        ("- &a {name: *a}", "tests.yaml cannot be read as plain YAML"),
         ("- !!python/object/apply:os.getcwd []", "cannot be read as plain YAML"),
         ([{"change": "typo"}], "test 1: give it a name"),
         ([{"name": "t", "chnage": "typo"}], "chnage is no part of a test: choose name, change"),

@@ -129,3 +129,10 @@ def test_two_sizes_have_no_fit_and_a_loss_is_an_error():
 def test_shares_that_make_no_curve_are_refused(shares):
     with pytest.raises(ValueError, match="two shares or more, each larger than the one before"):
         CurveConfig(shares=shares)
+
+
+def test_a_share_that_is_none_is_refused_with_the_default():
+    with pytest.raises(
+        ValueError, match=r"^shares=\[0\.0, 2\.0\] is out of range.*the default is \[0\.1, 0\.2, 0\.5, "
+    ):
+        CurveConfig(shares=[0.0, 2.0])

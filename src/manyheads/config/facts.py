@@ -161,7 +161,8 @@ def check_ranges(section: Any, name: str) -> None:
         require(bool(value) or not facts.required, f"{name}{one.name} is empty: {facts.required}")
         if facts.among and value not in facts.among:
             raise ValueError(f"{name}{one.name}={value} is not a choice: choose one of {', '.join(facts.among)}")
-        default = "an empty list" if isinstance(value, list) else "null" if one.default is None else one.default
+        made = default_of(one)
+        default = "an empty list" if made == [] else "null" if made is None else made
         require(
             value is None or facts.allows(value),
             f"{name}{one.name}={value} is out of range: it must be {' and '.join(facts.limits())}; "

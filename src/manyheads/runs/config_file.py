@@ -77,7 +77,7 @@ def read_yaml(path: Path) -> Any:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)  # noqa: S506  a safe loader
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, a number of 5000 digits
         why = first_line(error)
-        raise ValueError(f"it cannot be read as plain YAML ({why}): give the config.yaml of a run") from error
+        raise ValueError(f"cannot be read as plain YAML ({why}): give the config.yaml of a run") from error
 
 
 def read_mapping(text: str) -> dict[Any, Any] | None:
