@@ -1,5 +1,7 @@
 """The server as it is run: answers under load, a worker that is killed, an end in good order; the page in a browser."""
 
+import asyncio
+import gc
 import json
 import os
 import re
@@ -7,6 +9,7 @@ import signal
 import socket
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,7 +17,7 @@ import pytest
 import manyheads
 from manyheads.cli.main import main
 from manyheads.config import ServeConfig
-from manyheads.serving.serve import _listening
+from manyheads.serving.serve import _listening, _server
 
 TEXTS = [f"{first} {second} film" for first in ("good", "bad", "not so good", "very awful") for second in ("a", "the")]
 
@@ -75,6 +78,35 @@ def test_slow_clients_and_those_that_leave_do_no_harm(server):
     for one in opened:
         one.close()
     assert server.ask({"text": "good film"})[0] == 200
+
+
+def test_a_connection_that_is_closed_is_forgotten_at_once():
+    """Else those of the last ten seconds stay in memory, with what they asked."""
+    requests = weakref.WeakSet()
+
+    async def app(scope, receive, send):
+        requests.add(receive.__self__)  # uvicorn's request, which its connection holds
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def ask_and_leave() -> tuple[int, int]:
+        server, listener = _server(app), socket.create_server(("127.0.0.1", 0))
+        serving = asyncio.create_task(server.serve([listener]))
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await reader.readline()
+            writer.close()
+        while server.server_state.connections:
+            await asyncio.sleep(0.01)
+        seen = server.server_state.total_requests
+        gc.collect()
+        left = len(requests)
+        server.should_exit = True
+        await serving
+        return seen, left
+
+    assert asyncio.run(ask_and_leave()) == (20, 0)
 
 
 def test_the_page_answers_by_the_keyboard_and_says_what_is_wrong(server, chromium):

@@ -135,13 +135,17 @@ def _server(app: Any) -> Any:
             self.seen = object()
             self.look()
 
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.next_look.cancel()  # which would keep the connection and its request in memory until then
+
         def look(self) -> None:
             idle = self.cycle is None or self.cycle.response_complete
             if idle and self.seen is self.cycle and not self.transport.is_closing():
                 self.transport.close()
             elif not self.transport.is_closing():
                 self.seen = self.cycle if idle else object()
-                self.loop.call_later(HEAD_SECONDS, self.look)
+                self.next_look = self.loop.call_later(HEAD_SECONDS, self.look)
 
     class Server(uvicorn.Server):
         def capture_signals(self) -> Any:
