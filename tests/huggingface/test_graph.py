@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -115,6 +116,7 @@ def test_it_answers_as_we_do_whatever_the_batch(model, exported):
     for at, text in enumerate(TEXTS):
         torch.testing.assert_close(answered(exported, [text]), ours[at : at + 1], rtol=0, atol=1e-5)
     assert float(ours.std()) > 0.01
+    assert opened(exported).predict([]) == []
 
 
 def test_the_script_runs_without_torch_and_without_us(model, exported):
@@ -186,6 +188,7 @@ def test_a_program_of_torch_answers_as_we_do_without_us(thresholds, model, progr
     told = [one[0] if thresholds is None else [name for name in ours.labels if name in one[0]] for one in
             ours.predict(TEXTS[:3])]  # fmt: skip
     assert done.stdout.splitlines() == [str(one) for one in told]
+    assert made.predict([]) == []
     assert "It needs torch, tokenizers and numpy.\n`model.pt2` takes" in (folder / "README.md").read_text()
 
 
@@ -415,6 +418,10 @@ def test_matrices_in_8_bits_are_judged_on_validation_rows(model, exported, tmp_p
     rows, run = Rows(TEXTS, None, [1, 0, 0, 2, 1], "rows.csv", range(2, 7)), load(model, TextClassifier)
     folder = shutil.copytree(exported, tmp_path / "int8")
     graphs.quantise(folder)
+    weights = [onnx.numpy_helper.to_array(one) for one in onnx.load(folder / graphs.GRAPH).graph.initializer]
+    largest = [int(abs(one.astype(int)).max()) for one in weights if one.dtype == np.int8 and one.ndim == 2]
+    assert len(largest) > 4
+    assert 2 * 255 * max(largest) < 2**15  # the sum of two products, which some processors hold in 16 bits
     before, after = (opened(one).logits for one in (exported, folder))
     said = changed_by_rounding(run, before, after, rows, 1.0, [])
     right = sum(int(best) == label for best, label in zip(after(TEXTS).argmax(1), rows.labels, strict=True))

@@ -62,7 +62,12 @@ def run(check, token="", **settings):
         (b'{"text": "a", "pairs": ["b"]}', 422, "pair goes with text, and pairs with texts"),
         (b'{"text": "a", "extra": 1}', 422, "extra is not known here"),
         (b'{"text": "a", "top_k": -1}', 422, "top_k: input should be greater than or equal to 0"),
-        (b'{"text": "a", "thresholds": 2}', 422, "thresholds"),
+        (b'{"text": "a", "top_k": true}', 422, "top_k: input should be a valid integer"),
+        (b'{"text": "a", "members": "no"}', 422, "members: input should be a valid boolean"),
+        (b'{"text": "a", "thresholds": 2}', 422, "thresholds: input should be less than or equal to 1"),
+        (b'{"text": "a", "thresholds": true}', 422, "thresholds: input should be a valid number"),
+        (b'{"text": "a", "thresholds": {"b": 7}}', 422, "thresholds.b: input should be less than or equal to 1"),
+        (b'{"text": "a", "thresholds": NaN}', 422, "thresholds: input should be less than or equal to 1"),
         (b'{"text": "\\ud800"}', 422, "half of a surrogate pair"),
         (b'{"text": "aaaaaaaaaaaaaaaaaaaaa"}', 422, "one of 21 characters, but max_characters=20"),
         (b'{"texts": ["a", "b", "c", "d"]}', 422, "there are 4 texts, but max_texts=3"),
@@ -155,7 +160,8 @@ def test_a_form_of_another_site_is_no_question():
             found = await client.post("/predict", content=b'{"text": "a"}', headers={"Content-Type": kind})
             assert found.status_code == 415, kind
         asked = await client.options("/predict", headers={"Origin": "http://evil.example"})
-        assert asked.status_code == 405
+        assert (asked.status_code, asked.headers["allow"]) == (405, "POST")
+        assert (await client.post("/predict/", json={"text": "a"})).status_code == 404  # and not sent on to http
         assert "access-control-allow-origin" not in asked.headers
 
     run(check)

@@ -69,10 +69,11 @@ class Classifier:
         # end
 
     def predict(self, texts: list[str], pairs: list[str] | None = None) -> list[str] | list[list[str]]:
+        logits = self.logits(texts, pairs) if texts else np.zeros((0, 1))
         # if any
-        return [self.labels[1 / (1 + np.exp(-of)) >= self.thresholds].tolist() for of in self.logits(texts, pairs)]
+        return [self.labels[1 / (1 + np.exp(-of)) >= self.thresholds].tolist() for of in logits]
         # if one
-        return self.labels[self.logits(texts, pairs).argmax(1)].tolist()
+        return self.labels[logits.argmax(1)].tolist()
         # end
 
 

@@ -65,7 +65,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class Question(BaseModel):
     """One text, or many; of a model of pairs with the second texts."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
     text: str | None = Field(None, description="one text")
     pair: str | None = Field(None, description="its second text, for a model of pairs")
     texts: list[str] | None = Field(None, description="many texts, in place of text")
@@ -80,7 +80,7 @@ class Question(BaseModel):
 class LookedAt(BaseModel):
     """One text, and what is shown of it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
     text: str = Field(description="the text")
     pair: str | None = Field(None, description="its second text, for a model of pairs")
     layers: str = Field("", description="counted from 1, such as 2 or 1,3-4; empty: all")
@@ -238,6 +238,7 @@ def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
         description="A text classifier. Mistakes are answered by a sentence in `detail`.",
         docs_url=None,  # these pages load their script from elsewhere: the schema is at /openapi.json
         redoc_url=None,
+        redirect_slashes=False,  # to http, though a proxy before this server may speak TLS
     )
     gate = Gate(app, config, token, measured)
     style, script = map(digest, viewer())  # of the page of attention, which the page shows in a frame
@@ -249,11 +250,13 @@ def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
 
     @app.exception_handler(RequestValidationError)
     async def wrong(request: Any, error: RequestValidationError) -> Response:
-        return _say(422, _sentence(error.errors()[0]))
+        return _say(422, _sentence(max(error.errors(), key=lambda one: len(one["loc"]))))  # the one that says most
 
     @app.exception_handler(HTTPException)
     async def refused(request: Any, error: HTTPException) -> Response:
-        return _say(error.status_code, SENTENCES.get(error.status_code, str(error.detail)))
+        said = _say(error.status_code, SENTENCES.get(error.status_code, str(error.detail)))
+        said.headers.update(error.headers or {})  # of 405 the methods that are allowed
+        return said
 
     @app.exception_handler(Exception)
     async def failed(request: Any, error: Exception) -> Response:
@@ -345,8 +348,8 @@ async def _same(page: Response) -> Response:
 
 
 def _sentence(error: dict[str, Any]) -> str:
-    """What pydantic found first, as one sentence."""
-    place = ".".join(str(one) for one in error["loc"] if one != "body")
+    """What pydantic found, as one sentence; it also names the types that `thresholds` may have."""
+    place = ".".join(str(one) for one in error["loc"] if one != "body" and "constrained-float" not in str(one))
     if error["type"] == "json_invalid":
         return "the body is not JSON: send an object such as " + json.dumps({"text": "worth every minute"})
     if error["type"] == "extra_forbidden":
