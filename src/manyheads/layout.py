@@ -151,10 +151,12 @@ class Packed:
         offsets, counts_R = (
             one if one is None else one.to(device, non_blocking=non_blocking) for one in (self.offsets, self.counts_R)
         )
-        moved = self._with(offsets=offsets, counts_R=counts_R)
-        if moved.offsets.is_cuda:
-            moved.bounds  # noqa: B018 - made once, and not in each layer, which may be compiled
-        return moved
+        return self._with(offsets=offsets, counts_R=counts_R)
+
+    def prepare(self) -> None:
+        """Make what attention asks of these documents. In a layer that is compiled it would break the graph, or be
+        memory of a CUDA graph, which the next one overwrites."""
+        _ = self.bounds, self.keep_BL, self._cells_N, self._tokens_of_cells
 
     def _with(self, **changes: Any) -> "Packed":
         """The same documents; what is known of them is not read from the device again."""

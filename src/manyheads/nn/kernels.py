@@ -88,7 +88,7 @@ def attention(
     is_whole = queries is keys and is_read_whole and bias_HLM is None and not (window or causal)
     keep = kept_keys(queries, keys, window, causal)
     least = SDPA_FROM_PLAIN if is_whole else SDPA_FROM
-    learns_on_cpu = torch.is_grad_enabled() and not q.is_cuda
+    learns_on_cpu = torch.is_grad_enabled() and not _is_on_gpu(q)
     if plain is not None and (not learns_on_cpu or (dropout == 0.0 and keys.longest >= least)):
         context_BHLV = fused(q, k, v, keep, bias_HLM, dropout, plain)
     elif plain is not None and is_whole:
@@ -169,11 +169,15 @@ def fused(
     if bias is not None:
         bias = bias.to(q_BHLK.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
-    with sdpa_kernel(GPU_KERNELS) if q_BHLK.is_cuda else nullcontext():
+    with sdpa_kernel(GPU_KERNELS) if _is_on_gpu(q_BHLK) else nullcontext():
         context_BHLV = F.scaled_dot_product_attention(
             q_BHLK, k_BGMK, v_BGMV, mask, dropout, scale=scale, enable_gqa=q_BHLK.size(1) != k_BGMK.size(1)
         )
     return context_BHLV if sees_none is None else context_BHLV.masked_fill(sees_none, 0.0)
+
+
+def _is_on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
 
 
 def _flash_fits(q_NHK: Tensor, k_NGK: Tensor, v_NGV: Tensor, queries: Layout, keys: Layout) -> bool:

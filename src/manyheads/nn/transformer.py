@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from manyheads.layout import Layout, Padded, as_layout
+from manyheads.layout import Layout, Packed, Padded, as_layout
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.multihead import KeysValues, MultiHeadAttention
 
@@ -201,6 +201,14 @@ def through(layer: nn.Module, x: Tensor, *context: Tensor | Layout) -> Tensor:
     return layer(x, *context)
 
 
+def _prepared(walk: Walk, layer: nn.Module, x: Tensor, *context: Tensor | Layout) -> Tensor:
+    """`walk`, which finds all that it asks of the documents: made in the first layer, used in the others."""
+    for one in context:
+        if isinstance(one, Packed):
+            one.prepare()
+    return walk(layer, x, *context)
+
+
 def make_walk(*, mode: str = "", recompute: bool = False, backend: str = "inductor") -> Walk:
     """A `through` with the same answers and gradients: compiled, or keeping less for the backward pass.
 
@@ -214,5 +222,5 @@ def make_walk(*, mode: str = "", recompute: bool = False, backend: str = "induct
     """
     walk: Walk = through
     if mode:  # the second token count makes torch compile once more, for all counts
-        walk = torch.compile(through, backend=backend, mode=mode)
+        walk = partial(_prepared, torch.compile(through, backend=backend, mode=mode))
     return partial(checkpoint, walk, use_reentrant=False) if recompute else walk
