@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -78,6 +79,22 @@ def test_slow_clients_and_those_that_leave_do_no_harm(server):
     for one in opened:
         one.close()
     assert server.ask({"text": "good film"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "begin", [b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ",
+              b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: "],
+    ids=["head", "trailer"],
+)  # fmt: skip
+def test_a_head_without_end_is_not_read_on(begin, server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.sendall(begin)
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 2**25:
+                sent += client.send(b"a" * 2**16)
+        assert sent < 2**24
+    assert server.ask({"texts": ["good film " * 9000] * 4})[0] == 200  # a body may be larger
 
 
 def test_a_connection_that_is_closed_is_forgotten_at_once():

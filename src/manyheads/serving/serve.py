@@ -22,8 +22,9 @@ from manyheads.terminal import one_line
 
 TOKEN = "MANYHEADS_TOKEN"  # noqa: S105 - the name of the variable
 SHORTEST = 16  # characters of a token
-NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 HEAD_SECONDS = 10.0  # in which the head of a request must have come
+MOST_HEAD = 2**16  # bytes of it
 LOOK = 0.05  # seconds between two looks at what is left to answer
 
 
@@ -123,12 +124,15 @@ async def _serve(config: ServeConfig, listener: socket.socket, token: str) -> in
 def _server(app: Any) -> Any:
     """uvicorn, which leaves signals to us and closes connections whose request does not come."""
     import uvicorn
-    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-    protocol: Any = AutoHTTPProtocol
+    protocol: Any = HttpToolsProtocol
 
     class Patient(protocol):
-        """A connection that is closed where it has no whole head of a request for `HEAD_SECONDS`."""
+        """A connection that is closed where it has no whole head of a request for `HEAD_SECONDS`, or one of more than
+        `MOST_HEAD` bytes: the parser sets itself no limit, and copies what it has at each piece that comes."""
+
+        kept = 0  # bytes that came since the last head or part of a body
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -138,6 +142,20 @@ def _server(app: Any) -> Any:
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             self.next_look.cancel()  # which would keep the connection and its request in memory until then
+
+        def data_received(self, data: bytes) -> None:
+            self.kept += len(data)
+            super().data_received(data)
+            if self.kept > MOST_HEAD and not self.transport.is_closing():
+                self.send_400_response(f"The head of the request is larger than {MOST_HEAD} bytes.")
+
+        def on_headers_complete(self) -> None:
+            self.kept = 0
+            super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            self.kept = 0
+            super().on_body(body)
 
         def look(self) -> None:
             idle = self.cycle is None or self.cycle.response_complete
@@ -154,6 +172,7 @@ def _server(app: Any) -> Any:
     config = uvicorn.Config(
         app,
         http=Patient,
+        ws="none",
         lifespan="off",
         log_level="warning",
         access_log=False,
