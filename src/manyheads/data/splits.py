@@ -23,6 +23,7 @@ ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid",
 KNOWN = {name for names in ALIASES.values() for name in names}
 ABOUT = ("dataset_infos.json", "dataset_dict.json", "readme.txt", "license.txt", "licence.txt")  # no data
 LEAST_DRAWN = 64  # words of the Mersenne Twister at once
+NUMPY_FROM = 2**14  # rows from which numpy shuffles faster: 2 rows take it 500 us and `random` 7, 100,000 31 ms and 74
 SHARD = re.compile(r"^(.+)-\d{5}-of-\d{5}(-[0-9a-f]+)?$")
 
 
@@ -273,7 +274,16 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
 
 
 def shuffled(rows: Any, key: str) -> list[int]:
-    """What `random.Random(key).shuffle` makes of the rows: the same draws of the same Mersenne Twister, by numpy."""
+    """What `random.Random(key).shuffle` makes of the rows; of many by numpy, which is faster then."""
+    if len(rows) >= NUMPY_FROM:
+        return _shuffled_by_numpy(rows, key)
+    order = list(map(int, rows))
+    random.Random(key).shuffle(order)  # noqa: S311 - a draw, not a secret
+    return order
+
+
+def _shuffled_by_numpy(rows: Any, key: str) -> list[int]:
+    """By the same draws of the same Mersenne Twister."""
     import numpy as np
 
     n_rows, others = len(rows), _drawn_below(len(rows), key)
