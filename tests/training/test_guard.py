@@ -301,13 +301,15 @@ def test_halves_are_written_down_and_what_cannot_be_halved_is_one_sentence(tmp_p
         Out(off, tmp_path).ran_out(5).answered()
 
 
+CUDNN = "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"  # its name since cuDNN 9
 CUBLAS = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
 
 
 def test_memory_is_out_in_whatever_words_torch_says_so(tmp_path: Path):
     with pytest.raises(RuntimeError) as of_cpu:
         torch.empty(2**50)
-    for error in (torch.AcceleratorError("CUDA error: out of memory"), RuntimeError(CUBLAS), of_cpu.value):
+    of_libraries = map(RuntimeError, (CUBLAS, CUDNN))
+    for error in (torch.AcceleratorError("CUDA error: out of memory"), *of_libraries, of_cpu.value):
         ended = Out(run_of(), tmp_path).ran_out(5, error).answered()
         assert ended
         assert ended.again.split == 2

@@ -27,7 +27,7 @@ from manyheads.training.module import LitModule
 from manyheads.training.optim import rate_factor
 
 FILE = "nonfinite.json"
-NO_MEMORY = re.compile(r"out of memory|STATUS_ALLOC_FAILED|can't allocate memory")
+NO_MEMORY = re.compile(r"out of memory|STATUS_ALLOC_FAILED|_ALLOCATION_FAILED|can't allocate memory")
 SCALINGS = 40  # steps in a row after which the factor of fp16's losses, halved in each, explains no overflow any more
 log = logging.getLogger("manyheads")
 
