@@ -5,10 +5,12 @@ import os
 
 import pytest
 import yaml
+from hydra.core.override_parser.types import Quote, QuotedString
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from manyheads.cli.compose import compose, run_hydra
+from manyheads.cli.compose import GRAMMAR, compose, run_hydra
+from manyheads.cli.hydra import parse
 from manyheads.config import ModelConfig, Pooling, RunConfig, Source
 from manyheads.runs.config_file import read_run, save_run
 
@@ -31,6 +33,37 @@ def test_numbers_may_be_written_in_any_way():
     assert (run.batch.tokens, run.optim.lr, run.model.dropout_residual) == (10_000, 1.0, None)
     assert type(run.batch.tokens) is type(run.trainer["max_steps"]) is int
     assert type(run.optim.lr) is float
+
+
+def as_hydra_reads(text):
+    try:
+        return repr(parse(text))
+    except ValueError as error:
+        return str(error)
+
+
+@given(st.text("0123456789+-._eE", max_size=8) | st.from_regex(r"[a-zA-Z_]\w{0,5}\n?", fullmatch=True))
+@example("1_000")
+@example("007")
+@example("-0")
+@example("TRUE")
+@example("Null")
+@example("nan")
+@example("-inf")
+@example("1.")
+@example("1e")
+@example("a,b")
+def test_plain_words_are_read_as_hydra_reads_them(text):
+    try:
+        ours = repr(GRAMMAR.parse(text))
+    except ValueError as error:
+        ours = str(error)
+    assert ours == as_hydra_reads(text)
+
+
+@given(st.text("a'\\\" \n"))
+def test_texts_are_quoted_as_hydra_quotes_them(text):
+    assert GRAMMAR.quote(text) == QuotedString(text, Quote.single).with_quotes()
 
 
 @pytest.mark.parametrize(

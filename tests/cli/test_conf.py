@@ -1,5 +1,8 @@
 """Presets: every file composes, holds values only, and names what exists."""
 
+import re
+import shutil
+from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import get_type_hints
@@ -7,7 +10,10 @@ from typing import get_type_hints
 import pytest
 import yaml
 
-from manyheads.cli.compose import compose
+from manyheads.cli import compose as in_compose
+from manyheads.cli import hydra as in_hydra
+from manyheads.cli.compose import compose, laid_over
+from manyheads.cli.hydra import composed, values_of
 from manyheads.cli.verbs import VERBS, choices, conf_folder
 from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.facts import having, settings
@@ -50,6 +56,50 @@ def test_every_preset_composes(verb, group, name):
     if verb in ("train", "tune") and (group, name) == ("data", "dates"):
         more = ["task=seq2seq"]
     assert type(compose(verb, [f"{group}={name}", *NEEDED[verb], *more])) is VERBS[verb].config
+
+
+def several(verb):
+    """Presets of all groups at once, so that each is in one of them."""
+    names = [choices(verb, group) for group in VERBS[verb].groups]
+    for at in range(max(map(len, names), default=0)):
+        yield {group: of[at % len(of)] for group, of in zip(VERBS[verb].groups, names, strict=True)}
+
+
+TOGETHER_READ = [("train", one) for one in several("train")] + [(verb, {}) for verb in VERBS]
+TOGETHER_READ += [("train", {group: name}) for group in ("experiment", "debug") for name in choices("train", group)]
+TOGETHER_READ += [("train", {"experiment": "dates", "debug": "overfit"}), ("train", {"logger": "[wandb,mlflow]"})]
+TOGETHER_READ += [("ablate", {"experiment": "ablate_heads"}), ("pretrain", {"experiment": "paper", "model": "mini"})]
+
+
+@pytest.mark.parametrize(
+    ("verb", "groups"),
+    [*TOGETHER_READ, *(pytest.param(verb, {group: name}, marks=pytest.mark.slow) for verb, group, name in READ)],
+)
+def test_presets_are_laid_over_one_another_as_hydra_composes_them(verb, groups):
+    assert laid_over(verb, groups) == values_of(composed(verb, groups, [], None))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("n_haeds: 4", "preset model/mini: model.n_haeds is not a setting: did you mean model.n_heads?"),
+        ("n_heads: 2\nn_heads: 4", "duplicate key n_heads"),
+        ("n_heads: eight", "model/mini"),
+        ("- 1", "mini"),
+        ("defaults: [tiny]\nn_heads: 8", ""),
+        ("# @package optim\nlr: 0.5", ""),
+    ],
+)
+def test_what_is_no_list_of_values_is_left_to_hydra(content, sentence, tmp_path, monkeypatch):
+    shutil.copytree(conf_folder(), tmp_path / "conf")
+    (tmp_path / "conf" / "model" / "mini.yaml").write_text(content)
+    for module in (in_compose, in_hydra):
+        monkeypatch.setattr(module, "conf_folder", lambda: tmp_path / "conf")
+    in_compose._stock_values.cache_clear()
+    with pytest.raises(ValueError, match=re.escape(sentence)) if sentence else nullcontext():
+        run = compose("train", ["model=mini"])
+        assert (run.model.n_heads, run.optim.lr) in ((8, 1e-3), (4, 0.5))
+    in_compose._stock_values.cache_clear()
 
 
 def test_every_file_is_a_root_or_in_a_group_of_a_verb():

@@ -1,29 +1,19 @@
-"""Presets and typed words in, the checked settings of a verb out. The only file that imports hydra or omegaconf.
+"""Presets and typed words in, the checked settings of a verb out.
 
-Past `compose` no DictConfig exists.
+The presets of the package are read here, as values that lie over one another, and so are plain words: Hydra, which
+composes and reads the same, takes twice as long as all else until a mistake is told. It is asked where more is
+written: by a person's own presets, by lists and sweeps, by a file that is mistaken.
 """
 
 import copy
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, overload
 
-import hydra
-import yaml
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Quote, QuotedString, RangeSweep, ValueType
-from hydra.errors import HydraException
-from hydra.version import VersionBase
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
-from manyheads.cli.errors import composition_sentence, hydra_sentence, refuse_secrets, refuse_unused
+from manyheads.cli.errors import refuse_secrets, refuse_unused
 from manyheads.cli.implied import (
     PRESETS,
     bring_weights,
@@ -35,22 +25,19 @@ from manyheads.cli.implied import (
     settle_paths,
 )
 from manyheads.cli.overrides import ASIDE, Grammar, Parsed, Typed, read_overrides, search_words
-from manyheads.cli.sweeps import (
-    check_jobs,
-    every_choice,
-    first_difference,
-    hydra_words,
-    of_one_job,
-    placed,
-    say_split,
-    sentence_of_launcher,
-)
-from manyheads.cli.verbs import VERBS, Config, conf_folder, folder_url, own_settings
+from manyheads.cli.sweeps import check_jobs, hydra_words, of_one_job, placed, say_split, sentence_of_launcher
+from manyheads.cli.verbs import VERBS, Config, conf_folder, own_settings
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
-from manyheads.config.facts import having
-from manyheads.config.fields import check_flags, from_plain, held, refuse_code, to_plain
-from manyheads.runs.config_file import read_mapping, read_run
+from manyheads.config.facts import having, settings
+from manyheads.config.fields import check_flags, convert, from_plain, held, refuse_code, to_plain
+from manyheads.runs.config_file import plain_yaml, read_run
 
+INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)", re.ASCII)
+NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+([eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)", re.ASCII)
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+CONSTANTS = {"true": True, "false": False, "null": None, "nan": float("nan"), "inf": float("inf")}
+PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
+OVERRIDE = "override /"  # of a group by a preset of another
 Words = Sequence[str]
 Training = Literal["train", "pretrain"]
 Choices = Mapping[str, str | None]  # the preset of each group that was typed
@@ -82,7 +69,10 @@ def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None) 
     if folder:
         return _resumed(verb, folder, typed)
     _imply_presets(verb, typed, config_dir)
-    _refuse_hydra_settings(verb, typed, [], config_dir)
+    if config_dir:
+        from manyheads.cli.hydra import refuse_settings
+
+        refuse_settings(verb, typed, [], config_dir)
     values = preset_values(verb, typed.groups, config_dir)
     merge_search(values, typed)
     return _resolved(verb, values, typed.values, _of_experiment(typed.groups, config_dir))
@@ -139,6 +129,8 @@ def run_hydra(
     Raises:
         ValueError: one sentence on the first mistake.
     """
+    from manyheads.cli.hydra import refuse_settings, run_app, run_jobs
+
     sweep, (_, folder) = "-m" in flags, resumed_folder(verb, overrides)
     if folder:
         flag = next(one for one in flags if one in ("-m", "--cfg", "--info"))
@@ -154,54 +146,50 @@ def run_hydra(
     own = [*hydra_words(typed), *ASIDE] if sweep else []
     jobs = ({}, *typed.later) if sweep else ()
     check_jobs((_resolved(verb, copy.deepcopy(values), typed.values | one, experiment) for one in jobs), typed)
-    _refuse_hydra_settings(verb, typed, own, config_dir)
+    refuse_settings(verb, typed, own, config_dir)
     words = [word for word in typed.words if word not in own and not word.startswith("search=")]
     words += search_words(values) + own
 
     say_split(values, typed)
     run_one = partial(_one_job, verb=verb, typed=typed, config_dir=config_dir, task=task)
     if sweep:
-        more = [_search_path(config_dir)] if config_dir else []
-        with hydra.initialize_config_dir(str(conf_folder()), "manyheads", "1.3"), sentence_of_launcher(typed):
-            jobs = GlobalHydra.instance().hydra.multirun(verb, run_one, [*words, *more])  # type: ignore[union-attr]
-        return [job.return_value for batch in jobs or () for job in batch]
-    more = ["--config-dir", config_dir] if config_dir else []
-    before, sys.argv = sys.argv, [sys.argv[0], *flags, *more, *words]
-    try:
-        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=verb)(run_one)()
-    finally:
-        sys.argv = before
+        with sentence_of_launcher(typed):
+            return run_jobs(verb, words, config_dir, run_one)
+    run_app(verb, flags, words, config_dir, run_one)
     return []
 
 
 def _one_job(
-    config: DictConfig, verb: str, typed: Typed, config_dir: str | None, task: Callable[[Callable[[], Config]], Any]
+    config: Any, verb: str, typed: Typed, config_dir: str | None, task: Callable[[Callable[[], Config]], Any]
 ) -> Any:
     """What the task makes of one job; all of it can be pickled for a launcher that runs it in another process."""
-    job = HydraConfig.get().runtime
-    values, own = of_one_job(VERBS[verb].config, _values(config), typed)
-    experiment = _of_experiment(job.choices, config_dir)
-    return task(lambda: placed(_resolved(verb, values, own, experiment), job.output_dir))
+    from manyheads.cli.hydra import this_job, values_of
+
+    groups, folder = this_job()
+    values, own = of_one_job(VERBS[verb].config, values_of(config), typed)
+    experiment = _of_experiment(groups, config_dir)
+    return task(lambda: placed(_resolved(verb, values, own, experiment), folder))
 
 
 def _parse(text: str) -> Parsed:
-    """A value in Hydra's grammar; a mapping Hydra cannot read, for example with quoted keys, as YAML."""
-    try:
-        override = OverridesParser.create().parse_override(f"value={text}")
-    except (HydraException, ValueError, RecursionError) as error:
-        mapping = read_mapping(text)
-        if mapping is None:
-            raise ValueError(f"{text} cannot be read") from error
-        return Parsed([mapping])
-    if isinstance(override._value, ChoiceSweep | RangeSweep):
-        values = (one.text if isinstance(one, QuotedString) else one for one in override.sweep_iterator())
-        return Parsed(list(values), sweep=True)
-    if isinstance(override._value, IntervalSweep) or override.value_type is ValueType.GLOB_CHOICE_SWEEP:
-        return Parsed([], sweep=True)
-    return Parsed([override.value()])
+    """A value in Hydra's grammar, which is asked of all but a number, a name or a constant."""
+    if INTEGER.fullmatch(text):
+        return Parsed([int(text)])
+    if NUMBER.fullmatch(text):
+        return Parsed([float(text)])
+    if NAME.fullmatch(text):
+        return Parsed([CONSTANTS.get(text.lower(), text)])
+    from manyheads.cli.hydra import parse
+
+    return parse(text)
 
 
-GRAMMAR = Grammar(_parse, lambda text: QuotedString(text, Quote.single).with_quotes())
+def _quote(text: str) -> str:
+    """A text in quotes as Hydra reads them: a backslash counts as two before a quote."""
+    return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + "\\'" * bool(found[2]), text) + "'"
+
+
+GRAMMAR = Grammar(_parse, _quote)
 
 
 def _imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:
@@ -217,9 +205,11 @@ def _imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:
 
 
 def preset_values(verb: str, groups: Choices, config_dir: str | None = None) -> dict[str, Any]:
-    """What the presets say, composed by Hydra, which takes 30 ms: of the presets of the package once a process."""
+    """What the presets say, as Hydra composes them."""
     if config_dir:
-        return _values(_composed(verb, groups, [], config_dir))
+        from manyheads.cli.hydra import composed, values_of
+
+        return values_of(composed(verb, groups, [], config_dir))
     return copy.deepcopy(_stock_values(verb, tuple(groups.items())))
 
 
@@ -230,84 +220,67 @@ def _of_experiment(groups: Mapping[str, Any], config_dir: str | None) -> dict[st
 
 @lru_cache(maxsize=64)
 def _stock_values(verb: str, groups: tuple[tuple[str, str | None], ...]) -> dict[str, Any]:
-    return _values(_composed(verb, dict(groups), [], None))
+    """What the presets of the package say: those of `groups`, and of all others the usual ones."""
+    try:
+        return laid_over(verb, dict(groups))
+    except (ValueError, LookupError, OSError, YAMLError):  # which Hydra says by file and key
+        from manyheads.cli.hydra import composed, values_of
+
+        return values_of(composed(verb, dict(groups), [], None))
 
 
-def _composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | None) -> DictConfig:
-    """Presets, and in the node `hydra` Hydra's own settings with the words `own`."""
-    chosen = _chosen(groups)
-    search = [_search_path(config_dir)] if config_dir else []
-    _register_schema(verb)
-    with _own_hydra():
-        try:
-            return hydra.compose(verb, [*chosen, *own, *search], return_hydra_config=True)
-        except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
-            raise ValueError(composition_sentence(error, chosen, VERBS[verb].config)) from error
+def laid_over(verb: str, groups: Choices) -> dict[str, Any]:
+    """The values of the package's presets over the defaults, each over those before it.
 
-
-def _search_path(config_dir: str) -> str:
-    return f"hydra.searchpath=[{GRAMMAR.quote(folder_url(config_dir))}]"
-
-
-def _chosen(groups: Choices) -> list[str]:
-    return [f"{group}={name}" for group, name in groups.items() if name]  # Hydra takes no null for a group
-
-
-def _refuse_hydra_settings(verb: str, typed: Typed, own: Sequence[str], config_dir: str | None) -> None:
-    """Refuse words and presets that set Hydra itself, which imports and calls what its settings name.
-
-    Hydra's settings must come out as they do without the user's folder, for every choice of presets: whatever the
-    way to them, a difference is seen.
+    Raises:
+        ValueError, LookupError, OSError, YAMLError: a file holds more than that, or what a setting cannot be.
     """
-    if not own and not config_dir:
-        return
-    _register_schema(verb)
-    try:
-        with _own_hydra():
-            stock = _hydra_settings(hydra.compose(verb, list(own), return_hydra_config=True), own)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ValueError(hydra_sentence(error, [word for word in own if word in typed.words])) from error
-    for groups in every_choice(verb, typed) if config_dir else ():
-        theirs = _hydra_settings(_composed(verb, groups, own, config_dir), [*_chosen(groups), *own])
-        if name := first_difference(stock, theirs, "hydra"):
-            raise ValueError(
-                f"--config-dir {config_dir}: a preset in it sets {name}, but presets set a run, never Hydra itself, "
-                "which would call whatever they name: remove that"
-            )
+    (root,), schema = _read_preset("", verb), VERBS[verb].config
+    if [*root] != ["defaults"]:
+        raise LookupError(verb)
+    fixed = {group: name for group, name in groups.items() if name}
+    chosen = dict(pair for entry in root["defaults"] if isinstance(entry, dict) for pair in entry.items()) | fixed
+    said: dict[str, list[dict[str, Any]]] = {}
+    for group in reversed(chosen):  # the last may choose for those before it, but not what was typed
+        said[group] = _read_preset(group, chosen[group] or "")
+        for entry in [entry for one in said[group] for entry in one.pop("defaults", ())]:
+            key, name = next(iter(entry.items())) if isinstance(entry, dict) and len(entry) == 1 else ("", "")
+            other = key.removeprefix(OVERRIDE)
+            if other == key or other not in chosen or other in said:
+                raise LookupError(key)
+            chosen[other] = fixed.setdefault(other, name)
+    values: dict[str, Any] = {}
+    for name, one in settings(schema).items():
+        section, _, key = name.rpartition(".")
+        (values.setdefault(section, {}) if section else values)[key] = to_plain(one.default)
+    for group in chosen:
+        for one in said[group]:
+            _lay_over(schema, values, one)
+    return values
 
 
-def _hydra_settings(config: DictConfig, words: Sequence[str]) -> dict[str, Any]:
-    """Hydra's own settings, without what it notes down of the command line itself; of its words, those not typed."""
-    settings: dict[str, Any] = OmegaConf.to_container(config.hydra, resolve=False, enum_to_str=True)  # type: ignore
-    del settings["runtime"], settings["searchpath"], settings["job"]["override_dirname"]
-    for kind, noted in settings["overrides"].items():
-        unknown = [word for word in noted if word not in words and not str(word).startswith("hydra.searchpath=")]
-        settings["overrides"][kind] = unknown
-    return settings
+def _read_preset(group: str, names: str) -> list[dict[str, Any]]:
+    """What files of a group say, by section."""
+    found = []
+    for name in filter(None, names.strip("[]").split(",")):
+        text = (conf_folder() / group / f"{name}.yaml").read_text(encoding="utf-8")
+        content, package = plain_yaml(text) or {}, PACKAGE.search(text)
+        if not isinstance(content, dict) or (package and package[1] != "_global_"):
+            raise LookupError(name)
+        defaults = {"defaults": content.pop("defaults")} if "defaults" in content else {}
+        found.append(defaults | (content if package or not group else {group: content} if content else {}))
+    return found
 
 
-def _values(config: DictConfig) -> dict[str, Any]:
-    values = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
-    assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items() if key != "hydra"}
-
-
-def _register_schema(verb: str) -> None:
-    store = ConfigStore.instance()
-    if f"{verb}_schema.yaml" not in store.repo:
-        store.store(name=f"{verb}_schema", node=VERBS[verb].config)
-
-
-@contextmanager
-def _own_hydra() -> Iterator[None]:
-    """Hydra set to our presets; one that was already running is put aside and put back."""
-    state, base = GlobalHydra.instance(), VersionBase.instance()
-    running, its_version = state.hydra, base.getbase()
-    state.hydra = None
-    try:
-        with warnings.catch_warnings(), hydra.initialize_config_dir(str(conf_folder()), "manyheads", "1.3"):
-            warnings.simplefilter("ignore")  # of presets named like Hydra's own: what they set is refused or checked
-            yield
-    finally:
-        GlobalHydra.instance().hydra = running
-        VersionBase.instance().version_base = its_version
+def _lay_over(schema: type, values: dict[str, Any], said: Mapping[str, Any], where: str = "") -> None:
+    known = settings(schema)
+    for name, value in ((f"{where}{key}", value) for key, value in said.items()):
+        section, key = held(values, name) if name in known else (values, name)
+        if name in known and isinstance(section[key], dict) and isinstance(value, dict):
+            section[key] |= value
+        elif name in known:
+            section[key] = to_plain(convert(name, known[name].kind, value, known[name].default))
+        elif not where and isinstance(value, dict) and name in values:
+            _lay_over(schema, values, value, f"{name}.")
+        else:
+            raise LookupError(name)

@@ -70,11 +70,11 @@ def _leave_out(values: dict[str, Any], name: str, *, goes_on: bool) -> None:
 
 def read_yaml(path: Path) -> Any:
     """The content of a config.yaml, which may be anybody's; a `ValueError` says that it is too large, not UTF-8, not
-    YAML, or holds aliases or tags of code."""
+    YAML, names a key twice, or holds aliases or tags of code."""
     if path.stat().st_size > LARGEST_FILE:
         raise ValueError("is larger than any configuration: give the config.yaml of a run")
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)  # noqa: S506  a safe loader
+        return plain_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, a number of 5000 digits
         why = first_line(error)
         raise ValueError(f"cannot be read as plain YAML ({why}): give the config.yaml of a run") from error
@@ -85,9 +85,14 @@ def read_mapping(text: str) -> dict[Any, Any] | None:
     if not text.strip().startswith("{"):
         return None
     try:
-        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506  a safe loader
+        return plain_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError):
         return None
+
+
+def plain_yaml(text: str) -> Any:
+    """What a text says, as `_PlainLoader` reads it."""
+    return yaml.load(text, Loader=_PlainLoader)  # noqa: S506  a safe loader
 
 
 def as_yaml(plain: dict[str, Any]) -> str:
@@ -100,9 +105,16 @@ def as_yaml(plain: dict[str, Any]) -> str:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases, which would let a small file stand for an endless one."""
+    """YAML without aliases, which would let a small file stand for an endless one, and without a key that is named
+    twice, of which one would be lost."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("it holds an alias (*name)")
         return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        made = super().construct_mapping(node, deep)
+        if len(made) < len(node.value):
+            raise yaml.YAMLError("a key is named twice")
+        return made

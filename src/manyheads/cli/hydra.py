@@ -1,0 +1,159 @@
+"""Hydra: its grammar, presets as it composes them, and its own ways to run a task. The only file that imports hydra or
+omegaconf; no DictConfig leaves it but for `values_of`.
+
+Hydra imports and calls what its own settings name, so that those come from Hydra alone: see `refuse_settings`.
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import hydra
+import yaml
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Quote, QuotedString, RangeSweep, ValueType
+from hydra.errors import HydraException
+from hydra.version import VersionBase
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from manyheads.cli.errors import composition_sentence, hydra_sentence
+from manyheads.cli.overrides import Parsed, Typed
+from manyheads.cli.sweeps import every_choice, first_difference
+from manyheads.cli.verbs import VERBS, conf_folder, folder_url
+from manyheads.runs.config_file import read_mapping
+
+Choices = Mapping[str, str | None]  # the preset of each group that was typed
+
+
+def parse(text: str) -> Parsed:
+    """A value in Hydra's grammar; a mapping Hydra cannot read, for example with quoted keys, as YAML."""
+    try:
+        override = OverridesParser.create().parse_override(f"value={text}")
+    except (HydraException, ValueError, RecursionError) as error:
+        mapping = read_mapping(text)
+        if mapping is None:
+            raise ValueError(f"{text} cannot be read") from error
+        return Parsed([mapping])
+    if isinstance(override._value, ChoiceSweep | RangeSweep):
+        values = (one.text if isinstance(one, QuotedString) else one for one in override.sweep_iterator())
+        return Parsed(list(values), sweep=True)
+    if isinstance(override._value, IntervalSweep) or override.value_type is ValueType.GLOB_CHOICE_SWEEP:
+        return Parsed([], sweep=True)
+    return Parsed([override.value()])
+
+
+def composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | None) -> DictConfig:
+    """Presets, and in the node `hydra` Hydra's own settings with the words `own`."""
+    chosen = _chosen(groups)
+    _register_schema(verb)
+    with _own_hydra():
+        try:
+            return hydra.compose(verb, [*chosen, *own, *_search(config_dir)], return_hydra_config=True)
+        except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+            raise ValueError(composition_sentence(error, chosen, VERBS[verb].config)) from error
+
+
+def values_of(config: DictConfig) -> dict[str, Any]:
+    """Plain settings, choices by their names, without the node `hydra`."""
+    values = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items() if key != "hydra"}
+
+
+def refuse_settings(verb: str, typed: Typed, own: Sequence[str], config_dir: str | None) -> None:
+    """Refuse words and presets that set Hydra itself, which imports and calls what its settings name.
+
+    Hydra's settings must come out as they do without the user's folder, for every choice of presets: whatever the
+    way to them, a difference is seen.
+    """
+    if not own and not config_dir:
+        return
+    _register_schema(verb)
+    try:
+        with _own_hydra():
+            stock = _hydra_settings(hydra.compose(verb, list(own), return_hydra_config=True), own)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(hydra_sentence(error, [word for word in own if word in typed.words])) from error
+    for groups in every_choice(verb, typed) if config_dir else ():
+        theirs = _hydra_settings(composed(verb, groups, own, config_dir), [*_chosen(groups), *own])
+        if name := first_difference(stock, theirs, "hydra"):
+            raise ValueError(
+                f"--config-dir {config_dir}: a preset in it sets {name}, but presets set a run, never Hydra itself, "
+                "which would call whatever they name: remove that"
+            )
+
+
+def run_jobs(
+    verb: str, words: Sequence[str], config_dir: str | None, run_one: Callable[[DictConfig], Any]
+) -> list[Any]:
+    """What `run_one` returned for each job of `-m`."""
+    _register_schema(verb)
+    with hydra.initialize_config_dir(str(conf_folder()), "manyheads", "1.3"):
+        jobs = GlobalHydra.instance().hydra.multirun(verb, run_one, [*words, *_search(config_dir)])  # type: ignore[union-attr]
+    return [job.return_value for batch in jobs or () for job in batch]
+
+
+def run_app(
+    verb: str, flags: Sequence[str], words: Sequence[str], config_dir: str | None, run_one: Callable[[DictConfig], Any]
+) -> None:
+    """Hydra's own command line: `--cfg`, `--info`, completion."""
+    _register_schema(verb)
+    more = ["--config-dir", config_dir] if config_dir else []
+    before, sys.argv = sys.argv, [sys.argv[0], *flags, *more, *words]
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=verb)(run_one)()
+    finally:
+        sys.argv = before
+
+
+def this_job() -> tuple[Choices, str]:
+    """The presets of the job that Hydra runs here, and its folder."""
+    job = HydraConfig.get().runtime
+    return job.choices, job.output_dir
+
+
+def _search(config_dir: str | None) -> list[str]:
+    if not config_dir:
+        return []
+    return [f"hydra.searchpath=[{QuotedString(folder_url(config_dir), Quote.single).with_quotes()}]"]
+
+
+def _chosen(groups: Choices) -> list[str]:
+    return [f"{group}={name}" for group, name in groups.items() if name]  # Hydra takes no null for a group
+
+
+def _hydra_settings(config: DictConfig, words: Sequence[str]) -> dict[str, Any]:
+    """Hydra's own settings, without what it notes down of the command line itself; of its words, those not typed."""
+    settings: dict[str, Any] = OmegaConf.to_container(config.hydra, resolve=False, enum_to_str=True)  # type: ignore
+    del settings["runtime"], settings["searchpath"], settings["job"]["override_dirname"]
+    for kind, noted in settings["overrides"].items():
+        unknown = [word for word in noted if word not in words and not str(word).startswith("hydra.searchpath=")]
+        settings["overrides"][kind] = unknown
+    return settings
+
+
+def _register_schema(verb: str) -> None:
+    store = ConfigStore.instance()
+    if f"{verb}_schema.yaml" not in store.repo:
+        store.store(name=f"{verb}_schema", node=VERBS[verb].config)
+
+
+@contextmanager
+def _own_hydra() -> Iterator[None]:
+    """Hydra set to our presets; one that was already running is put aside and put back."""
+    state, base = GlobalHydra.instance(), VersionBase.instance()
+    running, its_version = state.hydra, base.getbase()
+    state.hydra = None
+    try:
+        with warnings.catch_warnings(), hydra.initialize_config_dir(str(conf_folder()), "manyheads", "1.3"):
+            warnings.simplefilter("ignore")  # of presets named like Hydra's own: what they set is refused or checked
+            yield
+    finally:
+        GlobalHydra.instance().hydra = running
+        VersionBase.instance().version_base = its_version
