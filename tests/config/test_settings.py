@@ -1,7 +1,10 @@
 """Random words either compose to valid settings or end in one sentence that names the key."""
 
 import contextlib
+import copy
 import io
+import pickle
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,10 +13,11 @@ from hypothesis import strategies as st
 from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
 from manyheads.cli.errors import user_sentence
-from manyheads.config import RunConfig
+from manyheads.config import GuardConfig, RunConfig
 from manyheads.config.facts import check_ranges, nearest, nearest_setting
 from manyheads.config.facts import settings as all_settings
 from manyheads.config.fields import from_plain, to_plain
+from manyheads.config.training import ArrayConfig
 from manyheads.terminal import one_line
 
 NAMES = [*all_settings(RunConfig), "data", "model", "optim", "hardware", "logger", "experiment", "debug"]
@@ -84,3 +88,21 @@ def test_names_that_other_programs_use():
     for typed, ours in [("learning_rate", "optim.lr"), ("num_heads", "model.n_heads"), ("model.dk", "model.d_k")]:
         assert nearest_setting(typed, RunConfig) == ours
     assert nearest_setting("qqqqqqqq", RunConfig) is None
+
+
+def test_sections_are_dataclasses_whose_methods_are_written_once():
+    section = GuardConfig(at_most=3)
+    assert (section, repr(section)) == (replace(GuardConfig(), at_most=3), repr(section))
+    assert repr(section) == "GuardConfig(nonfinite=<Nonfinite.raise: 'raise'>, at_most=3, halve=True)"
+    assert section != GuardConfig()
+    assert copy.deepcopy(section) == pickle.loads(pickle.dumps(section)) == section
+    with pytest.raises(TypeError, match="GuardConfig has no setting most"):
+        GuardConfig(most=3)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(section)
+    assert not hasattr(section, "__dict__")
+
+
+def test_a_section_that_widens_another_has_its_rules():
+    with pytest.raises(ValueError, match=r"slurm\.time=soon is not a time of SLURM"):
+        ArrayConfig(time="soon")

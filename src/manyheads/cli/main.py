@@ -30,7 +30,6 @@ from manyheads.config.facts import Setting, nearest, nearest_setting, settings
 from manyheads.config.fields import KIND_WORDS, from_plain, one_of, show, unwrap
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import leave_with
-from manyheads.distributed.slurm import is_for_the_queue, write_job
 from manyheads.terminal import ends_by_ctrl_c
 
 MISTAKE = 2  # the exit code of a user's mistake
@@ -133,7 +132,7 @@ def _run(words: list[str]) -> int:
         print(verb_help(verb))
         return 0
     asked = _read_flags(verb, words[1:])
-    from manyheads.cli.compose import compose, run_hydra  # and with it Hydra
+    from manyheads.cli.compose import compose, run_hydra
 
     if asked.flags:
         from manyheads.cli.sweeps import show_jobs
@@ -144,6 +143,8 @@ def _run(words: list[str]) -> int:
         show_jobs([score.summary for score in scores if score is not None])
         return 0
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
+    from manyheads.distributed.slurm import is_for_the_queue, write_job
+
     if isinstance(config, RunConfig | TuneConfig | AblateConfig) and is_for_the_queue(config):
         print(write_job(config, asked.overrides, asked.config_dir))
     else:

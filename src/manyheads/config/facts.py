@@ -180,17 +180,38 @@ def section(where: str = "") -> Callable[[type[Schema]], type[Schema]]:
     """
 
     def declare(schema: type[Schema]) -> type[Schema]:
-        rules = schema.__dict__.get("__post_init__")
+        rules = getattr(schema, "__post_init__", None)  # also of the section that it widens
 
         def check(self: Schema) -> None:
             check_ranges(self, where)
             if rules is not None:
                 rules(self)
 
-        schema.__post_init__ = check  # type: ignore[attr-defined]
-        return dataclass(kw_only=True, slots=True)(schema)
+        # `dataclass` compiles these anew for each section, which is half of the time until `--help` is shown
+        methods = {"__init__": _init, "__repr__": _repr, "__eq__": _equal, "__hash__": None, "__post_init__": check}
+        for name, method in methods.items():
+            setattr(schema, name, method)
+        return dataclass(kw_only=True, slots=True, init=False, repr=False, eq=False)(schema)
 
     return declare
+
+
+def _init(self: Any, **given: Any) -> None:
+    for one in fields(self):
+        setattr(self, one.name, given.pop(one.name) if one.name in given else default_of(one))
+    if given:
+        raise TypeError(f"{type(self).__name__} has no setting {', '.join(given)}")
+    self.__post_init__()
+
+
+def _repr(self: Any) -> str:
+    return f"{type(self).__name__}({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in fields(self))})"
+
+
+def _equal(self: Any, other: Any) -> bool:
+    if type(self) is not type(other):
+        return NotImplemented
+    return all(getattr(self, one.name) == getattr(other, one.name) for one in fields(self))
 
 
 def nearest_setting(name: str, schema: type, where: str = "") -> str | None:

@@ -10,7 +10,6 @@ import csv
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -83,7 +82,7 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
 
 def _beside(path: Path, end: str) -> Path:
     """A hidden name in the same folder that nobody else has, also where several machines share the disk."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(8)}.{end}")
+    return path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(8).hex()}.{end}")
 
 
 def _usual_mode(probe: Path) -> int:
@@ -256,7 +255,7 @@ def is_first_process() -> bool:
 def _make_new() -> Path:
     """A folder nobody else has: made, not looked for, so that runs that start together stay apart."""
     while True:
-        folder = Path("outputs", f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(2)}").absolute()
+        folder = Path("outputs", f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{os.urandom(2).hex()}").absolute()
         folder.parent.mkdir(exist_ok=True)
         with suppress(FileExistsError):
             folder.mkdir()
