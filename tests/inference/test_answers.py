@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import tracemalloc
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,19 @@ def test_memory_of_parquet_is_bounded_however_often_a_text_occurs(tmp_path: Path
         lengths = [len(row["text"]) for row, _ in zip(rows, range(1500), strict=False)]
         assert pyarrow.total_allocated_bytes() - before < 2**26
     assert (names, set(lengths), len(lengths)) == (["text"], {2**21}, 1500)
+
+
+def test_what_was_read_of_a_parquet_is_let_go(tmp_path: Path) -> None:
+    from manyheads.inference.parquet import read_rows
+
+    texts = [os.urandom(2**9).hex() for _ in range(16_000)]  # 16 MB, of which nothing can be compressed away
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "in.parquet", row_group_size=1000)
+    with (tmp_path / "in.parquet").open("rb") as stream:
+        names, rows = read_rows(stream, "in.parquet")
+        tracemalloc.start()
+        try:
+            assert all(row["text"] == text for row, text in zip(rows, texts, strict=True))
+            assert tracemalloc.get_traced_memory()[1] < 2**22
+        finally:
+            tracemalloc.stop()
+    assert names == ["text"]

@@ -29,7 +29,8 @@ def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
     try:
         schema = pyarrow.parquet.ParquetFile(stream).schema_arrow
         texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
-        file = pyarrow.parquet.ParquetFile(stream, read_dictionary=texts)  # a text is held once, as in the file
+        # a text is held once, as in the file, whose bytes would all be kept if they were fetched beforehand
+        file = pyarrow.parquet.ParquetFile(stream, read_dictionary=texts, pre_buffer=False)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
         raise ValueError(damaged) from None
 
