@@ -32,7 +32,7 @@ def train_and_judge(task: Task, folder: Path, home: Path) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     shutil.rmtree(answered, ignore_errors=True)
     precision = ["hardware.precision=bf16"] if cpu_multiplies_bf16() else []
-    judge = ["split=test", "bootstrap=100", *precision]
+    judge = ["split=test", *precision]
     command(["evaluate", *judge, f"run={run}", f"output={answered}"], home / "evaluate.log")
     summary = json.loads((run / "summary.json").read_text())
     given = read(answered / "predictions.csv")

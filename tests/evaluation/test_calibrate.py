@@ -116,7 +116,7 @@ def run(model_folder: Path, tmp_path: Path) -> Path:
 
 def calibrated(run: Path, method: CalibrationMethod, **typed: Any) -> dict[str, Any]:
     data = run_data(path=str(run.parent / "fit.csv"))
-    return calibrate(CalibrateConfig(run=str(run), method=method, data=data, bootstrap=100, hardware=CPU, **typed))
+    return calibrate(CalibrateConfig(run=str(run), method=method, data=data, hardware=CPU, **typed))
 
 
 def test_rows_that_were_learnt_from_fit_nothing(run: Path, capsys) -> None:
@@ -135,9 +135,7 @@ def test_rows_that_were_learnt_from_fit_nothing(run: Path, capsys) -> None:
 
 def judged(run: Path, name: str, output: str) -> dict[str, Any]:
     data = run_data(path=str(run.parent / f"{name}.csv"))
-    return evaluate(
-        EvaluateConfig(run=str(run), data=data, output=str(run.parent / output), bootstrap=100, hardware=CPU)
-    )
+    return evaluate(EvaluateConfig(run=str(run), data=data, output=str(run.parent / output), hardware=CPU))
 
 
 @pytest.mark.parametrize("method", CalibrationMethod)

@@ -22,7 +22,7 @@ def wide(likely: np.ndarray) -> list[np.ndarray]:
 
 def test_the_errors_are_their_formulas() -> None:
     labels, probabilities, names = some_rows(600, 4, seed=2)
-    figures = score(labels, probabilities, names, n_resamples=20).figures
+    figures = score(labels, probabilities, names).figures
     confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
     parts = np.array_split(np.argsort(confidence), 15)
     assert figures["adaptive_calibration_error"].value == pytest.approx(binned(confidence, right, parts))
@@ -30,30 +30,18 @@ def test_the_errors_are_their_formulas() -> None:
     assert figures["classwise_calibration_error"].value == pytest.approx(np.mean(of_class))
     expected = sum(brier_score_loss(labels == at, of) for at, of in enumerate(probabilities.T))
     assert figures["brier"].value == pytest.approx(expected)
-    for one in score(labels, probabilities, names, n_resamples=1).reliability:
+    for one in score(labels, probabilities, names).reliability:
         share = share_interval(round(one.accuracy * one.n_rows), one.n_rows)
         assert (one.accuracy, one.least, one.most) == (share.value, share.low, share.high)
 
 
 def test_labels_are_calibrated_each_by_itself() -> None:
     marks, likely = some_labels(500)
-    figures = score_labels(marks, likely, NAMES, [0.5] * 4, n_resamples=20).figures
+    figures = score_labels(marks, likely, NAMES, [0.5] * 4).figures
     of_label = [binned(of, is_so, wide(of)) for of, is_so in zip(likely.T, marks.T, strict=True)]
     assert figures["classwise_calibration_error"].value == pytest.approx(np.mean(of_label))
     assert figures["brier"].value == pytest.approx(sum(map(brier_score_loss, marks.T, likely.T)))
     assert "adaptive_calibration_error" not in figures
-
-
-def test_intervals_are_those_of_a_plain_bootstrap() -> None:
-    labels, probabilities, names = some_rows(500, 3, seed=4)
-    found = score(labels, probabilities, names, n_resamples=800).figures["adaptive_calibration_error"]
-    confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
-    random, drawn = np.random.default_rng(1), []
-    for _ in range(400):
-        rows = random.integers(500, size=500)
-        drawn.append(binned(confidence[rows], right[rows], np.array_split(np.argsort(confidence[rows]), 15)))
-    low, high = np.percentile(drawn, (2.5, 97.5))
-    assert (found.low, found.high) == pytest.approx((min(low, found.value), high), abs=0.3 * (high - low))
 
 
 def test_many_rows_are_counted_by_confidence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +53,7 @@ def test_many_rows_are_counted_by_confidence(monkeypatch: pytest.MonkeyPatch) ->
     parts.add(marks[:0], probabilities[:0])
     for start in range(0, 3000, 100):
         parts.add(marks[start : start + 100], probabilities[start : start + 100])
-    found, expected = (one.figures(multi=False, n_resamples=50) for one in (parts, whole))
+    found, expected = (one.figures(multi=False) for one in (parts, whole))
     for name, one in expected.items():
         assert found[name].value == pytest.approx(one.value, abs=2e-3), name
 

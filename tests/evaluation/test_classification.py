@@ -55,7 +55,7 @@ def judged(n_classes: int = 3, n: int = 90) -> tuple[Scores, Stored]:
     labels, likely = random.integers(n_classes, size=n), random.dirichlet(np.ones(n_classes), n)
     some = Rows([f"<b>text {at}</b>" for at in range(n)], None, labels.tolist(), "x.csv", range(2, n + 2))
     file = io.BytesIO(np.log(likely).astype(np.float32).tobytes())
-    return score(labels, likely, names, n_resamples=5), Stored(some, names, {NETWORK: None}, file)
+    return score(labels, likely, names), Stored(some, names, {NETWORK: None}, file)
 
 
 def scored() -> Scores:
@@ -74,10 +74,10 @@ def test_members_and_baselines_are_evaluated_on_the_same_rows(model_folder: Path
     linear = fit_linear(train, 3)
     assert linear is not None
     baseline, some = LinearBaseline(linear), Rows(["good", "so bad", "film"], None, [1, 0, 2], "x.csv", range(3))
-    setup = Setup(train=train, baseline=baseline, n_resamples=50)
+    setup = Setup(train=train, baseline=baseline)
     found = evaluate_classifier(load(model_folder), some, setup)
     answers = baseline.logits(some.texts, None).argmax(-1).tolist()
-    expected = score_answers(some.labels, answers, 3, n_resamples=50)
+    expected = score_answers(some.labels, answers, 3)
     assert list(found.members) == [NETWORK, LINEAR]
     assert found.baselines[LINEAR] == {name: expected[name] for name in ("accuracy", "macro_f1")}
     assert found.baselines[CLASSES.most_frequent]["accuracy"].value == 1 / 3
@@ -88,7 +88,7 @@ def test_members_and_baselines_are_evaluated_on_the_same_rows(model_folder: Path
     assert found.scores["accuracy"]["value"] == found.members[NETWORK]["accuracy"].value
     assert found.size == "3 rows, 3 classes"
     assert "the network does alone" in found.note
-    alone = evaluate_classifier(load(model_folder), some, Setup(baseline=baseline, compare=False, n_resamples=50))
+    alone = evaluate_classifier(load(model_folder), some, Setup(baseline=baseline, compare=False))
     assert (alone.members, alone.baselines, alone.leads) == (found.members, {}, {})
 
 

@@ -42,11 +42,7 @@ def data(tmp_path: Path) -> Path:
 
 def run(runs: list[Path], data: Path, output: Path, **typed: Any) -> dict[str, Any]:
     names = [str(one) for one in runs]
-    return compare(
-        CompareConfig(
-            runs=names, data=run_data(path=str(data)), output=str(output), bootstrap=100, hardware=CPU, **typed
-        )
-    )
+    return compare(CompareConfig(runs=names, data=run_data(path=str(data)), output=str(output), hardware=CPU, **typed))
 
 
 def test_runs_and_a_file_of_anybodys_predictions_are_compared(ship_model, data: Path, tmp_path: Path, capsys) -> None:
@@ -158,16 +154,14 @@ def test_a_run_that_learnt_from_the_judged_rows_is_named(ship_model, data: Path,
         (home / "summary.json").write_text(json.dumps({"digests": digests}))
     judged, learnt = splits[0].test, {*splits[1].train.texts}
     n_seen = sum(text in learnt for text in judged.texts)
-    found = compare(CompareConfig(runs=[*map(str, homes)], output=str(tmp_path / "out"), bootstrap=100, hardware=CPU))
+    found = compare(CompareConfig(runs=[*map(str, homes)], output=str(tmp_path / "out"), hardware=CPU))
     (said,) = found["warnings"]
     assert n_seen > len(judged) / 2
     assert f"{n_seen} of {len(judged)} texts of films.csv are also in what {homes[1]} learnt from" in said
     assert f"warning: {said}" in capsys.readouterr().out
     shutil.copytree(homes[0], tmp_path / "c")
     same = [str(homes[0]), str(tmp_path / "c")]
-    assert (
-        compare(CompareConfig(runs=same, output=str(tmp_path / "same"), bootstrap=100, hardware=CPU))["warnings"] == []
-    )
+    assert compare(CompareConfig(runs=same, output=str(tmp_path / "same"), hardware=CPU))["warnings"] == []
 
 
 def test_names_are_as_short_as_tells_them_apart() -> None:

@@ -40,21 +40,19 @@ def test_few_rows_in_chunks_are_drawn_as_all_at_once() -> None:
     labels, probabilities, names = some_rows(700, 4)
     found, expected = (
         chunked(ClassTally(4), 64, labels, probabilities),
-        score(labels, probabilities, names, n_resamples=40),
+        score(labels, probabilities, names),
     )
-    alike(found.scores(names, n_resamples=40).figures, expected.figures, width=0)
+    alike(found.scores(names).figures, expected.figures, width=0)
     marks, likely = some_labels(300)
-    whole = score_labels(marks, likely, NAMES, [0.5] * 4, n_resamples=40)
-    alike(
-        chunked(LabelTally([0.5] * 4), 7, marks, likely).scores(NAMES, n_resamples=40).figures, whole.figures, width=0
-    )
+    whole = score_labels(marks, likely, NAMES, [0.5] * 4)
+    alike(chunked(LabelTally([0.5] * 4), 7, marks, likely).scores(NAMES).figures, whole.figures, width=0)
 
 
 def test_many_rows_are_counted_to_the_same_figures_and_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, probabilities, names = some_rows(4000, 4)
-    whole = score(labels, probabilities, names, n_resamples=1500)
+    whole = score(labels, probabilities, names)
     monkeypatch.setattr(counts, "EXACT", 100)
-    found = chunked(ClassTally(4), 64, labels, probabilities).scores(names, n_resamples=1500)
+    found = chunked(ClassTally(4), 64, labels, probabilities).scores(names)
     alike(found.figures, whole.figures)
     assert (found.confusion, found.per_class, found.n_rows) == (whole.confusion, whole.per_class, 4000)
     for one, expected in zip(found.reliability, whole.reliability, strict=True):
@@ -67,28 +65,27 @@ def test_changes_of_many_rows_stay_paired(monkeypatch: pytest.MonkeyPatch) -> No
     labels, probabilities, _ = some_rows(3000, 4)
     before = probabilities.argmax(1)
     after = np.where(np.random.default_rng(1).random(3000) < 0.1, 0, before)
-    (whole,) = change_of_answers(labels, before, [after], 4, n_resamples=1500)
+    (whole,) = change_of_answers(labels, before, [after], 4)
     marks, likely = some_labels(3000)
-    (of_labels,) = change_of_answers(marks, likely > 0.5, [likely > 0.4], 4, n_resamples=1500)
+    (of_labels,) = change_of_answers(marks, likely > 0.5, [likely > 0.4], 4)
     monkeypatch.setattr(counts, "EXACT", 100)
-    alike(chunked(AnswerTally(4), 128, labels, before, after).figures(n_resamples=1500)[1], whole)
-    found = chunked(AnswerTally(4), 128, marks, likely > 0.5, likely > 0.4).figures(n_resamples=1500)[1]
+    alike(chunked(AnswerTally(4), 128, labels, before, after).figures()[1], whole)
+    found = chunked(AnswerTally(4), 128, marks, likely > 0.5, likely > 0.4).figures()[1]
     alike(found, of_labels)
 
 
 def test_labels_of_many_rows_are_drawn_by_their_covariances(monkeypatch: pytest.MonkeyPatch) -> None:
     marks, likely = some_labels(3000)
-    whole = score_labels(marks, likely, NAMES, [0.5] * 4, n_resamples=1500)
+    whole = score_labels(marks, likely, NAMES, [0.5] * 4)
     monkeypatch.setattr(counts, "EXACT", 100)
-    found = chunked(LabelTally([0.5] * 4), 128, marks, likely).scores(NAMES, n_resamples=1500)
+    found = chunked(LabelTally([0.5] * 4), 128, marks, likely).scores(NAMES)
     alike(found.figures, whole.figures)
     assert found.per_class == whole.per_class
     sums, random = Sums(), np.random.default_rng(0).normal(3, 1, (2000, 3))
     random[:, 2] += random[:, 0]
     sums.add(random)
-    drawn = sums.resampled(4000)
-    np.testing.assert_allclose(drawn[0], random.sum(0))
-    np.testing.assert_allclose(np.cov(drawn[1:].T), 2000 * np.cov(random.T), atol=250)
+    np.testing.assert_allclose(sums.total(), random.sum(0))
+    np.testing.assert_allclose(sums.covariances(np.eye(3)), 2000 * np.cov(random.T, ddof=0))
 
 
 def test_cells_count_what_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,12 +109,12 @@ def test_a_million_rows_take_the_memory_of_few() -> None:
     tracemalloc.start()
     for _ in range(50):
         tally.add(labels, probabilities)
-    found = tally.scores(names, n_resamples=50)
+    found = tally.scores(names)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.n_rows == 1_000_000
     assert found.figures["macro_f1"].value == pytest.approx(
-        score(labels, probabilities, names, n_resamples=1).figures["macro_f1"].value
+        score(labels, probabilities, names).figures["macro_f1"].value
     )
     assert peak < 60e6
 

@@ -59,7 +59,7 @@ def test_rows_that_are_as_sure_are_answered_together() -> None:
         calibration, right_n = Calibration(2), order < 240
         calibration.add(np.stack([right_n, ~right_n], 1), np.tile([[0.8, 0.2]], (300, 1)))
         risks += [(one["answered"], one["risk"]["value"]) for one in risk_by_coverage(calibration).content]
-        errors.append(calibration.figures(multi=False, n_resamples=5)["adaptive_calibration_error"].value)
+        errors.append(calibration.figures(multi=False)["adaptive_calibration_error"].value)
     assert {*risks} == {(1.0, 0.2)}
     assert errors == pytest.approx([0, 0])  # 80 % sure, and right in 80 %
 
@@ -85,7 +85,7 @@ def test_decisions_by_cost_cost_less(tmp_path: Path) -> None:
     costs = read_costs(str(tmp_path / "costs.csv"), NAMES)
     assert costs.tolist() == [[0, 1, 5], [1, 0, 9], [1, 2, 0]]
     stored, likely, labels = drawn()
-    found = least_costs(stored, costs, Setup(n_resamples=1500)).content
+    found = least_costs(stored, costs).content
     cheapest = np.array([[one @ costs[:, answer] for answer in range(3)] for one in likely]).argmin(1)
     usual, least = costs[labels, likely.argmax(1)], costs[labels, cheapest]
     assert found["likeliest"]["value"] == pytest.approx(usual.mean())

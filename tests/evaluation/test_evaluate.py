@@ -67,7 +67,7 @@ def fit_baseline(run: Path) -> None:
 
 def config(run: Path, **typed: Any) -> EvaluateConfig:
     hardware = InferenceHardware(accelerator=Accelerator.cpu)
-    return EvaluateConfig(run=str(run), bootstrap=100, hardware=hardware, **typed)
+    return EvaluateConfig(run=str(run), hardware=hardware, **typed)
 
 
 def test_a_run_is_judged_on_its_own_test_split(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,7 +80,7 @@ def test_predict_writes_a_list_of_labels_a_line(label_folder: Path, tmp_path: Pa
 
 
 def evaluated(run: Path, output: Path, **typed: Any) -> dict[str, Any]:
-    return evaluate(EvaluateConfig(run=str(run), output=str(output), bootstrap=100, hardware=CPU, **typed))
+    return evaluate(EvaluateConfig(run=str(run), output=str(output), hardware=CPU, **typed))
 
 
 def test_evaluate_judges_a_file_by_scikit_learns_figures(label_folder: Path, data: Path, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_data_that_has_changed_since_training_is_one_sentence(label_folder, data
 
 
 def test_baselines_of_data_that_was_named_know_its_most_frequent_label(label_folder: Path) -> None:
-    found = evaluate_classifier(load(label_folder), rows("test", 40), Setup(n_resamples=50))
+    found = evaluate_classifier(load(label_folder), rows("test", 40), Setup())
     assert list(found.baselines) == list(found.leads) == [KIND.most_frequent]
     assert found.baselines[KIND.most_frequent]["micro_f1"].value == pytest.approx(2 * 16 / (40 + 48))
 

@@ -271,9 +271,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 def scored(names: list[str]) -> Scores:
     random = np.random.default_rng(0)
-    return score(
-        random.integers(len(names), size=200), random.dirichlet(np.ones(len(names)), 200), names, n_resamples=2
-    )
+    return score(random.integers(len(names), size=200), random.dirichlet(np.ones(len(names)), 200), names)
 
 
 @pytest.mark.parametrize(

@@ -227,8 +227,8 @@ def written(
 ) -> dict[str, Any]:
     model = load(model_folder)
     train = data.splits.train if data.splits else None
-    found = evaluate_rows(model, data.rows, Setup(train=train, baseline=baseline, n_resamples=100))
-    return write_evaluation(folder, found, data, EvaluateConfig(run="x", bootstrap=100), model, None)
+    found = evaluate_rows(model, data.rows, Setup(train=train, baseline=baseline))
+    return write_evaluation(folder, found, data, EvaluateConfig(run="x"), model, None)
 
 
 def test_data_that_was_named_has_no_baseline_to_fit(model_folder: Path, tmp_path: Path) -> None:
@@ -238,7 +238,6 @@ def test_data_that_was_named_has_no_baseline_to_fit(model_folder: Path, tmp_path
     about = (metrics["data"], metrics["split"], metrics["source"], metrics["n_rows"])
     assert about == ("new", "all", "new\x1b.csv", 12)
     page = (tmp_path / "report.html").read_text()
-    assert "<dt>evaluate.bootstrap</dt><dd>100</dd>" in page
     assert "<dt>model.n_heads</dt>" in page
 
 

@@ -38,7 +38,7 @@ def stored(n: int = 600, *, multi: bool = False) -> tuple[Stored, np.ndarray]:
 
 
 def lines(some: Stored, *slices: str) -> list[dict[str, Any]]:
-    return find_slices(some, Setup(slices=slices, n_resamples=50)).content
+    return find_slices(some, Setup(slices=slices)).content
 
 
 @pytest.mark.parametrize("multi", [False, True])
@@ -111,7 +111,7 @@ def test_what_is_asked_twice_of_a_length_is_said_once() -> None:
 
 def test_a_confidence_of_several_labels_is_said_to_be_none() -> None:
     some, _ = stored(100, multi=True)
-    found = find_slices(some, Setup(slices=("confidence", "label"), n_resamples=20))
+    found = find_slices(some, Setup(slices=("confidence", "label")))
     assert {one["by"] for one in found.content} == {"label"}
     assert "confidence cuts no slices" in found.sections[0].notes[0]
 

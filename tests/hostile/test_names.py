@@ -69,10 +69,10 @@ def test_names_in_the_data_make_no_files(victim, finished, tmp_path):
     train = ["train", *common, "output=run", "debug=fast", "hardware=cpu", "trainer.max_steps=1"]
     commands = [
         train,
-        ["evaluate", "run=run", "split=validation", "bootstrap=100"],
-        ["evaluate", "run=run", *common, "bootstrap=100"],
+        ["evaluate", "run=run", "split=validation"],
+        ["evaluate", "run=run", *common],
         ["look", "run=run", "text=../../x"],
-        ["look", "run=run", "split=validation", "rows=3", "bootstrap=100"],
+        ["look", "run=run", "split=validation", "rows=3"],
         ["predict", "run=run", "input=..rows.jsonl", "output=answers.jsonl"],
     ]
     for words in commands:

@@ -122,7 +122,7 @@ def evaluations(classifier: Path, translator: Path) -> None:
     rows = [f'"{text}","{text}",{("bad", "good", "so-so")[at % 3]},"{text[:5]}"' for at, text in enumerate(TEXTS)]
     Path("rows.csv").write_text("\n".join(["text,source,label,target", *rows]))
     data = run_data(path="rows.csv")
-    shared: dict[str, Any] = {"bootstrap": 100, "batch": InferenceBatch(tokens=TOKENS), "hardware": CPU}
+    shared: dict[str, Any] = {"batch": InferenceBatch(tokens=TOKENS), "hardware": CPU}
     with contextlib.redirect_stdout(io.StringIO()) as said:
         evaluate(EvaluateConfig(run=str(classifier), data=data, output="classes", **shared))
         evaluate(EvaluateConfig(run=str(translator), data=data, output="texts", **shared))

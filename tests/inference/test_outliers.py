@@ -186,7 +186,7 @@ def test_evaluate_reads_texts_once_and_judges_as_without_marks(
     for alarms in (0.0, 0.05):
         read.clear()
         config = {"outliers": OutliersConfig(false_alarms=alarms), "output": str(tmp_path / f"{alarms}")}
-        found.append(evaluate(EvaluateConfig(run=str(home), hardware=CPU, bootstrap=100, **config)))
+        found.append(evaluate(EvaluateConfig(run=str(home), hardware=CPU, **config)))
         n_read.append(len(read))
     assert n_read[0] == n_read[1]
     assert found[1].pop("outliers")["validation_rows"] == 90
@@ -196,7 +196,7 @@ def test_evaluate_reads_texts_once_and_judges_as_without_marks(
 def test_marks_of_an_evaluation_that_was_killed_are_those_of_a_whole_one(
     home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    judged: dict[str, Any] = {"run": str(home), "hardware": CPU, "bootstrap": 100}
+    judged: dict[str, Any] = {"run": str(home), "hardware": CPU}
     judged["outliers"] = OutliersConfig(false_alarms=0.5)
     whole = evaluate(EvaluateConfig(**judged, output=str(tmp_path / "whole")))
     monkeypatch.setattr(classifier, "CHUNK", 4)
@@ -280,7 +280,7 @@ def test_scripts_are_told_by_their_letters() -> None:
 
 def test_the_rows_that_marks_are_set_by_are_not_judged(home: Path) -> None:
     outliers = OutliersConfig(false_alarms=0.1)
-    judged: dict[str, Any] = {"run": str(home), "hardware": CPU, "outliers": outliers, "bootstrap": 100}
+    judged: dict[str, Any] = {"run": str(home), "hardware": CPU, "outliers": outliers}
     assert evaluate(EvaluateConfig(**judged))["outliers"]["validation_rows"] == 90
     with pytest.raises(ValueError, match=r"outliers\.false_alarms is set by the rows of .*validation\.csv, which are"):
         evaluate(EvaluateConfig(**judged, split="validation"))

@@ -150,7 +150,7 @@ def test_an_evaluation_in_processes_of_its_own_returns_its_figures(
     found, said = {}, {}
     for n in (1, 2):
         hardware = InferenceHardware(accelerator=Accelerator.cpu, devices=n)
-        found[n] = evaluate(EvaluateConfig(run=run, data=data, bootstrap=100, hardware=hardware))
+        found[n] = evaluate(EvaluateConfig(run=run, data=data, hardware=hardware))
         said[n] = capfd.readouterr().out
     assert json.loads(json.dumps(found[1])) == found[2]
     assert said[1] == said[2] != ""

@@ -67,7 +67,6 @@ def test_mistakes_are_one_sentence_each_and_write_nothing(run, tmp_path):
         ({"text": "good", "split": "test"}, r"text and split are given together"),
         ({"split": "train"}, r"split=train is not a split to look at: choose validation or test"),
         ({"text": "good", "rows": 3}, r"rows=3 does nothing with text, which is one: remove it"),
-        ({"text": "good", "bootstrap": 500}, r"bootstrap=500 does nothing without split=: remove it"),
         (
             {"split": "test", "attribution": True},
             r"attribution=true does nothing with split=test, of which all heads are measured",

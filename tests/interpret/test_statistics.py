@@ -212,7 +212,7 @@ def some_rows(n: int = 60) -> Rows:
 def test_changes_are_those_of_weights_set_to_zero(model_folder: Path) -> None:
     rows = some_rows()
     model = load(model_folder)
-    ours = ablate_heads(model, tokens_of(model, rows), budget=50, n_resamples=50)
+    ours = ablate_heads(model, tokens_of(model, rows), budget=50)
     before = model.logits(rows.texts).argmax(-1)
     assert ours.whole["accuracy"].value == pytest.approx(metrics.accuracy_score(rows.labels, before))
     assert any(one.answers_changed for one in ours.silenced)
@@ -235,8 +235,8 @@ def test_nothing_hangs_on_batches_or_stays_behind(model_folder: Path) -> None:
     model = load(model_folder)
     whole = model.logits(rows.texts)
     tokens = tokens_of(model, rows)
-    one = ablate_heads(model, tokens, budget=1, n_resamples=20, progress=heard.append)
-    assert one == ablate_heads(model, tokens, budget=4096, n_resamples=20)
+    one = ablate_heads(model, tokens, budget=1, progress=heard.append)
+    assert one == ablate_heads(model, tokens, budget=4096)
     assert sum(heard) == 20
     torch.testing.assert_close(model.logits(rows.texts), whole, rtol=0, atol=0)
 
@@ -246,6 +246,6 @@ def test_a_head_that_gives_nothing_is_not_missed(model_folder: Path) -> None:
     model = load(model_folder)
     with torch.no_grad():
         model.network.encoder.layers[1].attention.block.output.weight[:, 6:] = 0.0
-    last = ablate_heads(model, tokens_of(model, rows), n_resamples=20).silenced[3]
+    last = ablate_heads(model, tokens_of(model, rows)).silenced[3]
     assert (last.macro_f1_change.value, last.answers_changed) == (0, 0)
     assert last.macro_f1_change.low < 0 < last.macro_f1_change.high  # on twenty rows

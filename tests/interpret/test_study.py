@@ -44,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Path:
 def studied(run: Path) -> tuple[dict[str, Any], str]:
     """What a study of the test split returns and prints."""
     with redirect_stdout(StringIO()) as printed:
-        return study(LookConfig(run=str(run), split="test", bootstrap=100, hardware=CPU, seed=4)), printed.getvalue()
+        return study(LookConfig(run=str(run), split="test", hardware=CPU, seed=4)), printed.getvalue()
 
 
 def test_a_split_is_studied(run: Path, studied: tuple[dict[str, Any], str]) -> None:
@@ -66,14 +66,14 @@ def test_a_split_is_studied(run: Path, studied: tuple[dict[str, Any], str]) -> N
 
 
 def test_the_figures_of_all_heads_are_those_of_evaluate(run: Path, studied: tuple[dict[str, Any], str]) -> None:
-    judged, (found, _) = evaluate(EvaluateConfig(run=str(run), bootstrap=100, hardware=CPU, seed=4)), studied
+    judged, (found, _) = evaluate(EvaluateConfig(run=str(run), hardware=CPU, seed=4)), studied
     assert found["accuracy"] == judged["accuracy"]
     assert found["macro_f1"] == judged["macro_f1"]
 
 
 def test_a_linear_model_beside_the_network_is_told(run: Path) -> None:
     rows = Rows(["a good film", "so bad"], None, [0, 1], "x.csv", [1, 2])
-    found = study_rows(load(run / "model"), rows, n_resamples=100)
+    found = study_rows(load(run / "model"), rows)
     assert found.as_json()["linear"] == 0.0
     assert "linear model" not in " ".join(notes(found))
     beside = replace(found, share=0.35)
@@ -82,7 +82,7 @@ def test_a_linear_model_beside_the_network_is_told(run: Path) -> None:
 
 
 def test_a_study_may_be_repeated_and_replaces_the_last(run: Path, tmp_path: Path) -> None:
-    config = LookConfig(run=str(run / "model"), split="test", rows=5, bootstrap=100, hardware=CPU, output=str(tmp_path))
+    config = LookConfig(run=str(run / "model"), split="test", rows=5, hardware=CPU, output=str(tmp_path))
     first = study(config)
     (tmp_path / "test" / "old.txt").write_text("of an earlier one")
     assert study(config) == first
@@ -109,7 +109,7 @@ def test_mistakes_are_one_sentence(run: Path, tmp_path: Path) -> None:
         study_rows(model, Rows(["a"], ["b"], [0], "pairs", [1]))
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"cannot be written to .*: name another folder by output="):
-        study(LookConfig(run=str(run), split="test", bootstrap=100, hardware=CPU, output=str(tmp_path / "file")))
+        study(LookConfig(run=str(run), split="test", hardware=CPU, output=str(tmp_path / "file")))
     shutil.copytree(run / "model", tmp_path / "alone")
     with pytest.raises(ValueError, match="is a model without its run folder"):
         study(LookConfig(run=str(tmp_path / "alone"), split="test", hardware=CPU))

@@ -162,18 +162,17 @@ def figures(
         held = torch.zeros(len(order), dtype=torch.bool)
         held[order[fold::FOLDS]] = True
         after_nC[held] = fit(config.method, logits_nC[~held], truth[~held]).of(logits_nC[held], multi=truth.ndim == 2)
-    draws = {"n_resamples": config.bootstrap, "seed": config.seed}
-    before, after = (_scored(one, truth, labels, **draws) for one in (logits_nC, after_nC))
+    before, after = (_scored(one, truth, labels) for one in (logits_nC, after_nC))
     return {"rows": len(order), "source": data.rows.source, "before": before, "after": after}
 
 
-def _scored(logits_nC: "Tensor", truth: "Tensor", labels: list[str], **draws: int) -> dict[str, Any]:
+def _scored(logits_nC: "Tensor", truth: "Tensor", labels: list[str]) -> dict[str, Any]:
     from manyheads.evaluation.metrics import score, score_labels
 
     if truth.ndim == 1:
-        scores = score(truth.numpy(), logits_nC.softmax(-1).numpy(), labels, **draws)
+        scores = score(truth.numpy(), logits_nC.softmax(-1).numpy(), labels)
     else:
-        scores = score_labels(truth.bool().numpy(), logits_nC.sigmoid().numpy(), labels, [0.5] * len(labels), **draws)
+        scores = score_labels(truth.bool().numpy(), logits_nC.sigmoid().numpy(), labels, [0.5] * len(labels))
     shown = [
         one for one in SHOWN if truth.ndim == 1 or one != "accuracy"
     ]  # which thresholds decide, and they move along

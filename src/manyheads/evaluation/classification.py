@@ -97,13 +97,11 @@ def evaluate_classifier(
             theirs = chunk[name].given_nC if name in chunk else np.tile(frequent_C, (len(own.rows), 1))
             tally.add(*(own.judged(one) for one in (own.marks_nC, theirs, own.given_nC)))
         worst.add(own)
-    every = {name: tally.scores(classifier.labels, **setup.draws) for name, tally in tallies.items()}
+    every = {name: tally.scores(classifier.labels) for name, tally in tallies.items()}
     scores = every[own_name]
     baselines, leads, first = {}, {}, next(iter(scores.figures))
     for name, tally in rivals.items():
-        baselines[name], leads[name] = (
-            {one: of[one] for one in (first, "macro_f1")} for of in tally.figures(**setup.draws)
-        )
+        baselines[name], leads[name] = ({one: of[one] for one in (first, "macro_f1")} for of in tally.figures())
     members = {name: {key: one.figures[key] for key in kind.of_table} for name, one in every.items()}
     note = "" if setup.baseline is None else linear_words(setup.baseline.linear.terms.value, classifier.share)
     note = f"{LINEAR.capitalize()}: {note}." if note else ""
@@ -135,7 +133,7 @@ def findings(stored: Stored, setup: Setup, calibration: Calibration) -> list[Fin
     found = [find_slices(stored, setup)] if setup.slices else []
     if next(iter(stored.models.values())) is None:
         found += [] if setup.rules is None else [promises_kept(stored, setup.rules)]
-        found += [] if setup.costs_CC is None else [least_costs(stored, setup.costs_CC, setup)]
+        found += [] if setup.costs_CC is None else [least_costs(stored, setup.costs_CC)]
         found.append(risk_by_coverage(calibration))
     return found
 

@@ -188,11 +188,11 @@ def compared(judged: list[Judged], data: EvaluationData, labels: list[str], conf
     from manyheads.evaluation.metrics import change_of_answers, score_answers
     from manyheads.evaluation.slices import holm
 
-    truth, draws = truth_of(data, len(labels)), {"n_resamples": config.bootstrap, "seed": config.seed}
-    models = {one.name: plain(score_answers(truth, one.answers, len(labels), **draws)) for one in judged}
+    truth = truth_of(data, len(labels))
+    models = {one.name: plain(score_answers(truth, one.answers, len(labels))) for one in judged}
     pairs: list[dict[str, Any]] = []
     for before, after in combinations(judged, 2):
-        (change,) = change_of_answers(truth, before.answers, [after.answers], len(labels), **draws)
+        (change,) = change_of_answers(truth, before.answers, [after.answers], len(labels))
         was, now = (right_of(truth, one.answers) for one in (before, after))
         won, lost = int((~was & now).sum()), int((was & ~now).sum())
         pairs.append(

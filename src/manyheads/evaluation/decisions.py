@@ -1,6 +1,6 @@
 """What becomes of probabilities: which texts to leave unanswered, which classes to leave open, what mistakes cost.
 
-n rows . C classes . P cells of rows . R resamples
+n rows . C classes . P cells of rows
 """
 
 import math
@@ -14,8 +14,8 @@ from manyheads.config.fields import listed, show
 from manyheads.data.files import read_file
 from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.calibration import Calibration, Cells
-from manyheads.evaluation.evaluation import Finding, Setup
-from manyheads.evaluation.intervals import Floats, Ints, interval, resamples, share_interval
+from manyheads.evaluation.evaluation import Finding
+from manyheads.evaluation.intervals import Floats, Ints, mean_interval, share_interval
 from manyheads.evaluation.report import BLUE, PALE, Example, Picture, Section, Table, draw
 from manyheads.inference.abstain import Rules
 from manyheads.inference.outliers import Outliers
@@ -149,7 +149,7 @@ def read_costs(file: str, names: list[str]) -> Floats:
     return costs
 
 
-def least_costs(stored: Stored, costs_CC: Floats, setup: Setup) -> Finding:
+def least_costs(stored: Stored, costs_CC: Floats) -> Finding:
     """What the likeliest class costs, and the class whose expected cost is least by the probabilities."""
     n_classes, cells = len(stored.names), Cells(most=0)
     for found in stored.own():
@@ -159,10 +159,9 @@ def least_costs(stored: Stored, costs_CC: Floats, setup: Setup) -> Finding:
     key_P, count_P, _, _ = cells.get()
     pair_P, cheapest_P = np.divmod(key_P, n_classes)
     labels_P, likeliest_P = np.divmod(pair_P, n_classes)
-    times_RP = np.stack(list(resamples(count_P, **setup.draws)))
 
     def mean(cost_P: Floats) -> dict[str, float]:
-        return asdict(interval(times_RP @ cost_P / count_P.sum()))
+        return asdict(mean_interval(cost_P, count_P))
 
     usual_P, least_P = costs_CC[labels_P, likeliest_P], costs_CC[labels_P, cheapest_P]
     moved = _moved(likeliest_P, cheapest_P, count_P)

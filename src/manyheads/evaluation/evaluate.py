@@ -145,7 +145,6 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
             most_frequent=labels.index(data.most_frequent) if data.most_frequent else None,
             baseline=baseline_of(predictor, home),
             tokens=config.batch.tokens,
-            n_resamples=config.bootstrap,
             seed=config.seed,
             generate=config.generate,
             progress=progress,

@@ -51,10 +51,10 @@ class Setup:
 
     Baselines learn from the rows `train` where they are known; `most_frequent` is the class or label that most of them
     have, None: that of `train`, else of the rows. The linear `baseline` of the run is evaluated, and, to `compare`,
-    models that need no training of ours. A batch has at most so many `tokens`, 0: as suits the task; `n_resamples` and
-    `seed` are of each bootstrap; `progress` is called with the number of further rows that are answered. `answers` is a
-    part to keep what a classifier answers, which may hold some already; `slices`, `rules`,
-    `outliers` with their rate of false alarms, and `costs_CC` are asked for, of a classifier.
+    models that need no training of ours. A batch has at most so many `tokens`, 0: as suits the task; `seed` draws the
+    rows by which the worst slices are found; `progress` is called with the number of further rows that are answered.
+    `answers` is a part to keep what a classifier answers, which may hold some already; `slices`, `rules`, `outliers`
+    with their rate of false alarms, and `costs_CC` are asked for, of a classifier.
     """
 
     train: Rows | None = None
@@ -62,7 +62,6 @@ class Setup:
     baseline: LinearBaseline | None = None
     compare: bool = True
     tokens: int = 0
-    n_resamples: int = 1000
     seed: int = 0
     generate: GenerateConfig = field(default_factory=GenerateConfig)
     progress: Callable[[int], None] = lambda n_rows: None
@@ -71,11 +70,6 @@ class Setup:
     rules: Rules | None = None
     outliers: Any = None
     costs_CC: Any = None
-
-    @property
-    def draws(self) -> dict[str, Any]:
-        """Arguments of every interval."""
-        return {"n_resamples": self.n_resamples, "seed": self.seed}
 
 
 @dataclass(kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""95 % intervals of shares, of means over classes, of changes and of anything that resamples of rows give.
+"""95 % intervals of shares, of means over classes, of changes, and of anything that resamples of rows give.
 
 n rows . C classes or labels . R resamples, of which entry 0 is the data as it is . P cells: rows, or counts of them
 """
@@ -37,23 +37,43 @@ def share_interval(n_some: int, n: int) -> Interval:
     return Interval(share, min(share, max(0.0, low)), max(share, min(1.0, high)))
 
 
-def class_interval(value_R: Floats, value_C: Floats, n_C: Floats) -> Interval:
-    """Of the mean over classes of figures between 0 and 1, such as macro F1: as it is, entry 0, and of its resamples.
+def shares_interval(share_C: Floats, n_C: Floats, variance: float | None = None) -> Interval:
+    """The mean of shares of `n_C` rows each, such as recall over classes, with the score interval of Martín Andrés,
+    Álvarez Hernández and Herranz Tejedor (2011), "Inferences about a linear combination of proportions".
 
-    It is Wilson's score interval, taken class by class as Yan and Su (2010), "Stratified Wilson and Newcombe Confidence
-    Intervals for Multiple Binomial Proportions", do: each class shifts the middle by what its `n_C` rows leave in
-    doubt, at its own figure `value_C`. The variance is that of the resamples, so that errors which lower two classes at
-    once count as such. Of one class whose figure is a share it is Wilson's interval, and of classes of one size that
-    are all right, that of all rows; without any it is 0 to 1. docs/lab-notes.md has its coverage.
+    An end is a mean that lies `Z` standard deviations from the one seen, at the likeliest shares that have this mean.
+    A share without rows may be anything; without any share the interval is 0 to 1; of one share it is Wilson's.
+    Where rows decide several shares at once, or one is no plain share (F1), the mean has another `variance` than that
+    of independent shares: their ratio scales it, drawn towards 1 as if by `Z**2` further rows, since few mistakes say
+    little of it.
     """
-    seen_C = n_C > 0
-    if not seen_C.any():
-        return Interval(float(value_R[0]), 0.0, 1.0)
-    value, weight_C = float(value_R[0]), (Z / seen_C.sum()) ** 2 / n_C[seen_C]
-    doubt, shift = float(weight_C.sum()), float((weight_C * (0.5 - value_C[seen_C])).sum())
-    half = math.sqrt(Z**2 * value_R[1:].var() + doubt**2 / 4) if len(value_R) > 1 else doubt / 2
-    low, high = (value + (shift + sign * half) / (1 + doubt) for sign in (-1, 1))
+    n_shares = len(share_C)
+    if not n_shares:
+        return Interval(0.0, 0.0, 1.0)
+    value, alone_C = float(share_C.mean()), share_C * (1 - share_C)
+    scale, independent = 1.0, float(ratio(alone_C, n_C).sum()) / n_shares**2
+    if variance is not None and independent > 0:
+        known = float((alone_C * n_C).sum())
+        scale = (known * variance / independent + Z**2) / (known + Z**2)
+    low, high = _least_mean(share_C, n_C, scale), 1 - _least_mean(1 - share_C, n_C, scale)
     return Interval(value, min(value, max(0.0, low)), max(value, min(1.0, high)))
+
+
+def _least_mean(share_C: Floats, n_C: Floats, scale: float) -> float:
+    """The lower end. The likeliest shares p of a given mean have n (share - p) = slope p (1 - p), by one slope for all
+    (Lagrange): the higher it is, the lower their mean and the further from the one seen."""
+    if not (share_C * n_C).any():
+        return 0.0
+
+    def at(slope: float) -> tuple[Floats, float]:
+        sum_C = n_C + slope
+        p_C = ratio(2 * n_C * share_C, sum_C + np.sqrt(np.maximum(sum_C**2 - 4 * slope * n_C * share_C, 0)))
+        return p_C, slope**2 * float(ratio(p_C * (1 - p_C), n_C).sum()) / (Z**2 * scale)
+
+    most = 1.0
+    while at(most)[1] < 1:
+        most *= 4
+    return float(at(root(lambda slope: at(slope)[1] - 1, 0.0, most))[0].mean())
 
 
 def effective_rows(n_C: NDArray[Any]) -> float:
@@ -63,18 +83,31 @@ def effective_rows(n_C: NDArray[Any]) -> float:
     return float(len(n_C) ** 2 / (1 / n_C).sum()) if len(n_C) else 1.0
 
 
-def change_interval(value_R: Floats, n_rows: float) -> Interval:
-    """Of the difference of two figures of the same `n_rows` (effective) rows: as it is, entry 0, and of its resamples.
+def change_interval(before: Interval, after: Interval, covariance_22: Floats, doubt_2: Floats) -> Interval:
+    """Of `after` less `before`, two figures of the same rows with these covariances, from their own intervals.
 
-    Agresti and Min (2005), "Simple Improved Confidence Intervals for Comparing Matched Proportions": as if two further
-    rows were shared out evenly over both right, both wrong, and either alone right. So models that answer every row
-    alike are not known to be equally good. Of an accuracy it is theirs, but for noise: the resamples give the variance.
+    Zou and Donner (2008), "Construction of confidence limits about effect measures: A general approach", which for
+    two shares is Newcombe (1998), "Improved confidence intervals for the difference between binomial proportions based
+    on paired data", method 8: an end is as far away as the ends of both, added as two correlated errors are. Variances
+    of the correlation have a `doubt` added, so that models which answer every row alike are not known to be equally
+    good.
     """
-    value, shrunk = float(value_R[0]), n_rows / (n_rows + 2)
-    added = (1 + 2 * value**2 / (1 + 2 / n_rows)) / (n_rows + 2) ** 2  # by the two rows
-    half = Z * math.sqrt(value_R[1:].var() * shrunk**2 + added) if len(value_R) > 1 else 1.0
-    low, high = (value * shrunk + sign * half for sign in (-1, 1))
+    value, spread_2 = after.value - before.value, np.sqrt(np.diag(covariance_22) + doubt_2)
+    together = float(covariance_22[0, 1] / spread_2.prod()) if spread_2.all() else 0.0
+
+    def reach(one: float, other: float) -> float:
+        return math.sqrt(max(0.0, one**2 - 2 * together * one * other + other**2))
+
+    low = value - reach(after.value - after.low, before.high - before.value)
+    high = value + reach(after.high - after.value, before.value - before.low)
     return Interval(value, min(value, max(-1.0, low)), max(value, min(1.0, high)))
+
+
+def covariances(values_PG: Floats, count_P: Ints | None = None) -> Floats:
+    """`(G, G)` of the sums over all rows of figures of a row; each entry stands for `count_P` rows that are alike."""
+    times_P = np.ones(len(values_PG)) if count_P is None else count_P
+    sum_G = times_P @ values_PG
+    return (values_PG * times_P[:, None]).T @ values_PG - np.outer(sum_G, sum_G) / times_P.sum()
 
 
 def mean_interval(
@@ -117,67 +150,16 @@ def fold_interval(values: ArrayLike, ratio: float, *, share: bool = True) -> Int
     return Interval(mean, max(0.0, mean - half), min(mean + half, 1.0) if share else mean + half)
 
 
-def gap_interval(
-    bin_n: Ints,
-    confidence_n: Floats,
-    right_n: Bools | Floats,
-    count_n: Ints | None = None,
-    *,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> Interval:
-    """The calibration error over the bins `bin_n`: their gaps of confidence and share of right rows, weighted by rows;
-    each entry stands for `count_n` rows, of which the others are means.
-
-    Noise makes gaps where there are none, and resampled rows bring it in once more. So the interval holds the errors
-    which could well have looked like the one seen: Carpenter (1999), "Test Inversion Bootstrap Confidence Intervals".
-    The gaps are a multiple of those seen, each with two rows of the mean gap added; rows are drawn into the bins and
-    right as often as confidence less gap says, as in Bröcker and Smith (2007), "Increasing the Reliability of
-    Reliability Diagrams". At either end 2.5 % of the draws lie as far out as what is seen. K bins that hold rows
-    """
-    count_n = np.ones(len(bin_n), dtype=np.int64) if count_n is None else count_n
-    _, bin_n = np.unique(bin_n, return_inverse=True)
-    n, n_K = int(count_n.sum()), np.bincount(bin_n, weights=count_n)
-    sure_K = np.bincount(bin_n, weights=count_n * confidence_n) / n_K
-    gaps_K = np.bincount(bin_n, weights=count_n * (confidence_n - right_n))
-    value, held_K = float(np.abs(gaps_K).sum()) / n, (gaps_K + 2 * gaps_K.sum() / n) / (n_K + 2)
-    ones_K = np.ones_like(held_K)
-    held_K = held_K / np.abs(held_K).max() if held_K.any() else ones_K
-
-    def end(towards_K: Floats, reached: Callable[[Floats], bool]) -> tuple[float, float]:
-        """The least multiple of the gaps `towards_K` whose draws are `reached`, by halving, 16 where none is; and its
-        error."""
-        below, above = 0.0, 16.0
-        for step in range(16):
-            middle = (below + above) / 2 if step else 0.0
-            random = np.random.default_rng(seed)
-            n_RK = random.multinomial(n, n_K / n, size=n_resamples)
-            right_RK = random.binomial(n_RK, np.clip(sure_K - middle * towards_K, 0, 1))
-            if reached(np.abs(n_RK * sure_K - right_RK).sum(1) / n):
-                above = middle
-            else:
-                below = middle
-        return above, float(n_K @ np.abs(sure_K - np.clip(sure_K - above * towards_K, 0, 1))) / n
-
-    _, low = end(held_K, lambda value_R: float(np.mean(value_R >= value - 1e-12)) > 0.025)
-    highs = (end(one, lambda value_R: float(np.mean(value_R <= value + 1e-12)) < 0.025) for one in (held_K, ones_K))
-    high = next((error for multiple, error in highs if multiple < 16), 1.0)  # rows that are all right lead to no end
-    return Interval(value, min(value, low), max(value, high))
-
-
-def ratio_interval(
-    parts: ArrayLike, wholes: ArrayLike, *, share: bool = False, n_resamples: int = 1000, seed: int = 0
-) -> Interval:
+def ratio_interval(parts: ArrayLike, wholes: ArrayLike, *, share: bool = False) -> Interval:
     """The sum of `parts` by that of `wholes`, a number a row each; with `share` a part of each whole, such as right
     tokens by tokens, of which as many as there are rows count as independent."""
     part_n, whole_n = (np.asarray(values, dtype=np.float64) for values in (parts, wholes))
-    if not share:  # the mean of what each row moves it by, to first order
-        total = part_n.sum() / whole_n.sum()
-        return mean_interval(total + (part_n - total * whole_n) / whole_n.mean(), skewed=True)
-    ratio_R = np.array(
-        [times_n @ part_n / (times_n @ whole_n) for times_n in resamples(len(part_n), n_resamples, seed)]
-    )
-    return class_interval(ratio_R, ratio_R[:1], np.array([float(len(part_n))]))
+    total = part_n.sum() / whole_n.sum()
+    moves_n = (part_n - total * whole_n) / whole_n.mean()  # what each row moves the mean by, to first order
+    if share:
+        n = len(part_n)
+        return shares_interval(np.array([total]), np.array([float(n)]), float(moves_n @ moves_n) / n**2)
+    return mean_interval(total + moves_n, skewed=True)
 
 
 def interval(value_R: Floats) -> Interval:
@@ -192,20 +174,21 @@ def ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
     return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
 
 
-def resamples(counts: int | Ints, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
-    """How often each row counts, of so many, or of cells of `counts` rows all of each: first the data as it is, then
-    as it is drawn."""
-    count_P = np.ones(counts, dtype=np.int64) if isinstance(counts, int) else counts
-    n = int(count_P.sum())
+def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
+    """How often each of `n` rows counts: first once, then as often as it is drawn."""
     if not n:
         raise ValueError(NO_ROWS)
     random = np.random.default_rng(seed)
-    yield count_P
-    at_once = max(1, AT_ONCE // len(count_P))
+    yield np.ones(n, dtype=np.int64)
+    at_once = max(1, AT_ONCE // n)
     for start in range(0, n_resamples, at_once):
         size = min(at_once, n_resamples - start)
-        if n > len(count_P):
-            yield from random.multinomial(n, count_P / n, size)
-        else:
-            places = random.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
-            yield from np.bincount(places.ravel(), minlength=n * size).reshape(size, n)
+        places = random.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
+        yield from np.bincount(places.ravel(), minlength=n * size).reshape(size, n)
+
+
+def root(of: Callable[[float], float], low: float, high: float) -> float:
+    """Where it is 0 between two ends of which one is above and one below."""
+    from scipy.optimize import brentq  # which takes long to import
+
+    return float(brentq(of, low, high, xtol=1e-9 * high))  # pyright: ignore[reportArgumentType]

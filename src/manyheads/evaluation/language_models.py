@@ -57,7 +57,7 @@ def evaluate_texts(model: Seq2SeqPredictor, rows: Rows, setup: Setup) -> Evaluat
         ValueError: there are no rows.
     """
     found = generate(model, rows, setup.generate, tokens=setup.tokens, progress=setup.progress)
-    figures = score_texts(found, **setup.draws)
+    figures = score_texts(found)
     match, token_accuracy, loss = figures.values()
     baselines = text_baselines(setup.train, rows) if setup.compare else {}
     models = {"this model": figures, **baselines}
@@ -93,9 +93,9 @@ def generate(
     return found
 
 
-def score_texts(found: Generated, **draws: Any) -> Figures:
+def score_texts(found: Generated) -> Figures:
     """How many answers are the target; the share of target tokens that are predicted, and the mean over rows of their
-    cross-entropy in nats, each with all tokens before it given. All on the same resamples of whole rows.
+    cross-entropy in nats, each with all tokens before it given.
 
     Raises:
         ValueError: there are no rows.
@@ -104,7 +104,7 @@ def score_texts(found: Generated, **draws: Any) -> Figures:
     right, all_tokens = [one.n_right for one in followed], [one.n_tokens for one in followed]
     return {
         "exact_match": share_interval(sum(found.right), len(followed)),
-        "token_accuracy": ratio_interval(right, all_tokens, share=True, **draws),
+        "token_accuracy": ratio_interval(right, all_tokens, share=True),
         "loss": mean_interval([one.loss for one in followed], skewed=True),
     }
 
@@ -181,10 +181,10 @@ def evaluate_masked(model: MaskedLMPredictor, rows: Rows, setup: Setup) -> Evalu
         ValueError: no token is hidden.
     """
     found = model.guess(held_out(model.pieces(rows.texts, rows.pairs)), tokens=setup.tokens or ANSWER_TOKENS)
-    figures, n_hidden = score_masked(found, **setup.draws), sum(one.n_hidden for one in found)
+    figures, n_hidden = score_masked(found), sum(one.n_hidden for one in found)
     accuracy, perplexity, loss = figures.values()
     common = by_frequency(model, setup.train or rows, rows) if setup.compare else []
-    baselines = {COMMON: score_masked(common, **setup.draws)} if common else {}
+    baselines = {COMMON: score_masked(common)} if common else {}
     title, shown = "Beside counting, on the same hidden tokens", ("masked_accuracy", "perplexity")
     return Evaluation(
         title="A masked language model and what it is worth",
@@ -199,9 +199,9 @@ def evaluate_masked(model: MaskedLMPredictor, rows: Rows, setup: Setup) -> Evalu
     )
 
 
-def score_masked(found: list[Guessed], **draws: Any) -> Figures:
+def score_masked(found: list[Guessed]) -> Figures:
     """The share of hidden tokens that are predicted, the mean cross-entropy of one in nats, and e to its power: among
-    how many equally likely ones the model is left to choose. All on the same resamples of whole pieces of text.
+    how many equally likely ones the model is left to choose.
 
     Raises:
         ValueError: no token is hidden.
@@ -212,7 +212,7 @@ def score_masked(found: list[Guessed], **draws: Any) -> Figures:
     n_hidden = [one.n_hidden for one in hidden]
     loss = ratio_interval([one.loss for one in hidden], n_hidden)
     return {
-        "masked_accuracy": ratio_interval([one.n_right for one in hidden], n_hidden, share=True, **draws),
+        "masked_accuracy": ratio_interval([one.n_right for one in hidden], n_hidden, share=True),
         "perplexity": Interval(*(math.exp(min(one, 700.0)) for one in (loss.value, loss.low, loss.high))),
         "loss": loss,
     }

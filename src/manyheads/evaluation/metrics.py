@@ -4,32 +4,29 @@ Labels are class ids `(n,)`, or marks `(n, C)`, bool, where a row has any number
 
 Rows come a chunk at a time and are not kept: `calibration.py`.
 
-n rows . C classes or labels . R resamples, of which entry 0 is the data as it is . P cells: rows, or counts of them, or
-pairs (class, answer) that occur . F figures of a row . V values of a row
+n rows . C classes or labels . P cells: rows, or counts of them . F numbers of a row . G figures . V values of a row
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from manyheads.evaluation.calibration import EDGES, N_BINS, Calibration, Cells, Sums
+from manyheads.evaluation.calibration import EDGES, N_BINS, Calibration, Cells, Sums, binned_error
 from manyheads.evaluation.intervals import (
-    AT_ONCE,
+    NO_ROWS,
     Bools,
     Floats,
     Ints,
     change_interval,
-    class_interval,
+    covariances,
     effective_rows,
-    gap_interval,
     mean_interval,
     ratio,
-    resamples,
     share_interval,
+    shares_interval,
 )
 from manyheads.runs.summary import Figures
 
@@ -104,24 +101,19 @@ class Scores:
         return found.pop("figures") | {name: one for name, one in found.items() if one != []}
 
 
-def score(
-    labels: ArrayLike, probabilities: ArrayLike, names: list[str], *, n_resamples: int = 1000, seed: int = 0
-) -> Scores:
-    """Judge `probabilities` `(n, C)` against class ids `labels` `(n,)`. The bootstrap draws whole rows, so all figures
-    of a resample belong together; the same `seed` gives the same intervals. A ValueError where there are no rows."""
+def score(labels: ArrayLike, probabilities: ArrayLike, names: list[str]) -> Scores:
+    """Judge `probabilities` `(n, C)` against class ids `labels` `(n,)`. A ValueError where there are no rows."""
     tally = ClassTally(len(names))
     tally.add(np.asarray(labels, dtype=np.int64), np.asarray(probabilities, dtype=np.float64))
-    return tally.scores(names, n_resamples=n_resamples, seed=seed)
+    return tally.scores(names)
 
 
-def score_labels(
-    marks_nC: Bools, probabilities_nC: Floats, names: list[str], thresholds: list[float], **draws: int
-) -> Scores:
-    """Judge labels, given from their `thresholds` on, against those that rows have, their `marks`; the bootstrap, its
-    settings and errors are those of `score`."""
+def score_labels(marks_nC: Bools, probabilities_nC: Floats, names: list[str], thresholds: list[float]) -> Scores:
+    """Judge labels, given from their `thresholds` on, against those that rows have, their `marks`. A ValueError
+    where there are no rows."""
     tally = LabelTally(thresholds)
     tally.add(marks_nC, probabilities_nC)
-    return tally.scores(names, **draws)
+    return tally.scores(names)
 
 
 class ClassTally:
@@ -140,24 +132,24 @@ class ClassTally:
         self.cells.add(key_n, np.stack([loss_n, confidence_n, brier_n], 1))
         self.calibration.add(labels_n[:, None] == np.arange(self.n_classes), probabilities_nC)
 
-    def scores(self, names: list[str], *, n_resamples: int = 1000, seed: int = 0) -> Scores:
+    def scores(self, names: list[str]) -> Scores:
         """The figures of all rows; as of `score`."""
         key_P, count_P, mean_PV, variance_PV = self.cells.get()
         pair_P, bin_P = np.divmod(key_P, N_BINS)
         labels_P, answers_P = np.divmod(pair_P, self.n_classes)
         right_P, n = labels_P == answers_P, int(count_P.sum())
-        draws = {"n_resamples": n_resamples, "seed": seed}
-        resampled = _of_classes(labels_P, answers_P, self.n_classes, count_P, **draws)
-        found = resampled.intervals() | self.calibration.figures(multi=False, **draws)
+        counts = _of_classes(labels_P, answers_P, self.n_classes, count_P)
+        moves_PG = counts.moves(labels_P, answers_P)
+        found = counts.intervals(covariances(moves_PG, count_P)) | self.calibration.figures(multi=False)
         for name, at in (("loss", 0), ("brier", 2)):
             found[name] = mean_interval(mean_PV[:, at], count_P, variance_PV[:, at], skewed=True)
-        found["calibration_error"] = gap_interval(bin_P, mean_PV[:, 1], right_P, count_P, **draws)
+        found["calibration_error"] = binned_error(bin_P, mean_PV[:, 1], right_P, count_P)
         confusion = np.bincount(pair_P, weights=count_P, minlength=self.n_classes**2).astype(np.int64)
         return Scores(
             {name: found[name] for name in (*OF_CLASSES, *(one for one in found if one not in OF_CLASSES))},
             n_rows=n,
             labels=list(names),
-            per_class=[ClassScore(*row) for row in zip(names, *resampled.by_class(), strict=True)],
+            per_class=[ClassScore(*row) for row in zip(names, *counts.by_class(), strict=True)],
             confusion=confusion.reshape(self.n_classes, self.n_classes).tolist(),
             reliability=reliability(mean_PV[:, 1], right_P, count_P),
         )
@@ -177,44 +169,42 @@ class LabelTally:
         self.sums.add(_of_row(marks_nC, probabilities_nC >= np.array(self.thresholds), loss_n, brier_n))
         self.calibration.add(marks_nC, probabilities_nC)
 
-    def scores(self, names: list[str], **draws: int) -> Scores:
+    def scores(self, names: list[str]) -> Scores:
         """The figures of all rows; as of `score_labels`."""
-        resampled = _of_sums(self.sums.resampled(**draws), self.sums.n, len(names))
-        found = resampled.intervals() | self.calibration.figures(multi=True, **draws)
+        counts = _of_sums(self.sums.total(), self.sums.n, len(names))
+        weights_FG = np.pad(counts.weights(), ((0, 2), (0, 0)))  # loss and Brier score move none of them
+        found = counts.intervals(self.sums.covariances(weights_FG)) | self.calibration.figures(multi=True)
         found |= {name: self.sums.mean(at) for name, at in (("loss", -2), ("brier", -1))}
-        per_class = [LabelScore(*row) for row in zip(names, *resampled.by_class(), self.thresholds, strict=True)]
+        per_class = [LabelScore(*row) for row in zip(names, *counts.by_class(), self.thresholds, strict=True)]
         figures = {name: found[name] for name in (*OF_LABELS, *(one for one in found if one not in OF_LABELS))}
         return Scores(figures, self.sums.n, list(names), per_class)
 
 
-def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int, **draws: int) -> Figures:
-    """The figures of bare answers, such as a baseline's, on the resamples that `score` draws for these settings."""
+def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int) -> Figures:
+    """The figures of bare answers, such as a baseline's."""
     tally = AnswerTally(n_classes)
     tally.add(np.asarray(labels), np.asarray(answers))
-    return tally.figures(**draws)[0]
+    return tally.figures()[0]
 
 
 def change_of_answers(
-    labels: ArrayLike, answers: ArrayLike, others: Iterable[ArrayLike], n_classes: int, **draws: int
+    labels: ArrayLike, answers: ArrayLike, others: Iterable[ArrayLike], n_classes: int
 ) -> list[Figures]:
-    """Each figure of every one of `others` less that of `answers`, on the same rows, with its `change_interval`. The
-    bootstrap is paired: a resample draws rows, and takes both answers to each (Efron and Tibshirani, 1993, "An
-    Introduction to the Bootstrap", section 8.3)."""
+    """Each figure of every one of `others` less that of `answers`, on the same rows, with its `change_interval`."""
     found = []
     for one in others:
         tally = AnswerTally(n_classes)
         tally.add(np.asarray(labels), np.asarray(answers), np.asarray(one))
-        found.append(tally.figures(**draws)[1])
+        found.append(tally.figures()[1])
     return found
 
 
 class AnswerTally:
-    """Bare answers to rows, a chunk at a time, and maybe `others` to the same rows, to be compared with them. Rows of
-    one class may be `counted` however few they are: that is far quicker, and draws as likely."""
+    """Bare answers to rows, a chunk at a time, and maybe `others` to the same rows, to be compared with them. Of rows
+    with labels at most so many are `held`, where there are many tallies."""
 
-    def __init__(self, n_classes: int, *, counted: bool = False) -> None:
-        self.n_classes, self.sums, self.paired = n_classes, Sums(MOST_OF_SLICE if counted else None), False
-        self.cells = Cells(most=0 if counted else None)
+    def __init__(self, n_classes: int, *, held: int | None = None) -> None:
+        self.n_classes, self.sums, self.cells, self.paired = n_classes, Sums(held), Cells(most=0), False
 
     def add(self, labels: NDArray[Any], answers: NDArray[Any], others: NDArray[Any] | None = None) -> None:
         self.paired = others is not None
@@ -227,109 +217,125 @@ class AnswerTally:
             key_n = key_n * self.n_classes + one
         self.cells.add(key_n)
 
-    def figures(self, **draws: int) -> tuple[Figures, Figures]:
+    def figures(self) -> tuple[Figures, Figures]:
         """Those of the answers; and those of the others less these, with their `change_interval`."""
-        before, *after = self._resampled(**draws)
-        if not after:
-            return before.intervals(), {}
-        figures, n_macro = before.figures(), min(float(before.n_rows), effective_rows(before.support_RC[0]))
-        n_rows = {name: n_macro if name.startswith("macro") else before.n_rows for name in figures}
-        others = after[0].figures()
-        change = {name: change_interval(others[name] - figures[name], n_rows[name]) for name in figures}
-        return before.intervals(), change
+        counts, covariances_GG = self._counted()
+        n = len(covariances_GG) // len(counts)
+        every = [one.intervals(covariances_GG[at * n : (at + 1) * n, at * n : (at + 1) * n]) for at, one in
+                 enumerate(counts)]  # fmt: skip
+        if not self.paired:
+            return every[0], {}
+        (before, after), doubts_G2 = every, np.stack([one.doubts() for one in counts], axis=1)
+        both = (covariances_GG[np.ix_((at, at + n), (at, at + n))] for at in range(n))
+        changes = map(change_interval, before.values(), after.values(), both, doubts_G2)
+        return before, dict(zip(before, changes, strict=True))
 
-    def _resampled(self, **draws: int) -> list["_Resampled"]:
+    def _counted(self) -> tuple[list["_Counts"], Floats]:
+        """Of the answers and maybe the others, and the covariances of the figures of both."""
+        n_models = 2 if self.paired else 1
         if self.sums.n:
-            sums_RF = self.sums.resampled(**draws)
-            parts = np.split(sums_RF, 2 if self.paired else 1, axis=1)
-            return [_of_sums(one, self.sums.n, self.n_classes) for one in parts]
-        key_P, count_P, _, _ = self.cells.get()
+            counts = [_of_sums(one, self.sums.n, self.n_classes) for one in np.split(self.sums.total(), n_models)]
+            weights = [one.weights() for one in counts]
+            weights_FG = np.zeros(np.sum([one.shape for one in weights], axis=0))
+            for at, (one, (n_rows, n_figures)) in enumerate((one, one.shape) for one in weights):
+                weights_FG[at * n_rows : (at + 1) * n_rows, at * n_figures : (at + 1) * n_figures] = one
+            return counts, self.sums.covariances(weights_FG)
+        labels_P, count_P, _, _ = self.cells.get()
         answers = []
-        for _ in range(2 if self.paired else 1):
-            key_P, one_P = np.divmod(key_P, self.n_classes)
-            answers.append(one_P)
-        labels_P = key_P
-        return [_of_classes(labels_P, one_P, self.n_classes, count_P, **draws) for one_P in reversed(answers)]
+        for _ in range(n_models):
+            labels_P, one_P = np.divmod(labels_P, self.n_classes)
+            answers.insert(0, one_P)
+        counts = [_of_classes(labels_P, one_P, self.n_classes, count_P) for one_P in answers]
+        moves = [one.moves(labels_P, one_P) for one, one_P in zip(counts, answers, strict=True)]
+        return counts, covariances(np.concatenate(moves, axis=1), count_P)
+
+
+_Figure = tuple[Floats, Floats, Floats]  # shares of which it is the mean, the rows of each, and its `weights`
 
 
 @dataclass(slots=True)
-class _Resampled:
-    """Of each class or label the rows that have it, those answered by it, and those of them that are right, `(R, C)`;
-    the rows whose answer is all right `(R,)`."""
+class _Counts:
+    """Of each class or label the rows that have it, those answered by it, and those of them that are right, `(C,)`; of
+    all rows those whose answer is all right."""
 
-    support_RC: Floats
-    given_RC: Floats
-    right_RC: Floats
-    right_R: Floats
+    support_C: Floats
+    given_C: Floats
+    right_C: Floats
+    n_right: float
     n_rows: int
     multi: bool
 
-    def figures(self) -> dict[str, Floats]:
-        """Every figure `(R,)`: macro ones are means over the classes that rows have or are given."""
-        accuracy_R, wholes = self.right_R / self.n_rows, self._wholes()
-        occurs_R = np.maximum((wholes["f1"] > 0).sum(1), 1)
-        macro = {f"macro_{name}": ratio(self.right_RC, whole_RC).sum(1) / occurs_R for name, whole_RC in wholes.items()}
-        micro = {"micro_f1": accuracy_R}  # one answer a row: micro precision, recall and F1 are all the accuracy
-        if self.multi:
-            right_R = self.right_RC.sum(1)
-            micro = {f"micro_{name}": ratio(right_R, whole_RC.sum(1)) for name, whole_RC in wholes.items()}
-        return {"accuracy": accuracy_R, **macro, **micro}
-
-    def intervals(self) -> Figures:
-        """Every figure with its interval.
-
-        In macro figures a class counts with the mean of the rows it has and those answered so: the whole of which its
-        F1 is a share. Labels of one row are not independent, so all classes together count as no more than the rows, as
-        does the whole of which a micro figure is a share.
-        """
-        figures, right = self.figures(), share_interval(int(self.right_R[0]), self.n_rows)
-        found = {"accuracy": right}
-        wholes = {name: whole_RC[0] for name, whole_RC in self._wholes().items()}
-        n_C = wholes["f1"] * min(1.0, self.n_rows / effective_rows(wholes["f1"]))
-        for name, whole_C in wholes.items():
-            macro, micro = f"macro_{name}", f"micro_{name}"
-            found[macro] = class_interval(figures[macro], ratio(self.right_RC[0], whole_C), n_C)
+    def figures(self) -> dict[str, _Figure]:
+        """Macro figures are of the classes that rows have or are given. F1 is a share of the mean of the rows that have
+        a class and those answered so. Labels of one row are not independent, so all labels together count as no more
+        than the rows."""
+        none_C, n = np.zeros_like(self.right_C), float(self.n_rows)
+        wholes = {  # of which each is a share, and how much a label that is given, and one that a row has, adds to them
+            "f1": ((self.given_C + self.support_C) / 2, 0.5, 0.5),
+            "precision": (self.given_C, 1.0, 0.0),
+            "recall": (self.support_C, 0.0, 1.0),
+        }
+        right = np.array([self.n_right / n]), np.array([n]), np.concatenate([none_C, none_C, none_C, [1 / n]])
+        occurs_C = wholes["f1"][0] > 0
+        macro, micro = {}, {"micro_f1": right}  # one answer a row: micro precision, recall and F1 are all the accuracy
+        for name, (whole_C, given, had) in wholes.items():
+            by_right_C, share_C = ratio(1 / max(1, occurs_C.sum()) + none_C, whole_C), ratio(self.right_C, whole_C)
+            weight_F = _weights(by_right_C, share_C, given, had)
+            rows_C = whole_C[occurs_C] * min(1.0, n / effective_rows(whole_C) if self.multi else 1.0)
+            macro[f"macro_{name}"] = share_C[occurs_C], rows_C, weight_F
             if self.multi:
-                n_1 = np.array([min(float(whole_C.sum()), self.n_rows)])
-                found[micro] = class_interval(figures[micro], figures[micro][:1], n_1)
-        return found if self.multi else found | {"micro_f1": right}
+                whole_1 = whole_C.sum(keepdims=True)
+                share_1 = ratio(self.right_C.sum(keepdims=True), whole_1)
+                weight_F = _weights(none_C + ratio(np.ones(1), whole_1), share_1, given, had)
+                micro[f"micro_{name}"] = share_1, np.minimum(whole_1, n), weight_F
+        return {"accuracy": right, **macro, **micro}
+
+    def weights(self) -> Floats:
+        """By what each figure grows with the numbers of `_of_row`, to first order: `(F, G)`."""
+        return np.stack([weight_F for _, _, weight_F in self.figures().values()], axis=1)
+
+    def moves(self, labels_P: Ints, answers_P: Ints) -> Floats:
+        """By what a row of one class moves each figure `(P, G)`: `weights` times its `_of_row`."""
+        weights_FG, n_classes, right_P1 = self.weights(), len(self.right_C), (labels_P == answers_P)[:, None]
+        right_PG = right_P1 * (weights_FG[labels_P] + weights_FG[-1])
+        return right_PG + weights_FG[n_classes + answers_P] + weights_FG[2 * n_classes + labels_P]
+
+    def doubts(self) -> Floats:
+        """The variance of each figure by one more row, right by one of two models alone and shared out evenly over the
+        classes, half of it for either: `(G,)`."""
+        rows = [rows_C for _, rows_C, _ in self.figures().values()]
+        return np.array([float((np.maximum(one, 1) ** -2.0).sum()) / (2 * max(1, len(one)) ** 3) for one in rows])
+
+    def intervals(self, covariances_GG: Floats) -> Figures:
+        """Every figure with its interval, by the covariances of what rows move."""
+        figures, variances = self.figures(), covariances_GG.diagonal().tolist()
+        found = {
+            name: shares_interval(share_C, rows_C, variance)
+            for (name, (share_C, rows_C, _)), variance in zip(figures.items(), variances, strict=True)
+        }
+        right = share_interval(int(self.n_right), self.n_rows)
+        return found | dict.fromkeys(("accuracy", *([] if self.multi else ["micro_f1"])), right)
 
     def by_class(self) -> Iterator[list[Any]]:
         """Precision, recall, F1 and support, each of all classes."""
-        right_C, given_C, support_C = self.right_RC[0], self.given_RC[0], self.support_RC[0]
-        for part_C, whole_C in ((right_C, given_C), (right_C, support_C), (2 * right_C, given_C + support_C)):
-            yield ratio(part_C, whole_C).tolist()
-        yield support_C.astype(np.int64).tolist()
-
-    def _wholes(self) -> dict[str, Floats]:
-        """Of which each figure is a share `(R, C)`."""
-        return {"f1": (self.given_RC + self.support_RC) / 2, "precision": self.given_RC, "recall": self.support_RC}
+        for whole_C in (self.given_C, self.support_C, (self.given_C + self.support_C) / 2):
+            yield ratio(self.right_C, whole_C).tolist()
+        yield self.support_C.astype(np.int64).tolist()
 
 
-def _of_classes(
-    labels_P: Ints,
-    answers_P: Ints,
-    n_classes: int,
-    count_P: Ints,
-    **draws: int,
-) -> _Resampled:
-    """Counted by the pairs of class and answer that occur: of thousands of classes there is no matrix."""
-    pairs, pair_P = np.unique(labels_P * n_classes + answers_P, return_inverse=True)
-    classes, given = np.divmod(pairs, n_classes)
-    right = classes == given
-    drawn, at_once, counts = resamples(count_P, **draws), max(1, AT_ONCE // max(len(count_P), n_classes)), []
-    while times_P := list(islice(drawn, at_once)):
-        of_pair = _added(np.stack(times_P), pair_P, len(pairs))
-        every = ((of_pair, classes), (of_pair, given), (of_pair[:, right], classes[right]))
-        counts.append([_added(some, ids, n_classes) for some, ids in every])
-    support_RC, given_RC, right_RC = (np.concatenate(one) for one in zip(*counts, strict=True))
-    return _Resampled(support_RC, given_RC, right_RC, right_RC.sum(1), int(count_P.sum()), False)
+def _weights(by_right_C: Floats, share_C: Floats, given: float, had: float) -> Floats:
+    """Of a share, by right, given and had labels, and by rows that are all right."""
+    by_whole_C = -by_right_C * share_C
+    return np.concatenate([by_right_C, given * by_whole_C, had * by_whole_C, np.zeros(1)])
 
 
-def _added(times_RP: NDArray[Any], ids_P: Ints, n: int) -> NDArray[Any]:
-    """How often each of `n` ids counts, `(R, n)`."""
-    ids_RP = np.arange(len(times_RP))[:, None] * n + ids_P
-    return np.bincount(ids_RP.ravel(), times_RP.ravel(), len(times_RP) * n).reshape(-1, n)
+def _of_classes(labels_P: Ints, answers_P: Ints, n_classes: int, count_P: Ints) -> _Counts:
+    n, right_P = int(count_P.sum()), labels_P == answers_P
+    if not n:
+        raise ValueError(NO_ROWS)
+    every = ((labels_P, count_P), (answers_P, count_P), (labels_P, count_P * right_P))
+    support_C, given_C, right_C = (np.bincount(ids, times, n_classes).astype(np.float64) for ids, times in every)
+    return _Counts(support_C, given_C, right_C, float(right_C.sum()), n, False)
 
 
 def _of_row(marks_nC: Bools, given_nC: Bools, *values: Floats) -> Floats:
@@ -339,10 +345,10 @@ def _of_row(marks_nC: Bools, given_nC: Bools, *values: Floats) -> Floats:
     return np.concatenate([np.asarray(one, dtype=np.float64) for one in parts], axis=1)
 
 
-def _of_sums(sums_RF: Floats, n: int, n_labels: int) -> _Resampled:
+def _of_sums(sum_F: Floats, n: int, n_labels: int) -> _Counts:
     """The inverse of `_of_row`, summed."""
-    right_RC, given_RC, support_RC = (sums_RF[:, at * n_labels : (at + 1) * n_labels] for at in range(3))
-    return _Resampled(support_RC, given_RC, np.minimum(right_RC, given_RC), sums_RF[:, 3 * n_labels], n, True)
+    right_C, given_C, support_C = sum_F[: 3 * n_labels].reshape(3, -1)
+    return _Counts(support_C, given_C, right_C, float(sum_F[3 * n_labels]), n, True)
 
 
 def reliability(confidence_P: Floats, right_P: Bools, count_P: Ints | None = None) -> list[Bin]:

@@ -22,7 +22,7 @@ from manyheads.data.rows import Rows, script_of
 from manyheads.evaluation.answered import Answered, Stored
 from manyheads.evaluation.evaluation import Finding, Setup
 from manyheads.evaluation.intervals import Bools, share_interval
-from manyheads.evaluation.metrics import AnswerTally
+from manyheads.evaluation.metrics import MOST_OF_SLICE, AnswerTally
 from manyheads.evaluation.report import Section, Table
 from manyheads.inference.classifier import rows_at_once
 
@@ -179,7 +179,7 @@ def cells_of(rows: Rows, column: str) -> list[str]:
 def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: Stored, setup: Setup) -> list[dict[str, Any]]:
     """One line a slice; those that hold rows enough are judged."""
     n_classes, multi = len(stored.names), next(iter(stored.models.values())) is not None
-    tallies = [AnswerTally(n_classes, counted=True) for _ in names]
+    tallies = [AnswerTally(n_classes, held=MOST_OF_SLICE) for _ in names]
     n_S, right_S, n, n_right = np.zeros(len(names), dtype=int), np.zeros(len(names), dtype=int), 0, 0
     for found in stored.own() if names else ():
         masks_nS, right_n = np.concatenate([cut.masks(found) for cut in cuts], axis=1), found.right_n
@@ -193,7 +193,7 @@ def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: Stored, setup
     for (by, name), tally, rows, right in zip(names, tallies, n_S.tolist(), right_S.tolist(), strict=True):
         line: dict[str, Any] = {"by": by, "slice": name, "n_rows": rows}
         if rows >= FEWEST:
-            figures = tally.figures(**setup.draws)[0]
+            figures = tally.figures()[0]
             of_one_class = by == "label" and not multi  # whose accuracy is its recall; other classes have no row here
             shown = ("accuracy", *([] if of_one_class else ["macro_f1"]), *(["micro_f1"] if multi else []))
             line |= {one: asdict(figures[one]) for one in shown}

@@ -93,7 +93,7 @@ def _check(config: LookConfig) -> None:
     if config.text and config.rows:
         raise ValueError(f"rows={config.rows} does nothing with text, which is one: remove it")
     usual = LookConfig(run=config.run)
-    for name in ("layers", "heads", "attribution") if config.split else ("seed", "bootstrap", "batch"):
+    for name in ("layers", "heads", "attribution") if config.split else ("seed", "batch"):
         if getattr(config, name) != getattr(usual, name):
             typed = "batch.tokens" if name == "batch" else f"{name}={show(getattr(config, name))}"
             why = f"with split={config.split}, of which all heads are measured" if config.split else "without split="
@@ -189,7 +189,6 @@ def study(config: LookConfig) -> dict[str, Any]:
             deliverable,
             rows,
             budget=config.batch.tokens,
-            n_resamples=config.bootstrap,
             seed=config.seed,
             progress=progress,
         )

@@ -128,8 +128,6 @@ def ablate_heads(
     tokens: Tokens,
     *,
     budget: int = 4096,
-    n_resamples: int = 1000,
-    seed: int = 0,
     progress: Callable[[int], None] = lambda n_rows: None,
 ) -> Ablation:
     """Answer every row with all heads, then once without each; `progress` is called with how many more are done."""
@@ -144,9 +142,9 @@ def ablate_heads(
             progress(len(batch.rows_B))
     labels, n_classes = tokens.labels.numpy(), len(deliverable.labels)
     whole, *without = answers_nP.T.contiguous().numpy()
-    changes = change_of_answers(labels, whole, without, n_classes, n_resamples=n_resamples, seed=seed)
+    changes = change_of_answers(labels, whole, without, n_classes)
     return Ablation(
-        whole=score_answers(labels, whole, n_classes, n_resamples=n_resamples, seed=seed),
+        whole=score_answers(labels, whole, n_classes),
         silenced=[
             Silenced(head, change["macro_f1"], change["accuracy"], float((answers != whole).mean()))
             for head, answers, change in zip(every, without, changes, strict=True)

@@ -75,7 +75,6 @@ def study_rows(
     rows: Rows,
     *,
     budget: int = 4096,
-    n_resamples: int = 1000,
     seed: int = 0,
     progress: Callable[[int], None] = lambda n_rows: None,
 ) -> Study:
@@ -93,12 +92,11 @@ def study_rows(
     if not len(rows):
         raise ValueError("there are no rows to look at: give a split that holds at least one")
     tokens = tokens_of(deliverable, rows)
-    asked: dict[str, Any] = {"budget": budget, "seed": seed, "progress": progress}
     return Study(
         n_rows=len(rows),
         statistics=head_statistics(deliverable, tokens, budget=budget),
-        ablation=ablate_heads(deliverable, tokens, n_resamples=n_resamples, **asked),
-        faithfulness=faithfulness(deliverable, tokens, **asked),
+        ablation=ablate_heads(deliverable, tokens, budget=budget, progress=progress),
+        faithfulness=faithfulness(deliverable, tokens, budget=budget, seed=seed, progress=progress),
         share=deliverable.share,
     )
 

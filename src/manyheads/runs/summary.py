@@ -21,9 +21,9 @@ MOST = 1e300  # of a figure: NaN, infinity and what no float holds are none
 
 @dataclass(slots=True)
 class Interval:
-    """A figure and its 95 % interval: of a share of rows Wilson's, of a mean over classes `class_interval`, of a change
-    `change_interval`, of a loss `mean_interval`, of the calibration error `gap_interval`. How often each holds the
-    figure of all texts is in docs/evaluation.md. It always holds the figure itself."""
+    """A figure and its 95 % interval: of a share of rows Wilson's, of a mean over classes `shares_interval`, of a
+    change `change_interval`, of a loss `mean_interval`, of a calibration error `error_interval`. How often each holds
+    the figure of all texts is in docs/evaluation.md. It always holds the figure itself."""
 
     value: float
     low: float
