@@ -313,8 +313,8 @@ class _Counts:
             name: shares_interval(share_C, rows_C, variance)
             for (name, (share_C, rows_C, _)), variance in zip(figures.items(), variances, strict=True)
         }
-        right = share_interval(int(self.n_right), self.n_rows)
-        return found | dict.fromkeys(("accuracy", *([] if self.multi else ["micro_f1"])), right)
+        found["accuracy"] = share_interval(int(self.n_right), self.n_rows)
+        return found if self.multi else found | {"micro_f1": found["accuracy"]}
 
     def by_class(self) -> Iterator[list[Any]]:
         """Precision, recall, F1 and support, each of all classes."""
