@@ -1,7 +1,5 @@
-"""Which rows are train, validation and test: by the names of files or splits, by a column `split`, or carved out.
-
-Carving, dealing into folds and shortening go by class and seed; rows of a group, or of equal texts, stay together.
-"""
+"""Which rows are train, validation and test: by the names of files or splits, by a column `split`, or carved out,
+by class and seed; rows of a group, or of equal texts, stay together."""
 
 import os
 import random
@@ -277,41 +275,33 @@ def shuffled(rows: Any, key: str) -> list[int]:
     """What `random.Random(key).shuffle` makes of the rows; of many by numpy, which is faster then."""
     if len(rows) >= NUMPY_FROM:
         return _shuffled_by_numpy(rows, key)
-    order = list(map(int, rows))
-    random.Random(key).shuffle(order)  # noqa: S311 - a draw, not a secret
+    random.Random(key).shuffle(order := list(map(int, rows)))  # noqa: S311 - a draw, not a secret
     return order
 
 
-def _shuffled_by_numpy(rows: Any, key: str) -> list[int]:
-    """By the same draws of the same Mersenne Twister."""
+def _shuffled_by_numpy(rows: Any, key: str) -> list[int]:  # by the same draws of the same Mersenne Twister
     import numpy as np
 
-    n_rows, others = len(rows), _drawn_below(len(rows), key)
-    # step i, from the last to 1, swaps the rows at i and others[i - 1]; here by the place and the step
-    swaps = np.sort((others << 32) | np.arange(1, n_rows))
+    n_rows = len(rows)
+    swaps = np.sort((_drawn_below(n_rows, key) << 32) | np.arange(1, n_rows))
     places, steps = swaps >> 32, swaps & (2**32 - 1)
-    # what lies at place i before step i: what the step before it there brought, which was at the place of that step
+    # step i swaps the rows at i and others[i - 1]; at i lies what the step before it there brought
     brought = np.arange(n_rows)
     later = np.flatnonzero(steps > places)
     nearest = later[np.diff(places[later], prepend=-1) > 0]
     brought[places[nearest]] = steps[nearest]
     while not np.array_equal(brought, further := brought[brought]):
         brought = further
-    taken = places.copy()
-    again = np.flatnonzero(places[1:] == places[:-1])
+    taken, again = places.copy(), np.flatnonzero(places[1:] == places[:-1])
     taken[again] = brought[steps[again + 1]]
-    order = brought
-    order[steps] = taken
-    return np.asarray(rows)[order].tolist()
+    brought[steps] = taken
+    return np.asarray(rows)[brought].tolist()
 
 
 def _drawn_below(n_rows: int, key: str) -> Any:
     """What `random.Random(key)` draws below 2, below 3, ... and below `n_rows`, which it draws first: int64.
-
-    It takes as many bits as the bound has, again and again until they are below it. Which of its draws these are
-    depends on how many were before them, so that it is found by iteration.
-    """
-    import numpy as np
+    It takes the bits of the bound until they are below it; which draws these are is found by iteration."""
+    import numpy as np  # which takes long to import
 
     *state, at = random.Random(key).getstate()[1]  # noqa: S311 - a draw, not a secret
     source = np.random.MT19937()
