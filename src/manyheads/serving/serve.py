@@ -116,6 +116,7 @@ async def _serve(config: ServeConfig, listener: socket.socket, token: str) -> in
         left = f"{gate.active} requests are not answered in hardware.timeout={config.hardware.timeout} seconds"
         said = left if gate.active else "all that was accepted is answered"
         server.should_exit = True
+        server.force_exit = gate.active > 0  # they were waited for in vain
         await serving
     print(f"ended: {said}", file=sys.stderr, flush=True)
     return asked[0]
