@@ -33,6 +33,8 @@ POPULATIONS = {  # shares of the classes, how far a class stands out, and what i
     "4 even classes": ([0.25] * 4, 2.5, 1.5),
     "4 even classes, calibrated": ([0.25] * 4, 2.5, 1.0),
     "8 classes, the rarest 0.5 %": (RARE, 2.5, 1.5),
+    "20 even classes": ([0.05] * 20, 3.0, 1.5),
+    "77 even classes": ([1 / 77] * 77, 3.5, 1.5),
     "6 labels, the rarest 2 %": ([0.5, 0.3, 0.15, 0.08, 0.04, 0.02], 2.5, 1.5),
 }
 

@@ -18,7 +18,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from manyheads.evaluation import calibration
 from manyheads.evaluation.calibration import binned_error, error_interval
-from manyheads.evaluation.intervals import mean_interval, share_interval, shares_interval
+from manyheads.evaluation.intervals import _least_mean, mean_interval, share_interval, shares_interval
 from manyheads.evaluation.metrics import change_of_answers, reliability, score, score_answers
 from manyheads.runs.summary import Interval
 
@@ -199,21 +199,39 @@ def test_answers_have_the_intervals_of_their_probabilities() -> None:
 def test_an_end_of_a_mean_of_shares_is_as_far_as_the_likeliest_shares_of_it_say(some, scale: float) -> None:
     n_C = np.array([float(n) for n, _ in some])
     share_C = np.array([round(n * part) / n for n, part in some])
-    found = shares_interval(share_C, n_C)
-    alone = float((share_C * (1 - share_C) / n_C).sum()) / len(n_C) ** 2
-    wider = shares_interval(share_C, n_C, scale * alone)
-    assert (wider.high - wider.low >= found.high - found.low - 1e-9) == (scale >= 1 or alone == 0)
-    for end in (found.low, found.high):
+    for end in (_least_mean(share_C, n_C, scale), 1 - _least_mean(1 - share_C, n_C, scale)):
         if 1e-6 < end < 1 - 1e-6:  # the likeliest shares of this mean, by a general optimiser
-            likeliest = minimize(
+            likeliest_C = minimize(
                 lambda p_C: -float((n_C * (share_C * np.log(p_C) + (1 - share_C) * np.log(1 - p_C))).sum()),
                 np.full(len(n_C), end),
                 bounds=[(1e-9, 1 - 1e-9)] * len(n_C),
                 constraints={"type": "eq", "fun": lambda p_C, end=end: float(p_C.mean()) - end},
                 options={"ftol": 1e-12, "maxiter": 500},
             ).x
-            spread = np.sqrt((likeliest * (1 - likeliest) / n_C).sum()) / len(n_C)
-            assert abs(found.value - end) / spread == pytest.approx(1.96, abs=0.02)
+            drawn_C = (n_C * likeliest_C + likeliest_C.mean()) / (n_C + 1)
+            spread = np.sqrt(scale * (drawn_C * (1 - drawn_C) / n_C).sum()) / len(n_C)
+            assert abs(share_C.mean() - end) / spread == pytest.approx(1.96, abs=0.03)
+
+
+def test_equal_shares_have_the_interval_of_all_their_rows() -> None:
+    for right, n in ((7, 10), (10, 10), (1, 40)):
+        found, whole = (
+            shares_interval(np.full(at, right / n), np.full(at, float(of))) for at, of in ((5, n), (1, 5 * n))
+        )
+        wilson = share_interval(5 * right, 5 * n)
+        assert (found.low, found.high) == pytest.approx((whole.low, whole.high)) == (wilson.low, wilson.high)
+
+
+@pytest.mark.parametrize(("n_classes", "n_rows"), [(20, 200), (77, 770)])
+def test_macro_f1_of_many_classes_of_ten_rows_is_held_as_often_as_it_says(n_classes: int, n_rows: int) -> None:
+    random, held = np.random.default_rng(0), []
+    for _ in range(150):
+        labels = random.integers(n_classes, size=n_rows)
+        strays = (labels + random.integers(1, n_classes, size=n_rows)) % n_classes
+        answers = np.where(random.random(n_rows) < 0.7, labels, strays)
+        found = score_answers(labels, answers, n_classes)["macro_f1"]
+        held.append(found.low <= 0.7 <= found.high)
+    assert 0.9 <= np.mean(held) <= 0.99
 
 
 def test_a_class_without_answers_has_any_precision() -> None:

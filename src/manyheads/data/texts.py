@@ -23,7 +23,8 @@ from manyheads.terminal import one_line
 
 SHOWN = 12  # class names in a sentence
 BYTES_JUDGED, BYTES_CONFUSED = 20, 16  # of an answer, as logits and probabilities; of a cell, as a number and in a list
-BYTES_MARKED, BYTES_DRAWN = 73, 73_000  # where a row has any number of labels: of an answer; of a label, resampled
+BYTES_MARKED = 73  # of an answer, where a row has any number of labels
+BYTES_MOVED, BYTES_SQUARED = 120, 648  # there by the model and two baselines: of what an answer moves; of two labels
 
 
 def read_rows(run: RunConfig, *, with_test: bool, with_unread: bool = False) -> Splits:
@@ -100,10 +101,11 @@ def check_long(data: DataConfig, *, pairs: bool) -> None:
 
 def check_size(splits: Splits, memory: int) -> None:
     """Judging by classes must fit into `memory`, in bytes: all answers to the rows of the larger split and, where a row
-    has one class, the table of confusions, else the figures of each label in every resample."""
+    has one class, the table of confusions, else what they move the figures by: of each row, or the squares."""
     judged, n_classes = max(splits.test or splits.validation, splits.validation, key=len), len(splits.labels)
     per_class = BYTES_JUDGED * len(judged) + BYTES_CONFUSED * n_classes
-    n_bytes = n_classes * (BYTES_MARKED * len(judged) + BYTES_DRAWN if splits.multi else per_class)
+    per_label = BYTES_MARKED * len(judged) + min(BYTES_MOVED * len(judged), BYTES_SQUARED * n_classes)
+    n_bytes = n_classes * (per_label if splits.multi else per_class)
     if n_bytes > memory:
         raise ValueError(
             f"judging {len(judged):,} rows ({judged.source}) by {n_classes:,} classes takes {n_bytes / 1e9:,.0f} GB, "

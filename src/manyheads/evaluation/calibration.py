@@ -26,7 +26,7 @@ EDGES = np.linspace(0, 1, N_BINS + 1)[1:-1]
 FINE = 13  # bits of a float32 that a cell of confidence leaves out: what is wanting to 1 is known to a thousandth
 MOST_GAPS = 16.0  # times the largest gap that is searched for an end
 EXACT = 2**16  # rows up to which each is kept by itself
-MOST_HELD = 2**23  # figures of rows of labels up to which, too
+MOST_HELD = 2**23  # numbers of rows of labels up to which, too
 
 
 class Calibration:
@@ -188,8 +188,8 @@ class Cells:
 
 
 class Sums:
-    """Sums over rows of the numbers of each, and their covariances. Few rows are kept, of more than `most` the squares
-    are."""
+    """Sums over rows of the numbers of each, and their covariances. Few rows are kept, of more than `most` the squares,
+    where these are fewer."""
 
     def __init__(self, most: int | None = None) -> None:
         self.n, self._rows, self._held, self._most = 0, list[Floats](), True, EXACT if most is None else most
@@ -198,7 +198,9 @@ class Sums:
     def add(self, of_row_nF: Floats) -> None:
         self.n += len(of_row_nF)
         self._rows.append(of_row_nF)
-        if not self._held or self.n > self._most or self.n * of_row_nF.shape[1] > MOST_HELD:
+        n_numbers = of_row_nF.shape[1]
+        many = self.n > self._most or self.n * n_numbers > MOST_HELD
+        if not self._held or (many and self.n > n_numbers):
             self._held = False
             for one in self._rows:
                 self._sum_F, self._square_FF = self._sum_F + one.sum(0), self._square_FF + one.T @ one

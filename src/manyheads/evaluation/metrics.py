@@ -30,7 +30,6 @@ from manyheads.evaluation.intervals import (
 )
 from manyheads.runs.summary import Figures
 
-MOST_OF_SLICE = 4096  # rows of labels that are held where there are many tallies
 OF_CLASSES = (
     *("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error", "brier"),
 )
@@ -309,10 +308,10 @@ class _Counts:
     def intervals(self, covariances_GG: Floats) -> Figures:
         """Every figure with its interval, by the covariances of what rows move."""
         figures, variances = self.figures(), covariances_GG.diagonal().tolist()
-        found = {
-            name: shares_interval(share_C, rows_C, variance)
-            for (name, (share_C, rows_C, _)), variance in zip(figures.items(), variances, strict=True)
-        }
+        found: Figures = {}
+        for (name, (share_C, rows_C, _)), variance in zip(figures.items(), variances, strict=True):
+            missing = _missing(share_C, rows_C) if name == "macro_f1" else 0.0
+            found[name] = shares_interval(share_C, rows_C, variance, missing)
         found["accuracy"] = share_interval(int(self.n_right), self.n_rows)
         return found if self.multi else found | {"micro_f1": found["accuracy"]}
 
@@ -327,6 +326,12 @@ def _weights(by_right_C: Floats, share_C: Floats, given: float, had: float) -> F
     """Of a share, by right, given and had labels, and by rows that are all right."""
     by_whole_C = -by_right_C * share_C
     return np.concatenate([by_right_C, given * by_whole_C, had * by_whole_C, np.zeros(1)])
+
+
+def _missing(f1_C: Floats, rows_C: Floats) -> float:
+    """By what macro F1 is too low, to second order: as its whole of m rows goes with the rows that are right, an F1 is
+    on average F (1 - F) / (2 m) less."""
+    return float(ratio(f1_C * (1 - f1_C), 2 * rows_C).mean()) if len(f1_C) else 0.0
 
 
 def _of_classes(labels_P: Ints, answers_P: Ints, n_classes: int, count_P: Ints) -> _Counts:

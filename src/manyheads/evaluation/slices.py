@@ -22,10 +22,11 @@ from manyheads.data.rows import Rows, script_of
 from manyheads.evaluation.answered import Answered, Stored
 from manyheads.evaluation.evaluation import Finding, Setup
 from manyheads.evaluation.intervals import Bools, share_interval
-from manyheads.evaluation.metrics import MOST_OF_SLICE, AnswerTally
+from manyheads.evaluation.metrics import AnswerTally
 from manyheads.evaluation.report import Section, Table
 from manyheads.inference.classifier import rows_at_once
 
+MOST_OF_SLICE = 4096  # rows with labels that are held of each slice
 FEWEST = 30  # rows of a slice that is judged
 MOST_VALUES, MOST_DIFFERENT = 20, 10_000  # values of a column that are slices; that are counted
 PARTS = (0.25, 0.5, 0.75)  # of the rows, at which lengths are cut
