@@ -61,3 +61,12 @@ def test_many_rows_are_counted_by_confidence(monkeypatch: pytest.MonkeyPatch) ->
 def test_bins_hold_equally_many_rows() -> None:
     confidence = np.random.default_rng(0).random(150)
     assert np.bincount(equal_bins(confidence, np.ones(150, dtype=int))).tolist() == [10] * 15
+
+
+def test_rows_dealt_evenly_to_classes_leave_a_doubt_of_calibration() -> None:
+    labels = np.repeat(np.arange(10), 40)
+    figures = score(labels, np.full((400, 10), 0.1), [str(at) for at in range(10)]).figures
+    drawn = np.random.default_rng(0).binomial(400, 0.1, size=10_000)
+    for name in ("calibration_error", "adaptive_calibration_error", "classwise_calibration_error"):
+        assert (figures[name].value, figures[name].low) == (pytest.approx(0), 0)
+        assert figures[name].high > np.abs(drawn - 40).mean() / 400  # which noise alone makes of no error

@@ -14,6 +14,7 @@ G figures . V values of a row
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -70,7 +71,9 @@ def error_interval(n_K: ArrayLike, right_K: ArrayLike, sure_K: ArrayLike, *, sha
     the variance of binomial draws in place of draws: at an end the error seen is `Z` standard deviations from its mean.
     The variance is `shared` times that of independent bins. How gaps are spread over bins is not known, so the ends are
     the outer ones of three ways: as seen, each with two rows of the mean gap added; the same in all; by a line through
-    the logits, Cox (1958), "Two Further Applications of a Model for Binary Regression".
+    the logits, Cox (1958), "Two Further Applications of a Model for Binary Regression". An error far below what noise
+    alone makes, as where rows are dealt evenly to classes, proves no smaller one than one deviation below it does:
+    Cowan, Cranmer, Gross and Vitells (2011), "Power-Constrained Limits".
     """
     n_K, right_K, sure_K = (np.asarray(one, dtype=np.float64) for one in (n_K, right_K, sure_K))
     n_K, right_K, sure_K = (one[n_K > 0] for one in (n_K, right_K, sure_K))
@@ -80,16 +83,23 @@ def error_interval(n_K: ArrayLike, right_K: ArrayLike, sure_K: ArrayLike, *, sha
     def error(true_K: Floats) -> float:
         return float(n_K @ np.abs(chance_K - true_K)) / n
 
-    def apart(true_K: Floats) -> float:
-        """How many standard deviations the error seen lies above its mean."""
+    def noise(true_K: Floats) -> tuple[float, float]:
+        """Mean and standard deviation of the error that is seen."""
         mean_K, variance_K = _gap_moments(n_K, sure_K, true_K)
         bins = float(n_K @ (chance_K - true_K) ** 2) - n * error(true_K) ** 2  # by rows that fall into other bins
-        return float(value * n - mean_K.sum()) / math.sqrt(max(shared * (float(variance_K.sum()) + bins), 1e-18))
+        return float(mean_K.sum()) / n, math.sqrt(max(shared * (float(variance_K.sum()) + bins), 1e-18)) / n
 
-    lows, highs = [value], [value]
+    def apart(true_K: Floats, seen: float) -> float:
+        """How many standard deviations an error lies above its mean."""
+        mean, deviation = noise(true_K)
+        return (seen - mean) / deviation
+
+    mean, deviation = noise(chance_K)
+    lows, highs, least = [value], [value], max(value, mean - deviation)
     as_seen_K = (gap_K + 2 * gap_K.sum() / n) / (n_K + 2)
     for towards_K in (as_seen_K, np.ones_like(chance_K), chance_K - _line(n_K, right_K, chance_K)):
-        low_K, high_K = (_end(apart, end, chance_K, towards_K) for end in (Z, -Z))
+        ends = ((value, Z), (least, -Z))
+        low_K, high_K = (_end(partial(apart, seen=seen), end, chance_K, towards_K) for seen, end in ends)
         lows += [] if low_K is None else [error(low_K)]
         highs += [] if high_K is None else [error(high_K)]
     return Interval(value, min(lows), max(highs) if len(highs) > 1 else 1.0)
