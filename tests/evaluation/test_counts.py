@@ -124,3 +124,11 @@ def test_a_loss_that_is_the_same_in_all_rows_has_an_interval() -> None:
     for n in (70_001, 3):
         sums.add(np.full((n, 2), 0.1))
     assert (sums.mean(0).low, sums.mean(0).high) == pytest.approx((0.1, 0.1))
+
+
+def test_many_rows_at_an_edge_are_in_one_bin() -> None:
+    tally, labels = ClassTally(2), np.arange(5000) % 2
+    for _ in range(20):
+        tally.add(labels, np.tile([0.6, 0.4], (5000, 1)))
+    (only,) = tally.scores(["a", "b"]).reliability
+    assert (only.low, only.n_rows, only.accuracy) == (0.6, 100_000, 0.5)

@@ -119,3 +119,20 @@ def test_nothing_is_known_of_a_figure_without_a_row() -> None:
         == (nothing["macro_f1"].low, nothing["macro_f1"].high)
         == (0, 1)
     )
+
+
+def test_macro_f1_of_many_labels_of_each_row_is_held_as_often_as_it_says() -> None:
+    random, held = np.random.default_rng(0), []
+    for _ in range(60):
+        marks = random.random((400, 50)) < 0.5
+        answers = marks ^ (random.random(marks.shape) < 0.2)  # so that each F1 is 0.8
+        found = score_answers(marks, answers, 50)["macro_f1"]
+        held.append(found.low <= 0.8 <= found.high)
+    assert np.mean(held) >= 0.92  # by rows as few as count as independent the interval would lie above it
+
+
+def test_labels_that_are_all_right_by_far_have_a_brier_score() -> None:
+    marks = np.array([[True, False], [False, True]] * 20)
+    chances = 1 / (1 + np.exp(np.where(marks, -1.0, 1.0) * np.random.default_rng(0).uniform(125, 135, marks.shape)))
+    brier = score_labels(marks, chances, ["a", "b"], [0.5, 0.5]).figures["brier"]
+    assert 0 <= brier.low <= brier.value <= brier.high < 1e-100

@@ -134,7 +134,7 @@ def mean_interval(
     if not deviation > 0:
         return Interval(mean, mean, mean)
     ends_t = [sign * float(stdtrit(n - 1, 0.975)) for sign in (1, -1)]
-    skew = float(count_P @ apart_P**3) / n / (deviation**3 * math.sqrt(n)) if skewed else 0.0
+    skew = float(count_P @ (apart_P / deviation) ** 3) / (n * math.sqrt(n)) if skewed else 0.0
     for at, end in enumerate(ends_t):  # 3 / skew * (root - 1), in a form that holds at no skew, too
         root = math.cbrt(1 + skew * (end - skew / 6))
         ends_t[at] = 3 * (end - skew / 6) / (root**2 + root + 1)

@@ -150,7 +150,7 @@ class ClassTally:
             labels=list(names),
             per_class=[ClassScore(*row) for row in zip(names, *counts.by_class(), strict=True)],
             confusion=confusion.reshape(self.n_classes, self.n_classes).tolist(),
-            reliability=reliability(mean_PV[:, 1], right_P, count_P),
+            reliability=reliability(mean_PV[:, 1], right_P, count_P, bin_P),
         )
 
 
@@ -308,9 +308,9 @@ class _Counts:
     def intervals(self, covariances_GG: Floats) -> Figures:
         """Every figure with its interval, by the covariances of what rows move."""
         figures, variances = self.figures(), covariances_GG.diagonal().tolist()
-        found: Figures = {}
+        found, whole_C = Figures(), (self.given_C + self.support_C) / 2
         for (name, (share_C, rows_C, _)), variance in zip(figures.items(), variances, strict=True):
-            missing = _missing(share_C, rows_C) if name == "macro_f1" else 0.0
+            missing = _missing(share_C, whole_C[whole_C > 0]) if name == "macro_f1" else 0.0
             found[name] = shares_interval(share_C, rows_C, variance, missing)
         found["accuracy"] = share_interval(int(self.n_right), self.n_rows)
         return found if self.multi else found | {"micro_f1": found["accuracy"]}
@@ -328,10 +328,10 @@ def _weights(by_right_C: Floats, share_C: Floats, given: float, had: float) -> F
     return np.concatenate([by_right_C, given * by_whole_C, had * by_whole_C, np.zeros(1)])
 
 
-def _missing(f1_C: Floats, rows_C: Floats) -> float:
+def _missing(f1_C: Floats, whole_C: Floats) -> float:
     """By what macro F1 is too low, to second order: as its whole of m rows goes with the rows that are right, an F1 is
-    on average F (1 - F) / (2 m) less."""
-    return float(ratio(f1_C * (1 - f1_C), 2 * rows_C).mean()) if len(f1_C) else 0.0
+    on average F (1 - F) / (2 m) less. That holds of each label by itself, whatever others its rows have."""
+    return float((f1_C * (1 - f1_C) / (2 * whole_C)).mean()) if len(f1_C) else 0.0
 
 
 def _of_classes(labels_P: Ints, answers_P: Ints, n_classes: int, count_P: Ints) -> _Counts:
@@ -356,11 +356,13 @@ def _of_sums(sum_F: Floats, n: int, n_labels: int) -> _Counts:
     return _Counts(support_C, given_C, right_C, float(sum_F[3 * n_labels]), n, True)
 
 
-def reliability(confidence_P: Floats, right_P: Bools, count_P: Ints | None = None) -> list[Bin]:
+def reliability(
+    confidence_P: Floats, right_P: Bools, count_P: Ints | None = None, bin_P: Ints | None = None
+) -> list[Bin]:
     """The bins that hold rows, from the least to the most confident; `count_P` rows at once, of which the confidence
-    is the mean."""
+    is the mean, and which lie in `bin_P`, as a mean of rows at an edge may be rounded below it."""
     count_P = np.ones(len(confidence_P), dtype=np.int64) if count_P is None else count_P
-    bin_P = np.digitize(confidence_P, EDGES)
+    bin_P = np.digitize(confidence_P, EDGES) if bin_P is None else bin_P
     sums = [
         np.bincount(bin_P, weights=count_P * values, minlength=N_BINS).tolist() for values in (1, confidence_P, right_P)
     ]
