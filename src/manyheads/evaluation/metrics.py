@@ -330,8 +330,12 @@ def _weights(by_right_C: Floats, share_C: Floats, given: float, had: float) -> F
 
 def _missing(f1_C: Floats, whole_C: Floats) -> float:
     """By what macro F1 is too low, to second order: as its whole of m rows goes with the rows that are right, an F1 is
-    on average F (1 - F) / (2 m) less. That holds of each label by itself, whatever others its rows have."""
-    return float((f1_C * (1 - f1_C) / (2 * whole_C)).mean()) if len(f1_C) else 0.0
+    on average F (1 - F) / (2 m) less. That holds of each label by itself, whatever others its rows have. An F1 of few
+    rows is 0 or 1 by chance, so it is taken with one more row of the mean F1, as in `shares_interval`."""
+    if not len(f1_C):
+        return 0.0
+    drawn_C = (whole_C * f1_C + f1_C.mean()) / (whole_C + 1)
+    return float((drawn_C * (1 - drawn_C) / (2 * whole_C)).mean())
 
 
 def _of_classes(labels_P: Ints, answers_P: Ints, n_classes: int, count_P: Ints) -> _Counts:
