@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
+unexport PYTHONDONTWRITEBYTECODE  # packages are compiled when they are first imported, and once
 
 .DEFAULT_GOAL := help
 .PHONY: help install train test test-slow test-slurm check docs bench bench-accuracy bench-gpu
@@ -15,14 +16,14 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "manyheads needs Python 3.11 or newer: make install PYTHON=python3.12"; exit 2; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 train: $(INSTALLED)  ## train, judge and report on the built-in demo sentences
 	$(BIN)/manyheads train
 
 test: $(INSTALLED)  ## all fast tests
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder
 
 test-slow: $(INSTALLED)  ## the tests that take minutes
 	$(BIN)/pytest -m slow

@@ -330,6 +330,18 @@ def pytest_configure() -> None:
     gc.disable()
 
 
+SERVERS = ("forks", "victim")  # fixtures that take long to start
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What the tests of a file share is made once in each process of xdist that runs one of them: so that each file
+    runs in one, and all files that need the same server, which take longest, first."""
+    of_file = {item.path: server for server in SERVERS for item in items if server in getattr(item, "fixturenames", ())}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(of_file.get(item.path, str(item.path))))
+    items.sort(key=lambda item: item.path not in of_file)
+
+
 def pytest_collection_finish() -> None:
     """What they made stays to the end: the garbage collector need not walk it again and again."""
     gc.freeze()

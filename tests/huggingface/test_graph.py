@@ -54,9 +54,10 @@ from manyheads.linear.model import LinearModel, counted
 onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
 
 SMALL: dict[str, Any] = {"n_layers": 2, "n_heads": 2, "d_model": 16, "d_k": 8, "d_v": 6, "d_ff": 24}
+ONE_LAYER = SMALL | {"n_layers": 1}  # a second takes as long again to export
 SHAPE = ModelConfig(
-    **SMALL, scores=[Score.additive, Score.cosine], normaliser=Normaliser.entmax15, positions=Positions.rotary,
-    windows=[2, 0], pooling=Pooling.attention, activation=Activation.swiglu, norm=Norm.rms,
+    **ONE_LAYER, score=Score.additive, normaliser=Normaliser.entmax15, positions=Positions.rotary, window=2,
+    pooling=Pooling.attention, activation=Activation.swiglu, norm=Norm.rms,
 )  # fmt: skip
 SECONDS = ["bad film", "good", "", "a film so so", "a very good film"]
 TEXTS = ["good film", "", "a very bad film and not so good a film as the others are", "so", "unknown words \u17a3"]
@@ -98,7 +99,8 @@ def ship_both(
 ) -> Path:
     """A small model with a linear member of the terms of `TEXTS`."""
     thresholds = [0.3, 0.2, 0.4] if multi else None
-    plain = load(ship_model(folder / "plain", pairs=pairs, thresholds=thresholds), TextClassifier)
+    shape = ModelConfig(**ONE_LAYER)
+    plain = load(ship_model(folder / "plain", pairs=pairs, thresholds=thresholds, shape=shape), TextClassifier)
     every = counted(TEXTS, SECONDS if pairs else None, terms).terms_E
     terms_U, made = torch.tensor(sorted(set(every))[::2]), torch.Generator().manual_seed(3)  # every second is unknown
     rarity_U, votes_UC = 1 + torch.rand(len(terms_U), generator=made), torch.randn(len(terms_U), 3, generator=made)
@@ -148,7 +150,7 @@ def test_of_a_calibrated_run_that_reads_long_texts_labels_are_given_as_before_it
     kind, ship_model, tmp_path, capsys
 ):
     both = DataConfig(max_length=6, long=Long.both)
-    model = ship_model(tmp_path / "model", data=both, thresholds=[0.3, 0.6, 0.45])
+    model = ship_model(tmp_path / "model", data=both, thresholds=[0.3, 0.6, 0.45], shape=ModelConfig(**ONE_LAYER))
     (model / "calibration.json").write_text('{"method": "vector", "scale": [0.5, 2, 1], "shift": [1.5, -1, 2]}')
     folder = export(ExportConfig(run=str(model), output=str(tmp_path / "out"), format=kind))
     said = capsys.readouterr().out
@@ -211,7 +213,7 @@ def test_predict_and_evaluate_open_it_like_the_run(thresholds, model, exported, 
         column = "label"
         model, folder = (shutil.copytree(one, tmp_path / one.name) for one in (model, exported))
     else:
-        column, shape = "labels", ModelConfig(**SMALL | {"n_layers": 1}, pooling=Pooling.max)
+        column, shape = "labels", ModelConfig(**ONE_LAYER, pooling=Pooling.max)
         model = ship_model(tmp_path / "model", data=DataConfig(max_length=12), shape=shape, thresholds=thresholds)
         folder = write(model, tmp_path / "graph")
     ours, theirs = (manyheads.load(one, precision="fp32") for one in (model, folder))
@@ -327,9 +329,7 @@ def test_a_graph_that_answers_otherwise_is_refused_with_the_text_and_leaves_noth
 
 @pytest.mark.parametrize("kind", [Format.onnx, pytest.param(Format.torch, marks=pytest.mark.slow)])
 def test_pairs_are_read_like_the_run_does(kind, ship_model, tmp_path):
-    model = ship_model(
-        tmp_path / "model", pairs=True, shape=ModelConfig(**SMALL | {"n_layers": 1}, pair=PairKind.cross)
-    )
+    model = ship_model(tmp_path / "model", pairs=True, shape=ModelConfig(**ONE_LAYER, pair=PairKind.cross))
     folder, ours = write(model, tmp_path / "out", kind), load(model, TextClassifier).logits(TEXTS, SECONDS)
     torch.testing.assert_close(answered(folder, TEXTS, SECONDS), ours, rtol=0, atol=1e-5)
     for at in range(len(TEXTS)):
@@ -446,7 +446,7 @@ CARRIED = [
     {"window": 3}, {"causal": True}, {"window": 3, "causal": True}, {"n_kv_heads": 1}, {"qk_norm": True},
     {"project": False, "d_k": 8, "d_v": 8}, {"project_output": False, "d_v": 8}, {"d_embedding": 6},
     *({"encoder": one, "bidirectional": ways} for one in (EncoderKind.gru, EncoderKind.lstm) for ways in (False, True)),
-    {"encoder": EncoderKind.gru, "bias": False},
+    {"encoder": EncoderKind.gru, "bias": False}, {"scores": [Score.additive, Score.cosine], "windows": [2, 0]},
 ]  # fmt: skip
 OF_PAIRS = [
     {}, {"matches": False}, {"pair": PairKind.cross, "positions": Positions.alibi}, {"encoder": EncoderKind.lstm},

@@ -102,9 +102,11 @@ WAYS = {
 }
 
 
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", WAYS)
-def test_compiled_steps_learn_as_layers_as_written_do(small, flash_on_cpu, monkeypatch, way):
-    """By each way of a GPU. The graphs are few, and none is broken, whatever the batches."""
+def test_compiled_steps_learn_as_layers_as_written_do(small, flash_on_cpu, monkeypatch, way, backend):
+    """By each way of a GPU. The graphs are few, and none is broken, whatever the batches; their gradients by the
+    compiler, too, are tested with other shapes above."""
     monkeypatch.setattr(kernels, "_is_on_gpu", lambda x: True)
 
     def losses(walk) -> list[float]:
@@ -125,7 +127,7 @@ def test_compiled_steps_learn_as_layers_as_written_do(small, flash_on_cpu, monke
 
     torch.compiler.reset()
     counters.clear()
-    compiled = losses(make_walk(mode="default", backend="aot_eager"))
+    compiled = losses(make_walk(mode="default", backend=backend))
     assert not counters["graph_break"]
     assert counters["stats"]["unique_graphs"] <= 4, "two of each kind, or each of three counts changes once"
     torch.testing.assert_close(compiled, losses(through), atol=1e-4, rtol=1e-4)

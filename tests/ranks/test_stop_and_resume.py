@@ -248,7 +248,9 @@ def test_a_second_signal_leaves_at_once(words, start):
     time.sleep(0.5)
     crew.send(signal.SIGINT, 0)
     crew.send(signal.SIGINT, 1)
-    assert crew.codes() == [130, 130], crew.said(0)
+    codes = crew.codes()
+    assert codes[1] == 130, crew.said(1)
+    assert codes[0] in (130, 69), crew.said(0)  # it may see that the other is gone before it has its own signal
 
 
 def rows_of(crew, rank: int) -> list:
