@@ -122,6 +122,9 @@ def write_evaluation(
     classes = isinstance(model, TextClassifier)
     split, validation = "the file" if data.split == "all" else data.split, data.splits and data.splits.validation
     warnings = warnings_of(evaluation, data.rows, split, data.role, model.labels, validation) if classes else []
+    if classes and data.run is None and not data.most_frequent:
+        kind = "class" if data.rows.sets is None else "label"
+        warnings.append(f"the most frequent {kind} is that of these rows: nothing says which the training rows have")
     warnings = [*([data.learnt] if data.learnt else []), *warnings]
     judged_as = {"model": to_plain(model.model)} if data.run is None else {"run": to_plain(data.run)}
     page = evaluation.page(
