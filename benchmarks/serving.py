@@ -263,12 +263,15 @@ async def soak(run: Path, texts: list[str], seconds: float, workers: int = 2, sh
         capacity = (await turn(port, texts, 16, 5.0, anew=True))[0]
         rate, begun = share * capacity, time.perf_counter()
         end, counts = begun + seconds, dict.fromkeys(("sent", "answered", "refused", "lost", "other bits"), 0)
-        memory: list[tuple[float, float, float]] = []
+        memory: list[tuple[float, float, float, int]] = []
         taken: list[float] = []
+        most = 0
 
         async def one(at: int) -> None:
             sent = time.perf_counter()
+            nonlocal most
             counts["sent"] += 1
+            most = max(most, counts["sent"] - len(taken) - counts["lost"])
             try:
                 status, body = await asked_anew(port, texts[at % len(texts)])
             except (OSError, EOFError):
@@ -288,7 +291,7 @@ async def soak(run: Path, texts: list[str], seconds: float, workers: int = 2, sh
                 asked = {task for task in asked if not task.done()} if at % 500 == 0 else asked
                 at += 1
             if now - begun > 10 * len(memory):
-                memory.append((round(now - begun), *used(process.pid)))
+                memory.append((round(now - begun), *used(process.pid), counts["sent"] - len(taken) - counts["lost"]))
             await asyncio.sleep(0.002)
         await asyncio.gather(*asked, nuisance)
         process.send_signal(signal.SIGTERM)
@@ -306,7 +309,8 @@ async def soak(run: Path, texts: list[str], seconds: float, workers: int = 2, sh
         "p50 ms": round(cuts[49], 1),
         "p99 ms": round(cuts[98], 1),
         "MiB of the server, first and last quarter": ends,
-        "MiB of server and of workers, by second": memory,
+        "most requests under way at once": most,
+        "MiB of server and of workers, and requests under way, by second": memory,
     }
 
 
