@@ -77,17 +77,16 @@ def main() -> None:
     if not data:
         sys.exit("MANYHEADS_DATA is not set: it names the folder that holds ag_news_10k/{train,test}.csv")
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results["machine"] = machine()
     packages = ("torch", "transformers", "fastapi", "uvicorn", "manyheads")
-    results["versions"] = {name: version(name) for name in packages}
+    where = {"machine": machine(), "versions": {name: version(name) for name in packages}}
     with tempfile.TemporaryDirectory() as scratch:
         run, texts = made(Path(data) / "ag_news_10k", Path(scratch))
         for word in sys.argv[1:] or ["speed"]:
             name, _, seconds = word.partition("=")
             if name == "soak":
-                results[name] = asyncio.run(soak(run, texts[:200], float(seconds)))
+                results[name] = where | asyncio.run(soak(run, texts[:200], float(seconds)))
             else:
-                results[name] = speed(run, texts)
+                results[name] = where | speed(run, texts)
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
             print(json.dumps(results[name], indent=1), flush=True)
     fill_document(DOCUMENT, {"serving": table(results["speed"])})
