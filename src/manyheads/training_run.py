@@ -1,5 +1,6 @@
 """Train, judge and ship one model: the whole story of `manyheads train`."""
 
+import atexit
 import gc
 import logging
 import os
@@ -216,6 +217,7 @@ def fit_on(
     """The network and the figures of its training, begun again from the newest checkpoint where a guard asks for it."""
     import torch
 
+    from manyheads.distributed.collectives import leave
     from manyheads.training.module import assemble_network
     from manyheads.training.trainer import fit
 
@@ -223,7 +225,10 @@ def fit_on(
         try:
             with watched(folder / RANKS, run.hardware.timeout):
                 labels = splits.labels
-                return network, fit(run, network, tokens, labels, folder, start, started, callbacks, trackers)
+                training = fit(run, network, tokens, labels, folder, start, started, callbacks, trackers)
+            if this_process().n_ranks > 1:
+                atexit.register(leave)  # one that ends ill does not: it would wait for the others
+            return network, training
         except StartAgain:
             if this_process().n_ranks > 1:
                 raise

@@ -22,6 +22,12 @@ TOPICS: tuple[str, ...] = (
 )
 
 
+def leave() -> None:
+    """Close the connections of all groups: at the end of a process their threads might abort it."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 def gathered(content: bytes, group: dist.ProcessGroup | None) -> list[bytes]:
     """What each rank gives, in their order, on rank 0; elsewhere nothing. All ranks call it."""
     if group is None:

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from manyheads.config import ModelConfig, Task
 from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch, Batches, laid_out, plan_evaluation
 from manyheads.data.tokens import Tokens, Windows
-from manyheads.distributed.collectives import from_first, gathered
+from manyheads.distributed.collectives import from_first, gathered, leave
 from manyheads.distributed.heartbeat import Lost
 from manyheads.distributed.ranks import Ranks, meeting_place
 from manyheads.inference.format import Settings
@@ -194,7 +194,7 @@ def work_together(ranks: Ranks, timeout: float) -> Iterator["Workers"]:
         if not dist.is_initialized():
             place = "tcp://{}:{}".format(*meeting_place())
             dist.init_process_group("gloo", place, seconds, world_size=ranks.n_ranks, rank=ranks.rank)
-            atexit.register(_leave)
+            atexit.register(leave)
         asking, answering = (dist.new_group(timeout=one, backend="gloo") for one in (FOREVER, seconds))
     workers = Workers(ranks, timeout, asking, answering)
     try:
@@ -205,12 +205,6 @@ def work_together(ranks: Ranks, timeout: float) -> Iterator["Workers"]:
         dist.destroy_process_group(workers.asking)
         dist.destroy_process_group(workers.answering)
         workers.asking = workers.answering = None
-
-
-def _leave() -> None:
-    """Close the connections of all groups: at the end of a process their threads would abort it."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 @dataclass(slots=True)
