@@ -93,3 +93,26 @@ def tokens_of_train(folder: Path) -> int:
     tokenizer = Tokenizer.from_file(str(file))
     with (folder / "data" / "train.csv").open() as rows:
         return sum(len(tokenizer.encode(row["text"]).ids) for row in csv.DictReader(rows))
+
+
+ENDS = """
+import atexit, sys
+import torch.distributed as dist
+from manyheads.cli.main import main
+
+if __name__ == "__main__":
+    atexit.register(lambda: print("groups are", "open" if dist.is_initialized() else "closed"))  # after all others
+    code = main(["train", "data.path=data", "debug=fast", "hardware.accelerator=cpu", "batch.rows=4", "output=run"])
+    print("groups were", "open" if dist.is_initialized() else "closed")
+    sys.exit(code)
+"""
+
+
+def test_ranks_close_their_groups_before_they_end(ranks_run):
+    """A thread that a group has left would abort its process."""
+    (ranks_run.folder / "data").mkdir()
+    for start, (split, n_rows) in enumerate({"train": 16, "validation": 4, "test": 4}.items()):
+        write_split(ranks_run.folder / "data" / f"{split}.csv", 100 * start, n_rows)
+    for job in ranks_run.script(ENDS):
+        assert job.code() == 0, job.err
+        assert job.out.endswith("groups were open\ngroups are closed\n")
