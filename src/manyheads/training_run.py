@@ -227,7 +227,7 @@ def fit_on(
                 labels = splits.labels
                 training = fit(run, network, tokens, labels, folder, start, started, callbacks, trackers)
             if this_process().n_ranks > 1:
-                atexit.register(leave)  # one that ends ill does not: it would wait for the others
+                atexit.register(leave)  # not where it failed: closing would wait for the others
             return network, training
         except StartAgain:
             if this_process().n_ranks > 1:

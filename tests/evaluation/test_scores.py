@@ -210,8 +210,8 @@ def test_an_end_of_a_mean_of_shares_is_as_far_as_the_likeliest_shares_of_it_say(
             )
             assume(likeliest.success)  # it gives up now and then, far from the best
             likeliest_C = likeliest.x
-            drawn_C = (n_C * likeliest_C + likeliest_C.mean()) / (n_C + 1)
-            spread = np.sqrt(scale * (drawn_C * (1 - drawn_C) / n_C).sum()) / len(n_C)
+            shrunk_C = (n_C * likeliest_C + likeliest_C.mean()) / (n_C + 1)
+            spread = np.sqrt(scale * (shrunk_C * (1 - shrunk_C) / n_C).sum()) / len(n_C)
             assert abs(share_C.mean() - end) / spread == pytest.approx(1.96, abs=0.03)
 
 

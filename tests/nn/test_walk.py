@@ -105,8 +105,8 @@ WAYS = {
 @pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", WAYS)
 def test_compiled_steps_learn_as_layers_as_written_do(small, flash_on_cpu, monkeypatch, way, backend):
-    """By each way of a GPU. The graphs are few, and none is broken, whatever the batches; their gradients by the
-    compiler, too, are tested with other shapes above."""
+    """By each way of a GPU. The graphs are few, and none is broken, whatever the batches. `eager` captures the graphs
+    alone; `aot_eager`, which takes twice as long, also traces their gradients."""
     monkeypatch.setattr(kernels, "_is_on_gpu", lambda x: True)
 
     def losses(walk) -> list[float]:

@@ -37,7 +37,7 @@ def share_interval(n_some: int, n: int) -> Interval:
     return Interval(share, min(share, max(0.0, low)), max(share, min(1.0, high)))
 
 
-def shares_interval(share_C: Floats, n_C: Floats, variance: float | None = None, missing: float = 0.0) -> Interval:
+def shares_interval(share_C: Floats, n_C: Floats, variance: float | None = None, shift: float = 0.0) -> Interval:
     """The mean of shares of `n_C` rows each, such as recall over classes, with the score interval of Martín Andrés,
     Álvarez Hernández and Herranz Tejedor (2011), "Inferences about a linear combination of proportions".
 
@@ -45,7 +45,7 @@ def shares_interval(share_C: Floats, n_C: Floats, variance: float | None = None,
     A share without rows may be anything; without any share the interval is 0 to 1; of one share it is Wilson's.
     Where rows decide several shares at once, or one is no plain share (F1), the mean has another `variance` than that
     of independent shares: their ratio scales it, drawn towards 1 as if by `Z**2` further rows, since few mistakes say
-    little of it. Both ends are moved up by what the mean seen is too low by, if `missing`.
+    little of it. Both ends are moved up by `shift`, by which the mean seen is too low on average.
     """
     n_shares = len(share_C)
     if not n_shares:
@@ -55,7 +55,7 @@ def shares_interval(share_C: Floats, n_C: Floats, variance: float | None = None,
     if variance is not None and independent > 0:
         known = float((alone_C * n_C).sum())
         scale = (known * variance / independent + Z**2) / (known + Z**2)
-    low, high = _least_mean(share_C, n_C, scale) + missing, 1 - _least_mean(1 - share_C, n_C, scale) + missing
+    low, high = _least_mean(share_C, n_C, scale) + shift, 1 - _least_mean(1 - share_C, n_C, scale) + shift
     return Interval(value, min(value, max(0.0, low)), max(value, min(1.0, high)))
 
 
@@ -70,8 +70,8 @@ def _least_mean(share_C: Floats, n_C: Floats, scale: float) -> float:
     def at(slope: float) -> tuple[Floats, float]:
         sum_C = n_C + slope
         p_C = ratio(2 * n_C * share_C, sum_C + np.sqrt(np.maximum(sum_C**2 - 4 * slope * n_C * share_C, 0)))
-        drawn_C = (n_C * p_C + p_C[known_C].mean()) / (n_C + 1)
-        away, variance = (float(ratio(of_C * (1 - of_C), n_C).sum()) for of_C in (p_C, drawn_C))
+        shrunk_C = (n_C * p_C + p_C[known_C].mean()) / (n_C + 1)
+        away, variance = (float(ratio(of_C * (1 - of_C), n_C).sum()) for of_C in (p_C, shrunk_C))
         return p_C, (slope * away) ** 2 / (Z**2 * scale * variance) if variance > 0 else 0.0
 
     most = 1.0

@@ -310,8 +310,8 @@ class _Counts:
         figures, variances = self.figures(), covariances_GG.diagonal().tolist()
         found, whole_C = Figures(), (self.given_C + self.support_C) / 2
         for (name, (share_C, rows_C, _)), variance in zip(figures.items(), variances, strict=True):
-            missing = _missing(share_C, whole_C[whole_C > 0]) if name == "macro_f1" else 0.0
-            found[name] = shares_interval(share_C, rows_C, variance, missing)
+            shift = _f1_bias(share_C, whole_C[whole_C > 0]) if name == "macro_f1" else 0.0
+            found[name] = shares_interval(share_C, rows_C, variance, shift)
         found["accuracy"] = share_interval(int(self.n_right), self.n_rows)
         return found if self.multi else found | {"micro_f1": found["accuracy"]}
 
@@ -328,14 +328,14 @@ def _weights(by_right_C: Floats, share_C: Floats, given: float, had: float) -> F
     return np.concatenate([by_right_C, given * by_whole_C, had * by_whole_C, np.zeros(1)])
 
 
-def _missing(f1_C: Floats, whole_C: Floats) -> float:
+def _f1_bias(f1_C: Floats, whole_C: Floats) -> float:
     """By what macro F1 is too low, to second order: as its whole of m rows goes with the rows that are right, an F1 is
     on average F (1 - F) / (2 m) less. That holds of each label by itself, whatever others its rows have. An F1 of few
     rows is 0 or 1 by chance, so it is taken with one more row of the mean F1, as in `shares_interval`."""
     if not len(f1_C):
         return 0.0
-    drawn_C = (whole_C * f1_C + f1_C.mean()) / (whole_C + 1)
-    return float((drawn_C * (1 - drawn_C) / (2 * whole_C)).mean())
+    shrunk_C = (whole_C * f1_C + f1_C.mean()) / (whole_C + 1)
+    return float((shrunk_C * (1 - shrunk_C) / (2 * whole_C)).mean())
 
 
 def _of_classes(labels_P: Ints, answers_P: Ints, n_classes: int, count_P: Ints) -> _Counts:

@@ -124,7 +124,7 @@ def write_evaluation(
     warnings = warnings_of(evaluation, data.rows, split, data.role, model.labels, validation) if classes else []
     if classes and data.run is None and not data.most_frequent:
         kind = "class" if data.rows.sets is None else "label"
-        warnings.append(f"the most frequent {kind} is that of these rows: nothing says which the training rows have")
+        warnings.append(f"the most frequent {kind} is taken from these rows, as the training rows are not known")
     warnings = [*([data.learnt] if data.learnt else []), *warnings]
     judged_as = {"model": to_plain(model.model)} if data.run is None else {"run": to_plain(data.run)}
     page = evaluation.page(
