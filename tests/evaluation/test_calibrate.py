@@ -23,6 +23,7 @@ from manyheads.config import (
     RunConfig,
     run_data,
 )
+from manyheads.evaluation import calibrate as verb
 from manyheads.evaluation.calibrate import calibrate, fit
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference.folder import load
@@ -160,6 +161,15 @@ def test_the_folder_answers_by_what_was_fitted(run: Path, method: CalibrationMet
     with pytest.raises(ValueError, match="elsewhere is there already: name a new folder"):
         calibrated(run, method, output=str(elsewhere))
     assert calibrated(run, method) == found  # it is fitted on what the model says without it
+    with pytest.raises(ValueError, match=r"fit.csv holds the rows that calibrate was fitted on"):
+        judged(run, "fit", "same")
+
+
+def test_of_many_rows_some_are_drawn_and_all_are_known(run: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(verb, "MOST", 200)
+    found = calibrated(run, temperature)
+    assert (found["rows"], found["of"]) == (200, 600)
+    assert "temperature on 200 rows of 600, drawn" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"fit.csv holds the rows that calibrate was fitted on"):
         judged(run, "fit", "same")
 

@@ -5,10 +5,20 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score
 
 from manyheads.evaluation import calibration as counts
 from manyheads.evaluation.calibration import Cells, Sums
-from manyheads.evaluation.metrics import AnswerTally, ClassTally, LabelTally, change_of_answers, score, score_labels
+from manyheads.evaluation.metrics import (
+    AnswerTally,
+    ClassTally,
+    LabelPart,
+    LabelTally,
+    change_of_answers,
+    score,
+    score_answers,
+    score_labels,
+)
 from tests.evaluation.test_scores import some_rows
 
 NAMES = ["a", "b", "c", "d"]
@@ -119,8 +129,32 @@ def test_a_million_rows_take_the_memory_of_few() -> None:
     assert peak < 60e6
 
 
-def test_a_loss_that_is_the_same_in_all_rows_has_an_interval() -> None:
-    sums = Sums(0)
+def test_answers_by_many_labels_take_the_memory_of_few_rows() -> None:
+    random = np.random.default_rng(0)
+    marks, given = random.random((2, 60_000, 100)) < 0.05
+    tracemalloc.start()
+    found = score_answers(marks, given, 100), change_of_answers(marks, given, [~given], 100)[0]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found[0]["micro_f1"].value == pytest.approx(f1_score(marks, given, average="micro"))
+    assert found[1]["accuracy"].value == (marks == ~given).all(1).mean() - (marks == given).all(1).mean()
+    assert peak < 400e6  # all numbers of all rows twice are 290
+
+
+def test_parts_of_rows_with_labels_come_twice_and_none_is_held() -> None:
+    marks, likely = some_labels(6000)
+    given = likely > 0.5
+    whole, part = score_answers(marks, given, 4), LabelPart(4)
+    for add in (part.add, part.again):
+        for start in range(0, 6000, 64):
+            add(marks[start : start + 64], given[start : start + 64])
+    alike(part.figures()[0], whole, width=1e-6)
+    assert sum(of.nbytes for of in vars(part).values() if isinstance(of, np.ndarray)) < 2000
+
+
+def test_a_loss_that_is_the_same_in_all_rows_has_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "EXACT", 0)
+    sums = Sums()
     for n in (70_001, 3):
         sums.add(np.full((n, 2), 0.1))
     assert (sums.mean(0).low, sums.mean(0).high) == pytest.approx((0.1, 0.1))

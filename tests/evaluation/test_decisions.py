@@ -14,7 +14,7 @@ from manyheads.evaluation.calibration import Calibration
 from manyheads.evaluation.decisions import least_costs, outlier_rows, promises_kept, read_costs, risk_by_coverage
 from manyheads.evaluation.evaluation import Setup
 from manyheads.evaluation.intervals import share_interval
-from manyheads.inference.abstain import Rules, set_bounds
+from manyheads.inference.abstain import Rules, likelier, of_label, set_bounds
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.inference.outliers import fit_outliers
@@ -66,7 +66,9 @@ def test_rows_that_are_as_sure_are_answered_together() -> None:
 
 def test_promises_are_measured_on_rows_they_were_not_set_on() -> None:
     stored, likely, labels = drawn()
-    rules = Rules(500, 0.1, 0.8, 0.4, 0.9, True, set_bounds(likely[:450], labels[:450], 0.9, by_class=True))
+    right = of_label(likelier(likely), labels)[:450]
+    bounds = set_bounds(right, labels[:450], likely.shape[1], 0.9, by_class=True)
+    rules = Rules(500, 0.1, 0.8, 0.4, 0.9, True, bounds)
     finding = promises_kept(stored, rules)
     answered = likely.max(1) >= 0.8
     wrong = (likely.argmax(1) != labels)[answered]

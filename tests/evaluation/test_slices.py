@@ -57,6 +57,15 @@ def test_a_column_cuts_rows_whose_figures_are_counted(multi: bool) -> None:
     assert ("micro_f1" in found["web"]) == multi
 
 
+def test_slices_of_many_labels_hold_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    some, right = stored(3000, multi=True)
+    monkeypatch.setattr("manyheads.evaluation.slices.AnswerTally", None)  # which would
+    labels = np.array([one for (one,) in some.rows.sets])
+    for at, one in enumerate(lines(some, "label")):
+        assert (one["n_rows"], one["accuracy"]["value"]) == ((labels == at).sum(), right[labels == at].mean())
+        assert one["micro_f1"]["low"] < one["micro_f1"]["value"] < one["micro_f1"]["high"]
+
+
 def test_every_way_cuts_each_row_once() -> None:
     some, _ = stored()
     found = lines(some, "length", "label", "script", "confidence", "column:id")

@@ -20,7 +20,7 @@ from manyheads.config import (
     SetsConfig,
 )
 from manyheads.data.texts import read_rows
-from manyheads.inference.abstain import Rules, least_confidence, likelier, most_wrong, set_bounds
+from manyheads.inference.abstain import Rules, least_confidence, likelier, most_wrong, of_label, set_bounds
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
 from manyheads.runs.config_file import save_run
@@ -70,7 +70,8 @@ def draw(n: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 def test_sets_hold_the_right_class_as_often_as_they_say(by_class: bool) -> None:
     random, held = np.random.default_rng(1), []
     for _ in range(60):
-        bounds = set_bounds(*draw(300, random), 0.9, by_class=by_class)
+        likely, labels = draw(300, random)
+        bounds = set_bounds(of_label(likelier(likely), labels), labels, 4, 0.9, by_class=by_class)
         likely, labels = draw(500, random)
         is_in = likelier(likely)[np.arange(500), labels] <= bounds[labels]
         held.append(np.bincount(labels, is_in, 4) / np.bincount(labels, minlength=4) if by_class else is_in.mean())
@@ -80,7 +81,7 @@ def test_sets_hold_the_right_class_as_often_as_they_say(by_class: bool) -> None:
 
 def test_a_class_of_few_rows_is_in_every_set() -> None:
     likely, labels = np.tile([[0.9, 0.06, 0.04]], (50, 1)), np.array([0] * 49 + [1])
-    bounds = set_bounds(likely, labels, 0.9, by_class=True)
+    bounds = set_bounds(of_label(likelier(likely), labels), labels, 3, 0.9, by_class=True)
     assert bounds.tolist() == [0.0, np.inf, np.inf]
     np.testing.assert_allclose(likelier(likely)[0], [0.0, 0.9, 0.96])
 

@@ -21,7 +21,7 @@ from manyheads.evaluation.evaluation import Setup, write_answers
 from manyheads.evaluation.intervals import Bools, Floats, Ints
 from manyheads.evaluation.report import Example, Group
 from manyheads.inference.answers import Answers, Progress
-from manyheads.inference.classifier import OVERFLOW, TextClassifier, chunks_of, in_chunks, rows_at_once
+from manyheads.inference.classifier import OVERFLOW, TextClassifier, chunks_of, rows_at_once
 from manyheads.runs.summary import BOTH, LINEAR, NETWORK
 
 TOKENS = 8192  # most of a batch
@@ -151,7 +151,8 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
     if (
         setup.outliers is not None and into.progress.rows
     ):  # p-values of rows that were answered before a kill were not kept
-        in_chunks(ask, rows.pick(np.arange(into.progress.rows)), n_classes, lambda n_rows: None)
+        for _ in chunks_of(ask, rows.pick(np.arange(into.progress.rows)), n_classes, lambda n_rows: None):
+            pass
     for found in chunks_of(ask, rows, n_classes, setup.progress, done=into.progress.chunks):
         logits = torch.stack([found[name].float() for name in models])
         if len(broken := (~logits.isfinite()).any(2).nonzero()):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FOLDS = 5
 FEWEST = 50  # rows
+MOST, MOST_LOGITS = 100_000, 2**24  # rows that are drawn, and logits of them, of more
 SHOWN = ("loss", "brier", "calibration_error", "adaptive_calibration_error", "classwise_calibration_error", "accuracy")
 STEADY = 1e-3  # of the way from a line to the probability itself, so that it rises where it would be flat
 PULL = 1e-3  # by which `vector` holds scales at that of `temperature` and shifts at 0
@@ -63,14 +64,14 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     from manyheads.inference.classifier import TextClassifier, in_chunks
     from manyheads.inference.folder import load, place
 
+    rows = data.rows.drawn(max(FEWEST, min(MOST, MOST_LOGITS // len(labels))), config.seed)
     classifier = replace(place(load(folder, TextClassifier), config.hardware), calibration=None)
-    with progress_bar(len(data.rows)) as progress:
+    with progress_bar(len(rows)) as progress:
         ask = lambda texts, pairs: {"": classifier.logits(texts, pairs, tokens=config.batch.tokens)}  # noqa: E731
-        logits_nC = in_chunks(ask, data.rows, len(labels), progress)[""].double()
-    rows = data.rows
+        logits_nC = in_chunks(ask, rows, len(labels), progress)[""].double()
     truth = torch.tensor(list(rows.labels)) if rows.sets is None else marks_of(rows.sets, len(labels)).double()
     fitted = fit(config.method, logits_nC, truth)
-    found = {**fitted.as_json(), "digest": rows.digest(labels), **figures(config, logits_nC, truth, labels, data)}
+    found = {**fitted.as_json(), "digest": data.rows.digest(labels), **figures(config, logits_nC, truth, labels, data)}
     target, text = Path(config.output or folder.path), json.dumps(found, ensure_ascii=False) + "\n"
     with refuse_unwritable(target):
         if config.output:
@@ -163,7 +164,7 @@ def figures(
         held[order[fold::FOLDS]] = True
         after_nC[held] = fit(config.method, logits_nC[~held], truth[~held]).of(logits_nC[held], multi=truth.ndim == 2)
     before, after = (_scored(one, truth, labels) for one in (logits_nC, after_nC))
-    return {"rows": len(order), "source": data.rows.source, "before": before, "after": after}
+    return {"rows": len(order), "of": len(data.rows), "source": data.rows.source, "before": before, "after": after}
 
 
 def _scored(logits_nC: "Tensor", truth: "Tensor", labels: list[str]) -> dict[str, Any]:
@@ -180,7 +181,8 @@ def _scored(logits_nC: "Tensor", truth: "Tensor", labels: list[str]) -> dict[str
 
 
 def _show(found: dict[str, Any], folder: Path) -> None:
-    by = f"{found['method']} on {found['rows']:,} rows; after: of five folds, each mapped by what the others fitted"
+    of = f" of {found['of']:,}, drawn" if found["rows"] < found["of"] else ""
+    by = f"{found['method']} on {found['rows']:,} rows{of}; after: of five folds, each mapped by what the others fitted"
     lines = [by]
     for name, before in found["before"].items():
         after = found["after"][name]

@@ -198,18 +198,18 @@ class Cells:
 
 
 class Sums:
-    """Sums over rows of the numbers of each, and their covariances. Few rows are kept, of more than `most` the squares,
-    where these are fewer."""
+    """Sums over rows of the numbers of each, and their covariances. Few rows are kept, of more than `EXACT` the
+    squares, where these are fewer."""
 
-    def __init__(self, most: int | None = None) -> None:
-        self.n, self._rows, self._held, self._most = 0, list[Floats](), True, EXACT if most is None else most
+    def __init__(self) -> None:
+        self.n, self._rows, self._held = 0, list[Floats](), True
         self._sum_F, self._square_FF = np.zeros(()), np.zeros(())
 
     def add(self, of_row_nF: Floats) -> None:
         self.n += len(of_row_nF)
         self._rows.append(of_row_nF)
         n_numbers = of_row_nF.shape[1]
-        many = self.n > self._most or self.n * n_numbers > MOST_HELD
+        many = self.n > EXACT or self.n * n_numbers > MOST_HELD
         if not self._held or (many and self.n > n_numbers):
             self._held = False
             for one in self._rows:

@@ -21,6 +21,7 @@ from manyheads.config.fields import listed, show, to_plain
 from manyheads.data.columns import MULTI_LABEL, label_cells, label_sets
 from manyheads.data.files import read_file
 from manyheads.data.rows import label_names
+from manyheads.data.table import coded
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.abstain import learnt_texts
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
@@ -126,31 +127,36 @@ def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArra
     table, rows = read_file(path), data.rows
     if PREDICTION not in table.names:
         raise ValueError(f"{path} has no column '{PREDICTION}', but {listed(table.names)}: name that of the answers so")
-    cells, multi = list(table.column(PREDICTION)), rows.sets is not None
+    cells, multi = coded(table.column(PREDICTION)), rows.sets is not None
     if len(cells) != len(rows):
         raise ValueError(f"{path} has {len(cells):,} rows, but {rows.source} has {len(rows):,}: give one for each")
     for column, texts in (("text", rows.texts), ("text_pair", rows.pairs)):
         if texts is None or column not in table.names:
             continue
-        at = next((at for at, text in enumerate(table.column(column)) if text != texts[at]), None)
-        if at is not None:
+        pairs = zip(table.column(column), texts, strict=True)
+        if (at := next((at for at, (theirs, ours) in enumerate(pairs) if theirs != ours), None)) is not None:
             raise ValueError(
                 f"{path}, row {table.numbers[at]:,} has another text than {rows.source}, row {rows.numbers[at]:,}: "
                 f"give the predictions in the order of the rows, or leave out the column '{column}'"
             )
     ids = {name: index for index, name in enumerate(labels)}
-    answers, faults = label_sets(label_cells(cells, MULTI_LABEL), None) if multi else label_names(cells, None)
-    marks = np.zeros((len(rows), len(labels)), dtype=bool)
-    for row, answer in enumerate(answers):
+    values = label_cells(cells.values, MULTI_LABEL) if multi else cells.values
+    answers, faults = label_sets(values, None) if multi else label_names(values, None)
+    marks = np.zeros((len(values), len(labels)), dtype=bool)
+    strange: dict[int, Any] = {}  # of the different values
+    for at, answer in enumerate(answers):
         given = [answer] if isinstance(answer, str) else answer
-        strange = cells[row] if row in faults else next((one for one in given if one not in ids), ids)
-        if strange is not ids:
-            raise ValueError(
-                f"{path}, row {table.numbers[row]:,}: the prediction '{show(strange)}' is no class of the models: they "
-                f"have {listed(labels)}"
-            )
-        marks[row, [ids[one] for one in given]] = True
-    return marks if multi else marks.argmax(1).astype(np.int32)
+        unknown = [cells.values[at]] if at in faults else [one for one in given if one not in ids]
+        if unknown:
+            strange[at] = unknown[0]
+        marks[at, [ids[one] for one in given if one in ids]] = True
+    if strange:
+        row = int(np.isin(cells.codes, [*strange]).argmax())
+        raise ValueError(
+            f"{path}, row {table.numbers[row]:,}: the prediction '{show(strange[int(cells.codes[row])])}' is no class "
+            f"of the models: they have {listed(labels)}"
+        )
+    return marks[cells.codes] if multi else marks.argmax(1).astype(np.int32)[cells.codes]
 
 
 def _asked(folder: ModelFolder, data: EvaluationData, labels: list[str], config: CompareConfig) -> "NDArray[Any]":

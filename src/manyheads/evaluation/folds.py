@@ -5,10 +5,10 @@ n rows . C classes or labels . F folds
 
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
-import torch
 
 from manyheads.config import EvaluateConfig, Resume, RunConfig
 from manyheads.config.data import data_name
@@ -72,7 +72,8 @@ def all_answers(splits: Splits, fold_n: np.ndarray, parts: list[Path]) -> tuple[
     rows, names = splits.train, splits.labels
     places = [np.flatnonzero(fold_n == at) for at in range(1, len(parts) + 1)]
     models: list[dict[str, list[float] | None]] = []  # of each fold, with their thresholds
-    held = {name: np.zeros((len(rows), len(names)), dtype=np.float32) for name in (BOTH, NETWORK, LINEAR)}
+    step = rows_at_once(len(names))
+    held = {name: on_disk(len(rows), len(names)) for name in (BOTH, NETWORK, LINEAR)}
     classifier = None
     with progress_bar(len(rows)) as progress:
         for part, at_n in zip(parts, places, strict=True):
@@ -80,10 +81,12 @@ def all_answers(splits: Splits, fold_n: np.ndarray, parts: list[Path]) -> tuple[
             assert classifier.labels == names, "all folds have the classes of all rows"
             setup = Setup(baseline=baseline_of(classifier, part), progress=progress)
             stored = answer_rows(classifier, rows.pick(at_n), setup)
-            logits = torch.cat([one for _, one in stored.logits()], dim=1).numpy()
-            of_fold = dict(zip(stored.models, logits, strict=True))
-            for name, logits_nC in ({BOTH: of_fold[NETWORK]} | of_fold).items():  # a linear model may have no share
-                held[name][at_n] = logits_nC
+            start = 0
+            for some, logits in stored.logits():
+                of_chunk = dict(zip(stored.models, logits.numpy(), strict=True))
+                for name, logits_nC in ({BOTH: of_chunk[NETWORK]} | of_chunk).items():  # the linear one may not answer
+                    held[name][at_n[start : start + len(some)]] = logits_nC
+                start += len(some)
             models.append(stored.models)
     assert classifier is not None, "there are two folds at least"
     kept = [one for one in held if (any if one == BOTH else all)(one in of_fold for of_fold in models)]
@@ -92,12 +95,18 @@ def all_answers(splits: Splits, fold_n: np.ndarray, parts: list[Path]) -> tuple[
         own = [np.array(of_fold.get(name) or of_fold[NETWORK]) for of_fold in models]
         mean_C = np.mean(own, axis=0)
         for at_n, own_C in zip(places, own, strict=True):
-            held[name][at_n] += (logit(mean_C) - logit(own_C)).astype(np.float32)
+            for start in range(0, len(at_n), step):
+                held[name][at_n[start : start + step]] += (logit(mean_C) - logit(own_C)).astype(np.float32)
         every[name] = mean_C.tolist()
-    file, step = new_file(), rows_at_once(len(names))
+    file = new_file()
     for start in range(0, len(rows), step):
         file.write(np.stack([held[name][start : start + step] for name in kept]).tobytes())
     return classifier, Stored(rows, names, every, file)
+
+
+def on_disk(n_rows: int, n_classes: int) -> np.ndarray:
+    """Zeros in fp32, in a file that ends with the array."""
+    return np.memmap(TemporaryFile(), np.float32, "w+", shape=(n_rows, n_classes))
 
 
 def logit(share_C: np.ndarray) -> np.ndarray:

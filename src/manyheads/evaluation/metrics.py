@@ -1,7 +1,6 @@
 """Figures of a classifier on one split with 95 % intervals, and its calibration.
 
 Labels are class ids `(n,)`, or marks `(n, C)`, bool, where a row has any number of labels; answers likewise.
-
 Rows come a chunk at a time and are not kept: `calibration.py`.
 
 n rows . C classes or labels . P cells: rows, or counts of them . F numbers of a row . G figures . V values of a row
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from manyheads.evaluation.calibration import EDGES, N_BINS, Calibration, Cells, Sums, binned_error
+from manyheads.evaluation.calibration import EDGES, MOST_HELD, N_BINS, Calibration, Cells, Sums, binned_error
 from manyheads.evaluation.intervals import (
     NO_ROWS,
     Bools,
@@ -181,29 +180,30 @@ class LabelTally:
 
 def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int) -> Figures:
     """The figures of bare answers, such as a baseline's."""
-    tally = AnswerTally(n_classes)
-    tally.add(np.asarray(labels), np.asarray(answers))
-    return tally.figures()[0]
+    return _tallied(n_classes, labels, answers).figures()[0]
 
 
 def change_of_answers(
     labels: ArrayLike, answers: ArrayLike, others: Iterable[ArrayLike], n_classes: int
 ) -> list[Figures]:
     """Each figure of every one of `others` less that of `answers`, on the same rows, with its `change_interval`."""
-    found = []
-    for one in others:
-        tally = AnswerTally(n_classes)
-        tally.add(np.asarray(labels), np.asarray(answers), np.asarray(one))
-        found.append(tally.figures()[1])
-    return found
+    return [_tallied(n_classes, labels, answers, one).figures()[1] for one in others]
+
+
+def _tallied(n_classes: int, *columns: ArrayLike) -> "AnswerTally":
+    """Labels and answers, and maybe others: as `AnswerTally.add` takes them, however many."""
+    tally, held = AnswerTally(n_classes), [np.asarray(one) for one in columns]
+    at_once = max(1, MOST_HELD // (4 * held[0].shape[-1] if held[0].ndim == 2 else 8))
+    for start in range(0, len(held[0]), at_once):
+        tally.add(*(one[start : start + at_once] for one in held))
+    return tally
 
 
 class AnswerTally:
-    """Bare answers to rows, a chunk at a time, and maybe `others` to the same rows, to be compared with them. Of rows
-    with labels at most so many are `held`, where there are many tallies."""
+    """Bare answers to rows, a chunk at a time, and maybe `others` to the same rows, to be compared with them."""
 
-    def __init__(self, n_classes: int, *, held: int | None = None) -> None:
-        self.n_classes, self.sums, self.cells, self.paired = n_classes, Sums(held), Cells(most=0), False
+    def __init__(self, n_classes: int) -> None:
+        self.n_classes, self.sums, self.cells, self.paired = n_classes, Sums(), Cells(most=0), False
 
     def add(self, labels: NDArray[Any], answers: NDArray[Any], others: NDArray[Any] | None = None) -> None:
         self.paired = others is not None
@@ -247,6 +247,29 @@ class AnswerTally:
         counts = [_of_classes(labels_P, one_P, self.n_classes, count_P) for one_P in answers]
         moves = [one.moves(labels_P, one_P) for one, one_P in zip(counts, answers, strict=True)]
         return counts, covariances(np.concatenate(moves, axis=1), count_P)
+
+
+class LabelPart:
+    """Bare answers to one of many parts of rows with labels. They come twice, a chunk at a time: to be counted, and
+    again for what each moves the figures by, so that no row and no squares of labels are held."""
+
+    def __init__(self, n_classes: int) -> None:
+        self.n_classes, self.n, self.sum_F = n_classes, 0, np.zeros(3 * n_classes + 1)
+        self._weights_FG, self._square_GG = np.zeros((0, 0)), np.zeros(())
+
+    def add(self, marks_nC: Bools, given_nC: Bools) -> None:
+        self.n, self.sum_F = self.n + len(marks_nC), self.sum_F + _of_row(marks_nC, given_nC).sum(0)
+
+    def again(self, marks_nC: Bools, given_nC: Bools) -> None:
+        if not self._weights_FG.size:
+            self._weights_FG = _of_sums(self.sum_F, self.n, self.n_classes).weights()
+        moves_nG = _of_row(marks_nC, given_nC) @ self._weights_FG
+        self._square_GG = self._square_GG + moves_nG.T @ moves_nG
+
+    def figures(self) -> tuple[Figures, Figures]:
+        """As of `AnswerTally`, without others."""
+        counts, sum_G = _of_sums(self.sum_F, self.n, self.n_classes), self.sum_F @ self._weights_FG
+        return counts.intervals(self._square_GG - np.outer(sum_G, sum_G) / self.n), {}
 
 
 _Figure = tuple[Floats, Floats, Floats]  # shares of which it is the mean, the rows of each, and its `weights`

@@ -22,11 +22,10 @@ from manyheads.data.rows import Rows, script_of
 from manyheads.evaluation.answered import Answered, Stored
 from manyheads.evaluation.evaluation import Finding, Setup
 from manyheads.evaluation.intervals import Bools, share_interval
-from manyheads.evaluation.metrics import AnswerTally
+from manyheads.evaluation.metrics import AnswerTally, LabelPart
 from manyheads.evaluation.report import Section, Table
 from manyheads.inference.classifier import rows_at_once
 
-MOST_OF_SLICE = 4096  # rows with labels that are held of each slice
 FEWEST = 30  # rows of a slice that is judged
 MOST_VALUES, MOST_DIFFERENT = 20, 10_000  # values of a column that are slices; that are counted
 PARTS = (0.25, 0.5, 0.75)  # of the rows, at which lengths are cut
@@ -180,7 +179,7 @@ def cells_of(rows: Rows, column: str) -> list[str]:
 def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: Stored, setup: Setup) -> list[dict[str, Any]]:
     """One line a slice; those that hold rows enough are judged."""
     n_classes, multi = len(stored.names), next(iter(stored.models.values())) is not None
-    tallies = [AnswerTally(n_classes, held=MOST_OF_SLICE) for _ in names]
+    tallies = [LabelPart(n_classes) if multi else AnswerTally(n_classes) for _ in names]
     n_S, right_S, n, n_right = np.zeros(len(names), dtype=int), np.zeros(len(names), dtype=int), 0, 0
     for found in stored.own() if names else ():
         masks_nS, right_n = np.concatenate([cut.masks(found) for cut in cuts], axis=1), found.right_n
@@ -190,6 +189,11 @@ def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: Stored, setup
         for tally, of_slice in zip(tallies, masks_nS.T, strict=True):
             if of_slice.any():
                 tally.add(labels[of_slice], answers[of_slice])
+    for found in stored.own() if names and multi else ():
+        masks_nS = np.concatenate([cut.masks(found) for cut in cuts], axis=1)
+        for tally, of_slice, rows in zip(tallies, masks_nS.T, n_S.tolist(), strict=True):
+            if rows >= FEWEST and of_slice.any() and isinstance(tally, LabelPart):
+                tally.again(found.marks_nC[of_slice], found.given_nC[of_slice])
     lines = []
     for (by, name), tally, rows, right in zip(names, tallies, n_S.tolist(), right_S.tolist(), strict=True):
         line: dict[str, Any] = {"by": by, "slice": name, "n_rows": rows}

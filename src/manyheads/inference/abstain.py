@@ -202,18 +202,21 @@ def set_rules(config: PredictConfig | EvaluateConfig, folder: ModelFolder, class
     """The rules that the settings ask for, by the classifier's answers to `held_out_rows`."""
     import numpy as np
 
-    from manyheads.inference.classifier import in_chunks
+    from manyheads.inference.classifier import chunks_of
 
     rows, tokens = held_out_rows(config, folder), config.batch.tokens
     otherwise = "name others by labelled=<file>"
     notes = require_new(run_folder(folder.path), rows, classifier.labels, otherwise) if config.labelled else []
-    found = in_chunks(
-        lambda texts, pairs: {"": classifier.logits(texts, pairs, tokens=tokens)},
-        rows,
-        len(classifier.labels),
-        lambda n_rows: None,
-    )
-    probabilities_nC, labels_n = found[""].double().softmax(-1).numpy(), np.array(rows.labels)
+    labels_n, n_classes = np.array(rows.labels), len(classifier.labels)
+    confidence_n, likelier_n, right_n = np.empty(len(rows)), np.empty(len(rows)), np.empty(len(rows), dtype=bool)
+    start = 0
+    ask = lambda texts, pairs: {"": classifier.logits(texts, pairs, tokens=tokens)}  # noqa: E731
+    for found in chunks_of(ask, rows, n_classes, lambda n_rows: None):
+        likely_nC = found[""].double().softmax(-1).numpy()
+        some = slice(start, start + len(likely_nC))
+        confidence_n[some], right_n[some] = likely_nC.max(1), likely_nC.argmax(1) == labels_n[some]
+        likelier_n[some] = of_label(likelier(likely_nC), labels_n[some])
+        start = some.stop
     rules = Rules(len(rows), config.abstain.risk, coverage=config.sets.coverage, by_class=config.sets.by_class)
     rules.digest, rules.notes = rows.digest(classifier.labels), notes
     if classifier.calibration is not None and classifier.calibration.digest == rules.digest:
@@ -222,11 +225,10 @@ def set_rules(config: PredictConfig | EvaluateConfig, folder: ModelFolder, class
             "others by labelled=<file>"
         )
     if rules.risk:
-        confidence_n, right_n = probabilities_nC.max(1), probabilities_nC.argmax(1) == labels_n
         rules.least = least_confidence(confidence_n, right_n, rules.risk)
         rules.answered = float((confidence_n >= rules.least).mean())
     if rules.coverage:
-        rules.bounds_C = set_bounds(probabilities_nC, labels_n, rules.coverage, by_class=rules.by_class)
+        rules.bounds_C = set_bounds(likelier_n, labels_n, n_classes, rules.coverage, by_class=rules.by_class)
     return rules
 
 
@@ -270,20 +272,25 @@ def likelier(probabilities_nC: "NDArray[np.float64]") -> "NDArray[np.float64]":
     return found
 
 
-def set_bounds(
-    probabilities_nC: "NDArray[np.float64]", labels_n: "NDArray[Any]", coverage: float, *, by_class: bool
-) -> "NDArray[np.float64]":
-    """Up to which probability of all likelier classes a class is in a set `(C,)`: one bound for all, or each class has
-    its own, and is in every set where it has too few rows to promise anything."""
+def of_label(figures_nC: "NDArray[np.float64]", labels_n: "NDArray[Any]") -> "NDArray[np.float64]":
+    """Of each row the figure of its own class."""
     import numpy as np
 
-    n_classes = probabilities_nC.shape[1]
-    own_n = likelier(probabilities_nC)[np.arange(len(labels_n)), labels_n]
+    return np.take_along_axis(figures_nC, labels_n[:, None], axis=1)[:, 0]
+
+
+def set_bounds(
+    likelier_n: "NDArray[np.float64]", labels_n: "NDArray[Any]", n_classes: int, coverage: float, *, by_class: bool
+) -> "NDArray[np.float64]":
+    """Up to which probability of all likelier classes a class is in a set `(C,)`, by that of the right class of each
+    row: one bound for all, or each class has its own, and is in every set where it has too few rows to promise
+    anything."""
+    import numpy as np
 
     def bound(scores: "NDArray[np.float64]") -> float:
         rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
         return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
 
     if not by_class:
-        return np.full(n_classes, bound(own_n))
-    return np.array([bound(own_n[labels_n == at]) for at in range(n_classes)])
+        return np.full(n_classes, bound(likelier_n))
+    return np.array([bound(likelier_n[labels_n == at]) for at in range(n_classes)])
