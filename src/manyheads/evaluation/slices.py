@@ -279,19 +279,18 @@ def _features(rows: Rows, first_n: Bools) -> tuple[list[tuple[str, str]], np.nda
     n = max(1, int(first_n.sum()))
     usual = [word for word, times in counted.most_common() if 0.01 <= times / n <= 0.5][:MOST_WORDS]
     names = [("length", "")] + [(f"without '{word}'", f"with '{word}'") for word in usual]
-    columns: list[list[float]] = [list(map(float, lengths(rows)))]
-    columns += [[float(word in one) for one in words] for word in usual]
+    columns = [np.array(lengths(rows)), *(np.array([word in one for one in words]) for word in usual)]
     for name in rows.unread.columns() if rows.unread else ():
         cells = cells_of(rows, name)
         values = Counter(cells)
         if len(values) > MOST_VALUES and (numbers := _numbers(values)) is not None:
             names.append((name, ""))
-            columns.append([numbers[one] for one in cells])
+            columns.append(np.array([numbers[one] for one in cells]))
         elif len(values) <= MOST_DIFFERENT // 100:
             for value, _ in values.most_common(MOST_VALUES):
                 names.append((f"{name} is not {value}", f"{name} is {value}"))
-                columns.append([float(one == value) for one in cells])
-    return names, np.array(columns).T
+                columns.append(np.array([one == value for one in cells]))
+    return names, np.stack(columns, axis=1).astype(np.float32)  # as the tree takes them
 
 
 def _rules(tree: Any, names: list[tuple[str, str]]) -> dict[int, str]:
