@@ -124,7 +124,7 @@ class CalibrateConfig:
     )
     output: str = setting("", "a new folder for the calibrated model; empty: what run holds is calibrated", path=True)
     split: str = setting("validation", "train, validation or test; a single file is read whole", among=SPLITS)
-    seed: int = setting(0, "seed of the folds", ge=0, lt=2**32)
+    seed: int = setting(0, "seed of the folds, and of the rows that are drawn of many", ge=0, lt=2**32)
     data: DataConfig = setting(run_data, "texts and labels to fit on; default: those of the run")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")

@@ -21,6 +21,7 @@ from manyheads.nn.multihead import KeysValues, MultiHeadAttention
 
 GATES = {"geglu": F.gelu, "swiglu": F.silu}
 PLAIN = {"relu": F.relu, "gelu": F.gelu}
+MOST_GRAPHS = 64  # two for each window of a model
 Walk = Callable[..., Tensor]
 
 
@@ -212,7 +213,8 @@ def _prepared(walk: Walk, layer: nn.Module, x: Tensor, *context: Tensor | Layout
 def make_walk(*, mode: str = "", recompute: bool = False, backend: str = "inductor") -> Walk:
     """A `through` with the same answers and gradients: compiled, or keeping less for the backward pass.
 
-    The layers are alike, so what is compiled is one step through any of them: it is compiled once, not once a layer.
+    The layers are alike, so what is compiled is one step through any of them: it is compiled once, not once a layer,
+    or once for each window they have. torch gives up compiling a function after eight graphs; here after `MOST_GRAPHS`.
 
     Args:
         mode: of torch.compile: `default`, or `reduce-overhead` for CUDA graphs; empty: not compiled.
@@ -222,5 +224,8 @@ def make_walk(*, mode: str = "", recompute: bool = False, backend: str = "induct
     """
     walk: Walk = through
     if mode:  # the second token count makes torch compile once more, for all counts
+        from torch._dynamo import config  # which takes long to import
+
+        config.recompile_limit = max(MOST_GRAPHS, config.recompile_limit)
         walk = partial(_prepared, torch.compile(through, backend=backend, mode=mode))
     return partial(checkpoint, walk, use_reentrant=False) if recompute else walk
