@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.stats import binom
 
@@ -98,6 +100,22 @@ def test_predictions_are_read_as_labels_are(model_folder: Path, pair_folder: Pat
         run([pair_folder, tmp_path / "turned.csv"], tmp_path / "pairs.csv", tmp_path / "pairs")
 
 
+def test_a_row_that_cannot_be_read_is_not_a_row_without_labels(label_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "films.csv").write_text("text,labels\na good film,good\nbad film,\n")
+    (tmp_path / "theirs.jsonl").write_text('{"prediction": ["good"]}\n{"prediction": ["bad"\n')
+    with pytest.raises(ValueError, match=r"theirs.jsonl, row 2: is not JSON .*; correct it"):
+        run([label_folder, tmp_path / "theirs.jsonl"], tmp_path / "films.csv", tmp_path / "out")
+
+
+def test_numbers_of_declared_classes_are_predictions(model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "films.csv").write_text("text,label\na good film,good\nbad film,bad\n")
+    classes = {"info": {"features": {"prediction": {"names": ["good", "bad"], "_type": "ClassLabel"}}}}
+    table = pa.table({"prediction": [0, 1]}).replace_schema_metadata({"huggingface": json.dumps(classes)})
+    pq.write_table(table, tmp_path / "theirs.parquet")
+    found = run([model_folder, tmp_path / "theirs.parquet"], tmp_path / "films.csv", tmp_path / "out")
+    assert found["models"]["theirs.parquet"]["accuracy"]["value"] == 1
+
+
 def test_rows_that_decided_an_answer_are_not_compared_on(ship_model, data: Path, tmp_path: Path) -> None:
     first, other = ship_model(tmp_path / "a" / "model").parent, ship_model(tmp_path / "b" / "model").parent
     rows = data.read_text().splitlines()
@@ -118,6 +136,7 @@ def test_rows_that_decided_an_answer_are_not_compared_on(ship_model, data: Path,
         ("prediction\ngood\n", "theirs.csv has 1 rows, but films.csv has 40: give one for each"),
         ("prediction\n" + "fine\n" * 40, "theirs.csv, row 2: the prediction 'fine' is no class of the models"),
         ("text,prediction\n" + "x,good\n" * 40, "theirs.csv, row 2 has another text than films.csv, row 2"),
+        ("prediction\n" + "good\n" * 39 + "good,bad\n", "theirs.csv, row 41: has 2 cells, but the header has 1"),
     ],
 )
 def test_a_file_of_other_rows_is_one_sentence(model_folder: Path, data: Path, tmp_path: Path, content, said) -> None:

@@ -102,6 +102,18 @@ def test_the_worst_are_found_on_one_half_and_hold_on_the_other() -> None:
     assert all(one.get("p_holm", 1) > 0.01 for one in lines(some, "worst"))  # nothing is bad by more than chance
 
 
+def test_numbers_beyond_those_of_the_tree_are_asked_for_too() -> None:
+    some, _ = stored(3000)
+    random = np.random.default_rng(3)
+    large = random.permutation(3000) < 1000
+    table = Table(["id"], {"id": np.where(large, 1e300, np.arange(3000.0)).tolist()}.__getitem__, range(3000), "x.csv")
+    some.rows.texts, some.rows.unread = ["a film"] * 3000, Unread(table, ["id"], range(3000))
+    some.file = io.BytesIO(np.eye(2, dtype=np.float32)[some.rows.labels ^ large].tobytes())
+    (worst,) = lines(some, "worst")
+    assert worst["slice"].startswith("id above ")
+    assert (worst["accuracy"]["value"], worst["rest"]) == (0, 1)
+
+
 def test_what_is_asked_twice_of_a_length_is_said_once() -> None:
     some, _ = stored(4000)
     random = np.random.default_rng(2)

@@ -127,6 +127,9 @@ def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArra
     table, rows = read_file(path), data.rows
     if PREDICTION not in table.names:
         raise ValueError(f"{path} has no column '{PREDICTION}', but {listed(table.names)}: name that of the answers so")
+    if table.broken:
+        at = min(table.broken)
+        raise ValueError(f"{path}, row {table.numbers[at]:,}: {table.broken[at]}; correct it")
     cells, multi = coded(table.column(PREDICTION)), rows.sets is not None
     if len(cells) != len(rows):
         raise ValueError(f"{path} has {len(cells):,} rows, but {rows.source} has {len(rows):,}: give one for each")
@@ -139,23 +142,24 @@ def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArra
                 f"{path}, row {table.numbers[at]:,} has another text than {rows.source}, row {rows.numbers[at]:,}: "
                 f"give the predictions in the order of the rows, or leave out the column '{column}'"
             )
-    ids = {name: index for index, name in enumerate(labels)}
+    ids, classes = {name: index for index, name in enumerate(labels)}, table.classes.get(PREDICTION)
     values = label_cells(cells.values, MULTI_LABEL) if multi else cells.values
-    answers, faults = label_sets(values, None) if multi else label_names(values, None)
-    marks = np.zeros((len(values), len(labels)), dtype=bool)
+    answers, faults = label_sets(values, classes) if multi else label_names(values, classes)
+    given = [[one] if isinstance(one, str) else one for one in answers]
     strange: dict[int, Any] = {}  # of the different values
-    for at, answer in enumerate(answers):
-        given = [answer] if isinstance(answer, str) else answer
-        unknown = [cells.values[at]] if at in faults else [one for one in given if one not in ids]
+    for at, names in enumerate(given):
+        unknown = [cells.values[at]] if at in faults else [one for one in names if one not in ids]
         if unknown:
             strange[at] = unknown[0]
-        marks[at, [ids[one] for one in given if one in ids]] = True
     if strange:
         row = int(np.isin(cells.codes, [*strange]).argmax())
         raise ValueError(
             f"{path}, row {table.numbers[row]:,}: the prediction '{show(strange[int(cells.codes[row])])}' is no class "
             f"of the models: they have {listed(labels)}"
         )
+    marks = np.zeros((len(values), len(labels)), dtype=bool)
+    for at, names in enumerate(given):
+        marks[at, [ids[one] for one in names]] = True
     return marks[cells.codes] if multi else marks.argmax(1).astype(np.int32)[cells.codes]
 
 

@@ -125,6 +125,9 @@ def read_costs(file: str, names: list[str]) -> Floats:
     if not path.is_file():
         raise ValueError(f"costs={file} is not a file: name a csv whose header names the answers, and a row each class")
     table = read_file(path)
+    if table.broken:
+        at = min(table.broken)
+        raise ValueError(f"costs={file}, row {table.numbers[at]}: {table.broken[at]}; correct it")
     first, *answers = table.names
     if sorted(table.names) == sorted(names):  # a column without a name is not read
         raise ValueError(

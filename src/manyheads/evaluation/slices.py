@@ -38,6 +38,7 @@ DEPTH, MOST_SEARCHED, MOST_WORDS, WORST = (
     3,
 )  # of the tree; leaves that are tested
 WORD = re.compile(r"\w+")
+LARGEST = float(np.finfo(np.float32).max)  # that the tree takes
 OTHER, NOTHING = "(other)", "(empty)"
 
 
@@ -285,12 +286,12 @@ def _features(rows: Rows, first_n: Bools) -> tuple[list[tuple[str, str]], np.nda
         values = Counter(cells)
         if len(values) > MOST_VALUES and (numbers := _numbers(values)) is not None:
             names.append((name, ""))
-            columns.append(np.array([numbers[one] for one in cells]))
+            columns.append(np.clip([numbers[one] for one in cells], -LARGEST, LARGEST))
         elif len(values) <= MOST_DIFFERENT // 100:
             for value, _ in values.most_common(MOST_VALUES):
                 names.append((f"{name} is not {value}", f"{name} is {value}"))
                 columns.append(np.array([one == value for one in cells]))
-    return names, np.stack(columns, axis=1).astype(np.float32)  # as the tree takes them
+    return names, np.stack(columns, axis=1, dtype=np.float32)  # as the tree takes them
 
 
 def _rules(tree: Any, names: list[tuple[str, str]]) -> dict[int, str]:
