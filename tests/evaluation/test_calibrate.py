@@ -165,6 +165,19 @@ def test_the_folder_answers_by_what_was_fitted(run: Path, method: CalibrationMet
         judged(run, "fit", "same")
 
 
+@pytest.mark.parametrize("multi", [False, True])
+def test_a_class_that_no_row_has_keeps_its_probability(multi: bool) -> None:
+    torch.manual_seed(0)
+    labels = torch.randint(3, (400,))
+    logits = torch.randn(400, 4, dtype=torch.float64) + 2 * torch.nn.functional.one_hot(labels, 4)
+    fitted = fit(isotonic, logits, torch.nn.functional.one_hot(labels, 4).double() if multi else labels)
+    of_rare = torch.tensor([[-4.0, -4.0, -4.0, 4.0]], dtype=torch.float64)
+    likely = fitted.of(of_rare, multi=multi)
+    assert likely.argmax() == 3
+    if multi:
+        torch.testing.assert_close(likely[0, 3], of_rare[0, 3])
+
+
 def test_of_many_rows_some_are_drawn_and_all_are_known(run: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(verb, "MOST", 200)
     found = calibrated(run, temperature)

@@ -144,6 +144,9 @@ def _knots(logits_nC: "Tensor", truth: "Tensor") -> "list[tuple[Tensor, Tensor]]
     knots = []
     for at, likely_n in enumerate(likely_nC.T):
         is_so_n = (truth[:, at] if multi else truth == at).double().numpy()
+        if not is_so_n.any():  # nothing is known of it, least of all that no text has it
+            knots.append((torch.tensor([0.0, 1.0]).double(), torch.tensor([0.0, 1.0]).double()))
+            continue
         line = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(likely_n, is_so_n)
         x, y = (torch.tensor(one, dtype=torch.float64) for one in (line.X_thresholds_, line.y_thresholds_))
         x, y = torch.cat([x.new_zeros(1), x, x.new_ones(1)]), torch.cat([y[:1], y, y[-1:]])
