@@ -84,7 +84,8 @@ def measured(verb: str, n_rows: int, data: Path, folder: Path) -> dict[str, Any]
     if verb == "predict":
         to_parquet(data, folder / f"rows-{n_rows}.parquet")
     output = folder / f"{verb}-{n_rows}{'.parquet' if verb == 'predict' else ''}"
-    subprocess.run(["rm", "-rf", str(output)], check=True)
+    left = folder.glob(f".{output.name}.part*")  # by a predict that was stopped, which this one would go on after
+    subprocess.run(["rm", "-rf", str(output), *map(str, left)], check=True)
     words = [one.format(run=folder / "run", folder=folder, n=n_rows, data=data) for one in VERBS[verb]]
     begun = perf_counter()
     before = half(output, n_rows, *words, f"output={output}") if verb == "predict" else 0.0
