@@ -3,6 +3,7 @@
 n rows . C classes or labels . F folds
 """
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -14,7 +15,7 @@ from manyheads.config import EvaluateConfig, Resume, RunConfig
 from manyheads.config.data import data_name
 from manyheads.data.rows import Splits
 from manyheads.data.splits import deal_folds
-from manyheads.evaluation.answered import Stored, answer_rows, new_file
+from manyheads.evaluation.answered import BYTES, Stored, answer_rows, new_file
 from manyheads.evaluation.classification import evaluate_classifier
 from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.evaluation import Finding, Setup
@@ -73,7 +74,7 @@ def all_answers(splits: Splits, fold_n: np.ndarray, parts: list[Path]) -> tuple[
     places = [np.flatnonzero(fold_n == at) for at in range(1, len(parts) + 1)]
     models: list[dict[str, list[float] | None]] = []  # of each fold, with their thresholds
     step = rows_at_once(len(names))
-    held = {name: on_disk(len(rows), len(names)) for name in (BOTH, NETWORK, LINEAR)}
+    held = dict[str, np.ndarray]()
     classifier = None
     with progress_bar(len(rows)) as progress:
         for part, at_n in zip(parts, places, strict=True):
@@ -85,11 +86,15 @@ def all_answers(splits: Splits, fold_n: np.ndarray, parts: list[Path]) -> tuple[
             for some, logits in stored.logits():
                 of_chunk = dict(zip(stored.models, logits.numpy(), strict=True))
                 for name, logits_nC in ({BOTH: of_chunk[NETWORK]} | of_chunk).items():  # the linear one may not answer
+                    if name not in held:
+                        held[name] = on_disk(len(rows), len(names))
                     held[name][at_n[start : start + len(some)]] = logits_nC
                 start += len(some)
             models.append(stored.models)
     assert classifier is not None, "there are two folds at least"
-    kept = [one for one in held if (any if one == BOTH else all)(one in of_fold for of_fold in models)]
+    kept = [
+        one for one in (BOTH, NETWORK, LINEAR) if (any if one == BOTH else all)(one in of_fold for of_fold in models)
+    ]
     every = dict.fromkeys(kept)
     for name in kept if splits.multi else ():
         own = [np.array(of_fold.get(name) or of_fold[NETWORK]) for of_fold in models]
@@ -105,8 +110,10 @@ def all_answers(splits: Splits, fold_n: np.ndarray, parts: list[Path]) -> tuple[
 
 
 def on_disk(n_rows: int, n_classes: int) -> np.ndarray:
-    """Zeros in fp32, in a file that ends with the array."""
-    return np.memmap(TemporaryFile(), np.float32, "w+", shape=(n_rows, n_classes))
+    """Zeros in fp32, in a file that ends with the array; an OSError where the disk is too full for all of it."""
+    with TemporaryFile() as file:  # which the map keeps
+        os.posix_fallocate(file.fileno(), 0, BYTES * n_rows * n_classes)
+        return np.memmap(file, np.float32, "r+", shape=(n_rows, n_classes))
 
 
 def logit(share_C: np.ndarray) -> np.ndarray:
