@@ -241,7 +241,7 @@ def test_one_split_is_read_for_a_model(tmp_path, write, two_classes):
         read_split(DataConfig(path=str(tmp_path)), "test", ["spam", "ham"])
     assert str(caught.value) == (
         "test.csv has labels the model does not know: the data's labels are yes, the model's are spam, ham; "
-        "rename the data's labels, or choose another column by data.label"
+        "the first is in row 2; rename the data's labels, or choose another column by data.label"
     )
     assert len(read_split(DataConfig(), "test", read_splits(DataConfig(), 0).labels)) == 1000
 

@@ -94,10 +94,22 @@ def test_the_page_names_the_labels_that_the_file_names(tmp_path: Path):
     suspects = Suspects([1, 0, 2], np.array([[0.9, 0.8], [0.2, 0.4], [0.1, 0.7]]), multi=True)
     write_suspects(tmp_path / "suspects.csv", rows, suspects, ["a", "b"])
     with (tmp_path / "suspects.csv").open(newline="") as file:
-        in_file = [(one["label"], one["likelier"]) for one in csv.DictReader(file)]
+        lines = [*csv.DictReader(file)]
+    in_file = [(one["label"], one["likelier"]) for one in lines]
+    shares = [(float(one["p_label"]), float(one["p_likelier"])) for one in lines]
     (section,) = suspects_sections((rows, suspects), ["a", "b"])
     assert in_file == [("b", "no label"), ("a", "a|b"), ("no label", "b")]
     assert [(one.label, one.answer) for one in section.examples] == in_file
+    assert shares == [(0.4, 0.6), (0.9, 0.8), (0.3, 0.7)]
+    assert [one.place for one in section.examples] == ["60% sure, row 3", "80% sure, row 2", "70% sure, row 4"]
+
+
+def test_a_class_whose_name_holds_a_bar_has_its_probability(tmp_path: Path):
+    rows = rows_of(["one", "two"], [0, 1])
+    suspects = Suspects([0, 1], np.array([[0.2, 0.8], [0.7, 0.3]]), multi=False)
+    write_suspects(tmp_path / "suspects.csv", rows, suspects, ["a|b", "c"])
+    with (tmp_path / "suspects.csv").open(newline="") as file:
+        assert [float(one["p_label"]) for one in csv.DictReader(file)] == [0.2, 0.3]
 
 
 def test_a_guess_lies_in_its_interval(monkeypatch):

@@ -137,6 +137,7 @@ def test_rows_that_decided_an_answer_are_not_compared_on(ship_model, data: Path,
         ("prediction\n" + "fine\n" * 40, "theirs.csv, row 2: the prediction 'fine' is no class of the models"),
         ("text,prediction\n" + "x,good\n" * 40, "theirs.csv, row 2 has another text than films.csv, row 2"),
         ("prediction\n" + "good\n" * 39 + "good,bad\n", "theirs.csv, row 41: has 2 cells, but the header has 1"),
+        ("prediction,id\n" + "good,1\n" * 38 + "good,1,x\ngood,1\n", "theirs.csv, row 40: has 3 cells, but the header"),
     ],
 )
 def test_a_file_of_other_rows_is_one_sentence(model_folder: Path, data: Path, tmp_path: Path, content, said) -> None:

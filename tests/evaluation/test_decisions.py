@@ -107,8 +107,12 @@ def test_decisions_by_cost_cost_less(tmp_path: Path) -> None:
         ("true,a,b\na,0,1\nb,1,0\n", "its header names a, b, but the classes are a, b, c"),
         (",a,b,c\na,0,1,1\nb,1,0,1\nc,1,1,0\n", r"has no name in the header: give it one, .* index_label='true'\)"),
         ("true,a,b,c\na,0,1,1\nb,1,0,1\n", "its first column names a, b, but the classes are a, b, c"),
-        ("true,a,b,c\na,0,1,x\nb,1,0,1\nc,1,1,0\n", "'x' of a answered as c is not a finite number"),
-        ("true,a,b,c\na,0,1,1\nb,1,0,1,5\nc,1,1,0\n", "row 3: has 5 cells, but the header has 4"),
+        ("true,a,b,c\na,0,1,x\nb,1,0,1\nc,1,1,0\n", "'x' of a answered as c is not a number up to 1e\\+12"),
+        ("true,a,b,c\na,0,1,1e308\nb,1,0,1\nc,1,1,0\n", "'1e308' of a answered as c is not a number up to"),
+        (
+            "true,a,b,c\na,0,1,1\nb,1,0,1,9\nc,1,1,0\n",
+            "costs.csv, row 3: has 5 cells, but the header has 4: .*correct it",
+        ),
     ],
 )
 def test_a_file_of_costs_that_is_not_whole_is_one_sentence(tmp_path: Path, content: str, said: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import fisher_exact
 
+from manyheads.config import EvaluateConfig
 from manyheads.data.rows import Rows, Table, Unread, script_of
 from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.evaluate import require_columns
@@ -140,6 +141,11 @@ def test_a_confidence_of_several_labels_is_said_to_be_none() -> None:
 def test_a_column_that_is_not_there_is_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"slices=column:web is no further column of x.csv: it has source, id"):
         require_columns(["label", "column:web"], stored(50)[0].rows)
+
+
+def test_a_slice_that_is_named_twice_would_count_twice_in_the_correction() -> None:
+    with pytest.raises(ValueError, match=r"^slices=\['length', 'label', 'length'\] names length twice: name it once$"):
+        EvaluateConfig(run="x", slices=["length", "label", "length"])
 
 
 def test_p_values_are_corrected_as_holm_does() -> None:

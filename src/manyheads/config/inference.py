@@ -109,6 +109,8 @@ class EvaluateConfig:
                 one in SLICES or (one.startswith("column:") and one != "column:"),
                 f"slices={one} is no way to cut rows: choose {one_of([*SLICES, 'column:<name>'])}",
             )
+            # each is a test more that p-values are corrected for
+            require(self.slices.count(one) == 1, f"slices={show(self.slices)} names {one} twice: name it once")
 
 
 CalibrationMethod = Enum("CalibrationMethod", "temperature vector isotonic")

@@ -175,10 +175,12 @@ def _known(rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, no
         np.array([known.issuperset(_parts(one)) for one in answers.values], dtype=bool)[answers.codes]
     )
     if strange and (not len(good) or on_bad_row is OnBadRow["raise"]):
+        first = int(np.setdiff1d(np.arange(len(rows)), good)[0])
         drop = ", or leave such rows out by data.on_bad_row=drop" if len(good) else ""
         raise ValueError(
             f"{rows.source} has labels the model does not know: the data's labels are {listed(found)}, the model's are "
-            f"{listed(labels)}; rename the data's labels, or choose another column by data.label{drop}"
+            f"{listed(labels)}; the first is in row {rows.numbers[first]:,}; rename the data's labels, or choose "
+            f"another column by data.label{drop}"
         )
     if not strange:
         return rows, answers

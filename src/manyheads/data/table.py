@@ -32,6 +32,13 @@ class Table:
     positions: Any = ()  # of its rows among those of the file, from 0; empty: as they are
 
 
+def require_whole(table: Table, where: str) -> None:
+    """Raise ValueError, of `where`, if a row could not be read."""
+    if table.broken:
+        first = min(table.broken)
+        raise ValueError(f"{where}, row {table.numbers[first]:,}: {table.broken[first]}; correct it")
+
+
 def taken(column: Any, indices: Any) -> Any:
     """The cells at `indices`, in that order."""
     if hasattr(column, "take"):

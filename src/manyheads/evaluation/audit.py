@@ -62,9 +62,17 @@ class Suspects:
 
     def likelier(self, at: int, labels: list[str]) -> str:
         """The likeliest class, or the labels that are likelier than not, of the row at a place."""
+        return "|".join(labels[one] for one in np.flatnonzero(self.given(at)).tolist()) or NONE
+
+    def given(self, at: int) -> np.ndarray:
+        """The same as marks `(C,)`."""
         probability_C = self.probabilities_nC[at]
-        given = probability_C >= 0.5 if self.multi else np.arange(len(labels)) == probability_C.argmax()
-        return "|".join(labels[one] for one in np.flatnonzero(given).tolist()) or NONE
+        return probability_C >= 0.5 if self.multi else np.arange(len(probability_C)) == probability_C.argmax()
+
+    def share(self, at: int, given_C: np.ndarray) -> float:
+        """How probable labels are: as the least probable of them, or, of none, as that the likeliest is not there."""
+        probability_C = self.probabilities_nC[at]
+        return float(probability_C[given_C].min()) if given_C.any() else 1 - float(probability_C.max())
 
 
 def audit(config: AuditConfig) -> dict[str, Any]:
@@ -129,9 +137,9 @@ def write_suspects(path: Path, rows: Rows, suspects: Suspects, labels: list[str]
     part = rows.pick(suspects.at)
     answers = []
     for own, place in zip(label_words(part, labels), suspects.at, strict=True):
-        probability_C, likelier = suspects.probabilities_nC[place], suspects.likelier(place, labels)
-        of_own = [probability_C[at] for at, name in enumerate(labels) if name in own.split("|")]
-        answers.append([own, likelier, round(float(min(of_own, default=0.0)), 4), round(float(probability_C.max()), 4)])
+        names = own.split("|") if suspects.multi else [own]  # a class may have | in its name
+        shares = [suspects.share(place, of) for of in (np.isin(labels, names), suspects.given(place))]
+        answers.append([own, suspects.likelier(place, labels), *(round(one, 4) for one in shares)])
     write_answers(path, part, ["label", "likelier", "p_label", "p_likelier"], answers)
 
 
@@ -245,7 +253,7 @@ def suspects_sections(suspects: tuple[Rows, Suspects] | None, labels: list[str])
     for own, at, text, number in zip(
         label_words(part, labels), found.at[:SHOWN], both_texts(part), part.numbers, strict=True
     ):
-        place = f"{found.probabilities_nC[at].max():.0%} sure, row {number:,}"
+        place = f"{found.share(at, found.given(at)):.0%} sure, row {number:,}"
         shown.append(Example(place, [masked(text)[0]], own, found.likelier(at, labels)))
     note = (
         "The label, and the answer of a linear model that has not learnt from the row. suspects.csv has all of them, "

@@ -21,7 +21,7 @@ from manyheads.config.fields import listed, show, to_plain
 from manyheads.data.columns import MULTI_LABEL, label_cells, label_sets
 from manyheads.data.files import read_file
 from manyheads.data.rows import label_names
-from manyheads.data.table import coded
+from manyheads.data.table import coded, require_whole
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.abstain import learnt_texts
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
@@ -127,9 +127,7 @@ def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArra
     table, rows = read_file(path), data.rows
     if PREDICTION not in table.names:
         raise ValueError(f"{path} has no column '{PREDICTION}', but {listed(table.names)}: name that of the answers so")
-    if table.broken:
-        at = min(table.broken)
-        raise ValueError(f"{path}, row {table.numbers[at]:,}: {table.broken[at]}; correct it")
+    require_whole(table, str(path))
     cells, multi = coded(table.column(PREDICTION)), rows.sets is not None
     if len(cells) != len(rows):
         raise ValueError(f"{path} has {len(cells):,} rows, but {rows.source} has {len(rows):,}: give one for each")

@@ -12,6 +12,7 @@ import numpy as np
 
 from manyheads.config.fields import listed, show
 from manyheads.data.files import read_file
+from manyheads.data.table import require_whole
 from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.calibration import Calibration, Cells
 from manyheads.evaluation.evaluation import Finding
@@ -21,6 +22,7 @@ from manyheads.inference.abstain import Rules
 from manyheads.inference.outliers import Outliers
 
 MOST_SHOWN = 10  # rows that are least like the training
+MOST_COST = 1e12  # of an answer, so that squares of costs have sums
 SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
 
 
@@ -125,9 +127,7 @@ def read_costs(file: str, names: list[str]) -> Floats:
     if not path.is_file():
         raise ValueError(f"costs={file} is not a file: name a csv whose header names the answers, and a row each class")
     table = read_file(path)
-    if table.broken:
-        at = min(table.broken)
-        raise ValueError(f"costs={file}, row {table.numbers[at]}: {table.broken[at]}; correct it")
+    require_whole(table, f"costs={file}")
     first, *answers = table.names
     if sorted(table.names) == sorted(names):  # a column without a name is not read
         raise ValueError(
@@ -145,9 +145,10 @@ def read_costs(file: str, names: list[str]) -> Floats:
                 costs[names.index(true), names.index(answer)] = float(cell)
             except (TypeError, ValueError):
                 costs[names.index(true), names.index(answer)] = math.nan
-            if not math.isfinite(costs[names.index(true), names.index(answer)]):
+            if not abs(costs[names.index(true), names.index(answer)]) <= MOST_COST:
                 raise ValueError(
-                    f"costs={file}: '{show(cell)}' of {true} answered as {answer} is not a finite number: give one"
+                    f"costs={file}: '{show(cell)}' of {true} answered as {answer} is not a number up to {MOST_COST:g}: "
+                    "give one"
                 )
     return costs
 

@@ -9,6 +9,7 @@ import csv
 import json
 import re
 import sys
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -110,7 +111,12 @@ def decode(line: bytes, name: str, number: int) -> str:
     try:
         text = line.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name}, line {number} is not UTF-8: {error.reason} at byte {error.start + 1}") from error
+        utf_16 = number == 1 and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+        remedy = f"iconv -f {'utf-16' if utf_16 else 'latin1'} -t utf-8 FILE > NEW"
+        raise ValueError(
+            f"{name}, line {number} is not UTF-8: {error.reason} at byte {error.start + 1}; save it as UTF-8, "
+            f"{'as' if utf_16 else 'if it is Latin-1'} by {remedy}"
+        ) from error
     return text.removeprefix("\ufeff") if number == 1 else text
 
 
@@ -147,7 +153,7 @@ def read_table(
         for row in rows:
             if not len(header) <= len(row) <= width:
                 cells = f"has {len(row)} cells, but its header names {len(header)} columns"
-                raise ValueError(f"{name}, line {reader.line_num} {cells}")
+                raise ValueError(f"{name}, line {reader.line_num} {cells}: quote texts that hold the separator")
             yield dict(zip(header, row, strict=False))
 
     yield from _chunks(records(), *columns)
@@ -229,7 +235,10 @@ def _rows(reader: Any, name: str) -> Iterator[list[str]]:
                 yield row
             first = reader.line_num + 1
     except csv.Error as error:
-        if "unexpected end" in str(error):
+        if "new-line" in str(error):  # what csv goes on to say is of Python's open()
+            remedy = "end lines by a line feed, and quote texts that hold a carriage return"
+            raise ValueError(f"{name}, line {first} is not csv: a bare carriage return is in it; {remedy}") from error
+        if "unexpected end" in str(error) or "expected after" in str(error):
             raise ValueError(f"{name}, line {first}: {quote_rule(error)}") from error
         raise ValueError(f"{name}, line {first} is not csv: {error}") from error
 
@@ -242,6 +251,9 @@ def _objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, dict[str, Any]]
         try:
             one = json.loads(content)
             json.dumps(one, ensure_ascii=False, allow_nan=False).encode()  # what is kept must be possible to write
+        except UnicodeEncodeError as error:
+            half = "half a character (a lone surrogate), which UTF-8 cannot write"
+            raise ValueError(f"{name}, line {number} holds {half}: correct it") from error
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{name}, line {number} is not JSON ({error}): write one object a line") from error
         if not isinstance(one, dict):
