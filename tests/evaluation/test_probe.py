@@ -142,6 +142,8 @@ NAMED = {"name": "t", "label": "good"}
         ([{**NAMED, "template": "{a}", "words": {"a": []}}], "words must be lists of texts"),
         ([{**NAMED, "template": "{a}{b}", "words": dict.fromkeys("ab", ["x"] * 101)}], "makes 10,201 texts"),
         ([{"name": "t", "change": "typo"}] * 2, "has two tests called 't'"),
+        ('- {name: t, template: "x \\ud800", label: bad}\n', "test 1, 't': it holds half a character"),
+        ('- {name: t, change: {replace: {a: "\\udfff"}}}\n', "test 1, 't': it holds half a character"),
     ],
 )  # fmt: skip
 def test_what_is_no_test_is_one_sentence(tmp_path: Path, tests: Any, said: str) -> None:

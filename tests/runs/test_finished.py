@@ -285,6 +285,10 @@ def test_odd_names_of_runs_are_taken_as_they_are(tmp_path: Path, capsys, monkeyp
         ("report run=outputs/begun", "run={}/outputs/begun is not finished: go on with its training by resume=auto"),
         ("report run=outputs/a output=outputs", "output={}/outputs is a folder: name a file in it"),
         (
+            "runs where=steps<abc",
+            "where=<abc asks for more or less than what is no number, of 40: give a number, or ask by = or !=",
+        ),
+        (
             "report run=outputs/a output=none/x.md",
             "output={}/none/x.md cannot be written (No such file or directory): name another file",
         ),

@@ -34,6 +34,7 @@ WAYS = ("up", "down")
 TOLERANCE = 0.1  # by which a probability may move the wrong way, as in CheckList
 MOST = 10_000  # texts of a template
 SLOT = re.compile(r"\{(\w+)\}")
+SURROGATE = re.compile("[\ud800-\udfff]")
 TAB = "\t"  # between a pair
 
 
@@ -132,6 +133,7 @@ def _test(given: Any, where: str, labels: list[str]) -> Check:
     where = f"{where}, '{given['name']}'"
     strange = next((one for one in given if one not in KEYS), None)
     need(strange is None, f"{show(strange)} is no part of a test: choose {one_of(KEYS)}")
+    need(_is_whole(given), "it holds half a character (a lone surrogate), which UTF-8 cannot write: correct it")
     texts = [key for key in ("template", "label", "expect") if not isinstance(given.get(key, ""), str)]
     need(not texts, f"{listed(texts)} must be text: put it in quotes")
     words = given.get("words", {})
@@ -158,6 +160,15 @@ def _test(given: Any, where: str, labels: list[str]) -> Check:
         is_one = isinstance(test.change, str) and test.change in ("", *CHANGES)
         need(is_one, f"change={show(test.change)} is no change: {_CHOICE}")
     return test
+
+
+def _is_whole(given: Any) -> bool:
+    """Whether no text, all the way down, holds a lone surrogate."""
+    if isinstance(given, dict):
+        return all(map(_is_whole, (*given, *given.values())))
+    if isinstance(given, list):
+        return all(map(_is_whole, given))
+    return not (isinstance(given, str) and SURROGATE.search(given))
 
 
 def _is_text(given: Any) -> bool:
