@@ -136,3 +136,12 @@ def test_a_share_that_is_none_is_refused_with_the_default():
         ValueError, match=r"^shares=\[0\.0, 2\.0\] is out of range.*the default is \[0\.1, 0\.2, 0\.5, "
     ):
         CurveConfig(shares=[0.0, 2.0])
+
+
+def test_a_limit_of_no_error_in_all_draws_is_no_certain_one():
+    """Errors that fall faster and faster leave the power law no error, whatever is drawn."""
+    figures = [[share_interval(round(20_000 * (1 - error)), 20_000)] for error in (0.7, 0.65, 0.58, 0.467)]
+    line = fitted([100, 200, 400, 800], figures, falls=False)
+    assert line.limit is not None
+    assert line.twice is not None
+    assert (line.limit.value, line.limit.low, line.limit.high) == (1.0, line.twice.low, 1.0)

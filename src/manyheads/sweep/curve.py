@@ -153,6 +153,11 @@ def fitted(rows: list[int], figures: "list[list[Interval]]", *, falls: bool) -> 
         law_3R = power_law(np.array(rows), mean_RS if falls else 1 - mean_RS)
         twice_R, limit_R = (one if falls else 1 - one for one in (error_at(law_3R, MORE * rows[-1]), law_3R[0]))
         line.law, line.twice, line.limit = law_3R[:, 0].tolist(), interval(twice_R), interval(limit_R)
+        if line.limit.low == line.limit.high:  # of all draws no error is left, which says nothing of how much may be
+            line.limit.low, line.limit.high = (
+                min(line.limit.low, line.twice.low),
+                max(line.limit.high, line.twice.high),
+            )
     return line
 
 
