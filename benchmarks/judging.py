@@ -5,7 +5,7 @@
 Rows are those of scale.py, of four classes, in a csv; `predict` reads them from a parquet file, is killed once, at
 about half of the rows, and goes on. The network is a tiny one that reads 16 tokens, trained for a moment, so that
 figures are those of the rows, not of the network. `compare` has a csv of answers beside the run, of which a tenth is
-drawn; `folds` trains three folds for 50 steps each and judges all rows. Each verb is a process of its own; `most_mb` is
+drawn; `folds` trains three folds for 50 steps each and judges all rows. Each verb is a process of its own; `most_mib` is
 its most resident memory.
 """
 
@@ -73,12 +73,12 @@ def table(results: dict[str, Any]) -> str:
     lines = []
     for verb in VERBS:
         found = [results.get(f"{verb}, {size}") for size in sizes]
-        lines.append([verb, *(f"{one['most_mb']:,.0f} MB, {one['seconds']:,.0f} s" if one else "-" for one in found)])
+        lines.append([verb, *(f"{one['most_mib']:,.0f} MiB, {one['seconds']:,.0f} s" if one else "-" for one in found)])
     return markdown(["", *sizes], lines)
 
 
 def measured(verb: str, n_rows: int, data: Path, folder: Path) -> dict[str, Any]:
-    """Seconds, and MB of memory; what is read beside the rows is made before."""
+    """Seconds, and MiB of memory; what is read beside the rows is made before."""
     if verb == "compare":
         answer(data, folder / f"answers-{n_rows}.csv")
     if verb == "predict":
@@ -90,14 +90,14 @@ def measured(verb: str, n_rows: int, data: Path, folder: Path) -> dict[str, Any]
     begun = perf_counter()
     before = half(output, n_rows, *words, f"output={output}") if verb == "predict" else 0.0
     peak = manyheads(*words, f"output={output}")
-    found = {"seconds": round(perf_counter() - begun, 1), "most_mb": round(max(peak, before), 1)}
+    found = {"seconds": round(perf_counter() - begun, 1), "most_mib": round(max(peak, before), 1)}
     if verb == "predict":
         check(data, output)
     return found
 
 
 def half(output: Path, n_rows: int, *words: str) -> float:
-    """Start predict and kill it at about a half; its most resident memory until then, in MB."""
+    """Start predict and kill it at about a half; its most resident memory until then, in MiB."""
     child = subprocess.Popen([sys.executable, "-m", "manyheads", *words], stdout=subprocess.DEVNULL)
     record = output.with_name(f".{output.name}.part.json")
     while child.poll() is None and not (record.exists() and json.loads(record.read_text())["rows"] >= HALF * n_rows):
@@ -141,7 +141,7 @@ def to_parquet(data: Path, path: Path) -> None:
 
 
 def manyheads(*words: str) -> float:
-    """Its most resident memory, in MB."""
+    """Its most resident memory, in MiB."""
     child = subprocess.Popen([sys.executable, "-m", "manyheads", *words], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)
     assert status == 0, f"manyheads {' '.join(words)} ended with {status}"

@@ -15,5 +15,5 @@ def test_a_measurement_goes_on_after_no_stopped_one(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(judging, "check", lambda *_: None)
     monkeypatch.setattr(judging, "half", lambda *_: there.append([one.exists() for one in left]) or 7.0)
     monkeypatch.setattr(judging, "manyheads", lambda *_: 5.0)
-    assert judging.measured("predict", 10, tmp_path / "rows-10.csv", tmp_path)["most_mb"] == 7.0
+    assert judging.measured("predict", 10, tmp_path / "rows-10.csv", tmp_path)["most_mib"] == 7.0
     assert there == [[False, False]]
