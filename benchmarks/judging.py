@@ -5,8 +5,8 @@
 Rows are those of scale.py, of four classes, in a csv; `predict` reads them from a parquet file, is killed once, at
 about half of the rows, and goes on. The network is a tiny one that reads 16 tokens, trained for a moment, so that
 figures are those of the rows, not of the network. `compare` has a csv of answers beside the run, of which a tenth is
-drawn; `folds` trains three folds for 50 steps each and judges all rows. Each verb is a process of its own; `most_mib` is
-its most resident memory.
+drawn; `folds` trains three folds for 50 steps each and judges all rows. Each verb is a process of its own; `most_mib`
+is its most resident memory.
 """
 
 import argparse
