@@ -136,13 +136,13 @@ def test_compiled_steps_learn_as_layers_as_written_do(small, flash_on_cpu, monke
 
 def test_every_window_of_many_is_compiled(small, flash_on_cpu, monkeypatch):
     monkeypatch.setattr(kernels, "_is_on_gpu", lambda x: True)
-    monkeypatch.setattr("torch._dynamo.config.recompile_limit", 8)  # as it is at first
     torch.compiler.reset()
     counters.clear()
     model = assemble(small(n_layers=9, d_v=4, windows=list(range(9))), vocab_size=20, n_classes=3, max_length=16)
-    model.encoder.walk = make_walk(mode="default", backend="eager")
-    for lengths in (LENGTHS, [4, 4, 3, 5, 2]):
-        gradients(model, Packed.of_lengths(lengths))
+    with torch._dynamo.config.patch(recompile_limit=8):  # as it is at first
+        model.encoder.walk = make_walk(mode="default", backend="eager")
+        for lengths in (LENGTHS, [4, 4, 3, 5, 2]):
+            gradients(model, Packed.of_lengths(lengths))
     assert 8 < counters["stats"]["unique_graphs"] <= 18
     assert not counters["unimplemented"]
     assert not counters["graph_break"]
