@@ -286,7 +286,7 @@ def test_odd_names_of_runs_are_taken_as_they_are(tmp_path: Path, capsys, monkeyp
         ("report run=outputs/a output=outputs", "output={}/outputs is a folder: name a file in it"),
         (
             "runs where=steps<abc",
-            "where=<abc asks for more or less than what is no number, of 40: give a number, or ask by = or !=",
+            "where=<abc compares the number 40 with a text: give a number, or use = or !=",
         ),
         (
             "report run=outputs/a output=none/x.md",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import EvaluateConfig, ProbeConfig, Task
 from manyheads.config.fields import listed, one_of, show, to_plain
-from manyheads.data.rows import Rows
+from manyheads.data.rows import HALF, Rows
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.runs.config_file import read_yaml
@@ -133,7 +133,7 @@ def _test(given: Any, where: str, labels: list[str]) -> Check:
     where = f"{where}, '{given['name']}'"
     strange = next((one for one in given if one not in KEYS), None)
     need(strange is None, f"{show(strange)} is no part of a test: choose {one_of(KEYS)}")
-    need(_is_whole(given), "it holds half a character (a lone surrogate), which UTF-8 cannot write: correct it")
+    need(_is_whole(given), f"it {HALF}: correct it")
     texts = [key for key in ("template", "label", "expect") if not isinstance(given.get(key, ""), str)]
     need(not texts, f"{listed(texts)} must be text: put it in quotes")
     words = given.get("words", {})

@@ -246,8 +246,8 @@ def holds(value: Any, sign: str, to: str) -> bool:
     try:
         return COMPARED[sign](value, to if isinstance(value, str) else float(to))
     except ValueError:  # a number, and a text
-        known = f"where={show(sign + to)} asks for more or less than what is no number, of {show(value)}"
-        require(sign[0] not in "<>", f"{known}: give a number, or ask by = or !=")
+        known = f"where={show(sign + to)} compares the number {show(value)} with a text"
+        require(sign[0] not in "<>", f"{known}: give a number, or use = or !=")
         return COMPARED[sign](show(value), to)
 
 
