@@ -125,10 +125,45 @@ def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, mo
         ("evaluate", "a.csv", "for local files write data.path=a.csv"),
         ("predict", "a.csv", "for a file of texts write input=a.csv"),
         ("look", "a.csv", "for a file of texts write input=a.csv"),
-        ("export", "a.csv", "write a.csv=VALUE"),
+        ("export", "a.csv", "write KEY=VALUE; `manyheads export --help` lists every setting"),
         *((verb, "run", "for a run write run=run") for verb in ("evaluate", "predict", "look", "serve", "push")),
         ("export", "run", "for a run write run=run"),
         ("train", "run", "for local files write data.path=run"),
     ):
         with pytest.raises(ValueError, match=rf"^{word} has no value: {re.escape(remedy)}$"):
             read(verb, word)
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "remedy"),
+    [
+        ("compare outputs/a outputs/b", "outputs/a", "for these runs write runs=[outputs/a,outputs/b]"),
+        ("compare split=test a b c", "a", "for these runs write runs=[a,b,c]"),
+        ("compare outputs/a", "outputs/a", "for these runs write runs=[outputs/a,...]"),
+        ("runs a b", "a", "for these runs write runs=[a,b]"),
+        ("predict run=a text=my card", "card", "for a text with spaces write 'text=my card'"),
+        ("look text=my card is lost run=a", "card", "for a text with spaces write 'text=my card is lost'"),
+        ("predict my card", "my", "for a text write 'text=my card'"),
+        ("train data.label=my label seed=1", "label", "for a text with spaces write 'data.label=my label'"),
+        ("serve run=my run", "run", "write run=VALUE"),
+        ("evaluate run=outputs/my last", "last", "for a text with spaces write 'run=outputs/my last'"),
+        ("evaluate outputs/gone", "outputs/gone", "for a run write run=outputs/gone"),
+        ("predict run=a gone.txt", "gone.txt", "for a file of texts write input=gone.txt"),
+        ("pretrain gone.txt", "gone.txt", "for local files write data.path=gone.txt"),
+        ("train dry", "dry", "write dry=true"),
+        ("train seed", "seed", "write seed=VALUE"),
+        ("train trainer.max_time", "trainer.max_time", "write trainer.max_time=VALUE"),
+        ("train debug", "debug", "write debug=NAME, and choose fast or overfit"),
+        ("train epochs", "epochs", "write trainer.max_epochs=VALUE; `manyheads train --help` lists every setting"),
+        ("explain outputs/a", "outputs/a", "write KEY=VALUE; `manyheads explain --help` lists every setting"),
+    ],
+)
+def test_a_word_alone_is_answered_with_what_to_type(line, word, remedy):
+    verb, *words = line.split()
+    with pytest.raises(ValueError, match=rf"^{re.escape(f'{word} has no value: {remedy}')}$"):
+        read(verb, *words)
+
+
+def test_a_sign_of_equality_in_a_text_that_the_shell_has_cut(tmp_path):
+    with pytest.raises(ValueError, match=r"^2=4 is not a setting: for a text with spaces write 'text=is 2=4 so'$"):
+        read("predict", "run=a", "text=is", "2=4", "so")

@@ -74,10 +74,10 @@ def composition_sentence(error: BaseException, chosen: Sequence[str], schema: ty
     file = re.match(r"In '([^']+)'", said)
     where = f"{mark.name} line {mark.line + 1}" if mark else f"preset {file[1] if file else ' '.join(chosen)}"
     key = re.search(r"full_key: (\S+)", said)
-    if key and file and "Key '" in said and _lacks_header(file[1], key[1], schema):
+    if file and _lacks_header(file[1], key[1] if key and "Key '" in said else "", said, schema):
         return (
             f"{where} lacks the first line `# @package _global_`, without which what it sets counts as settings of "
-            f"{key[1].partition('.')[0]}: add that line"
+            f"{file[1].partition('/')[0]}: add that line"
         )
     if key and "Key '" in said:
         return f"{where}: {unknown_sentence(key[1], None, schema).replace('=null ', ' ', 1)}"
@@ -87,14 +87,18 @@ def composition_sentence(error: BaseException, chosen: Sequence[str], schema: ty
     return f"{where}: {key[1] if key else 'it'} cannot be used ({reason}): fix the file"
 
 
-def _lacks_header(preset: str, key: str, schema: type) -> bool:
+def _lacks_header(preset: str, key: str, said: str, schema: type) -> bool:
     """Whether a preset such as experiment/x sets a run, or another section, from within its own group: `key` is then
-    the group itself, where no section has its name, or has the name of a setting within."""
-    group, _, within = key.partition(".")
+    within the group, where no section has its name, or has the name of a section or a setting of its own. An override
+    of another group's preset is placed there, too."""
+    group = preset.partition("/")[0]
+    _, _, within = key.partition(".")
     known = settings(schema)
     sections = {name.partition(".")[0] for name in known}
-    return preset.startswith(f"{group}/") and (
-        group not in sections or (key not in known and within.partition(".")[0] in sections)
+    if not key:
+        return f"@{group}." in said
+    return key.partition(".")[0] == group and (
+        group not in sections or (key not in known and (within.partition(".")[0] in sections or within in known))
     )
 
 

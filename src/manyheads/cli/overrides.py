@@ -7,6 +7,7 @@ which the caller hands in as `parse`, so that this file needs the standard libra
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 from manyheads.cli.verbs import VERBS, choices, reads
 from manyheads.config import RunConfig
 from manyheads.config.axes import is_range
+from manyheads.config.data import KINDS
 from manyheads.config.facts import ELSEWHERE, Setting, having, nearest, settings
 from manyheads.config.fields import checked_flag, convert, interpolation_sentence, one_of, show, unwrap
 
@@ -107,14 +109,15 @@ def read_overrides(
     """
     typed, known = Typed(), VERBS[verb].settings()
     for word in _named_runs(verb, words, grammar):
-        key, value = _split(verb, word)
+        key, value = _split(verb, word, words)
         if key.startswith(("hydra.", "hydra/")):
             typed.words.append(_hydras_own(verb, word, key, value, sweep))
         elif key in VERBS[verb].groups:
             parsed = grammar.read(key, value) if sweep and value else Parsed([])
             _take_group(typed, verb, key, value.strip(), parsed, choices(verb, key, more))
         elif key not in known and not (key.startswith("trainer.") and "trainer" in known):
-            raise ValueError(_unknown(verb, key, value, list(known)))
+            cut = _cut_text(verb, word, words, path=False) if word in words and not _nearest_key(verb, key) else ""
+            raise ValueError(f"{word} is not a setting: {cut}" if cut else _unknown(verb, key, value, list(known)))
         elif not (verb == "tune" and _take_search(typed, key, value, grammar)):
             _take_setting(typed, verb, key, value, grammar, sweep)
     for key in typed.search:
@@ -156,8 +159,8 @@ def _hydras_own(verb: str, word: str, key: str, value: str, sweep: bool) -> str:
     return word
 
 
-def _split(verb: str, word: str) -> tuple[str, str]:
-    """`key=value` as its two parts, or the sentence for what a plain run does not take."""
+def _split(verb: str, word: str, words: Sequence[str]) -> tuple[str, str]:
+    """`key=value`, one of the `words`, as its two parts, or the sentence for what a plain run does not take."""
     bare = word.lstrip("+~")
     key, equals, value = bare.partition("=")
     key = key.strip()
@@ -167,8 +170,7 @@ def _split(verb: str, word: str) -> tuple[str, str]:
     if bare != word:
         raise ValueError(f"{word}: settings are set, never added or deleted{_instead(verb, key, value)}")
     if not equals:
-        remedy = _for_word(verb, word) or f"write {key or 'key'}=VALUE"
-        raise ValueError(f"{word} has no value: {remedy}")
+        raise ValueError(f"{word} has no value: {_for_word(verb, word, words)}")
     if "@" in key:
         raise ValueError(f"{word}: settings keep their place, @ moves none: write {key.partition('@')[0]}={value}")
     if "${" in word and not as_typed:
@@ -189,18 +191,46 @@ def _instead(verb: str, key: str, value: str) -> str:
     return f": leave {key} out, and its default{default} counts"
 
 
-def _for_word(verb: str, word: str) -> str:
-    """What a word alone may stand for, where there is a file or folder of that name."""
-    known = VERBS[verb].settings()
-    if "run" in known and any(os.path.isfile(os.path.join(word, name)) for name in ("config.yaml", "config.json")):
+def _for_word(verb: str, word: str, words: Sequence[str]) -> str:
+    """What to type in place of a word without a value, one of the `words`."""
+    known, groups = VERBS[verb].settings(), VERBS[verb].groups
+    is_there, is_file, near = os.path.exists(word), os.path.isfile(word), _nearest_key(verb, word)
+    if word in groups and not is_there:
+        return f"write {word}=NAME, and choose {one_of(choices(verb, word))}"
+    if (word in known and not is_there) or (word.startswith("trainer.") and "trainer" in known):
+        return f"write {word}={'true' if word in known and known[word].kind is bool else 'VALUE'}"
+    if cut := _cut_text(verb, word, words, path=False):
+        return cut
+    alone = [one for one in words if "=" not in one]
+    is_run = any(os.path.isfile(os.path.join(word, name)) for name in ("config.yaml", "config.json"))
+    is_data = is_file or os.path.splitext(word)[1] in KINDS
+    is_path = is_there or is_data or "/" in word
+    if "runs" in known and (is_path or not near) and (verb != "runs" or len(alone) > 1):
+        return f"for these runs write runs=[{','.join(alone if len(alone) > 1 else [word, '...'])}]"
+    if "run" in known and (is_run or (is_path and not is_there and not is_data)):
         return f"for a run write run={word}"
-    if not os.path.exists(word):
-        return ""
-    if "folder" in known:
+    if "folder" in known and is_path:
         return f"for the runs in a folder write folder={word}"
-    if "input" in known and os.path.isfile(word):
+    if "input" in known and is_data:
         return f"for a file of texts write input={word}"
-    return f"for local files write data.path={word}" if "data.path" in known else ""
+    if "data.path" in known and is_path:
+        return f"for local files write data.path={word}"
+    if cut := _cut_text(verb, word, words, path=True) if not near else "":
+        return cut
+    if "text" in known and not near and not is_path:
+        return f"for a text write {shlex.quote('text=' + ' '.join(alone))}"
+    return f"write {near if near and not is_path else 'KEY'}=VALUE; `manyheads {verb} --help` lists every setting"
+
+
+def _cut_text(verb: str, word: str, words: Sequence[str], *, path: bool) -> str:
+    """The remedy where `word` is a part of a text, or path, before it that the shell has cut at a space."""
+    known, at = VERBS[verb].settings(), words.index(word)
+    start = next((i for i in range(at, -1, -1) if words[i].partition("=")[0] in known), at)
+    one = known.get(words[start].partition("=")[0])
+    if one is None or one.kind is not str or one.facts.among or one.facts.path is not path:
+        return ""
+    end = next((i for i in range(at, len(words)) if words[i].partition("=")[0] in known), len(words))
+    return f"for a text with spaces write {shlex.quote(' '.join(words[start:end]))}"
 
 
 def _take_group(typed: Typed, verb: str, group: str, value: str, parsed: Parsed, names: list[str]) -> None:
@@ -299,9 +329,15 @@ def _unknown(verb: str, key: str, value: str, known: list[str]) -> str:
     for other, its in VERBS.items():
         if other != verb and (key in settings(its.config) or key in its.groups or key.startswith("trainer.")):
             return f"{typed} is a setting of {other}, not of {verb}: `manyheads {verb} --help` lists those of {verb}"
+    near = _nearest_key(verb, key)
+    remedy = f"did you mean {near}?" if near else f"`manyheads {verb} --help` lists every setting"
+    return f"{typed} is not a setting: {remedy}"
+
+
+def _nearest_key(verb: str, key: str) -> str | None:
+    """The setting, flag or group that `key` was probably meant to be."""
+    known = VERBS[verb].settings()
     flags = ["trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val"] if "trainer" in known else []
     names = [name for name in known if name != "trainer"] + flags + list(VERBS[verb].groups)
     usual = ELSEWHERE.get(key.rsplit(".", 1)[-1].lower())
-    near = usual if usual in names else nearest(key, names)
-    remedy = f"did you mean {near}?" if near else f"`manyheads {verb} --help` lists every setting"
-    return f"{typed} is not a setting: {remedy}"
+    return usual if usual in names else nearest(key, names)
