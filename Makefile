@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE  # packages are compiled when they are first im
 help:  ## list what make can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
-install: $(INSTALLED)  ## the environment .venv with the package and all its tools
+install: $(INSTALLED)  ## the environment .venv with the package and its tools, without the extras track and launch
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

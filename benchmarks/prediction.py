@@ -1,6 +1,6 @@
 """Prediction on the CPU, text in and label out, beside a Hugging Face pipeline of the same shape: prediction.json.
 
-    pip install 'manyheads[bench,onnx]'
+    pip install -e '.[bench,onnx]'
     MANYHEADS_DATA=<folder of NAME/{train,test}.csv> python benchmarks/prediction.py [many] [one] [labels=RUN]
 
 Test texts of ag_news_10k (43 tokens on average), all threads, nothing else running. The shipped default, with its
@@ -49,7 +49,7 @@ def main() -> None:
     if not data:
         sys.exit("MANYHEADS_DATA is not set: it names the folder that holds ag_news_10k/{train,test}.csv")
     if missing := [name for name in ("transformers", "onnxruntime", "onnxscript") if find_spec(name) is None]:
-        sys.exit(f"{missing[0]} not found: pip install 'manyheads[bench,onnx]'")
+        sys.exit(f"{missing[0]} not found: pip install -e '.[bench,onnx]'")
     words = sys.argv[1:] or ["many", "one"]
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     import torch

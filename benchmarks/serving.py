@@ -1,6 +1,6 @@
 """`manyheads serve` beside the transformers pipeline behind the same FastAPI, and a soak: serving.json.
 
-    pip install 'manyheads[serve,bench]'
+    pip install -e '.[serve,bench]'
     MANYHEADS_DATA=<folder of NAME/{train,test}.csv> python benchmarks/serving.py [speed] [soak=SECONDS]
 
 The network is BERT's, 4 layers of d_model 256 and 4 heads, with random weights, as speed does not depend on them; the

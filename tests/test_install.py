@@ -12,6 +12,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from manyheads.config.fields import install_extra
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 HADOLINT = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
@@ -60,6 +62,29 @@ def test_every_extra_is_in_the_table():
     assert set(re.findall(r"(?m)^\| `(\w+)` \| \S.* \| [\d.]+ \| \d+ \|$", table)) == set(
         PROJECT["optional-dependencies"]
     ) - {"dev"}
+
+
+def test_every_extra_that_is_named_is_there_and_comes_from_a_clone():
+    """No index has the package, so that `pip install 'manyheads[serve]'` would find nothing, or a stranger's."""
+    files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    files += [file for folder in ("src", "benchmarks") for file in (ROOT / folder).rglob("*.py")]
+    named = set()
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert "pip install 'manyheads" not in text or file.name == "lab-notes.md", file
+        found = re.findall(r"pip install -e '\.\[([\w,]+)\]'|install_extra\('(\w+)'\)|install_extra\(\"(\w+)\"\)", text)
+        named |= {name for one in found for name in "".join(one).split(",")}
+    assert {"serve", "tune", "onnx", "hf", "track", "attribute", "audit", "launch"} <= named
+    assert named <= set(PROJECT["optional-dependencies"])
+    assert install_extra("serve") == "pip install -e '.[serve]' in the clone of manyheads"
+
+
+def test_make_install_brings_what_the_docs_say():
+    """That is dev, whose packages are all those of the extras but of `track` and `launch`."""
+    extras = {name: {Requirement(one).name for one in of} for name, of in PROJECT["optional-dependencies"].items()}
+    assert {name for name, packages in extras.items() if not packages <= extras["dev"]} == {"track", "launch"}
+    assert "all extras but `track` and `launch` | `make install` |" in (ROOT / "docs/install.md").read_text("utf-8")
+    assert "`.venv` with all extras but trackers and launchers" in (ROOT / "README.md").read_text("utf-8")
 
 
 def test_ci_is_yaml_that_names_files_that_are_there():

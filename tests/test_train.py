@@ -45,7 +45,7 @@ MISTAKES = [
     ),
     (
         "logger=tensorboard",
-        "logger=tensorboard needs a package that is not installed: pip install 'manyheads[track]'",
+        "logger=tensorboard needs a package that is not installed: pip install -e '.[track]' in the clone of manyheads",
     ),
     (
         "hardware.precision=fp16",

@@ -352,7 +352,8 @@ def test_a_launcher_without_its_plugin_is_one_sentence(calls, capsys, monkeypatc
     monkeypatch.setattr(sweeps, "version", missing)
     said = refusal("train -m seed=1,2 hydra/launcher=submitit_slurm", capsys)
     assert said == (
-        "hydra/launcher=submitit_slurm needs a package that is not installed: pip install 'manyheads[launch]'"
+        "hydra/launcher=submitit_slurm needs a package that is not installed: "
+        "pip install -e '.[launch]' in the clone of manyheads"
     )
     assert not calls
 

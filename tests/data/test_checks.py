@@ -29,7 +29,7 @@ def test_training_needs_an_end(trainer):
 def test_a_logger_that_is_not_installed_is_one_sentence(kind, monkeypatch):
     monkeypatch.setattr(training, "find_spec", lambda name: None)
     assert complaint(LoggerConfig(**{kind: True}).check_packages) == (
-        f"logger={kind} needs a package that is not installed: pip install 'manyheads[track]'"
+        f"logger={kind} needs a package that is not installed: pip install -e '.[track]' in the clone of manyheads"
     )
     LoggerConfig().check_packages()
 

@@ -258,4 +258,4 @@ def test_without_the_packages_the_rest_is_said(package, tmp_path, monkeypatch, c
     monkeypatch.setattr(audit, "find_spec", lambda name: None if name == package else found(name))
     words = ["audit", "data=demo", "data.rows=60", f"output={tmp_path}/out"]
     assert cli.main(words) == 0
-    assert "pip install 'manyheads[audit]'" in capsys.readouterr().out
+    assert "pip install -e '.[audit]' in the clone of manyheads" in capsys.readouterr().out

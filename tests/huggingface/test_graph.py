@@ -269,7 +269,7 @@ def test_a_broken_graph_is_one_sentence(exported, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"model\.onnx is not a graph that onnxruntime can read: .*Protobuf"):
         load(folder)
     monkeypatch.setattr(classifier, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"without the package onnxruntime: pip install 'manyheads\[onnx\]'$"):
+    with pytest.raises(ValueError, match=r"without the package onnxruntime: pip install -e '\.\[onnx\]' in the clone"):
         load(folder)
 
 
@@ -409,7 +409,7 @@ def test_what_a_graph_cannot_carry_is_said_before_anything_is_written(ship_model
         export(ExportConfig(run=str(pairs), output=str(tmp_path / "out"), format=Format.onnx))
     assert "the network alone: 40% of each answer of the run" in capsys.readouterr().out
     monkeypatch.setattr(graphs, "PACKAGES", {Format.onnx: ("onnx", "no_such_package")})
-    with pytest.raises(ValueError, match=r"without the package no_such_package: pip install 'manyheads\[onnx\]'"):
+    with pytest.raises(ValueError, match=r"without the package no_such_package: pip install -e '\.\[onnx\]'"):
         write(ship_model(tmp_path / "plain"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -220,7 +220,7 @@ def real(tmp_path, monkeypatch):
 
 def needs(package):
     return pytest.mark.skipif(
-        not find_spec(package), reason=f"{package} is not installed: pip install 'manyheads[track]', and mlflow"
+        not find_spec(package), reason=f"{package} is not installed: pip install -e '.[track]', and mlflow"
     )
 
 

@@ -19,7 +19,7 @@ from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having
-from manyheads.config.fields import by_name, first_line, show
+from manyheads.config.fields import by_name, first_line, install_extra, show
 
 LAUNCHERS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}  # Hydra's, by package
 
@@ -83,9 +83,7 @@ def refuse_missing_launcher(typed: Typed) -> None:
             try:
                 version(f"hydra-{package}-launcher")
             except PackageNotFoundError as error:
-                raise ValueError(
-                    f"{word} needs a package that is not installed: pip install 'manyheads[launch]'"
-                ) from error
+                raise ValueError(f"{word} needs a package that is not installed: {install_extra('launch')}") from error
 
 
 def refuse_many_devices(config: Config) -> None:

@@ -195,6 +195,11 @@ def leaves(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, values
 
 
+def install_extra(name: str) -> str:
+    """The command for the packages of an extra. No index has the package: it is installed from a clone."""
+    return f"pip install -e '.[{name}]' in the clone of manyheads"
+
+
 def show(value: Any) -> str:
     """A value as a sentence quotes it: as typed, on one line, shortened."""
     if isinstance(value, Enum):

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from manyheads.config.facts import require, section, setting
-from manyheads.config.fields import show
+from manyheads.config.fields import install_extra, show
 from manyheads.config.model import Task
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -294,7 +294,7 @@ class LoggerConfig:
         """The package of each tracker, which has its name, must be installed."""
         for name in self.trackers():
             if not find_spec(name) and not (name == "tensorboard" and find_spec("tensorboardX")):
-                raise ValueError(f"logger={name} needs a package that is not installed: pip install 'manyheads[track]'")
+                raise ValueError(f"logger={name} needs a package that is not installed: {install_extra('track')}")
 
 
 @section("slurm.")

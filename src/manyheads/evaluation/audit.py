@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from manyheads.config import AuditConfig
-from manyheads.config.fields import listed, to_plain
+from manyheads.config.fields import install_extra, listed, to_plain
 from manyheads.data.rows import Rows, Splits, label_words
 from manyheads.data.sources import read_splits
 from manyheads.evaluation.answered import NONE
@@ -46,7 +46,7 @@ from manyheads.runs.folder import put_json, refuse_unwritable, start_folder
 from manyheads.runs.summary import Interval
 from manyheads.terminal import say, show_files
 
-MISSING = "not looked for: pip install 'manyheads[audit]'"
+MISSING = f"not looked for: {install_extra('audit')}"
 SHOWN = 10  # of each kind of finding
 TABLE = 30  # classes on the page
 

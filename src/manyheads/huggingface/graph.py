@@ -23,6 +23,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from manyheads.config import ExportConfig, Format, Long, Members, Rounding, Terms
+from manyheads.config.fields import install_extra
 from manyheads.data.tokens import PROBE
 from manyheads.huggingface.parity import Answer, changed_by_rounding, hold_to_run, rows_to_compare
 from manyheads.inference.classifier import TextClassifier
@@ -120,7 +121,7 @@ def check_packages(kind: Format) -> None:
     """Raise ValueError, the rest of a sentence about the run, where what writes and reads the format is missing."""
     missing = [one for one in PACKAGES[kind] if find_spec(one) is None]
     if missing:
-        raise ValueError(f"cannot be exported without the package {missing[0]}: pip install 'manyheads[onnx]'")
+        raise ValueError(f"cannot be exported without the package {missing[0]}: {install_extra('onnx')}")
 
 
 def export_graph(part: Path, predictor: TextClassifier, model: Path, config: ExportConfig) -> str:
@@ -256,7 +257,7 @@ def write_graph(file: Path, predictor: TextClassifier, kind: Format, *, both: bo
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """The exporter tells of torchvision, versions and passes, which are none of the user's business."""
+    """Exporters and transformers write bars, and of versions and passes, which are none of the user's business."""
     logger = logging.getLogger("torch.onnx")
     before, logger.disabled = logger.disabled, True
     logging.disable(logging.WARNING)

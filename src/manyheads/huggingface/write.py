@@ -20,10 +20,10 @@ from tokenizers import Encoding, Tokenizer, processors
 from torch import Tensor, nn
 
 from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Pooling, Task
-from manyheads.config.fields import to_plain
+from manyheads.config.fields import install_extra, to_plain
 from manyheads.data.tokens import PROBE, segments_of, texts_of_marks
 from manyheads.huggingface.families import FAMILIES, Marks
-from manyheads.huggingface.graph import READERS, carries_linear, check_packages, export_graph
+from manyheads.huggingface.graph import READERS, carries_linear, check_packages, export_graph, quietly
 from manyheads.huggingface.parity import Answer, hold_to_run, rows_to_compare
 from manyheads.huggingface.shapes import Described, describe
 from manyheads.huggingface.weights import KEYS, NEW, POSITIONS, SEGMENTS, WORDS, theirs
@@ -120,7 +120,7 @@ def writer(predictor: TextClassifier, config: ExportConfig, model: Path) -> tupl
     modules = [] if pooled else modules_of(predictor)
     package = "transformers" if pooled else "sentence_transformers"
     if find_spec(package) is None:
-        raise ValueError(f"cannot be exported without the package {package}: pip install 'manyheads[hf]'")
+        raise ValueError(f"cannot be exported without the package {package}: {install_extra('hf')}")
 
     def family(part: Path) -> str:
         write_family(part, predictor, described, modules)
@@ -162,8 +162,9 @@ def by_transformers(folder: Path) -> Answer:
 
     import manyheads.transformers  # noqa: F401 (registers shapes of no family)
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with quietly():
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
 
     @torch.no_grad()
     def answer(texts: list[str], pairs: list[str] | None) -> Tensor:
@@ -177,7 +178,8 @@ def by_sentence_transformers(folder: Path) -> Answer:
     """Logits by the vectors of the folder's own model and the head beside it."""
     from sentence_transformers import SentenceTransformer
 
-    model, head = SentenceTransformer(str(folder), device="cpu"), load_file(folder / HEAD)
+    with quietly():
+        model, head = SentenceTransformer(str(folder), device="cpu"), load_file(folder / HEAD)
 
     def answer(texts: list[str], pairs: list[str] | None) -> Tensor:
         given = texts if pairs is None else list(zip(texts, pairs, strict=True))

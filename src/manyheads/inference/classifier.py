@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.config import Cutting, Task, Terms
-from manyheads.config.fields import first_line, show
+from manyheads.config.fields import first_line, install_extra, show
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
@@ -67,7 +67,7 @@ class GraphNetwork(nn.Module):
         self.inputs = ["ids", "real", *["segments"] * pairs, *["terms"] * both]
         self.outputs = ["logits", *["network_logits", "linear_logits"] * both]
         if not find_spec("onnxruntime"):
-            raise ValueError(f"{path} cannot be opened without the package onnxruntime: pip install 'manyheads[onnx]'")
+            raise ValueError(f"{path} cannot be opened without the package onnxruntime: {install_extra('onnx')}")
         self.path, self.n_classes = path, n_classes
         self.sessions = {1: self._open(1)}  # by their threads
         self.on_cpu = nn.Parameter(torch.empty(0), requires_grad=False)  # says where it computes, as weights do

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import EvaluateConfig, LookConfig, ModelConfig, Task
-from manyheads.config.fields import show
+from manyheads.config.fields import install_extra, show
 from manyheads.evaluation.evaluate import find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.inference.reading import check_texts, opened_texts
@@ -20,7 +20,7 @@ from manyheads.terminal import progress_bar, say, show_files
 
 SCRIPTS = ("data.js", "text.js", "lines.js", "matrix.js", "main.js", "start.js")  # of a page, in their order
 WAYS = 'text="...", input=FILE or split=validation'
-NO_CAPTUM = "attribution=true needs a package that is not installed: pip install 'manyheads[attribute]'"
+NO_CAPTUM = f"attribution=true needs a package that is not installed: {install_extra('attribute')}"
 
 
 @dataclass(frozen=True, slots=True)

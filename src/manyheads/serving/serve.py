@@ -17,6 +17,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from manyheads.config import ServeConfig, Task
+from manyheads.config.fields import install_extra
 from manyheads.inference.format import is_hub_name, open_folder
 from manyheads.terminal import one_line
 
@@ -36,7 +37,7 @@ def serve(config: ServeConfig) -> None:
         KeyboardInterrupt: Ctrl-C, once what was accepted is answered.
     """
     if any(find_spec(name) is None for name in NEEDED):
-        raise ValueError("serve needs packages that are not installed: pip install 'manyheads[serve]'")
+        raise ValueError(f"serve needs packages that are not installed: {install_extra('serve')}")
     opened = open_folder(config.run, Task.classify, graph=True)
     opened.labels()
     if is_hub_name(config.run):  # at the commit that is there now: a process that is started later opens the same

@@ -23,7 +23,7 @@ from manyheads.cli.errors import refuse_unused
 from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
 from manyheads.config import CurveConfig, Method, RunConfig, Task, TuneConfig
 from manyheads.config.facts import having, settings
-from manyheads.config.fields import by_name, check_end, plain_settings, show
+from manyheads.config.fields import by_name, check_end, install_extra, plain_settings, show
 from manyheads.config.sweep import OF_OPTUNA
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
@@ -94,7 +94,7 @@ def check_search(config: TuneConfig) -> None:
     if config.needs_optuna and find_spec("optuna") is None:
         asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
         asked = f"storage={config.storage}" if config.storage else asked
-        raise ValueError(f"{asked} needs a package that is not installed: pip install 'manyheads[tune]'")
+        raise ValueError(f"{asked} needs a package that is not installed: {install_extra('tune')}")
     refuse_many_processes(config, "tune")
     check_end(config.trainer)
     config.logger.check_packages()

@@ -159,6 +159,6 @@ def test_without_optuna_it_says_what_to_install_and_grids_still_work(tmp_path):
     words = ["tune", "optim.lr=1e-3..1e-2", "method=tpe"]
     done = subprocess.run([sys.executable, "-c", script, *words], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (
-        2, "method=tpe needs a package that is not installed: pip install 'manyheads[tune]'\n",
+        2, "method=tpe needs a package that is not installed: pip install -e '.[tune]' in the clone of manyheads\n",
     )  # fmt: skip
     assert list(tmp_path.iterdir()) == []
